@@ -1,0 +1,108 @@
+//! Review in, decision out. Pure and synchronous: the webhook carries bytes here and back.
+
+/// Which of the two hooks was called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hook {
+    /// `POST /mutate`: may patch, and denies what cannot be mended.
+    Mutate,
+    /// `POST /validate`: judges the final object, never patches.
+    Validate,
+}
+
+impl Hook {
+    /// For logs and metrics.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Mutate => "mutate",
+            Self::Validate => "validate",
+        }
+    }
+}
+
+/// What admission goes by; resolved once, shared by all requests.
+#[derive(Clone, Debug, Default)]
+pub struct Settings {}
+
+/// An answer to a well-formed review.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// The response `AdmissionReview`, ready to send.
+    pub body: Vec<u8>,
+    /// What was decided, for the log line and the metrics.
+    pub summary: Summary,
+}
+
+/// What was decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Verdict {
+    /// None of our business.
+    Untouched,
+    /// Ours, and nothing to change.
+    Allowed,
+    /// Ours, and patched.
+    Patched,
+    /// Denied.
+    Denied,
+}
+
+impl Verdict {
+    /// For logs and metrics.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Untouched => "untouched",
+            Self::Allowed => "allowed",
+            Self::Patched => "patched",
+            Self::Denied => "denied",
+        }
+    }
+}
+
+/// The facts of one decision, for the log line and the metrics.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Summary {
+    /// `request.uid`, which the API server's audit log has too.
+    pub uid: String,
+    /// `CREATE`, `UPDATE`, ...
+    pub operation: String,
+    /// Namespace of the object.
+    pub namespace: String,
+    /// Name, or `generateName` with a `*`.
+    pub name: String,
+    /// What was decided.
+    pub verdict: Verdict,
+    /// Why it was denied: one line for each cause, `field: message`.
+    pub causes: Vec<String>,
+    /// How many warnings went with it.
+    pub warnings: usize,
+    /// How many operations the patch has.
+    pub patch_operations: usize,
+}
+
+/// A request that is no review we can answer; the webhook turns it into an HTTP 400 with this sentence.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadReview {
+    /// The body is not JSON, or not of the shape of a review.
+    #[error("the body is not an AdmissionReview: {0}")]
+    Malformed(String),
+    /// Another version or kind.
+    #[error(
+        "expected apiVersion admission.k8s.io/v1, kind AdmissionReview; got apiVersion {api_version:?}, kind {kind:?}"
+    )]
+    WrongVersion {
+        /// What it said.
+        api_version: String,
+        /// What it said.
+        kind: String,
+    },
+    /// There is no request in it.
+    #[error("the AdmissionReview has no request, or the request has no uid")]
+    NoRequest,
+}
+
+/// Answers one review.
+///
+/// # Errors
+/// [`BadReview`] when the body is no review we can answer.
+pub fn answer(_settings: &Settings, _hook: Hook, _body: &[u8]) -> Result<Answer, BadReview> {
+    Err(BadReview::NoRequest)
+}

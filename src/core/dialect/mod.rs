@@ -1,0 +1,99 @@
+//! Which gang a pod belongs to. One file for each dialect, one line here to register it.
+
+mod kai;
+
+use std::collections::BTreeMap;
+
+use crate::model::{DialectId, GangId, Str, Time};
+use crate::objects::ReadError;
+use crate::objects::view::PodView;
+
+/// A pod's place in a gang.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Membership {
+    /// The gang.
+    pub gang: GangId,
+    /// The subgroup or role within it; `None` where the pod names none.
+    pub role: Option<Str>,
+}
+
+/// A group object, in the words every dialect shares.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Group {
+    /// The gang it describes.
+    pub gang: GangId,
+    /// UID of the object: the same name may come back as another group.
+    pub uid: Str,
+    /// When it was created.
+    pub created: Time,
+    /// Who has to be there before anybody starts.
+    pub quorum: Quorum,
+    /// The PriorityClass it names.
+    pub priority_class: Option<Str>,
+    /// The queue it names; passed through.
+    pub queue: Option<Str>,
+}
+
+/// When a gang is complete.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Quorum {
+    /// So many members, whoever they are.
+    Count(u32),
+    /// A tree of subgroups: at least `min` of `children` must have their quorum.
+    Groups {
+        /// How many of the children.
+        min: u32,
+        /// By name.
+        children: BTreeMap<Str, Quorum>,
+    },
+}
+
+/// How one stack names its groups.
+pub(crate) trait Dialect: Sync {
+    /// Which one.
+    fn id(&self) -> DialectId;
+    /// API group, version, kind and plural of the group object; `None` where there is none.
+    fn group_resource(&self) -> Option<GroupResource>;
+    /// The gang this pod belongs to by this dialect's own keys, repaired as admission would repair them.
+    fn membership(&self, pod: &PodView<'_>) -> Option<Membership>;
+    /// Reads the group object.
+    fn read_group(&self, json: &str) -> Result<Group, ReadError>;
+}
+
+/// Where group objects of a dialect live.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GroupResource {
+    /// API group.
+    pub group: &'static str,
+    /// Version.
+    pub version: &'static str,
+    /// Kind.
+    pub kind: &'static str,
+    /// Plural.
+    pub plural: &'static str,
+}
+
+/// Every dialect, in the order in which they are asked.
+const DIALECTS: &[&dyn Dialect] = &[&kai::Kai];
+
+fn dialect(id: DialectId) -> &'static dyn Dialect {
+    *DIALECTS.iter().find(|d| d.id() == id).expect("every DialectId is registered, see the test")
+}
+
+/// The gang a pod belongs to, by the first dialect that knows it.
+pub fn membership(pod: &PodView<'_>) -> Option<Membership> {
+    DIALECTS.iter().find_map(|d| d.membership(pod))
+}
+
+/// Where the group objects of every dialect live.
+pub fn group_resources() -> impl Iterator<Item = (DialectId, GroupResource)> {
+    DIALECTS.iter().filter_map(|d| d.group_resource().map(|r| (d.id(), r)))
+}
+
+/// Reads a group object of a dialect.
+///
+/// # Errors
+/// When a field we need is missing or has the wrong type.
+pub fn read_group(id: DialectId, json: &str) -> Result<Group, ReadError> {
+    dialect(id).read_group(json)
+}

@@ -1,0 +1,18 @@
+//! The vocabulary: identities, quantities with units, time as a value, reason codes.
+//!
+//! Owns no behaviour beyond arithmetic, parsing and display. Everything is ordered, so that every comparison can end
+//! in a unique key.
+
+mod ids;
+pub mod quantity;
+mod reason;
+mod resources;
+mod time;
+mod units;
+
+pub use ids::{DialectId, Epoch, GangId, NodeName, PodKey, PodUid, ResourceVersion, Str, str};
+pub use quantity::{Quantity, QuantityError};
+pub use reason::Reason;
+pub use resources::Resources;
+pub use time::Time;
+pub use units::{Bytes, MilliCpu, VramMib};

@@ -1,0 +1,1 @@
+#![doc = "Portcullis: the gang gate for GPU clusters. See `src/ARCHITECTURE.md`."]

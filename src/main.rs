@@ -1,0 +1,3 @@
+//! The binary: parse, run, map to an exit code.
+
+fn main() {}
