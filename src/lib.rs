@@ -1,1 +1,3 @@
-#![doc = "Portcullis: the gang gate for GPU clusters. See `src/ARCHITECTURE.md`."]
+#![doc = include_str!("ARCHITECTURE.md")]
+
+pub mod cli;
