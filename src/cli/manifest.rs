@@ -56,7 +56,11 @@ pub(super) fn read(text: &str) -> Result<Vec<Document>, Unreadable> {
         non_finite_float_policy: NonFiniteFloatPolicy::AsString,
     };
     match serde_saphyr::from_multiple_with_options::<Node>(text, options) {
-        Ok(nodes) => Ok(nodes.into_iter().filter(|n| n.content != Content::Scalar(Value::Null)).map(document).collect()),
+        Ok(nodes) => Ok(nodes
+            .into_iter()
+            .filter(|n| n.content != Content::Scalar(Value::Null))
+            .map(document)
+            .collect()),
         Err(error) => json(text).ok_or_else(|| {
             let location = error.location();
             Unreadable {

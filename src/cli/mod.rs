@@ -5,7 +5,7 @@
 
 mod manifest;
 mod paint;
-//mod review;
+mod review;
 mod version;
 
 use std::io;
@@ -34,7 +34,8 @@ impl Outcome {
     }
 }
 
-const ABOUT: &str = "The gang gate for GPU clusters: the pods of a group start together, or none of them does";
+const ABOUT: &str =
+    "The gang gate for GPU clusters: the pods of a group start together, or none of them does";
 
 const BEFORE: &str = "Portcullis stands in front of the Kubernetes scheduler. Every pod of a gang (pods that only make \
 sense together) waits behind a scheduling gate; when there is room for the whole gang, GPU memory of every card \
@@ -73,7 +74,7 @@ enum Colour {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    //Review(review::Options),
+    Review(review::Options),
     Version(version::Options),
 }
 
@@ -99,15 +100,15 @@ pub fn main() -> ExitCode {
 
 fn run(command: Command) -> anyhow::Result<Outcome> {
     match command {
-        //Command::Review(options) => review::run(&options),
+        Command::Review(options) => review::run(&options),
         Command::Version(options) => version::run(&options),
     }
 }
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    error.chain().any(|cause| {
-        cause.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == io::ErrorKind::BrokenPipe)
-    })
+    error
+        .chain()
+        .any(|cause| cause.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == io::ErrorKind::BrokenPipe))
 }
 
 #[cfg(test)]
