@@ -63,10 +63,9 @@ impl Engine {
         let Some(plan) = gang.progress.plan() else { return };
         let present =
             || plan.members.iter().filter_map(|m| self.members.get(&m.uid).map(|member| (m, member)));
-        let begun = present().any(|(_, member)| !member.pod.gated());
         let unsettled =
             present().any(|(_, member)| member.must_fence || member.request == Some(PodRequest::Lift));
-        if begun {
+        if self.begun(plan) {
             self.judge_begun(id, step);
             return;
         }

@@ -21,7 +21,7 @@ pub struct Settings {
     /// and lift within this time, and need no word about it.
     pub quiet: Duration,
     /// A rule that a test has taken away, to see that its absence is noticed.
-    #[cfg(feature = "sabotage")]
+    #[cfg(any(test, feature = "sabotage"))]
     pub broken: Option<Rule>,
 }
 
@@ -34,7 +34,7 @@ impl Default for Settings {
             nominate: true,
             pin_all: false,
             quiet: Duration::from_millis(500),
-            #[cfg(feature = "sabotage")]
+            #[cfg(any(test, feature = "sabotage"))]
             broken: None,
         }
     }
@@ -42,16 +42,12 @@ impl Default for Settings {
 
 impl Settings {
     /// Whether a rule holds. It always does, unless a test has taken it away.
-    #[cfg_attr(
-        not(feature = "sabotage"),
-        allow(clippy::unused_self, reason = "the field exists in tests only")
-    )]
     pub(super) fn keeps(&self, rule: Rule) -> bool {
-        #[cfg(feature = "sabotage")]
+        #[cfg(any(test, feature = "sabotage"))]
         {
             self.broken != Some(rule)
         }
-        #[cfg(not(feature = "sabotage"))]
+        #[cfg(not(any(test, feature = "sabotage")))]
         {
             let _ = rule;
             true

@@ -202,7 +202,7 @@ impl Engine {
     }
 
     /// Whether any member of a plan is lifted.
-    fn begun(&self, plan: &PlanRecord) -> bool {
+    pub(super) fn begun(&self, plan: &PlanRecord) -> bool {
         plan.members.iter().any(|m| self.members.get(&m.uid).is_some_and(|m| !m.pod.gated()))
     }
 
