@@ -26,6 +26,8 @@ mod view;
 pub mod wire;
 
 #[cfg(test)]
+mod explore;
+#[cfg(test)]
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
