@@ -1,3 +1,7 @@
 #![doc = include_str!("ARCHITECTURE.md")]
 
+pub mod certs;
 pub mod cli;
+pub mod serve;
+pub mod telemetry;
+pub mod webhook;

@@ -6,6 +6,7 @@
 mod manifest;
 mod paint;
 mod review;
+mod serve;
 mod version;
 
 use std::io;
@@ -75,6 +76,7 @@ enum Colour {
 #[derive(Debug, Subcommand)]
 enum Command {
     Review(review::Options),
+    Serve(serve::Options),
     Version(version::Options),
 }
 
@@ -101,6 +103,7 @@ pub fn main() -> ExitCode {
 fn run(command: Command) -> anyhow::Result<Outcome> {
     match command {
         Command::Review(options) => review::run(&options),
+        Command::Serve(options) => serve::run(options),
         Command::Version(options) => version::run(&options),
     }
 }
