@@ -122,7 +122,11 @@ impl Connection {
         }
     }
 
-    async fn serve_http<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(mut self, stream: S, http2: bool) {
+    async fn serve_http<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+        mut self,
+        stream: S,
+        http2: bool,
+    ) {
         let progress = Arc::new(Progress::new(http2));
         let stream = TokioIo::new(Heard { stream, progress: Arc::clone(&progress) });
         // The protocol is the one that the handshake agreed on; guessing it from the first bytes would wait for them
@@ -166,7 +170,9 @@ impl Connection {
                     closing_since = Some(Instant::now());
                     http.as_mut().graceful_shutdown();
                 }
-                (Judgement::Close, Some(since)) if since.elapsed() >= self.limits.closing && !seen.busy => return,
+                (Judgement::Close, Some(since)) if since.elapsed() >= self.limits.closing && !seen.busy => {
+                    return;
+                }
                 (Judgement::Close | Judgement::Keep, _) => {}
             }
         }
@@ -322,7 +328,11 @@ impl<S: AsyncRead + Unpin> AsyncRead for Heard<S> {
 }
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for Heard<S> {
-    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.stream).poll_write(context, bytes)
     }
 
@@ -354,7 +364,14 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     fn fresh() -> Seen {
-        Seen { stage: Stage::Serving, http2: false, busy: false, head_for: None, quiet_for: SECOND, age: SECOND }
+        Seen {
+            stage: Stage::Serving,
+            http2: false,
+            busy: false,
+            head_for: None,
+            quiet_for: SECOND,
+            age: SECOND,
+        }
     }
 
     fn check(seen: &Seen, expected: Judgement) {

@@ -7,6 +7,8 @@ use serde_json::Value;
 pub(super) fn in_words(before: &Value, after: &Value) -> Vec<String> {
     let mut words = Vec::new();
     compare("", before, after, &mut words);
+    // The gate first: it is what the reader will notice first in the cluster.
+    words.sort_by_key(|line| !line.starts_with("scheduling gate"));
     words
 }
 

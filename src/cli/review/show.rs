@@ -109,7 +109,12 @@ fn gangs(out: &mut impl Write, reviewed: &[Reviewed]) -> Result<()> {
         }
     }
     for (gang, (count, templates)) in members {
-        let what = if templates { "pods and pod templates" } else { "pods" };
+        let what = match (templates, count) {
+            (false, 1) => "pod here is let in",
+            (false, _) => "pods here are let in",
+            (true, 1) => "pod template here is let in",
+            (true, _) => "pods and pod templates here are let in",
+        };
         let needed = match groups.get(gang) {
             None => "its group object is not in these files".to_owned(),
             Some(needed) if templates => format!("it needs {needed} pods"),
@@ -118,7 +123,7 @@ fn gangs(out: &mut impl Write, reviewed: &[Reviewed]) -> Result<()> {
             }
             Some(needed) => format!("it needs {needed}: complete"),
         };
-        writeln!(out, "gang {}: {count} {what} here are let in; {needed}", styled(paint::HEAD, gang))?;
+        writeln!(out, "gang {}: {count} {what}; {needed}", styled(paint::HEAD, gang))?;
     }
     Ok(())
 }
