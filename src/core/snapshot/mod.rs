@@ -255,6 +255,16 @@ impl Snapshot {
         &self.states
     }
 
+    /// What would be free on a node if these pods, all charged to it, ended.
+    pub(crate) fn room_without(&self, node: usize, charges: &[&Charge]) -> Room {
+        let mut state = self.states[node].clone();
+        for charge in charges {
+            state.give(charge);
+        }
+        state.refresh(self.sharing);
+        state.room
+    }
+
     pub(crate) fn hot(&self) -> &[Hot] {
         &self.hot
     }
