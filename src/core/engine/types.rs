@@ -13,8 +13,8 @@ pub enum Event {
     LeaseAcquired(Epoch),
     /// The lease is not ours any more, or cannot be renewed.
     LeaseLost,
-    /// Answer to [`Action::List`]: a consistent read of everything.
-    Listed(World),
+    /// Answer to [`Action::List`] of this epoch: a read of everything that was begun after that effect was sent.
+    Listed(Epoch, World),
     /// A watch was broken: everything of one kind, from a consistent read. Objects not in it are gone.
     Relisted(World),
     /// A watch told of a node.
@@ -150,13 +150,15 @@ pub enum Action {
     Fence {
         /// Which one.
         pod: PodRef,
+        /// What is written: unlike anything that was written there before.
+        token: Str,
     },
-    /// Set `status.nominatedNodeName`. Answered about [`Subject::Pod`].
+    /// Set `status.nominatedNodeName`, or clear it. Answered about [`Subject::Pod`].
     Nominate {
         /// Which one.
         pod: PodRef,
-        /// Where it is to go.
-        node: NodeName,
+        /// Where it is to go; `None` takes an earlier nomination back.
+        node: Option<NodeName>,
     },
     /// Remove our gate, pin, and hand out cards, in one patch that applies only to this very version. Answered about
     /// [`Subject::Pod`].

@@ -106,11 +106,9 @@ pub fn request(effect: &Effect) -> Option<Request> {
             gang(Verb::Delete { uid: None, resource_version: Some(expected.to_string()) }, id, None)
         }
         Action::ReadPod { pod: which } => pod(Verb::Get, which, None),
-        Action::Fence { pod: which } => {
-            pod(Verb::MergePatch(fence_patch(which, effect.epoch.0)), which, None)
-        }
+        Action::Fence { pod: which, token } => pod(Verb::MergePatch(fence_patch(which, token)), which, None),
         Action::Nominate { pod: which, node } => {
-            pod(Verb::MergePatch(nominate_patch(which, node)), which, Some("status"))
+            pod(Verb::MergePatch(nominate_patch(which, node.as_ref())), which, Some("status"))
         }
         Action::Lift { pod: which, licence, node, pin, cards } => {
             let patch = lift_patch(which, *licence, node, *pin, cards);
@@ -129,7 +127,7 @@ pub fn answer(effect: &Effect, response: Response) -> Option<Event> {
         | Action::ReadGang { gang }
         | Action::WriteGang { gang, .. }
         | Action::DeleteGang { gang, .. } => (Subject::Gang(gang.clone()), None),
-        Action::ReadPod { pod } | Action::Fence { pod } | Action::Nominate { pod, .. } => {
+        Action::ReadPod { pod } | Action::Fence { pod, .. } | Action::Nominate { pod, .. } => {
             (Subject::Pod(pod.uid.clone()), Some(&pod.uid))
         }
         Action::Lift { pod, .. } => (Subject::Pod(pod.uid.clone()), Some(&pod.uid)),
@@ -203,13 +201,13 @@ fn gang_object(gang: &GangId, expected: Option<ResourceVersion>, status: Option<
     object
 }
 
-fn fence_patch(pod: &PodRef, epoch: u64) -> Value {
-    let annotations = json!({names::FENCE_ANNOTATION: epoch.to_string()});
+fn fence_patch(pod: &PodRef, token: &str) -> Value {
+    let annotations = json!({names::FENCE_ANNOTATION: token});
     json!({"metadata": {"uid": pod.uid.as_str(), "annotations": annotations}})
 }
 
-fn nominate_patch(pod: &PodRef, node: &NodeName) -> Value {
-    json!({"metadata": {"uid": pod.uid.as_str()}, "status": {"nominatedNodeName": node.as_str()}})
+fn nominate_patch(pod: &PodRef, node: Option<&NodeName>) -> Value {
+    json!({"metadata": {"uid": pod.uid.as_str()}, "status": {"nominatedNodeName": node.map(NodeName::as_str)}})
 }
 
 /// Tests the very version that was read before the lease was, removes our gate and no other, pins, hands out cards.

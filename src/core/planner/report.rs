@@ -26,7 +26,7 @@ pub enum Verdict {
 }
 
 /// Why a gang waits and what would change it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Explanation {
     /// The reason that weighs most.
     pub reason: Reason,
@@ -41,7 +41,7 @@ pub struct Explanation {
 }
 
 /// Why one node refuses one pod.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Refusal {
     /// A plain reason.
     Because(Reason),
