@@ -81,10 +81,7 @@ impl Kind {
     /// The kind by one of the names people type: `pod`, `pods`, `Pod`.
     pub fn named(name: &str) -> Option<Self> {
         let name = name.to_ascii_lowercase();
-        Self::ALL
-            .iter()
-            .copied()
-            .find(|k| k.as_str().eq_ignore_ascii_case(&name) || k.plural() == name)
+        Self::ALL.iter().copied().find(|k| k.as_str().eq_ignore_ascii_case(&name) || k.plural() == name)
     }
 
     /// How kubectl prefixes names of this kind: `pod`, `podgroup.scheduling.run.ai`.

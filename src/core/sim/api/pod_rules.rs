@@ -80,8 +80,7 @@ pub(super) fn validate_update(name: &str, old: &Value, new: &Value) -> Result<()
     }
     let invalid = |field: &str, problem: &str| Err(Status::invalid("Pod", name, field, problem));
     if let Some(added) = gates(new).find(|gate| !gates(old).any(|known| known == *gate)) {
-        let problem =
-            format!("Forbidden: only deletion is allowed, but found new scheduling gate '{added}'");
+        let problem = format!("Forbidden: only deletion is allowed, but found new scheduling gate '{added}'");
         return invalid("spec.schedulingGates", &problem);
     }
     let gated = gates(old).next().is_some();
@@ -113,7 +112,10 @@ pub(super) fn validate_update(name: &str, old: &Value, new: &Value) -> Result<()
     let list = |spec: &Value| spec.get("tolerations").and_then(Value::as_array).cloned().unwrap_or_default();
     let (old_tolerations, new_tolerations) = (list(old_spec), list(new_spec));
     if !old_tolerations.iter().all(|toleration| new_tolerations.contains(toleration)) {
-        return invalid("spec.tolerations", "Forbidden: existing toleration can not be modified except its tolerationSeconds");
+        return invalid(
+            "spec.tolerations",
+            "Forbidden: existing toleration can not be modified except its tolerationSeconds",
+        );
     }
     if fixed(old_spec) != fixed(new_spec) {
         let problem = "Forbidden: pod updates may not change fields other than `spec.containers[*].image`, `spec.initContainers[*].image`, `spec.activeDeadlineSeconds`, `spec.tolerations` (only additions to existing tolerations), `spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
@@ -131,7 +133,11 @@ fn only_added(old: Option<&Value>, new: Option<&Value>) -> bool {
 /// Required terms may only be narrowed: as many as before, each with its old requirements as an exact prefix.
 fn narrowed(old: Option<&Value>, new: Option<&Value>) -> Result<(), &'static str> {
     let terms = |selector: Option<&Value>| -> Vec<Value> {
-        selector.and_then(|s| s.get("nodeSelectorTerms")).and_then(Value::as_array).cloned().unwrap_or_default()
+        selector
+            .and_then(|s| s.get("nodeSelectorTerms"))
+            .and_then(Value::as_array)
+            .cloned()
+            .unwrap_or_default()
     };
     let (old, new) = (terms(old), terms(new));
     if old.is_empty() {
@@ -183,7 +189,8 @@ mod tests {
 
     fn pod(gates: &[&str], terms: Option<Value>) -> Value {
         let gates: Vec<Value> = gates.iter().map(|name| json!({"name": name})).collect();
-        let mut pod = json!({"spec": {"schedulingGates": gates, "containers": [{"name": "a", "image": "x"}]}});
+        let mut pod =
+            json!({"spec": {"schedulingGates": gates, "containers": [{"name": "a", "image": "x"}]}});
         if let Some(terms) = terms {
             let required = json!({"nodeSelectorTerms": terms});
             pod["spec"]["affinity"] =

@@ -46,7 +46,8 @@ impl Status {
     pub(super) fn denied(status: &Value) -> Self {
         let text = |pointer: &str| status.pointer(pointer).and_then(Value::as_str).unwrap_or("").to_owned();
         let code = status.get("code").and_then(Value::as_u64).unwrap_or(0);
-        let causes = status.pointer("/details/causes").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+        let causes =
+            status.pointer("/details/causes").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
         let (kind, name) = (text("/details/kind"), text("/details/name"));
         let message = text("/message");
         Self {

@@ -67,9 +67,7 @@ impl Typed {
                 .map_or_else(|e| problem(e.to_string()), |node| Self::Node(Arc::new(node))),
             Kind::PodGroup => dialect::read_group(DialectId::Kai, &object.to_string())
                 .map_or_else(|e| problem(e.to_string()), |group| Self::Group(Arc::new(group))),
-            Kind::Gang => {
-                wire::read_gang(object).map_or_else(problem, |gang| Self::Gang(Arc::new(gang)))
-            }
+            Kind::Gang => wire::read_gang(object).map_or_else(problem, |gang| Self::Gang(Arc::new(gang))),
             Kind::PriorityClass | Kind::Namespace | Kind::Deployment | Kind::ReplicaSet => Self::Other,
         }
     }
@@ -348,7 +346,9 @@ impl ApiServer {
             if !new["metadata"].is_object() {
                 return Err(Status::invalid(key.kind.as_str(), &key.name, "metadata", "Required value"));
             }
-            for field in ["uid", "creationTimestamp", "name", "namespace", "deletionTimestamp", "resourceVersion"] {
+            for field in
+                ["uid", "creationTimestamp", "name", "namespace", "deletionTimestamp", "resourceVersion"]
+            {
                 match meta(&old.object, field) {
                     Some(value) => new["metadata"][field] = value,
                     None => remove(&mut new["metadata"], field),
@@ -375,8 +375,7 @@ impl ApiServer {
             }
             pod_rules::validate_update(&key.name, old.expect("set just above"), &new)?;
             if !skipped {
-                let told =
-                    self.webhook.validate(&Review { user, name, namespace, object: &new, old })?;
+                let told = self.webhook.validate(&Review { user, name, namespace, object: &new, old })?;
                 warnings.extend(told);
             }
         }
@@ -400,7 +399,8 @@ impl ApiServer {
     ) -> Result<Applied, Status> {
         let mut new = (*self.found(key)?.object).clone();
         apply(&mut new, patch).map_err(|problem| {
-            let message = format!("the server rejected our request due to an error in our request: {problem}");
+            let message =
+                format!("the server rejected our request due to an error in our request: {problem}");
             Status { about: None, causes: Vec::new(), ..Status::new(422, "Invalid", message) }
         })?;
         self.update(actor, key, subresource, new)
@@ -478,7 +478,8 @@ impl ApiServer {
     pub fn bind(&mut self, key: &ObjectKey, uid: &str, node: &str) -> Result<(), Status> {
         let old = self.found(key)?.clone();
         let problem = |problem: &str| {
-            let message = format!("Operation cannot be fulfilled on pods/binding \"{}\": {problem}", key.name);
+            let message =
+                format!("Operation cannot be fulfilled on pods/binding \"{}\": {problem}", key.name);
             Err(Status::conflict(message))
         };
         if &*old.uid != uid {

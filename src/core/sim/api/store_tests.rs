@@ -75,7 +75,10 @@ fn status_has_a_door_of_its_own() {
     assert_eq!((&updated["status"]["phase"], &updated["spec"]["group"]), (&json!("Waiting"), &json!("g")));
     gang["status"] = json!({"phase": "Torn"});
     let updated = server.update(&Actor::Engine(0), &key, Subresource::None, gang).unwrap().object;
-    assert_eq!((&updated["status"]["phase"], &updated["spec"]["group"]), (&json!("Waiting"), &json!("other")));
+    assert_eq!(
+        (&updated["status"]["phase"], &updated["spec"]["group"]),
+        (&json!("Waiting"), &json!("other"))
+    );
 }
 
 #[test]
@@ -110,7 +113,8 @@ fn reviews_carry_the_object_and_patches_are_applied() {
             response["allowed"] = json!(false);
             let causes = json!([{"field": "f", "message": "m"}]);
             let details = json!({"kind": "Pod", "name": "bad", "causes": causes});
-            response["status"] = json!({"code": 422, "reason": "Invalid", "message": "x", "details": details});
+            response["status"] =
+                json!({"code": 422, "reason": "Invalid", "message": "x", "details": details});
         } else if object["metadata"].get("labels").is_none() {
             let patch = json!([{"op": "add", "path": "/metadata/labels", "value": {"seen": "yes"}}]);
             let engine = base64::engine::general_purpose::STANDARD;

@@ -137,31 +137,47 @@ impl Checker {
             return self.found(Rule::OwnGateOnly, format!("an engine created {}", write.key));
         };
         let Some(before) = stored.pod() else {
-            return self.found(Rule::OwnGateOnly, format!("an engine wrote {}, which nobody can read", write.key));
+            return self
+                .found(Rule::OwnGateOnly, format!("an engine wrote {}, which nobody can read", write.key));
         };
         let Some(membership) = &before.membership else {
-            return self.found(Rule::OwnGateOnly, format!("{} belongs to no gang, and an engine wrote it", write.key));
+            return self.found(
+                Rule::OwnGateOnly,
+                format!("{} belongs to no gang, and an engine wrote it", write.key),
+            );
         };
         let Some(after) = &write.after else {
-            let torn = self.settings.on_torn == OnTorn::Evict && !before.gated() && before.node.is_none();
-            if !torn {
-                self.found(Rule::OwnGateOnly, format!("an engine deleted {}: {before:?}", write.key));
-            }
+            self.evicted(write, before);
             return;
         };
+        let marked = after.object["metadata"].get("deletionTimestamp").is_some();
+        if marked && stored.object["metadata"].get("deletionTimestamp").is_none() {
+            self.evicted(write, before);
+        }
         if touched(&stored.object, &after.object) {
             let (old, new) = (&stored.object, &after.object);
-            self.found(Rule::OwnGateOnly, format!("an engine changed more of {} than is its: {old} -> {new}", write.key));
+            self.found(
+                Rule::OwnGateOnly,
+                format!("an engine changed more of {} than is its: {old} -> {new}", write.key),
+            );
         }
         let Some(after) = after.pod() else {
             return self.found(Rule::Contract, format!("an engine made {} unreadable", write.key));
         };
-        let others = |pod: &Pod| pod.gates.iter().filter(|g| &***g != names::GATE).cloned().collect::<Vec<_>>();
+        let others =
+            |pod: &Pod| pod.gates.iter().filter(|g| &***g != names::GATE).cloned().collect::<Vec<_>>();
         if others(before) != others(after) {
             self.found(Rule::OwnGateOnly, format!("an engine touched foreign gates of {}", write.key));
         }
         if before.gated() && !after.gated() {
             self.lifted(&membership.gang, after, api);
+        }
+    }
+
+    /// A pod was deleted: only what the policy on torn gangs says may go, and never what is still behind our gate.
+    fn evicted(&mut self, write: &Write, pod: &Pod) {
+        if self.settings.on_torn != OnTorn::Evict || pod.gated() {
+            self.found(Rule::OwnGateOnly, format!("an engine deleted {}", write.key));
         }
     }
 
@@ -172,13 +188,18 @@ impl Checker {
         let Some(planned) = plan.and_then(|plan| plan.members.iter().find(|m| m.uid == pod.uid)) else {
             return self.found(
                 Rule::AllOrNone,
-                format!("{} was lifted, and no durable plan of gang {gang} names it (plan: {plan:?})", pod.key),
+                format!(
+                    "{} was lifted, and no durable plan of gang {gang} names it (plan: {plan:?})",
+                    pod.key
+                ),
             );
         };
         if pod.shape.share.is_some() {
             let cards = pod.gpus.clone().unwrap_or_default();
             let pinned = pod.pinned_to();
-            if !pod.placed_by_gang_scheduler() && (pinned.as_ref() != Some(&planned.node) || cards != planned.gpus) {
+            if !pod.placed_by_gang_scheduler()
+                && (pinned.as_ref() != Some(&planned.node) || cards != planned.gpus)
+            {
                 self.found(
                     Rule::AllOrNone,
                     format!("{} was lifted to {pinned:?} {cards:?}, the plan says {planned:?}", pod.key),
@@ -196,7 +217,10 @@ impl Checker {
         {
             self.found(
                 Rule::Explained,
-                format!("gang {} is {:?} for {:?}: {:?}", after.gang, status.phase, status.reason, status.message),
+                format!(
+                    "gang {} is {:?} for {:?}: {:?}",
+                    after.gang, status.phase, status.reason, status.message
+                ),
             );
         }
         let uids = |gang: &GangRecord| -> Option<BTreeSet<PodUid>> {
@@ -255,7 +279,10 @@ impl Checker {
             let given = pod.gpus.as_deref().unwrap_or(&[]);
             for card in given {
                 if *card >= node.gpus.cards {
-                    problems.push(format!("{} was given card {card} of {}, which has {}", pod.key, node.name, node.gpus.cards));
+                    problems.push(format!(
+                        "{} was given card {card} of {}, which has {}",
+                        pod.key, node.name, node.gpus.cards
+                    ));
                 }
                 let (used, by) = cards.entry((&node.name, *card)).or_default();
                 *used = used.saturating_add(share.on_card(each));
@@ -266,7 +293,10 @@ impl Checker {
             let each = nodes.get(node).and_then(|node| node.gpus.vram_each).unwrap_or_default();
             if *used > each {
                 let by: Vec<String> = by.iter().map(|pod| pod.key.to_string()).collect();
-                problems.push(format!("card {card} of {node}: {used} of {each} are given away, to {}", by.join(", ")));
+                problems.push(format!(
+                    "card {card} of {node}: {used} of {each} are given away, to {}",
+                    by.join(", ")
+                ));
             }
         }
         for (name, (used, pods)) in &bound {
@@ -281,7 +311,10 @@ impl Checker {
                 problems.push(format!("node {name}: {pods} pods use {used:?} of {has:?}"));
             }
             let shares = cards.keys().any(|(node, _)| node == name);
-            if shares && self.settings.sharing == SharingMode::Labelled && used.extended(names::NVIDIA_GPU) > 0 {
+            if shares
+                && self.settings.sharing == SharingMode::Labelled
+                && used.extended(names::NVIDIA_GPU) > 0
+            {
                 problems.push(format!("node {name}: whole GPUs and shares of GPUs side by side"));
             }
         }
@@ -323,7 +356,8 @@ impl Checker {
             for pod in live.iter().filter(|pod| pod.gates.is_empty()) {
                 *active.entry(role(pod)).or_default() += 1;
             }
-            let mut waiting: Vec<&Arc<Pod>> = live.into_iter().filter(|pod| *pod.gates == [names::GATE.into()]).collect();
+            let mut waiting: Vec<&Arc<Pod>> =
+                live.into_iter().filter(|pod| *pod.gates == [names::GATE.into()]).collect();
             if waiting.is_empty() {
                 continue;
             }
@@ -332,7 +366,12 @@ impl Checker {
                 gang: gang.clone(),
                 members: waiting
                     .into_iter()
-                    .map(|pod| Member { uid: pod.uid.clone(), key: pod.key.clone(), role: role(pod), shape: pod.shape.clone() })
+                    .map(|pod| Member {
+                        uid: pod.uid.clone(),
+                        key: pod.key.clone(),
+                        role: role(pod),
+                        shape: pod.shape.clone(),
+                    })
                     .collect(),
                 quorum: group.quorum.clone(),
                 active,
@@ -345,9 +384,15 @@ impl Checker {
                 self.found(Rule::AllOrNone, problems.join("; "));
             }
             if let Some(planned) = plan.gangs.first() {
-                let places: Vec<String> =
-                    planned.placements.iter().map(|p| format!("{} on {} {:?}", p.key, p.node, p.cards)).collect();
-                self.found(Rule::Liveness, format!("gang {} waits, and there is room: {}", request.gang, places.join(", ")));
+                let places: Vec<String> = planned
+                    .placements
+                    .iter()
+                    .map(|p| format!("{} on {} {:?}", p.key, p.node, p.cards))
+                    .collect();
+                self.found(
+                    Rule::Liveness,
+                    format!("gang {} waits, and there is room: {}", request.gang, places.join(", ")),
+                );
             }
         }
         if planner::plan(&snapshot, &requests) != planner::plan(&reversed, &requests) {
@@ -360,7 +405,10 @@ impl Checker {
     fn check_record(&mut self, gang: &GangId, live: &[&Arc<Pod>], api: &ApiServer) {
         let Some(record) = gang_object(api, gang) else {
             if let Some(pod) = live.iter().find(|pod| pod.gated()) {
-                self.found(Rule::Explained, format!("{} waits, and there is no Gang object {gang} to say why", pod.key));
+                self.found(
+                    Rule::Explained,
+                    format!("{} waits, and there is no Gang object {gang} to say why", pod.key),
+                );
             }
             return;
         };
@@ -374,7 +422,10 @@ impl Checker {
             .map(|member| member.pod.to_string())
             .collect();
         if !left.is_empty() {
-            self.found(Rule::AllOrNone, format!("gang {gang} ({:?}) is lifted in part: {} are left", status.phase, left.join(", ")));
+            self.found(
+                Rule::AllOrNone,
+                format!("gang {gang} ({:?}) is lifted in part: {} are left", status.phase, left.join(", ")),
+            );
         }
     }
 
@@ -403,7 +454,10 @@ impl Checker {
                 (Some(_), Some(cards)) => Cards::Known(cards.clone()),
                 (Some(_), None) => Cards::Unknown,
             };
-            snapshot.charge(&pod.uid, Charge { node, shape: pod.shape.clone(), cards, hold });
+            snapshot.charge(
+                &pod.uid,
+                Charge { key: Some(pod.key.clone()), node, shape: pod.shape.clone(), cards, hold },
+            );
         }
         for node in nodes {
             snapshot.set_node(Node::clone(node));

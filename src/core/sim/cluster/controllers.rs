@@ -53,7 +53,8 @@ impl Cluster {
             }
         }
         for owner in &owners {
-            let mut mine: Vec<_> = owned.iter().filter(|(_, _, uid, live, _)| *uid == owner.uid && *live).collect();
+            let mut mine: Vec<_> =
+                owned.iter().filter(|(_, _, uid, live, _)| *uid == owner.uid && *live).collect();
             mine.sort_by(|a, b| (a.4, &a.0).cmp(&(b.4, &b.0)));
             let wanted = usize::try_from(owner.replicas).unwrap_or(usize::MAX);
             for _ in mine.len()..wanted {

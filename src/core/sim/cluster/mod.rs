@@ -11,6 +11,7 @@ mod lease;
 mod options;
 mod replica;
 mod scheduler;
+mod trap;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -20,11 +21,12 @@ use serde_json::json;
 pub use checker::{Checker, Rule, Violation};
 pub use options::{Faults, Options, Range, Timing};
 pub use replica::{Replica, Told};
+pub use trap::{Mishap, Moment};
 
 use super::api::{Actor, Admit, AdmitHook, ApiServer, Kind, ObjectKey, Write};
 use super::random::Random;
 use crate::engine::{Effect, Event, World};
-use crate::model::{NodeName, Str, Time};
+use crate::model::{Epoch, NodeName, Str, Time};
 use scheduler::Scheduler;
 
 /// When every simulation starts: a Saturday at one o'clock.
@@ -44,7 +46,7 @@ enum Happening {
     /// A request reaches the API server; it answers or not.
     Arrive(usize, u64, Box<Effect>, Reply),
     /// The kinds of a consistent list are read one after the other, beginning with this number.
-    List(usize, u64, usize, Box<World>),
+    List(usize, u64, Epoch, usize, Box<World>),
     /// An answer reaches a replica.
     Answer(usize, u64, Box<Event>),
     /// A replica looks after its lease.
@@ -105,6 +107,7 @@ pub struct Cluster {
     told: Vec<Told>,
     controller_lines: Vec<String>,
     steps: u64,
+    traps: Vec<trap::Trap>,
 }
 
 impl Cluster {
@@ -127,6 +130,7 @@ impl Cluster {
             told: Vec::new(),
             controller_lines: Vec::new(),
             steps: 0,
+            traps: Vec::new(),
             options,
         };
         for index in 0..cluster.options.replicas {
@@ -159,7 +163,9 @@ impl Cluster {
     /// The replica that holds the lease and knows it, if it is up.
     pub fn leader(&self) -> Option<usize> {
         self.replicas.iter().position(|replica| {
-            replica.running() && replica.leads() && self.api.lease.holder.as_deref() == Some(replica.identity())
+            replica.running()
+                && replica.leads()
+                && self.api.lease.holder.as_deref() == Some(replica.identity())
         })
     }
 
@@ -234,7 +240,9 @@ impl Cluster {
             Happening::Relist(replica, life, kind) => self.relist(replica, life, kind),
             Happening::Send(replica, life, effect) => self.send(replica, life, effect),
             Happening::Arrive(replica, life, effect, reply) => self.arrive(replica, life, &effect, reply),
-            Happening::List(replica, life, part, world) => self.list(replica, life, part, world),
+            Happening::List(replica, life, epoch, part, world) => {
+                self.list(replica, life, epoch, part, world)
+            }
             Happening::Answer(replica, life, event) => self.answer(replica, life, *event),
             Happening::Lease(replica, life) => self.look_after_lease(replica, life),
             Happening::Tick(replica, life) => self.tick(replica, life),

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use super::{Cluster, Happening, Range, Reply, Rule};
+use super::{Cluster, Happening, Moment, Range, Reply, Rule};
 use crate::dialect::Group;
 use crate::engine::wire::{self, Response};
 use crate::engine::{Action, Change, Effect, Engine, Event, GangRecord, Note, Outcome, Subject, World};
@@ -235,7 +235,10 @@ impl Cluster {
         if let Some((mut twin, event)) = again {
             let same = twin.step(event.clone(), now) == effects && twin == *engine;
             if !same {
-                self.checker.found(Rule::Determinism, format!("the same engine, told the same, decided otherwise: {event:?}"));
+                self.checker.found(
+                    Rule::Determinism,
+                    format!("the same engine, told the same, decided otherwise: {event:?}"),
+                );
             }
         }
         for effect in effects {
@@ -269,9 +272,13 @@ impl Cluster {
             Action::List => {
                 self.last_activity = self.now();
                 let request = self.options.timing.request;
-                self.push(request, Happening::List(index, life, 0, Box::default()));
+                self.push(request, Happening::List(index, life, effect.epoch, 0, Box::default()));
             }
-            _ => self.request(index, life, effect),
+            _ => {
+                let moment = Moment::of(&effect.action);
+                self.request(index, life, effect);
+                self.spring(index, moment);
+            }
         }
     }
 
@@ -279,7 +286,8 @@ impl Cluster {
         self.last_activity = self.now();
         let faults = self.options.faults.clone();
         let request = self.options.timing.request;
-        let lost = |effect: &Effect| wire::answer(effect, Response::Lost).or_else(|| lease_answer(effect, None));
+        let lost =
+            |effect: &Effect| wire::answer(effect, Response::Lost).or_else(|| lease_answer(effect, None));
         let mut reply = Reply::Honest;
         if faults != super::Faults::default() {
             if self.random.percent(faults.request_lost) {
@@ -352,23 +360,25 @@ impl Cluster {
     }
 
     /// Reads one kind after the other, as a real client has to.
-    pub(super) fn list(&mut self, index: usize, life: u64, part: usize, mut world: Box<World>) {
+    pub(super) fn list(&mut self, index: usize, life: u64, epoch: Epoch, part: usize, mut world: Box<World>) {
         if self.replicas[index].gone(life) {
             return;
         }
         let Some(kind) = WATCHED.get(part) else {
-            let event = Event::Listed(*world);
+            let event = Event::Listed(epoch, *world);
             self.push(self.options.timing.answer, Happening::Answer(index, life, Box::new(event)));
             return;
         };
         self.read_kind(*kind, &mut world);
-        self.push(self.options.timing.request, Happening::List(index, life, part + 1, world));
+        self.push(self.options.timing.request, Happening::List(index, life, epoch, part + 1, world));
     }
 
     fn read_kind(&self, kind: Kind, world: &mut World) {
         let objects = self.api.list(kind).map(|(_, stored)| stored);
         match kind {
-            Kind::Node => world.nodes = Some(objects.filter_map(Stored::node).map(|n| Node::clone(n)).collect()),
+            Kind::Node => {
+                world.nodes = Some(objects.filter_map(Stored::node).map(|n| Node::clone(n)).collect())
+            }
             Kind::Pod => world.pods = Some(objects.filter_map(Stored::pod).map(|p| Pod::clone(p)).collect()),
             Kind::PodGroup => {
                 world.groups = Some(objects.filter_map(Stored::group).map(|g| Group::clone(g)).collect());
@@ -477,11 +487,10 @@ fn subject_of(action: &Action) -> Option<Subject> {
         | Action::ReadGang { gang }
         | Action::WriteGang { gang, .. }
         | Action::DeleteGang { gang, .. } => Subject::Gang(gang.clone()),
-        Action::ReadPod { pod } | Action::Fence { pod } | Action::Nominate { pod, .. } => {
+        Action::ReadPod { pod } | Action::Fence { pod, .. } | Action::Nominate { pod, .. } => {
             Subject::Pod(pod.uid.clone())
         }
         Action::Lift { pod, .. } => Subject::Pod(pod.uid.clone()),
         Action::List | Action::StepDown | Action::Evict { .. } | Action::Tell(_) => return None,
     })
 }
-

@@ -148,7 +148,8 @@ impl Cluster {
         }
         let key = ObjectKey::new(Kind::Pod, &pod.key.namespace, &pod.key.name);
         let path = "/spec/affinity/nodeAffinity/preferredDuringSchedulingIgnoredDuringExecution";
-        let list = self.api.get(&key).and_then(|stored| stored.object.pointer(path)).and_then(Value::as_array);
+        let list =
+            self.api.get(&key).and_then(|stored| stored.object.pointer(path)).and_then(Value::as_array);
         list.cloned().unwrap_or_default()
     }
 
@@ -176,11 +177,13 @@ fn refusal(node: &Node, pod: &Pod, used: &Used) -> Option<String> {
     }
     let wanted = &pod.shape.host_ports;
     let clash = |(address, protocol, port): &crate::objects::HostPort| {
-        used.ports.iter().flat_map(|other| &other.shape.host_ports).any(|(other, other_protocol, other_port)| {
-            protocol == other_protocol
-                && port == other_port
-                && (address == other || address.is_empty() || other.is_empty())
-        })
+        used.ports.iter().flat_map(|other| &other.shape.host_ports).any(
+            |(other, other_protocol, other_port)| {
+                protocol == other_protocol
+                    && port == other_port
+                    && (address == other || address.is_empty() || other.is_empty())
+            },
+        )
     };
     if wanted.iter().any(clash) {
         return Some("node(s) didn't have free ports for the requested pod ports".to_owned());
