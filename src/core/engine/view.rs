@@ -154,7 +154,13 @@ impl Engine {
         } else if let Some(node) = &pod.node {
             Some(bound_charge(pod, node))
         } else if let Some((node, cards)) = self.promised(member) {
-            Some(Charge { node, shape: pod.shape.clone(), cards, hold: Hold::Reserved })
+            Some(Charge {
+                key: Some(pod.key.clone()),
+                node,
+                shape: pod.shape.clone(),
+                cards,
+                hold: Hold::Reserved,
+            })
         } else {
             None
         };
@@ -280,7 +286,13 @@ impl Engine {
 
 fn bound_charge(pod: &Pod, node: &NodeName) -> Charge {
     let cards = cards(pod, pod.gpus.as_ref());
-    Charge { node: node.clone(), shape: pod.shape.clone(), cards, hold: Hold::Bound }
+    Charge {
+        key: Some(pod.key.clone()),
+        node: node.clone(),
+        shape: pod.shape.clone(),
+        cards,
+        hold: Hold::Bound,
+    }
 }
 
 /// The cards of a pod that shares cards: those that are written down, or unknown ones.
