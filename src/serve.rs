@@ -15,7 +15,9 @@ use portcullis_core::admission::Settings;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::certs::{Authority, CertificateFiles, LiveCertificate, Names, Presented, RENEWAL_CHECK, write_local};
+use crate::certs::{
+    Authority, CertificateFiles, LiveCertificate, Names, Presented, RENEWAL_CHECK, write_local,
+};
 use crate::telemetry::{LogFormat, Metrics, start_logging};
 use crate::webhook::{self, Config, Service, go_duration, reviewer};
 
@@ -126,7 +128,7 @@ async fn bind(address: SocketAddr, flag: &str) -> anyhow::Result<TcpListener> {
 
 /// Where the certificate of this run comes from.
 enum CertificateSource {
-    Own { authority: Authority, names: Names, directory: PathBuf },
+    Own { authority: Box<Authority>, names: Names, directory: PathBuf },
     Given(CertificateFiles),
 }
 
@@ -147,7 +149,7 @@ fn certificate(
     if !bound.is_unspecified() && !names.addresses.contains(&bound) {
         names.addresses.push(bound);
     }
-    let authority = Authority::new(now)?;
+    let authority = Box::new(Authority::new(now)?);
     let leaf = authority.issue(&names, now)?;
     let files = write_local(directory, &authority, &leaf)?;
     let source = CertificateSource::Own { authority, names, directory: directory.to_owned() };
@@ -177,13 +179,17 @@ async fn keep_fresh(source: &mut CertificateSource, live: &LiveCertificate, metr
 }
 
 impl CertificateSource {
-    fn next(&mut self, live: &LiveCertificate, now: SystemTime) -> Result<Option<Presented>, crate::certs::CertificateError> {
+    fn next(
+        &mut self,
+        live: &LiveCertificate,
+        now: SystemTime,
+    ) -> Result<Option<Presented>, crate::certs::CertificateError> {
         match self {
             Self::Given(files) => files.poll(),
             Self::Own { .. } if !live.validity().renewal_is_due(now) => Ok(None),
             Self::Own { authority, names, directory } => {
                 if authority.validity().renewal_is_due(now) {
-                    *authority = Authority::new(now)?;
+                    **authority = Authority::new(now)?;
                 }
                 let leaf = authority.issue(names, now)?;
                 write_local(directory, authority, &leaf)?;
@@ -222,7 +228,8 @@ fn tempfile_in(directory: &Path) -> std::io::Result<()> {
 fn greet(address: SocketAddr, admin_address: SocketAddr, trusted: &Path, sample: &Path) {
     let (strong, command, plain) = (Style::new().bold(), AnsiColor::Cyan.on_default(), Style::new());
     let (web, admin) = (reachable(address), reachable(admin_address));
-    let (trusted, sample) = (quoted(&trusted.display().to_string()), quoted(&format!("@{}", sample.display())));
+    let (trusted, sample) =
+        (quoted(&trusted.display().to_string()), quoted(&format!("@{}", sample.display())));
     anstream::println!(
         "{strong}Portcullis, the webhook alone{strong:#}: reviews what you send it, and knows no cluster.
 
@@ -342,7 +349,8 @@ mod tests {
 
     #[test]
     fn an_address_that_means_everywhere_is_shown_as_loopback() {
-        let check = |bound: &str, shown: &str| assert_eq!(reachable(bound.parse().unwrap()).to_string(), shown);
+        let check =
+            |bound: &str, shown: &str| assert_eq!(reachable(bound.parse().unwrap()).to_string(), shown);
         check("0.0.0.0:8443", "127.0.0.1:8443");
         check("[::]:8443", "[::1]:8443");
         check("10.0.0.7:1", "10.0.0.7:1");

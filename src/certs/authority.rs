@@ -9,8 +9,8 @@ use std::time::{Duration, SystemTime};
 
 use rcgen::string::Ia5String;
 use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
-    KeyPair, KeyUsagePurpose, SanType,
+    BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, ExtendedKeyUsagePurpose,
+    IsCa, KeyPair, KeyUsagePurpose, SanType,
 };
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::sign::CertifiedKey;
@@ -39,7 +39,10 @@ pub struct Names {
 impl Names {
     /// `localhost` and the loopback addresses.
     pub fn loopback() -> Self {
-        Self { dns: vec!["localhost".to_owned()], addresses: vec![[127, 0, 0, 1].into(), IpAddr::from([0, 0, 0, 0, 0, 0, 0, 1u16])] }
+        Self {
+            dns: vec!["localhost".to_owned()],
+            addresses: vec![[127, 0, 0, 1].into(), IpAddr::from([0, 0, 0, 0, 0, 0, 0, 1u16])],
+        }
     }
 }
 
@@ -100,7 +103,8 @@ impl Authority {
         parameters.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         parameters.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         for name in &names.dns {
-            let name = Ia5String::try_from(name.as_str()).map_err(|_| CertificateError::BadName(name.clone()))?;
+            let name =
+                Ia5String::try_from(name.as_str()).map_err(|_| CertificateError::BadName(name.clone()))?;
             parameters.subject_alt_names.push(SanType::DnsName(name));
         }
         parameters.subject_alt_names.extend(names.addresses.iter().copied().map(SanType::IpAddress));
@@ -193,7 +197,9 @@ mod tests {
         let mut roots = rustls::RootCertStore::empty();
         roots.add(authority.issuer.der().clone()).unwrap();
         let verifier =
-            rustls::client::WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider()).build().unwrap();
+            rustls::client::WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider())
+                .build()
+                .unwrap();
         let time = UnixTime::since_unix_epoch(Duration::from_secs(1_800_000_000));
         let name = ServerName::try_from("localhost").unwrap();
         verifier.verify_server_cert(&leaf.certificate, &[], &name, &[], time).is_ok()

@@ -30,7 +30,11 @@ pub struct LocalFiles {
 ///
 /// # Errors
 /// When the directory or a file cannot be written.
-pub fn write_local(directory: &Path, authority: &Authority, leaf: &Leaf) -> Result<LocalFiles, CertificateError> {
+pub fn write_local(
+    directory: &Path,
+    authority: &Authority,
+    leaf: &Leaf,
+) -> Result<LocalFiles, CertificateError> {
     fs::create_dir_all(directory)
         .map_err(|source| CertificateError::File { path: directory.to_owned(), source })?;
     let files = LocalFiles {
@@ -47,7 +51,8 @@ pub fn write_local(directory: &Path, authority: &Authority, leaf: &Leaf) -> Resu
 fn replace(path: &Path, text: &str, mode: u32) -> Result<(), CertificateError> {
     let new = path.with_extension(format!("new-{}", std::process::id()));
     let write = || {
-        let mut file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(mode).open(&new)?;
+        let mut file =
+            fs::OpenOptions::new().write(true).create(true).truncate(true).mode(mode).open(&new)?;
         file.write_all(text.as_bytes())?;
         fs::rename(&new, path)
     };
@@ -88,7 +93,8 @@ impl CertificateFiles {
     }
 
     fn decode(&self, certificate: &[u8], key: &[u8]) -> Result<Presented, CertificateError> {
-        let not_pem = |path: &Path, problem: String| CertificateError::NotPem { path: path.to_owned(), problem };
+        let not_pem =
+            |path: &Path, problem: String| CertificateError::NotPem { path: path.to_owned(), problem };
         let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(certificate)
             .collect::<Result<_, _>>()
             .map_err(|error| not_pem(&self.certificate, error.to_string()))?;
@@ -96,9 +102,10 @@ impl CertificateFiles {
             return Err(not_pem(&self.certificate, "there is no certificate in it".to_owned()));
         };
         let validity = validity_of(leaf)?;
-        let key =
-            PrivateKeyDer::from_pem_slice(key).map_err(|error| not_pem(&self.key, format!("no private key: {error}")))?;
-        let certified = CertifiedKey::from_der(chain, key, &provider()).map_err(CertificateError::Mismatch)?;
+        let key = PrivateKeyDer::from_pem_slice(key)
+            .map_err(|error| not_pem(&self.key, format!("no private key: {error}")))?;
+        let certified =
+            CertifiedKey::from_der(chain, key, &provider()).map_err(CertificateError::Mismatch)?;
         Ok(Presented { key: Arc::new(certified), validity })
     }
 }

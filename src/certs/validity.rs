@@ -46,7 +46,11 @@ mod tests {
 
     fn check(now: u64, holds: bool, due: bool) {
         let validity = Validity { not_before: at(10 * DAY), not_after: at(40 * DAY) };
-        assert_eq!((validity.holds_at(at(now)), validity.renewal_is_due(at(now))), (holds, due), "at {now} s");
+        assert_eq!(
+            (validity.holds_at(at(now)), validity.renewal_is_due(at(now))),
+            (holds, due),
+            "at {now} s"
+        );
     }
 
     #[test]

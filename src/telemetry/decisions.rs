@@ -51,18 +51,41 @@ impl DecisionLog {
         let Summary { uid, operation, namespace, name, warnings, patch_operations, .. } = summary;
         match summary.verdict {
             Verdict::Untouched | Verdict::Allowed => tracing::debug!(
-                hook = hook_name, verdict, operation, namespace, name, uid, warnings, duration_us,
+                hook = hook_name,
+                verdict,
+                operation,
+                namespace,
+                name,
+                uid,
+                warnings,
+                duration_us,
                 "reviewed"
             ),
             Verdict::Patched => tracing::info!(
-                hook = hook_name, verdict, operation, namespace, name, uid, patch_operations, warnings, duration_us,
+                hook = hook_name,
+                verdict,
+                operation,
+                namespace,
+                name,
+                uid,
+                patch_operations,
+                warnings,
+                duration_us,
                 "reviewed"
             ),
             Verdict::Denied => {
                 let Some(repeated) = self.denied(hook, summary, now) else { return };
                 let causes = summary.causes.join("; ");
                 tracing::info!(
-                    hook = hook_name, verdict, operation, namespace, name, uid, causes, repeated, duration_us,
+                    hook = hook_name,
+                    verdict,
+                    operation,
+                    namespace,
+                    name,
+                    uid,
+                    causes,
+                    repeated,
+                    duration_us,
                     "reviewed"
                 );
             }
@@ -115,7 +138,9 @@ mod tests {
     #[test]
     fn the_same_denial_is_logged_once_a_minute_with_a_count() {
         let (log, start) = (DecisionLog::default(), Instant::now());
-        let at = |seconds| log.denied(Hook::Validate, &denial("model-*", "both"), start + Duration::from_secs(seconds));
+        let at = |seconds| {
+            log.denied(Hook::Validate, &denial("model-*", "both"), start + Duration::from_secs(seconds))
+        };
         assert_eq!(at(0), Some(0));
         assert_eq!(at(1), None);
         assert_eq!(at(59), None);

@@ -159,7 +159,11 @@ impl Metrics {
     pub fn reviewed(&self, hook: Hook, operation: &str, verdict: Verdict, took: Duration) {
         let hook = Word(hook.as_str());
         self.review_duration.get_or_create(&HookLabels { hook }).observe(took.as_secs_f64());
-        let labels = ReviewLabels { hook, operation: Word(known_operation(operation)), verdict: Word(verdict.as_str()) };
+        let labels = ReviewLabels {
+            hook,
+            operation: Word(known_operation(operation)),
+            verdict: Word(verdict.as_str()),
+        };
         self.reviews.get_or_create(&labels).inc();
     }
 
@@ -195,7 +199,8 @@ impl Metrics {
 
     /// The text for Prometheus (OpenMetrics 1.0), with the expiry of the certificate as it is now.
     pub fn text(&self, certificate_not_after: SystemTime) -> String {
-        let seconds = certificate_not_after.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+        let seconds =
+            certificate_not_after.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
         self.certificate_not_after.set(i64::try_from(seconds).unwrap_or(i64::MAX));
         let mut text = String::with_capacity(8 * 1024);
         // Writing to a String cannot fail; should the encoder ever refuse a metric, what came before it is still true.
@@ -254,7 +259,11 @@ mod tests {
             metrics.reviewed(Hook::Validate, operation, Verdict::Allowed, Duration::ZERO);
         }
         let text = text(&metrics);
-        let series: Vec<_> = text.lines().filter(|line| line.starts_with("portcullis_reviews_total")).collect();
-        assert_eq!(series, ["portcullis_reviews_total{hook=\"validate\",operation=\"other\",verdict=\"allowed\"} 4"]);
+        let series: Vec<_> =
+            text.lines().filter(|line| line.starts_with("portcullis_reviews_total")).collect();
+        assert_eq!(
+            series,
+            ["portcullis_reviews_total{hook=\"validate\",operation=\"other\",verdict=\"allowed\"} 4"]
+        );
     }
 }

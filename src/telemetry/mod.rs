@@ -38,7 +38,8 @@ pub fn start_logging(format: LogFormat) -> anyhow::Result<()> {
             registry.with(layer).try_init()?;
         }
         LogFormat::Json => {
-            let layer = tracing_subscriber::fmt::layer().json().flatten_event(true).with_writer(std::io::stderr);
+            let layer =
+                tracing_subscriber::fmt::layer().json().flatten_event(true).with_writer(std::io::stderr);
             registry.with(layer).try_init()?;
         }
     }

@@ -47,13 +47,18 @@ type Check = (&'static str, Result<(), &'static str>);
 
 fn checks(stage: Stage, certificate_holds: bool) -> [Check; 2] {
     [
-        ("serving", if stage == Stage::Serving { Ok(()) } else { Err("draining: the process was told to stop") }),
+        (
+            "serving",
+            if stage == Stage::Serving { Ok(()) } else { Err("draining: the process was told to stop") },
+        ),
         (
             "certificate",
             if certificate_holds {
                 Ok(())
             } else {
-                Err("expired or not yet valid: see the log for failed renewals, and check the clock of the node")
+                Err(
+                    "expired or not yet valid: see the log for failed renewals, and check the clock of the node",
+                )
             },
         ),
     ]
@@ -62,7 +67,9 @@ fn checks(stage: Stage, certificate_holds: bool) -> [Check; 2] {
 async fn ready(State(office): State<Arc<Office>>, uri: Uri) -> impl IntoResponse {
     let stage = *office.stage.borrow();
     let checks = checks(stage, office.certificate.validity().holds_at((office.clock)()));
-    let verbose = uri.query().is_some_and(|query| query.split('&').any(|pair| pair.split('=').next() == Some("verbose")));
+    let verbose = uri
+        .query()
+        .is_some_and(|query| query.split('&').any(|pair| pair.split('=').next() == Some("verbose")));
     report(&checks, verbose)
 }
 

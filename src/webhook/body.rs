@@ -33,7 +33,11 @@ pub(super) struct Held<'a> {
 
 impl Bodies {
     pub(super) fn new(max_bytes: usize, max_held_bytes: usize, timeout: Duration) -> Self {
-        Self { max_bytes, timeout, held: Semaphore::new((max_held_bytes / BLOCK).min(Semaphore::MAX_PERMITS)) }
+        Self {
+            max_bytes,
+            timeout,
+            held: Semaphore::new((max_held_bytes / BLOCK).min(Semaphore::MAX_PERMITS)),
+        }
     }
 
     /// Receives a whole body.

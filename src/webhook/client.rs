@@ -62,8 +62,8 @@ impl Client {
     /// Never: ring supports the default versions of TLS.
     pub fn new(address: SocketAddr, ca_pem: &str) -> Result<Self, ClientError> {
         let unreadable = |problem: String| ClientError::Authority(problem);
-        let authority =
-            CertificateDer::from_pem_slice(ca_pem.as_bytes()).map_err(|error| unreadable(error.to_string()))?;
+        let authority = CertificateDer::from_pem_slice(ca_pem.as_bytes())
+            .map_err(|error| unreadable(error.to_string()))?;
         let mut roots = rustls::RootCertStore::empty();
         roots.add(authority).map_err(|error| unreadable(error.to_string()))?;
         let tls = rustls::ClientConfig::builder_with_provider(certs::provider())

@@ -36,8 +36,9 @@ pub(crate) fn go_duration(text: &str) -> Option<Duration> {
     while !rest.is_empty() {
         let number_end = rest.find(|character: char| !character.is_ascii_digit() && character != '.')?;
         let (number, after) = rest.split_at(number_end);
-        let unit_end =
-            after.find(|character: char| character.is_ascii_digit() || character == '.').unwrap_or(after.len());
+        let unit_end = after
+            .find(|character: char| character.is_ascii_digit() || character == '.')
+            .unwrap_or(after.len());
         let (unit, next) = after.split_at(unit_end);
         total = total.checked_add(nanoseconds(number, unit)?)?;
         rest = next;
@@ -91,7 +92,8 @@ mod tests {
         check("250us", Some(250));
         check("250µs", Some(250));
         check("0", Some(0));
-        for bad in ["", "5", "-5s", "s", ".s", "5 s", "5sec", "5S", "1.2.3s", "ns5", "99999999999999999999h"] {
+        for bad in ["", "5", "-5s", "s", ".s", "5 s", "5sec", "5S", "1.2.3s", "ns5", "99999999999999999999h"]
+        {
             check(bad, None);
         }
     }

@@ -99,7 +99,12 @@ impl Desk {
             Ok(answer) => answer.map_err(Refusal::BadReview)?,
             Err(panic) => {
                 self.metrics.review_panicked();
-                tracing::error!(hook = hook.as_str(), body_bytes = body.len(), problem = panic_text(&*panic), "a review panicked");
+                tracing::error!(
+                    hook = hook.as_str(),
+                    body_bytes = body.len(),
+                    problem = panic_text(&*panic),
+                    "a review panicked"
+                );
                 return Err(Refusal::Panicked);
             }
         };
@@ -111,14 +116,21 @@ impl Desk {
 
     fn refuse(&self, refusal: Refusal) -> Response<Body> {
         self.metrics.refused(refusal.reason());
-        tracing::debug!(reason = refusal.reason(), status = refusal.status().as_u16(), sentence = refusal.sentence(), "refused");
+        tracing::debug!(
+            reason = refusal.reason(),
+            status = refusal.status().as_u16(),
+            sentence = refusal.sentence(),
+            "refused"
+        );
         refusal.into_response()
     }
 }
 
 /// `application/json`, with or without parameters.
 fn check_media_type(headers: &HeaderMap) -> Result<(), Refusal> {
-    let Some(value) = headers.get(header::CONTENT_TYPE) else { return Err(Refusal::WrongMediaType { found: None }) };
+    let Some(value) = headers.get(header::CONTENT_TYPE) else {
+        return Err(Refusal::WrongMediaType { found: None });
+    };
     let text = String::from_utf8_lossy(value.as_bytes());
     let media_type = text.split(';').next().unwrap_or_default().trim();
     if media_type.eq_ignore_ascii_case("application/json") {

@@ -16,7 +16,11 @@ pub(super) struct Slots {
 
 impl Slots {
     pub(super) fn new(max_concurrent: usize, max_waiting: usize, max_wait: Duration) -> Self {
-        Self { judging: Semaphore::new(max_concurrent.max(1)), waiting: Semaphore::new(max_waiting), max_wait }
+        Self {
+            judging: Semaphore::new(max_concurrent.max(1)),
+            waiting: Semaphore::new(max_waiting),
+            max_wait,
+        }
     }
 
     /// Waits for a place. Sent away early rather than late: while there is time left, the API server asks another
