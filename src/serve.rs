@@ -3,6 +3,7 @@
 //! Owns sockets, signals and files of a run. Decides nothing about reviews.
 
 use std::fs;
+use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
@@ -230,7 +231,9 @@ fn greet(address: SocketAddr, admin_address: SocketAddr, trusted: &Path, sample:
     let (web, admin) = (reachable(address), reachable(admin_address));
     let (trusted, sample) =
         (quoted(&trusted.display().to_string()), quoted(&format!("@{}", sample.display())));
-    anstream::println!(
+    // Nobody need read it: `serve | head -1` goes on serving.
+    let _ = writeln!(
+        anstream::stdout(),
         "{strong}Portcullis, the webhook alone{strong:#}: reviews what you send it, and knows no cluster.
 
   reviews   https://{web}/mutate and /validate

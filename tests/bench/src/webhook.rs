@@ -5,7 +5,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::SocketAddr;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -103,6 +103,12 @@ async fn measure(
     let clients: Vec<_> = (0..connections)
         .map(|_| Client::new(server.address, &server.ca_pem).map(Arc::new))
         .collect::<Result<_, _>>()?;
+    let answer = clients[0].review(hook, body.to_vec()).await?;
+    ensure!(
+        String::from_utf8_lossy(&answer).contains("\"allowed\":true"),
+        "the review was not allowed: {}",
+        String::from_utf8_lossy(&answer)
+    );
     closed_loop(&clients, hook, body, WARM_UP).await?;
     let cpu_before = server.cpu_seconds()?;
     let begun = Instant::now();
@@ -164,6 +170,8 @@ struct Server {
     child: Child,
     address: SocketAddr,
     ca_pem: String,
+    /// Kept open, so that the server can always write.
+    _output: BufReader<ChildStdout>,
 }
 
 impl Server {
@@ -174,15 +182,11 @@ impl Server {
         let mut address = String::new();
         output.read_line(&mut address)?;
         let mut ca_pem = String::new();
-        for line in output.lines() {
-            let line = line?;
-            ca_pem = ca_pem + &line + "\n";
-            if line.starts_with("-----END") {
-                break;
-            }
+        while !ca_pem.contains("-----END") {
+            ensure!(output.read_line(&mut ca_pem)? > 0, "the server did not start");
         }
         let address = address.trim().parse().context("the server did not start")?;
-        Ok(Self { child, address, ca_pem })
+        Ok(Self { child, address, ca_pem, _output: output })
     }
 
     /// A field of `/proc/PID/status`, in MB of a million bytes.
@@ -225,7 +229,9 @@ pub(crate) async fn serve(arguments: &[String]) -> anyhow::Result<()> {
     let certificate = LiveCertificate::new(authority.issue(&Names::loopback(), now)?.presented()?);
     let (listener, admin) =
         (TcpListener::bind("127.0.0.1:0").await?, TcpListener::bind("127.0.0.1:0").await?);
-    println!("{}\n{}", listener.local_addr()?, authority.pem());
+    // One write: the loader reads to the end of the certificate and no further.
+    print!("{}\n{}", listener.local_addr()?, authority.pem());
+    std::io::stdout().flush()?;
     let service = Service {
         review,
         certificate: Arc::new(certificate),
