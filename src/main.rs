@@ -1,25 +1,7 @@
-//! The binary: parse, run, map to an exit code.
+//! The binary: parse, run, map to an exit code. Everything else is the library's.
 
-use clap::{Parser, Subcommand};
-use portcullis::serve::{ServeOptions, standalone};
+use std::process::ExitCode;
 
-/// The gang gate for GPU clusters.
-#[derive(Parser)]
-#[command(version)]
-struct Arguments {
-    #[command(subcommand)]
-    command: Command,
-}
-
-#[derive(Subcommand)]
-enum Command {
-    /// Run the webhook
-    Serve(ServeOptions),
-}
-
-#[tokio::main]
-async fn main() -> anyhow::Result<()> {
-    match Arguments::parse().command {
-        Command::Serve(options) => standalone(options).await,
-    }
+fn main() -> ExitCode {
+    portcullis::cli::main()
 }
