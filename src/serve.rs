@@ -3,6 +3,7 @@
 //! Owns sockets, signals and files of a run. Decides nothing about reviews.
 
 use std::fs;
+use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
@@ -128,7 +129,7 @@ async fn bind(address: SocketAddr, flag: &str) -> anyhow::Result<TcpListener> {
 
 /// Where the certificate of this run comes from.
 enum CertificateSource {
-    Own { authority: Authority, names: Names, directory: PathBuf },
+    Own { authority: Box<Authority>, names: Names, directory: PathBuf },
     Given(CertificateFiles),
 }
 
@@ -149,7 +150,7 @@ fn certificate(
     if !bound.is_unspecified() && !names.addresses.contains(&bound) {
         names.addresses.push(bound);
     }
-    let authority = Authority::new(now)?;
+    let authority = Box::new(Authority::new(now)?);
     let leaf = authority.issue(&names, now)?;
     let files = write_local(directory, &authority, &leaf)?;
     let source = CertificateSource::Own { authority, names, directory: directory.to_owned() };
@@ -189,7 +190,7 @@ impl CertificateSource {
             Self::Own { .. } if !live.validity().renewal_is_due(now) => Ok(None),
             Self::Own { authority, names, directory } => {
                 if authority.validity().renewal_is_due(now) {
-                    *authority = Authority::new(now)?;
+                    **authority = Authority::new(now)?;
                 }
                 let leaf = authority.issue(names, now)?;
                 write_local(directory, authority, &leaf)?;
@@ -230,7 +231,9 @@ fn greet(address: SocketAddr, admin_address: SocketAddr, trusted: &Path, sample:
     let (web, admin) = (reachable(address), reachable(admin_address));
     let (trusted, sample) =
         (quoted(&trusted.display().to_string()), quoted(&format!("@{}", sample.display())));
-    anstream::println!(
+    // Nobody need read it: `serve | head -1` goes on serving.
+    let _ = writeln!(
+        anstream::stdout(),
         "{strong}Portcullis, the webhook alone{strong:#}: reviews what you send it, and knows no cluster.
 
   reviews   https://{web}/mutate and /validate

@@ -2,7 +2,8 @@
 //!
 //! hyper's own header timeout runs while a kept-alive connection idles, too, and would cut the API server's idle
 //! connections after seconds. So the two are told apart here: [`Progress`] notes when the bytes of a head began to
-//! come and when the last answer was given, and [`judge`] says what that means.
+//! come and when the last answer was given, and [`judge`] says what that means. (A part of a head that came in one
+//! piece with the request before it goes unnoticed until more of it comes; such a connection ends as an idle one does.)
 
 use std::convert::Infallible;
 use std::io;
@@ -211,7 +212,9 @@ struct Seen {
     busy: bool,
     /// How long the head of a request has been coming.
     head_for: Option<Duration>,
-    /// How long since the last answer.
+    /// It has answered a request.
+    answered: bool,
+    /// How long since the last answer, or since it was opened.
     quiet_for: Duration,
     age: Duration,
 }
@@ -224,15 +227,15 @@ fn judge(seen: &Seen, limits: &ConnectionLimits, age_limit: Duration) -> Judgeme
         Seen { busy: false, .. } if slow_head => Judgement::Cut,
         Seen { stage: Stage::Draining, .. } => Judgement::Close,
         // Over HTTP/2 "no more requests here" is a frame of its own, and can be sent at any time without a race. Over
-        // HTTP/1.1 it is a header of the next answer.
-        Seen { stage: Stage::Leaving, http2: true, .. } => Judgement::Close,
-        Seen { http2: true, age, .. } if *age >= age_limit => Judgement::Close,
+        // HTTP/1.1 it is a header of the next answer. A connection that was opened for a request gets its answer first.
+        Seen { stage: Stage::Leaving, http2: true, answered: true, .. } => Judgement::Close,
+        Seen { http2: true, answered: true, age, .. } if *age >= age_limit => Judgement::Close,
         Seen { busy: false, quiet_for, .. } if *quiet_for >= limits.idle => Judgement::Close,
         Seen { .. } => Judgement::Keep,
     }
 }
 
-/// No head is coming.
+/// No head is coming; nothing was answered.
 const NONE: u64 = u64::MAX;
 
 /// What a connection did, in milliseconds since it was opened. Written by its stream and its requests, read by its
@@ -253,7 +256,7 @@ impl Progress {
             http2,
             requests: AtomicUsize::new(0),
             head_since: AtomicU64::new(0),
-            answered_at: AtomicU64::new(0),
+            answered_at: AtomicU64::new(NONE),
         }
     }
 
@@ -279,12 +282,14 @@ impl Progress {
         let now = self.now();
         let since = |then: u64| Duration::from_millis(now.saturating_sub(then));
         let head = self.head_since.load(Ordering::Relaxed);
+        let answered = self.answered_at.load(Ordering::Relaxed);
         Seen {
             stage,
             http2: self.http2,
             busy: self.requests.load(Ordering::Relaxed) > 0,
             head_for: (head != NONE).then(|| since(head)),
-            quiet_for: since(self.answered_at.load(Ordering::Relaxed)),
+            answered: answered != NONE,
+            quiet_for: since(if answered == NONE { 0 } else { answered }),
             age: Duration::from_millis(now),
         }
     }
@@ -368,6 +373,7 @@ mod tests {
             stage: Stage::Serving,
             http2: false,
             busy: false,
+            answered: true,
             head_for: None,
             quiet_for: SECOND,
             age: SECOND,
@@ -391,6 +397,8 @@ mod tests {
         check(&Seen { age: 1000 * SECOND, http2: true, busy: true, ..fresh() }, Judgement::Close);
         check(&Seen { stage: Stage::Leaving, ..fresh() }, Judgement::Keep);
         check(&Seen { stage: Stage::Leaving, http2: true, ..fresh() }, Judgement::Close);
+        check(&Seen { stage: Stage::Leaving, http2: true, answered: false, ..fresh() }, Judgement::Keep);
+        check(&Seen { stage: Stage::Draining, answered: false, ..fresh() }, Judgement::Close);
         check(&Seen { stage: Stage::Draining, busy: true, ..fresh() }, Judgement::Close);
         check(&Seen { stage: Stage::Draining, head_for: Some(5 * SECOND), ..fresh() }, Judgement::Cut);
     }
