@@ -111,6 +111,7 @@ mod tests {
     const A: &str = names::KAI_GROUP_ANNOTATION;
     const L: &str = names::KAI_GROUP_LABEL;
 
+    #[expect(clippy::needless_pass_by_value, reason = "tables read better with json!() than with &json!()")]
     fn check(
         annotations: Value,
         labels: Value,

@@ -147,7 +147,7 @@ mod tests {
         check(&unnamed, &[("", 1), ("default", 1)], "");
         check(&unnamed, &[("", 1)], "subgroup default (1 of 2 pods)");
 
-        let nested = groups(2, &[("left", flat.clone()), ("right", Quorum::Count(0))]);
+        let nested = groups(2, &[("left", flat), ("right", Quorum::Count(0))]);
         check(&nested, &[("ps", 1), ("workers", 2)], "");
         check(&nested, &[("ps", 1), ("left", 5)], "subgroup left (in it subgroup workers (0 of 2 pods))");
 

@@ -1,3 +1,5 @@
+#![expect(clippy::needless_pass_by_value, reason = "tables read better with json!() than with &json!()")]
+
 use serde_json::{Value, json};
 
 use super::*;
@@ -235,4 +237,34 @@ fn a_sound_share_is_read() {
     assert_eq!(share(json!({ "gpu-fraction": "1.2e-10" })), Some((fraction(1), 1)));
     assert_eq!(share(json!({ "gpu-fraction": "0.9999999999" })), Some((fraction(999_999_999), 1)));
     assert_eq!(share(json!({ "other": "1" })), None);
+}
+
+#[test]
+fn the_whole_story_is_told_at_the_annotation() {
+    let told = |annotations: Value, spec: Value| {
+        let pod = pod(&annotations, &spec);
+        let view: PodView<'_> = serde_json::from_str(&pod).unwrap();
+        findings(&view, &GpuRules::default())[0].message.clone()
+    };
+    let containers = json!([
+        { "name": "a", "resources": { "limits": { "nvidia.com/gpu": 2 }, "requests": { "nvidia.com/gpu": 2 } } },
+        { "name": "b", "resources": { "limits": { "nvidia.com/mig-1g.5gb": 1 } } }
+    ]);
+    assert_eq!(
+        told(
+            json!({ "gpu-memory": "4000" }),
+            json!({ "containers": containers, "resourceClaims": [{ "name": "c" }] })
+        ),
+        "cannot request both GPU and GPU memory: this pod asks for 4000 MiB of a shared card and, in container \"a\", for \
+         2 whole GPUs (limits nvidia.com/gpu), and, in container \"b\", for 1 MIG slice (limits nvidia.com/mig-1g.5gb), \
+         and for devices by the resource claim \"c\". Keep one: remove the annotation gpu-memory to get what \
+         nvidia.com/gpu and nvidia.com/mig-1g.5gb and spec.resourceClaims says, or remove nvidia.com/gpu and \
+         nvidia.com/mig-1g.5gb and spec.resourceClaims to share a card."
+    );
+    assert_eq!(
+        told(json!({ "gpu-fraction": "0.5" }), limits(json!({ "amd.com/gpu": 1 }))),
+        "cannot have both GPU fraction request and whole GPU resource request/limit: this pod asks for 0.5 of a shared \
+         card and, in container \"main\", for 1 whole GPU (limits amd.com/gpu). Keep one: remove the annotation \
+         gpu-fraction for a whole GPU, or remove amd.com/gpu to share a card."
+    );
 }
