@@ -1,4 +1,23 @@
 //! Review in, decision out. Pure and synchronous: the webhook carries bytes here and back.
+//!
+//! [`answer`] is bytes to bytes; [`decide`] is the same without the wire, for the command line and for tests. A pod that
+//! is in no group and asks for no share is allowed untouched. Every patch was applied and judged again before it leaves.
+
+mod decision;
+mod fuzz;
+mod patch;
+mod response;
+mod review;
+mod settings;
+mod verify;
+
+#[cfg(test)]
+mod tests;
+
+pub use decision::{Decision, decide};
+pub use fuzz::fuzz_review;
+pub use review::{Operation, Review, Subject};
+pub use settings::Settings;
 
 /// Which of the two hooks was called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,10 +37,6 @@ impl Hook {
         }
     }
 }
-
-/// What admission goes by; resolved once, shared by all requests.
-#[derive(Clone, Debug, Default)]
-pub struct Settings {}
 
 /// An answer to a well-formed review.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -97,12 +112,35 @@ pub enum BadReview {
     /// There is no request in it.
     #[error("the AdmissionReview has no request, or the request has no uid")]
     NoRequest,
+    /// The patch made for the pod does not do what it should: a bug of ours, caught before it could break the request.
+    #[error(
+        "the patch for this pod is wrong ({0}); this is a bug of portcullis, please report it with the pod"
+    )]
+    Unpatchable(String),
 }
 
 /// Answers one review.
 ///
 /// # Errors
 /// [`BadReview`] when the body is no review we can answer.
-pub fn answer(_settings: &Settings, _hook: Hook, _body: &[u8]) -> Result<Answer, BadReview> {
-    Err(BadReview::NoRequest)
+pub fn answer(settings: &Settings, hook: Hook, body: &[u8]) -> Result<Answer, BadReview> {
+    let review = Review::parse(body)?;
+    let decision = decide(settings, hook, &review);
+    if let Some(subject) = review.pod.as_ref().filter(|_| !decision.patch.is_empty()) {
+        verify::verify(settings, &review, subject, &decision)?;
+    }
+    let name = review.display_name();
+    Ok(Answer {
+        body: response::body(&review, &name, &decision),
+        summary: Summary {
+            uid: review.uid.to_string(),
+            operation: review.operation_text.to_string(),
+            namespace: review.namespace.to_string(),
+            verdict: decision.verdict,
+            causes: decision.causes.iter().map(|c| format!("{}: {}", c.field, c.message)).collect(),
+            warnings: decision.warnings.len(),
+            patch_operations: decision.patch.len(),
+            name,
+        },
+    })
 }

@@ -1,8 +1,11 @@
 //! Which gang a pod belongs to. One file for each dialect, one line here to register it.
 
 mod kai;
+mod link;
 
 use std::collections::BTreeMap;
+
+pub use link::{LABEL_VALUE_LONGEST, Link, MetadataMap, Repair, is_label_value};
 
 use crate::model::{DialectId, GangId, Str, Time};
 use crate::objects::ReadError;
@@ -56,6 +59,8 @@ pub(crate) trait Dialect: Sync {
     fn group_resource(&self) -> Option<GroupResource>;
     /// The gang this pod belongs to by this dialect's own keys, repaired as admission would repair them.
     fn membership(&self, pod: &PodView<'_>) -> Option<Membership>;
+    /// The same with everything admission has to say about the keys; its membership equals [`Dialect::membership`].
+    fn link(&self, pod: &PodView<'_>) -> Link;
     /// Reads the group object.
     fn read_group(&self, json: &str) -> Result<Group, ReadError>;
 }
@@ -83,6 +88,11 @@ fn dialect(id: DialectId) -> &'static dyn Dialect {
 /// The gang a pod belongs to, by the first dialect that knows it.
 pub fn membership(pod: &PodView<'_>) -> Option<Membership> {
     DIALECTS.iter().find_map(|d| d.membership(pod))
+}
+
+/// The keys by which a pod names its gang, judged by the first dialect that finds any.
+pub fn link(pod: &PodView<'_>) -> Link {
+    DIALECTS.iter().map(|d| d.link(pod)).find(|link| link.membership.is_some()).unwrap_or_default()
 }
 
 /// Where the group objects of every dialect live.

@@ -1,6 +1,7 @@
 //! A share of a card, as the pod's annotations ask for it.
 
-use crate::model::VramMib;
+use super::GpuRules;
+use crate::model::{Quantity, VramMib};
 use crate::objects::names;
 use crate::objects::view::PodView;
 
@@ -23,16 +24,20 @@ pub struct GpuShare {
 }
 
 impl GpuShare {
-    /// The share a pod asks for; `None` when it asks for none, or for one that admission would have rejected.
+    /// The share a pod asks for; `None` when it asks for none, or for one that admission rejects under the default
+    /// [`GpuRules`] (see [`super::findings`]).
     pub fn of(pod: &PodView<'_>) -> Option<Self> {
+        if !super::asks_for_share(pod) || !super::findings(pod, &GpuRules::default()).is_empty() {
+            return None;
+        }
         let annotation = |key| pod.metadata.annotations.text(key);
-        let devices = match annotation(names::GPU_FRACTION_NUM_DEVICES) {
-            None => 1,
-            Some(count) => count.parse().ok().filter(|n| *n > 0)?,
-        };
+        let devices = annotation(names::GPU_FRACTION_NUM_DEVICES).map_or(Some(1), devices)?;
         let size = match annotation(names::GPU_MEMORY) {
-            Some(mib) => ShareSize::Vram(VramMib(mib.parse().ok().filter(|n| *n > 0)?)),
-            None => ShareSize::Fraction(fraction(annotation(names::GPU_FRACTION)?)?),
+            Some(mib) => ShareSize::Vram(memory(mib)?),
+            None => match fraction(annotation(names::GPU_FRACTION)?) {
+                Reading::Sound(billionths) => ShareSize::Fraction(billionths),
+                Reading::OutOfRange | Reading::BadForm => return None,
+            },
         };
         Some(Self { size, devices })
     }
@@ -49,9 +54,46 @@ impl GpuShare {
     }
 }
 
-fn fraction(text: &str) -> Option<u64> {
-    crate::model::Quantity::parse(text)
-        .ok()
-        .map(crate::model::Quantity::nanos)
-        .filter(|n| *n > 0 && *n < 1_000_000_000)
+/// How a fraction was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reading {
+    /// In billionths of a card, at least one and less than all of it.
+    Sound(u64),
+    /// No number, or not between 0 and 1.
+    OutOfRange,
+    /// A number to Go's `ParseFloat` that is no Kubernetes quantity (`NaN`, `0x1p-1`).
+    BadForm,
+}
+
+/// Digits only, as Go's `ParseUint` in base 10: no sign, no spaces, no suffix.
+fn digits(text: &str) -> Option<u64> {
+    if text.bytes().all(|b| b.is_ascii_digit()) { text.parse().ok() } else { None }
+}
+
+/// Value of `gpu-memory`. KAI's scheduler reads it into an `i64` and ignores what does not fit; we refuse it.
+pub(super) fn memory(text: &str) -> Option<VramMib> {
+    digits(text).filter(|mib| *mib > 0 && i64::try_from(*mib).is_ok()).map(VramMib)
+}
+
+/// Value of `gpu-fraction-num-devices`.
+pub(super) fn devices(text: &str) -> Option<u32> {
+    digits(text).and_then(|n| u32::try_from(n).ok()).filter(|n| *n > 0)
+}
+
+/// Value of `gpu-fraction`: it has to be a float between 0 and 1 and a quantity, as KAI asks. Finer than a billionth
+/// is rounded up, yet never to a whole card.
+pub(super) fn fraction(text: &str) -> Reading {
+    const WHOLE: u64 = 1_000_000_000;
+    let unsigned = text.trim_start_matches(['+', '-']);
+    if unsigned.get(..2).is_some_and(|p| p.eq_ignore_ascii_case("0x")) {
+        return Reading::BadForm;
+    }
+    match text.parse::<f64>() {
+        Ok(number) if number.is_nan() => Reading::BadForm,
+        Ok(number) if number > 0.0 && number < 1.0 => match Quantity::parse(text) {
+            Ok(quantity) => Reading::Sound(quantity.nanos().clamp(1, WHOLE - 1)),
+            Err(_) => Reading::BadForm,
+        },
+        _ => Reading::OutOfRange,
+    }
 }

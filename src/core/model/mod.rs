@@ -3,6 +3,7 @@
 //! Owns no behaviour beyond arithmetic, parsing and display. Everything is ordered, so that every comparison can end
 //! in a unique key.
 
+mod finding;
 mod ids;
 pub mod quantity;
 mod reason;
@@ -10,6 +11,7 @@ mod resources;
 mod time;
 mod units;
 
+pub use finding::{Finding, Rule, closest, quoted};
 pub use ids::{DialectId, Epoch, GangId, NodeName, PodKey, PodUid, ResourceVersion, Str, str};
 pub use quantity::{Quantity, QuantityError};
 pub use reason::Reason;

@@ -37,6 +37,12 @@ pub const MPS: &str = "mps";
 
 /// A whole NVIDIA GPU.
 pub const NVIDIA_GPU: &str = "nvidia.com/gpu";
+/// A time-sliced NVIDIA GPU where the device plugin renames it (`renameByDefault`).
+pub const NVIDIA_GPU_SHARED: &str = "nvidia.com/gpu.shared";
+/// A whole AMD GPU.
+pub const AMD_GPU: &str = "amd.com/gpu";
+/// A whole Intel GPU.
+pub const INTEL_GPU: &str = "gpu.intel.com/i915";
 /// Prefix of MIG slices (`nvidia.com/mig-1g.5gb`).
 pub const NVIDIA_MIG_PREFIX: &str = "nvidia.com/mig-";
 /// Node label: physical cards.

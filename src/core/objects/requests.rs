@@ -1,33 +1,30 @@
 //! What a pod asks of a node, by the scheduler's own rule (k8s.io/component-helpers, resource/helpers.go `PodRequests`).
 
 use super::text::{Entries, Scalar};
-use super::view::{Container, ContainerStatus, PodView};
+use super::view::{Container, PodView, ResourceRequirements};
 use crate::model::{Bytes, MilliCpu, Quantity, Resources, str};
 
 /// The requests that count against a node: the larger of "all containers and sidecars together" and "the most that any
 /// init container needs beside the sidecars started before it"; pod-level resources in place of that where given; what
-/// an in-place resize still holds; and the overhead of the sandbox.
+/// an in-place resize still holds; and the overhead of the sandbox. Amounts are rounded up container by container (cpu
+/// to thousandths), so a sum of finer parts is never less than the scheduler's.
 ///
 /// # Errors
 /// A sentence naming the field whose quantity cannot be read.
 pub fn effective_requests(pod: &PodView<'_>) -> Result<Resources, String> {
-    let spec = &pod.spec;
-    let refused = pod.status.conditions.iter().any(|c| {
-        c.r#type.as_str() == "PodResizePending"
-            && c.status.as_str() == "True"
-            && c.reason.as_str() == "Infeasible"
-    });
+    let (spec, status) = (&pod.spec, &pod.status);
+    let resize = Resize::of(pod);
     let mut running = Resources::default();
     for (index, container) in spec.containers.iter().enumerate() {
-        let path = format_args!("spec.containers[{index}]").to_string();
-        running.add(&container_requests(container, &pod.status.container_statuses, refused, &path)?);
+        let needs = declared(&container.resources, &format!("spec.containers[{index}].resources"))?;
+        running.add(&resize.container(container, needs)?);
     }
     let mut sidecars = Resources::default();
     let mut starting = Resources::default();
     for (index, container) in spec.init_containers.iter().enumerate() {
-        let path = format_args!("spec.initContainers[{index}]").to_string();
-        let mut needs = container_requests(container, &pod.status.init_container_statuses, refused, &path)?;
+        let mut needs = declared(&container.resources, &format!("spec.initContainers[{index}].resources"))?;
         if container.restart_policy.as_str() == "Always" {
+            needs = resize.container(container, needs)?;
             running.add(&needs);
             sidecars.add(&needs);
             needs = sidecars.clone();
@@ -38,52 +35,90 @@ pub fn effective_requests(pod: &PodView<'_>) -> Result<Resources, String> {
     }
     running.raise(&starting);
 
-    let pod_level = declared(&spec.resources.requests, &spec.resources.limits, "spec.resources")?;
-    let mut in_force = amounts(&pod.status.resources.requests, "status.resources.requests")?;
-    in_force.raise(&amounts(&pod.status.allocated_resources, "status.allocatedResources")?);
-    let covers = |name: &str| spec.resources.requests.contains(name) || spec.resources.limits.contains(name);
-    if covers("cpu") {
-        running.cpu = pod_level.cpu.max(in_force.cpu);
+    let mut pod_level = amounts(&spec.resources.requests, "spec.resources.requests")?;
+    let limits = amounts(&spec.resources.limits, "spec.resources.limits")?;
+    if let Some(actuated) = &status.resources {
+        let actuated = amounts(&actuated.requests, "status.resources.requests")?;
+        let allocated = amounts(&status.allocated_resources, "status.allocatedResources")?;
+        pod_level = resize.effective(pod_level, actuated, &allocated);
     }
-    if covers("memory") {
-        running.memory = pod_level.memory.max(in_force.memory);
+    // A limit without a request: the API server makes the request of what the containers ask for, else of the limit.
+    let requested = |name: &str| spec.resources.requests.contains(name);
+    let limited = |name: &str| !requested(name) && spec.resources.limits.contains(name);
+    if requested("cpu") {
+        running.cpu = pod_level.cpu;
+    } else if limited("cpu") && running.cpu == MilliCpu::ZERO {
+        running.cpu = limits.cpu;
     }
-    for (name, amount) in &pod_level.extended {
-        if name.starts_with("hugepages-") {
-            running.extended.insert(name.clone(), *amount);
+    if requested("memory") {
+        running.memory = pod_level.memory;
+    } else if limited("memory") && running.memory == Bytes::ZERO {
+        running.memory = limits.memory;
+    }
+    let huge = |list: &Entries<'_, Scalar<'_>>| -> Vec<String> {
+        list.iter().map(|(name, _)| name.to_owned()).filter(|name| name.starts_with("hugepages-")).collect()
+    };
+    for name in huge(&spec.resources.requests) {
+        set_extended(&mut running, &name, pod_level.extended(&name));
+    }
+    for name in huge(&spec.resources.limits) {
+        if limited(&name) && running.extended(&name) == 0 {
+            set_extended(&mut running, &name, limits.extended(&name));
         }
     }
     running.add(&amounts(&spec.overhead, "spec.overhead")?);
     Ok(running)
 }
 
-fn container_requests(
-    container: &Container<'_>,
-    statuses: &[ContainerStatus<'_>],
-    resize_refused: bool,
-    path: &str,
-) -> Result<Resources, String> {
-    let wanted = declared(&container.resources.requests, &container.resources.limits, path)?;
-    let Some(status) = statuses.iter().find(|s| s.name == container.name) else { return Ok(wanted) };
-    let mut held = amounts(&status.resources.requests, path)?;
-    held.raise(&amounts(&status.allocated_resources, path)?);
-    if resize_refused && held != Resources::default() {
-        return Ok(held);
+fn set_extended(resources: &mut Resources, name: &str, amount: u64) {
+    if amount == 0 {
+        resources.extended.remove(name);
+    } else {
+        resources.extended.insert(str(name), amount);
     }
-    held.raise(&wanted);
-    Ok(held)
+}
+
+/// What an in-place resize of a running pod holds beside what its spec asks for.
+struct Resize<'p, 'a> {
+    pod: &'p PodView<'a>,
+    /// The kubelet will never grant the new spec, so it does not count.
+    infeasible: bool,
+}
+
+impl<'p, 'a> Resize<'p, 'a> {
+    fn of(pod: &'p PodView<'a>) -> Self {
+        let pending = pod.status.conditions.iter().find(|c| c.r#type.as_str() == "PodResizePending");
+        Self { pod, infeasible: pending.is_some_and(|c| c.reason.as_str() == "Infeasible") }
+    }
+
+    fn container(&self, container: &Container<'_>, spec: Resources) -> Result<Resources, String> {
+        let status = &self.pod.status;
+        // A name stands once in a pod; where both lists have it the init containers' status is the one that counts.
+        let mut statuses = status.init_container_statuses.iter().chain(&status.container_statuses);
+        let Some(status) = statuses.find(|s| s.name == container.name) else { return Ok(spec) };
+        let Some(actuated) = &status.resources else { return Ok(spec) };
+        let place = |field: &str| format!("status of container {:?}, {field}", container.name.as_str());
+        let actuated = amounts(&actuated.requests, &place("resources.requests"))?;
+        let allocated = amounts(&status.allocated_resources, &place("allocatedResources"))?;
+        Ok(self.effective(spec, actuated, &allocated))
+    }
+
+    fn effective(&self, spec: Resources, actuated: Resources, allocated: &Resources) -> Resources {
+        let mut held = actuated;
+        held.raise(allocated);
+        if !self.infeasible {
+            held.raise(&spec);
+        }
+        held
+    }
 }
 
 /// Requests, with limits standing in where a request is missing: the API server defaults them so.
-fn declared(
-    requests: &Entries<'_, Scalar<'_>>,
-    limits: &Entries<'_, Scalar<'_>>,
-    path: &str,
-) -> Result<Resources, String> {
-    let mut all = amounts(requests, path)?;
-    for (name, quantity) in limits.iter() {
-        if !requests.contains(name) {
-            put(&mut all, name, quantity, path)?;
+fn declared(resources: &ResourceRequirements<'_>, path: &str) -> Result<Resources, String> {
+    let mut all = amounts(&resources.requests, &format!("{path}.requests"))?;
+    for (name, quantity) in resources.limits.iter() {
+        if !resources.requests.contains(name) {
+            put(&mut all, name, quantity, &format!("{path}.limits"))?;
         }
     }
     Ok(all)
@@ -99,7 +134,7 @@ pub(super) fn amounts(list: &Entries<'_, Scalar<'_>>, path: &str) -> Result<Reso
 }
 
 fn put(resources: &mut Resources, name: &str, quantity: &Scalar<'_>, path: &str) -> Result<(), String> {
-    let quantity = Quantity::parse(&quantity.0).map_err(|e| format!("{path} {name}: {e}"))?;
+    let quantity = Quantity::parse(&quantity.0).map_err(|e| format!("{path}[{name}]: {e}"))?;
     match name {
         "cpu" => resources.cpu = MilliCpu(quantity.millis()),
         "memory" => resources.memory = Bytes(quantity.units()),
@@ -112,4 +147,70 @@ fn put(resources: &mut Resources, name: &str, quantity: &Scalar<'_>, path: &str)
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn read(pod: &str) -> Result<Value, String> {
+        let view: PodView<'_> = serde_json::from_str(pod).unwrap();
+        let requests = effective_requests(&view)?;
+        let mut all = serde_json::Map::new();
+        let named = [
+            ("cpu", requests.cpu.0),
+            ("memory", requests.memory.0),
+            ("ephemeral-storage", requests.ephemeral_storage.0),
+        ];
+        let extended = requests.extended.iter().map(|(name, amount)| (&**name, *amount));
+        for (name, amount) in named.into_iter().chain(extended).filter(|(_, amount)| *amount > 0) {
+            all.insert(name.to_owned(), amount.into());
+        }
+        Ok(Value::Object(all))
+    }
+
+    #[test]
+    fn requests_are_what_the_scheduler_counts() {
+        let cases = include_str!("requests_cases.tsv").lines().filter(|line| !line.starts_with('#'));
+        let mut count = 0;
+        for line in cases {
+            let (pod, expected) = line.split_once('\t').unwrap();
+            let expected: Value = serde_json::from_str(expected).unwrap();
+            assert_eq!(read(pod).unwrap(), expected, "{pod}");
+            count += 1;
+        }
+        assert!(count >= 50, "{count} pods");
+    }
+
+    #[test]
+    fn what_the_api_server_would_default_is_counted() {
+        let check = |spec: Value, expected: Value| {
+            assert_eq!(read(&json!({ "spec": spec }).to_string()).unwrap(), expected, "{spec}");
+        };
+        let container = |resources: Value| json!([{ "name": "c", "resources": resources }]);
+        check(
+            json!({ "containers": container(json!({ "limits": { "cpu": "2", "nvidia.com/gpu": 1 }, "requests": { "cpu": 1 } })) }),
+            json!({ "cpu": 1000, "nvidia.com/gpu": 1 }),
+        );
+        check(
+            json!({ "containers": container(json!({ "requests": { "cpu": "1" } })), "resources": { "limits": { "cpu": "3", "memory": "1Ki" } } }),
+            json!({ "cpu": 1000, "memory": 1024 }),
+        );
+        check(
+            json!({ "containers": container(json!(null)), "resources": null, "overhead": null }),
+            json!({}),
+        );
+    }
+
+    #[test]
+    fn an_unreadable_quantity_is_named_with_its_place() {
+        let pod = json!({ "spec": { "containers": [{ "name": "c", "resources": { "requests": { "cpu": "1x" } } }] } });
+        let error = read(&pod.to_string()).unwrap_err();
+        assert!(
+            error.starts_with(r#"spec.containers[0].resources.requests[cpu]: "1x" is not a quantity"#),
+            "{error}"
+        );
+    }
 }

@@ -271,8 +271,8 @@ view! {
         init_container_statuses: Vec<ContainerStatus<'a>>,
         /// Pod-level allocation (in-place resize of pod-level resources).
         allocated_resources: Entries<'a, Scalar<'a>>,
-        /// Pod-level resources as they are in force.
-        resources: ResourceRequirements<'a>,
+        /// Pod-level resources as they are in force; absent before the kubelet has said so.
+        resources: Option<ResourceRequirements<'a>>,
     }
 }
 
@@ -283,8 +283,8 @@ view! {
         name: Text<'a>,
         /// What kubelet has admitted.
         allocated_resources: Entries<'a, Scalar<'a>>,
-        /// What is in force.
-        resources: ResourceRequirements<'a>,
+        /// What is in force; absent before the kubelet has said so.
+        resources: Option<ResourceRequirements<'a>>,
     }
 }
 

@@ -2,8 +2,9 @@
 //! every step can be taken back.
 
 use super::need::Need;
-use crate::snapshot::{NodeState, Room, Snapshot};
+use crate::snapshot::{Charge, NodeState, Room, Snapshot};
 
+#[derive(Clone)]
 pub(super) struct Board<'a> {
     snapshot: &'a Snapshot,
     /// For each node, one more than the index of its room; zero where it is untouched.
@@ -14,6 +15,35 @@ pub(super) struct Board<'a> {
 impl<'a> Board<'a> {
     pub(super) fn new(snapshot: &'a Snapshot) -> Self {
         Self { snapshot, slots: vec![0; snapshot.states().len()], rooms: Vec::new() }
+    }
+
+    /// A copy to try something on.
+    pub(super) fn fork(&self) -> Self {
+        self.clone()
+    }
+
+    /// Frees what some pods hold on a node, beside what was placed there.
+    pub(super) fn free(&mut self, node: usize, charges: &[&Charge]) {
+        let before = &self.snapshot.states()[node].room;
+        let after = self.snapshot.room_without(node, charges);
+        let room = self.room_mut(node);
+        room.cpu += after.cpu - before.cpu;
+        room.memory += after.memory - before.memory;
+        room.ephemeral_storage += after.ephemeral_storage - before.ephemeral_storage;
+        room.pods += after.pods - before.pods;
+        room.gpus += after.gpus - before.gpus;
+        for (name, free) in &mut room.extended {
+            *free += after.extended[name] - before.extended[name];
+        }
+        for (free, (after, before)) in room.cards.iter_mut().zip(after.cards.iter().zip(&before.cards)) {
+            *free += after - before;
+        }
+        room.whole -= before.whole - after.whole;
+        room.shares -= before.shares - after.shares;
+        room.card_state = after.card_state;
+        for port in before.ports.difference(&after.ports) {
+            room.ports.remove(port);
+        }
     }
 
     pub(super) fn snapshot(&self) -> &'a Snapshot {

@@ -9,6 +9,7 @@ use super::quorum::{self, Counts};
 use super::search;
 use super::tie::Tie;
 use super::types::{GangRequest, Member};
+use crate::dialect::Quorum;
 use crate::model::Str;
 use crate::objects::Shape;
 use crate::snapshot::Snapshot;
@@ -91,8 +92,8 @@ pub(super) struct Attempt<'a> {
 pub(super) struct Outcome {
     /// Placed on the board, ordered by member: enough for the quorum, or none.
     pub(super) spots: Vec<Spot>,
-    /// How many could be placed at once when the quorum is left aside.
-    pub(super) best: usize,
+    /// What could be placed at once when the quorum is left aside; not on the board unless it is in `spots`.
+    pub(super) reach: Vec<Spot>,
     /// Whether the search stopped before it could be sure that no more fit.
     pub(super) exhausted: bool,
 }
@@ -157,7 +158,8 @@ impl<'a> Attempt<'a> {
     }
 
     /// Places as many members as can be, all or none with regard to the quorum.
-    pub(super) fn place(&self, shapes: &Shapes<'a>, board: &mut Board<'a>, tie: Tie) -> Outcome {
+    /// `steps` bounds the search.
+    pub(super) fn place(&self, shapes: &Shapes<'a>, board: &mut Board<'a>, tie: Tie, steps: u32) -> Outcome {
         if quorum::met(&self.request.quorum, &self.request.active) {
             return self.place_each(shapes, board, tie);
         }
@@ -173,24 +175,53 @@ impl<'a> Attempt<'a> {
             }
         }
         most = most.min(wanted);
-        let reached = best.len();
+        let reach = best.clone();
         let enough = self.quorum_met(self.by_kind(&best));
         let mut exhausted = false;
         if hopeless || (self.kinds.len() == 1 && !enough) {
             best.clear();
-        } else if self.kinds.len() > 1 && !(enough && reached as u64 == most) {
+        } else if self.kinds.len() > 1 && !(enough && reach.len() as u64 == most) {
             // Members of one kind fill each node independently of the others, so greedy is exact for them. Several kinds
             // can be in each other's way.
             let known = if enough { best } else { Vec::new() };
-            let found = search::most(self, shapes, board, known, most);
+            let found = search::most(self, shapes, board, known, most, steps);
             best = found.spots;
             exhausted = found.exhausted;
         }
-        for spot in &best {
+        self.put(&best, shapes, board);
+        best.sort_by_key(|spot| spot.member);
+        Outcome { spots: best, reach, exhausted }
+    }
+
+    /// How many members wait.
+    pub(super) fn waiting(&self) -> usize {
+        self.kinds.iter().map(|kind| kind.members.len()).sum()
+    }
+
+    /// How many of them have to start for the quorum, as far as a number can say it: all, where subgroups count.
+    pub(super) fn needed(&self) -> usize {
+        let active: u64 = self.request.active.values().map(|number| u64::from(*number)).sum();
+        match &self.request.quorum {
+            Quorum::Count(least) => {
+                let missing = u64::from(*least).saturating_sub(active);
+                usize::try_from(missing).unwrap_or(usize::MAX).clamp(1, self.waiting().max(1))
+            }
+            Quorum::Groups { .. } => self.waiting(),
+        }
+    }
+
+    /// Puts spots on the board.
+    pub(super) fn put(&self, spots: &[Spot], shapes: &Shapes<'a>, board: &mut Board<'a>) {
+        for spot in spots {
             board.place(spot.node as usize, shapes.need(self.shapes[spot.shape].need), &spot.cards);
         }
-        best.sort_by_key(|spot| spot.member);
-        Outcome { best: reached.max(best.len()), spots: best, exhausted }
+    }
+
+    /// Takes spots off the board.
+    pub(super) fn take_back(&self, spots: &[Spot], shapes: &Shapes<'a>, board: &mut Board<'a>) {
+        for spot in spots {
+            board.take_back(spot.node as usize, shapes.need(self.shapes[spot.shape].need), &spot.cards);
+        }
     }
 
     /// How many of each kind fit at the very best: each shape by itself.
@@ -219,7 +250,7 @@ impl<'a> Attempt<'a> {
                 spots.push(spot);
             }
         }
-        Outcome { best: spots.len(), spots, exhausted: false }
+        Outcome { reach: spots.clone(), spots, exhausted: false }
     }
 
     /// Hardest first, each where it fits best; leaves the board as it was.
@@ -234,9 +265,7 @@ impl<'a> Attempt<'a> {
                 }
             }
         }
-        for spot in &spots {
-            board.take_back(spot.node as usize, shapes.need(self.shapes[spot.shape].need), &spot.cards);
-        }
+        self.take_back(&spots, shapes, board);
         spots
     }
 
@@ -269,7 +298,8 @@ impl Candidates {
     fn scan<'a>(&mut self, need: &Need<'_>, board: &Board<'a>) {
         let snapshot = board.snapshot();
         for (index, (hot, state)) in (0_u32..).zip(snapshot.hot().iter().zip(snapshot.states())) {
-            if !need.may_fit(hot) {
+            // What is touched may also have been freed, for trying what that would change.
+            if !board.is_touched(index as usize) && !need.may_fit(hot) {
                 continue;
             }
             let room = board.room(index as usize);

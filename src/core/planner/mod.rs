@@ -12,12 +12,15 @@ mod explain;
 mod gang;
 mod need;
 mod quorum;
+mod remedy;
 mod report;
 mod search;
+mod survey;
 #[cfg(test)]
 mod tests;
 mod tie;
 mod types;
+mod words;
 
 pub use check::check;
 pub use report::{Explanation, Refusal, Report, Verdict};
@@ -45,7 +48,7 @@ pub fn plan(snapshot: &Snapshot, gangs: &[GangRequest]) -> (Plan, Report) {
     let (mut plan, mut report) = (Plan::default(), Report::default());
     for request in gangs {
         let attempt = Attempt::new(request, &mut shapes, &board);
-        let outcome = attempt.place(&shapes, &mut board, tie);
+        let outcome = attempt.place(&shapes, &mut board, tie, search::STEPS);
         let verdict = explain::verdict(&attempt, &shapes, &mut board, &outcome);
         report.verdicts.insert(request.gang.clone(), verdict);
         if outcome.spots.is_empty() {

@@ -282,7 +282,7 @@ impl<'a> Need<'a> {
     }
 
     /// The name of the resource that [`Denial::Extended`] speaks of.
-    pub(super) fn extended_name(&self, index: u32) -> &Str {
+    pub(super) fn extended_name(&self, index: u32) -> &'a Str {
         self.extended[index as usize].0
     }
 

@@ -1,6 +1,7 @@
 //! Why gangs were placed or not: typed, counted, and readable as one sentence.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use crate::model::{GangId, Reason};
 
@@ -47,4 +48,39 @@ pub enum Refusal {
     Because(Reason),
     /// A reason with what it is about: a taint, a resource name.
     About(Reason, String),
+}
+
+impl Refusal {
+    /// The reason, whatever it is about.
+    pub fn reason(&self) -> Reason {
+        match self {
+            Self::Because(reason) | Self::About(reason, _) => *reason,
+        }
+    }
+}
+
+impl fmt::Display for Refusal {
+    /// As the stock scheduler would say it, to stand after a number of nodes: `insufficient cpu`,
+    /// `untolerated taint {test: blocked}`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Because(reason) => f.write_str(match reason {
+                Reason::InsufficientVram => "insufficient VRAM",
+                Reason::InsufficientExtended => "insufficient extended resources",
+                Reason::InsufficientCpu => "insufficient cpu",
+                Reason::InsufficientMemory => "insufficient memory",
+                Reason::InsufficientEphemeralStorage => "insufficient ephemeral-storage",
+                Reason::TooManyPods => "too many pods",
+                Reason::HostPortConflict => "host port in use",
+                Reason::NodeAffinityMismatch => "node selector or affinity mismatch",
+                Reason::MissingVramLabel => "label nvidia.com/gpu.memory missing",
+                Reason::NoSharedNode => "not a shared node",
+                other => other.as_str(),
+            }),
+            Self::About(Reason::UntoleratedTaint, taint) => write!(f, "untolerated taint {taint}"),
+            Self::About(Reason::InsufficientExtended, name) => write!(f, "insufficient {name}"),
+            Self::About(Reason::HostPortConflict, port) => write!(f, "host port {port} in use"),
+            Self::About(_, what) => f.write_str(what),
+        }
+    }
 }

@@ -11,7 +11,7 @@ use crate::snapshot::NodeState;
 
 /// Looks at a node for a member. Enough to be exact for gangs of a few different pods on a few nodes, and over in some
 /// milliseconds.
-const STEPS: u32 = 60_000;
+pub(super) const STEPS: u32 = 60_000;
 
 /// The search goes one level deeper for each member, and more members than this are out of its reach anyway.
 const MOST_MEMBERS: usize = 256;
@@ -31,6 +31,7 @@ pub(super) fn most<'a>(
     board: &mut Board<'a>,
     known: Vec<Spot>,
     most: u64,
+    steps: u32,
 ) -> Found {
     let members: usize = attempt.kinds.iter().map(|kind| kind.members.len()).sum();
     if members > MOST_MEMBERS {
@@ -46,7 +47,7 @@ pub(super) fn most<'a>(
         best: known,
         placed: Vec::new(),
         counts: vec![0; attempt.kinds.len()],
-        steps: STEPS,
+        steps,
         interchangeable: !by_name,
     };
     search.kind(0);

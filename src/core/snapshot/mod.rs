@@ -79,6 +79,10 @@ pub struct Snapshot {
     /// Follows from `charges`: who is charged to a node, known or not. No empty sets.
     by_node: BTreeMap<NodeName, BTreeSet<PodUid>>,
     /// Sorted by name. `hot` has the numbers that a scan over all nodes looks at first, at the same indexes.
+    #[expect(
+        clippy::vec_box,
+        reason = "a node that joins moves all that follow: pointers, not hundreds of bytes each"
+    )]
     states: Vec<Box<NodeState>>,
     hot: Vec<Hot>,
     classes: Classes,
@@ -262,6 +266,16 @@ impl Snapshot {
 
     pub(crate) fn states(&self) -> &[Box<NodeState>] {
         &self.states
+    }
+
+    /// What would be free on a node if these pods, all charged to it, ended.
+    pub(crate) fn room_without(&self, node: usize, charges: &[&Charge]) -> Room {
+        let mut state = self.states[node].clone();
+        for charge in charges {
+            state.give(charge);
+        }
+        state.refresh(self.sharing);
+        state.room
     }
 
     pub(crate) fn hot(&self) -> &[Hot] {

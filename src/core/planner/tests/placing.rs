@@ -321,3 +321,17 @@ fn a_large_gang_of_equal_pods_is_counted_and_not_searched() {
     assert_eq!(placed(&snapshot, &gang("fits", vec![gpus(1); 2400])).len(), 2400);
     assert_eq!(placed(&snapshot, &gang("not", vec![gpus(1); 2401])).len(), 0);
 }
+
+#[cfg(feature = "sabotage")]
+#[test]
+fn scrambled_ties_show_when_planning_twice() {
+    use crate::planner::sabotage::scramble_ties;
+    let snapshot = cluster((0..20).map(|index| node(&format!("n{index:02}"))));
+    let gangs = [gang("g", vec![cpu(100)])];
+    assert_eq!(plan(&snapshot, &gangs), plan(&snapshot, &gangs));
+    scramble_ties(Some(1));
+    let plans: BTreeSet<Vec<String>> = (0..10).map(|_| lines(&plan(&snapshot, &gangs).0)).collect();
+    scramble_ties(None);
+    assert!(plans.len() > 1, "{plans:?}");
+    assert_eq!(plan(&snapshot, &gangs), plan(&snapshot, &gangs));
+}

@@ -1,0 +1,219 @@
+//! The decision on one review, and why.
+
+use json_patch::PatchOperation;
+
+use super::patch::{self, Wanted};
+use super::review::{Operation, Review};
+use super::settings::Settings;
+use super::{Hook, Verdict};
+use crate::dialect::{self, Link, Membership};
+use crate::gpu;
+use crate::model::{Finding, Rule, quoted};
+use crate::objects::names;
+use crate::objects::view::PodView;
+
+/// What is done with a pod.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Decision {
+    /// In one word.
+    pub verdict: Verdict,
+    /// RFC 6902 operations for the object of the review; never any when denied, on `/validate` or on UPDATE.
+    pub patch: Vec<PatchOperation>,
+    /// One line each, for the user who applied the manifest; none when denied.
+    pub warnings: Vec<String>,
+    /// Why it was denied, all of it.
+    pub causes: Vec<Finding>,
+    /// The gang it belongs to.
+    pub membership: Option<Membership>,
+}
+
+impl Decision {
+    fn untouched() -> Self {
+        Self {
+            verdict: Verdict::Untouched,
+            patch: Vec::new(),
+            warnings: Vec::new(),
+            causes: Vec::new(),
+            membership: None,
+        }
+    }
+
+    fn denied(causes: Vec<Finding>, membership: Option<Membership>) -> Self {
+        Self { verdict: Verdict::Denied, causes, membership, ..Self::untouched() }
+    }
+
+    fn allowed(membership: Option<Membership>) -> Self {
+        Self { verdict: Verdict::Allowed, membership, ..Self::untouched() }
+    }
+}
+
+/// Decides on a review. Pure: the same review and settings give the same decision.
+///
+/// CREATE: all findings on GPU requests and group keys are judged; `/mutate` then links, gates and equips the pod.
+/// UPDATE: only findings that the old object did not have count, a member stays in its gang, and the share of a member
+/// whose gate is gone stays as it was planned. Nothing is patched on UPDATE: gates cannot be added any more, and every
+/// repair belongs to the moment the pod is made.
+pub fn decide(settings: &Settings, hook: Hook, review: &Review<'_>) -> Decision {
+    let Some(pod) = &review.pod else { return Decision::untouched() };
+    if settings.excluded_namespaces.contains(review.namespace.as_str()) || is_node_bound(&pod.view) {
+        return Decision::untouched();
+    }
+    match (review.operation, &review.old_pod) {
+        (Operation::Create, _) if pod.view.spec.node_name.is_empty() => created(settings, hook, &pod.view),
+        (Operation::Update, Some(old)) => updated(settings, old, &pod.view),
+        _ => Decision::untouched(),
+    }
+}
+
+/// Pods that belong to one node by nature: static pods, their mirrors, and those of DaemonSets.
+fn is_node_bound(pod: &PodView<'_>) -> bool {
+    let annotations = &pod.metadata.annotations;
+    annotations.contains(names::MIRROR_POD)
+        || annotations.contains(names::STATIC_POD_SOURCE)
+        || pod
+            .metadata
+            .owner_references
+            .iter()
+            .any(|o| o.kind.as_str() == "DaemonSet" && o.api_version.starts_with("apps/"))
+}
+
+fn created(settings: &Settings, hook: Hook, pod: &PodView<'_>) -> Decision {
+    let link = dialect::link(pod);
+    let share = gpu::asks_for_share(pod);
+    let mut causes = gpu::findings(pod, &settings.gpu);
+    if link.membership.is_none() && !share && causes.is_empty() {
+        return Decision::untouched();
+    }
+    causes.extend(link.faults.iter().cloned());
+    if !causes.is_empty() {
+        return Decision::denied(causes, link.membership);
+    }
+    match hook {
+        Hook::Validate => Decision::allowed(link.membership),
+        Hook::Mutate => equipped(settings, pod, link, share),
+    }
+}
+
+/// Links a sound pod to its gang, gates it, and gives a VRAM member what it needs on a shared node.
+fn equipped(settings: &Settings, pod: &PodView<'_>, link: Link, share: bool) -> Decision {
+    let Link { membership, repairs, mut warnings, faults: _ } = link;
+    let own_scheduler = names::GANG_SCHEDULERS.contains(&pod.spec.scheduler_name.as_str());
+    // The cards of a pod are given by us only where we also place it: members of a gang that no gang scheduler places.
+    let shares_cards = share && membership.is_some() && !own_scheduler;
+    if share && membership.is_none() && !own_scheduler {
+        warnings.push(format!(
+            "GPU memory is not accounted for this pod: it is in no group. Set annotation {}",
+            names::KAI_GROUP_ANNOTATION
+        ));
+    }
+    let wanted = Wanted {
+        repairs: &repairs,
+        gate: membership.is_some(),
+        equipment: shares_cards
+            .then_some(patch::Equipment { runtime_class: settings.gpu_runtime_class.as_deref() }),
+    };
+    let patch = patch::build(pod, &wanted, &mut warnings);
+    let verdict = if patch.is_empty() { Verdict::Allowed } else { Verdict::Patched };
+    Decision { verdict, patch, warnings, causes: Vec::new(), membership }
+}
+
+fn updated(settings: &Settings, old: &PodView<'_>, new: &PodView<'_>) -> Decision {
+    if new.metadata.deletion_timestamp.is_some() {
+        // It is on its way out: nothing about it matters any more but that its finalizers can go.
+        return Decision::untouched();
+    }
+    let (link, old_link) = (dialect::link(new), dialect::link(old));
+    let (share, old_share) = (gpu::asks_for_share(new), gpu::asks_for_share(old));
+    if link.membership.is_none() && old_link.membership.is_none() && !share && !old_share {
+        let new_findings = fresh(gpu::findings(new, &settings.gpu), || gpu::findings(old, &settings.gpu));
+        return if new_findings.is_empty() {
+            Decision::untouched()
+        } else {
+            Decision::denied(new_findings, None)
+        };
+    }
+    let mut causes = fresh(gpu::findings(new, &settings.gpu), || gpu::findings(old, &settings.gpu));
+    causes.extend(fresh(link.faults.clone(), || old_link.faults.clone()));
+    causes.extend(group_changed(&old_link, &link));
+    if old_link.membership.is_some() && !is_gated(old) && !is_gated(new) {
+        causes.extend(share_changed(old, new));
+    }
+    if causes.is_empty() {
+        Decision::allowed(link.membership)
+    } else {
+        Decision::denied(causes, link.membership)
+    }
+}
+
+/// The findings that were not there before.
+fn fresh(now: Vec<Finding>, before: impl FnOnce() -> Vec<Finding>) -> Vec<Finding> {
+    if now.is_empty() {
+        return now;
+    }
+    let before = before();
+    now.into_iter().filter(|finding| !before.contains(finding)).collect()
+}
+
+fn is_gated(pod: &PodView<'_>) -> bool {
+    pod.spec.scheduling_gates.iter().any(|gate| gate.name.as_str() == names::GATE)
+}
+
+/// A member stays where it was counted. Joining later is allowed: such a pod was never gated, and controllers that
+/// group pods after they are made (KAI's pod-grouper) do it that way.
+fn group_changed(old: &Link, new: &Link) -> Option<Finding> {
+    let was = old.membership.as_ref()?;
+    if new.membership.as_ref() == Some(was) {
+        return None;
+    }
+    let (key, value) = match &new.membership {
+        Some(now) if now.gang == was.gang => (
+            format!("metadata.labels[{}]", names::KAI_SUBGROUP_LABEL),
+            now.role.as_deref().unwrap_or_default().to_owned(),
+        ),
+        now => (
+            format!("metadata.annotations[{}]", names::KAI_GROUP_ANNOTATION),
+            now.as_ref().map(|m| m.gang.name.to_string()).unwrap_or_default(),
+        ),
+    };
+    let message = match &new.membership {
+        None => format!(
+            "an existing pod cannot leave its group {}. Delete the pod and create it without the group.",
+            quoted(&was.gang.name)
+        ),
+        Some(now) if now.gang == was.gang => format!(
+            "an existing pod cannot change its subgroup from {} to {}. Delete the pod and create it in the other one.",
+            quoted(was.role.as_deref().unwrap_or_default()),
+            quoted(&value)
+        ),
+        Some(_) => format!(
+            "an existing pod cannot move from group {} to group {}. Delete the pod and create it in the other group.",
+            quoted(&was.gang.name),
+            quoted(&value)
+        ),
+    };
+    Some(Finding { field: key, value, rule: Rule::GroupChanged, message })
+}
+
+fn share_changed(old: &PodView<'_>, new: &PodView<'_>) -> Vec<Finding> {
+    let keys = [
+        names::GPU_MEMORY,
+        names::GPU_FRACTION,
+        names::GPU_FRACTION_NUM_DEVICES,
+        names::GPU_FRACTION_CONTAINER,
+    ];
+    let changed = keys.into_iter().filter_map(|key| {
+        let (was, now) = (old.metadata.annotations.text(key), new.metadata.annotations.text(key));
+        (was != now).then(|| Finding {
+            field: format!("metadata.annotations[{key}]"),
+            value: now.unwrap_or_default().to_owned(),
+            rule: Rule::ShareChanged,
+            message: format!(
+                "the share of a started gang member is fixed: its cards were given for {key} {}, not {}. Keep the value, or \
+                 delete the pod and create it with the new one.",
+                was.map_or_else(|| "unset".to_owned(), quoted),
+                now.map_or_else(|| "unset".to_owned(), quoted)
+            ),
+        })
+    });
+    changed.collect()
+}

@@ -1,0 +1,53 @@
+//! One entry point for fuzzing and for random tests: any bytes, both hooks, every promise of this module checked.
+
+use base64::Engine as _;
+use serde_json::Value;
+
+use super::{Hook, Settings, Verdict, answer};
+
+/// Answers any bytes as both hooks and checks what must hold for every answer.
+///
+/// # Panics
+/// When a promise is broken: the uid is not echoed, the answer is no valid response, the patch does not apply to the
+/// object it came for, or the patched object is patched or denied again.
+pub fn fuzz_review(bytes: &[u8]) {
+    let settings = Settings { gpu_runtime_class: Some("nvidia".to_owned()), ..Settings::default() };
+    for hook in [Hook::Mutate, Hook::Validate] {
+        match answer(&settings, hook, bytes) {
+            Ok(given) => check(&settings, hook, bytes, &given.body, given.summary.verdict),
+            Err(error) => assert!(
+                !matches!(error, super::BadReview::Unpatchable(_)),
+                "{hook:?}: {error}: {}",
+                String::from_utf8_lossy(bytes)
+            ),
+        }
+    }
+}
+
+fn check(settings: &Settings, hook: Hook, bytes: &[u8], body: &[u8], verdict: Verdict) {
+    let answered: Value = serde_json::from_slice(body).expect("an answer is JSON");
+    // Some documents pass as reviews and not as JSON values: numbers nobody looks at may be out of range.
+    let Ok(mut asked) = serde_json::from_slice::<Value>(bytes) else { return };
+    let response = &answered["response"];
+    assert_eq!(response["uid"], asked["request"]["uid"], "the uid is echoed");
+    assert_eq!(response["allowed"], Value::Bool(verdict != Verdict::Denied));
+    assert_eq!(response["patch"].is_null(), response["patchType"].is_null());
+    assert_eq!(response["status"].is_null(), verdict != Verdict::Denied);
+    let warnings = response["warnings"].as_array().map(Vec::as_slice).unwrap_or_default();
+    assert!(warnings.iter().filter_map(Value::as_str).all(|w| !w.contains(char::is_control)));
+    let Some(patch) = response["patch"].as_str() else {
+        assert_ne!(verdict, Verdict::Patched);
+        return;
+    };
+    assert_eq!((hook, verdict), (Hook::Mutate, Verdict::Patched), "only mutate patches");
+    let patch = base64::engine::general_purpose::STANDARD.decode(patch).expect("a patch is base64");
+    let patch: json_patch::Patch = serde_json::from_slice(&patch).expect("a patch is RFC 6902");
+    assert!(!patch.0.is_empty(), "an empty patch is never sent");
+    json_patch::patch(&mut asked["request"]["object"], &patch).expect("a patch applies to its object");
+    let again = serde_json::to_vec(&asked).expect("a value serialises");
+    for hook in [Hook::Mutate, Hook::Validate] {
+        let second = answer(settings, hook, &again).expect("a patched review is a review");
+        assert_eq!(second.summary.patch_operations, 0, "mutate twice is mutate once");
+        assert_ne!(second.summary.verdict, Verdict::Denied, "a patched pod is sound");
+    }
+}

@@ -1,0 +1,215 @@
+//! The JSON patch (RFC 6902) for one pod, written by hand: few operations, each resting on what the pod really has.
+//!
+//! An operation that replaces something, or goes into the middle of a list, follows a `test` of what it stands on.
+//! Maps and lists that are missing, null or empty are added whole. Building a patch for the patched pod gives none.
+
+use json_patch::jsonptr::PointerBuf;
+use json_patch::{AddOperation, PatchOperation, RemoveOperation, ReplaceOperation, TestOperation};
+use serde_json::{Value, json};
+
+use crate::dialect::{MetadataMap, Repair};
+use crate::model::quoted;
+use crate::objects::affinity::{Effect, Taint, Toleration};
+use crate::objects::names;
+use crate::objects::text::Entries;
+use crate::objects::text::Text;
+use crate::objects::view::{Container, EnvVar, PodView};
+
+/// The field that carries a pod's cards into its environment.
+pub(super) const GPUS_FIELD_PATH: &str = "metadata.annotations['portcullis.dev/gpus']";
+
+/// What a pod is to have.
+pub(super) struct Wanted<'w> {
+    /// Keys of its metadata.
+    pub(super) repairs: &'w [Repair],
+    /// Our scheduling gate.
+    pub(super) gate: bool,
+    /// What a VRAM member needs.
+    pub(super) equipment: Option<Equipment<'w>>,
+}
+
+/// What a VRAM member needs beside the gate: the toleration of shared nodes and the variable that carries its cards.
+pub(super) struct Equipment<'w> {
+    /// The RuntimeClass it gets if it names none.
+    pub(super) runtime_class: Option<&'w str>,
+}
+
+/// The operations that give the pod what it is to have and has not. Without containers there are none: the API server
+/// refuses such a pod.
+pub(super) fn build(
+    pod: &PodView<'_>,
+    wanted: &Wanted<'_>,
+    warnings: &mut Vec<String>,
+) -> Vec<PatchOperation> {
+    let mut patch = Vec::new();
+    if pod.spec.containers.is_empty() {
+        return patch;
+    }
+    if wanted.gate {
+        stale_cards(pod, &mut patch, warnings);
+    }
+    metadata(pod, wanted.repairs, &mut patch);
+    if wanted.gate {
+        gate(pod, &mut patch);
+    }
+    if let Some(equipment) = &wanted.equipment {
+        toleration(pod, &mut patch);
+        runtime_class(pod, equipment.runtime_class, &mut patch);
+        cards(pod, &mut patch, warnings);
+    }
+    patch
+}
+
+fn at<'t>(tokens: impl IntoIterator<Item = &'t str>) -> PointerBuf {
+    PointerBuf::from_tokens(tokens)
+}
+
+fn add(path: PointerBuf, value: Value) -> PatchOperation {
+    PatchOperation::Add(AddOperation { path, value })
+}
+
+fn test(path: PointerBuf, value: Value) -> PatchOperation {
+    PatchOperation::Test(TestOperation { path, value })
+}
+
+fn map<'p, 'a>(pod: &'p PodView<'a>, map: MetadataMap) -> &'p Entries<'a, Text<'a>> {
+    match map {
+        MetadataMap::Labels => &pod.metadata.labels,
+        MetadataMap::Annotations => &pod.metadata.annotations,
+    }
+}
+
+/// A pod that comes with cards was copied from a running one; only the engine gives cards.
+fn stale_cards(pod: &PodView<'_>, patch: &mut Vec<PatchOperation>, warnings: &mut Vec<String>) {
+    if let Some(cards) = pod.metadata.annotations.text(names::GPUS_ANNOTATION) {
+        let path = at(["metadata", "annotations", names::GPUS_ANNOTATION]);
+        patch.push(test(path.clone(), json!(cards)));
+        patch.push(PatchOperation::Remove(RemoveOperation { path }));
+        warnings.push(format!(
+            "{} was removed: cards are given when the gang is started",
+            names::GPUS_ANNOTATION
+        ));
+    }
+}
+
+fn metadata(pod: &PodView<'_>, repairs: &[Repair], patch: &mut Vec<PatchOperation>) {
+    for field in [MetadataMap::Annotations, MetadataMap::Labels] {
+        let mine = || repairs.iter().filter(move |r| r.map == field);
+        for repair in mine() {
+            let (source, key) = repair.source;
+            patch.push(test(at(["metadata", source.as_str(), key]), json!(repair.value)));
+        }
+        if map(pod, field).is_empty() {
+            let all: serde_json::Map<_, _> =
+                mine().map(|r| (r.key.to_owned(), Value::from(r.value.as_str()))).collect();
+            if !all.is_empty() {
+                patch.push(add(at(["metadata", field.as_str()]), Value::Object(all)));
+            }
+        } else {
+            let added = mine().map(|r| add(at(["metadata", field.as_str(), r.key]), json!(r.value)));
+            patch.extend(added);
+        }
+    }
+}
+
+/// Adds `item` to the end of a list of the spec, or adds the list.
+fn append(list: [&str; 2], is_empty: bool, item: Value, patch: &mut Vec<PatchOperation>) {
+    patch.push(if is_empty {
+        add(at(list), Value::Array(vec![item]))
+    } else {
+        add(at([list[0], list[1], "-"]), item)
+    });
+}
+
+fn gate(pod: &PodView<'_>, patch: &mut Vec<PatchOperation>) {
+    let gates = &pod.spec.scheduling_gates;
+    if gates.iter().all(|g| g.name.as_str() != names::GATE) {
+        append(["spec", "schedulingGates"], gates.is_empty(), json!({ "name": names::GATE }), patch);
+    }
+}
+
+fn toleration(pod: &PodView<'_>, patch: &mut Vec<PatchOperation>) {
+    let taint =
+        Taint { key: names::SHARING.into(), value: names::SHARING_VRAM.into(), effect: Effect::NoSchedule };
+    let list = &pod.spec.tolerations;
+    if !list.iter().filter_map(Toleration::read).any(|t| t.tolerates(&taint)) {
+        let ours = json!({
+            "key": names::SHARING, "operator": "Equal", "value": names::SHARING_VRAM, "effect": "NoSchedule"
+        });
+        append(["spec", "tolerations"], list.is_empty(), ours, patch);
+    }
+}
+
+fn runtime_class(pod: &PodView<'_>, class: Option<&str>, patch: &mut Vec<PatchOperation>) {
+    if let Some(class) = class
+        && pod.spec.runtime_class_name.is_empty()
+    {
+        patch.push(add(at(["spec", "runtimeClassName"]), json!(class)));
+    }
+}
+
+/// The container the share is for: the one the pod names, else the first. `None` when it names none of them, which
+/// the findings have refused before.
+fn target<'p, 'a>(pod: &'p PodView<'a>) -> Option<(&'static str, usize, &'p Container<'a>)> {
+    let Some(name) = pod.metadata.annotations.text(names::GPU_FRACTION_CONTAINER) else {
+        return Some(("containers", 0, pod.spec.containers.first()?));
+    };
+    let lists = [("initContainers", &pod.spec.init_containers), ("containers", &pod.spec.containers)];
+    lists.into_iter().find_map(|(list, containers)| {
+        let found = containers.iter().position(|c| c.name.as_str() == name)?;
+        Some((list, found, &containers[found]))
+    })
+}
+
+fn cards(pod: &PodView<'_>, patch: &mut Vec<PatchOperation>, warnings: &mut Vec<String>) {
+    let Some((list, index, container)) = target(pod) else { return };
+    let variables = container.env.as_deref().unwrap_or_default();
+    // Where a variable stands twice the last one counts.
+    let existing = variables.iter().rposition(|v| v.name.as_str() == names::NVIDIA_VISIBLE_DEVICES);
+    if existing.is_some_and(|at| is_ours(&variables[at])) {
+        return;
+    }
+    let index = index.to_string();
+    let ours = json!({
+        "name": names::NVIDIA_VISIBLE_DEVICES,
+        "valueFrom": { "fieldRef": { "apiVersion": "v1", "fieldPath": GPUS_FIELD_PATH } }
+    });
+    if !container.name.is_empty() {
+        patch.push(test(at(["spec", list, &index, "name"]), json!(container.name.as_str())));
+    }
+    match existing {
+        Some(place) => {
+            let variable = &variables[place];
+            let place = place.to_string();
+            let path = ["spec", list, &index, "env", &place];
+            let name = ["spec", list, &index, "env", &place, "name"];
+            patch.push(test(at(name), json!(names::NVIDIA_VISIBLE_DEVICES)));
+            patch.push(PatchOperation::Replace(ReplaceOperation { path: at(path), value: ours }));
+            let was = match &variable.value {
+                Some(value) if variable.value_from.is_none() => {
+                    format!(" {}", quoted(&value.chars().take(32).collect::<String>()))
+                }
+                _ => String::new(),
+            };
+            let name: String = container.name.chars().take(24).collect();
+            warnings.push(format!(
+                "{}{was} in container {} was replaced: the gang decides which cards",
+                names::NVIDIA_VISIBLE_DEVICES,
+                quoted(&name)
+            ));
+        }
+        None if variables.is_empty() => {
+            patch.push(add(at(["spec", list, &index, "env"]), Value::Array(vec![ours])));
+        }
+        None => patch.push(add(at(["spec", list, &index, "env", "-"]), ours)),
+    }
+}
+
+fn is_ours(variable: &EnvVar<'_>) -> bool {
+    variable.value.as_ref().is_none_or(|v| v.is_empty())
+        && variable
+            .value_from
+            .as_ref()
+            .and_then(|source| source.field_ref.as_ref())
+            .is_some_and(|field| field.field_path.as_str() == GPUS_FIELD_PATH)
+}

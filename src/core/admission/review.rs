@@ -1,0 +1,179 @@
+//! The wire format of a review: `admission.k8s.io/v1 AdmissionReview`, read without copying.
+//!
+//! Only the envelope and the fields of the pod that matter are decoded; `managedFields` and everything else is skipped.
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::BadReview;
+use crate::objects::text::Text;
+use crate::objects::view::PodView;
+
+/// `metadata` API version of the reviews we answer.
+pub(super) const API_VERSION: &str = "admission.k8s.io/v1";
+/// Kind of the reviews we answer.
+pub(super) const KIND: &str = "AdmissionReview";
+
+/// One review: who asks for what, and the pod where it is about one.
+#[derive(Clone, Debug)]
+pub struct Review<'a> {
+    /// `request.uid`, never empty.
+    pub uid: Text<'a>,
+    /// What is to be done.
+    pub operation: Operation,
+    /// `request.operation` as it was sent.
+    pub operation_text: Text<'a>,
+    /// Namespace of the object: the request's, or the object's own where the request says none.
+    pub namespace: Text<'a>,
+    /// `request.name`; empty on a CREATE with `generateName`.
+    pub name: Text<'a>,
+    /// Nothing will be stored. We have no side effects, so it changes nothing.
+    pub dry_run: bool,
+    /// The pod, when the review is about a pod itself (not a subresource) and is a CREATE or UPDATE.
+    pub pod: Option<Subject<'a>>,
+    /// The pod as it was, on UPDATE.
+    pub old_pod: Option<PodView<'a>>,
+}
+
+/// The object of a review.
+#[derive(Clone, Debug)]
+pub struct Subject<'a> {
+    /// Its JSON as it was sent.
+    pub raw: &'a str,
+    /// What we read of it; its namespace is filled in from the request.
+    pub view: PodView<'a>,
+}
+
+/// `request.operation`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Operation {
+    /// `CREATE`.
+    Create,
+    /// `UPDATE`.
+    Update,
+    /// Everything else (`DELETE`, `CONNECT`): never judged.
+    Other,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", bound(deserialize = "'de: 'a"))]
+struct Envelope<'a> {
+    #[serde(default)]
+    api_version: Option<Text<'a>>,
+    #[serde(default)]
+    kind: Option<Text<'a>>,
+    #[serde(default)]
+    request: Option<Request<'a>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", bound(deserialize = "'de: 'a"))]
+struct Request<'a> {
+    #[serde(default)]
+    uid: Option<Text<'a>>,
+    #[serde(default)]
+    kind: Option<Kind<'a>>,
+    #[serde(default)]
+    sub_resource: Option<Text<'a>>,
+    #[serde(default)]
+    name: Option<Text<'a>>,
+    #[serde(default)]
+    namespace: Option<Text<'a>>,
+    #[serde(default)]
+    operation: Option<Text<'a>>,
+    #[serde(default)]
+    dry_run: Option<bool>,
+    #[serde(default, borrow)]
+    object: Option<&'a RawValue>,
+    #[serde(default, borrow)]
+    old_object: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+#[serde(bound(deserialize = "'de: 'a"))]
+struct Kind<'a> {
+    #[serde(default)]
+    group: Option<Text<'a>>,
+    #[serde(default)]
+    kind: Option<Text<'a>>,
+}
+
+impl<'a> Review<'a> {
+    /// Reads a review.
+    ///
+    /// # Errors
+    /// [`BadReview`] when the body is no JSON, is another kind or version, has no request or uid, or is about a pod whose
+    /// fields have the wrong types.
+    pub fn parse(body: &'a [u8]) -> Result<Self, BadReview> {
+        let malformed = |problem: String| BadReview::Malformed(problem);
+        let text = std::str::from_utf8(body).map_err(|e| malformed(e.to_string()))?;
+        let envelope: Envelope<'a> = serde_json::from_str(text).map_err(|e| malformed(e.to_string()))?;
+        let api_version = envelope.api_version.unwrap_or_default();
+        let kind = envelope.kind.unwrap_or_default();
+        if api_version.as_str() != API_VERSION || kind.as_str() != KIND {
+            return Err(BadReview::WrongVersion {
+                api_version: api_version.chars().take(100).collect(),
+                kind: kind.chars().take(100).collect(),
+            });
+        }
+        let request = envelope.request.ok_or(BadReview::NoRequest)?;
+        let uid = request.uid.filter(|uid| !uid.is_empty()).ok_or(BadReview::NoRequest)?;
+        let operation_text = request.operation.unwrap_or_default();
+        let operation = match operation_text.as_str() {
+            "CREATE" => Operation::Create,
+            "UPDATE" => Operation::Update,
+            _ => Operation::Other,
+        };
+        let mut review = Self {
+            uid,
+            operation,
+            operation_text,
+            namespace: request.namespace.unwrap_or_default(),
+            name: request.name.unwrap_or_default(),
+            dry_run: request.dry_run.unwrap_or(false),
+            pod: None,
+            old_pod: None,
+        };
+        let is_pod = request.kind.is_some_and(|k| {
+            k.kind.as_deref() == Some("Pod") && k.group.as_deref().unwrap_or_default().is_empty()
+        });
+        let subresource = request.sub_resource.is_some_and(|s| !s.is_empty());
+        if !is_pod || subresource || operation == Operation::Other {
+            return Ok(review);
+        }
+        let Some(object) = request.object else {
+            return Err(malformed(format!("request.object is missing from a {}", review.operation_text)));
+        };
+        let view = read_pod(object.get(), "request.object", &mut review.namespace)?;
+        review.pod = Some(Subject { raw: object.get(), view });
+        if operation == Operation::Update {
+            let Some(old) = request.old_object else {
+                return Err(malformed("request.oldObject is missing from an UPDATE".to_owned()));
+            };
+            review.old_pod = Some(read_pod(old.get(), "request.oldObject", &mut review.namespace)?);
+        }
+        Ok(review)
+    }
+
+    /// What the user calls the object: its name, or `generateName` with a `*`.
+    pub fn display_name(&self) -> String {
+        let meta = self.pod.as_ref().map(|pod| &pod.view.metadata);
+        match meta {
+            Some(meta) if !meta.name.is_empty() => meta.name.to_string(),
+            Some(meta) if self.name.is_empty() && !meta.generate_name.is_empty() => {
+                format!("{}*", meta.generate_name)
+            }
+            _ => self.name.to_string(),
+        }
+    }
+}
+
+fn read_pod<'a>(raw: &'a str, place: &str, namespace: &mut Text<'a>) -> Result<PodView<'a>, BadReview> {
+    let mut view: PodView<'a> =
+        serde_json::from_str(raw).map_err(|e| BadReview::Malformed(format!("{place}: {e}")))?;
+    if namespace.is_empty() {
+        *namespace = view.metadata.namespace.clone();
+    }
+    view.metadata.namespace = namespace.clone();
+    Ok(view)
+}

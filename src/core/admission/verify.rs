@@ -1,0 +1,117 @@
+//! Proof before sending: the patch is applied to the object, and the outcome is judged again and asks for nothing more.
+//!
+//! A patch that does not apply breaks the user's request whatever the failure policy says (the API server answers 500),
+//! so it must never leave. Only the parts a patch can touch are decoded for it; the tests apply patches to whole objects.
+
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use super::BadReview;
+use super::Hook;
+use super::decision::{Decision, decide};
+use super::review::{Review, Subject};
+use super::settings::Settings;
+use crate::objects::view::PodView;
+
+#[derive(Deserialize)]
+struct Object {
+    #[serde(default)]
+    metadata: Option<Metadata>,
+    #[serde(default)]
+    spec: Option<Spec>,
+}
+
+macro_rules! parts {
+    ($name:ident { $($field:ident : $json:literal),* $(,)? }) => {
+        #[derive(Default, Deserialize)]
+        struct $name { $(#[serde(default, rename = $json)] $field: Option<Value>,)* }
+
+        impl $name {
+            fn into_value(self) -> Value {
+                let mut map = Map::new();
+                $(if let Some(value) = self.$field { map.insert($json.to_owned(), value); })*
+                Value::Object(map)
+            }
+        }
+    };
+}
+
+parts!(Metadata {
+    name: "name",
+    generate_name: "generateName",
+    namespace: "namespace",
+    labels: "labels",
+    annotations: "annotations",
+});
+parts!(Container { name: "name", env: "env", resources: "resources" });
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Spec {
+    containers: Option<Vec<Container>>,
+    init_containers: Option<Vec<Container>>,
+    scheduling_gates: Option<Value>,
+    tolerations: Option<Value>,
+    scheduler_name: Option<Value>,
+    runtime_class_name: Option<Value>,
+    resource_claims: Option<Value>,
+}
+
+impl Spec {
+    fn into_value(self) -> Value {
+        let list = |containers: Option<Vec<Container>>| {
+            containers.map(|list| Value::Array(list.into_iter().map(Container::into_value).collect()))
+        };
+        let fields = [
+            ("containers", list(self.containers)),
+            ("initContainers", list(self.init_containers)),
+            ("schedulingGates", self.scheduling_gates),
+            ("tolerations", self.tolerations),
+            ("schedulerName", self.scheduler_name),
+            ("runtimeClassName", self.runtime_class_name),
+            ("resourceClaims", self.resource_claims),
+        ];
+        let present = fields.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
+        Value::Object(present.collect())
+    }
+}
+
+fn reduced(raw: &str) -> Result<Value, String> {
+    let object: Object = serde_json::from_str(raw).map_err(|e| e.to_string())?;
+    let mut document = Map::new();
+    document.insert("metadata".to_owned(), object.metadata.unwrap_or_default().into_value());
+    document.insert("spec".to_owned(), object.spec.unwrap_or_default().into_value());
+    Ok(Value::Object(document))
+}
+
+/// Applies the decision's patch and decides again.
+///
+/// # Errors
+/// [`BadReview::Unpatchable`], which is a bug of ours: it does not apply, or does not settle the matter.
+pub(super) fn verify(
+    settings: &Settings,
+    review: &Review<'_>,
+    subject: &Subject<'_>,
+    decision: &Decision,
+) -> Result<(), BadReview> {
+    let fail = |problem: String| BadReview::Unpatchable(problem);
+    let mut document = reduced(subject.raw).map_err(fail)?;
+    json_patch::patch(&mut document, &decision.patch).map_err(|e| fail(e.to_string()))?;
+    let mut view = PodView::deserialize(&document).map_err(|e| fail(e.to_string()))?;
+    view.metadata.namespace = review.namespace.clone();
+    let again = Review {
+        uid: review.uid.clone(),
+        operation: review.operation,
+        operation_text: review.operation_text.clone(),
+        namespace: review.namespace.clone(),
+        name: review.name.clone(),
+        dry_run: review.dry_run,
+        pod: Some(Subject { raw: "", view }),
+        old_pod: None,
+    };
+    let again = decide(settings, Hook::Mutate, &again);
+    if again.patch.is_empty() && again.causes.is_empty() {
+        Ok(())
+    } else {
+        Err(fail("the patched pod would be patched or denied once more".to_owned()))
+    }
+}

@@ -1,0 +1,109 @@
+//! Where a pod asks for whole GPUs, MIG slices or DRA claims: all the places, with their field paths.
+
+use crate::objects::names;
+use crate::objects::view::{Container, PodView};
+
+/// What counts as a GPU here, and whether cards may be shared at all.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GpuRules {
+    /// Whether pods may ask for a share of a card.
+    pub sharing: bool,
+    /// Extended resources that stand for whole GPUs. MIG slices (`nvidia.com/mig-*`) are known without being listed.
+    pub whole_gpu_resources: Vec<String>,
+}
+
+impl Default for GpuRules {
+    fn default() -> Self {
+        let known = [names::NVIDIA_GPU, names::NVIDIA_GPU_SHARED, names::AMD_GPU, names::INTEL_GPU];
+        Self { sharing: true, whole_gpu_resources: known.map(str::to_owned).to_vec() }
+    }
+}
+
+/// What kind of device a claim takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum DeviceKind {
+    /// Whole cards of any vendor.
+    Whole,
+    /// A MIG slice.
+    Mig,
+    /// A claim of dynamic resource allocation.
+    Claim,
+}
+
+/// One place where a pod asks for a device by itself.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DeviceClaim {
+    /// `spec.containers[0].resources.limits[nvidia.com/gpu]` or `spec.resourceClaims[0]`.
+    pub field: String,
+    /// What stands there: a quantity, or the name of the claim.
+    pub value: String,
+    /// Kind of device.
+    pub kind: DeviceKind,
+    /// `in container "model", for 1 whole GPU (limits nvidia.com/gpu)`, to be put after "and".
+    pub words: String,
+}
+
+/// Every place in pod order: containers, init containers, claims. A resource that stands in limits and in requests of
+/// one container is one place, the limits, because the API server demands that both are equal. A zero counts: naming
+/// the resource is what contradicts, as in KAI.
+pub fn device_claims(pod: &PodView<'_>, rules: &GpuRules) -> Vec<DeviceClaim> {
+    let mut claims = Vec::new();
+    let lists = [("containers", "container", &pod.spec.containers)].into_iter().chain([(
+        "initContainers",
+        "init container",
+        &pod.spec.init_containers,
+    )]);
+    for (list, what, containers) in lists {
+        for (index, container) in containers.iter().enumerate() {
+            of_container(&format!("spec.{list}[{index}]"), what, container, rules, &mut claims);
+        }
+    }
+    for (index, claim) in pod.spec.resource_claims.iter().enumerate() {
+        claims.push(DeviceClaim {
+            field: format!("spec.resourceClaims[{index}]"),
+            value: claim.name.to_string(),
+            kind: DeviceKind::Claim,
+            words: format!("for devices by the resource claim {}", super::contradictions::shown(&claim.name)),
+        });
+    }
+    claims
+}
+
+fn of_container(
+    path: &str,
+    what: &str,
+    container: &Container<'_>,
+    rules: &GpuRules,
+    claims: &mut Vec<DeviceClaim>,
+) {
+    let resources = &container.resources;
+    for (part, list) in [("limits", &resources.limits), ("requests", &resources.requests)] {
+        for (name, quantity) in list.iter() {
+            let kind = if name.starts_with(names::NVIDIA_MIG_PREFIX) {
+                DeviceKind::Mig
+            } else if rules.whole_gpu_resources.iter().any(|known| known == name) {
+                DeviceKind::Whole
+            } else {
+                continue;
+            };
+            if part == "requests" && resources.limits.contains(name) {
+                continue;
+            }
+            let amount = match (kind, quantity.0.as_str()) {
+                (DeviceKind::Mig, "1") => "1 MIG slice".to_owned(),
+                (DeviceKind::Mig, n) => format!("{} MIG slices", super::contradictions::shown_number(n)),
+                (_, "1") => "1 whole GPU".to_owned(),
+                (_, n) => format!("{} whole GPUs", super::contradictions::shown_number(n)),
+            };
+            claims.push(DeviceClaim {
+                field: format!("{path}.resources.{part}[{name}]"),
+                value: quantity.0.to_string(),
+                kind,
+                words: format!(
+                    "in {what} {}, for {amount} ({part} {name})",
+                    super::contradictions::shown(&container.name)
+                ),
+            });
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! What is wrong with an object: the place, the value, the rule and the way out, each finding complete in itself.
+
+/// The rule a finding stands on: a stable code for logs, metrics and tests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Rule {
+    /// A share of a card is asked for and sharing is switched off.
+    SharingDisabled,
+    /// `mps` without a share.
+    MpsWithoutShare,
+    /// `gpu-fraction` beside whole GPUs, MIG slices or DRA claims.
+    FractionAndWhole,
+    /// `gpu-memory` beside whole GPUs, MIG slices, DRA claims or `gpu-fraction`.
+    MemoryAndWhole,
+    /// `gpu-fraction-num-devices` without a share.
+    DevicesWithoutShare,
+    /// `gpu-memory` is no positive whole number, or too large to count with.
+    MemoryValue,
+    /// `gpu-fraction` is no number between 0 and 1.
+    FractionValue,
+    /// `gpu-fraction-num-devices` is no positive whole number.
+    DevicesValue,
+    /// `gpu-fraction-container-name` names no container of the pod.
+    UnknownContainer,
+    /// `gpu-fraction-container-name` without a share.
+    ContainerWithoutShare,
+    /// Two keys of one pair name different groups.
+    GroupsDiffer,
+    /// An existing pod is moved to another group, or out of its group.
+    GroupChanged,
+    /// The share of a started gang member is changed.
+    ShareChanged,
+}
+
+impl Rule {
+    /// The code as logs and metrics spell it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::SharingDisabled => "SharingDisabled",
+            Self::MpsWithoutShare => "MpsWithoutShare",
+            Self::FractionAndWhole => "FractionAndWhole",
+            Self::MemoryAndWhole => "MemoryAndWhole",
+            Self::DevicesWithoutShare => "DevicesWithoutShare",
+            Self::MemoryValue => "MemoryValue",
+            Self::FractionValue => "FractionValue",
+            Self::DevicesValue => "DevicesValue",
+            Self::UnknownContainer => "UnknownContainer",
+            Self::ContainerWithoutShare => "ContainerWithoutShare",
+            Self::GroupsDiffer => "GroupsDiffer",
+            Self::GroupChanged => "GroupChanged",
+            Self::ShareChanged => "ShareChanged",
+        }
+    }
+
+    /// The `reason` of the cause in a `Status`, in the words of Kubernetes (`metav1.CauseType`).
+    pub fn cause_type(self) -> &'static str {
+        match self {
+            Self::MemoryValue
+            | Self::FractionValue
+            | Self::DevicesValue
+            | Self::GroupsDiffer
+            | Self::GroupChanged
+            | Self::ShareChanged => "FieldValueInvalid",
+            Self::UnknownContainer => "FieldValueNotFound",
+            Self::SharingDisabled
+            | Self::MpsWithoutShare
+            | Self::FractionAndWhole
+            | Self::MemoryAndWhole
+            | Self::DevicesWithoutShare
+            | Self::ContainerWithoutShare => "FieldValueForbidden",
+        }
+    }
+}
+
+/// One thing that is wrong. The message stands alone: kubectl prints findings as a list and nothing else.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Finding {
+    /// Path of the field, such as `metadata.annotations[gpu-memory]`.
+    pub field: String,
+    /// What stands there.
+    pub value: String,
+    /// The rule it breaks.
+    pub rule: Rule,
+    /// What is wrong and what to do, without the path.
+    pub message: String,
+}
+
+/// At most this many characters of a user's value are repeated to them.
+const QUOTED: usize = 64;
+
+/// A user's value as it may stand in a sentence: in quotes, control characters escaped, cut where it is long.
+pub fn quoted(value: &str) -> String {
+    match value.char_indices().nth(QUOTED) {
+        None => format!("{value:?}"),
+        Some((end, _)) => format!("{:?} (cut, {} characters)", &value[..end], value.chars().count()),
+    }
+}
+
+/// The name among `known` that was probably meant by `wrong`: one that differs by few edits, the first of the best.
+pub fn closest<'n>(wrong: &str, known: impl Iterator<Item = &'n str>) -> Option<&'n str> {
+    let longest = 253;
+    if wrong.len() > longest {
+        return None;
+    }
+    let near = |name: &&str| name.len() <= longest && *name != wrong && !name.is_empty();
+    let scored = known.filter(near).map(|name| (strsim::osa_distance(wrong, name), name));
+    let best = scored.min_by_key(|(distance, _)| *distance)?;
+    (best.0 <= 1 + wrong.chars().count().max(best.1.chars().count()) / 6).then_some(best.1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_close_enough_are_suggested_and_others_are_not() {
+        for (wrong, known, expected) in [
+            ("app-with-model", vec!["app-with-models"], Some("app-with-models")),
+            ("Inference", vec!["train", "inference"], Some("inference")),
+            ("mdoel", vec!["server", "model"], Some("model")),
+            ("cache", vec!["model"], None),
+            ("same", vec!["same"], None),
+            ("x", vec![], None),
+        ] {
+            assert_eq!(closest(wrong, known.into_iter()), expected, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn long_values_are_cut_and_control_characters_escaped() {
+        assert_eq!(quoted("a\tb"), r#""a\tb""#);
+        assert_eq!(quoted("8000"), "\"8000\"");
+        assert!(quoted(&"é".repeat(1000)).ends_with("(cut, 1000 characters)"));
+    }
+}
