@@ -7,6 +7,7 @@ mod demo;
 mod manifest;
 mod paint;
 mod review;
+mod seeds;
 mod serve;
 mod simulate;
 mod stage;

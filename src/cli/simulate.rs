@@ -5,40 +5,60 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use clap::Args;
-use portcullis_core::admission::{self, Settings};
-use portcullis_core::sim::api::Admit;
+use portcullis_core::admission::Settings;
+use portcullis_core::sim::fuzz;
 use portcullis_core::sim::scenario::{Runner, Scenario, StepResult};
 use serde_json::json;
 
 use super::paint::{self, styled};
+use super::seeds::{self, Seeds};
 use super::{Outcome, stage};
 
 const EXAMPLES: &str = "\
 Examples:
   portcullis simulate tests/scenarios/demo.yaml            every step, what kubectl shows, what was expected
   portcullis simulate tests/scenarios/demo.yaml --json     one JSON object for each step, one a line
+  portcullis simulate --seeds 1..1000                      random clusters with random faults, on all cores
+  portcullis simulate --seed 7                             one of them, step by step
+  portcullis simulate --seed 7 --shrink > shrunk.yaml      a failing one, cut down to the steps that matter
 
 A scenario is a YAML file: a cluster, steps (apply, delete, taint, advance, fault ...) and what must be seen after
-each of them. Manifests in it are ordinary Kubernetes YAML. The same file gives the same run on any machine.
+each of them. Manifests in it are ordinary Kubernetes YAML. The same file, or the same
+seed, gives the same run on any machine.
 
 Exit codes:
   0  everything was as expected, and no rule was broken
   1  an expectation did not hold (file and line are named), or a rule was broken
   2  the scenario could not be read or played";
 
-/// Play a scenario file on an embedded cluster and check what it expects
+/// Play scenarios, or random faults by seed, on an embedded cluster and check every rule
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Options {
     /// Scenario files (YAML)
-    #[arg(required = true, value_name = "SCENARIO")]
+    #[arg(required_unless_present_any = ["seed", "seeds"], value_name = "SCENARIO")]
     scenarios: Vec<PathBuf>,
+    /// Play the random scenario of this seed, step by step
+    #[arg(long, value_name = "NUMBER", conflicts_with = "scenarios")]
+    seed: Option<u64>,
+    /// Cut the scenario of a failing seed down to the steps that matter and print it
+    #[arg(long, requires = "seed", conflicts_with = "json")]
+    shrink: bool,
+    /// Play all random scenarios of a range, both ends included, and say which fail
+    #[arg(long, value_name = "FIRST..LAST", conflicts_with_all = ["scenarios", "seed"])]
+    seeds: Option<Seeds>,
     /// For programs: one JSON object for each step, one a line
     #[arg(long)]
     json: bool,
 }
 
 pub(super) fn run(options: &Options) -> Result<Outcome> {
+    if let Some(seed) = options.seed {
+        return seeds::one(seed, options.shrink, options.json);
+    }
+    if let Some(range) = &options.seeds {
+        return seeds::range(range, options.json);
+    }
     let mut outcome = Outcome::Good;
     for path in &options.scenarios {
         let file = path.display().to_string();
@@ -49,8 +69,13 @@ pub(super) fn run(options: &Options) -> Result<Outcome> {
 }
 
 fn play(file: &str, text: &str, as_json: bool) -> Result<Outcome> {
+    let webhook = fuzz::webhook(Settings::default());
+    tell(file, &mut Runner::new(Scenario::parse(file, text)?, Some(webhook))?, as_json)
+}
+
+/// Plays what is left of a scenario and shows every step.
+pub(super) fn tell(file: &str, runner: &mut Runner, as_json: bool) -> Result<Outcome> {
     let mut out = anstream::stdout().lock();
-    let mut runner = Runner::new(Scenario::parse(file, text)?, Some(admit()))?;
     if !as_json {
         let scenario = runner.scenario();
         writeln!(out, "{}", styled(paint::HEAD, format!("{} ({file})", scenario.name)))?;
@@ -96,14 +121,4 @@ fn show(out: &mut impl Write, file: &str, step: &StepResult) -> Result<()> {
     stage::cards(out, &step.nodes)?;
     stage::expectations(out, file, step)?;
     Ok(())
-}
-
-/// The webhook as a function call: the same decision, without the network.
-fn admit() -> Admit {
-    let settings = Settings::default();
-    Box::new(move |hook, body| {
-        admission::answer(&settings, hook, body)
-            .map(|answer| answer.body)
-            .map_err(|problem| problem.to_string())
-    })
 }
