@@ -94,7 +94,7 @@ fn any_review_is_answered_or_refused() {
 fn any_quantity_is_read_or_refused() {
     check("quantity", 20_000, |bytes| {
         if let Ok(text) = std::str::from_utf8(bytes) {
-            model::fuzz_quantity(text);
+            model::quantity::fuzz_quantity(text);
         }
     });
 }
