@@ -5,6 +5,7 @@
 
 pub mod api;
 pub mod cluster;
+pub mod fuzz;
 pub mod random;
 pub mod scenario;
 

@@ -47,3 +47,28 @@ steps:
 "#,
     );
 }
+
+#[test]
+fn random_faults_break_no_rule() {
+    for seed in 0..40 {
+        let options = super::fuzz::FuzzOptions::default();
+        let scenario = super::fuzz::generate(seed);
+        if let Err(failure) = super::fuzz::play(seed, &scenario, &options, stand_in::admit()) {
+            let small = super::fuzz::shrink(&failure, &options, stand_in::admit);
+            panic!("{failure}\n{}", super::fuzz::to_yaml(&small));
+        }
+    }
+}
+
+#[test]
+fn a_generated_scenario_can_be_kept_as_a_file() {
+    for seed in 0..20 {
+        let scenario = super::fuzz::generate(seed);
+        let text = super::fuzz::to_yaml(&scenario);
+        let again = Scenario::parse("kept.yaml", &text).unwrap_or_else(|e| panic!("{e}\n{text}"));
+        let options = super::fuzz::FuzzOptions::default();
+        let first = super::fuzz::play(seed, &scenario, &options, stand_in::admit()).map_err(|e| e.to_string());
+        let second = super::fuzz::play(seed, &again, &options, stand_in::admit()).map_err(|e| e.to_string());
+        assert_eq!(first, second, "seed {seed}");
+    }
+}

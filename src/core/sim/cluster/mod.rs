@@ -261,6 +261,7 @@ impl Cluster {
     /// No more faults from now on: every replica is up, every watch is read anew, every clock is right.
     pub fn stop_faults(&mut self) {
         self.options.faults = Faults::default();
+        self.traps.clear();
         for index in 0..self.replicas.len() {
             self.resume(index);
             self.restart(index);

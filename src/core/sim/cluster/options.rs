@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::engine::Settings;
 
 /// Least and most, in milliseconds.
@@ -113,7 +115,8 @@ impl Timing {
 }
 
 /// What goes wrong by itself, in percent of all requests or watch events.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub struct Faults {
     /// The API server answers 500 or 429.
     pub refused: u64,

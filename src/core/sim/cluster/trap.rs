@@ -8,7 +8,7 @@ use crate::engine::Action;
 use crate::sim::api::Kind;
 
 /// A moment of the lift protocol: an effect of this sort has just been sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Moment {
     /// A plan is written to the `Gang` object.
@@ -43,6 +43,10 @@ pub enum Mishap {
     KillLeader(Duration),
     /// The leader stops and goes on after this time.
     PauseLeader(Duration),
+    /// This replica dies and starts again after this time.
+    Kill(usize, Duration),
+    /// This replica stops and goes on after this time.
+    Pause(usize, Duration),
     /// A node is cordoned, or not any more.
     Cordon(String, bool),
     /// A node stops answering, or answers again.
@@ -70,6 +74,9 @@ impl Cluster {
         match mishap {
             Mishap::KillLeader(time) => leader.into_iter().for_each(|leader| self.kill(leader, *time)),
             Mishap::PauseLeader(time) => leader.into_iter().for_each(|leader| self.pause(leader, *time)),
+            Mishap::Kill(replica, time) if *replica < self.replicas.len() => self.kill(*replica, *time),
+            Mishap::Pause(replica, time) if *replica < self.replicas.len() => self.pause(*replica, *time),
+            Mishap::Kill(..) | Mishap::Pause(..) => {}
             Mishap::Cordon(node, cordoned) => {
                 self.cordon(node, *cordoned);
             }

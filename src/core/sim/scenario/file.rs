@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use serde_saphyr::Spanned;
 
 use super::{Expect, NodeSpec};
 use crate::engine::{OnTorn, Settings};
 use crate::sim::api::Kind;
-use crate::sim::cluster::{Mishap, Moment, Options};
+use crate::sim::cluster::{Faults, Mishap, Moment, Options, Timing};
 use crate::snapshot::SharingMode;
 
 /// A scenario that cannot be read or played. The sentence begins with file and line.
@@ -86,6 +86,18 @@ pub struct SettingsSpec {
     pub nominate: Option<bool>,
     /// Whether members without a VRAM share are pinned for good.
     pub pin_all: Option<bool>,
+    /// Chance decides who takes how long, and some things go wrong by themselves.
+    pub chaos: Option<Chaos>,
+}
+
+/// A cluster in which everything overtakes everything, and what goes wrong in it by itself, in percent.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase", default)]
+pub struct Chaos {
+    /// Where chance begins.
+    pub seed: u64,
+    /// What goes wrong.
+    pub faults: Faults,
 }
 
 /// Which nodes share their cards.
@@ -126,7 +138,16 @@ impl SettingsSpec {
             pin_all: self.pin_all.unwrap_or(usual.pin_all),
             ..usual
         };
-        Options { replicas: self.replicas.unwrap_or(2), settings, ..Options::default() }
+        let calm = Options { replicas: self.replicas.unwrap_or(2), settings, ..Options::default() };
+        match &self.chaos {
+            None => calm,
+            Some(chaos) => Options {
+                timing: Timing::jittery(),
+                faults: chaos.faults.clone(),
+                random_ties: true,
+                ..calm
+            },
+        }
     }
 }
 
@@ -150,8 +171,14 @@ pub struct Step {
     pub fault: Option<Spanned<Fault>>,
     /// `kubectl apply`: ordinary Kubernetes YAML.
     pub apply: Option<Spanned<String>>,
+    /// Objects that are applied; only where a scenario is made by a program.
+    #[serde(skip)]
+    pub objects: Vec<Value>,
     /// Objects that are stored past every rule: what a bug or an older release may have left behind.
     pub inject: Option<Spanned<String>>,
+    /// Objects that are injected; only where a scenario is made by a program.
+    #[serde(skip)]
+    pub inject_objects: Vec<Value>,
     /// `kubectl delete`: `pod/large-job` or `pod/ns/large-job`.
     pub delete: Option<OneOrMany>,
     /// `kubectl scale`: Deployment to replicas.
@@ -166,8 +193,14 @@ pub struct Step {
     pub finish: Option<OneOrMany>,
     /// Somebody else removes their own gate: pod to gate.
     pub ungate: BTreeMap<String, String>,
+    /// No more faults from now on: every replica is up, every request gets through.
+    pub stop_faults: bool,
     /// Time passes.
     pub advance: Option<Span>,
+    /// Whether the cluster settles after this step; it does when not said.
+    pub settle: Option<bool>,
+    /// What cannot be done, because the object is not there any more, is left undone.
+    pub tolerant: bool,
     /// What must be seen once everything has settled.
     pub expect: Option<Spanned<Expect>>,
 }
@@ -204,6 +237,12 @@ pub struct Fault {
     pub kill_leader: Option<Span>,
     /// The leader stops and goes on after this time.
     pub pause_leader: Option<Span>,
+    /// This replica dies and starts again after the time of `lasts`.
+    pub kill: Option<usize>,
+    /// This replica stops and goes on after the time of `lasts`.
+    pub pause: Option<usize>,
+    /// How long it lasts, where that is not said elsewhere; 5 seconds when not said.
+    pub lasts: Option<Span>,
     /// The leader's clock jumps ahead by this much.
     pub jump_clock: Option<Span>,
     /// A node is cordoned.
@@ -214,7 +253,7 @@ pub struct Fault {
     pub node_back: Option<String>,
     /// The scheduler forgets what was nominated.
     pub restart_scheduler: bool,
-    /// Every watch of this kind breaks, for 5 seconds.
+    /// Every watch of this kind breaks, for the time of `lasts`.
     pub break_watches: Option<String>,
 }
 
@@ -224,17 +263,20 @@ impl Fault {
     /// # Errors
     /// A sentence when it names none or several.
     pub fn mishap(&self) -> Result<Mishap, String> {
+        let lasts = self.lasts.map_or(Duration::from_secs(5), |span| span.0);
         let kind = match &self.break_watches {
             None => None,
             Some(name) => {
                 let kind =
                     Kind::named(name).ok_or_else(|| format!("breakWatches: there is no kind {name:?}"))?;
-                Some(Mishap::BreakWatches(kind, Duration::from_secs(5)))
+                Some(Mishap::BreakWatches(kind, lasts))
             }
         };
         let named: Vec<Mishap> = [
             self.kill_leader.map(|span| Mishap::KillLeader(span.0)),
             self.pause_leader.map(|span| Mishap::PauseLeader(span.0)),
+            self.kill.map(|replica| Mishap::Kill(replica, lasts)),
+            self.pause.map(|replica| Mishap::Pause(replica, lasts)),
             self.jump_clock.map(|span| Mishap::JumpClock(span.0)),
             self.cordon.clone().map(|node| Mishap::Cordon(node, true)),
             self.node_lost.clone().map(|node| Mishap::Ready(node, false)),

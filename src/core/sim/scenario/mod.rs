@@ -10,7 +10,7 @@ mod picture;
 mod runner;
 
 pub use expect::Expect;
-pub use file::{ClusterSpec, Fault, Scenario, ScenarioError, SettingsSpec, Span, Step};
+pub use file::{Chaos, ClusterSpec, Fault, Scenario, OneOrMany, ScenarioError, SettingsSpec, SharingSpec, Span, Step, TornSpec};
 pub use node::NodeSpec;
 pub use picture::{CardUse, GangLine, NodeUse, PodLine};
 pub use runner::{Expectation, Rejection, Runner, StepResult};

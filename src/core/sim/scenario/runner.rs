@@ -8,7 +8,7 @@ use super::file::{OneOrMany, Scenario, ScenarioError, Step};
 use super::kubectl::{self, Outcome};
 use super::picture::{self, GangLine, NodeUse, PodLine};
 use crate::sim::api::{Actor, Admit};
-use crate::sim::cluster::{Cluster, START, Told, Violation};
+use crate::sim::cluster::{Cluster, Options, START, Told, Violation};
 
 /// How long a step may take to settle.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -100,7 +100,16 @@ impl Runner {
     /// # Errors
     /// When a node or manifest of the beginning cannot be made.
     pub fn new(scenario: Scenario, admit: Option<Admit>) -> Result<Self, ScenarioError> {
-        let cluster = Cluster::new(scenario.settings.options(), 0, admit);
+        Self::with_options(scenario.settings.options(), scenario, admit)
+    }
+
+    /// The same with other options than the scenario's.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub fn with_options(options: Options, scenario: Scenario, admit: Option<Admit>) -> Result<Self, ScenarioError> {
+        let seed = scenario.settings.chaos.as_ref().map_or(0, |chaos| chaos.seed);
+        let cluster = Cluster::new(options, seed, admit);
         let mut runner = Self { cluster, scenario, next: 0 };
         runner.set_up()?;
         runner.cluster.settle(PATIENCE);
@@ -145,9 +154,16 @@ impl Runner {
         };
         let fail = |problem| ScenarioError { file: self.scenario.file.clone(), line: result.line, problem };
         let failed = fail(String::new());
-        self.act(&step.value, &mut result)
-            .map_err(|problem| problem.unwrap_or_else(|text| ScenarioError { problem: text, ..failed }))?;
+        match self.act(&step.value, &mut result) {
+            Ok(()) => {}
+            Err(Problem::Text(_)) if step.value.tolerant => {}
+            Err(problem) => return Err(problem.unwrap_or_else(|text| ScenarioError { problem: text, ..failed })),
+        }
         let settled = self.settle_step(&step.value);
+        if step.value.settle == Some(false) && step.value.expect.is_none() {
+            result.violations = self.cluster.take_violations();
+            return Ok(Some(result));
+        }
         let seen = self.look();
         result.took = self.cluster.now().since(begun);
         (result.pods, result.gangs, result.nodes, result.at) = (seen.pods, seen.gangs, seen.nodes, seen.at);
@@ -166,7 +182,7 @@ impl Runner {
                 result.expectations.push(Expectation { line, text, verdict });
             }
         }
-        if self.cluster.armed() {
+        if self.cluster.armed() && !step.value.stop_faults {
             let verdict = Err("it never came to it".to_owned());
             result.expectations.push(Expectation {
                 line: result.line,
@@ -181,6 +197,9 @@ impl Runner {
     fn settle_step(&mut self, step: &Step) -> bool {
         if let Some(span) = step.advance {
             self.cluster.advance(span.0);
+        }
+        if step.settle == Some(false) {
+            return true;
         }
         let settled = self.cluster.settle(PATIENCE);
         if settled {
@@ -198,11 +217,21 @@ impl Runner {
                 None => cluster.mishap(&mishap),
             }
         }
+        if step.stop_faults {
+            cluster.stop_faults();
+        }
+        for object in &step.objects {
+            take(kubectl::apply(cluster, object), result);
+        }
         if let Some(block) = &step.apply {
             result.commands.push("kubectl apply -f -".to_owned());
             for document in self.scenario.documents(block).map_err(Problem::Scenario)? {
                 take(kubectl::apply(&mut self.cluster, &document), result);
             }
+        }
+        for object in &step.inject_objects {
+            self.cluster.api.inject(object.clone()).map_err(|status| status.message)?;
+            self.cluster.settle_writes();
         }
         if let Some(block) = &step.inject {
             self.inject(block)?;
@@ -211,7 +240,7 @@ impl Runner {
         for target in step.delete.iter().flat_map(OneOrMany::all) {
             result.commands.push(format!("kubectl delete {target}"));
             let outcome = kubectl::delete(cluster, target)?;
-            if let Some((_, status)) = &outcome.refused {
+            if let Some((_, status)) = outcome.refused.as_ref().filter(|_| !step.tolerant) {
                 return Err(Problem::Text(status.kubectl()));
             }
             take(outcome, result);

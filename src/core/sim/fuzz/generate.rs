@@ -1,0 +1,321 @@
+//! Turns a seed into a scenario.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use serde_saphyr::{Location, Spanned};
+
+use super::super::cluster::Faults;
+use super::super::random::Random;
+use super::super::scenario::{Chaos, ClusterSpec, Fault, NodeSpec, OneOrMany, Scenario, SettingsSpec, Span, Step};
+
+/// The scenario of this seed: always the same.
+pub fn generate(seed: u64) -> Scenario {
+    let mut random = Random::new(seed);
+    let mut swarm = Random::new(random.next());
+    let nodes = nodes(&mut random);
+    let names: Vec<String> = nodes.iter().map(|node| node.name.clone()).collect();
+    let chaos = Chaos { seed: random.next() >> 1, faults: faults(&mut swarm) };
+    let settings = SettingsSpec {
+        replicas: Some(if random.percent(30) { 3 } else { 2 }),
+        bind_timeout: Some(seconds(15)),
+        on_torn: random.percent(40).then_some(super::super::scenario::TornSpec::Evict),
+        sharing: random.percent(15).then_some(super::super::scenario::SharingSpec::Any),
+        nominate: random.percent(15).then_some(false),
+        pin_all: random.percent(15).then_some(true),
+        chaos: Some(chaos),
+    };
+    let mut maker = Maker { gangs: Vec::new(), nodes: names, specs: nodes.clone(), mishaps: Mishaps::pick(&mut swarm), pods: Vec::new(), random };
+    let mut steps = Vec::new();
+    let gangs = maker.random.between(1, 5);
+    for index in 0..gangs {
+        maker.gang(index, &mut steps);
+    }
+    // People do not wait for one another: the steps of different gangs mix, each gang's stay in order.
+    let count = maker.random.between(5, 20);
+    for _ in 0..count {
+        let step = maker.operation();
+        let place = usize::try_from(maker.random.below(steps.len() as u64 + 1)).unwrap_or(0);
+        steps.insert(place, step);
+    }
+    for step in &mut steps {
+        let wait = match maker.random.below(10) {
+            0..=4 => maker.random.below(80),
+            5..=7 => maker.random.below(1500),
+            8 => maker.random.below(8000),
+            _ => maker.random.below(25_000),
+        };
+        step.advance = Some(Span(Duration::from_millis(wait)));
+        step.settle = Some(false);
+        step.tolerant = true;
+    }
+    steps.push(Step { stop_faults: true, advance: Some(seconds(90)), ..Step::default() });
+    steps.push(Step { advance: Some(seconds(30)), ..Step::default() });
+    Scenario {
+        file: format!("seed-{seed}"),
+        name: format!("seed-{seed}"),
+        story: String::new(),
+        settings,
+        cluster: ClusterSpec { nodes, manifests: None },
+        steps: steps.into_iter().map(spanned).collect(),
+    }
+}
+
+fn seconds(seconds: u64) -> Span {
+    Span(Duration::from_secs(seconds))
+}
+
+fn spanned<T>(value: T) -> Spanned<T> {
+    Spanned::new(value, Location::UNKNOWN, Location::UNKNOWN)
+}
+
+fn nodes(random: &mut Random) -> Vec<NodeSpec> {
+    let count = random.between(1, 4);
+    (0..count)
+        .map(|index| {
+            let gpus = random.percent(85);
+            NodeSpec {
+                name: format!("node-{index}"),
+                cards: if gpus { u32::try_from(random.between(1, 3)).unwrap_or(1) } else { 0 },
+                vram_mib: if gpus && random.percent(95) { [16_000, 24_000, 32_768][pick(random, 3)] } else { 0 },
+                time_sliced: random.percent(20).then_some(4),
+                shared: gpus && random.percent(65),
+                cpu: Some(random.between(4, 16).to_string()),
+                memory: Some("64Gi".to_owned()),
+                pods: random.percent(10).then_some(4),
+                ..NodeSpec::default()
+            }
+        })
+        .collect()
+}
+
+fn pick(random: &mut Random, count: u64) -> usize {
+    usize::try_from(random.below(count)).unwrap_or(0)
+}
+
+/// Each kind of fault is there in some seeds only.
+fn faults(swarm: &mut Random) -> Faults {
+    let mut some = |most: u64| if swarm.percent(35) { swarm.between(1, most) } else { 0 };
+    Faults {
+        refused: some(15),
+        conflict: some(15),
+        request_lost: some(10),
+        answer_lost: some(15),
+        late: some(15),
+        watch_gap: some(8),
+        watch_lag_ms: some(4000),
+        lease_error: some(60),
+    }
+}
+
+/// Which mishaps may happen in this seed.
+#[derive(Debug)]
+struct Mishaps(Vec<u64>);
+
+/// How many different mishaps [`Maker::mishap`] knows.
+const MISHAPS: u64 = 9;
+
+impl Mishaps {
+    fn pick(swarm: &mut Random) -> Self {
+        Self((0..MISHAPS).filter(|_| swarm.percent(55)).collect())
+    }
+}
+
+/// One group of pods.
+#[derive(Clone, Debug)]
+struct Gang {
+    namespace: &'static str,
+    name: String,
+    group: Value,
+    pods: Vec<Value>,
+}
+
+struct Maker {
+    random: Random,
+    gangs: Vec<Gang>,
+    nodes: Vec<String>,
+    specs: Vec<NodeSpec>,
+    mishaps: Mishaps,
+    pods: Vec<String>,
+}
+
+impl Maker {
+    fn gang(&mut self, index: u64, steps: &mut Vec<Step>) {
+        let random = &mut self.random;
+        let namespace = if random.percent(20) { "other" } else { "default" };
+        // The same name in two namespaces is two gangs.
+        let name = if random.percent(15) { "same".to_owned() } else { format!("g{index}") };
+        let size = random.between(1, 5);
+        let least = match random.below(10) {
+            0 => size + 1,
+            1..=3 => random.between(1, size),
+            _ => size,
+        };
+        let group = json!({
+            "apiVersion": "scheduling.run.ai/v2alpha2", "kind": "PodGroup",
+            "metadata": {"name": name, "namespace": namespace}, "spec": {"minMember": least},
+        });
+        let sort = random.below(10);
+        let pods: Vec<Value> = (0..size).map(|pod| self.pod(namespace, &name, pod, sort)).collect();
+        let gang = Gang { namespace, name, group, pods };
+        let mut objects = gang.pods.clone();
+        let place = if self.random.percent(75) { 0 } else { pick(&mut self.random, objects.len() as u64 + 1) };
+        objects.insert(place, gang.group.clone());
+        self.pods.extend(gang.pods.iter().map(|pod| target("pod", &pod["metadata"])));
+        self.gangs.push(gang);
+        if self.random.percent(50) {
+            steps.push(Step { objects, ..Step::default() });
+        } else {
+            steps.extend(objects.into_iter().map(|object| Step { objects: vec![object], ..Step::default() }));
+        }
+    }
+
+    /// `sort`: 0-5 shares by memory, 6 by fraction, 7 whole GPUs, 8-9 plain.
+    fn pod(&mut self, namespace: &str, gang: &str, index: u64, sort: u64) -> Value {
+        let random = &mut self.random;
+        let mut metadata = json!({
+            "name": format!("{gang}-{index}"), "namespace": namespace,
+            "annotations": {"pod-group-name": gang}, "labels": {"kai.scheduler/podgroup": gang},
+        });
+        let mut requests = json!({"cpu": format!("{}m", random.between(1, 12) * 250)});
+        match sort {
+            0..=5 => {
+                metadata["annotations"]["gpu-memory"] = json!((random.between(1, 16) * 1000).to_string());
+                if random.percent(10) {
+                    metadata["annotations"]["gpu-fraction-num-devices"] = json!("2");
+                }
+            }
+            6 => metadata["annotations"]["gpu-fraction"] = json!(["0.25", "0.5", "0.75"][pick(random, 3)]),
+            7 => requests["nvidia.com/gpu"] = json!(random.between(1, 2).to_string()),
+            _ => requests["cpu"] = json!(format!("{}", random.between(1, 6))),
+        }
+        let mut limits = requests.clone();
+        if let Some(limits) = limits.as_object_mut() {
+            limits.remove("cpu");
+        }
+        let mut spec = json!({
+            "containers": [{"name": "main", "image": "app:1", "resources": {"requests": requests, "limits": limits}}]
+        });
+        if random.percent(8) {
+            spec["schedulingGates"] = json!([{"name": "example.com/other"}]);
+        }
+        if random.percent(10) {
+            spec["nodeSelector"] = json!({"kubernetes.io/hostname": self.nodes[pick(random, self.nodes.len() as u64)]});
+        }
+        json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+    }
+
+    fn operation(&mut self) -> Step {
+        let node = self.nodes[pick(&mut self.random, self.nodes.len() as u64)].clone();
+        let gang = self.gangs[pick(&mut self.random, self.gangs.len() as u64)].clone();
+        let pod = self.pods[pick(&mut self.random, self.pods.len() as u64)].clone();
+        let one = |target: String| Some(OneOrMany::One(target));
+        let group = target("podgroup", &gang.group["metadata"]);
+        let bare = pod.trim_start_matches("pod/").to_owned();
+        let mut step = Step::default();
+        match self.random.below(24) {
+            0..=2 => step.delete = one(pod),
+            3 => step.delete = one(group),
+            4 => {
+                let pods = gang.pods.iter().map(|pod| target("pod", &pod["metadata"]));
+                step.delete = Some(OneOrMany::Many(pods.chain([group]).collect()));
+            }
+            5..=7 => {
+                step.objects = gang.pods.clone();
+                step.objects.insert(0, gang.group.clone());
+            }
+            8 => step.cordon = one(node),
+            9 => step.uncordon = one(node),
+            10 => {
+                let sign = if self.random.percent(50) { "-" } else { "" };
+                step.taint.insert(node, format!("test=blocked:NoSchedule{sign}"));
+            }
+            11 => step.finish = one(bare),
+            12 => {
+                step.ungate.insert(bare, "example.com/other".to_owned());
+            }
+            13 => step.objects = vec![self.stranger()],
+            14 => step.objects = vec![self.deployment()],
+            15 => {
+                step.scale.insert("web".to_owned(), self.random.below(4));
+            }
+            16 => step.objects = vec![self.pod(gang.namespace, &gang.name, 7, 8)],
+            17 if self.random.percent(40) => {
+                // Stored by nobody's rules: what a bug or an older release may have left.
+                let (namespace, name) = (gang.namespace, &gang.name);
+                step.inject_objects = vec![json!({
+                    "apiVersion": "v1", "kind": "Pod",
+                    "metadata": {"name": "garbage", "namespace": namespace, "annotations": {"pod-group-name": name}},
+                    "spec": {"schedulingGates": [{"name": "portcullis.dev/gang"}], "containers": [
+                        {"name": "main", "resources": {"requests": {"cpu": "banana"}}}
+                    ]},
+                    "status": {"phase": "Pending"},
+                })];
+            }
+            18 if self.random.percent(30) => step.delete = one(format!("node/{node}")),
+            18 => step.objects = self.specs.iter().filter(|s| s.name == node).filter_map(|s| s.object().ok()).collect(),
+            _ => step.fault = self.mishap(&node).map(spanned),
+        }
+        step
+    }
+
+    fn mishap(&mut self, node: &str) -> Option<Fault> {
+        let sort = *self.random.pick(&self.mishaps.0)?;
+        let span = |random: &mut Random| Span(Duration::from_millis(random.between(5, 40_000)));
+        let random = &mut self.random;
+        let mut fault = Fault::default();
+        match sort {
+            0 => fault.kill_leader = Some(span(random)),
+            1 => fault.pause_leader = Some(span(random)),
+            2 => fault.kill = Some(pick(random, 3)),
+            3 => fault.pause = Some(pick(random, 3)),
+            4 => fault.node_lost = Some(node.to_owned()),
+            5 => fault.node_back = Some(node.to_owned()),
+            6 => fault.jump_clock = Some(span(random)),
+            7 => fault.restart_scheduler = true,
+            _ => fault.break_watches = Some(["pod", "node", "gang", "podgroup"][pick(random, 4)].to_owned()),
+        }
+        fault.lasts = Some(span(random));
+        if sort < 2 && random.percent(60) {
+            use super::super::cluster::Moment;
+            let moments = [Moment::Plan, Moment::Nominate, Moment::Verify, Moment::Lift, Moment::Lift, Moment::Fence];
+            fault.after = Some(moments[pick(random, 6)]);
+            fault.count = Some(u32::try_from(random.between(1, 4)).unwrap_or(1));
+        }
+        Some(fault)
+    }
+
+    /// A pod that is none of our business and takes room.
+    fn stranger(&mut self) -> Value {
+        let random = &mut self.random;
+        let mut requests = json!({"cpu": random.between(1, 4).to_string()});
+        if random.percent(30) {
+            requests["nvidia.com/gpu"] = json!("1");
+        }
+        let limits = json!({"nvidia.com/gpu": requests.get("nvidia.com/gpu").cloned().unwrap_or(json!("0"))});
+        let resources = json!({"requests": requests, "limits": limits});
+        json!({
+            "apiVersion": "v1", "kind": "Pod", "metadata": {"name": format!("stranger-{}", random.below(4))},
+            "spec": {"containers": [{"name": "main", "resources": resources}]},
+        })
+    }
+
+    fn deployment(&mut self) -> Value {
+        let gang = &self.gangs[0];
+        let metadata = if self.random.percent(50) {
+            json!({"labels": {"app": "web"}, "annotations": {"pod-group-name": gang.name, "gpu-memory": "3000"}})
+        } else {
+            json!({"labels": {"app": "web"}})
+        };
+        let spec = json!({"containers": [{"name": "main", "resources": {"requests": {"cpu": "1"}}}]});
+        json!({
+            "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web", "namespace": "default"},
+            "spec": {"replicas": self.random.between(1, 3), "template": {"metadata": metadata, "spec": spec}},
+        })
+    }
+}
+
+fn target(kind: &str, metadata: &Value) -> String {
+    let text = |key: &str| metadata[key].as_str().unwrap_or("");
+    format!("{kind}/{}/{}", text("namespace"), text("name"))
+}
