@@ -96,7 +96,12 @@ pub fn fuzz(seed: u64, options: &FuzzOptions) -> Result<Stats, Box<Failure>> {
 ///
 /// # Errors
 /// The first rule that was broken.
-pub fn play(seed: u64, scenario: &Scenario, options: &FuzzOptions, admit: Admit) -> Result<Stats, Box<Failure>> {
+pub fn play(
+    seed: u64,
+    scenario: &Scenario,
+    options: &FuzzOptions,
+    admit: Admit,
+) -> Result<Stats, Box<Failure>> {
     let fail = |step, violations: Vec<Violation>, mut problems: Vec<String>| {
         problems.extend(violations.iter().map(ToString::to_string));
         Box::new(Failure { seed, step, violations, problems })
@@ -122,14 +127,16 @@ pub fn play(seed: u64, scenario: &Scenario, options: &FuzzOptions, admit: Admit)
             Ok(Some(result)) if result.good() => {}
             Ok(Some(result)) => {
                 let unexpected = result.expectations.iter();
-                let unexpected =
-                    unexpected.filter_map(|e| Some(format!("expected that {}, but {}", e.text, e.verdict.as_ref().err()?)));
+                let unexpected = unexpected.filter_map(|e| {
+                    Some(format!("expected that {}, but {}", e.text, e.verdict.as_ref().err()?))
+                });
                 return Err(fail(number, result.violations.clone(), unexpected.collect()));
             }
         }
     }
     let seen = runner.look();
-    let admitted = seen.gangs.iter().filter(|gang| gang.status.phase == crate::engine::Phase::Admitted).count();
+    let admitted =
+        seen.gangs.iter().filter(|gang| gang.status.phase == crate::engine::Phase::Admitted).count();
     stats.admitted = u64::try_from(admitted).unwrap_or(0);
     stats.waiting = u64::try_from(seen.gangs.len()).unwrap_or(0) - stats.admitted;
     stats.happenings = runner.cluster().steps();
