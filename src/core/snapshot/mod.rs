@@ -8,6 +8,7 @@
 //! Foreign pods can use more than there is; then free amounts are zero, and nothing panics.
 
 mod classes;
+mod over;
 mod room;
 #[cfg(test)]
 mod tests;
@@ -161,15 +162,6 @@ impl Snapshot {
     /// The node as it was last set.
     pub fn node(&self, name: &NodeName) -> Option<&Node> {
         self.position(name).ok().map(|index| &self.states[index].node)
-    }
-
-    /// Interim.
-    pub fn node_names(&self) -> impl Iterator<Item = &NodeName> {
-        std::iter::empty()
-    }
-    /// Interim.
-    pub fn overbooked(&self, _name: &NodeName) -> Option<String> {
-        None
     }
 
     /// Charges a pod, in place of what it was charged before; true when that changed anything.
