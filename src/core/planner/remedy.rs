@@ -127,7 +127,7 @@ fn rest(attempt: &Attempt<'_>, outcome: &Outcome) -> GangRequest {
 fn try_again(request: &GangRequest, board: &mut Board<'_>) -> Vec<Spot> {
     let mut board = board.fork();
     let mut shapes = Shapes::default();
-    let attempt = Attempt::new(request, &mut shapes, &board);
+    let attempt = Attempt::new(request, &mut shapes, &board, Tie::Stable);
     attempt.place(&shapes, &mut board, Tie::Stable, STEPS).spots
 }
 
