@@ -48,6 +48,7 @@ impl<'a> Shapes<'a> {
 }
 
 /// Members that nothing tells apart but their names.
+#[derive(Clone)]
 pub(super) struct Kind {
     /// Index into [`Attempt::shapes`].
     pub(super) shape: usize,
@@ -57,6 +58,7 @@ pub(super) struct Kind {
 }
 
 /// A shape of this gang, and the nodes that have room for one of it.
+#[derive(Clone)]
 pub(super) struct Candidates {
     /// Number in [`Shapes`].
     pub(super) need: usize,
@@ -83,6 +85,7 @@ pub(super) struct Spot {
 }
 
 /// A gang, prepared for placing.
+#[derive(Clone)]
 pub(super) struct Attempt<'a> {
     pub(super) request: &'a GangRequest,
     pub(super) shapes: Vec<Candidates>,
@@ -160,6 +163,24 @@ impl<'a> Attempt<'a> {
             (shape.nodes.len(), Reverse(hard), kind.members[0])
         });
         Self { request, shapes: candidates, kinds: list, shape_of }
+    }
+
+    /// The same gang where one node has more room than when it was prepared.
+    pub(super) fn with_room_on(&self, node: u32, shapes: &Shapes<'a>, board: &Board<'a>) -> Self {
+        let mut changed = self.clone();
+        for shape in &mut changed.shapes {
+            let need = shapes.need(shape.need);
+            let place = node as usize;
+            let Some(score) = rank(need, board, place) else { continue };
+            if let Err(index) = shape.nodes.binary_search(&node) {
+                shape.nodes.insert(index, node);
+            }
+            shape.best.push((score, Tie::Stable.key(node), node, board.stamp(place)));
+            // No less than fits, which is all that is asked of it.
+            let more = need.count(&board.state(place).node, board.room(place), shape.members);
+            shape.cap = shape.cap.saturating_add(more).min(shape.members);
+        }
+        changed
     }
 
     /// Whether the quorum is met with so many of each kind placed, and those that are active.

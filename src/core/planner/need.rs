@@ -5,7 +5,8 @@ use crate::model::{Str, VramMib, str};
 use crate::objects::affinity::{Effect, NodeChoice, Taint};
 use crate::objects::{Node, Shape, Sharing, names};
 use crate::snapshot::{
-    CardRow, CardState, Class, Hot, NodeState, Room, Snapshot, holds_whole_gpus, port_conflict,
+    Capacity, CardRow, CardState, Class, Hot, NodeState, Room, SharingMode, Snapshot, holds_whole_gpus,
+    port_conflict,
 };
 
 /// Why a node refuses a pod, in the order in which it is asked; the first that holds is the one that counts.
@@ -294,24 +295,48 @@ impl<'a> Need<'a> {
         (avoid, first, room.spare(node))
     }
 
+    /// Why a node refuses, from packed numbers alone, as [`Self::admitted`] and [`Self::fits`] would say it; `None`
+    /// where these cannot tell.
+    pub(super) fn refused(&self, hot: &Hot) -> Option<Result<(), Denial>> {
+        if let ClassVerdict::Denied(denial) = self.verdicts[hot.class as usize] {
+            return Some(Err(denial));
+        }
+        if !self.exact {
+            return None;
+        }
+        Some(if self.each > 0 && hot.card_state != CardState::Open {
+            Err(Denial::Cards(hot.card_state))
+        } else if u64::from(self.each) > hot.best_card {
+            Err(Denial::Vram)
+        } else if self.whole && !hot.takes_whole {
+            Err(Denial::SharedNode)
+        } else if hot.pods == 0 {
+            Err(Denial::Pods)
+        } else if self.gpus > u64::from(hot.gpus) {
+            Err(Denial::Gpus)
+        } else if self.cpu > hot.cpu {
+            Err(Denial::Cpu)
+        } else if self.memory > hot.memory {
+            Err(Denial::Memory)
+        } else if self.ephemeral_storage > hot.ephemeral_storage {
+            Err(Denial::EphemeralStorage)
+        } else {
+            Ok(())
+        })
+    }
+
     /// Whether a node that admits it could hold it if nothing else were there.
-    pub(super) fn fits_empty(&self, state: &NodeState) -> bool {
-        let (node, has) = (&state.node, &state.node.allocatable);
+    pub(super) fn fits_empty(&self, capacity: &Capacity, sharing: SharingMode) -> bool {
+        let (gpus, has) = (&capacity.gpus, &capacity.allocatable);
         let share = self.share.is_none_or(|share| {
-            !matches!(
-                state.room.card_state,
-                CardState::NoCards
-                    | CardState::NotShared
-                    | CardState::LabelOnly
-                    | CardState::TaintOnly
-                    | CardState::Mig
-                    | CardState::MissingVramLabel
-            ) && share.devices <= node.gpus.cards
-                && node.gpus.vram_each.is_some_and(|each| share.on_card(each) <= each)
+            (gpus.sharing == Sharing::Vram || sharing == SharingMode::Any)
+                && !gpus.mig
+                && share.devices <= gpus.cards
+                && gpus.vram_each.is_some_and(|each| share.on_card(each) <= each)
         });
         share
-            && !(self.whole && (self.share.is_some() || node.gpus.sharing == Sharing::Vram))
-            && node.max_pods > 0
+            && !(self.whole && (self.share.is_some() || gpus.sharing == Sharing::Vram))
+            && capacity.max_pods > 0
             && self.gpus <= has.extended(names::NVIDIA_GPU)
             && self.extended.iter().all(|(name, amount)| *amount <= has.extended(name))
             && self.cpu <= has.cpu.0

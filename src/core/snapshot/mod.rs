@@ -20,8 +20,8 @@ use std::sync::Arc;
 use crate::model::{NodeName, PodKey, PodUid};
 use crate::objects::{Node, Shape};
 
-pub(crate) use classes::Class;
 use classes::Classes;
+pub(crate) use classes::{Capacity, Class};
 pub(crate) use room::{CardRow, Hot, NodeState, Room, holds_whole_gpus};
 pub use room::{CardState, port_conflict};
 pub use view::{CardUse, NodeUse};
@@ -130,8 +130,8 @@ impl Snapshot {
         {
             return false;
         }
-        let class = self.classes.enter(&node);
-        let mut state = Box::new(NodeState::new(node, class));
+        let (class, capacity) = self.classes.enter(&node);
+        let mut state = Box::new(NodeState::new(node, class, capacity));
         for uid in self.by_node.get(&state.node.name).into_iter().flatten() {
             state.take(&self.charges[uid]);
         }
@@ -139,7 +139,7 @@ impl Snapshot {
         match place {
             Ok(index) => {
                 let old = std::mem::replace(&mut self.states[index], state);
-                self.classes.leave(&old.node, old.class);
+                self.classes.leave(&old.node, old.class, old.capacity);
                 (self.hot[index], self.rows[index]) = (hot, row);
             }
             Err(index) => {
@@ -157,7 +157,7 @@ impl Snapshot {
         let old = self.states.remove(index);
         self.hot.remove(index);
         self.rows.remove(index);
-        self.classes.leave(&old.node, old.class);
+        self.classes.leave(&old.node, old.class, old.capacity);
         true
     }
 
@@ -244,7 +244,7 @@ impl Snapshot {
             assert_eq!(fresh_state.node, state.node, "node {name}");
             assert_eq!(fresh_state.used, state.used, "what is used on node {name}");
             assert_eq!(fresh_state.room, state.room, "what is free on node {name}");
-            assert_eq!(fresh_hot.without_class(), hot.without_class(), "scanned numbers of node {name}");
+            assert_eq!(fresh_hot.without_numbers(), hot.without_numbers(), "scanned numbers of node {name}");
             assert_eq!(
                 fresh.classes.class(fresh_state.class),
                 self.classes.class(state.class),
@@ -252,7 +252,7 @@ impl Snapshot {
             );
         }
         assert!(self.states.is_sorted_by(|a, b| a.node.name < b.node.name), "nodes are sorted by name");
-        self.classes.assert_consistent(self.states.iter().map(|state| (&state.node, state.class)));
+        self.classes.assert_consistent(self.states.iter().map(|s| (&s.node, s.class, s.capacity)));
     }
 
     fn position(&self, name: &NodeName) -> Result<usize, usize> {

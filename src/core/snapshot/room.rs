@@ -84,12 +84,15 @@ pub(crate) struct Hot {
     /// At most `u32::MAX` of them, like pods.
     pub(crate) gpus: u32,
     pub(crate) pods: u32,
+    /// Numbers of class and capacity.
     pub(crate) class: u32,
+    pub(crate) capacity: u32,
     /// See [`Room::spare`].
     pub(crate) spare: u32,
     /// No shares are on the node, and it is none of those that are kept for them.
     pub(crate) takes_whole: bool,
     pub(crate) has_cards: bool,
+    pub(crate) card_state: CardState,
     /// The node's cards do not go into a [`CardRow`].
     pub(crate) long: bool,
 }
@@ -98,9 +101,8 @@ pub(crate) struct Hot {
 pub(crate) type CardRow = [u32; 8];
 
 impl Hot {
-    pub(super) fn without_class(mut self) -> Self {
-        self.class = 0;
-        self
+    pub(super) fn without_numbers(self) -> Self {
+        Self { class: 0, capacity: 0, ..self }
     }
 }
 
@@ -122,6 +124,7 @@ impl Room {
 pub(crate) struct NodeState {
     pub(crate) node: Node,
     pub(crate) class: u32,
+    pub(crate) capacity: u32,
     pub(crate) used: Used,
     pub(crate) room: Room,
 }
@@ -152,9 +155,9 @@ fn left(allocatable: u64, used: u128) -> u64 {
 }
 
 impl NodeState {
-    pub(super) fn new(node: Node, class: u32) -> Self {
+    pub(super) fn new(node: Node, class: u32, capacity: u32) -> Self {
         let cards = vec![0; node.gpus.cards as usize];
-        Self { node, class, used: Used { cards, ..Used::default() }, room: Room::default() }
+        Self { node, class, capacity, used: Used { cards, ..Used::default() }, room: Room::default() }
     }
 
     /// The cards a share uses here, or `None` when nobody can know them: none named, too few, one twice, or one the
@@ -236,7 +239,7 @@ impl NodeState {
 
     /// Works out anew what is free, from what is used.
     pub(super) fn refresh(&mut self, sharing: SharingMode) -> (Hot, CardRow) {
-        let Self { node, used, room, class } = self;
+        let Self { node, used, room, class, capacity } = self;
         let has = &node.allocatable;
         room.cpu = left(has.cpu.0, used.cpu);
         room.memory = left(has.memory.0, used.memory);
@@ -282,9 +285,11 @@ impl NodeState {
             gpus: u32::try_from(room.gpus).unwrap_or(u32::MAX),
             pods: u32::try_from(room.pods).unwrap_or(u32::MAX),
             class: *class,
+            capacity: *capacity,
             spare: room.spare(node),
             takes_whole: node.gpus.sharing != Sharing::Vram && room.shares == 0,
             has_cards: node.gpus.cards > 0,
+            card_state: room.card_state,
             long,
         };
         (hot, row)
