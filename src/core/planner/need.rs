@@ -135,6 +135,11 @@ impl<'a> Need<'a> {
         }
     }
 
+    /// Whether the class of a node admits it; its name may still be the wrong one.
+    pub(super) fn class_admits(&self, hot: &Hot) -> bool {
+        matches!(self.verdicts[hot.class as usize], ClassVerdict::Fine { .. })
+    }
+
     /// Whether the packed numbers of a node leave a chance; `false` is certain.
     pub(super) fn may_fit(&self, hot: &Hot) -> bool {
         let share = match self.share {
@@ -148,7 +153,7 @@ impl<'a> Need<'a> {
             & (hot.best_card >= share)
             & (hot.pods > 0)
             & (hot.ephemeral_storage >= self.ephemeral_storage)
-            && matches!(self.verdicts[hot.class as usize], ClassVerdict::Fine { .. })
+            && self.class_admits(hot)
     }
 
     /// MiB it takes of each card it shares on this node.

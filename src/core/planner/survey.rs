@@ -61,29 +61,21 @@ impl Survey {
         let sharing = snapshot.sharing();
         let empty = |capacity: Option<&Capacity>| capacity.is_some_and(|c| need.fits_empty(c, sharing));
         let usable: Vec<bool> = snapshot.classes().capacities().map(empty).collect();
-        // Most nodes refuse for the reason of the node before, so its fact is kept at hand.
-        let mut last: Option<(Denial, Fact)> = None;
+        // A handful of reasons at most: a list is quicker to search than a map.
+        let mut facts: Vec<(Denial, Fact)> = Vec::new();
         for (index, hot) in (0_u32..).zip(snapshot.hot()) {
-            let place = index as usize;
-            let packed = if board.is_touched(place) { None } else { need.refused(hot) };
-            let quick = packed.is_some();
-            let refused = packed.unwrap_or_else(|| {
-                let state = board.state(place);
-                need.admitted(state).and_then(|_| need.fits(&state.node, board.room(place)))
-            });
+            let (quick, refused) = look(need, board, index as usize, hot);
             let Err(denial) = refused else {
                 survey.fitting += 1;
                 continue;
             };
             let (free, card) =
                 if quick { (packed_free(denial, hot), 0) } else { free(need, denial, board, index) };
-            if last.as_ref().is_none_or(|(other, _)| *other != denial) {
-                if let Some((other, fact)) = last.take() {
-                    survey.facts.insert(other, fact);
-                }
-                last = Some((denial, survey.facts.remove(&denial).unwrap_or_default()));
-            }
-            let Some((_, fact)) = &mut last else { unreachable!("it was just put there") };
+            let place = facts.iter().position(|(other, _)| *other == denial).unwrap_or_else(|| {
+                facts.push((denial, Fact::default()));
+                facts.len() - 1
+            });
+            let fact = &mut facts[place].1;
             if fact.nodes == 0 || free > fact.free {
                 (fact.free, fact.node, fact.card) = (free, index, card);
             }
@@ -95,9 +87,10 @@ impl Survey {
                 }
             }
         }
-        survey.facts.extend(last);
+        survey.facts.extend(facts);
         for (denial, fact) in &mut survey.facts {
-            fact.of = of(need, *denial, board, fact.node);
+            let node = &board.state(fact.node as usize).node;
+            fact.of = of(need, *denial, &Capacity::of(node));
             (_, fact.card) = free(need, *denial, board, fact.node);
         }
         survey.find_largest(need, board);
@@ -110,17 +103,16 @@ impl Survey {
         if self.facts.values().any(|fact| fact.usable > 0) {
             return;
         }
-        for (index, state) in (0_u32..).zip(board.snapshot().states()) {
-            let refused =
-                need.admitted(state).and_then(|_| need.fits(&state.node, board.room(index as usize)));
-            let Some(fact) =
-                refused.err().and_then(|denial| self.facts.get_mut(&denial).map(|f| (denial, f)))
-            else {
-                continue;
-            };
-            let has = of(need, fact.0, board, index);
-            if has > fact.1.largest.0 {
-                fact.1.largest = (has, index);
+        let snapshot = board.snapshot();
+        for (denial, fact) in self.facts.iter_mut().filter(|(denial, _)| denial.passes()) {
+            let all =
+                |capacity: Option<&Capacity>| capacity.map_or(0, |capacity| of(need, *denial, capacity));
+            let all: Vec<u64> = snapshot.classes().capacities().map(all).collect();
+            for (index, hot) in (0_u32..).zip(snapshot.hot()) {
+                let has = all[hot.capacity as usize];
+                if has > fact.largest.0 && look(need, board, index as usize, hot).1 == Err(*denial) {
+                    fact.largest = (has, index);
+                }
             }
         }
     }
@@ -209,17 +201,27 @@ fn packed_free(denial: Denial, hot: &Hot) -> u64 {
 }
 
 /// What a node has in all of what it is short of.
-fn of(need: &Need<'_>, denial: Denial, board: &Board<'_>, node: u32) -> u64 {
-    let state = board.state(node as usize);
-    let has = &state.node.allocatable;
+fn of(need: &Need<'_>, denial: Denial, capacity: &Capacity) -> u64 {
+    let has = &capacity.allocatable;
     match denial {
         Denial::Cpu => has.cpu.0,
         Denial::Memory => has.memory.0,
         Denial::EphemeralStorage => has.ephemeral_storage.0,
         Denial::Gpus => has.extended(names::NVIDIA_GPU),
         Denial::Extended(index) => has.extended(need.extended_name(index)),
-        Denial::Pods => state.node.max_pods,
-        Denial::Vram => state.node.gpus.vram_each.map_or(0, |mib| mib.0),
+        Denial::Pods => capacity.max_pods,
+        Denial::Vram => capacity.gpus.vram_each.map_or(0, |mib| mib.0),
         _ => 0,
     }
+}
+
+/// Whether a node refuses, and whether packed numbers were enough to say so.
+fn look(need: &Need<'_>, board: &Board<'_>, place: usize, hot: &Hot) -> (bool, Result<(), Denial>) {
+    let packed = if board.is_touched(place) { None } else { need.refused(hot) };
+    let quick = packed.is_some();
+    let refused = packed.unwrap_or_else(|| {
+        let state = board.state(place);
+        need.admitted(state).and_then(|_| need.fits(&state.node, board.room(place)))
+    });
+    (quick, refused)
 }

@@ -34,7 +34,7 @@ pub(crate) struct Capacity {
 }
 
 impl Capacity {
-    fn of(node: &Node) -> Self {
+    pub(crate) fn of(node: &Node) -> Self {
         Self { allocatable: node.allocatable.clone(), max_pods: node.max_pods, gpus: node.gpus.clone() }
     }
 }
