@@ -266,6 +266,16 @@ pub(super) fn wanted(amount: Amount<'_>, need: &Need<'_>, board: &Board<'_>, nod
     }
 }
 
+/// Whether so many members as the quorum needs ask for more of something than is free in all: then no placement exists,
+/// however clever.
+pub(super) fn surely_short<'a>(attempt: &Attempt<'a>, shapes: &Shapes<'a>, board: &Board<'a>) -> bool {
+    // With subgroups it is not known which members are needed.
+    matches!(attempt.request.quorum, Quorum::Count(_))
+        && [Amount::Vram, Amount::Gpus, Amount::Cpu, Amount::Memory]
+            .into_iter()
+            .any(|amount| Shortage::new(attempt, shapes, board, Some(amount)).is_short())
+}
+
 /// What the gang needs of something in all, and what is free of it where the gang may go.
 struct Shortage {
     /// Of each member that counts, ascending by size; those that need none are left out.

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::sync::Arc;
 
 use super::board::Board;
+use super::explain;
 use super::need::{CardOrder, Need, Score};
 use super::quorum::{self, Counts};
 use super::search;
@@ -215,6 +216,9 @@ impl<'a> Attempt<'a> {
         let enough = self.quorum_met(self.by_kind(&best));
         let mut exhausted = false;
         if hopeless || (self.kinds.len() == 1 && !enough) {
+            best.clear();
+        } else if self.kinds.len() > 1 && !enough && explain::surely_short(self, shapes, board) {
+            // No search is needed to see that there is too little in all.
             best.clear();
         } else if self.kinds.len() > 1 && !(enough && reach.len() as u64 == most) {
             // Members of one kind fill each node independently of the others, so greedy is exact for them. Several kinds

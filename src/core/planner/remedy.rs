@@ -155,7 +155,7 @@ fn pods_that_end(
     // The cluster is scanned once; each try looks again only at the node where something ends.
     let mut shapes = Shapes::default();
     let attempt = Attempt::new(rest, &mut shapes, board, Tie::Stable);
-    let mut fits_without = |node: u32, charges: &[&Charge]| {
+    let fits_without = |node: u32, charges: &[&Charge]| {
         let mut freed = board.fork();
         freed.free(node as usize, charges);
         let attempt = attempt.with_room_on(node, &shapes, &freed);
