@@ -161,7 +161,7 @@ fn filled(mix: &[(usize, u32)], seed: u64) -> Snapshot {
 /// As a GPU operator labels it: two dozen labels.
 fn node(name: &str, cards: u32, shared: bool) -> Node {
     let mut labels: BTreeMap<_, _> = (0..20)
-        .map(|index| (str(format!("example.com/label-{index}")), str(format!("value-{}", cards))))
+        .map(|index| (str(format!("example.com/label-{index}")), str(format!("value-{cards}"))))
         .collect();
     labels.insert(str(names::HOSTNAME_LABEL), str(name));
     labels.insert(str(names::NVIDIA_GPU_MEMORY), str(CARD.to_string()));
