@@ -1,1 +1,7 @@
-#![doc = "Portcullis: the gang gate for GPU clusters. See `src/ARCHITECTURE.md`."]
+#![doc = include_str!("ARCHITECTURE.md")]
+
+pub mod certs;
+pub mod cli;
+pub mod serve;
+pub mod telemetry;
+pub mod webhook;

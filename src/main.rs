@@ -1,3 +1,7 @@
-//! The binary: parse, run, map to an exit code.
+//! The binary: parse, run, map to an exit code. Everything else is the library's.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    portcullis::cli::main()
+}

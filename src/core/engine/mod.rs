@@ -1,1 +1,232 @@
-//! Being written.
+//! The gang-admission engine: `step(Event, now) -> Vec<Effect>`.
+//!
+//! It gathers, queues, plans, records, nominates, lifts and observes, and never does any of it itself: effects go out,
+//! watches and answers come back. It believes watches and answers, never its own intentions: nearly everything it does
+//! next follows from what it knows of the objects, so that a lost answer or a crash leaves nothing to repair.
+//!
+//! Invariants:
+//! - A gate is removed only under a plan that is durable in the `Gang` object under this engine's own epoch, after a read
+//!   of the lease that was sent later than that plan became durable, and only at the very version of the pod that was
+//!   known when that read was sent.
+//! - Every pod that is planned or lifted and not yet bound holds its place in the snapshot; every bound pod does until
+//!   it is finished or gone.
+//! - At most one request is under way for each pod, each `Gang` object and the lease.
+//! - State is keyed by identity and has no counters that only grow: equal knowledge is an equal engine.
+
+mod gather;
+mod leadership;
+mod lift;
+mod object;
+mod queue;
+mod settings;
+mod state;
+mod status;
+mod types;
+mod view;
+pub mod wire;
+
+#[cfg(test)]
+mod explore;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+pub use settings::{OnTorn, Rule, Settings};
+pub use types::{
+    Action, Change, Effect, Event, GangRecord, GangStatus, Note, Outcome, Phase, Pin, PlanRecord,
+    PlannedMember, PodRef, Subject, World,
+};
+
+use crate::dialect::Group;
+use crate::model::{Epoch, GangId, PodUid, ResourceVersion, Time};
+use crate::snapshot::Snapshot;
+use state::{Backoff, Gang, Member, Progress, Role};
+
+/// The engine of one replica. It plans only while it holds the lease.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Engine {
+    settings: Settings,
+    role: Role,
+    snapshot: Snapshot,
+    /// Pods that belong to gangs.
+    members: BTreeMap<PodUid, Member>,
+    /// Pods that belong to none and are charged to a node.
+    others: BTreeSet<PodUid>,
+    groups: BTreeMap<GangId, Group>,
+    gangs: BTreeMap<GangId, Gang>,
+    /// When which gang has to be looked at again.
+    alarms: BTreeSet<(Time, GangId)>,
+    /// A lease read is under way: which pods it may license, at which version.
+    verifying: Option<BTreeMap<PodUid, ResourceVersion>>,
+    /// After reads of the lease that failed.
+    lease_backoff: Backoff,
+    /// Gangs with a durable plan and members that are still gated.
+    lifting: BTreeSet<GangId>,
+    /// Something changed that bears on planning.
+    replan: bool,
+}
+
+/// What one step has to say, and what it still has to look at.
+struct Step {
+    now: Time,
+    epoch: Epoch,
+    effects: Vec<Effect>,
+    touched: BTreeSet<GangId>,
+}
+
+impl Step {
+    fn send(&mut self, action: Action) {
+        self.effects.push(Effect { epoch: self.epoch, action });
+    }
+
+    fn touch(&mut self, gang: &GangId) {
+        if !self.touched.contains(gang) {
+            self.touched.insert(gang.clone());
+        }
+    }
+}
+
+impl Engine {
+    /// An engine that knows nothing and leads nobody.
+    pub fn new(settings: Settings) -> Self {
+        let snapshot = Snapshot::new(settings.sharing);
+        Self {
+            settings,
+            role: Role::Following,
+            snapshot,
+            members: BTreeMap::new(),
+            others: BTreeSet::new(),
+            groups: BTreeMap::new(),
+            gangs: BTreeMap::new(),
+            alarms: BTreeSet::new(),
+            verifying: None,
+            lease_backoff: Backoff::default(),
+            lifting: BTreeSet::new(),
+            replan: false,
+        }
+    }
+
+    /// Takes one event, at this time, and says what is to be done.
+    ///
+    /// Guarantees: deterministic; no effect that lifts a gate unless the rules at the head of this module hold.
+    /// Assumptions: watch events of one kind come in order, and continue from the reads they follow; each answered
+    /// effect is answered exactly once.
+    /// Caveats: `now` may jump in either direction; only waiting, deadlines and messages depend on it.
+    pub fn step(&mut self, event: Event, now: Time) -> Vec<Effect> {
+        let epoch = self.epoch().unwrap_or_default();
+        let mut step = Step { now, epoch, effects: Vec::new(), touched: BTreeSet::new() };
+        let knows = matches!(self.role, Role::Fencing(_) | Role::Leading(_));
+        match event {
+            Event::LeaseAcquired(epoch) => {
+                step.epoch = epoch;
+                self.forget(Role::Listing(epoch));
+                step.send(Action::List);
+            }
+            Event::LeaseLost => self.forget(Role::Following),
+            Event::Listed(epoch, world) if self.role == Role::Listing(epoch) => {
+                self.take_over(world, &mut step)
+            }
+            Event::Relisted(world) if knows => self.relist(world, &mut step),
+            Event::Node(change) if knows => self.node_changed(change, &mut step),
+            Event::Pod(Change::Set(pod)) if knows => self.pod_seen(pod, &mut step),
+            Event::Pod(Change::Gone(uid)) if knows => self.pod_gone(&uid, &mut step),
+            Event::Group(change) if knows => self.group_changed(change, &mut step),
+            Event::Gang(Change::Set(record)) if knows => self.gang_seen(record, &mut step),
+            Event::Gang(Change::Gone(gang)) if knows => self.gang_gone(&gang, &mut step),
+            Event::Answer { epoch, subject, outcome } if knows && Some(epoch) == self.epoch() => {
+                self.answered(subject, outcome, &mut step);
+            }
+            Event::Tick if knows => self.tick(&mut step),
+            // What a replica that does not lead is told is not kept: it lists everything when it takes over.
+            Event::Listed(..)
+            | Event::Relisted(_)
+            | Event::Node(_)
+            | Event::Pod(_)
+            | Event::Group(_)
+            | Event::Gang(_)
+            | Event::Answer { .. }
+            | Event::Tick => {}
+        }
+        self.settle(&mut step);
+        step.effects
+    }
+
+    /// Capacity as this engine sees it, reservations included.
+    pub fn snapshot(&self) -> &Snapshot {
+        &self.snapshot
+    }
+
+    /// The epoch under which this engine acts, if it believes that it leads.
+    pub fn epoch(&self) -> Option<Epoch> {
+        match self.role {
+            Role::Following => None,
+            Role::Listing(epoch) | Role::Fencing(epoch) | Role::Leading(epoch) => Some(epoch),
+        }
+    }
+
+    /// Whether it plans: it leads, and has fenced everything that was planned before it.
+    pub fn leads(&self) -> bool {
+        matches!(self.role, Role::Leading(_))
+    }
+
+    /// The first moment at which a [`Event::Tick`] would do something by itself.
+    pub fn next_alarm(&self) -> Option<Time> {
+        let gang = self.alarms.first().map(|(at, _)| *at);
+        gang.into_iter().chain(self.lease_backoff.until()).min()
+    }
+
+    fn tick(&mut self, step: &mut Step) {
+        while let Some((at, gang)) = self.alarms.first().cloned() {
+            if at > step.now {
+                break;
+            }
+            self.alarms.pop_first();
+            step.touched.insert(gang);
+        }
+        if self.replan && self.leads() {
+            self.replan = false;
+            self.plan_queue(step);
+        }
+    }
+
+    /// Does what follows for every gang that was touched, then asks for the lease if somebody waits for it.
+    fn settle(&mut self, step: &mut Step) {
+        while let Some(gang) = step.touched.pop_first() {
+            if matches!(self.role, Role::Following | Role::Listing(_)) {
+                step.touched.clear();
+                return;
+            }
+            self.drive(&gang, step);
+        }
+        self.finish_fencing(step);
+        self.verify_lease(step);
+    }
+
+    fn note_lifting(&mut self, id: &GangId) {
+        let gated = |uid: &PodUid| self.members.get(uid).is_some_and(|m| m.pod.gated());
+        let lifting = self.gangs.get(id).is_some_and(|gang| match &gang.progress {
+            Progress::Recorded(plan) => plan.members.iter().any(|m| gated(&m.uid)),
+            Progress::Undecided | Progress::Recording(_) | Progress::Dropping(..) => false,
+        });
+        if lifting {
+            self.lifting.insert(id.clone());
+        } else {
+            self.lifting.remove(id);
+        }
+    }
+
+    /// Everything that follows for one gang from what is known of it.
+    fn drive(&mut self, id: &GangId, step: &mut Step) {
+        if self.leads() {
+            self.judge_plan(id, step);
+        }
+        self.drive_members(id, step);
+        if self.leads() {
+            self.drive_object(id, step);
+            self.tell_lifted(id, step);
+        }
+        self.note_lifting(id);
+        self.set_alarm(id, step.now);
+    }
+}

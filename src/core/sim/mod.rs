@@ -1,1 +1,14 @@
-//! Being written.
+//! An embedded cluster, and stories and storms that happen to it.
+//!
+//! [`api`] is the API server, [`cluster`] everything around it, [`scenario`] plays stories on it, [`random`] is the only source of chance. Nothing in here
+//! reads a clock or a file: time passes when the simulation says so.
+
+pub mod api;
+pub mod cluster;
+pub mod random;
+pub mod scenario;
+
+#[cfg(test)]
+mod stand_in;
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,4 @@
+//! Any bytes as a review: the answer is well formed, its patch applies, and asking again changes nothing.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| portcullis_core::admission::fuzz_review(data));

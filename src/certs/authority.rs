@@ -1,0 +1,232 @@
+//! Our own certificate authority, and the leaves it signs.
+//!
+//! ECDSA P-256 throughout: a signature costs a thirtieth of RSA-2048, and every TLS client speaks it.
+//! The key of the authority lives in memory only.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use rcgen::string::Ia5String;
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, ExtendedKeyUsagePurpose,
+    IsCa, KeyPair, KeyUsagePurpose, SanType,
+};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls::sign::CertifiedKey;
+
+use super::live::Presented;
+use super::{CertificateError, Validity, provider};
+
+/// How long an authority is good.
+pub const AUTHORITY_LIFETIME: Duration = Duration::from_secs(365 * 86_400);
+
+/// How long a leaf is good.
+pub const LEAF_LIFETIME: Duration = Duration::from_secs(30 * 86_400);
+
+/// How far `notBefore` lies back, for clients whose clock is slow.
+const CLOCK_SKEW: Duration = Duration::from_secs(3600);
+
+/// The names that a leaf is good for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Names {
+    /// DNS names, such as `portcullis.portcullis-system.svc`.
+    pub dns: Vec<String>,
+    /// Addresses, such as `127.0.0.1`.
+    pub addresses: Vec<IpAddr>,
+}
+
+impl Names {
+    /// `localhost` and the loopback addresses.
+    pub fn loopback() -> Self {
+        Self {
+            dns: vec!["localhost".to_owned()],
+            addresses: vec![[127, 0, 0, 1].into(), IpAddr::from([0, 0, 0, 0, 0, 0, 0, 1u16])],
+        }
+    }
+}
+
+/// A certificate authority with its key.
+pub struct Authority {
+    issuer: CertifiedIssuer<'static, KeyPair>,
+    validity: Validity,
+}
+
+/// A certificate for a server, with its key.
+pub struct Leaf {
+    /// The certificate.
+    pub certificate: CertificateDer<'static>,
+    /// The same as PEM.
+    pub certificate_pem: String,
+    /// The private key as PEM (PKCS#8). Secret.
+    pub key_pem: String,
+    /// From when to when it is good.
+    pub validity: Validity,
+    key: Vec<u8>,
+}
+
+impl Authority {
+    /// Makes a new authority, good for [`AUTHORITY_LIFETIME`] from `now`.
+    ///
+    /// # Errors
+    /// When the crypto library fails.
+    pub fn new(now: SystemTime) -> Result<Self, CertificateError> {
+        let validity = Validity { not_before: now - CLOCK_SKEW, not_after: now + AUTHORITY_LIFETIME };
+        let mut parameters = parameters("Portcullis webhook CA", validity);
+        parameters.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+        parameters.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        let issuer = CertifiedIssuer::self_signed(parameters, KeyPair::generate()?)?;
+        Ok(Self { issuer, validity })
+    }
+
+    /// The certificate of the authority as PEM: what clients and `caBundle` need.
+    pub fn pem(&self) -> String {
+        self.issuer.pem()
+    }
+
+    /// From when to when it is good.
+    pub fn validity(&self) -> Validity {
+        self.validity
+    }
+
+    /// Signs a new leaf with a new key, good for [`LEAF_LIFETIME`] from `now`, and never longer than the authority.
+    ///
+    /// # Errors
+    /// When a name cannot stand in a certificate, or the crypto library fails.
+    pub fn issue(&self, names: &Names, now: SystemTime) -> Result<Leaf, CertificateError> {
+        let validity = Validity {
+            not_before: (now - CLOCK_SKEW).max(self.validity.not_before),
+            not_after: (now + LEAF_LIFETIME).min(self.validity.not_after),
+        };
+        let mut parameters = parameters("Portcullis webhook", validity);
+        parameters.use_authority_key_identifier_extension = true;
+        parameters.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        parameters.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        for name in &names.dns {
+            let name =
+                Ia5String::try_from(name.as_str()).map_err(|_| CertificateError::BadName(name.clone()))?;
+            parameters.subject_alt_names.push(SanType::DnsName(name));
+        }
+        parameters.subject_alt_names.extend(names.addresses.iter().copied().map(SanType::IpAddress));
+
+        let key = KeyPair::generate()?;
+        let certificate = parameters.signed_by(&key, &self.issuer)?;
+        Ok(Leaf {
+            certificate_pem: certificate.pem(),
+            certificate: certificate.der().clone(),
+            key_pem: key.serialize_pem(),
+            key: key.serialize_der(),
+            validity,
+        })
+    }
+}
+
+impl Leaf {
+    /// The leaf in the form that a TLS server presents.
+    ///
+    /// # Errors
+    /// When the crypto library refuses its own key.
+    pub fn presented(&self) -> Result<Presented, CertificateError> {
+        let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(self.key.clone()));
+        let certified = CertifiedKey::from_der(vec![self.certificate.clone()], key, &provider())
+            .map_err(CertificateError::Mismatch)?;
+        Ok(Presented { key: Arc::new(certified), validity: self.validity })
+    }
+}
+
+/// What all our certificates have in common. The serial number is left to rcgen, which hashes the public key; the
+/// key is new for every certificate, so the number is as random as the key.
+fn parameters(common_name: &str, validity: Validity) -> CertificateParams {
+    let mut parameters = CertificateParams::default();
+    parameters.distinguished_name = DistinguishedName::new();
+    parameters.distinguished_name.push(DnType::CommonName, common_name);
+    parameters.not_before = validity.not_before.into();
+    parameters.not_after = validity.not_after.into();
+    parameters
+}
+
+#[cfg(test)]
+mod tests {
+    use x509_parser::prelude::*;
+
+    use super::*;
+
+    fn now() -> SystemTime {
+        SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000)
+    }
+
+    #[test]
+    fn the_authority_may_sign_leaves_and_nothing_else() {
+        let authority = Authority::new(now()).unwrap();
+        let pem = authority.pem();
+        let (_, pem) = parse_x509_pem(pem.as_bytes()).unwrap();
+        let certificate = pem.parse_x509().unwrap();
+        let constraints = certificate.basic_constraints().unwrap().unwrap();
+        assert!(constraints.critical && constraints.value.ca);
+        assert_eq!(constraints.value.path_len_constraint, Some(0));
+        let usage = certificate.key_usage().unwrap().unwrap().value;
+        assert!(usage.key_cert_sign() && !usage.digital_signature());
+        let valid = certificate.validity();
+        assert_eq!(valid.not_before.timestamp(), 1_800_000_000 - 3600);
+        assert_eq!(valid.not_after.timestamp(), 1_800_000_000 + 365 * 86_400);
+    }
+
+    #[test]
+    fn a_leaf_carries_the_names_and_is_signed_by_its_authority_only() {
+        let (ours, other) = (Authority::new(now()).unwrap(), Authority::new(now()).unwrap());
+        let mut names = Names::loopback();
+        names.dns.push("portcullis.portcullis-system.svc".to_owned());
+        let leaf = ours.issue(&names, now()).unwrap();
+        let (_, certificate) = parse_x509_certificate(&leaf.certificate).unwrap();
+        let sans = certificate.subject_alternative_name().unwrap().unwrap();
+        let texts: Vec<String> = sans.value.general_names.iter().map(ToString::to_string).collect();
+        assert_eq!(texts.len(), 4, "{texts:?}");
+        assert!(texts.iter().any(|text| text.contains("portcullis.portcullis-system.svc")), "{texts:?}");
+        assert!(!certificate.is_ca());
+        assert_eq!(certificate.validity().not_after.timestamp(), 1_800_000_000 + 30 * 86_400);
+
+        for (authority, accepted) in [(&ours, true), (&other, false)] {
+            assert_eq!(accepts(authority, &leaf), accepted);
+        }
+    }
+
+    /// Whether a client that trusts only `authority` takes `leaf` for `localhost`.
+    fn accepts(authority: &Authority, leaf: &Leaf) -> bool {
+        use rustls::client::danger::ServerCertVerifier;
+        use rustls::pki_types::{ServerName, UnixTime};
+        let mut roots = rustls::RootCertStore::empty();
+        roots.add(authority.issuer.der().clone()).unwrap();
+        let verifier =
+            rustls::client::WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider())
+                .build()
+                .unwrap();
+        let time = UnixTime::since_unix_epoch(Duration::from_secs(1_800_000_000));
+        let name = ServerName::try_from("localhost").unwrap();
+        verifier.verify_server_cert(&leaf.certificate, &[], &name, &[], time).is_ok()
+    }
+
+    #[test]
+    fn two_certificates_never_share_a_serial_number_or_key() {
+        let authority = Authority::new(now()).unwrap();
+        let one = authority.issue(&Names::loopback(), now()).unwrap();
+        let two = authority.issue(&Names::loopback(), now()).unwrap();
+        let serial = |leaf: &Leaf| parse_x509_certificate(&leaf.certificate).unwrap().1.raw_serial().to_vec();
+        assert_ne!(serial(&one), serial(&two));
+        assert_ne!(one.key_pem, two.key_pem);
+    }
+
+    #[test]
+    fn a_leaf_never_outlives_its_authority() {
+        let authority = Authority::new(now()).unwrap();
+        let late = now() + AUTHORITY_LIFETIME - Duration::from_secs(86_400);
+        let leaf = authority.issue(&Names::loopback(), late).unwrap();
+        assert_eq!(leaf.validity.not_after, authority.validity().not_after);
+    }
+
+    #[test]
+    fn a_name_outside_ascii_is_refused_by_name() {
+        let names = Names { dns: vec!["fähre.local".to_owned()], addresses: vec![] };
+        let error = Authority::new(now()).unwrap().issue(&names, now()).err().unwrap();
+        assert!(error.to_string().contains("fähre.local"), "{error}");
+    }
+}

@@ -1,0 +1,127 @@
+//! The command line: what a person types, what they read, and the exit code a script goes by.
+//!
+//! Owns arguments, wording and layout of terminal output. Never decides anything about a pod or a gang: it asks the
+//! library and shows the answer. Invariant: what is printed to stdout is the answer, what goes to stderr is about the run.
+
+mod manifest;
+mod paint;
+mod review;
+mod serve;
+mod version;
+
+use std::io;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand, ValueEnum};
+
+/// What a run came to. The numbers are a promise to scripts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Outcome {
+    /// 0: everything was as it should be.
+    Good,
+    /// 1: the answer is no: something was rejected, or an expectation did not hold.
+    No,
+    /// 2: the question could not be answered: bad arguments, an unreadable file, a port in use.
+    Broken,
+}
+
+impl Outcome {
+    fn code(self) -> ExitCode {
+        ExitCode::from(match self {
+            Self::Good => 0,
+            Self::No => 1,
+            Self::Broken => 2,
+        })
+    }
+}
+
+const ABOUT: &str =
+    "The gang gate for GPU clusters: the pods of a group start together, or none of them does";
+
+const BEFORE: &str = "Portcullis stands in front of the Kubernetes scheduler. Every pod of a gang (pods that only make \
+sense together) waits behind a scheduling gate; when there is room for the whole gang, GPU memory of every card \
+included, all gates are lifted at once.";
+
+const EXAMPLES: &str = "\
+Start here:
+  portcullis demo                        watch a gang being gated, planned and lifted (no cluster needed)
+  portcullis review app.yaml             what would the webhook say to these manifests?
+  kubectl get deploy x -o yaml | portcullis review -
+
+Exit codes:
+  0  everything was as it should be
+  1  the answer is no: a manifest was rejected, or an expectation did not hold
+  2  no answer: bad arguments, an unreadable file, a port in use
+
+`portcullis COMMAND --help` explains a command with examples.";
+
+#[derive(Debug, Parser)]
+#[command(name = "portcullis", version, about = ABOUT, long_about = BEFORE, after_help = EXAMPLES)]
+#[command(subcommand_required = true, arg_required_else_help = true, max_term_width = 100)]
+struct Arguments {
+    /// Colours: on a terminal only, always, or never (NO_COLOR is respected)
+    #[arg(long, value_name = "WHEN", global = true, default_value = "auto", hide_possible_values = true)]
+    color: Colour,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Colour {
+    Auto,
+    Always,
+    Never,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Review(review::Options),
+    Serve(serve::Options),
+    Version(version::Options),
+}
+
+/// Runs the command line of this process.
+pub fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    match arguments.color {
+        Colour::Auto => anstream::ColorChoice::Auto,
+        Colour::Always => anstream::ColorChoice::Always,
+        Colour::Never => anstream::ColorChoice::Never,
+    }
+    .write_global();
+    match run(arguments.command) {
+        Ok(outcome) => outcome.code(),
+        // `portcullis review x | head`: the reader has seen enough, which is no mistake of ours.
+        Err(error) if is_broken_pipe(&error) => Outcome::Good.code(),
+        Err(error) => {
+            paint::complain(&format!("{error:#}"));
+            Outcome::Broken.code()
+        }
+    }
+}
+
+fn run(command: Command) -> anyhow::Result<Outcome> {
+    match command {
+        Command::Review(options) => review::run(&options),
+        Command::Serve(options) => serve::run(options),
+        Command::Version(options) => version::run(&options),
+    }
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error
+        .chain()
+        .any(|cause| cause.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == io::ErrorKind::BrokenPipe))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_arguments_hold_together() {
+        Arguments::command().debug_assert();
+    }
+}

@@ -1,0 +1,155 @@
+//! Puts one pod before admission, the way the API server would, and reads the answer the way it would.
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use portcullis_core::admission::{self, Hook, Settings};
+use portcullis_core::dialect;
+use portcullis_core::objects::view::PodView;
+use serde_json::{Value, json};
+
+use super::super::manifest::{Document, pointer_of};
+use super::find::{Found, PodFound};
+use super::{Allowed, Cause, Verdict, changes};
+
+/// What comes of one pod.
+pub(super) fn about(document: &Document, found: &Found, subject: &PodFound) -> Verdict {
+    let place = found.place();
+    let locate = |field: &str| document.line(&format!("{place}{}", pointer_of(&subject.pod, field)));
+    let cause = |field: &str, message: String| Cause {
+        line: locate(field),
+        field: match (&found.template, field) {
+            (_, "") => String::new(),
+            (Some(template), field) => format!("{template}.{field}"),
+            (None, field) => field.to_owned(),
+        },
+        message,
+    };
+
+    let broken: Vec<Cause> =
+        not_text(&subject.pod).into_iter().map(|(field, message)| cause(&field, message)).collect();
+    if !broken.is_empty() {
+        return Verdict::Unreadable(broken);
+    }
+
+    let review = subject.review.clone().unwrap_or_else(|| review_of(&found.namespace, &subject.pod));
+    let settings = Settings::default();
+    let answer = match admission::answer(&settings, Hook::Mutate, review.to_string().as_bytes()) {
+        Ok(answer) => answer,
+        Err(problem) => return Verdict::Unreadable(vec![cause("", problem.to_string())]),
+    };
+    let response = response(&answer.body);
+    if response["allowed"] != json!(true) {
+        return Verdict::Rejected(causes(&response, &cause));
+    }
+    let patch = patch_of(&response);
+    let mut patched = subject.pod.clone();
+    if let Err(problem) = apply(&patch, &mut patched) {
+        return Verdict::Unreadable(vec![cause("", format!("the patch does not apply: {problem}"))]);
+    }
+
+    // The API server asks /validate about the object as it is after the patch.
+    let mut second = review;
+    second["request"]["object"] = patched.clone();
+    if let Ok(answer) = admission::answer(&settings, Hook::Validate, second.to_string().as_bytes()) {
+        let response = self::response(&answer.body);
+        if response["allowed"] != json!(true) {
+            return Verdict::Rejected(causes(&response, &cause));
+        }
+    }
+
+    Verdict::Allowed(Allowed {
+        ours: answer.summary.verdict != admission::Verdict::Untouched,
+        changes: changes::in_words(&subject.pod, &patched),
+        warnings: response["warnings"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(|warning| warning.as_str().map(ToOwned::to_owned))
+            .collect(),
+        gang: gang_of(&patched),
+        patch,
+        patched,
+    })
+}
+
+/// A CREATE review as kube-apiserver writes it, as far as any webhook may rely on it.
+fn review_of(namespace: &str, pod: &Value) -> Value {
+    let kind = json!({"group": "", "version": "v1", "kind": "Pod"});
+    let resource = json!({"group": "", "version": "v1", "resource": "pods"});
+    json!({
+        "apiVersion": "admission.k8s.io/v1",
+        "kind": "AdmissionReview",
+        "request": {
+            "uid": "00000000-0000-4000-8000-000000000000",
+            "kind": kind, "resource": resource, "requestKind": kind, "requestResource": resource,
+            "name": pod.pointer("/metadata/name"), "namespace": namespace, "operation": "CREATE",
+            "userInfo": {"username": "portcullis-review"},
+            "object": pod, "oldObject": null, "dryRun": true,
+            "options": {"kind": "CreateOptions", "apiVersion": "meta.k8s.io/v1"},
+        },
+    })
+}
+
+fn response(body: &[u8]) -> Value {
+    serde_json::from_slice::<Value>(body)
+        .map(|mut review| review["response"].take())
+        .expect("admission answers with JSON of its own making")
+}
+
+fn patch_of(response: &Value) -> Value {
+    response["patch"]
+        .as_str()
+        .and_then(|text| BASE64_STANDARD.decode(text).ok())
+        .and_then(|bytes| serde_json::from_slice(&bytes).ok())
+        .unwrap_or_else(|| json!([]))
+}
+
+fn apply(patch: &Value, object: &mut Value) -> anyhow::Result<()> {
+    let patch: json_patch::Patch = serde_json::from_value(patch.clone())?;
+    Ok(json_patch::patch(object, &patch)?)
+}
+
+/// The causes of a denial as kubectl lists them; the message alone where there are none.
+fn causes(response: &Value, cause: &dyn Fn(&str, String) -> Cause) -> Vec<Cause> {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let listed: Vec<Cause> = response["status"]["details"]["causes"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|one| cause(one["field"].as_str().unwrap_or_default(), text(&one["message"])))
+        .collect();
+    if listed.is_empty() { vec![cause("", text(&response["status"]["message"]))] } else { listed }
+}
+
+fn gang_of(pod: &Value) -> Option<String> {
+    let text = pod.to_string();
+    let view: PodView<'_> = serde_json::from_str(&text).ok()?;
+    dialect::membership(&view).map(|membership| membership.gang.to_string())
+}
+
+/// Labels and annotations that are no text. The API server cannot decode such an object, so no webhook ever sees it;
+/// an unquoted number is by far the most common way to get there.
+fn not_text(pod: &Value) -> Vec<(String, String)> {
+    let mut wrong = Vec::new();
+    for (map, what) in [("annotations", "annotation"), ("labels", "label")] {
+        let entries = pod["metadata"][map].as_object().into_iter().flatten();
+        for (key, value) in entries.filter(|(_, value)| !value.is_string() && !value.is_null()) {
+            let kind = match value {
+                Value::Number(_) => "a number",
+                Value::Bool(_) => "true or false",
+                _ => "a structure",
+            };
+            let fix = if value.is_object() || value.is_array() {
+                String::new()
+            } else {
+                format!(": write \"{value}\", in quotes")
+            };
+            wrong.push((
+                format!("metadata.{map}[{key}]"),
+                format!("{value} is {kind}, but the value of {a} {what} must be text, so the API server cannot read this pod{fix}",
+                    a = if what == "annotation" { "an" } else { "a" }),
+            ));
+        }
+    }
+    wrong
+}

@@ -1,0 +1,265 @@
+//! What stands in a document: pods, pod templates inside workloads, groups, reviews, and what is none of these.
+//!
+//! Templates are found by their shape (a `spec` with a list of `containers`), so that kinds nobody has told us about
+//! are covered too. Never looks at what a pod asks for.
+
+use portcullis_core::dialect::{self, Quorum};
+use serde_json::{Value, json};
+
+use super::super::manifest::{Document, escape};
+
+/// Something in a document that can be talked about.
+#[derive(Debug)]
+pub(super) struct Found {
+    /// Kind of the object it stands in.
+    pub(super) kind: String,
+    /// Namespace, or the one assumed.
+    pub(super) namespace: String,
+    /// Name, or `generateName` with a `*`.
+    pub(super) name: String,
+    /// Where in the document the object lies: a JSON pointer.
+    pub(super) pointer: String,
+    /// Field path of the pod template within the object, for a workload.
+    pub(super) template: Option<String>,
+    /// What it is.
+    pub(super) what: What,
+}
+
+impl Found {
+    /// JSON pointer of the pod itself within the document.
+    pub(super) fn place(&self) -> String {
+        let mut pointer = self.pointer.clone();
+        if let Some(template) = &self.template {
+            for step in template.split(['.', '[', ']']).filter(|step| !step.is_empty()) {
+                pointer.push('/');
+                pointer.push_str(&escape(step));
+            }
+        }
+        pointer
+    }
+}
+
+/// What it is.
+#[derive(Debug)]
+pub(super) enum What {
+    /// A pod, or one as its controller would create it.
+    Pod(PodFound),
+    /// A group object of a dialect we know.
+    Group(Result<GroupFacts, String>),
+    /// Nothing with pods in it: why it is passed over.
+    Other(String),
+    /// Not even an object: what is wrong with it.
+    Unreadable(String),
+}
+
+/// A pod to ask about.
+#[derive(Debug)]
+pub(super) struct PodFound {
+    /// The pod.
+    pub(super) pod: Value,
+    /// The review it came in, to be sent as it is.
+    pub(super) review: Option<Value>,
+}
+
+/// What a group object says, in our words.
+#[derive(Clone, Debug)]
+pub(super) struct GroupFacts {
+    /// The gang, as members name it: `namespace/name`.
+    pub(super) gang: String,
+    /// What must be there before anybody starts.
+    pub(super) needs: String,
+    /// How many members that is at least.
+    pub(super) min_member: u32,
+    /// Queue and priority class, where it names them.
+    pub(super) more: Vec<String>,
+}
+
+/// Everything in a document that can be talked about.
+pub(super) fn objects(document: &Document, namespace: &str) -> Vec<Found> {
+    let mut found = Vec::new();
+    walk(&document.value, String::new(), namespace, &mut found);
+    found
+}
+
+fn walk(value: &Value, pointer: String, namespace: &str, found: &mut Vec<Found>) {
+    let text = |path: &str| value.pointer(path).and_then(Value::as_str).unwrap_or_default();
+    let (api_version, kind) = (text("/apiVersion"), text("/kind"));
+    let namespace = match text("/metadata/namespace") {
+        "" => namespace,
+        own => own,
+    };
+    let mut push = |name: String, template: Option<String>, what: What| {
+        found.push(Found {
+            kind: kind.to_owned(),
+            namespace: namespace.to_owned(),
+            name,
+            pointer: pointer.clone(),
+            template,
+            what,
+        });
+    };
+    let name = name_of(value);
+    if !value.is_object() {
+        push(String::new(), None, What::Unreadable("expected an object with apiVersion and kind".to_owned()));
+    } else if kind.is_empty() || api_version.is_empty() {
+        let missing = if kind.is_empty() { "kind" } else { "apiVersion" };
+        push(name, None, What::Unreadable(format!("{missing} is missing: it says what the object is")));
+    } else if let Some(items) =
+        value.get("items").and_then(Value::as_array).filter(|_| kind.ends_with("List") || kind == "List")
+    {
+        for (index, item) in items.iter().enumerate() {
+            walk(item, format!("{pointer}/items/{index}"), namespace, found);
+        }
+    } else if kind == "AdmissionReview" {
+        review(value, &pointer, namespace, found);
+    } else if (api_version, kind) == ("v1", "Pod") {
+        let mut pod = value.clone();
+        pod["metadata"]["namespace"] = json!(namespace);
+        push(name, None, What::Pod(PodFound { pod, review: None }));
+    } else if let Some((id, _)) = dialect::group_resources()
+        .find(|(_, resource)| api_version.split('/').next() == Some(resource.group) && kind == resource.kind)
+    {
+        let mut group = value.clone();
+        group["metadata"]["namespace"] = json!(namespace);
+        let read = dialect::read_group(id, &group.to_string());
+        push(name, None, What::Group(read.map(|group| facts(&group)).map_err(|e| without_place(&e.problem))));
+    } else {
+        let mut templates = Vec::new();
+        pod_templates(value, &mut Vec::new(), &mut templates);
+        if templates.is_empty() {
+            push(name.clone(), None, What::Other("has no pods in it".to_owned()));
+        }
+        for (path, template) in templates {
+            let pod = pod_of(template, value, kind, namespace);
+            push(name.clone(), Some(path), What::Pod(PodFound { pod, review: None }));
+        }
+    }
+}
+
+/// serde_json names a place in the JSON we made, which the reader has never seen.
+fn without_place(problem: &str) -> String {
+    problem.split(" at line ").next().unwrap_or(problem).to_owned()
+}
+
+fn name_of(value: &Value) -> String {
+    let text = |path: &str| value.pointer(path).and_then(Value::as_str).filter(|text| !text.is_empty());
+    match (text("/metadata/name"), text("/metadata/generateName")) {
+        (Some(name), _) => name.to_owned(),
+        (None, Some(prefix)) => format!("{prefix}*"),
+        (None, None) => "(unnamed)".to_owned(),
+    }
+}
+
+/// An AdmissionReview is sent as it is; the object inside it only gives it a name here.
+fn review(value: &Value, pointer: &str, namespace: &str, found: &mut Vec<Found>) {
+    let request = &value["request"];
+    let text = |path: &str| request.pointer(path).and_then(Value::as_str).unwrap_or_default();
+    let object = &request["object"];
+    let kind = text("/kind/kind");
+    let name = match text("/name") {
+        "" => name_of(object),
+        name => name.to_owned(),
+    };
+    let namespace = match text("/namespace") {
+        "" => namespace,
+        own => own,
+    };
+    let what = if kind.is_empty() {
+        What::Unreadable("request.kind.kind is missing: it says what is being reviewed".to_owned())
+    } else {
+        What::Pod(PodFound { pod: object.clone(), review: Some(value.clone()) })
+    };
+    found.push(Found {
+        kind: if kind.is_empty() { "AdmissionReview".to_owned() } else { kind.to_owned() },
+        namespace: namespace.to_owned(),
+        name,
+        pointer: format!("{pointer}/request/object"),
+        template: None,
+        what,
+    });
+}
+
+/// Field paths of everything below `value` that has the shape of a pod template.
+fn pod_templates<'v>(value: &'v Value, path: &mut Vec<String>, found: &mut Vec<(String, &'v Value)>) {
+    match value {
+        Value::Object(map) => {
+            if !path.is_empty() && value.pointer("/spec/containers").is_some_and(Value::is_array) {
+                found.push((path.concat().trim_start_matches('.').to_owned(), value));
+                return;
+            }
+            for (key, child) in map {
+                path.push(format!(".{key}"));
+                pod_templates(child, path, found);
+                path.pop();
+            }
+        }
+        Value::Array(items) => {
+            for (index, child) in items.iter().enumerate() {
+                path.push(format!("[{index}]"));
+                pod_templates(child, path, found);
+                path.pop();
+            }
+        }
+        _ => {}
+    }
+}
+
+/// The pod a controller would create from a template: named by it, owned by it.
+fn pod_of(template: &Value, owner: &Value, kind: &str, namespace: &str) -> Value {
+    let name = owner.pointer("/metadata/name").and_then(Value::as_str).unwrap_or("unnamed");
+    // A Deployment's pods belong to its ReplicaSet and a CronJob's to its Job; what matters to admission is the kind.
+    let (api_version, kind) = match kind {
+        "Deployment" => ("apps/v1", "ReplicaSet"),
+        "CronJob" => ("batch/v1", "Job"),
+        other => (owner["apiVersion"].as_str().unwrap_or_default(), other),
+    };
+    let mut metadata =
+        template.get("metadata").filter(|m| m.is_object()).cloned().unwrap_or_else(|| json!({}));
+    metadata["generateName"] = json!(format!("{name}-"));
+    metadata["namespace"] = json!(namespace);
+    metadata["ownerReferences"] = json!([{
+        "apiVersion": api_version, "kind": kind, "name": name, "controller": true, "blockOwnerDeletion": true,
+        "uid": "00000000-0000-0000-0000-000000000000",
+    }]);
+    json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]})
+}
+
+fn facts(group: &dialect::Group) -> GroupFacts {
+    let mut more = Vec::new();
+    if let Some(queue) = &group.queue {
+        more.push(format!("queue {queue}"));
+    }
+    if let Some(class) = &group.priority_class {
+        more.push(format!("priority class {class}"));
+    }
+    GroupFacts {
+        gang: group.gang.to_string(),
+        needs: needs(&group.quorum),
+        min_member: minimum(&group.quorum),
+        more,
+    }
+}
+
+fn needs(quorum: &Quorum) -> String {
+    match quorum {
+        Quorum::Count(1) => "1 pod".to_owned(),
+        Quorum::Count(count) => format!("{count} pods"),
+        Quorum::Groups { min, children } => {
+            let inner: Vec<String> =
+                children.iter().map(|(name, quorum)| format!("{name}: {}", needs(quorum))).collect();
+            format!("{min} of {} subgroups ({})", children.len(), inner.join(", "))
+        }
+    }
+}
+
+/// How many pods it takes at least.
+fn minimum(quorum: &Quorum) -> u32 {
+    match quorum {
+        Quorum::Count(count) => *count,
+        Quorum::Groups { min, children } => {
+            let mut counts: Vec<u32> = children.values().map(minimum).collect();
+            counts.sort_unstable();
+            counts.into_iter().take(usize::try_from(*min).unwrap_or(usize::MAX)).sum()
+        }
+    }
+}

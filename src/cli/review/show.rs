@@ -1,0 +1,232 @@
+//! How the answers are printed: for people, for programs, as objects, as patches.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+
+use anyhow::Result;
+use serde_json::{Value, json};
+
+use super::super::paint::{self, styled};
+use super::{Cause, Reviewed, Source, Verdict, place, title};
+
+/// For people: one paragraph for each object, then one line that counts.
+pub(super) fn table(sources: &[Source], reviewed: &[Reviewed]) -> Result<()> {
+    let mut out = anstream::stdout().lock();
+    for one in reviewed {
+        let source = &sources[one.source];
+        match &one.result {
+            Verdict::Rejected(causes) => refusal(&mut out, source, one, causes)?,
+            Verdict::Unreadable(causes) => unreadable(&mut out, source, one, causes)?,
+            Verdict::Allowed(allowed) => {
+                let mark = styled(paint::GOOD, "ok");
+                let place = styled(paint::FAINT, place(source, one.line));
+                let what = match (allowed.ours, allowed.changes.is_empty()) {
+                    (false, true) => "let in untouched: it belongs to no gang and shares no GPU",
+                    (_, true) => "let in as it is",
+                    (_, false) => "let in with these changes:",
+                };
+                writeln!(out, "{mark} {} {place}\n   {what}", title(one))?;
+                for change in &allowed.changes {
+                    writeln!(out, "   + {change}")?;
+                }
+                for warning in &allowed.warnings {
+                    writeln!(out, "   {} {warning}", styled(paint::WARN, "Warning:"))?;
+                }
+            }
+            Verdict::Group(facts) => {
+                let place = styled(paint::FAINT, place(source, one.line));
+                let mut more = facts.more.join(", ");
+                if !more.is_empty() {
+                    more.insert_str(0, ", ");
+                }
+                writeln!(out, "{} {} {place}", styled(paint::GOOD, "ok"), title(one))?;
+                writeln!(out, "   a gang: nobody starts before {} fit together{more}", facts.needs)?;
+            }
+            Verdict::NotReviewed(why) => {
+                writeln!(out, "-- {} {}", title(one), styled(paint::FAINT, place(source, one.line)))?;
+                writeln!(out, "   not reviewed: {} {why}", one.kind)?;
+            }
+        }
+        writeln!(out)?;
+    }
+    gangs(&mut out, reviewed)?;
+    writeln!(out, "{}", summary(reviewed))?;
+    Ok(())
+}
+
+/// As kubectl prints a refusal, and where in the file each cause stands.
+fn refusal(out: &mut impl Write, source: &Source, one: &Reviewed, causes: &[Cause]) -> Result<()> {
+    let head = match &one.template {
+        Some(template) => format!("The pods of {} {:?} ({template}) are invalid:", one.kind, one.name),
+        None => format!("The {} {:?} is invalid:", one.kind, one.name),
+    };
+    writeln!(out, "{}", styled(paint::BAD, head))?;
+    list(out, source, causes)
+}
+
+fn unreadable(out: &mut impl Write, source: &Source, one: &Reviewed, causes: &[Cause]) -> Result<()> {
+    let what = if one.kind.is_empty() { one.name.clone() } else { format!("{} {}", one.kind, one.name) };
+    writeln!(out, "{} cannot read {what}:", styled(paint::BAD, "error:"))?;
+    list(out, source, causes)
+}
+
+fn list(out: &mut impl Write, source: &Source, causes: &[Cause]) -> Result<()> {
+    for cause in causes {
+        let field = if cause.field.is_empty() {
+            String::new()
+        } else {
+            format!("{}: ", styled(paint::HEAD, &cause.field))
+        };
+        writeln!(out, "* {field}{}", cause.message)?;
+        let text = cause.line.and_then(|line| source.line(line)).unwrap_or_default();
+        let place = place(source, cause.line);
+        writeln!(
+            out,
+            "  {}",
+            styled(paint::FAINT, format!("{place} | {}", text.trim_end()).trim_end_matches([' ', '|']))
+        )?;
+    }
+    Ok(())
+}
+
+/// Which gangs the files make, and whether they are whole.
+fn gangs(out: &mut impl Write, reviewed: &[Reviewed]) -> Result<()> {
+    let mut members: BTreeMap<&str, (u32, bool)> = BTreeMap::new();
+    let mut groups: BTreeMap<&str, u32> = BTreeMap::new();
+    for one in reviewed {
+        match &one.result {
+            Verdict::Allowed(allowed) => {
+                if let Some(gang) = &allowed.gang {
+                    let (count, templates) = members.entry(gang).or_default();
+                    *count += 1;
+                    *templates |= one.template.is_some();
+                }
+            }
+            Verdict::Group(facts) => {
+                groups.insert(&facts.gang, facts.min_member);
+            }
+            _ => {}
+        }
+    }
+    for (gang, (count, templates)) in members {
+        let what = match (templates, count) {
+            (false, 1) => "pod here is let in",
+            (false, _) => "pods here are let in",
+            (true, 1) => "pod template here is let in",
+            (true, _) => "pods and pod templates here are let in",
+        };
+        let needed = match groups.get(gang) {
+            None => "its group object is not in these files".to_owned(),
+            Some(needed) if templates => format!("it needs {needed} pods"),
+            Some(needed) if count < *needed => {
+                format!("it needs {needed}, so nobody starts before {} more are there", needed - count)
+            }
+            Some(needed) => format!("it needs {needed}: complete"),
+        };
+        writeln!(out, "gang {}: {count} {what}; {needed}", styled(paint::HEAD, gang))?;
+    }
+    Ok(())
+}
+
+fn summary(reviewed: &[Reviewed]) -> String {
+    let mut counts = [("let in", 0), ("rejected", 0), ("group", 0), ("not reviewed", 0), ("unreadable", 0)];
+    for one in reviewed {
+        counts[match one.result {
+            Verdict::Allowed(_) => 0,
+            Verdict::Rejected(_) => 1,
+            Verdict::Group(_) => 2,
+            Verdict::NotReviewed(_) => 3,
+            Verdict::Unreadable(_) => 4,
+        }]
+        .1 += 1;
+    }
+    let parts: Vec<String> = counts
+        .into_iter()
+        .filter(|(_, count)| *count > 0)
+        .map(|(word, count)| {
+            let style = match word {
+                "let in" | "group" => paint::GOOD,
+                "not reviewed" => paint::FAINT,
+                _ => paint::BAD,
+            };
+            let plural = if word == "group" && count > 1 { "s" } else { "" };
+            styled(style, format!("{count} {word}{plural}"))
+        })
+        .collect();
+    parts.join(", ")
+}
+
+/// For programs: an array with one object for each thing reviewed.
+pub(super) fn json(sources: &[Source], reviewed: &[Reviewed]) -> Result<()> {
+    let all: Vec<Value> = reviewed.iter().map(|one| record(&sources[one.source], one)).collect();
+    writeln!(anstream::stdout().lock(), "{}", serde_json::to_string_pretty(&all)?)?;
+    Ok(())
+}
+
+fn record(source: &Source, one: &Reviewed) -> Value {
+    let mut record = json!({
+        "file": source.name, "line": one.line, "kind": one.kind, "namespace": one.namespace, "name": one.name,
+    });
+    if let Some(template) = &one.template {
+        record["template"] = json!(template);
+    }
+    let causes = |causes: &[Cause]| -> Value {
+        causes.iter().map(|c| json!({"field": c.field, "message": c.message, "line": c.line})).collect()
+    };
+    let (result, more) = match &one.result {
+        Verdict::Allowed(allowed) => (
+            if allowed.ours { "allowed" } else { "untouched" },
+            json!({"gang": allowed.gang, "changes": allowed.changes, "warnings": allowed.warnings, "patch": allowed.patch}),
+        ),
+        Verdict::Rejected(list) => ("rejected", json!({"causes": causes(list)})),
+        Verdict::Unreadable(list) => ("unreadable", json!({"causes": causes(list)})),
+        Verdict::Group(facts) => ("group", json!({"gang": facts.gang, "minMember": facts.min_member})),
+        Verdict::NotReviewed(why) => ("notReviewed", json!({"why": why})),
+    };
+    record["result"] = json!(result);
+    if let (Value::Object(record), Value::Object(more)) = (&mut record, more) {
+        record.extend(more);
+    }
+    record
+}
+
+/// The pods as they would be stored; refusals go to stderr.
+pub(super) fn objects(sources: &[Source], reviewed: &[Reviewed]) -> Result<()> {
+    each(sources, reviewed, |allowed| Ok(serde_saphyr::to_string(&allowed.patched)?))
+}
+
+/// The patches, each under a comment that says whose it is; refusals go to stderr.
+pub(super) fn patches(sources: &[Source], reviewed: &[Reviewed]) -> Result<()> {
+    each(sources, reviewed, |allowed| Ok(serde_json::to_string_pretty(&allowed.patch)?))
+}
+
+fn each(
+    sources: &[Source],
+    reviewed: &[Reviewed],
+    text: impl Fn(&super::Allowed) -> Result<String>,
+) -> Result<()> {
+    let mut out = anstream::stdout().lock();
+    let mut error = anstream::stderr().lock();
+    let mut first = true;
+    for one in reviewed {
+        let source = &sources[one.source];
+        match &one.result {
+            Verdict::Allowed(allowed) => {
+                if !first {
+                    writeln!(out, "---")?;
+                }
+                first = false;
+                let pods = one.template.as_ref().map(|t| format!(" ({t})")).unwrap_or_default();
+                writeln!(out, "# {} {}{pods}, {}", one.kind, one.name, place(source, one.line))?;
+                writeln!(out, "{}", text(allowed)?.trim_end())?;
+                for warning in &allowed.warnings {
+                    writeln!(error, "{} {warning}", styled(paint::WARN, "Warning:"))?;
+                }
+            }
+            Verdict::Rejected(causes) => refusal(&mut error, source, one, causes)?,
+            Verdict::Unreadable(causes) => unreadable(&mut error, source, one, causes)?,
+            Verdict::Group(_) | Verdict::NotReviewed(_) => {}
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,32 @@
+//! `portcullis serve`: hands over to [`crate::serve`].
+
+use anyhow::{Context, Result};
+use clap::Args;
+
+use super::Outcome;
+use crate::serve::{ServeOptions, standalone};
+
+const EXAMPLES: &str = "\
+Examples:
+  portcullis serve --standalone                       prints the address, the CA file and a curl line that works
+  portcullis serve --standalone --bind 127.0.0.1:0    on any free port
+  curl -s http://127.0.0.1:8080/metrics               what it has counted
+
+It stops on Ctrl-C or SIGTERM, after open requests have been answered. Exit codes: 0 stopped, 2 could not start.";
+
+/// Run the webhook alone over HTTPS, with no cluster, to try it out
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct Options {
+    #[command(flatten)]
+    serve: ServeOptions,
+}
+
+pub(super) fn run(options: Options) -> Result<Outcome> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the threads of the webhook")?;
+    runtime.block_on(standalone(options.serve))?;
+    Ok(Outcome::Good)
+}

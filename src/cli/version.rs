@@ -1,0 +1,38 @@
+//! `portcullis version`: what this binary is and what it understands.
+
+use std::io::Write;
+
+use anyhow::Result;
+use clap::Args;
+use portcullis_core::dialect;
+use serde_json::json;
+
+use super::{Outcome, paint};
+
+/// Say what this binary is and which group objects it understands
+#[derive(Debug, Args)]
+pub(super) struct Options {
+    /// For programs: one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(options: &Options) -> Result<Outcome> {
+    let mut out = anstream::stdout().lock();
+    let version = env!("CARGO_PKG_VERSION");
+    let groups: Vec<(String, String)> = dialect::group_resources()
+        .map(|(id, resource)| {
+            (id.to_string(), format!("{}/{} {}", resource.group, resource.version, resource.kind))
+        })
+        .collect();
+    if options.json {
+        let groups: Vec<_> = groups.iter().map(|(id, kind)| json!({"dialect": id, "kind": kind})).collect();
+        writeln!(out, "{}", json!({"version": version, "groups": groups}))?;
+    } else {
+        writeln!(out, "{} {version}", paint::styled(paint::HEAD, "portcullis"))?;
+        for (id, kind) in groups {
+            writeln!(out, "  reads groups of {id}: {kind}")?;
+        }
+    }
+    Ok(Outcome::Good)
+}

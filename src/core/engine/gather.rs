@@ -1,0 +1,131 @@
+//! Who is there: the members of a gang, counted.
+
+use std::collections::BTreeMap;
+
+use super::Engine;
+use crate::dialect::Quorum;
+use crate::model::{GangId, NodeName, PodUid, Str};
+use crate::objects::Pod;
+
+/// The members of one gang, by what they are doing.
+#[derive(Debug, Default)]
+pub(super) struct Census {
+    /// Behind our gate alone, by creation, then key.
+    pub ready: Vec<PodUid>,
+    /// Behind our gate and somebody else's: pod name and that gate.
+    pub held: Vec<(Str, Str)>,
+    /// Started and live, by role.
+    pub active: BTreeMap<Option<Str>, u32>,
+    /// All that are live.
+    pub live: u32,
+    /// Those of them that are on a node.
+    pub bound: u32,
+}
+
+impl Census {
+    /// All that have started.
+    pub(super) fn started(&self) -> u32 {
+        self.active.values().sum()
+    }
+}
+
+pub(super) fn role(pod: &Pod) -> Option<&Str> {
+    pod.membership.as_ref().and_then(|m| m.role.as_ref())
+}
+
+impl Engine {
+    /// Counts the members of a gang.
+    pub(super) fn census(&self, id: &GangId) -> Census {
+        let mut census = Census::default();
+        let Some(gang) = self.gangs.get(id) else { return census };
+        for uid in &gang.members {
+            let Some(member) = self.members.get(uid) else { continue };
+            let pod = &member.pod;
+            if member.live() {
+                census.live += 1;
+                census.bound += u32::from(pod.node.is_some());
+            }
+            if member.active() {
+                *census.active.entry(role(pod).cloned()).or_default() += 1;
+            } else if member.ready() {
+                census.ready.push(uid.clone());
+            } else if member.live()
+                && let Some(gate) = pod.gates.iter().find(|g| &***g != crate::objects::names::GATE)
+            {
+                census.held.push((pod.key.name.clone(), gate.clone()));
+            }
+        }
+        census.ready.sort_by_key(|uid| {
+            self.members.get(uid).map(|m| (m.pod.created, m.pod.key.clone(), uid.clone()))
+        });
+        census
+    }
+
+    /// Whether these members, with those that have started, make the gang complete.
+    pub(super) fn complete(&self, quorum: &Quorum, census: &Census, more: &[PodUid]) -> bool {
+        let mut counts = census.active.clone();
+        for uid in more {
+            if let Some(member) = self.members.get(uid) {
+                *counts.entry(role(&member.pod).cloned()).or_default() += 1;
+            }
+        }
+        quorum.satisfied(&counts)
+    }
+
+    /// Why a pod that was to go to a node cannot go there any more; `None` while it can.
+    pub(super) fn unfit(&self, pod: &Pod, name: &NodeName) -> Option<String> {
+        let Some(node) = self.snapshot.node(name) else { return Some(format!("node {name} is gone")) };
+        if !node.ready {
+            return Some(format!("node {name} is not ready"));
+        }
+        if !pod.shape.choice.matches(&node.name, &node.labels) {
+            return Some(format!(
+                "node {name} no longer matches the node selector or affinity of {}",
+                pod.key.name
+            ));
+        }
+        if let Some(taint) = (node.taints.iter())
+            .find(|taint| taint.forbids() && !pod.shape.tolerations.iter().any(|t| t.tolerates(taint)))
+        {
+            return Some(format!(
+                "node {name} has the taint {taint}, which {} does not tolerate",
+                pod.key.name
+            ));
+        }
+        if node.unschedulable
+            && !node.taints.iter().any(|t| &*t.key == crate::objects::names::TAINT_UNSCHEDULABLE)
+        {
+            return Some(format!("node {name} is cordoned"));
+        }
+        let open = crate::snapshot::CardState::Open;
+        if pod.shape.share.is_some() && self.snapshot.card_state(name) != Some(open) {
+            return Some(format!("node {name} takes no shares of its cards any more"));
+        }
+        let open = crate::snapshot::CardState::Open;
+        if pod.shape.share.is_some() && self.snapshot.card_state(name) != Some(open) {
+            return Some(format!("node {name} takes no shares of its cards any more"));
+        }
+        self.snapshot.overbooked(name).map(|what| format!("node {name} has no room any more: {what}"))
+    }
+}
+
+impl Quorum {
+    /// Interim.
+    pub fn satisfied(&self, counts: &BTreeMap<Option<Str>, u32>) -> bool {
+        match self {
+            Self::Count(min) => counts.values().sum::<u32>() >= *min,
+            Self::Groups { .. } => false,
+        }
+    }
+    /// Interim.
+    pub fn least(&self) -> u32 {
+        match self {
+            Self::Count(min) => *min,
+            Self::Groups { .. } => 0,
+        }
+    }
+    /// Interim.
+    pub fn missing(&self, _counts: &BTreeMap<Option<Str>, u32>) -> String {
+        String::new()
+    }
+}

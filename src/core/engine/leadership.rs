@@ -1,0 +1,210 @@
+//! Taking over, and staying honest about leading: the four fencing rules of design section 3.
+
+use super::state::{Object, PodRequest, Progress, Role};
+use super::types::{Outcome, PlanRecord, Subject, World};
+use super::{Action, Engine, Rule, Step};
+use crate::model::{GangId, PodUid};
+
+impl Engine {
+    /// Starts from nothing in this role.
+    pub(super) fn forget(&mut self, role: Role) {
+        *self = Self { role, ..Self::new(self.settings.clone()) };
+    }
+
+    /// A consistent read of everything, at the start of leading: what older leaders planned is fenced before anything
+    /// else is done, so that nothing of it can be lifted any more by anybody but us.
+    pub(super) fn take_over(&mut self, world: World, step: &mut Step) {
+        let Role::Listing(epoch) = self.role else { return };
+        self.role = Role::Fencing(epoch);
+        let planned: Vec<PodUid> = (world.gangs.iter().flatten())
+            .flat_map(|record| {
+                record.status.plan.iter().flat_map(|plan| plan.members.iter().map(|m| m.uid.clone()))
+            })
+            .collect();
+        self.relist(world, step);
+        if self.role != Role::Fencing(epoch) {
+            return; // A newer epoch was in what we read.
+        }
+        for uid in planned {
+            if let Some(member) = self.members.get_mut(&uid) {
+                member.must_fence = member.pod.gated() && self.settings.keeps(Rule::Fence);
+            }
+        }
+        let gangs: Vec<GangId> = self.gangs.keys().cloned().collect();
+        for gang in gangs {
+            step.touch(&gang);
+        }
+    }
+
+    /// When every still-gated member of every plan we found has been written, we know what was lifted: plans that have
+    /// begun are adopted, the others are dropped.
+    pub(super) fn finish_fencing(&mut self, step: &mut Step) {
+        let Role::Fencing(epoch) = self.role else { return };
+        if self.members.values().any(|m| m.must_fence) {
+            return;
+        }
+        self.role = Role::Leading(epoch);
+        self.replan = true;
+        let found: Vec<(GangId, PlanRecord)> = (self.gangs.iter())
+            .filter_map(|(id, gang)| match &gang.object {
+                Object::Known(_, status) => status.plan.clone().map(|plan| (id.clone(), plan)),
+                Object::Absent => None,
+            })
+            .collect();
+        for (id, plan) in found {
+            self.adopt(&id, &plan, step);
+        }
+        let gangs: Vec<GangId> = self.gangs.keys().cloned().collect();
+        for gang in &gangs {
+            self.drive(gang, step);
+        }
+    }
+
+    /// Goes on with a plan of an older epoch of which something was lifted and not everything is bound.
+    fn adopt(&mut self, id: &GangId, plan: &PlanRecord, step: &Step) {
+        let members: Vec<_> = plan
+            .members
+            .iter()
+            .filter(|m| self.members.get(&m.uid).is_some_and(|m| !m.pod.finished()))
+            .collect();
+        let lifted = |m: &PodUid| self.members.get(m).is_some_and(|m| !m.pod.gated());
+        let bound = |m: &PodUid| self.members.get(m).is_some_and(|m| m.pod.node.is_some());
+        let begun = members.iter().any(|m| lifted(&m.uid));
+        let done = members.iter().all(|m| bound(&m.uid));
+        if !begun || done {
+            return;
+        }
+        let plan = PlanRecord {
+            epoch: step.epoch,
+            deadline: step.now.after(self.settings.bind_timeout),
+            members: members.into_iter().cloned().collect(),
+        };
+        self.decide(id, plan);
+    }
+
+    /// Asks whether the lease is ours, for every member that could be lifted if it is. What it may license is fixed
+    /// before the question is sent.
+    pub(super) fn verify_lease(&mut self, step: &mut Step) {
+        if self.verifying.is_some() || !self.leads() || self.lease_backoff.waits(step.now).is_some() {
+            return;
+        }
+        let wanted = self.unlicensed();
+        if wanted.is_empty() {
+            return;
+        }
+        if self.settings.keeps(Rule::Verify) {
+            self.verifying = Some(wanted);
+            step.send(Action::ReadLease);
+        } else {
+            self.verifying = Some(wanted);
+            self.license(step);
+        }
+    }
+
+    /// The lease was ours after everything in the pending set was known: those members may be lifted at that version.
+    pub(super) fn license(&mut self, step: &mut Step) {
+        for (uid, version) in self.verifying.take().unwrap_or_default() {
+            if let Some(member) = self.members.get_mut(&uid)
+                && member.pod.resource_version == version
+            {
+                member.licence = Some(version);
+                if let Some(membership) = &member.pod.membership {
+                    step.touched.insert(membership.gang.clone());
+                }
+            }
+        }
+        while let Some(gang) = step.touched.pop_first() {
+            self.drive(&gang, step);
+        }
+    }
+
+    /// An answer to one of our requests.
+    pub(super) fn answered(&mut self, subject: Subject, outcome: Outcome, step: &mut Step) {
+        match subject {
+            Subject::Lease => match outcome {
+                Outcome::Lease { ours: true } => {
+                    self.lease_backoff.succeed();
+                    self.license(step);
+                }
+                Outcome::Lease { ours: false } => self.step_down(step),
+                // Not known: ask again, a little later.
+                _ => {
+                    self.verifying = None;
+                    self.lease_backoff.fail(step.now);
+                }
+            },
+            Subject::Gang(gang) => self.gang_answered(&gang, outcome, step),
+            Subject::Pod(uid) => self.pod_answered(&uid, outcome, step),
+        }
+    }
+
+    fn pod_answered(&mut self, uid: &PodUid, outcome: Outcome, step: &mut Step) {
+        let Some(member) = self.members.get_mut(uid) else { return };
+        let Some(request) = member.request.take() else { return };
+        let gang = member.pod.membership.as_ref().map(|m| m.gang.clone());
+        let trouble = match &outcome {
+            Outcome::Refused(message) => Some(format!("{}: {message}", member.pod.key.name)),
+            _ => None,
+        };
+        match (request, outcome) {
+            (_, Outcome::Gone) => return self.pod_gone(uid, step),
+            (request, Outcome::Pod(pod)) => {
+                member.backoff.succeed();
+                if request == PodRequest::Fence {
+                    member.must_fence = false;
+                }
+                self.member_read(*pod, step);
+            }
+            // The patch did not apply: whatever the pod is now has to be read, and the lease after it.
+            (_, Outcome::Conflict) => {
+                member.licence = None;
+                member.must_read = true;
+            }
+            // A lift that may still be on its way: only a write of our own settles what the pod is.
+            (PodRequest::Lift, Outcome::Unknown) => {
+                member.licence = None;
+                member.must_fence = true;
+            }
+            // Nothing rests on a nomination. Read the pod: the nomination may have been written.
+            (PodRequest::Nominate, _) => {
+                member.must_read = true;
+                member.backoff.fail(step.now);
+            }
+            (PodRequest::Read | PodRequest::Fence | PodRequest::Lift, _) => member.backoff.fail(step.now),
+        }
+        if let Some(member) = self.members.get_mut(uid)
+            && !member.pod.gated()
+        {
+            member.must_fence = false;
+        }
+        if let Some(id) = gang {
+            if let Some(gang) = self.gangs.get_mut(&id) {
+                gang.trouble = trouble.as_deref().map(crate::model::str);
+            }
+            step.touch(&id);
+        }
+    }
+
+    /// What an object of ours says about its plan, after it was read or written.
+    pub(super) fn plan_seen(&mut self, id: &GangId, stored: Option<&PlanRecord>, step: &mut Step) {
+        let Some(gang) = self.gangs.get_mut(id) else { return };
+        match (&gang.progress, stored) {
+            // Recording -> Recorded: it is durable.
+            (Progress::Recording(plan), Some(stored)) if plan == stored => {
+                gang.progress = Progress::Recorded(plan.clone());
+                gang.told_lifted = false;
+            }
+            // Recorded -> Recording: somebody took the object, or the plan in it, away. It has to be durable again before
+            // anything more is lifted.
+            (Progress::Recorded(plan), stored) if Some(plan) != stored => {
+                gang.progress = Progress::Recording(plan.clone());
+                self.revoke_licences(id);
+            }
+            // Dropping -> Undecided: it is not durable any more.
+            (Progress::Dropping(plan, _), stored) if Some(plan) != stored => {
+                self.undecide(id, step);
+            }
+            _ => {}
+        }
+    }
+}

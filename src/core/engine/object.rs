@@ -1,0 +1,133 @@
+//! Our own `Gang` object: created with the first member, written when it has something new to say, deleted with the
+//! last member. Every write is a compare-and-swap; at most one is under way for each gang.
+
+use super::state::{GangRequest, Object, Progress};
+use super::types::{GangStatus, Outcome, Phase};
+use super::{Action, Engine, Step};
+use crate::model::{GangId, str};
+
+impl Engine {
+    /// Sends the next request about the object of a gang, if there is one to send.
+    pub(super) fn drive_object(&mut self, id: &GangId, step: &mut Step) {
+        let Some(gang) = self.gangs.get(id) else { return };
+        if gang.request.is_some() || gang.backoff.waits(step.now).is_some() {
+            return;
+        }
+        let empty = gang.members.is_empty();
+        let (request, action) = match &gang.object {
+            _ if gang.must_read => (GangRequest::Read, Action::ReadGang { gang: id.clone() }),
+            Object::Absent if empty => return self.forget_if_empty(id),
+            Object::Absent => {
+                let owner = self.groups.get(id).map(|g| g.uid.clone());
+                (GangRequest::Create, Action::CreateGang { gang: id.clone(), owner })
+            }
+            Object::Known(version, _) if empty => {
+                (GangRequest::Delete, Action::DeleteGang { gang: id.clone(), expected: *version })
+            }
+            Object::Known(version, stored) => {
+                let (expected, stored) = (*version, stored.clone());
+                let wanted = self.wanted_status(id, &stored, step.now);
+                if !self.worth_writing(id, &stored, &wanted, step) {
+                    return;
+                }
+                self.tell_news(id, &stored, &wanted, step);
+                (GangRequest::Write, Action::WriteGang { gang: id.clone(), expected, status: wanted })
+            }
+        };
+        if let Some(gang) = self.gangs.get_mut(id) {
+            gang.request = Some(request);
+        }
+        step.send(action);
+    }
+
+    /// Decisions are written at once. A gathering or waiting gang is written when it has looked the same for a while.
+    fn worth_writing(&mut self, id: &GangId, stored: &GangStatus, wanted: &GangStatus, step: &Step) -> bool {
+        let quiet = self.settings.quiet;
+        let Some(gang) = self.gangs.get_mut(id) else { return false };
+        if stored == wanted {
+            gang.pending = None;
+            return false;
+        }
+        let decisive = wanted.plan != stored.plan || matches!(wanted.phase, Phase::Admitted | Phase::Torn);
+        if decisive {
+            gang.pending = None;
+            return true;
+        }
+        let wanted = GangStatus { since: stored.since, ..wanted.clone() };
+        match &gang.pending {
+            Some((pending, since)) if *pending == wanted => {
+                if step.now.since(*since) >= quiet || step.now < *since {
+                    gang.pending = None;
+                    return true;
+                }
+            }
+            _ => gang.pending = Some((wanted, step.now)),
+        }
+        quiet.is_zero()
+    }
+
+    pub(super) fn gang_answered(&mut self, id: &GangId, outcome: Outcome, step: &mut Step) {
+        let Some(gang) = self.gangs.get_mut(id) else { return };
+        let Some(request) = gang.request.take() else { return };
+        step.touched.insert(id.clone());
+        match (request, outcome) {
+            (GangRequest::Delete | GangRequest::Write | GangRequest::Read, Outcome::Gone) => {
+                gang.backoff.succeed();
+                gang.must_read = false;
+                self.gang_gone(id, step);
+            }
+            (_, Outcome::Gang(record)) => {
+                gang.backoff.succeed();
+                gang.must_read = false;
+                gang.trouble = None;
+                self.gang_seen(record, step);
+            }
+            (_, Outcome::Conflict) => gang.must_read = true,
+            // A write without an answer may still land: the next compare-and-swap, or this read, meets it.
+            (_, Outcome::Unknown) => {
+                gang.must_read = true;
+                gang.backoff.fail(step.now);
+            }
+            (_, outcome) => {
+                if let Outcome::Refused(message) = outcome {
+                    gang.trouble = Some(str(message));
+                }
+                gang.backoff.fail(step.now);
+            }
+        }
+    }
+
+    /// Sets the alarm of a gang to the first moment at which time alone changes something for it.
+    pub(super) fn set_alarm(&mut self, id: &GangId, now: crate::model::Time) {
+        let Some(gang) = self.gangs.get(id) else { return };
+        let backoffs = gang.members.iter().filter_map(|uid| self.members.get(uid)?.backoff.waits(now));
+        let torn = match &gang.progress {
+            Progress::Recorded(plan)
+                if plan
+                    .members
+                    .iter()
+                    .any(|m| self.members.get(&m.uid).is_some_and(|m| m.unbound() || m.pod.gated())) =>
+            {
+                if now > plan.deadline {
+                    gang.evicted.map(|at| at.after(std::time::Duration::from_secs(5)))
+                } else {
+                    Some(plan.deadline.after(std::time::Duration::from_millis(1)))
+                }
+            }
+            _ => None,
+        };
+        let pending = gang.pending.as_ref().map(|(_, since)| since.after(self.settings.quiet));
+        let alarm = backoffs.chain(torn).chain(pending).chain(gang.backoff.waits(now)).min();
+        if alarm != gang.alarm {
+            if let Some(at) = gang.alarm {
+                self.alarms.remove(&(at, id.clone()));
+            }
+            if let Some(at) = alarm {
+                self.alarms.insert((at, id.clone()));
+            }
+            if let Some(gang) = self.gangs.get_mut(id) {
+                gang.alarm = alarm;
+            }
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! What the engine goes by.
+
+use std::time::Duration;
+
+use crate::snapshot::SharingMode;
+
+/// What the engine goes by; resolved once, at start.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Settings {
+    /// How long a lifted gang may take to be bound before it is torn.
+    pub bind_timeout: Duration,
+    /// Which nodes share their cards.
+    pub sharing: SharingMode,
+    /// What becomes of a torn gang.
+    pub on_torn: OnTorn,
+    /// Whether members are nominated to their node before they are lifted, so that the scheduler keeps the room.
+    pub nominate: bool,
+    /// Whether members without a VRAM share are tied to their node for good, too.
+    pub pin_all: bool,
+    /// How long a gathering or waiting gang must have looked the same before its status is written: most gangs gather
+    /// and lift within this time, and need no word about it.
+    pub quiet: Duration,
+    /// A rule that a test has taken away, to see that its absence is noticed.
+    #[cfg(any(test, feature = "sabotage"))]
+    pub broken: Option<Rule>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            bind_timeout: Duration::from_secs(60),
+            sharing: SharingMode::default(),
+            on_torn: OnTorn::default(),
+            nominate: true,
+            pin_all: false,
+            quiet: Duration::from_millis(500),
+            #[cfg(any(test, feature = "sabotage"))]
+            broken: None,
+        }
+    }
+}
+
+impl Settings {
+    /// Whether a rule holds. It always does, unless a test has taken it away.
+    pub(super) fn keeps(&self, rule: Rule) -> bool {
+        #[cfg(any(test, feature = "sabotage"))]
+        {
+            self.broken != Some(rule)
+        }
+        #[cfg(not(any(test, feature = "sabotage")))]
+        {
+            let _ = rule;
+            true
+        }
+    }
+}
+
+/// What becomes of a gang that is lifted and, past its deadline, not bound.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum OnTorn {
+    /// It is left as it is, and what can still be bound stays reserved.
+    #[default]
+    Hold,
+    /// Its planned members are deleted, so that their owners make new ones and the gang can be tried again.
+    Evict,
+}
+
+/// The rules whose absence a test must notice (see `Settings::broken` under the feature `sabotage`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Rule {
+    /// Lifts may be sent only after the plan is durable and the lease was then read and is ours.
+    Verify,
+    /// A lift tests the version of the pod that was known before that read.
+    Licence,
+    /// A new leader writes every still-gated member of every plan it finds before it plans.
+    Fence,
+    /// Who sees a newer epoch steps down.
+    NewerEpoch,
+    /// Planned and lifted pods hold their place until they are bound.
+    Reserve,
+    /// The plan is durable before anything is lifted.
+    RecordFirst,
+    /// A pod that is gone frees what it held.
+    ReleaseOnDelete,
+}

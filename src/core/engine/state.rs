@@ -1,0 +1,196 @@
+//! What the engine keeps of each gang and member.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use super::types::{GangStatus, PlanRecord};
+use crate::model::{Epoch, NodeName, PodUid, ResourceVersion, Str, Time};
+use crate::objects::Pod;
+use crate::planner::Explanation;
+
+/// Whether this replica leads, and how far it has come with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Role {
+    /// Somebody else leads, or nobody.
+    Following,
+    /// The lease is ours; everything is being read.
+    Listing(Epoch),
+    /// Everything is known; still-gated members of older plans are being fenced.
+    Fencing(Epoch),
+    /// Plans and lifts.
+    Leading(Epoch),
+}
+
+/// A pod that belongs to a gang.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Member {
+    /// The newest reading.
+    pub pod: Pod,
+    /// The request about it that is under way.
+    pub request: Option<PodRequest>,
+    /// It may be lifted at this version: set by a read of the lease, cleared by any change of the pod or of its plan.
+    pub licence: Option<ResourceVersion>,
+    /// Nothing about it is sure until it has been written: a lift may still be on its way.
+    pub must_fence: bool,
+    /// It has changed behind our back.
+    pub must_read: bool,
+    /// The node it was last nominated to by us, whether or not that worked: a nomination helps, nothing rests on it.
+    pub nominated: Option<NodeName>,
+    /// After refusals.
+    pub backoff: Backoff,
+}
+
+impl Member {
+    pub(super) fn new(pod: Pod) -> Self {
+        Self {
+            pod,
+            request: None,
+            licence: None,
+            must_fence: false,
+            must_read: false,
+            nominated: None,
+            backoff: Backoff::default(),
+        }
+    }
+
+    /// Lifted or never gated, and on its way or running.
+    pub(super) fn active(&self) -> bool {
+        !self.pod.gated() && !self.pod.terminating && self.pod.phase != crate::objects::PodPhase::Failed
+    }
+
+    /// Waits behind our gate alone.
+    pub(super) fn ready(&self) -> bool {
+        self.pod.gated() && self.pod.gates.len() == 1 && !self.pod.terminating && !self.pod.finished()
+    }
+
+    /// Still there and not on its way out.
+    pub(super) fn live(&self) -> bool {
+        !self.pod.terminating && !self.pod.finished()
+    }
+
+    /// Lifted, not ended, and on no node yet.
+    pub(super) fn unbound(&self) -> bool {
+        !self.pod.gated() && self.pod.node.is_none() && !self.pod.finished()
+    }
+}
+
+/// A request about a pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum PodRequest {
+    Read,
+    Fence,
+    Nominate,
+    Lift,
+}
+
+/// A gang, as far as anything is known of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Gang {
+    /// Its pods.
+    pub members: BTreeSet<PodUid>,
+    /// What is decided.
+    pub progress: Progress,
+    /// Our object about it.
+    pub object: Object,
+    /// The request about that object that is under way.
+    pub request: Option<GangRequest>,
+    /// It has changed behind our back.
+    pub must_read: bool,
+    /// After refusals.
+    pub backoff: Backoff,
+    /// Why it could not be planned when it last was looked at.
+    pub verdict: Option<Waiting>,
+    /// What it would say of itself, and since when: written once it has been so for a while.
+    pub pending: Option<(GangStatus, Time)>,
+    /// When its alarm is set for.
+    pub alarm: Option<Time>,
+    /// What the API server last refused to do for it.
+    pub trouble: Option<Str>,
+    /// People have been told that the plan of now is lifted.
+    pub told_lifted: bool,
+    /// When its members were last asked to leave.
+    pub evicted: Option<Time>,
+}
+
+/// Why a complete gang has no plan.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Waiting {
+    pub explanation: Explanation,
+    /// Place in the queue, from 1.
+    pub position: u32,
+}
+
+/// What is decided about a gang.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) enum Progress {
+    /// Nothing, or everything that was is done.
+    #[default]
+    Undecided,
+    /// Decided, and not known to be durable yet.
+    Recording(PlanRecord),
+    /// Durable under our epoch: it is being carried out, or was.
+    Recorded(PlanRecord),
+    /// Durable under our epoch, and being taken back before anything is lifted.
+    Dropping(PlanRecord, Str),
+}
+
+impl Progress {
+    /// The plan whose members hold their place.
+    pub(super) fn plan(&self) -> Option<&PlanRecord> {
+        match self {
+            Self::Undecided => None,
+            Self::Recording(plan) | Self::Recorded(plan) | Self::Dropping(plan, _) => Some(plan),
+        }
+    }
+}
+
+/// Our own object.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) enum Object {
+    /// There is none, as far as we know.
+    #[default]
+    Absent,
+    /// It looked like this.
+    Known(ResourceVersion, GangStatus),
+}
+
+/// A request about a `Gang` object.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum GangRequest {
+    Create,
+    Read,
+    Write,
+    Delete,
+}
+
+/// How long to leave something alone that was refused.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Backoff {
+    failures: u32,
+    until: Option<Time>,
+}
+
+impl Backoff {
+    const FIRST: Duration = Duration::from_millis(50);
+    const LONGEST: Duration = Duration::from_secs(5);
+
+    pub(super) fn fail(&mut self, now: Time) {
+        let wait = Self::FIRST.saturating_mul(1 << self.failures.min(10)).min(Self::LONGEST);
+        self.failures = self.failures.saturating_add(1).min(10);
+        self.until = Some(now.after(wait));
+    }
+
+    pub(super) fn succeed(&mut self) {
+        *self = Self::default();
+    }
+
+    /// Until when to wait, whether or not that is still ahead.
+    pub(super) fn until(&self) -> Option<Time> {
+        self.until
+    }
+
+    /// Until when to wait, if that is still ahead. A clock that jumped back far does not make it wait for ever.
+    pub(super) fn waits(&self, now: Time) -> Option<Time> {
+        self.until.filter(|until| *until > now && until.since(now) <= Self::LONGEST)
+    }
+}

@@ -1,0 +1,285 @@
+//! What a gang says of itself: one sentence for condition, event and log, made in one place.
+
+use super::gather::Census;
+use super::state::{Gang, Progress};
+use super::types::{GangStatus, Note, Phase, PlanRecord};
+use super::{Action, Engine, Step};
+use crate::gpu::ShareSize;
+use crate::model::{Bytes, GangId, MilliCpu, Reason, Time, VramMib};
+use crate::objects::{Shape, names};
+
+/// How many members a sentence names before it says "and N more".
+const NAMED: usize = 8;
+
+impl Engine {
+    /// The status a gang should have, given the one that is stored.
+    pub(super) fn wanted_status(&self, id: &GangId, stored: &GangStatus, now: Time) -> GangStatus {
+        let Some(gang) = self.gangs.get(id) else { return stored.clone() };
+        let census = self.census(id);
+        let mut wanted = GangStatus {
+            min_member: self.groups.get(id).map_or(stored.min_member, |group| group.quorum.least()),
+            members: census.live,
+            bound: census.bound,
+            needs: self.needs(gang),
+            ..GangStatus::default()
+        };
+        match &gang.progress {
+            Progress::Undecided => self.say_undecided(id, gang, &census, stored, &mut wanted),
+            Progress::Recording(plan) => {
+                wanted.phase = Phase::Planned;
+                wanted.reason = Some(Reason::Planned);
+                wanted.message = format!("{} placed: {}", placed(plan.members.len(), &census), places(plan));
+                wanted.plan = Some(plan.clone());
+            }
+            Progress::Dropping(_, why) => {
+                wanted.phase = Phase::Waiting;
+                wanted.reason = Some(Reason::PlanDropped);
+                wanted.message = format!("planned anew, nothing was lifted: {why}");
+            }
+            Progress::Recorded(plan) => {
+                let unbound = self.unbound_because(plan);
+                let gated =
+                    plan.members.iter().any(|m| self.members.get(&m.uid).is_some_and(|m| m.pod.gated()));
+                if !gated && unbound.is_empty() {
+                    self.say_admitted(gang, plan, &census, &mut wanted);
+                } else if now > plan.deadline && self.begun(plan) {
+                    wanted.phase = Phase::Torn;
+                    wanted.reason = Some(Reason::Torn);
+                    let mut lines: Vec<String> = unbound.iter().map(ToString::to_string).collect();
+                    lines.extend(gang.trouble.iter().map(|t| format!("not lifted yet: {t}")));
+                    if lines.is_empty() {
+                        lines.push("some members are not lifted yet".to_owned());
+                    }
+                    wanted.message =
+                        format!("past its deadline of {}: {}", plan.deadline, shorten(&lines, "; "));
+                    wanted.plan = Some(plan.clone());
+                } else {
+                    // On its way: what was written with the decision still says it.
+                    return GangStatus { plan: Some(plan.clone()), ..stored.clone() };
+                }
+            }
+        }
+        wanted.since =
+            if wanted.phase == stored.phase && stored.since != Time::default() { stored.since } else { now };
+        wanted
+    }
+
+    fn say_undecided(
+        &self,
+        id: &GangId,
+        gang: &Gang,
+        census: &Census,
+        stored: &GangStatus,
+        wanted: &mut GangStatus,
+    ) {
+        let Some(group) = self.groups.get(id) else {
+            wanted.phase = Phase::Gathering;
+            wanted.reason = Some(Reason::GroupNotFound);
+            let count = counted(census.live, "pod names", "pods name");
+            wanted.message = format!("{count} the group {id}, which does not exist; they start when it does");
+            return;
+        };
+        let least = group.quorum.least();
+        if census.ready.is_empty() && census.started() > 0 && self.complete(&group.quorum, census, &[]) {
+            wanted.phase = Phase::Admitted;
+            wanted.reason = Some(Reason::Admitted);
+            wanted.message = format!("{} of {} members are bound", census.bound, census.live);
+            wanted.plan.clone_from(&stored.plan);
+        } else if !self.complete(&group.quorum, census, &census.ready) {
+            wanted.phase = Phase::Gathering;
+            let here = census.started() + u32::try_from(census.ready.len()).unwrap_or(u32::MAX);
+            match census.held.first() {
+                Some((pod, gate)) => {
+                    wanted.reason = Some(Reason::ForeignGate);
+                    wanted.message = format!(
+                        "{here} of {least} members are ready; pod {pod} is held by the scheduling gate {gate}, which is not ours to remove"
+                    );
+                }
+                None => {
+                    wanted.reason = Some(Reason::Gathering);
+                    let missing = least.saturating_sub(here);
+                    wanted.message = if missing > 0 {
+                        format!(
+                            "{here} of {least} members are here; waiting for {}",
+                            counted(missing, "more pod", "more pods")
+                        )
+                    } else {
+                        format!(
+                            "{here} members are here, but not enough in each subgroup: {}",
+                            group.quorum.missing(&self.by_role(census))
+                        )
+                    };
+                }
+            }
+        } else {
+            wanted.phase = Phase::Waiting;
+            match &gang.verdict {
+                Some(waiting) => {
+                    wanted.reason = Some(waiting.explanation.reason);
+                    wanted.message.clone_from(&waiting.explanation.sentence);
+                    wanted.remedy.clone_from(&waiting.explanation.remedy);
+                    wanted.position = Some(waiting.position);
+                }
+                None => {
+                    wanted.reason = Some(Reason::Queued);
+                    wanted.message = format!("all {least} members are here; not planned yet");
+                }
+            }
+        }
+    }
+
+    fn say_admitted(&self, gang: &Gang, plan: &PlanRecord, census: &Census, wanted: &mut GangStatus) {
+        wanted.phase = Phase::Admitted;
+        wanted.reason = Some(Reason::Admitted);
+        wanted.message = format!("{} of {} members are bound", census.bound, census.live);
+        if let Some(waiting) = gang.verdict.as_ref().filter(|_| !census.ready.is_empty()) {
+            wanted.message = format!(
+                "{}; {} waiting: {}",
+                wanted.message,
+                counted(
+                    u32::try_from(census.ready.len()).unwrap_or(u32::MAX),
+                    "more member is",
+                    "more members are"
+                ),
+                waiting.explanation.sentence
+            );
+            wanted.remedy.clone_from(&waiting.explanation.remedy);
+            wanted.position = Some(waiting.position);
+        }
+        wanted.plan = Some(plan.clone());
+    }
+
+    /// Tells people what a new status says, and that a gang is lifted.
+    pub(super) fn tell_news(
+        &mut self,
+        id: &GangId,
+        stored: &GangStatus,
+        wanted: &GangStatus,
+        step: &mut Step,
+    ) {
+        let (Some(reason), changed) = (wanted.reason, wanted.reason != stored.reason) else { return };
+        let worth = match wanted.phase {
+            Phase::Waiting => changed || wanted.message != stored.message,
+            Phase::Gathering => changed && reason != Reason::Gathering,
+            Phase::Torn => changed,
+            Phase::Planned | Phase::Lifting | Phase::Admitted => false,
+        };
+        if worth {
+            let warning = wanted.phase == Phase::Torn;
+            step.send(Action::Tell(Note {
+                gang: id.clone(),
+                reason,
+                message: wanted.message.clone(),
+                warning,
+            }));
+        }
+    }
+
+    /// Says once that every gate of a plan is gone.
+    pub(super) fn tell_lifted(&mut self, id: &GangId, step: &mut Step) {
+        let Some(gang) = self.gangs.get(id) else { return };
+        let Progress::Recorded(plan) = &gang.progress else { return };
+        let gated = plan.members.iter().any(|m| self.members.get(&m.uid).is_some_and(|m| m.pod.gated()));
+        if gang.told_lifted || gated || plan.members.is_empty() {
+            return;
+        }
+        let census = self.census(id);
+        let message = format!("{} lifted: {}", placed(plan.members.len(), &census), places(plan));
+        step.send(Action::Tell(Note { gang: id.clone(), reason: Reason::Lifted, message, warning: false }));
+        if let Some(gang) = self.gangs.get_mut(id) {
+            gang.told_lifted = true;
+        }
+    }
+
+    fn by_role(&self, census: &Census) -> std::collections::BTreeMap<Option<crate::model::Str>, u32> {
+        let mut counts = census.active.clone();
+        for uid in &census.ready {
+            if let Some(member) = self.members.get(uid) {
+                *counts.entry(super::gather::role(&member.pod).cloned()).or_default() += 1;
+            }
+        }
+        counts
+    }
+
+    /// Whether any member of a plan is lifted.
+    pub(super) fn begun(&self, plan: &PlanRecord) -> bool {
+        plan.members.iter().any(|m| self.members.get(&m.uid).is_some_and(|m| !m.pod.gated()))
+    }
+
+    /// What all live members ask for together, in the words a person would use.
+    fn needs(&self, gang: &Gang) -> String {
+        let shapes: Vec<&Shape> = (gang.members.iter())
+            .filter_map(|uid| self.members.get(uid))
+            .filter(|m| m.live())
+            .map(|m| &*m.pod.shape)
+            .collect();
+        needs(&shapes)
+    }
+}
+
+/// GPUs and VRAM first, as what is scarce; cpu and memory only where there is nothing else.
+fn needs(shapes: &[&Shape]) -> String {
+    let mut parts = Vec::new();
+    let (mut vram, mut billionths) = (VramMib::ZERO, 0_u64);
+    for share in shapes.iter().filter_map(|s| s.share) {
+        for _ in 0..share.devices {
+            match share.size {
+                ShareSize::Vram(mib) => vram = vram.saturating_add(mib),
+                ShareSize::Fraction(part) => billionths = billionths.saturating_add(part),
+            }
+        }
+    }
+    if vram > VramMib::ZERO {
+        parts.push(format!("{vram} VRAM"));
+    }
+    if billionths > 0 {
+        let hundredths = billionths / 10_000_000;
+        parts.push(format!("{}.{:02} GPU (fractions)", hundredths / 100, hundredths % 100));
+    }
+    let mut extended = std::collections::BTreeMap::new();
+    for (name, amount) in shapes.iter().flat_map(|s| &s.requests.extended) {
+        let sum: &mut u64 = extended.entry(name).or_default();
+        *sum = sum.saturating_add(*amount);
+    }
+    for (name, amount) in extended {
+        parts.push(if &**name == names::NVIDIA_GPU {
+            format!("{amount} GPU")
+        } else {
+            format!("{amount} {name}")
+        });
+    }
+    if parts.is_empty() {
+        let cpu = shapes.iter().fold(MilliCpu::ZERO, |sum, s| sum.saturating_add(s.requests.cpu));
+        let memory = shapes.iter().fold(Bytes::ZERO, |sum, s| sum.saturating_add(s.requests.memory));
+        parts.push(format!("{cpu}, {memory}"));
+    }
+    parts.join(", ")
+}
+
+fn placed(members: usize, census: &Census) -> String {
+    format!("{members} of {}", census.live)
+}
+
+/// `app-server -> gpu-1[0], model-1 -> gpu-2[0,1], worker -> node-3`.
+fn places(plan: &PlanRecord) -> String {
+    let lines: Vec<String> = (plan.members.iter())
+        .map(|m| {
+            let cards = m.gpus.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
+            let cards = if cards.is_empty() { cards } else { format!("[{cards}]") };
+            format!("{} -> {}{cards}", m.pod, m.node)
+        })
+        .collect();
+    shorten(&lines, ", ")
+}
+
+fn shorten(lines: &[String], separator: &str) -> String {
+    let mut text = lines.iter().take(NAMED).cloned().collect::<Vec<_>>().join(separator);
+    if lines.len() > NAMED {
+        text = format!("{text}{separator}and {} more", lines.len() - NAMED);
+    }
+    text
+}
+
+fn counted(count: u32, one: &str, many: &str) -> String {
+    if count == 1 { format!("1 {one}") } else { format!("{count} {many}") }
+}

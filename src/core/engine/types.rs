@@ -1,0 +1,331 @@
+//! What goes into the engine and what comes out of it, and what it keeps in the `Gang` object.
+
+use serde::{Deserialize, Serialize};
+
+use crate::dialect::Group;
+use crate::model::{Epoch, GangId, NodeName, PodKey, PodUid, Reason, ResourceVersion, Str, Time};
+use crate::objects::{Node, Pod};
+
+/// Something the engine is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The lease is ours, with this many transitions.
+    LeaseAcquired(Epoch),
+    /// The lease is not ours any more, or cannot be renewed.
+    LeaseLost,
+    /// Answer to [`Action::List`] of this epoch: a read of everything that was begun after that effect was sent.
+    Listed(Epoch, World),
+    /// A watch was broken: everything of one kind, from a consistent read. Objects not in it are gone.
+    Relisted(World),
+    /// A watch told of a node.
+    Node(Change<Node, NodeName>),
+    /// A watch told of a pod.
+    Pod(Change<Pod, PodUid>),
+    /// A watch told of a group object.
+    Group(Change<Group, GangId>),
+    /// A watch told of one of our own `Gang` objects.
+    Gang(Change<GangRecord, GangId>),
+    /// An effect that was sent out has come to an end. Exactly one answer for each effect whose action asks for one
+    /// (see [`Action`]), also when the request was lost: then [`Outcome::Unknown`].
+    Answer {
+        /// The epoch of the effect that is answered.
+        epoch: Epoch,
+        /// What it was about. At most one request is under way for each subject.
+        subject: Subject,
+        /// What came of it.
+        outcome: Outcome,
+    },
+    /// Nothing more is waiting to be told: time to plan, and to look at deadlines.
+    Tick,
+}
+
+/// An object as it is now, or its end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change<T, K> {
+    /// It exists and looks like this.
+    Set(T),
+    /// It is gone.
+    Gone(K),
+}
+
+/// A consistent read. In [`Event::Relisted`] only the kinds that were read are `Some`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct World {
+    /// All nodes.
+    pub nodes: Option<Vec<Node>>,
+    /// All pods.
+    pub pods: Option<Vec<Pod>>,
+    /// All group objects.
+    pub groups: Option<Vec<Group>>,
+    /// All our `Gang` objects.
+    pub gangs: Option<Vec<GangRecord>>,
+}
+
+/// What a request and its answer are about.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Subject {
+    /// The lease.
+    Lease,
+    /// A `Gang` object.
+    Gang(GangId),
+    /// A pod.
+    Pod(PodUid),
+}
+
+/// What came of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The lease was read: whether it names us, under the epoch of the effect.
+    Lease {
+        /// Still ours, with the same number of transitions.
+        ours: bool,
+    },
+    /// The gang object as it is after the write, or as it was read.
+    Gang(GangRecord),
+    /// The pod as it is after the write, or as it was read.
+    Pod(Box<Pod>),
+    /// The object is not there, or it is another one by the same name.
+    Gone,
+    /// The object has changed since the version we know (HTTP 409, or a failed `test` of a patch: 422).
+    Conflict,
+    /// The API server says no and means it for now: what it said. Worth trying again later.
+    Refused(String),
+    /// Sent, and no answer: it may have been done, may not, and may still be.
+    Unknown,
+}
+
+/// Something the engine wants done, under the epoch it believes in.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Effect {
+    /// The epoch under which it was decided.
+    pub epoch: Epoch,
+    /// What is to be done.
+    pub action: Action,
+}
+
+/// What is to be done.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Action {
+    /// Read everything consistently; answered by [`Event::Listed`].
+    List,
+    /// Read the lease; answered with [`Outcome::Lease`] about [`Subject::Lease`].
+    ReadLease,
+    /// Give the lease up, or do not renew it: somebody newer is there. Not answered.
+    StepDown,
+    /// Create the `Gang` object, without a status. Answered about [`Subject::Gang`].
+    CreateGang {
+        /// Which gang.
+        gang: GangId,
+        /// UID of its group object, to own it.
+        owner: Option<Str>,
+    },
+    /// Read the `Gang` object. Answered about [`Subject::Gang`].
+    ReadGang {
+        /// Which gang.
+        gang: GangId,
+    },
+    /// Compare-and-swap of the status of the `Gang` object. Answered about [`Subject::Gang`].
+    WriteGang {
+        /// Which gang.
+        gang: GangId,
+        /// Only if it is still at this version.
+        expected: ResourceVersion,
+        /// The whole status.
+        status: GangStatus,
+    },
+    /// Delete the `Gang` object, only at this version. Answered about [`Subject::Gang`] ([`Outcome::Gone`] is success).
+    DeleteGang {
+        /// Which gang.
+        gang: GangId,
+        /// Only if it is still at this version.
+        expected: ResourceVersion,
+    },
+    /// Read a pod. Answered about [`Subject::Pod`].
+    ReadPod {
+        /// Which one.
+        pod: PodRef,
+    },
+    /// Write something harmless to a pod (annotation `portcullis.dev/epoch`), so that no patch that tests an older
+    /// version can still be applied to it. Answered about [`Subject::Pod`].
+    Fence {
+        /// Which one.
+        pod: PodRef,
+        /// What is written: unlike anything that was written there before.
+        token: Str,
+    },
+    /// Set `status.nominatedNodeName`, or clear it. Answered about [`Subject::Pod`].
+    Nominate {
+        /// Which one.
+        pod: PodRef,
+        /// Where it is to go; `None` takes an earlier nomination back.
+        node: Option<NodeName>,
+    },
+    /// Remove our gate, pin, and hand out cards, in one patch that applies only to this very version. Answered about
+    /// [`Subject::Pod`].
+    Lift {
+        /// Which one, as we know it: the patch depends on its gates and affinity.
+        pod: Box<Pod>,
+        /// Only if it is still at this version; `None` only where a test has taken that rule away.
+        licence: Option<ResourceVersion>,
+        /// Where it goes.
+        node: NodeName,
+        /// How strictly.
+        pin: Pin,
+        /// Its cards.
+        cards: Vec<u32>,
+    },
+    /// Delete a pod, only this very one. Not answered: the watch tells.
+    Evict {
+        /// Which one.
+        pod: PodRef,
+        /// Why, for the log.
+        message: String,
+    },
+    /// Tell people: an event on the gang's objects and a log line. Not answered.
+    Tell(Note),
+}
+
+/// A pod by name and identity.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PodRef {
+    /// Namespace and name.
+    pub key: PodKey,
+    /// Identity.
+    pub uid: PodUid,
+}
+
+impl PodRef {
+    /// Names `pod`.
+    pub fn of(pod: &Pod) -> Self {
+        Self { key: pod.key.clone(), uid: pod.uid.clone() }
+    }
+}
+
+/// Something worth telling.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Note {
+    /// About which gang.
+    pub gang: GangId,
+    /// Its code.
+    pub reason: Reason,
+    /// The sentence, the same in event, condition and log.
+    pub message: String,
+    /// Whether somebody should worry.
+    pub warning: bool,
+}
+
+/// How a lifted pod is tied to its node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Pin {
+    /// Required node affinity: this node or none. For VRAM, which no scheduler checks.
+    Exact,
+    /// Preferred node affinity: this node if it still can be.
+    Preferred,
+    /// Not at all: its own scheduler places it.
+    None,
+}
+
+/// Our own object as it was read.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct GangRecord {
+    /// Which gang it is about.
+    pub gang: GangId,
+    /// Version of this reading.
+    pub resource_version: ResourceVersion,
+    /// Its status.
+    pub status: GangStatus,
+}
+
+/// Where a gang stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Phase {
+    /// Members are missing.
+    #[default]
+    Gathering,
+    /// Complete, and it does not fit.
+    Waiting,
+    /// A plan is durable.
+    Planned,
+    /// Gates are being removed; all of them will be.
+    Lifting,
+    /// Every planned member is bound.
+    Admitted,
+    /// Lifted, and past its deadline not all bound.
+    Torn,
+}
+
+impl Phase {
+    /// As users see it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Gathering => "Gathering",
+            Self::Waiting => "Waiting",
+            Self::Planned => "Planned",
+            Self::Lifting => "Lifting",
+            Self::Admitted => "Admitted",
+            Self::Torn => "Torn",
+        }
+    }
+}
+
+/// `status` of a `Gang` object.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct GangStatus {
+    /// Where it stands.
+    pub phase: Phase,
+    /// Why.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<Reason>,
+    /// Why, in a sentence with numbers.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub message: String,
+    /// What would change it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub remedy: Option<String>,
+    /// How many members must be there.
+    pub min_member: u32,
+    /// How many live members there are.
+    pub members: u32,
+    /// How many of them are bound.
+    pub bound: u32,
+    /// What all members together ask for.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub needs: String,
+    /// Place in the queue, from 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub position: Option<u32>,
+    /// Since when it is in this phase.
+    pub since: Time,
+    /// The decision. Its presence is what makes lifting allowed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub plan: Option<PlanRecord>,
+}
+
+/// A durable decision: these pods, these places, by this leader.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PlanRecord {
+    /// The leader's epoch.
+    pub epoch: Epoch,
+    /// Until when every member should be bound.
+    pub deadline: Time,
+    /// Who goes where.
+    pub members: Vec<PlannedMember>,
+}
+
+/// One member of a durable decision.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PlannedMember {
+    /// Name of the pod, in the gang's namespace.
+    pub pod: Str,
+    /// Identity of the pod.
+    pub uid: PodUid,
+    /// Where it goes.
+    pub node: NodeName,
+    /// Its cards.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gpus: Vec<u32>,
+}

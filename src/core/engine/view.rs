@@ -1,0 +1,305 @@
+//! What watches, lists and answers tell: the newest reading of each object wins, older ones are ignored, and every
+//! reading is charged to the snapshot at once.
+
+use std::collections::BTreeSet;
+
+use super::state::{Gang, Member, Object};
+use super::types::{Change, GangRecord, World};
+use super::{Action, Engine, Rule, Step};
+use crate::dialect::Group;
+use crate::model::{GangId, NodeName, PodUid};
+use crate::objects::{Node, Pod};
+use crate::snapshot::{Cards, Charge, Hold};
+
+impl Engine {
+    pub(super) fn node_changed(&mut self, change: Change<Node, NodeName>, step: &mut Step) {
+        let name = match &change {
+            Change::Set(node) => node.name.clone(),
+            Change::Gone(name) => name.clone(),
+        };
+        let changed = match change {
+            Change::Set(node) => self.snapshot.set_node(node),
+            Change::Gone(name) => self.snapshot.remove_node(&name),
+        };
+        if changed {
+            self.replan = true;
+            self.touch_planned_on(&name, step);
+        }
+    }
+
+    /// What changes on a node may undo the plans that count on it.
+    fn touch_planned_on(&self, node: &NodeName, step: &mut Step) {
+        for (id, gang) in &self.gangs {
+            if gang.progress.plan().is_some_and(|plan| plan.members.iter().any(|m| m.node == *node)) {
+                step.touch(id);
+            }
+        }
+    }
+
+    pub(super) fn group_changed(&mut self, change: Change<Group, GangId>, step: &mut Step) {
+        let id = match &change {
+            Change::Set(group) => group.gang.clone(),
+            Change::Gone(id) => id.clone(),
+        };
+        let changed = match change {
+            Change::Set(group) => self.groups.insert(id.clone(), group.clone()).as_ref() != Some(&group),
+            Change::Gone(_) => self.groups.remove(&id).is_some(),
+        };
+        if changed {
+            self.replan = true;
+            step.touch(&id);
+        }
+    }
+
+    /// A pod as a watch or a list shows it.
+    pub(super) fn pod_seen(&mut self, pod: Pod, step: &mut Step) {
+        let uid = pod.uid.clone();
+        match self.members.get(&uid) {
+            Some(known) if known.pod.membership == pod.membership => return self.member_read(pod, step),
+            Some(known) if known.pod.resource_version >= pod.resource_version => return,
+            // It changed its gang, which admission forbids; with the webhook away it can happen.
+            Some(_) => self.forget_member(&uid, step),
+            None => {}
+        }
+        match pod.membership.clone() {
+            Some(membership) => {
+                self.others.remove(&uid);
+                self.gangs.entry(membership.gang.clone()).or_default().members.insert(uid.clone());
+                step.touch(&membership.gang);
+                self.members.insert(uid.clone(), Member::new(pod));
+                self.replan = true;
+                self.charge_member(&uid);
+            }
+            None => self.other_seen(&pod, step),
+        }
+    }
+
+    /// A newer reading of a member we know. Answers come this way too: they never bring a pod back that is gone.
+    pub(super) fn member_read(&mut self, pod: Pod, step: &mut Step) {
+        let Some(member) = self.members.get_mut(&pod.uid) else { return };
+        if pod.resource_version <= member.pod.resource_version {
+            return;
+        }
+        // Any change of the pod ends the licence to lift it: the patch would test a version that is no more.
+        member.licence = None;
+        member.must_read = false;
+        member.must_fence &= pod.gated();
+        let bears_on_plans = (&pod.gates, &pod.node, pod.phase, pod.terminating, &pod.shape, &pod.gpus)
+            != (
+                &member.pod.gates,
+                &member.pod.node,
+                member.pod.phase,
+                member.pod.terminating,
+                &member.pod.shape,
+                &member.pod.gpus,
+            );
+        let uid = pod.uid.clone();
+        member.pod = pod;
+        if let Some(membership) = &member.pod.membership {
+            step.touch(&membership.gang);
+        }
+        if bears_on_plans {
+            self.replan = true;
+            self.charge_member(&uid);
+        }
+    }
+
+    fn other_seen(&mut self, pod: &Pod, step: &mut Step) {
+        let changed = match &pod.node {
+            Some(node) if !pod.finished() => {
+                self.others.insert(pod.uid.clone());
+                self.snapshot.charge(&pod.uid, bound_charge(pod, node))
+            }
+            _ => self.others.remove(&pod.uid) && self.snapshot.release(&pod.uid),
+        };
+        if changed {
+            self.replan = true;
+            if let Some(node) = &pod.node {
+                self.touch_planned_on(node, step);
+            }
+        }
+    }
+
+    pub(super) fn pod_gone(&mut self, uid: &PodUid, step: &mut Step) {
+        if self.members.contains_key(uid) {
+            self.forget_member(uid, step);
+        } else if self.others.remove(uid) && self.snapshot.release(uid) {
+            self.replan = true;
+        }
+    }
+
+    fn forget_member(&mut self, uid: &PodUid, step: &mut Step) {
+        let Some(member) = self.members.remove(uid) else { return };
+        if let Some(pending) = &mut self.verifying {
+            pending.remove(uid);
+        }
+        if self.settings.keeps(Rule::ReleaseOnDelete) {
+            self.snapshot.release(uid);
+        }
+        self.replan = true;
+        if let Some(membership) = &member.pod.membership {
+            if let Some(gang) = self.gangs.get_mut(&membership.gang) {
+                gang.members.remove(uid);
+            }
+            step.touch(&membership.gang);
+        }
+    }
+
+    /// Brings what a member is charged in line with where it is, or is to be.
+    pub(super) fn charge_member(&mut self, uid: &PodUid) {
+        let Some(member) = self.members.get(uid) else { return };
+        let pod = &member.pod;
+        let place = if pod.finished() {
+            None
+        } else if let Some(node) = &pod.node {
+            Some(bound_charge(pod, node))
+        } else if let Some((node, cards)) = self.promised(member) {
+            Some(Charge {
+                key: Some(pod.key.clone()),
+                node,
+                shape: pod.shape.clone(),
+                cards,
+                hold: Hold::Reserved,
+            })
+        } else {
+            None
+        };
+        match place {
+            Some(charge) if charge.hold == Hold::Bound || self.settings.keeps(Rule::Reserve) => {
+                self.snapshot.charge(uid, charge);
+            }
+            _ => {
+                self.snapshot.release(uid);
+            }
+        }
+    }
+
+    /// Where a pod that is on no node yet is going: by its gang's plan, or, lifted by a plan that is no more, by what the
+    /// lift itself wrote on it.
+    fn promised(&self, member: &Member) -> Option<(NodeName, Cards)> {
+        let pod = &member.pod;
+        let gang = pod.membership.as_ref().and_then(|m| self.gangs.get(&m.gang));
+        let planned = gang
+            .and_then(|g| g.progress.plan())
+            .and_then(|plan| plan.members.iter().find(|m| m.uid == pod.uid));
+        match planned {
+            Some(place) => Some((place.node.clone(), cards(pod, Some(&place.gpus)))),
+            None if pod.gated() => None,
+            None => {
+                let node = pod.pinned_to().or_else(|| pod.nominated.clone())?;
+                Some((node, cards(pod, pod.gpus.as_ref())))
+            }
+        }
+    }
+
+    /// Our own object as a watch, a list or an answer shows it.
+    pub(super) fn gang_seen(&mut self, record: GangRecord, step: &mut Step) {
+        let newer_epoch = record.status.plan.as_ref().is_some_and(|plan| Some(plan.epoch) > self.epoch());
+        if newer_epoch && self.settings.keeps(Rule::NewerEpoch) {
+            return self.step_down(step);
+        }
+        let id = record.gang;
+        let gang = self.gangs.entry(id.clone()).or_default();
+        if let Object::Known(version, _) = &gang.object
+            && *version >= record.resource_version
+        {
+            return;
+        }
+        gang.must_read = false;
+        let stored = record.status.plan.clone();
+        gang.object = Object::Known(record.resource_version, record.status);
+        self.plan_seen(&id, stored.as_ref(), step);
+        step.touch(&id);
+    }
+
+    pub(super) fn gang_gone(&mut self, id: &GangId, step: &mut Step) {
+        let Some(gang) = self.gangs.get_mut(id) else { return };
+        gang.object = Object::Absent;
+        self.plan_seen(id, None, step);
+        step.touch(id);
+    }
+
+    /// Everything is read anew after a broken watch: what is not there any more is gone.
+    pub(super) fn relist(&mut self, world: World, step: &mut Step) {
+        if let Some(nodes) = world.nodes {
+            let listed: BTreeSet<NodeName> = nodes.iter().map(|n| n.name.clone()).collect();
+            let known: Vec<NodeName> = self.snapshot.node_names().cloned().collect();
+            for name in known.into_iter().filter(|n| !listed.contains(n)) {
+                self.node_changed(Change::Gone(name), step);
+            }
+            for node in nodes {
+                self.node_changed(Change::Set(node), step);
+            }
+        }
+        if let Some(pods) = world.pods {
+            let listed: BTreeSet<PodUid> = pods.iter().map(|p| p.uid.clone()).collect();
+            let known: Vec<PodUid> = self.members.keys().chain(&self.others).cloned().collect();
+            for uid in known.iter().filter(|uid| !listed.contains(uid)) {
+                self.pod_gone(uid, step);
+            }
+            for pod in pods {
+                self.pod_seen(pod, step);
+            }
+        }
+        if let Some(groups) = world.groups {
+            let listed: BTreeSet<GangId> = groups.iter().map(|g| g.gang.clone()).collect();
+            let known: Vec<GangId> = self.groups.keys().cloned().collect();
+            for gang in known.into_iter().filter(|g| !listed.contains(g)) {
+                self.group_changed(Change::Gone(gang), step);
+            }
+            for group in groups {
+                self.group_changed(Change::Set(group), step);
+            }
+        }
+        if let Some(gangs) = world.gangs {
+            let listed: BTreeSet<GangId> = gangs.iter().map(|g| g.gang.clone()).collect();
+            let known: Vec<GangId> = self.gangs.keys().cloned().collect();
+            for gang in known.iter().filter(|g| !listed.contains(g)) {
+                self.gang_gone(gang, step);
+            }
+            for record in gangs {
+                self.gang_seen(record, step);
+            }
+        }
+    }
+
+    /// Forgets a gang of which nothing is left.
+    pub(super) fn forget_if_empty(&mut self, id: &GangId) {
+        let empty = self.gangs.get(id).is_some_and(|g: &Gang| {
+            g.members.is_empty() && g.object == Object::Absent && g.request.is_none() && !g.must_read
+        });
+        if empty
+            && let Some(gang) = self.gangs.remove(id)
+            && let Some(at) = gang.alarm
+        {
+            self.alarms.remove(&(at, id.clone()));
+        }
+    }
+
+    /// Somebody newer leads: nothing more is done under this epoch.
+    pub(super) fn step_down(&mut self, step: &mut Step) {
+        self.forget(super::state::Role::Following);
+        step.touched.clear();
+        step.send(Action::StepDown);
+    }
+}
+
+fn bound_charge(pod: &Pod, node: &NodeName) -> Charge {
+    let cards = cards(pod, pod.gpus.as_ref());
+    Charge {
+        key: Some(pod.key.clone()),
+        node: node.clone(),
+        shape: pod.shape.clone(),
+        cards,
+        hold: Hold::Bound,
+    }
+}
+
+/// The cards of a pod that shares cards: those that are written down, or unknown ones.
+fn cards(pod: &Pod, written: Option<&Vec<u32>>) -> Cards {
+    match (pod.shape.share, written) {
+        (None, _) => Cards::Unshared,
+        (Some(share), Some(cards)) if cards.len() == share.devices as usize => Cards::Known(cards.clone()),
+        (Some(_), _) => Cards::Unknown,
+    }
+}

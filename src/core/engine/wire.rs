@@ -1,0 +1,291 @@
+//! Effects as requests to an API server, and its responses as answers: one place that knows what goes over the wire,
+//! used alike by the simulated and the real cluster. Pure: it makes requests, it sends none.
+
+use serde_json::{Value, json};
+
+use super::types::{Action, Effect, Event, GangRecord, GangStatus, Outcome, Pin, PodRef, Subject};
+use crate::model::{DialectId, GangId, NodeName, ResourceVersion};
+use crate::objects::{Pod, names};
+
+/// A resource of the API server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Resource {
+    /// API group, empty for core.
+    pub group: &'static str,
+    /// Version.
+    pub version: &'static str,
+    /// Plural name.
+    pub plural: &'static str,
+}
+
+/// Pods.
+pub const PODS: Resource = Resource { group: "", version: "v1", plural: "pods" };
+/// Our own objects.
+pub const GANGS: Resource = Resource { group: names::API_GROUP, version: "v1alpha1", plural: "gangs" };
+
+/// A request about one object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// What is done.
+    pub verb: Verb,
+    /// To which kind.
+    pub resource: Resource,
+    /// In which namespace.
+    pub namespace: String,
+    /// Which object.
+    pub name: String,
+    /// `status`, or nothing.
+    pub subresource: Option<&'static str>,
+}
+
+/// What is done to an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verb {
+    /// Read it.
+    Get,
+    /// Create it.
+    Create(Value),
+    /// Replace it; `metadata.resourceVersion` in the body is the compare of the compare-and-swap.
+    Update(Value),
+    /// `application/json-patch+json`.
+    JsonPatch(Value),
+    /// `application/merge-patch+json`; a `metadata.uid` in it must be the object's (HTTP 409 otherwise).
+    MergePatch(Value),
+    /// Delete it, with `preconditions.uid` and `preconditions.resourceVersion` where given.
+    Delete {
+        /// Only this very object.
+        uid: Option<String>,
+        /// Only this version.
+        resource_version: Option<String>,
+    },
+}
+
+/// What the API server said.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Response {
+    /// 2xx, with the object as it is now.
+    Object(Value),
+    /// Any other status: code and the message of the `Status`.
+    Status {
+        /// HTTP status code.
+        code: u16,
+        /// `message` of the returned `Status`.
+        message: String,
+    },
+    /// No answer.
+    Lost,
+}
+
+/// The request that carries out an effect; `None` for those that are not about one object of the API server (lists,
+/// lease, notes), which each edge carries out in its own way.
+pub fn request(effect: &Effect) -> Option<Request> {
+    let pod = |verb, pod: &PodRef, subresource| Request {
+        verb,
+        resource: PODS,
+        namespace: pod.key.namespace.to_string(),
+        name: pod.key.name.to_string(),
+        subresource,
+    };
+    let gang = |verb, gang: &GangId, subresource| Request {
+        verb,
+        resource: GANGS,
+        namespace: gang.namespace.to_string(),
+        name: gang.name.to_string(),
+        subresource,
+    };
+    Some(match &effect.action {
+        Action::List | Action::ReadLease | Action::StepDown | Action::Tell(_) => return None,
+        Action::CreateGang { gang: id, owner: _ } => {
+            gang(Verb::Create(gang_object(id, None, None)), id, None)
+        }
+        Action::ReadGang { gang: id } => gang(Verb::Get, id, None),
+        Action::WriteGang { gang: id, expected, status } => {
+            gang(Verb::Update(gang_object(id, Some(*expected), Some(status))), id, Some("status"))
+        }
+        Action::DeleteGang { gang: id, expected } => {
+            gang(Verb::Delete { uid: None, resource_version: Some(expected.to_string()) }, id, None)
+        }
+        Action::ReadPod { pod: which } => pod(Verb::Get, which, None),
+        Action::Fence { pod: which, token } => pod(Verb::MergePatch(fence_patch(which, token)), which, None),
+        Action::Nominate { pod: which, node } => {
+            pod(Verb::MergePatch(nominate_patch(which, node.as_ref())), which, Some("status"))
+        }
+        Action::Lift { pod: which, licence, node, pin, cards } => {
+            let patch = lift_patch(which, *licence, node, *pin, cards);
+            pod(Verb::JsonPatch(patch), &PodRef::of(which), None)
+        }
+        Action::Evict { pod: which, .. } => {
+            pod(Verb::Delete { uid: Some(which.uid.to_string()), resource_version: None }, which, None)
+        }
+    })
+}
+
+/// Turns the response to an effect's request into the event that answers it; `None` for effects that are not answered.
+pub fn answer(effect: &Effect, response: Response) -> Option<Event> {
+    let (subject, uid) = match &effect.action {
+        Action::CreateGang { gang, .. }
+        | Action::ReadGang { gang }
+        | Action::WriteGang { gang, .. }
+        | Action::DeleteGang { gang, .. } => (Subject::Gang(gang.clone()), None),
+        Action::ReadPod { pod } | Action::Fence { pod, .. } | Action::Nominate { pod, .. } => {
+            (Subject::Pod(pod.uid.clone()), Some(&pod.uid))
+        }
+        Action::Lift { pod, .. } => (Subject::Pod(pod.uid.clone()), Some(&pod.uid)),
+        Action::List | Action::ReadLease | Action::StepDown | Action::Evict { .. } | Action::Tell(_) => {
+            return None;
+        }
+    };
+    let deleting = matches!(effect.action, Action::DeleteGang { .. });
+    let outcome = match response {
+        Response::Lost => Outcome::Unknown,
+        Response::Object(_) if deleting => Outcome::Gone,
+        Response::Object(object) => match uid {
+            Some(uid) => match Pod::read(&object.to_string()) {
+                Ok(pod) if pod.uid == *uid => Outcome::Pod(Box::new(pod)),
+                Ok(_) => Outcome::Gone,
+                Err(error) => Outcome::Refused(error.to_string()),
+            },
+            None => match read_gang(&object) {
+                Ok(record) => Outcome::Gang(record),
+                Err(problem) => Outcome::Refused(problem),
+            },
+        },
+        Response::Status { code: 404, .. } => Outcome::Gone,
+        Response::Status { code: 409, .. } => Outcome::Conflict,
+        // The API server answers a failed `test` of a JSON patch with 422 and this text; other 422s are its validation.
+        Response::Status { code: 422, message } if message.contains("the server rejected our request") => {
+            Outcome::Conflict
+        }
+        Response::Status { code: 422, message }
+            if message.contains("testing path") || message.contains("test failed") =>
+        {
+            Outcome::Conflict
+        }
+        Response::Status { code, message } => Outcome::Refused(format!("{code}: {message}")),
+    };
+    Some(Event::Answer { epoch: effect.epoch, subject, outcome })
+}
+
+/// Reads one of our own objects.
+///
+/// # Errors
+/// A sentence naming what is missing or wrong.
+pub fn read_gang(object: &Value) -> Result<GangRecord, String> {
+    let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str);
+    let namespace = text("/metadata/namespace").ok_or("Gang: metadata.namespace is missing")?;
+    let name = text("/spec/group").ok_or("Gang: spec.group is missing")?;
+    let dialect: DialectId = serde_json::from_value(object["spec"]["dialect"].clone())
+        .map_err(|e| format!("Gang {namespace}/{name}: spec.dialect: {e}"))?;
+    let status = match object.get("status") {
+        None | Some(Value::Null) => GangStatus::default(),
+        Some(status) => serde_json::from_value(status.clone())
+            .map_err(|e| format!("Gang {namespace}/{name}: status: {e}"))?,
+    };
+    let resource_version = ResourceVersion::parse(text("/metadata/resourceVersion").unwrap_or(""));
+    Ok(GangRecord { gang: GangId::new(dialect, namespace, name), resource_version, status })
+}
+
+fn gang_object(gang: &GangId, expected: Option<ResourceVersion>, status: Option<&GangStatus>) -> Value {
+    let mut object = json!({
+        "apiVersion": format!("{}/{}", GANGS.group, GANGS.version),
+        "kind": "Gang",
+        "metadata": {"namespace": &*gang.namespace, "name": &*gang.name},
+        "spec": {"dialect": gang.dialect.as_str(), "group": &*gang.name},
+    });
+    if let Some(version) = expected {
+        object["metadata"]["resourceVersion"] = version.to_string().into();
+    }
+    if let Some(status) = status {
+        object["status"] = serde_json::to_value(status).unwrap_or_default();
+    }
+    object
+}
+
+fn fence_patch(pod: &PodRef, token: &str) -> Value {
+    let annotations = json!({names::FENCE_ANNOTATION: token});
+    json!({"metadata": {"uid": pod.uid.as_str(), "annotations": annotations}})
+}
+
+fn nominate_patch(pod: &PodRef, node: Option<&NodeName>) -> Value {
+    json!({"metadata": {"uid": pod.uid.as_str()}, "status": {"nominatedNodeName": node.map(NodeName::as_str)}})
+}
+
+/// Tests the very version that was read before the lease was, removes our gate and no other, pins, hands out cards.
+fn lift_patch(
+    pod: &Pod,
+    licence: Option<ResourceVersion>,
+    node: &NodeName,
+    pin: Pin,
+    cards: &[u32],
+) -> Value {
+    let mut patch = vec![json!({"op": "test", "path": "/metadata/uid", "value": pod.uid.as_str()})];
+    if let Some(version) = licence {
+        patch.push(json!({"op": "test", "path": "/metadata/resourceVersion", "value": version.to_string()}));
+    }
+    if let Some(index) = pod.gates.iter().position(|g| &**g == names::GATE) {
+        let path = format!("/spec/schedulingGates/{index}");
+        patch.push(json!({"op": "test", "path": format!("{path}/name"), "value": names::GATE}));
+        patch.push(json!({"op": "remove", "path": path}));
+    }
+    match pin {
+        Pin::Exact => pin_exactly(&mut patch, pod, node),
+        Pin::Preferred => prefer(&mut patch, pod, node),
+        Pin::None => {}
+    }
+    if !cards.is_empty() {
+        let list = cards.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
+        let path = format!("/metadata/annotations/{}", escape(names::GPUS_ANNOTATION));
+        patch.push(json!({"op": "add", "path": path, "value": list}));
+    }
+    Value::Array(patch)
+}
+
+const REQUIRED: &str = "/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution";
+const PREFERRED: &str = "/spec/affinity/nodeAffinity/preferredDuringSchedulingIgnoredDuringExecution";
+
+fn ensure_node_affinity(patch: &mut Vec<Value>, pod: &Pod) {
+    if !pod.affinity.affinity {
+        patch.push(json!({"op": "add", "path": "/spec/affinity", "value": {}}));
+    }
+    if !pod.affinity.node_affinity {
+        patch.push(json!({"op": "add", "path": "/spec/affinity/nodeAffinity", "value": {}}));
+    }
+}
+
+/// Only additions to existing terms are allowed, at their end, and to each of the ORed terms (Kubernetes 1.36
+/// `ValidatePodUpdate`); a term that requires nothing matches nothing and must stay as it is.
+fn pin_exactly(patch: &mut Vec<Value>, pod: &Pod, node: &NodeName) {
+    let requirement = json!({"key": "metadata.name", "operator": "In", "values": [node.as_str()]});
+    ensure_node_affinity(patch, pod);
+    match pod.affinity.required.as_deref() {
+        None | Some([]) => patch.push(json!({
+            "op": "add", "path": REQUIRED, "value": {"nodeSelectorTerms": [{"matchFields": [requirement]}]}
+        })),
+        Some(terms) => {
+            for (index, term) in terms.iter().enumerate().filter(|(_, term)| !term.empty) {
+                let path = format!("{REQUIRED}/nodeSelectorTerms/{index}/matchFields");
+                patch.push(if term.has_fields {
+                    json!({"op": "add", "path": format!("{path}/-"), "value": requirement})
+                } else {
+                    json!({"op": "add", "path": path, "value": [requirement]})
+                });
+            }
+        }
+    }
+}
+
+fn prefer(patch: &mut Vec<Value>, pod: &Pod, node: &NodeName) {
+    let requirement = json!({"key": "metadata.name", "operator": "In", "values": [node.as_str()]});
+    let wish = json!({"weight": 100, "preference": {"matchFields": [requirement]}});
+    ensure_node_affinity(patch, pod);
+    patch.push(if pod.affinity.preferred {
+        json!({"op": "add", "path": format!("{PREFERRED}/-"), "value": wish})
+    } else {
+        json!({"op": "add", "path": PREFERRED, "value": [wish]})
+    });
+}
+
+/// A key as a JSON pointer token (RFC 6901).
+fn escape(key: &str) -> String {
+    key.replace('~', "~0").replace('/', "~1")
+}

@@ -1,0 +1,277 @@
+//! The second opinion: proves a plan from nodes and charges alone.
+//!
+//! Written on its own: it uses none of the planner's code and none of the snapshot's running totals, adds everything up
+//! itself, and reads the rules the other way round, from the placements to the nodes.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::types::{GangRequest, Member, Placement, Plan};
+use crate::dialect::Quorum;
+use crate::gpu::GpuShare;
+use crate::model::{GangId, NodeName, PodUid, Resources, Str};
+use crate::objects::affinity::Effect;
+use crate::objects::{HostPort, Node, Shape, Sharing};
+use crate::snapshot::{Cards, SharingMode, Snapshot};
+
+/// Proves a plan again, by other code than the planner's: all-or-none, nothing overbooked, every rule of placement kept.
+///
+/// # Errors
+/// One sentence for each thing that is wrong.
+pub fn check(snapshot: &Snapshot, gangs: &[GangRequest], plan: &Plan) -> Result<(), Vec<String>> {
+    let mut wrong = Vec::new();
+    let placed = match_up(gangs, plan, &mut wrong);
+    for (member, placement) in &placed {
+        one_pod(snapshot, member, placement, &mut wrong);
+    }
+    let touched: BTreeSet<&NodeName> = placed.iter().map(|(_, placement)| &placement.node).collect();
+    for name in touched {
+        if let Some(node) = snapshot.node(name) {
+            let guests = placed.iter().filter(|(_, placement)| placement.node == *name);
+            one_node(snapshot, node, &guests.copied().collect::<Vec<_>>(), &mut wrong);
+        }
+    }
+    if wrong.is_empty() { Ok(()) } else { Err(wrong) }
+}
+
+/// Finds the member behind each placement, and judges each gang as a whole.
+fn match_up<'a>(
+    gangs: &'a [GangRequest],
+    plan: &'a Plan,
+    wrong: &mut Vec<String>,
+) -> Vec<(&'a Member, &'a Placement)> {
+    let mut all = Vec::new();
+    let mut pods: BTreeSet<&PodUid> = BTreeSet::new();
+    let mut seen: BTreeSet<&GangId> = BTreeSet::new();
+    for planned in &plan.gangs {
+        let gang = &planned.gang;
+        if !seen.insert(gang) {
+            wrong.push(format!("gang {gang} is planned twice"));
+        }
+        let Some(request) = gangs.iter().find(|request| request.gang == *gang) else {
+            wrong.push(format!("gang {gang} is planned and was never asked for"));
+            continue;
+        };
+        let members: BTreeMap<&PodUid, &Member> = request.members.iter().map(|m| (&m.uid, m)).collect();
+        let mut started: BTreeMap<Option<&Str>, u64> = BTreeMap::new();
+        for (role, number) in &request.active {
+            *started.entry(role.as_ref()).or_default() += u64::from(*number);
+        }
+        for placement in &planned.placements {
+            if !pods.insert(&placement.uid) {
+                wrong.push(format!("pod {} is placed twice", placement.key));
+            }
+            match members.get(&placement.uid) {
+                None => wrong.push(format!("pod {} is no waiting member of gang {gang}", placement.key)),
+                Some(member) => {
+                    *started.entry(member.role.as_ref()).or_default() += 1;
+                    all.push((*member, placement));
+                }
+            }
+        }
+        if !complete(&request.quorum, None, &started) {
+            let number = planned.placements.len();
+            wrong.push(format!("gang {gang} is torn: {number} members are placed and its quorum is not met"));
+        }
+    }
+    all
+}
+
+/// Whether a quorum is met by those that are started; below the top, `group` says whose members count.
+fn complete(quorum: &Quorum, group: Option<&Str>, started: &BTreeMap<Option<&Str>, u64>) -> bool {
+    match quorum {
+        Quorum::Count(least) => {
+            let counts = started.iter().filter(|(role, _)| match (group, role) {
+                (None, _) => true,
+                (Some(group), Some(role)) => group == *role,
+                // A pod that names no subgroup is in the one called "default".
+                (Some(group), None) => &**group == "default",
+            });
+            counts.map(|(_, number)| number).sum::<u64>() >= u64::from(*least)
+        }
+        Quorum::Groups { min, children } => {
+            let mut met = 0;
+            for (name, child) in children {
+                met += u32::from(complete(child, Some(name), started));
+            }
+            met >= *min
+        }
+    }
+}
+
+/// What can be said of one placement by itself.
+fn one_pod(snapshot: &Snapshot, member: &Member, placement: &Placement, wrong: &mut Vec<String>) {
+    let (pod, name, shape) = (&placement.key, &placement.node, &*member.shape);
+    let mut fail = |what: String| wrong.push(format!("pod {pod} on node {name}: {what}"));
+    let Some(node) = snapshot.node(name) else {
+        fail("there is no such node".to_owned());
+        return;
+    };
+    if !node.ready {
+        fail("the node is not ready".to_owned());
+    }
+    let tolerates = |key: &str, value: &str, effect: Effect| {
+        shape.tolerations.iter().any(|toleration| {
+            let covers_key =
+                &*toleration.key == key || (toleration.key.is_empty() && toleration.value.is_none());
+            let covers_value = match &toleration.value {
+                None => true,
+                Some(wanted) => &**wanted == value,
+            };
+            covers_key && covers_value && (toleration.effect.is_none() || toleration.effect == Some(effect))
+        })
+    };
+    if node.unschedulable && !tolerates("node.kubernetes.io/unschedulable", "", Effect::NoSchedule) {
+        fail("the node is cordoned".to_owned());
+    }
+    for taint in &node.taints {
+        let hard = matches!(taint.effect, Effect::NoSchedule | Effect::NoExecute);
+        if hard && !tolerates(&taint.key, &taint.value, taint.effect) {
+            fail(format!("it does not tolerate the taint {taint}"));
+        }
+    }
+    if !shape.choice.matches(&node.name, &node.labels) {
+        fail("its node selector or affinity does not match".to_owned());
+    }
+    match &shape.share {
+        None if !placement.cards.is_empty() => fail("it is given cards and shares none".to_owned()),
+        None => {}
+        Some(share) => {
+            let distinct: BTreeSet<u32> = placement.cards.iter().copied().collect();
+            if distinct.len() != placement.cards.len() || !placement.cards.is_sorted() {
+                fail(format!("cards {:?} are not different and ascending", placement.cards));
+            }
+            if u32::try_from(distinct.len()) != Ok(share.devices) {
+                fail(format!("it shares {} cards and is given {:?}", share.devices, placement.cards));
+            }
+            if let Some(card) = distinct.iter().find(|card| **card >= node.gpus.cards) {
+                fail(format!("there is no card {card}"));
+            }
+            let shared = node.gpus.sharing == Sharing::Vram || snapshot.sharing() == SharingMode::Any;
+            if !shared {
+                fail("it is not a shared node".to_owned());
+            }
+            if node.gpus.mig {
+                fail("its cards are cut into MIG slices".to_owned());
+            }
+            if node.gpus.vram_each.is_none() {
+                fail("nobody knows how much memory its cards have".to_owned());
+            }
+        }
+    }
+    if whole_gpus(&shape.requests) {
+        if node.gpus.sharing == Sharing::Vram {
+            fail("it asks for whole GPUs on a shared node".to_owned());
+        }
+        if shape.share.is_some() {
+            fail("it asks for whole GPUs and a share".to_owned());
+        }
+    }
+}
+
+fn whole_gpus(requests: &Resources) -> bool {
+    requests.extended.iter().any(|(name, amount)| {
+        let device = matches!(&**name, "nvidia.com/gpu" | "nvidia.com/gpu.shared")
+            || name.starts_with("nvidia.com/mig-");
+        device && *amount > 0
+    })
+}
+
+/// What can only be said of all pods of a node together.
+fn one_node(snapshot: &Snapshot, node: &Node, guests: &[(&Member, &Placement)], wrong: &mut Vec<String>) {
+    let name = &node.name;
+    let residents: Vec<(&Shape, &Cards)> =
+        snapshot.charges().filter(|(_, c)| c.node == *name).map(|(_, c)| (&*c.shape, &c.cards)).collect();
+    let all = || residents.iter().map(|(shape, _)| *shape).chain(guests.iter().map(|(m, _)| &*m.shape));
+
+    let pods = (residents.len() + guests.len()) as u64;
+    if pods > node.max_pods {
+        wrong.push(format!("node {name}: {pods} pods, and it takes {}", node.max_pods));
+    }
+    type Amount = fn(&Resources) -> u64;
+    let plain: [(&str, Amount); 3] =
+        [("cpu", |r| r.cpu.0), ("memory", |r| r.memory.0), ("ephemeral-storage", |r| r.ephemeral_storage.0)];
+    let mut sum_up = |what: &str, amount: &dyn Fn(&Resources) -> u64| {
+        // A resource that no new pod asks for may be overdrawn by pods that were there before.
+        if guests.iter().any(|(member, _)| amount(&member.shape.requests) > 0) {
+            let sum: u128 = all().map(|shape| u128::from(amount(&shape.requests))).sum();
+            let has = amount(&node.allocatable);
+            if sum > u128::from(has) {
+                wrong.push(format!("node {name}: {sum} of {what} in all, and it has {has}"));
+            }
+        }
+    };
+    for (what, amount) in plain {
+        sum_up(what, &amount);
+    }
+    let names: BTreeSet<&Str> = guests.iter().flat_map(|(m, _)| m.shape.requests.extended.keys()).collect();
+    for what in names {
+        sum_up(what, &|r| r.extended.get(what).copied().unwrap_or(0));
+    }
+
+    let ports: Vec<(usize, &HostPort)> = all()
+        .enumerate()
+        .flat_map(|(pod, shape)| shape.host_ports.iter().map(move |port| (pod, port)))
+        .collect();
+    for (index, (pod, a)) in ports.iter().enumerate() {
+        for (other, b) in &ports[index + 1..] {
+            let new = *pod >= residents.len() || *other >= residents.len();
+            let same_address = a.0.is_empty() || b.0.is_empty() || a.0 == b.0;
+            if new && pod != other && same_address && a.1 == b.1 && a.2 == b.2 {
+                wrong.push(format!("node {name}: two pods want host port {} {}", a.1, a.2));
+            }
+        }
+    }
+    node_cards(node, &residents, guests, wrong);
+}
+
+/// No card holds more than it has, and shares and whole GPUs do not meet.
+fn node_cards(
+    node: &Node,
+    residents: &[(&Shape, &Cards)],
+    guests: &[(&Member, &Placement)],
+    wrong: &mut Vec<String>,
+) {
+    let name = &node.name;
+    let new_share = guests.iter().any(|(member, _)| member.shape.share.is_some());
+    let new_whole = guests.iter().any(|(member, _)| whole_gpus(&member.shape.requests));
+    let old_share = residents.iter().any(|(shape, _)| shape.share.is_some());
+    let old_whole = residents.iter().any(|(shape, _)| whole_gpus(&shape.requests));
+    if (new_share && (old_whole || new_whole)) || (new_whole && old_share) {
+        wrong.push(format!("node {name}: a share of cards and whole GPUs meet"));
+    }
+    let Some(each) = node.gpus.vram_each.filter(|_| new_share) else { return };
+    let takes = |share: &GpuShare| u128::from(share.on_card(each).0);
+    let mut used: BTreeMap<u32, u128> = BTreeMap::new();
+    for (shape, cards) in residents {
+        let Some(share) = &shape.share else { continue };
+        let known = match cards {
+            Cards::Known(list) => {
+                let distinct: BTreeSet<&u32> = list.iter().collect();
+                (distinct.len() == share.devices as usize
+                    && list.len() == distinct.len()
+                    && list.iter().all(|card| *card < node.gpus.cards))
+                .then_some(list)
+            }
+            Cards::Unshared | Cards::Unknown => None,
+        };
+        match known {
+            None => wrong.push(format!("node {name}: a pod shares cards, nobody knows which")),
+            Some(list) => list.iter().for_each(|card| *used.entry(*card).or_default() += takes(share)),
+        }
+    }
+    let mut new = BTreeSet::new();
+    for (member, placement) in guests {
+        if let Some(share) = &member.shape.share {
+            for card in &placement.cards {
+                *used.entry(*card).or_default() += takes(share);
+                new.insert(*card);
+            }
+        }
+    }
+    for (card, used) in used {
+        // A card that gets nothing new may be overdrawn by pods that were there before.
+        if new.contains(&card) && used > u128::from(each.0) {
+            wrong.push(format!("node {name}: {used} MiB on card {card}, and it has {each}"));
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! Why gangs were placed or not: typed, counted, and readable as one sentence.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use crate::model::{GangId, Reason};
+
+/// A verdict for every gang that was asked about.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// By gang.
+    pub verdicts: BTreeMap<GangId, Verdict>,
+}
+
+/// What came of one gang.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// So many of its waiting members have a place; `left` explains those that have none.
+    Placed {
+        /// How many.
+        members: u32,
+        /// Why the rest, beyond the quorum, has to wait.
+        left: Option<Explanation>,
+    },
+    /// None has.
+    Waiting(Explanation),
+}
+
+/// Why a gang waits and what would change it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Explanation {
+    /// The reason that weighs most.
+    pub reason: Reason,
+    /// One sentence with the numbers, for condition and event: what is short, how much, on how many nodes.
+    pub sentence: String,
+    /// The nearest thing that would unblock it, as a sentence.
+    pub remedy: Option<String>,
+    /// How many nodes were looked at.
+    pub nodes: u32,
+    /// How many of them refused, by reason, for the member that could not be placed.
+    pub refusals: BTreeMap<Refusal, u32>,
+}
+
+/// Why one node refuses one pod.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Refusal {
+    /// A plain reason.
+    Because(Reason),
+    /// A reason with what it is about: a taint, a resource name.
+    About(Reason, String),
+}
+
+impl Refusal {
+    /// The reason, whatever it is about.
+    pub fn reason(&self) -> Reason {
+        match self {
+            Self::Because(reason) | Self::About(reason, _) => *reason,
+        }
+    }
+}
+
+impl fmt::Display for Refusal {
+    /// As the stock scheduler would say it, to stand after a number of nodes: `insufficient cpu`,
+    /// `untolerated taint {test: blocked}`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Because(reason) => f.write_str(match reason {
+                Reason::InsufficientVram => "insufficient VRAM",
+                Reason::InsufficientExtended => "insufficient extended resources",
+                Reason::InsufficientCpu => "insufficient cpu",
+                Reason::InsufficientMemory => "insufficient memory",
+                Reason::InsufficientEphemeralStorage => "insufficient ephemeral-storage",
+                Reason::TooManyPods => "too many pods",
+                Reason::HostPortConflict => "host port in use",
+                Reason::NodeAffinityMismatch => "node selector or affinity mismatch",
+                Reason::MissingVramLabel => "label nvidia.com/gpu.memory missing",
+                Reason::NoSharedNode => "not a shared node",
+                other => other.as_str(),
+            }),
+            Self::About(Reason::UntoleratedTaint, taint) => write!(f, "untolerated taint {taint}"),
+            Self::About(Reason::InsufficientExtended, name) => write!(f, "insufficient {name}"),
+            Self::About(Reason::HostPortConflict, port) => write!(f, "host port {port} in use"),
+            Self::About(_, what) => f.write_str(what),
+        }
+    }
+}

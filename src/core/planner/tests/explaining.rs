@@ -1,0 +1,295 @@
+//! Reports, word for word: what a person reads at 3 a.m.
+
+use super::*;
+use crate::model::Reason;
+use crate::planner::{Explanation, Refusal, Verdict, plan};
+
+fn why(snapshot: &Snapshot, request: &GangRequest) -> Explanation {
+    let (_, report) = plan(snapshot, std::slice::from_ref(request));
+    match &report.verdicts[&request.gang] {
+        Verdict::Waiting(why) | Verdict::Placed { left: Some(why), .. } => why.clone(),
+        verdict => panic!("everything has a place: {verdict:?}"),
+    }
+}
+
+/// Compares reason, sentence and remedy ("" for none).
+#[track_caller]
+fn says(snapshot: &Snapshot, request: &GangRequest, reason: Reason, sentence: &str, remedy: &str) {
+    let why = why(snapshot, request);
+    let got = (why.reason, &*why.sentence, why.remedy.as_deref().unwrap_or(""));
+    assert_eq!(got, (reason, sentence, remedy));
+    let refused: u32 = why.refusals.values().sum();
+    assert!(refused <= why.nodes, "{refused} refusals of {} nodes", why.nodes);
+}
+
+fn app() -> GangRequest {
+    gang("app", [vram(4000), vram(8000), vram(8000)])
+}
+
+fn one_card_in_use(used: u64) -> Snapshot {
+    let mut snapshot = cluster([shared_node("gpu-1", 1, 32_768)]);
+    charge(&mut snapshot, "large-job", "gpu-1", vram(used), Cards::Known(vec![0]));
+    snapshot
+}
+
+#[test]
+fn a2_a3_short_of_vram() {
+    says(
+        &one_card_in_use(25_768),
+        &app(),
+        Reason::InsufficientVram,
+        "short of 13000 MiB VRAM: 3 members need 4000 + 8000 + 8000 MiB, 7000 MiB free on 1 card; needs 8000 MiB on one \
+         card, most free is 7000 MiB (node gpu-1, card 0); 0/1 nodes: 1 insufficient VRAM (free 7000 of 32768 MiB, card 0)",
+        "when default/large-job ends (25768 MiB on node gpu-1), or with one more shared card of 16000 MiB",
+    );
+    says(
+        &one_card_in_use(17_768),
+        &app(),
+        Reason::InsufficientVram,
+        "short of 5000 MiB VRAM: 3 members need 4000 + 8000 + 8000 MiB, 15000 MiB free on 1 card; room for 2 of 3 members, \
+         none for default/app-2; 0/1 nodes: 1 insufficient VRAM (free 3000 of 32768 MiB, card 0)",
+        "when default/large-job ends (17768 MiB on node gpu-1), or with one more shared card of 8000 MiB",
+    );
+    says(
+        &one_card_in_use(25_768),
+        &gang("one", [vram(8000)]),
+        Reason::InsufficientVram,
+        "short of 1000 MiB VRAM: needs 8000 MiB on one card, most free is 7000 MiB (node gpu-1, card 0); 0/1 nodes: 1 \
+         insufficient VRAM (free 7000 of 32768 MiB, card 0)",
+        "when default/large-job ends (25768 MiB on node gpu-1), or with one more shared card of 8000 MiB",
+    );
+}
+
+#[test]
+fn enough_in_all_and_not_in_one_piece() {
+    says(
+        &cluster([shared_node("gpu-1", 2, 10_000)]),
+        &gang("g", [vram(6000), vram(6000), vram(6000)]),
+        Reason::Fragmented,
+        "each member fits by itself, but not all together: 3 members need 3 x 6000 MiB, 20000 MiB free on 2 cards; room \
+         for 2 of 3 members, none for default/g-2; 0/1 nodes: 1 insufficient VRAM (free 4000 of 10000 MiB, card 0)",
+        "with one more shared card of 6000 MiB",
+    );
+    says(
+        &cluster([shared_node("a", 8, 81_559)]),
+        &gang("g", vec![vram(40_000); 20]),
+        Reason::InsufficientVram,
+        "short of 147528 MiB VRAM: 20 members need 20 x 40000 MiB, 652472 MiB free on 8 cards; room for 16 of 20 members, \
+         none for default/g-16; 0/1 nodes: 1 insufficient VRAM (free 1559 of 81559 MiB, card 0)",
+        "when there is room for 4 more members (4 x 40000 MiB)",
+    );
+}
+
+#[test]
+fn what_no_node_could_ever_hold() {
+    says(
+        &cluster([shared_node("gpu-1", 2, 81_559)]),
+        &gang("g", [vram(90_000)]),
+        Reason::InsufficientVram,
+        "no node has a card of 90000 MiB; the largest is 81559 MiB (node gpu-1); 0/1 nodes: 1 insufficient VRAM (free \
+         81559 of 81559 MiB, card 0)",
+        "ask for at most 81559 MiB on one card, or add a shared node with larger cards",
+    );
+    says(
+        &cluster([shared_node("a", 1, 8000), shared_node("b", 1, 8000)]),
+        &gang("g", [vram_on(4000, 2)]),
+        Reason::InsufficientVram,
+        "no node has 2 cards to share; node a has 1; 0/2 nodes: 2 insufficient VRAM (most free 8000 of 8000 MiB, node a, \
+         card 0)",
+        "ask for fewer than 2 cards, or add a shared node with so many",
+    );
+    let mut large = Shape::default();
+    large.requests.memory = Bytes(257 << 30);
+    says(
+        &cluster([node("a")]),
+        &gang("g", [large]),
+        Reason::InsufficientMemory,
+        "no node that takes the pod has 257 GiB; the most is 256 GiB (node a); 0/1 nodes: 1 insufficient memory (free 256 \
+         of 256 GiB)",
+        "ask for at most 256 GiB in one pod, or add a larger node",
+    );
+}
+
+#[test]
+fn a_vram_gang_without_shared_nodes_is_told_the_commands() {
+    says(
+        &cluster([gpu_node("gpu-1", 2, 81_559), node("cpu-1")]),
+        &app(),
+        Reason::NoSharedNode,
+        "0/2 nodes: 1 no GPU, 1 not a shared node",
+        "make a node with GPUs a shared node: kubectl label node gpu-1 portcullis.dev/gpu-sharing=vram && kubectl taint \
+         node gpu-1 portcullis.dev/gpu-sharing=vram:NoSchedule",
+    );
+    // Its cards are in use as whole GPUs: it is no candidate, and the reader has to choose a node.
+    let mut snapshot = cluster([gpu_node("gpu-1", 2, 81_559)]);
+    charge(&mut snapshot, "whole", "gpu-1", gpus(1), Cards::Unshared);
+    let remedy = why(&snapshot, &app()).remedy.expect("a remedy");
+    assert!(remedy.contains("kubectl label node NAME portcullis.dev/gpu-sharing=vram"), "{remedy}");
+    for (sharing, sentence, remedy) in [
+        (
+            Sharing::LabelOnly,
+            "0/1 nodes: 1 label portcullis.dev/gpu-sharing=vram without the taint",
+            "node gpu-1 has the label portcullis.dev/gpu-sharing=vram but not the taint: kubectl taint node gpu-1 \
+             portcullis.dev/gpu-sharing=vram:NoSchedule",
+        ),
+        (
+            Sharing::TaintOnly,
+            "0/1 nodes: 1 taint portcullis.dev/gpu-sharing=vram without the label",
+            "node gpu-1 has the taint portcullis.dev/gpu-sharing=vram but not the label: kubectl label node gpu-1 \
+             portcullis.dev/gpu-sharing=vram",
+        ),
+    ] {
+        let mut node = gpu_node("gpu-1", 2, 81_559);
+        node.gpus.sharing = sharing;
+        says(&cluster([node]), &app(), Reason::NoSharedNode, sentence, remedy);
+    }
+    let mut unlabelled = shared_node("gpu-1", 2, 1);
+    unlabelled.gpus.vram_each = None;
+    says(
+        &cluster([unlabelled]),
+        &app(),
+        Reason::MissingVramLabel,
+        "0/1 nodes: 1 label nvidia.com/gpu.memory missing",
+        "node gpu-1 does not say how much memory its cards have: run GPU feature discovery there, or kubectl label node \
+         gpu-1 nvidia.com/gpu.memory=MIB",
+    );
+    let mut snapshot = cluster([shared_node("gpu-1", 2, 81_559)]);
+    charge(&mut snapshot, "foreign", "gpu-1", gpus(1), Cards::Unshared);
+    says(
+        &snapshot,
+        &app(),
+        Reason::InsufficientVram,
+        "0/1 nodes: 1 cards unknown: a pod holds nvidia.com/gpu there",
+        "when default/foreign ends (node gpu-1)",
+    );
+}
+
+#[test]
+fn d2_four_nodes_of_which_two_are_tainted() {
+    let mut nodes = ["control-plane", "w1", "w2", "w3"].map(node);
+    for (node, cores) in nodes.iter_mut().zip([16, 16, 16, 4]) {
+        node.allocatable.cpu = MilliCpu(1000 * cores);
+    }
+    nodes[0].taints.push(taint("node-role.kubernetes.io/control-plane", "", Effect::NoSchedule));
+    for blocked in &mut nodes[1..3] {
+        blocked.taints.push(taint("test", "blocked", Effect::NoSchedule));
+    }
+    let mut snapshot = cluster(nodes);
+    charge(&mut snapshot, "agent", "w3", cpu(1000), Cards::Unshared);
+    let request = gang("constrained", vec![cpu(4000); 4]);
+    says(
+        &snapshot,
+        &request,
+        Reason::InsufficientCpu,
+        "short of 13 cores of cpu: 4 members need 4 x 4 cores, 3 cores free on 1 node; needs 4 cores on one node, most free \
+         is 3 cores (node w3); 0/4 nodes: 2 untolerated taint {test: blocked}, 1 untolerated taint \
+         {node-role.kubernetes.io/control-plane: }, 1 insufficient cpu (free 3 of 4 cores)",
+        "when the taint test=blocked:NoSchedule is gone: kubectl taint node w1 test=blocked:NoSchedule-",
+    );
+    let refusals = why(&snapshot, &request).refusals;
+    assert_eq!(refusals[&Refusal::About(Reason::UntoleratedTaint, "{test: blocked}".to_owned())], 2);
+    assert_eq!(refusals[&Refusal::Because(Reason::InsufficientCpu)], 1);
+    // The remedy is true.
+    let mut mended = snapshot.node(&"w1".into()).expect("it is there").clone();
+    mended.taints.clear();
+    snapshot.set_node(mended);
+    assert_eq!(lines(&plan(&snapshot, &[request]).0).len(), 4);
+}
+
+#[test]
+fn whole_gpus_and_the_pod_whose_end_suffices() {
+    let mut snapshot = cluster([gpu_node("a", 8, 1), gpu_node("b", 8, 1), node("c")]);
+    charge(&mut snapshot, "x", "a", gpus(6), Cards::Unshared);
+    charge(&mut snapshot, "y", "b", gpus(3), Cards::Unshared);
+    let mut pair = gang("g", vec![gpus(4), gpus(4)]);
+    says(
+        &snapshot,
+        &pair,
+        Reason::InsufficientExtended,
+        "short of 1 GPU: 2 members need 2 x 4 GPUs, 7 GPUs free on 2 nodes; room for 1 of 2 members, none for default/g-1; \
+         0/3 nodes: 3 insufficient nvidia.com/gpu (most free 2 of 8, node a)",
+        "when default/y ends (3 GPUs on node b)",
+    );
+    says(
+        &snapshot,
+        &gang("g", [gpus(8)]),
+        Reason::InsufficientExtended,
+        "short of 3 GPUs: needs 8 GPUs on one node, most free is 5 GPUs (node b); 0/3 nodes: 3 insufficient \
+         nvidia.com/gpu (most free 5 of 8, node b)",
+        "when default/y ends (3 GPUs on node b)",
+    );
+    pair.quorum = Quorum::Count(1);
+    says(
+        &snapshot,
+        &pair,
+        Reason::InsufficientExtended,
+        "1 of 2 waiting members have a place; needs 4 GPUs on one node, most free is 2 GPUs (node a); 0/3 nodes: 3 \
+         insufficient nvidia.com/gpu (most free 2 of 8, node a)",
+        "when default/y ends (3 GPUs on node b)",
+    );
+    pair.quorum = Quorum::Count(3);
+    says(&snapshot, &pair, Reason::Gathering, "2 of 3 members are here", "");
+}
+
+#[test]
+fn one_reason_each() {
+    type Change = fn(&mut Node, &mut Shape);
+    let rows: [(Change, Reason, &str, &str); 6] = [
+        (
+            |n, _| n.unschedulable = true,
+            Reason::NodeUnavailable,
+            "0/1 nodes: 1 cordoned",
+            "when node a takes pods again: kubectl uncordon a",
+        ),
+        (|n, _| n.ready = false, Reason::NodeUnavailable, "0/1 nodes: 1 not ready", ""),
+        (
+            |_, s| {
+                s.choice.selector.insert(str("zone"), str("b"));
+            },
+            Reason::NodeAffinityMismatch,
+            "0/1 nodes: 1 node selector or affinity mismatch",
+            "",
+        ),
+        (
+            |_, s| {
+                s.host_ports.insert((str(""), str("TCP"), 80));
+            },
+            Reason::HostPortConflict,
+            "0/1 nodes: 1 host port 80/TCP in use",
+            "when default/holder ends (node a)",
+        ),
+        (
+            |n, _| n.max_pods = 1,
+            Reason::TooManyPods,
+            "0/1 nodes: 1 too many pods (node a takes 1)",
+            "when default/holder ends (node a)",
+        ),
+        (
+            |n, _| n.allocatable.cpu = MilliCpu(1500),
+            Reason::InsufficientCpu,
+            "short of 500m cores of cpu: needs 1 core on one node, most free is 500m cores (node a); 0/1 nodes: 1 \
+             insufficient cpu (free 500m of 1.5 cores)",
+            "when default/holder ends (1 core on node a)",
+        ),
+    ];
+    for (change, reason, sentence, remedy) in rows {
+        let (mut node, mut shape) = (node("a"), cpu(1000));
+        change(&mut node, &mut shape);
+        let mut snapshot = cluster([node]);
+        let mut holder = cpu(1000);
+        holder.host_ports.insert((str(""), str("TCP"), 80));
+        charge(&mut snapshot, "holder", "a", holder, Cards::Unshared);
+        says(&snapshot, &gang("g", [shape]), reason, sentence, remedy);
+    }
+    says(&cluster([]), &app(), Reason::NoNodes, "the cluster has no nodes", "when a node joins the cluster");
+}
+
+#[test]
+fn a_search_that_gives_up_says_so() {
+    // Bin packing that is hard by construction: forty different sizes on cards that they nearly fill.
+    let sizes: Vec<Shape> = (0..40_u64).map(|index| vram(1009 + (index * 7919) % 1500)).collect();
+    let total: u64 = sizes.iter().map(|s| s.share.map_or(0, |share| share.on_card(VramMib(0)).0)).sum();
+    let why = why(&cluster([shared_node("a", 13, total.div_ceil(13))]), &gang("g", sizes));
+    assert_eq!(why.reason, Reason::SearchExhausted);
+    assert!(why.sentence.starts_with("the search stopped before it could be sure"), "{}", why.sentence);
+}

@@ -1,0 +1,348 @@
+//! Random small clusters against a brute-force search that knows nothing of the planner's: what is planned holds, and
+//! what is refused is impossible.
+
+use super::*;
+use crate::model::Reason;
+use crate::objects::HostPort;
+use crate::planner::{Verdict, check, plan};
+use crate::snapshot::port_conflict;
+
+/// A node as the oracle sees it.
+#[derive(Clone)]
+struct Free {
+    node: Node,
+    cpu: i128,
+    memory: i128,
+    pods: i128,
+    gpus: i128,
+    cards: Vec<i128>,
+    ports: Vec<HostPort>,
+    shares: bool,
+    unknown: bool,
+    whole: bool,
+}
+
+fn gpus_of(shape: &Shape) -> i128 {
+    i128::from(shape.requests.extended(names::NVIDIA_GPU))
+}
+
+fn world(snapshot: &Snapshot) -> Vec<Free> {
+    let mut all = Vec::new();
+    for name in names_of(snapshot) {
+        let node = snapshot.node(&name).expect("just listed").clone();
+        let each = node.gpus.vram_each.map_or(0, |mib| i128::from(mib.0));
+        let mut free = Free {
+            cpu: i128::from(node.allocatable.cpu.0),
+            memory: i128::from(node.allocatable.memory.0),
+            pods: i128::from(node.max_pods),
+            gpus: i128::from(node.allocatable.extended(names::NVIDIA_GPU)),
+            cards: vec![each; node.gpus.cards as usize],
+            ports: Vec::new(),
+            shares: false,
+            unknown: false,
+            whole: false,
+            node,
+        };
+        for (_, charge) in snapshot.charges().filter(|(_, charge)| charge.node == name) {
+            take(
+                &mut free,
+                &charge.shape,
+                match &charge.cards {
+                    Cards::Known(cards) => Some(cards),
+                    _ => None,
+                },
+            );
+        }
+        all.push(free);
+    }
+    all
+}
+
+fn take(free: &mut Free, shape: &Shape, cards: Option<&Vec<u32>>) {
+    free.cpu -= i128::from(shape.requests.cpu.0);
+    free.memory -= i128::from(shape.requests.memory.0);
+    free.pods -= 1;
+    free.gpus -= gpus_of(shape);
+    free.whole |= gpus_of(shape) > 0;
+    free.ports.extend(shape.host_ports.iter().cloned());
+    if let Some(share) = &shape.share {
+        free.shares = true;
+        let each = free.node.gpus.vram_each.map_or(0, |mib| i128::from(share.on_card(mib).0));
+        match cards {
+            Some(cards) if cards.iter().all(|card| (*card as usize) < free.cards.len()) => {
+                cards.iter().for_each(|card| free.cards[*card as usize] -= each);
+            }
+            _ => free.unknown = true,
+        }
+    }
+}
+
+/// Every way to put a pod on a node.
+fn ways(free: &Free, shape: &Shape, mode: SharingMode) -> Vec<Vec<u32>> {
+    let node = &free.node;
+    let needs = |need: i128, has: i128| need == 0 || need <= has;
+    let cordon = taint(names::TAINT_UNSCHEDULABLE, "", Effect::NoSchedule);
+    let tolerated = node.taints.iter().all(|taint| {
+        taint.effect == Effect::PreferNoSchedule || shape.tolerations.iter().any(|t| t.tolerates(taint))
+    });
+    let ports = shape.host_ports.iter().all(|port| free.ports.iter().all(|held| !port_conflict(port, held)));
+    let fits = node.ready
+        && (!node.unschedulable || shape.tolerations.iter().any(|t| t.tolerates(&cordon)))
+        && tolerated
+        && shape.choice.matches(&node.name, &node.labels)
+        && ports
+        && free.pods >= 1
+        && needs(i128::from(shape.requests.cpu.0), free.cpu)
+        && needs(i128::from(shape.requests.memory.0), free.memory)
+        && needs(gpus_of(shape), free.gpus);
+    let shared = node.gpus.sharing == Sharing::Vram;
+    if !fits || (gpus_of(shape) > 0 && (shared || free.shares)) {
+        return Vec::new();
+    }
+    let Some(share) = &shape.share else { return vec![Vec::new()] };
+    let open = (shared || mode == SharingMode::Any) && !free.whole && !free.unknown && !node.gpus.mig;
+    let Some(each) = node.gpus.vram_each.filter(|_| open) else { return Vec::new() };
+    let each = i128::from(share.on_card(each).0);
+    let mut ways = Vec::new();
+    for mask in 0_u32..1 << free.cards.len() {
+        let cards: Vec<u32> =
+            (0..32).filter(|card| (*card as usize) < free.cards.len() && mask & (1 << card) != 0).collect();
+        if cards.len() == share.devices as usize
+            && cards.iter().all(|card| free.cards[*card as usize] >= each)
+        {
+            ways.push(cards);
+        }
+    }
+    ways
+}
+
+fn complete(quorum: &Quorum, roles: &BTreeMap<Option<crate::model::Str>, u32>) -> bool {
+    match quorum {
+        Quorum::Count(least) => roles.values().sum::<u32>() >= *least,
+        Quorum::Groups { min, children } => {
+            let met = children.iter().filter(|(name, child)| {
+                let Quorum::Count(least) = child else { unreachable!("the generator makes flat trees") };
+                roles.get(&Some((*name).clone())).copied().unwrap_or(0) >= *least
+            });
+            met.count() >= *min as usize
+        }
+    }
+}
+
+/// The most members that can start together, by trying everything; 0 when the quorum cannot be met.
+fn most(
+    world: &mut Vec<Free>,
+    request: &GangRequest,
+    from: usize,
+    roles: &mut BTreeMap<Option<crate::model::Str>, u32>,
+    placed: usize,
+    mode: SharingMode,
+    best: &mut usize,
+) {
+    let left = request.members.len() - from;
+    if placed + left <= *best {
+        return;
+    }
+    if left == 0 {
+        if complete(&request.quorum, roles) {
+            *best = placed;
+        }
+        return;
+    }
+    let member = &request.members[from];
+    for index in 0..world.len() {
+        for cards in ways(&world[index], &member.shape, mode) {
+            let before = world[index].clone();
+            take(&mut world[index], &member.shape, Some(&cards));
+            *roles.entry(member.role.clone()).or_default() += 1;
+            most(world, request, from + 1, roles, placed + 1, mode, best);
+            *roles.get_mut(&member.role).expect("just there") -= 1;
+            world[index] = before;
+        }
+    }
+    most(world, request, from + 1, roles, placed, mode, best);
+}
+
+fn random_shape(random: &mut Random) -> Shape {
+    let mut shape = match random.below(8) {
+        0 => gpus(1 + random.below(2)),
+        1 => cpu(1000 * (1 + random.below(4))),
+        2 => vram_on(1000 * (1 + random.below(6)), 2),
+        3 => fraction(random.pick(&[250_000_000, 500_000_000, 333_333_333])),
+        _ => vram(1000 * (1 + random.below(8))),
+    };
+    shape.requests.cpu = MilliCpu(random.pick(&[0, 0, 500, 1000]) + shape.requests.cpu.0);
+    if random.one_in(8) {
+        shape.host_ports.insert((str(random.pick(&["", "10.0.0.1"])), str("TCP"), 80));
+    }
+    if random.one_in(6) {
+        shape.choice.selector.insert(str("zone"), str(random.pick(&["a", "b"])));
+    }
+    if random.one_in(10) {
+        shape.choice.selector.insert(str(names::HOSTNAME_LABEL), str(random.pick(&["n0", "n1"])));
+    }
+    if random.one_in(8) {
+        shape.tolerations.push(toleration("test"));
+    }
+    if random.one_in(12) {
+        shape.tolerations.push(toleration(""));
+    }
+    shape
+}
+
+fn random_node(random: &mut Random, index: u64) -> Node {
+    let name = format!("n{index}");
+    let cards = u32::try_from(random.below(4)).expect("small");
+    let mut made = match random.below(5) {
+        0 => node(&name),
+        1 => gpu_node(&name, cards, 8000),
+        _ => shared_node(&name, cards.max(1), 1000 * (4 + random.below(9))),
+    };
+    made.allocatable.cpu = MilliCpu(1000 * (1 + random.below(5)));
+    made.max_pods = 1 + random.below(5);
+    made.labels.insert(str("zone"), str(random.pick(&["a", "b"])));
+    if random.one_in(8) {
+        made.taints.push(taint(
+            "test",
+            "blocked",
+            random.pick(&[Effect::NoSchedule, Effect::PreferNoSchedule]),
+        ));
+    }
+    made.ready = !random.one_in(20);
+    made.unschedulable = random.one_in(20);
+    made.gpus.mig = random.one_in(20);
+    if random.one_in(20) {
+        made.gpus.vram_each = None;
+    }
+    made
+}
+
+fn random_world(random: &mut Random) -> (Vec<Node>, Vec<(String, Shape, Cards)>, SharingMode) {
+    let nodes: Vec<Node> = (0..1 + random.below(4)).map(|index| random_node(random, index)).collect();
+    let charges = (0..random.below(4))
+        .map(|_| {
+            let shape = random_shape(random);
+            let cards = match &shape.share {
+                None => Cards::Unshared,
+                Some(share) if !random.one_in(10) => Cards::Known((0..share.devices).collect()),
+                Some(_) => Cards::Unknown,
+            };
+            (format!("n{}", random.below(4)), shape, cards)
+        })
+        .collect();
+    (nodes, charges, if random.one_in(4) { SharingMode::Any } else { SharingMode::Labelled })
+}
+
+fn build(
+    nodes: &[Node],
+    charges: &[(String, Shape, Cards)],
+    mode: SharingMode,
+    order: impl Iterator<Item = usize>,
+) -> Snapshot {
+    let mut snapshot = Snapshot::new(mode);
+    for index in order {
+        snapshot.set_node(nodes[index].clone());
+    }
+    for (index, (node, shape, cards)) in charges.iter().enumerate() {
+        charge(&mut snapshot, &format!("held-{index}"), node, shape.clone(), cards.clone());
+    }
+    snapshot
+}
+
+fn random_gang(random: &mut Random, name: &str, most_members: u64) -> GangRequest {
+    let kinds: Vec<Shape> = (0..1 + random.below(3)).map(|_| random_shape(random)).collect();
+    let members = 1 + random.below(most_members);
+    let mut request = gang(name, (0..members).map(|_| random.pick(&kinds)).collect::<Vec<_>>());
+    let members = u32::try_from(members).expect("small");
+    if random.one_in(2) {
+        request.quorum =
+            Quorum::Count(1 + u32::try_from(random.below(u64::from(members) + 1)).expect("small"));
+    }
+    if random.one_in(4) {
+        for member in &mut request.members {
+            member.role = Some(str(random.pick(&["x", "y"])));
+        }
+        let min = 1 + u32::try_from(random.below(2)).expect("small");
+        let mut least = || Quorum::Count(u32::try_from(random.below(3)).expect("small"));
+        request.quorum =
+            Quorum::Groups { min, children: BTreeMap::from([(str("x"), least()), (str("y"), least())]) };
+    }
+    if random.one_in(5) {
+        request.active.insert(request.members[0].role.clone(), 1);
+    }
+    request
+}
+
+#[test]
+fn what_is_planned_holds_and_what_is_refused_is_impossible() {
+    let (mut placed, mut refused, mut unsure) = (0, 0, 0);
+    for seed in 0..4000 {
+        let mut random = Random(seed);
+        let (nodes, charges, mode) = random_world(&mut random);
+        let snapshot = build(&nodes, &charges, mode, 0..nodes.len());
+        snapshot.assert_consistent();
+        let request = random_gang(&mut random, "g", 4);
+        let gangs = [request];
+        let (made, report) = plan(&snapshot, &gangs);
+        assert_eq!(check(&snapshot, &gangs, &made), Ok(()), "seed {seed}");
+        let request = &gangs[0];
+        let got = made.gangs.first().map_or(0, |gang| gang.placements.len());
+        let exhausted = match &report.verdicts[&request.gang] {
+            Verdict::Placed { members, left } => {
+                assert_eq!(*members as usize, got, "seed {seed}");
+                assert_eq!(left.is_none(), got == request.members.len(), "seed {seed}");
+                left.as_ref().is_some_and(|left| left.reason == Reason::SearchExhausted)
+            }
+            Verdict::Waiting(why) => {
+                assert_eq!(got, 0, "seed {seed}");
+                assert!(!why.sentence.is_empty(), "seed {seed}");
+                why.reason == Reason::SearchExhausted
+            }
+        };
+        let mut best = 0;
+        let mut roles = request.active.clone();
+        let each_alone = complete(&request.quorum, &roles);
+        most(&mut world(&snapshot), request, 0, &mut roles, 0, mode, &mut best);
+        if each_alone {
+            // Each for itself, first come first served: as many as fit one after the other, which may be fewer.
+            assert!(got <= best && (got > 0 || best == 0), "seed {seed}: {got} of {best}");
+        } else if exhausted {
+            unsure += 1;
+        } else {
+            assert_eq!(got, best, "seed {seed}: {report:?}\n{request:?}");
+        }
+        if got > 0 { placed += 1 } else { refused += 1 }
+    }
+    assert!(placed > 500 && refused > 500, "both happen: {placed} placed, {refused} refused");
+    assert!(unsure < 20, "{unsure} searches gave up on small clusters");
+}
+
+#[test]
+fn the_order_in_which_nodes_and_charges_came_does_not_matter() {
+    for seed in 10_000..10_500 {
+        let mut random = Random(seed);
+        let (nodes, charges, mode) = random_world(&mut random);
+        let gangs: Vec<GangRequest> =
+            (0..3).map(|index| random_gang(&mut random, &format!("g{index}"), 4)).collect();
+        let forward = build(&nodes, &charges, mode, 0..nodes.len());
+        let mut backward = build(&nodes, &charges, mode, (0..nodes.len()).rev());
+        // Nodes come and go: nothing of that shows.
+        for node in &nodes {
+            backward.remove_node(&node.name);
+            backward.set_node(random_node(&mut random, 0));
+            backward.set_node(node.clone());
+        }
+        let wanted: BTreeSet<NodeName> = nodes.iter().map(|n| n.name.clone()).collect();
+        for name in names_of(&backward).difference(&wanted) {
+            backward.remove_node(name);
+        }
+        for node in &nodes {
+            backward.set_node(node.clone());
+        }
+        backward.assert_consistent();
+        assert_eq!(forward, backward, "seed {seed}");
+        let (first, second) = (plan(&forward, &gangs), plan(&backward, &gangs));
+        assert_eq!(first, second, "seed {seed}");
+        assert_eq!(format!("{first:?}"), format!("{:?}", plan(&forward, &gangs)), "seed {seed}");
+    }
+}

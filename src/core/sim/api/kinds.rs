@@ -1,0 +1,140 @@
+//! The kinds the embedded API server knows.
+
+use std::fmt;
+
+use serde_json::Value;
+
+use super::Status;
+use crate::model::{Str, str};
+
+macro_rules! kinds {
+    ($($(#[$doc:meta])* $name:ident: $api_version:literal, $plural:literal, $namespaced:literal;)*) => {
+        /// A kind of object.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Kind { $($(#[$doc])* $name),* }
+
+        impl Kind {
+            /// All of them.
+            pub const ALL: &'static [Self] = &[$(Self::$name),*];
+
+            /// `kind`.
+            pub fn as_str(self) -> &'static str {
+                match self { $(Self::$name => stringify!($name)),* }
+            }
+
+            /// `apiVersion`.
+            pub fn api_version(self) -> &'static str {
+                match self { $(Self::$name => $api_version),* }
+            }
+
+            /// Plural name, as in URLs and messages.
+            pub fn plural(self) -> &'static str {
+                match self { $(Self::$name => $plural),* }
+            }
+
+            /// Whether its objects live in a namespace.
+            pub fn namespaced(self) -> bool {
+                match self { $(Self::$name => $namespaced),* }
+            }
+        }
+    };
+}
+
+kinds! {
+    /// A node.
+    Node: "v1", "nodes", false;
+    /// A pod.
+    Pod: "v1", "pods", true;
+    /// A group of the KAI dialect.
+    PodGroup: "scheduling.run.ai/v2alpha2", "podgroups", true;
+    /// Our own object.
+    Gang: "portcullis.dev/v1alpha1", "gangs", true;
+    /// A priority class.
+    PriorityClass: "scheduling.k8s.io/v1", "priorityclasses", false;
+    /// A namespace.
+    Namespace: "v1", "namespaces", false;
+    /// A Deployment; its pods are made without a ReplicaSet object between.
+    Deployment: "apps/v1", "deployments", true;
+    /// A ReplicaSet.
+    ReplicaSet: "apps/v1", "replicasets", true;
+}
+
+impl Kind {
+    /// The kind of this manifest.
+    ///
+    /// # Errors
+    /// What kubectl says when there is no such kind.
+    pub fn of(object: &Value) -> Result<Self, Status> {
+        let text = |key: &str| object.get(key).and_then(Value::as_str).unwrap_or("");
+        let (api_version, kind) = (text("apiVersion"), text("kind"));
+        Self::ALL.iter().copied().find(|k| k.as_str() == kind && k.api_version() == api_version).ok_or_else(
+            || {
+                Status::new(
+                    404,
+                    "NotFound",
+                    format!("no matches for kind \"{kind}\" in version \"{api_version}\""),
+                )
+            },
+        )
+    }
+
+    /// The kind by one of the names people type: `pod`, `pods`, `Pod`.
+    pub fn named(name: &str) -> Option<Self> {
+        let name = name.to_ascii_lowercase();
+        Self::ALL.iter().copied().find(|k| k.as_str().eq_ignore_ascii_case(&name) || k.plural() == name)
+    }
+
+    /// How kubectl prefixes names of this kind: `pod`, `podgroup.scheduling.run.ai`.
+    pub fn kubectl_name(self) -> String {
+        let lower = self.as_str().to_ascii_lowercase();
+        match self.api_version().split_once('/') {
+            Some((group, _)) => format!("{lower}.{group}"),
+            None => lower,
+        }
+    }
+
+    /// The group of its resource in messages: `podgroups.scheduling.run.ai`.
+    pub fn qualified_plural(self) -> String {
+        match self.api_version().split_once('/') {
+            Some((group, _)) => format!("{}.{group}", self.plural()),
+            None => self.plural().to_owned(),
+        }
+    }
+
+    /// Whether `status` can only be written through the `status` subresource.
+    pub(super) fn isolates_status(self) -> bool {
+        matches!(self, Self::Pod | Self::PodGroup | Self::Gang)
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// Which object. `namespace` is empty for kinds that live in none.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ObjectKey {
+    /// Its kind.
+    pub kind: Kind,
+    /// Its namespace.
+    pub namespace: Str,
+    /// Its name.
+    pub name: Str,
+}
+
+impl ObjectKey {
+    /// The object `namespace/name` of this kind; the namespace is dropped where the kind has none.
+    pub fn new(kind: Kind, namespace: impl AsRef<str>, name: impl AsRef<str>) -> Self {
+        let namespace = if kind.namespaced() { str(namespace) } else { str("") };
+        Self { kind, namespace, name: str(name) }
+    }
+}
+
+impl fmt::Display for ObjectKey {
+    /// As kubectl names it: `pod/app-server`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.kind.kubectl_name(), self.name)
+    }
+}

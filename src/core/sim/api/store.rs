@@ -1,0 +1,633 @@
+//! Objects, versions, and the verbs on them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::admit::{AdmitHook, Review, apply};
+use super::{Kind, ObjectKey, Status, pod_rules};
+use crate::dialect::{self, Group};
+use crate::engine::GangRecord;
+use crate::engine::wire::{self, Request, Response, Verb};
+use crate::model::{DialectId, Epoch, ResourceVersion, Str, Time, str};
+use crate::objects::{Node, Pod};
+
+/// Who writes.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Actor {
+    /// A person with kubectl.
+    User,
+    /// The engine of this replica.
+    Engine(usize),
+    /// kube-scheduler.
+    Scheduler,
+    /// A kubelet, or what stands in for it when a node is gone.
+    Kubelet,
+    /// A workload controller.
+    Controller,
+}
+
+impl Actor {
+    fn user_name(&self) -> &'static str {
+        match self {
+            Self::User => "kubernetes-admin",
+            Self::Engine(_) => "system:serviceaccount:portcullis:portcullis",
+            Self::Scheduler => "system:kube-scheduler",
+            Self::Kubelet => "system:node",
+            Self::Controller => "system:serviceaccount:kube-system:replicaset-controller",
+        }
+    }
+}
+
+/// An object as our own code reads it.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Typed {
+    /// A node.
+    Node(Arc<Node>),
+    /// A pod.
+    Pod(Arc<Pod>),
+    /// A group object.
+    Group(Arc<Group>),
+    /// One of our own.
+    Gang(Arc<GangRecord>),
+    /// Of one of those kinds, and unreadable; why.
+    Unreadable(String),
+    /// Of a kind that our code does not read.
+    Other,
+}
+
+impl Typed {
+    fn read(kind: Kind, object: &Value) -> Self {
+        let problem = |problem: String| Self::Unreadable(problem);
+        match kind {
+            Kind::Pod => Pod::read(&object.to_string())
+                .map_or_else(|e| problem(e.to_string()), |pod| Self::Pod(Arc::new(pod))),
+            Kind::Node => Node::read(&object.to_string())
+                .map_or_else(|e| problem(e.to_string()), |node| Self::Node(Arc::new(node))),
+            Kind::PodGroup => dialect::read_group(DialectId::Kai, &object.to_string())
+                .map_or_else(|e| problem(e.to_string()), |group| Self::Group(Arc::new(group))),
+            Kind::Gang => wire::read_gang(object).map_or_else(problem, |gang| Self::Gang(Arc::new(gang))),
+            Kind::PriorityClass | Kind::Namespace | Kind::Deployment | Kind::ReplicaSet => Self::Other,
+        }
+    }
+}
+
+/// An object in the store.
+#[derive(Clone, Debug)]
+pub struct Stored {
+    /// As it goes over the wire.
+    pub object: Arc<Value>,
+    /// As our code reads it.
+    pub typed: Typed,
+    /// Its UID.
+    pub uid: Str,
+    /// Its resource version.
+    pub version: u64,
+}
+
+impl Stored {
+    /// The pod, if it is a readable one.
+    pub fn pod(&self) -> Option<&Arc<Pod>> {
+        match &self.typed {
+            Typed::Pod(pod) => Some(pod),
+            _ => None,
+        }
+    }
+
+    /// The node, if it is a readable one.
+    pub fn node(&self) -> Option<&Arc<Node>> {
+        match &self.typed {
+            Typed::Node(node) => Some(node),
+            _ => None,
+        }
+    }
+
+    /// The group, if it is a readable one.
+    pub fn group(&self) -> Option<&Arc<Group>> {
+        match &self.typed {
+            Typed::Group(group) => Some(group),
+            _ => None,
+        }
+    }
+
+    /// Our own object, if it is a readable one.
+    pub fn gang(&self) -> Option<&Arc<GangRecord>> {
+        match &self.typed {
+            Typed::Gang(gang) => Some(gang),
+            _ => None,
+        }
+    }
+}
+
+/// One change of one object.
+#[derive(Clone, Debug)]
+pub struct Write {
+    /// Which object.
+    pub key: ObjectKey,
+    /// By whom.
+    pub actor: Actor,
+    /// As it was; `None` when it is new.
+    pub before: Option<Stored>,
+    /// As it is; `None` when it is gone.
+    pub after: Option<Stored>,
+}
+
+/// What a successful write came to.
+#[derive(Clone, Debug)]
+pub struct Applied {
+    /// The object as it is now.
+    pub object: Arc<Value>,
+    /// Whether anything changed.
+    pub changed: bool,
+    /// Warnings of the webhook.
+    pub warnings: Vec<String>,
+}
+
+/// A part of an object with a door of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Subresource {
+    /// Everything but the status.
+    None,
+    /// The status alone.
+    Status,
+}
+
+/// The lease of the leader (`coordination.k8s.io/v1 Lease`), as far as it matters.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LeaseRecord {
+    /// Who holds it.
+    pub holder: Option<String>,
+    /// How often it has changed hands.
+    pub transitions: Epoch,
+    /// When it was last renewed, by the holder's clock.
+    pub renewed: Time,
+}
+
+/// The store and its doors.
+pub struct ApiServer {
+    objects: BTreeMap<ObjectKey, Stored>,
+    writes: Vec<Write>,
+    version: u64,
+    uids: u64,
+    /// What time it is.
+    pub now: Time,
+    /// The webhook.
+    pub webhook: AdmitHook,
+    /// Whether updates by our own engine go round the webhook, as the `matchConditions` of its registration have it.
+    pub engine_skips_webhook: bool,
+    /// The leader's lease.
+    pub lease: LeaseRecord,
+}
+
+impl ApiServer {
+    /// An empty cluster at this time.
+    pub fn new(now: Time, webhook: AdmitHook) -> Self {
+        Self {
+            objects: BTreeMap::new(),
+            writes: Vec::new(),
+            version: 0,
+            uids: 0,
+            now,
+            webhook,
+            engine_skips_webhook: true,
+            lease: LeaseRecord::default(),
+        }
+    }
+
+    /// The object of this key.
+    pub fn get(&self, key: &ObjectKey) -> Option<&Stored> {
+        self.objects.get(key)
+    }
+
+    /// All objects of a kind, in order of namespace and name.
+    pub fn list(&self, kind: Kind) -> impl Iterator<Item = (&ObjectKey, &Stored)> {
+        let first = ObjectKey { kind, namespace: str(""), name: str("") };
+        self.objects.range(first..).take_while(move |(key, _)| key.kind == kind)
+    }
+
+    /// All readable pods.
+    pub fn pods(&self) -> impl Iterator<Item = &Arc<Pod>> {
+        self.list(Kind::Pod).filter_map(|(_, stored)| stored.pod())
+    }
+
+    /// All readable nodes.
+    pub fn nodes(&self) -> impl Iterator<Item = &Arc<Node>> {
+        self.list(Kind::Node).filter_map(|(_, stored)| stored.node())
+    }
+
+    /// The newest resource version.
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// Takes everything that was written since the last call, in order.
+    pub fn take_writes(&mut self) -> Vec<Write> {
+        std::mem::take(&mut self.writes)
+    }
+
+    /// Creates an object: defaults, webhook, name, rules, webhook again, store.
+    ///
+    /// # Errors
+    /// The `Status` of a real API server.
+    pub fn create(&mut self, actor: &Actor, mut object: Value) -> Result<Applied, Status> {
+        let kind = Kind::of(&object)?;
+        if !object["metadata"].is_object() {
+            object["metadata"] = json!({});
+        }
+        let text = |object: &Value, key: &str| {
+            object["metadata"].get(key).and_then(Value::as_str).unwrap_or("").to_owned()
+        };
+        let mut namespace = text(&object, "namespace");
+        if kind.namespaced() && namespace.is_empty() {
+            "default".clone_into(&mut namespace);
+            object["metadata"]["namespace"] = json!("default");
+        }
+        let mut warnings = Vec::new();
+        if kind == Kind::Pod {
+            pod_rules::default(&mut object);
+            self.resolve_priority(&mut object)?;
+            let name = text(&object, "name");
+            let review = Review {
+                user: actor.user_name(),
+                name: &name,
+                namespace: &namespace,
+                object: &object,
+                old: None,
+            };
+            let (mutated, told) = self.webhook.mutate(&review)?;
+            object = mutated;
+            warnings = told;
+        }
+        let mut name = text(&object, "name");
+        if name.is_empty() {
+            let prefix = text(&object, "generateName");
+            if prefix.is_empty() {
+                let problem = "Required value: name or generateName is required";
+                return Err(Status::invalid(kind.as_str(), "", "metadata.name", problem));
+            }
+            name = format!("{prefix}{}", suffix(self.uids));
+            object["metadata"]["name"] = json!(name);
+        }
+        let key = ObjectKey::new(kind, &namespace, &name);
+        if self.objects.contains_key(&key) {
+            let message = format!("{} \"{name}\" already exists", kind.qualified_plural());
+            return Err(Status::new(409, "AlreadyExists", message));
+        }
+        if kind == Kind::Pod {
+            pod_rules::validate_create(&name, &object)?;
+            object["status"] = pod_rules::first_status(&object);
+        } else if kind.isolates_status() {
+            remove(&mut object, "status");
+        }
+        self.uids += 1;
+        object["metadata"]["uid"] = json!(format!("{:08x}-0000-4000-8000-{:012x}", self.uids, self.uids));
+        object["metadata"]["creationTimestamp"] = json!(self.now.to_string());
+        if kind == Kind::Pod {
+            let review = Review {
+                user: actor.user_name(),
+                name: &name,
+                namespace: &namespace,
+                object: &object,
+                old: None,
+            };
+            warnings.extend(self.webhook.validate(&review)?);
+        }
+        let object = self.commit(actor, key, object);
+        Ok(Applied { object, changed: true, warnings })
+    }
+
+    /// Stores an object as it is, past every rule: what an older release or a bug may have left behind.
+    pub fn inject(&mut self, mut object: Value) -> Result<(), Status> {
+        let kind = Kind::of(&object)?;
+        let text = |key: &str| object["metadata"][key].as_str().unwrap_or("").to_owned();
+        let (namespace, name) = (text("namespace"), text("name"));
+        let namespace = if namespace.is_empty() { "default".to_owned() } else { namespace };
+        if kind.namespaced() {
+            object["metadata"]["namespace"] = json!(namespace);
+        }
+        self.uids += 1;
+        object["metadata"]["uid"] = json!(format!("{:08x}-0000-4000-8000-{:012x}", self.uids, self.uids));
+        object["metadata"]["creationTimestamp"] = json!(self.now.to_string());
+        self.commit(&Actor::User, ObjectKey::new(kind, namespace, name), object);
+        Ok(())
+    }
+
+    /// Puts `new` in the place of an existing object. A resource version in it must be the current one.
+    ///
+    /// # Errors
+    /// The `Status` of a real API server: 404, 409, 422, or what the webhook said.
+    pub fn update(
+        &mut self,
+        actor: &Actor,
+        key: &ObjectKey,
+        subresource: Subresource,
+        mut new: Value,
+    ) -> Result<Applied, Status> {
+        let old = self.found(key)?.clone();
+        let meta = |object: &Value, field: &str| object["metadata"].get(field).cloned();
+        let version = new["metadata"].get("resourceVersion").and_then(Value::as_str).unwrap_or("");
+        if !version.is_empty() && version != old.version.to_string() {
+            return Err(Status::conflict(format!(
+                "Operation cannot be fulfilled on {} \"{}\": the object has been modified; please apply your changes to the latest version and try again",
+                key.kind.qualified_plural(),
+                key.name
+            )));
+        }
+        let uid = new["metadata"].get("uid").and_then(Value::as_str).unwrap_or("");
+        if !uid.is_empty() && uid != &*old.uid {
+            return Err(precondition(key, uid, &old.uid));
+        }
+        if subresource == Subresource::Status {
+            let status = new.get_mut("status").map(Value::take).unwrap_or_default();
+            new = (*old.object).clone();
+            new["status"] = status;
+        } else {
+            if !new["metadata"].is_object() {
+                return Err(Status::invalid(key.kind.as_str(), &key.name, "metadata", "Required value"));
+            }
+            for field in
+                ["uid", "creationTimestamp", "name", "namespace", "deletionTimestamp", "resourceVersion"]
+            {
+                match meta(&old.object, field) {
+                    Some(value) => new["metadata"][field] = value,
+                    None => remove(&mut new["metadata"], field),
+                }
+            }
+            if key.kind.isolates_status() {
+                match old.object.get("status") {
+                    Some(status) => new["status"] = status.clone(),
+                    None => remove(&mut new, "status"),
+                }
+            }
+        }
+        let mut warnings = Vec::new();
+        if key.kind == Kind::Pod && subresource == Subresource::None {
+            let skipped = self.engine_skips_webhook && matches!(actor, Actor::Engine(_));
+            let user = actor.user_name();
+            let (name, namespace) = (&*key.name, &*key.namespace);
+            let old = Some(&*old.object);
+            if !skipped {
+                let (mutated, told) =
+                    self.webhook.mutate(&Review { user, name, namespace, object: &new, old })?;
+                new = mutated;
+                warnings = told;
+            }
+            pod_rules::validate_update(&key.name, old.expect("set just above"), &new)?;
+            if !skipped {
+                let told = self.webhook.validate(&Review { user, name, namespace, object: &new, old })?;
+                warnings.extend(told);
+            }
+        }
+        if new == *old.object {
+            return Ok(Applied { object: old.object, changed: false, warnings });
+        }
+        let object = self.commit(actor, key.clone(), new);
+        Ok(Applied { object, changed: true, warnings })
+    }
+
+    /// Applies a JSON patch.
+    ///
+    /// # Errors
+    /// 422 when it does not apply (a failed `test` among that), and those of [`Self::update`].
+    pub fn json_patch(
+        &mut self,
+        actor: &Actor,
+        key: &ObjectKey,
+        subresource: Subresource,
+        patch: &Value,
+    ) -> Result<Applied, Status> {
+        let mut new = (*self.found(key)?.object).clone();
+        apply(&mut new, patch).map_err(|problem| {
+            let message =
+                format!("the server rejected our request due to an error in our request: {problem}");
+            Status { about: None, causes: Vec::new(), ..Status::new(422, "Invalid", message) }
+        })?;
+        self.update(actor, key, subresource, new)
+    }
+
+    /// Applies a merge patch (RFC 7386).
+    ///
+    /// # Errors
+    /// Those of [`Self::update`].
+    pub fn merge_patch(
+        &mut self,
+        actor: &Actor,
+        key: &ObjectKey,
+        subresource: Subresource,
+        patch: &Value,
+    ) -> Result<Applied, Status> {
+        let mut new = (*self.found(key)?.object).clone();
+        json_patch::merge(&mut new, patch);
+        self.update(actor, key, subresource, new)
+    }
+
+    /// Deletes an object. A pod that is bound and has not ended is only marked: its kubelet stops it first.
+    ///
+    /// # Errors
+    /// 404, or 409 when a precondition does not hold.
+    pub fn delete(
+        &mut self,
+        actor: &Actor,
+        key: &ObjectKey,
+        uid: Option<&str>,
+        version: Option<&str>,
+    ) -> Result<Applied, Status> {
+        let old = self.found(key)?.clone();
+        if let Some(uid) = uid.filter(|uid| **uid != *old.uid) {
+            return Err(precondition(key, uid, &old.uid));
+        }
+        if let Some(version) = version.filter(|version| **version != old.version.to_string()) {
+            return Err(Status::conflict(format!(
+                "Operation cannot be fulfilled on {} \"{}\": the ResourceVersion in the precondition ({version}) does not match the ResourceVersion in record ({}). The object might have been modified",
+                key.kind.qualified_plural(),
+                key.name,
+                old.version
+            )));
+        }
+        let text = |pointer: &str| old.object.pointer(pointer).and_then(Value::as_str).unwrap_or("");
+        let ended = matches!(text("/status/phase"), "Succeeded" | "Failed");
+        if key.kind == Kind::Pod && !text("/spec/nodeName").is_empty() && !ended {
+            if !text("/metadata/deletionTimestamp").is_empty() {
+                return Ok(Applied { object: old.object, changed: false, warnings: Vec::new() });
+            }
+            let mut new = (*old.object).clone();
+            new["metadata"]["deletionTimestamp"] = json!(self.now.to_string());
+            let object = self.commit(actor, key.clone(), new);
+            return Ok(Applied { object, changed: true, warnings: Vec::new() });
+        }
+        self.remove(actor, key, &old.uid);
+        Ok(Applied { object: old.object, changed: true, warnings: Vec::new() })
+    }
+
+    /// Takes an object out of the store at once, if it is still this one; true when it was.
+    pub fn remove(&mut self, actor: &Actor, key: &ObjectKey, uid: &str) -> bool {
+        if self.objects.get(key).is_none_or(|stored| &*stored.uid != uid) {
+            return false;
+        }
+        let before = self.objects.remove(key);
+        self.version += 1;
+        self.writes.push(Write { key: key.clone(), actor: actor.clone(), before, after: None });
+        true
+    }
+
+    /// Binds a pod to a node: the scheduler's `binding` subresource.
+    ///
+    /// # Errors
+    /// 404, or 409 when it is gated, bound, another one by that name, or going away.
+    pub fn bind(&mut self, key: &ObjectKey, uid: &str, node: &str) -> Result<(), Status> {
+        let old = self.found(key)?.clone();
+        let problem = |problem: &str| {
+            let message =
+                format!("Operation cannot be fulfilled on pods/binding \"{}\": {problem}", key.name);
+            Err(Status::conflict(message))
+        };
+        if &*old.uid != uid {
+            return Err(precondition(key, uid, &old.uid));
+        }
+        if old.object["metadata"].get("deletionTimestamp").is_some() {
+            return problem("pod is being deleted, cannot be assigned to a host");
+        }
+        if old.object["spec"].get("nodeName").is_some() {
+            return problem("pod is already assigned to a node");
+        }
+        if pod_rules::gates(&old.object).next().is_some() {
+            return problem("pod has non-empty .spec.schedulingGates");
+        }
+        let mut new = (*old.object).clone();
+        new["spec"]["nodeName"] = json!(node);
+        set_condition(&mut new, &json!({"type": "PodScheduled", "status": "True"}));
+        self.commit(&Actor::Scheduler, key.clone(), new);
+        Ok(())
+    }
+
+    /// Sets one condition of a pod's or node's status, if it is still this object.
+    pub fn set_condition(&mut self, actor: &Actor, key: &ObjectKey, uid: &str, condition: &Value) {
+        self.set_status(actor, key, uid, |object| set_condition(object, condition));
+    }
+
+    /// Changes a status, if it is still this object.
+    pub fn set_status(&mut self, actor: &Actor, key: &ObjectKey, uid: &str, change: impl FnOnce(&mut Value)) {
+        let Some(old) = self.objects.get(key).filter(|stored| &*stored.uid == uid) else { return };
+        let mut new = (*old.object).clone();
+        change(&mut new);
+        if new != *old.object {
+            self.commit(actor, key.clone(), new);
+        }
+    }
+
+    /// Carries out a request of the engine.
+    pub fn handle(&mut self, actor: &Actor, request: &Request) -> Response {
+        let kind = if request.resource == wire::PODS { Kind::Pod } else { Kind::Gang };
+        let key = ObjectKey::new(kind, &request.namespace, &request.name);
+        let subresource = match request.subresource {
+            Some(_) => Subresource::Status,
+            None => Subresource::None,
+        };
+        let done = match &request.verb {
+            Verb::Get => self.found(&key).map(|stored| stored.object.clone()),
+            Verb::Create(object) => self.create(actor, object.clone()).map(|applied| applied.object),
+            Verb::Update(object) => {
+                self.update(actor, &key, subresource, object.clone()).map(|applied| applied.object)
+            }
+            Verb::JsonPatch(patch) => {
+                self.json_patch(actor, &key, subresource, patch).map(|applied| applied.object)
+            }
+            Verb::MergePatch(patch) => {
+                self.merge_patch(actor, &key, subresource, patch).map(|applied| applied.object)
+            }
+            Verb::Delete { uid, resource_version } => self
+                .delete(actor, &key, uid.as_deref(), resource_version.as_deref())
+                .map(|applied| applied.object),
+        };
+        match done {
+            Ok(object) => Response::Object((*object).clone()),
+            Err(status) => Response::Status { code: status.code, message: status.message },
+        }
+    }
+
+    fn found(&self, key: &ObjectKey) -> Result<&Stored, Status> {
+        self.objects.get(key).ok_or_else(|| {
+            let message = format!("{} \"{}\" not found", key.kind.qualified_plural(), key.name);
+            Status::new(404, "NotFound", message)
+        })
+    }
+
+    /// The Priority admission plugin: a class that does not exist is refused.
+    fn resolve_priority(&self, pod: &mut Value) -> Result<(), Status> {
+        let class = pod.pointer("/spec/priorityClassName").and_then(Value::as_str).unwrap_or("").to_owned();
+        if class.is_empty() || !pod["spec"].is_object() {
+            return Ok(());
+        }
+        let Some(found) = self.get(&ObjectKey::new(Kind::PriorityClass, "", &class)) else {
+            let name = pod.pointer("/metadata/name").and_then(Value::as_str).unwrap_or("");
+            let message =
+                format!("pods \"{name}\" is forbidden: no PriorityClass with name {class} was found");
+            return Err(Status::new(403, "Forbidden", message));
+        };
+        pod["spec"]["priority"] = found.object.get("value").cloned().unwrap_or_else(|| json!(0));
+        Ok(())
+    }
+
+    fn commit(&mut self, actor: &Actor, key: ObjectKey, mut object: Value) -> Arc<Value> {
+        self.version += 1;
+        object["metadata"]["resourceVersion"] = json!(ResourceVersion(self.version).to_string());
+        let stored = Stored {
+            typed: Typed::read(key.kind, &object),
+            uid: str(object["metadata"]["uid"].as_str().unwrap_or("")),
+            version: self.version,
+            object: Arc::new(object),
+        };
+        let object = stored.object.clone();
+        let before = self.objects.insert(key.clone(), stored.clone());
+        self.writes.push(Write { key, actor: actor.clone(), before, after: Some(stored) });
+        object
+    }
+}
+
+fn precondition(key: &ObjectKey, wanted: &str, found: &str) -> Status {
+    Status::conflict(format!(
+        "Operation cannot be fulfilled on {} \"{}\": Precondition failed: UID in precondition: {wanted}, UID in object meta: {found}",
+        key.kind.qualified_plural(),
+        key.name
+    ))
+}
+
+fn remove(object: &mut Value, field: &str) {
+    if let Some(object) = object.as_object_mut() {
+        object.remove(field);
+    }
+}
+
+fn set_condition(object: &mut Value, condition: &Value) {
+    if !object["status"].is_object() {
+        object["status"] = json!({});
+    }
+    let status = &mut object["status"];
+    if !status["conditions"].is_array() {
+        status["conditions"] = json!([]);
+    }
+    if let Some(list) = status["conditions"].as_array_mut() {
+        match list.iter_mut().find(|known| known["type"] == condition["type"]) {
+            Some(known) => *known = condition.clone(),
+            None => list.push(condition.clone()),
+        }
+    }
+}
+
+/// Five letters as `generateName` appends them, from its alphabet without vowels; different for every count.
+fn suffix(count: u64) -> String {
+    const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+    let mut mixed = super::super::random::Random::new(count).next();
+    (0..5)
+        .map(|_| {
+            let letter = usize::try_from(mixed % 27).unwrap_or(0);
+            mixed /= 27;
+            char::from(LETTERS[letter])
+        })
+        .collect()
+}
+
+#[cfg(test)]
+#[path = "store_tests.rs"]
+mod tests;

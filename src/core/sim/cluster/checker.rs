@@ -1,0 +1,516 @@
+//! The rules that never bend, checked from outside after everything that happens.
+//!
+//! Reads API objects and nothing else: no engine, no reservation, no plan that is not durable. What it counts it counts
+//! anew, by code that shares nothing with the planner's.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::super::api::{Actor, ApiServer, Kind, ObjectKey, Write};
+use crate::dialect::Quorum;
+use crate::engine::wire::Response;
+use crate::engine::{Action, Effect, GangRecord, OnTorn, Phase, Settings};
+use crate::model::{GangId, NodeName, PodUid, Resources, Str, Time, VramMib};
+use crate::objects::{Node, Pod, names};
+use crate::planner::{self, GangRequest, Member};
+use crate::snapshot::{Cards, Charge, Hold, SharingMode, Snapshot};
+
+/// Which rule was broken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Rule {
+    /// Gates are lifted only by a durable plan for a whole gang.
+    AllOrNone,
+    /// No card and no node is ever given away twice.
+    NeverOverbook,
+    /// The same engine, told the same, decides the same.
+    Determinism,
+    /// A webhook's patch applies, and doing it twice is doing it once.
+    Webhook,
+    /// Every "no" has a reason and numbers.
+    Explained,
+    /// Only our own gate, and only pods of gangs.
+    OwnGateOnly,
+    /// What fits starts, and what is started is finished.
+    Liveness,
+    /// One request at a time about one object, and every patch applies to what it tested.
+    Contract,
+}
+
+/// A rule that was broken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// Which rule.
+    pub rule: Rule,
+    /// When.
+    pub at: Time,
+    /// What was found.
+    pub problem: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seconds = self.at.since(super::START).as_millis();
+        write!(f, "{:?} broken at +{}.{:03}s: {}", self.rule, seconds / 1000, seconds % 1000, self.problem)
+    }
+}
+
+/// How long after its end a member may still be counted by a plan: views lag.
+const MEMORY_MS: u64 = 90_000;
+
+/// What the checker remembers of the past, which the store does not.
+#[derive(Debug)]
+pub struct Checker {
+    settings: Settings,
+    now: Time,
+    violations: Vec<Violation>,
+    /// Every pod ever seen, as it was last, and when it went.
+    pods: BTreeMap<PodUid, (Arc<Pod>, Option<Time>)>,
+    /// Every quorum a group ever had.
+    quorums: BTreeMap<GangId, Vec<Quorum>>,
+    recount: bool,
+}
+
+impl Checker {
+    pub(super) fn new(settings: Settings) -> Self {
+        Self {
+            settings,
+            now: super::START,
+            violations: Vec::new(),
+            pods: BTreeMap::new(),
+            quorums: BTreeMap::new(),
+            recount: false,
+        }
+    }
+
+    pub(super) fn take(&mut self) -> Vec<Violation> {
+        std::mem::take(&mut self.violations)
+    }
+
+    pub(super) fn found(&mut self, rule: Rule, problem: String) {
+        self.violations.push(Violation { rule, at: self.now, problem });
+    }
+
+    /// Looks at one write.
+    pub(super) fn observe(&mut self, write: &Write, api: &ApiServer) {
+        self.now = api.now;
+        let engine = matches!(write.actor, Actor::Engine(_));
+        if engine && !matches!(write.key.kind, Kind::Pod | Kind::Gang) {
+            self.found(Rule::OwnGateOnly, format!("an engine wrote {}", write.key));
+        }
+        let before = write.before.as_ref();
+        match write.key.kind {
+            Kind::Pod => {
+                self.recount = true;
+                let after = write.after.as_ref().and_then(|after| after.pod());
+                if engine {
+                    self.engine_wrote_pod(write, api);
+                }
+                if let Some(pod) = after {
+                    self.pods.insert(pod.uid.clone(), (pod.clone(), None));
+                } else if let Some(pod) = before.and_then(|before| before.pod()) {
+                    self.pods.insert(pod.uid.clone(), (pod.clone(), Some(self.now)));
+                }
+            }
+            Kind::Node => self.recount = true,
+            Kind::PodGroup => {
+                if let Some(group) = write.after.as_ref().and_then(|after| after.group()) {
+                    let known = self.quorums.entry(group.gang.clone()).or_default();
+                    if !known.contains(&group.quorum) {
+                        known.push(group.quorum.clone());
+                    }
+                }
+            }
+            Kind::Gang => {
+                if let Some(gang) = write.after.as_ref().and_then(|after| after.gang()) {
+                    self.gang_written(before.and_then(|before| before.gang()), gang);
+                }
+            }
+            Kind::PriorityClass | Kind::Namespace | Kind::Deployment | Kind::ReplicaSet => {}
+        }
+    }
+
+    fn engine_wrote_pod(&mut self, write: &Write, api: &ApiServer) {
+        let Some(stored) = &write.before else {
+            return self.found(Rule::OwnGateOnly, format!("an engine created {}", write.key));
+        };
+        let Some(before) = stored.pod() else {
+            return self
+                .found(Rule::OwnGateOnly, format!("an engine wrote {}, which nobody can read", write.key));
+        };
+        let Some(membership) = &before.membership else {
+            return self.found(
+                Rule::OwnGateOnly,
+                format!("{} belongs to no gang, and an engine wrote it", write.key),
+            );
+        };
+        let Some(after) = &write.after else {
+            self.evicted(write, before);
+            return;
+        };
+        let marked = after.object["metadata"].get("deletionTimestamp").is_some();
+        if marked && stored.object["metadata"].get("deletionTimestamp").is_none() {
+            self.evicted(write, before);
+        }
+        if touched(&stored.object, &after.object) {
+            let (old, new) = (&stored.object, &after.object);
+            self.found(
+                Rule::OwnGateOnly,
+                format!("an engine changed more of {} than is its: {old} -> {new}", write.key),
+            );
+        }
+        let Some(after) = after.pod() else {
+            return self.found(Rule::Contract, format!("an engine made {} unreadable", write.key));
+        };
+        let others =
+            |pod: &Pod| pod.gates.iter().filter(|g| &***g != names::GATE).cloned().collect::<Vec<_>>();
+        if others(before) != others(after) {
+            self.found(Rule::OwnGateOnly, format!("an engine touched foreign gates of {}", write.key));
+        }
+        if before.gated() && !after.gated() {
+            self.lifted(&membership.gang, after, api);
+        }
+    }
+
+    /// A pod was deleted: only what the policy on torn gangs says may go, and never what is still behind our gate.
+    fn evicted(&mut self, write: &Write, pod: &Pod) {
+        if self.settings.on_torn != OnTorn::Evict || pod.gated() {
+            self.found(Rule::OwnGateOnly, format!("an engine deleted {}", write.key));
+        }
+    }
+
+    /// A gate was removed: the plan in the store must say so.
+    fn lifted(&mut self, gang: &GangId, pod: &Pod, api: &ApiServer) {
+        let record = gang_object(api, gang);
+        let plan = record.and_then(|record| record.status.plan.as_ref());
+        let Some(planned) = plan.and_then(|plan| plan.members.iter().find(|m| m.uid == pod.uid)) else {
+            return self.found(
+                Rule::AllOrNone,
+                format!(
+                    "{} was lifted, and no durable plan of gang {gang} names it (plan: {plan:?})",
+                    pod.key
+                ),
+            );
+        };
+        if pod.shape.share.is_some() {
+            let cards = pod.gpus.clone().unwrap_or_default();
+            let pinned = pod.pinned_to();
+            if !pod.placed_by_gang_scheduler()
+                && (pinned.as_ref() != Some(&planned.node) || cards != planned.gpus)
+            {
+                self.found(
+                    Rule::AllOrNone,
+                    format!("{} was lifted to {pinned:?} {cards:?}, the plan says {planned:?}", pod.key),
+                );
+            }
+        }
+    }
+
+    fn gang_written(&mut self, before: Option<&Arc<GangRecord>>, after: &Arc<GangRecord>) {
+        let status = &after.status;
+        let explained = status.reason.is_some() && status.message.chars().any(|c| c.is_ascii_digit());
+        if after.status != Default::default()
+            && matches!(status.phase, Phase::Waiting | Phase::Gathering | Phase::Torn)
+            && !explained
+        {
+            self.found(
+                Rule::Explained,
+                format!(
+                    "gang {} is {:?} for {:?}: {:?}",
+                    after.gang, status.phase, status.reason, status.message
+                ),
+            );
+        }
+        let uids = |gang: &GangRecord| -> Option<BTreeSet<PodUid>> {
+            Some(gang.status.plan.as_ref()?.members.iter().map(|m| m.uid.clone()).collect())
+        };
+        let Some(members) = uids(after) else { return };
+        if before.is_some_and(|before| uids(before).as_ref() == Some(&members)) {
+            return;
+        }
+        let mut roles: BTreeMap<Option<Str>, u32> = BTreeMap::new();
+        for (uid, (pod, gone)) in &self.pods {
+            let recent = gone.is_none_or(|at| self.now.0.saturating_sub(at.0) <= MEMORY_MS);
+            let membership = pod.membership.as_ref().filter(|m| m.gang == after.gang);
+            if let Some(membership) = membership
+                && (members.contains(uid) || (recent && !pod.gated()))
+            {
+                *roles.entry(membership.role.clone()).or_default() += 1;
+            }
+        }
+        let quorums = self.quorums.get(&after.gang).map_or(&[][..], Vec::as_slice);
+        if !quorums.iter().any(|quorum| met(quorum, None, &roles)) {
+            let problem = format!(
+                "the plan of gang {} has {} members, with those already active {roles:?}: {quorums:?} is not met",
+                after.gang,
+                members.len()
+            );
+            self.found(Rule::AllOrNone, problem);
+        }
+    }
+
+    /// Recounts cards and nodes when anything that bears on them was written.
+    pub(super) fn after_step(&mut self, api: &ApiServer) {
+        self.now = api.now;
+        if !std::mem::take(&mut self.recount) {
+            return;
+        }
+        let nodes: BTreeMap<&NodeName, &Arc<Node>> = api.nodes().map(|node| (&node.name, node)).collect();
+        let mut cards: BTreeMap<(&NodeName, u32), (VramMib, Vec<&Pod>)> = BTreeMap::new();
+        let mut bound: BTreeMap<&NodeName, (Resources, u64)> = BTreeMap::new();
+        let pins: Vec<(&Arc<Pod>, Option<NodeName>)> =
+            api.pods().filter(|pod| !pod.finished()).map(|pod| (pod, pod.pinned_to())).collect();
+        let mut problems = Vec::new();
+        for (pod, pinned) in &pins {
+            if let Some(node) = &pod.node {
+                let (resources, pods) = bound.entry(node).or_default();
+                resources.add(&pod.shape.requests);
+                *pods += 1;
+            }
+            let Some(node) = pod.node.as_ref().or(pinned.as_ref()).and_then(|name| nodes.get(name)) else {
+                continue;
+            };
+            let (Some(share), Some(each)) = (&pod.shape.share, node.gpus.vram_each) else { continue };
+            if pod.gated() {
+                continue;
+            }
+            let given = pod.gpus.as_deref().unwrap_or(&[]);
+            for card in given {
+                if *card >= node.gpus.cards {
+                    problems.push(format!(
+                        "{} was given card {card} of {}, which has {}",
+                        pod.key, node.name, node.gpus.cards
+                    ));
+                }
+                let (used, by) = cards.entry((&node.name, *card)).or_default();
+                *used = used.saturating_add(share.on_card(each));
+                by.push(pod);
+            }
+        }
+        for ((node, card), (used, by)) in &cards {
+            let each = nodes.get(node).and_then(|node| node.gpus.vram_each).unwrap_or_default();
+            if *used > each {
+                let by: Vec<String> = by.iter().map(|pod| pod.key.to_string()).collect();
+                problems.push(format!(
+                    "card {card} of {node}: {used} of {each} are given away, to {}",
+                    by.join(", ")
+                ));
+            }
+        }
+        for (name, (used, pods)) in &bound {
+            let Some(node) = nodes.get(name) else { continue };
+            let has = &node.allocatable;
+            let over = used.cpu > has.cpu
+                || used.memory > has.memory
+                || used.ephemeral_storage > has.ephemeral_storage
+                || *pods > node.max_pods
+                || used.extended.iter().any(|(resource, amount)| *amount > has.extended(resource));
+            if over {
+                problems.push(format!("node {name}: {pods} pods use {used:?} of {has:?}"));
+            }
+            let shares = cards.keys().any(|(node, _)| node == name);
+            if shares
+                && self.settings.sharing == SharingMode::Labelled
+                && used.extended(names::NVIDIA_GPU) > 0
+            {
+                problems.push(format!("node {name}: whole GPUs and shares of GPUs side by side"));
+            }
+        }
+        for problem in problems {
+            self.found(Rule::NeverOverbook, problem);
+        }
+    }
+
+    /// Looks at a response to a request of an engine.
+    pub(super) fn answered(&mut self, effect: &Effect, response: &Response) {
+        let Response::Status { code: 422, message } = response else { return };
+        // The only 422 that may happen is a `test` that found another version.
+        let tested = matches!(effect.action, Action::Lift { .. }) && message.contains("value did not match");
+        if !tested {
+            self.found(Rule::Contract, format!("{:?} was refused: {message}", effect.action));
+        }
+    }
+
+    /// With no fault any more and nothing under way: whoever fits has started, and nothing is half done.
+    pub(super) fn check_liveness(&mut self, api: &ApiServer) {
+        self.now = api.now;
+        let (snapshot, reversed) = (self.snapshot(api, false), self.snapshot(api, true));
+        snapshot.assert_consistent();
+        let mut requests = Vec::new();
+        let gangs: BTreeSet<&GangId> =
+            api.pods().filter_map(|pod| pod.membership.as_ref().map(|m| &m.gang)).collect();
+        for gang in gangs {
+            let mine = |pod: &&Arc<Pod>| pod.membership.as_ref().is_some_and(|m| m.gang == *gang);
+            let live: Vec<&Arc<Pod>> =
+                api.pods().filter(mine).filter(|pod| !pod.terminating && !pod.finished()).collect();
+            self.check_record(gang, &live, api);
+            let Some(group) =
+                api.get(&ObjectKey::new(Kind::PodGroup, &gang.namespace, &gang.name)).and_then(|s| s.group())
+            else {
+                continue;
+            };
+            let role = |pod: &Pod| pod.membership.as_ref().and_then(|m| m.role.clone());
+            let mut active: BTreeMap<Option<Str>, u32> = BTreeMap::new();
+            for pod in live.iter().filter(|pod| pod.gates.is_empty()) {
+                *active.entry(role(pod)).or_default() += 1;
+            }
+            let mut waiting: Vec<&Arc<Pod>> =
+                live.into_iter().filter(|pod| *pod.gates == [names::GATE.into()]).collect();
+            if waiting.is_empty() {
+                continue;
+            }
+            waiting.sort_by(|a, b| (a.created, &a.key).cmp(&(b.created, &b.key)));
+            requests.push(GangRequest {
+                gang: gang.clone(),
+                members: waiting
+                    .into_iter()
+                    .map(|pod| Member {
+                        uid: pod.uid.clone(),
+                        key: pod.key.clone(),
+                        role: role(pod),
+                        shape: pod.shape.clone(),
+                    })
+                    .collect(),
+                quorum: group.quorum.clone(),
+                active,
+            });
+        }
+        for request in &requests {
+            let alone = std::slice::from_ref(request);
+            let (plan, _) = planner::plan(&snapshot, alone);
+            if let Err(problems) = planner::check(&snapshot, alone, &plan) {
+                self.found(Rule::AllOrNone, problems.join("; "));
+            }
+            if let Some(planned) = plan.gangs.first() {
+                let places: Vec<String> = planned
+                    .placements
+                    .iter()
+                    .map(|p| format!("{} on {} {:?}", p.key, p.node, p.cards))
+                    .collect();
+                self.found(
+                    Rule::Liveness,
+                    format!("gang {} waits, and there is room: {}", request.gang, places.join(", ")),
+                );
+            }
+        }
+        if planner::plan(&snapshot, &requests) != planner::plan(&reversed, &requests) {
+            let problem = "the plan depends on the order in which nodes and pods became known";
+            self.found(Rule::Determinism, problem.to_owned());
+        }
+    }
+
+    /// What the `Gang` object says of a gang that nothing happens to any more.
+    fn check_record(&mut self, gang: &GangId, live: &[&Arc<Pod>], api: &ApiServer) {
+        let Some(record) = gang_object(api, gang) else {
+            if let Some(pod) = live.iter().find(|pod| pod.gated()) {
+                self.found(
+                    Rule::Explained,
+                    format!("{} waits, and there is no Gang object {gang} to say why", pod.key),
+                );
+            }
+            return;
+        };
+        let status = &record.status;
+        if matches!(status.phase, Phase::Planned | Phase::Lifting) {
+            self.found(Rule::Liveness, format!("gang {gang} stays {:?}: {}", status.phase, status.message));
+        }
+        let planned = status.plan.iter().flat_map(|plan| &plan.members);
+        let left: Vec<String> = planned
+            .filter(|member| live.iter().any(|pod| pod.uid == member.uid && pod.gated()))
+            .map(|member| member.pod.to_string())
+            .collect();
+        if !left.is_empty() {
+            self.found(
+                Rule::AllOrNone,
+                format!("gang {gang} ({:?}) is lifted in part: {} are left", status.phase, left.join(", ")),
+            );
+        }
+    }
+
+    /// Capacity as it is in the store: what is bound, and what is lifted and on its way.
+    fn snapshot(&self, api: &ApiServer, reversed: bool) -> Snapshot {
+        let mut snapshot = Snapshot::new(self.settings.sharing);
+        let mut nodes: Vec<&Arc<Node>> = api.nodes().collect();
+        let mut pods: Vec<&Arc<Pod>> = api.pods().filter(|pod| !pod.finished()).collect();
+        if reversed {
+            nodes.reverse();
+            pods.reverse();
+        }
+        for pod in pods {
+            let planned = pod.membership.as_ref().filter(|_| !pod.gated()).and_then(|membership| {
+                let plan = gang_object(api, &membership.gang)?.status.plan.as_ref()?;
+                plan.members.iter().find(|member| member.uid == pod.uid).map(|member| member.node.clone())
+            });
+            let pinned = if pod.gated() { None } else { pod.pinned_to() };
+            let (node, hold) = match (&pod.node, pinned.or(planned)) {
+                (Some(node), _) => (node.clone(), Hold::Bound),
+                (None, Some(node)) => (node, Hold::Reserved),
+                (None, None) => continue,
+            };
+            let cards = match (&pod.shape.share, &pod.gpus) {
+                (None, _) => Cards::Unshared,
+                (Some(_), Some(cards)) => Cards::Known(cards.clone()),
+                (Some(_), None) => Cards::Unknown,
+            };
+            snapshot.charge(
+                &pod.uid,
+                Charge { key: Some(pod.key.clone()), node, shape: pod.shape.clone(), cards, hold },
+            );
+        }
+        for node in nodes {
+            snapshot.set_node(Node::clone(node));
+        }
+        snapshot
+    }
+}
+
+fn gang_object<'a>(api: &'a ApiServer, gang: &GangId) -> Option<&'a Arc<GangRecord>> {
+    api.get(&ObjectKey::new(Kind::Gang, &gang.namespace, &gang.name))?.gang()
+}
+
+/// Whether so many members, by role, are enough.
+fn met(quorum: &Quorum, name: Option<&str>, roles: &BTreeMap<Option<Str>, u32>) -> bool {
+    match quorum {
+        Quorum::Count(least) => {
+            let of_role = |role: &Option<Str>| {
+                name.is_none_or(|name| role.as_deref().unwrap_or(names::KAI_DEFAULT_SUBGROUP) == name)
+            };
+            roles.iter().filter(|(role, _)| of_role(role)).map(|(_, count)| count).sum::<u32>() >= *least
+        }
+        Quorum::Groups { min, children } => {
+            let enough = children.iter().filter(|(name, child)| met(child, Some(name), roles)).count();
+            u32::try_from(enough).unwrap_or(u32::MAX) >= *min
+        }
+    }
+}
+
+/// Whether anything changed that an engine has no business with.
+fn touched(before: &Value, after: &Value) -> bool {
+    let strip = |object: &Value| {
+        let mut object = object.clone();
+        let parts = [
+            ("/metadata", "resourceVersion"),
+            ("/metadata", "deletionTimestamp"),
+            ("/metadata/annotations", names::GPUS_ANNOTATION),
+            ("/metadata/annotations", names::FENCE_ANNOTATION),
+            ("/spec", "schedulingGates"),
+            ("/spec", "affinity"),
+            ("/status", "nominatedNodeName"),
+        ];
+        for (place, field) in parts {
+            if let Some(place) = object.pointer_mut(place).and_then(Value::as_object_mut) {
+                place.remove(field);
+            }
+        }
+        let metadata = object.pointer_mut("/metadata").and_then(Value::as_object_mut);
+        if let Some(metadata) = metadata
+            && metadata.get("annotations").and_then(Value::as_object).is_some_and(serde_json::Map::is_empty)
+        {
+            metadata.remove("annotations");
+        }
+        object
+    };
+    strip(before) != strip(after)
+}

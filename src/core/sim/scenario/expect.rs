@@ -1,0 +1,255 @@
+//! What must be seen after a step.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+use super::file::OneOrMany;
+use super::runner::StepResult;
+
+/// What must be seen once everything has settled. All of it must hold. Pods are named `name`, or `namespace/name`.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase", default)]
+pub struct Expect {
+    /// These pods run.
+    pub running: Vec<String>,
+    /// These pods wait behind our gate.
+    pub gated: Vec<String>,
+    /// These pods are not gated and have no node.
+    pub pending: Vec<String>,
+    /// There is no pod of these names.
+    pub gone: Vec<String>,
+    /// Pod to node.
+    pub on: BTreeMap<String, String>,
+    /// Pod to the cards it was given.
+    pub cards: BTreeMap<String, Vec<u32>>,
+    /// Node to MiB given away on each of its cards.
+    pub used: BTreeMap<String, Vec<u64>>,
+    /// Pod to annotations it has, with these values.
+    pub annotations: BTreeMap<String, BTreeMap<String, String>>,
+    /// `kubectl get pods -l SELECTOR` lists exactly these pods.
+    pub selected: BTreeMap<String, Vec<String>>,
+    /// Label selector to how many of the pods it selects are in which status (`Running: 2`).
+    pub count: BTreeMap<String, BTreeMap<String, usize>>,
+    /// Gang to what its object says.
+    pub gangs: BTreeMap<String, GangExpect>,
+    /// There is no `Gang` object of these names.
+    pub no_gang: Vec<String>,
+    /// Name to the causes for which it was rejected in this step.
+    pub rejected: BTreeMap<String, RejectExpect>,
+    /// Each of these is part of a warning of this step.
+    pub warnings: Vec<String>,
+    /// Each of these is part of something the engines told in this step: `Reason: message`.
+    pub told: Vec<String>,
+    /// How many nodes can take pods.
+    pub schedulable_nodes: Option<usize>,
+}
+
+/// What a `Gang` object must say.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase", default)]
+pub struct GangExpect {
+    /// Its phase.
+    pub phase: Option<String>,
+    /// Its reason.
+    pub reason: Option<String>,
+    /// Parts of its message or remedy.
+    pub says: Option<OneOrMany>,
+    /// How many members it counts.
+    pub members: Option<u32>,
+    /// How many of them are bound.
+    pub bound: Option<u32>,
+}
+
+/// How a rejection must read.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase", default)]
+pub struct RejectExpect {
+    /// Exactly these causes, as `field: message`.
+    pub causes: Option<Vec<String>>,
+    /// Parts of what kubectl prints.
+    pub says: Option<OneOrMany>,
+}
+
+impl Expect {
+    /// Every expectation as a sentence, with what was found instead where it does not hold.
+    pub(super) fn judge(&self, seen: &StepResult) -> Vec<(String, Result<(), String>)> {
+        let mut verdicts = Vec::new();
+        self.judge_pods(seen, &mut verdicts);
+        self.judge_gangs(seen, &mut verdicts);
+        self.judge_words(seen, &mut verdicts);
+        verdicts
+    }
+
+    fn judge_pods(&self, seen: &StepResult, verdicts: &mut Vec<(String, Result<(), String>)>) {
+        let find = |name: &str| {
+            let (namespace, bare) = name.split_once('/').unwrap_or(("default", name));
+            seen.pods.iter().find(|pod| &*pod.key.namespace == namespace && &*pod.key.name == bare)
+        };
+        let mut with = |name: &str, what: String, test: &dyn Fn(&super::PodLine) -> bool| {
+            let verdict = match find(name) {
+                None => Err(format!("there is no pod {name}")),
+                Some(pod) if test(pod) => Ok(()),
+                Some(pod) => {
+                    let node = pod.node.as_deref().unwrap_or("no node");
+                    Err(format!("{name} is {} on {node}, cards {:?}", pod.status, pod.cards))
+                }
+            };
+            verdicts.push((format!("{name} {what}"), verdict));
+        };
+        for name in &self.running {
+            with(name, "runs".to_owned(), &|pod| pod.status == "Running" && pod.node.is_some());
+        }
+        for name in &self.gated {
+            with(name, "waits behind the gate".to_owned(), &|pod| pod.gated && pod.node.is_none());
+        }
+        for name in &self.pending {
+            with(name, "is pending".to_owned(), &|pod| pod.status == "Pending" && pod.node.is_none());
+        }
+        for (name, node) in &self.on {
+            with(name, format!("is on {node}"), &|pod| pod.node.as_deref() == Some(node));
+        }
+        for (name, cards) in &self.cards {
+            with(name, format!("has cards {cards:?}"), &|pod| pod.cards == *cards);
+        }
+        for (name, annotations) in &self.annotations {
+            for (key, value) in annotations {
+                with(name, format!("has annotation {key}={value}"), &|pod| {
+                    pod.annotations.iter().any(|(k, v)| k == key && v == value)
+                });
+            }
+        }
+        for name in &self.gone {
+            let verdict = match find(name) {
+                None => Ok(()),
+                Some(pod) => Err(format!("{name} is {}", pod.status)),
+            };
+            verdicts.push((format!("{name} is gone"), verdict));
+        }
+        for (selector, names) in &self.selected {
+            let mut found: Vec<String> =
+                selected(seen, selector).map(|pod| pod.key.name.to_string()).collect();
+            let mut names = names.clone();
+            found.sort();
+            names.sort();
+            let text = format!("-l {selector} lists {}", names.join(", "));
+            let verdict = if found == names { Ok(()) } else { Err(format!("it lists {}", found.join(", "))) };
+            verdicts.push((text, verdict));
+        }
+        for (selector, counts) in &self.count {
+            for (status, wanted) in counts {
+                let found = selected(seen, selector).filter(|pod| pod.status == status).count();
+                let verdict = if found == *wanted { Ok(()) } else { Err(format!("{found} are")) };
+                verdicts.push((format!("{wanted} pods with {selector} are {status}"), verdict));
+            }
+        }
+    }
+
+    fn judge_gangs(&self, seen: &StepResult, verdicts: &mut Vec<(String, Result<(), String>)>) {
+        let find = |name: &str| {
+            let (namespace, bare) = name.split_once('/').unwrap_or(("default", name));
+            seen.gangs.iter().find(|gang| gang.namespace == namespace && gang.name == bare)
+        };
+        for (name, wanted) in &self.gangs {
+            let Some(gang) = find(name) else {
+                verdicts.push((format!("gang {name} is told of"), Err("there is no Gang object".to_owned())));
+                continue;
+            };
+            let status = &gang.status;
+            let mut one = |what: String, holds: bool, found: String| {
+                verdicts.push((format!("gang {name} {what}"), if holds { Ok(()) } else { Err(found) }));
+            };
+            if let Some(phase) = &wanted.phase {
+                let found = status.phase.as_str();
+                one(format!("is {phase}"), found == phase, format!("it is {found}: {}", status.message));
+            }
+            if let Some(reason) = &wanted.reason {
+                let found = status.reason.map_or("", |reason| reason.as_str());
+                one(
+                    format!("gives reason {reason}"),
+                    found == reason,
+                    format!("{found}: {}", status.message),
+                );
+            }
+            let text = format!("{} | {}", status.message, status.remedy.as_deref().unwrap_or(""));
+            for part in wanted.says.iter().flat_map(OneOrMany::all) {
+                one(format!("says {part:?}"), text.contains(part.as_str()), format!("it says {text:?}"));
+            }
+            if let Some(members) = wanted.members {
+                one(
+                    format!("has {members} members"),
+                    status.members == members,
+                    format!("it has {}", status.members),
+                );
+            }
+            if let Some(bound) = wanted.bound {
+                one(format!("has {bound} bound"), status.bound == bound, format!("it has {}", status.bound));
+            }
+        }
+        for name in &self.no_gang {
+            let verdict = match find(name) {
+                None => Ok(()),
+                Some(gang) => Err(format!("it is {}", gang.status.phase.as_str())),
+            };
+            verdicts.push((format!("there is no gang {name}"), verdict));
+        }
+        for (node, wanted) in &self.used {
+            let found = seen.nodes.iter().find(|n| n.name == *node);
+            let found: Vec<u64> =
+                found.into_iter().flat_map(|n| &n.cards).map(|card| card.used().0).collect();
+            let verdict = if found == *wanted { Ok(()) } else { Err(format!("{found:?} MiB")) };
+            verdicts.push((format!("{wanted:?} MiB are given away on {node}"), verdict));
+        }
+        if let Some(wanted) = self.schedulable_nodes {
+            let found = seen.nodes.iter().filter(|node| node.schedulable).count();
+            let verdict = if found == wanted { Ok(()) } else { Err(format!("{found} can")) };
+            verdicts.push((format!("{wanted} nodes can take pods"), verdict));
+        }
+    }
+
+    fn judge_words(&self, seen: &StepResult, verdicts: &mut Vec<(String, Result<(), String>)>) {
+        for (name, wanted) in &self.rejected {
+            let Some(rejection) = seen.rejected.iter().find(|rejection| rejection.name == *name) else {
+                verdicts.push((format!("{name} is rejected"), Err("it was not".to_owned())));
+                continue;
+            };
+            verdicts.push((format!("{name} is rejected"), Ok(())));
+            if let Some(causes) = &wanted.causes {
+                let found = &rejection.causes;
+                let verdict = if found == causes { Ok(()) } else { Err(format!("{found:#?}")) };
+                verdicts.push((format!("{name} is rejected for {causes:#?}"), verdict));
+            }
+            for part in wanted.says.iter().flat_map(OneOrMany::all) {
+                let holds = rejection.printed.contains(part.as_str());
+                let verdict = if holds { Ok(()) } else { Err(rejection.printed.clone()) };
+                verdicts.push((format!("the rejection of {name} says {part:?}"), verdict));
+            }
+        }
+        let surprises: Vec<&str> = seen
+            .rejected
+            .iter()
+            .filter(|rejection| !self.rejected.contains_key(&rejection.name))
+            .map(|rejection| rejection.printed.as_str())
+            .collect();
+        if !surprises.is_empty() {
+            verdicts.push(("nothing else is rejected".to_owned(), Err(surprises.join("\n"))));
+        }
+        for part in &self.warnings {
+            let holds = seen.warnings.iter().any(|warning| warning.contains(part.as_str()));
+            let verdict = if holds { Ok(()) } else { Err(format!("warnings: {:?}", seen.warnings)) };
+            verdicts.push((format!("a warning says {part:?}"), verdict));
+        }
+        for part in &self.told {
+            let lines: Vec<String> =
+                seen.told.iter().map(|told| format!("{}: {}", told.note.reason, told.note.message)).collect();
+            let holds = lines.iter().any(|line| line.contains(part.as_str()));
+            let verdict = if holds { Ok(()) } else { Err(format!("told: {lines:#?}")) };
+            verdicts.push((format!("the engine tells {part:?}"), verdict));
+        }
+    }
+}
+
+fn selected<'a>(seen: &'a StepResult, selector: &'a str) -> impl Iterator<Item = &'a super::PodLine> {
+    let (key, value) = selector.split_once('=').unwrap_or((selector, ""));
+    seen.pods.iter().filter(move |pod| pod.labels.iter().any(|(k, v)| k == key && v == value))
+}

@@ -1,0 +1,320 @@
+//! The file format. Unknown fields are errors; every error names file and line.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::{Deserialize, Deserializer};
+use serde_json::Value;
+use serde_saphyr::Spanned;
+
+use super::{Expect, NodeSpec};
+use crate::engine::{OnTorn, Settings};
+use crate::sim::api::Kind;
+use crate::sim::cluster::{Mishap, Moment, Options};
+use crate::snapshot::SharingMode;
+
+/// A scenario that cannot be read or played. The sentence begins with file and line.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{file}:{line}: {problem}")]
+pub struct ScenarioError {
+    /// The file, as it was named by the caller.
+    pub file: String,
+    /// The line, from 1; 0 when the problem has no place.
+    pub line: u64,
+    /// What is wrong and how to mend it.
+    pub problem: String,
+}
+
+/// A length of time: `250ms`, `5s`, `2m`, `1h`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Span(pub Duration);
+
+impl<'de> Deserialize<'de> for Span {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+        let (number, unit) = text.split_at(end);
+        let unit = match unit {
+            "ms" => 1,
+            "s" => 1000,
+            "m" => 60_000,
+            "h" => 3_600_000,
+            _ => 0,
+        };
+        let millis = number.parse::<u64>().ok().filter(|_| unit > 0).and_then(|n| n.checked_mul(unit));
+        millis.map(|millis| Self(Duration::from_millis(millis))).ok_or_else(|| {
+            serde::de::Error::custom(format!("{text:?} is no length of time: write 250ms, 5s, 2m or 1h"))
+        })
+    }
+}
+
+/// A scenario.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct Scenario {
+    /// Where it was read from.
+    #[serde(skip)]
+    pub file: String,
+    /// Short name, for lists.
+    pub name: String,
+    /// What it tells, for people.
+    #[serde(default)]
+    pub story: String,
+    /// What the engines go by.
+    #[serde(default)]
+    pub settings: SettingsSpec,
+    /// What is there at the beginning.
+    #[serde(default)]
+    pub cluster: ClusterSpec,
+    /// What happens.
+    pub steps: Vec<Spanned<Step>>,
+}
+
+/// What the engines go by, as far as a scenario wants it otherwise than usual.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase", default)]
+pub struct SettingsSpec {
+    /// How many replicas; two when not said.
+    pub replicas: Option<usize>,
+    /// How long a lifted gang may take to be bound.
+    pub bind_timeout: Option<Span>,
+    /// Which nodes share their cards: `labelled` or `any`.
+    pub sharing: Option<SharingSpec>,
+    /// What becomes of a torn gang: `hold` or `evict`.
+    pub on_torn: Option<TornSpec>,
+    /// Whether members are nominated before they are lifted.
+    pub nominate: Option<bool>,
+    /// Whether members without a VRAM share are pinned for good.
+    pub pin_all: Option<bool>,
+}
+
+/// Which nodes share their cards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum SharingSpec {
+    /// Those with label and taint.
+    Labelled,
+    /// All on which nothing holds a whole GPU.
+    Any,
+}
+
+/// What becomes of a torn gang.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum TornSpec {
+    /// It is left as it is.
+    Hold,
+    /// Its members are deleted.
+    Evict,
+}
+
+impl SettingsSpec {
+    /// The options of the simulation.
+    pub fn options(&self) -> Options {
+        let usual = Settings::default();
+        let settings = Settings {
+            bind_timeout: self.bind_timeout.map_or(usual.bind_timeout, |span| span.0),
+            sharing: match self.sharing {
+                None | Some(SharingSpec::Labelled) => SharingMode::Labelled,
+                Some(SharingSpec::Any) => SharingMode::Any,
+            },
+            on_torn: match self.on_torn {
+                None | Some(TornSpec::Hold) => OnTorn::Hold,
+                Some(TornSpec::Evict) => OnTorn::Evict,
+            },
+            nominate: self.nominate.unwrap_or(usual.nominate),
+            pin_all: self.pin_all.unwrap_or(usual.pin_all),
+            ..usual
+        };
+        Options { replicas: self.replicas.unwrap_or(2), settings, ..Options::default() }
+    }
+}
+
+/// What is there at the beginning.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase", default)]
+pub struct ClusterSpec {
+    /// Nodes, in short form.
+    pub nodes: Vec<NodeSpec>,
+    /// Everything else, as ordinary Kubernetes YAML: nodes in full, priority classes, pods that run already.
+    pub manifests: Option<Spanned<String>>,
+}
+
+/// One step. Of the actions that are named all are done, in the order of the fields here.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase", default)]
+pub struct Step {
+    /// What a person should read here.
+    pub say: Option<String>,
+    /// Something that goes wrong, now or at a moment of the lift protocol.
+    pub fault: Option<Spanned<Fault>>,
+    /// `kubectl apply`: ordinary Kubernetes YAML.
+    pub apply: Option<Spanned<String>>,
+    /// Objects that are stored past every rule: what a bug or an older release may have left behind.
+    pub inject: Option<Spanned<String>>,
+    /// `kubectl delete`: `pod/large-job` or `pod/ns/large-job`.
+    pub delete: Option<OneOrMany>,
+    /// `kubectl scale`: Deployment to replicas.
+    pub scale: BTreeMap<String, u64>,
+    /// `kubectl taint`: node to `key=value:Effect`, or `key=value:Effect-` to remove it.
+    pub taint: BTreeMap<String, String>,
+    /// `kubectl cordon`.
+    pub cordon: Option<OneOrMany>,
+    /// `kubectl uncordon`.
+    pub uncordon: Option<OneOrMany>,
+    /// The containers of these pods end by themselves, well.
+    pub finish: Option<OneOrMany>,
+    /// Somebody else removes their own gate: pod to gate.
+    pub ungate: BTreeMap<String, String>,
+    /// Time passes.
+    pub advance: Option<Span>,
+    /// What must be seen once everything has settled.
+    pub expect: Option<Spanned<Expect>>,
+}
+
+/// One name or several.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(untagged)]
+pub enum OneOrMany {
+    /// One.
+    One(String),
+    /// Several.
+    Many(Vec<String>),
+}
+
+impl OneOrMany {
+    /// All of them.
+    pub fn all(&self) -> &[String] {
+        match self {
+            Self::One(one) => std::slice::from_ref(one),
+            Self::Many(many) => many,
+        }
+    }
+}
+
+/// Something that goes wrong; exactly one of the mishaps.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase", default)]
+pub struct Fault {
+    /// Not now, but right after the leader has sent so many effects of this sort.
+    pub after: Option<Moment>,
+    /// How many of them; 1 when not said.
+    pub count: Option<u32>,
+    /// The leader dies and starts again after this time.
+    pub kill_leader: Option<Span>,
+    /// The leader stops and goes on after this time.
+    pub pause_leader: Option<Span>,
+    /// The leader's clock jumps ahead by this much.
+    pub jump_clock: Option<Span>,
+    /// A node is cordoned.
+    pub cordon: Option<String>,
+    /// A node stops answering.
+    pub node_lost: Option<String>,
+    /// A node answers again.
+    pub node_back: Option<String>,
+    /// The scheduler forgets what was nominated.
+    pub restart_scheduler: bool,
+    /// Every watch of this kind breaks, for 5 seconds.
+    pub break_watches: Option<String>,
+}
+
+impl Fault {
+    /// The one mishap it names.
+    ///
+    /// # Errors
+    /// A sentence when it names none or several.
+    pub fn mishap(&self) -> Result<Mishap, String> {
+        let kind = match &self.break_watches {
+            None => None,
+            Some(name) => {
+                let kind =
+                    Kind::named(name).ok_or_else(|| format!("breakWatches: there is no kind {name:?}"))?;
+                Some(Mishap::BreakWatches(kind, Duration::from_secs(5)))
+            }
+        };
+        let named: Vec<Mishap> = [
+            self.kill_leader.map(|span| Mishap::KillLeader(span.0)),
+            self.pause_leader.map(|span| Mishap::PauseLeader(span.0)),
+            self.jump_clock.map(|span| Mishap::JumpClock(span.0)),
+            self.cordon.clone().map(|node| Mishap::Cordon(node, true)),
+            self.node_lost.clone().map(|node| Mishap::Ready(node, false)),
+            self.node_back.clone().map(|node| Mishap::Ready(node, true)),
+            self.restart_scheduler.then_some(Mishap::RestartScheduler),
+            kind,
+        ]
+        .into_iter()
+        .flatten()
+        .collect();
+        match <[Mishap; 1]>::try_from(named) {
+            Ok([mishap]) => Ok(mishap),
+            Err(named) => Err(format!("a fault names exactly one mishap, this one names {}", named.len())),
+        }
+    }
+}
+
+impl Scenario {
+    /// Reads a scenario; `file` is only for messages.
+    ///
+    /// # Errors
+    /// The first thing that is wrong, with its line: syntax, an unknown field, a manifest inside that is no YAML.
+    pub fn parse(file: &str, text: &str) -> Result<Self, ScenarioError> {
+        let fail = |line, problem| ScenarioError { file: file.to_owned(), line, problem };
+        let mut scenario: Self = serde_saphyr::from_str(text).map_err(|e| {
+            let line = e.location().map_or(0, |location| location.line());
+            fail(line, e.without_snippet().to_string())
+        })?;
+        scenario.file = file.to_owned();
+        let blocks = scenario.steps.iter().flat_map(|step| [&step.value.apply, &step.value.inject]).flatten();
+        for block in blocks.chain(&scenario.cluster.manifests) {
+            scenario.documents(block)?;
+        }
+        for step in &scenario.steps {
+            if let Some(fault) = &step.value.fault {
+                fault.value.mishap().map_err(|problem| fail(fault.referenced.line(), problem))?;
+            }
+        }
+        Ok(scenario)
+    }
+
+    /// The objects in a block of Kubernetes YAML.
+    pub(super) fn documents(&self, block: &Spanned<String>) -> Result<Vec<Value>, ScenarioError> {
+        let documents: Vec<Value> = serde_saphyr::from_multiple(&block.value).map_err(|e| {
+            let within = e.location().map_or(1, |location| location.line());
+            let problem = e.without_snippet().to_string();
+            ScenarioError { file: self.file.clone(), line: block.referenced.line() + within, problem }
+        })?;
+        let documents: Vec<Value> = documents.into_iter().filter(|document| !document.is_null()).collect();
+        for document in &documents {
+            if let Err(status) = Kind::of(document) {
+                let line = block.referenced.line();
+                return Err(ScenarioError { file: self.file.clone(), line, problem: status.message });
+            }
+        }
+        Ok(documents)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mistakes_are_named_with_their_line() {
+        let head = "name: x\nstory: y\nsteps:\n";
+        for (steps, line, part) in [
+            ("- aply: |\n    a: b\n", 4, "aply"),
+            ("- advance: 5 parsecs\n", 4, "length of time"),
+            ("- say: hello\n- apply: |\n    apiVersion: v1\n    kind: Pod\n    a: [\n", 8, ""),
+            ("- apply: |\n    apiVersion: v1\n    kind: Pot\n", 4, "no matches for kind \"Pot\""),
+            ("- fault: {cordon: a, nodeLost: b}\n", 4, "exactly one mishap"),
+        ] {
+            let error = Scenario::parse("s.yaml", &format!("{head}{steps}")).unwrap_err();
+            assert!(error.problem.contains(part), "{error}");
+            assert!(error.line.abs_diff(line) <= 1, "{error}, expected line {line}");
+            assert!(error.to_string().starts_with("s.yaml:"), "{error}");
+        }
+        let good = "- advance: 5s\n- expect: {running: [a]}\n- scale: {model-1: 2}\n";
+        let scenario = Scenario::parse("s.yaml", &format!("{head}{good}")).unwrap();
+        assert_eq!(scenario.steps[0].value.advance, Some(Span(Duration::from_secs(5))));
+    }
+}

@@ -1,0 +1,49 @@
+//! The simulation itself: stories that need no more than a gate.
+
+use super::scenario::{Runner, Scenario};
+use super::stand_in;
+
+fn play(text: &str) {
+    let scenario = Scenario::parse("inline.yaml", text).unwrap_or_else(|e| panic!("{e}"));
+    let mut runner = Runner::new(scenario, Some(stand_in::admit())).unwrap_or_else(|e| panic!("{e}"));
+    while let Some(step) = runner.next_step().unwrap_or_else(|e| panic!("{e}")) {
+        let gangs: Vec<String> = step
+            .gangs
+            .iter()
+            .map(|g| format!("{}: {:?} {}", g.name, g.status.phase, g.status.message))
+            .collect();
+        assert!(step.good(), "step {}: {:#?}\n{gangs:#?}\n{:#?}", step.number, step.failures(), step.told);
+    }
+}
+
+#[test]
+fn a_gang_that_fits_is_lifted_at_once() {
+    play(
+        r#"
+name: fits
+cluster:
+  nodes: [{name: gpu-1, cards: 1, vramMib: 32768, timeSliced: 4, shared: true}]
+steps:
+- apply: |
+    apiVersion: scheduling.run.ai/v2alpha2
+    kind: PodGroup
+    metadata: {name: app}
+    spec: {minMember: 2}
+    ---
+    apiVersion: v1
+    kind: Pod
+    metadata: {name: a, annotations: {pod-group-name: app, gpu-memory: "8000"}}
+    spec: {containers: [{name: main}]}
+  expect: {gated: [a]}
+- apply: |
+    apiVersion: v1
+    kind: Pod
+    metadata: {name: b, annotations: {pod-group-name: app, gpu-memory: "4000"}}
+    spec: {containers: [{name: main}]}
+  expect:
+    running: [a, b]
+    used: {gpu-1: [12000]}
+    gangs: {app: {phase: Admitted}}
+"#,
+    );
+}

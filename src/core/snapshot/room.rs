@@ -1,0 +1,280 @@
+//! One node's sums: what it has, what is used, what is free.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{Cards, Charge, SharingMode};
+use crate::gpu::GpuShare;
+use crate::model::{Resources, Str, VramMib};
+use crate::objects::{HostPort, Node, Sharing, names};
+
+/// Whether a node takes VRAM shares, and if not, why.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum CardState {
+    /// It does.
+    Open,
+    /// It has no GPU.
+    #[default]
+    NoCards,
+    /// It has GPUs, and is no shared node.
+    NotShared,
+    /// It has the label `portcullis.dev/gpu-sharing=vram` and not the taint.
+    LabelOnly,
+    /// It has the taint `portcullis.dev/gpu-sharing=vram` and not the label.
+    TaintOnly,
+    /// Its cards are cut into MIG slices.
+    Mig,
+    /// The label `nvidia.com/gpu.memory` is missing or no number.
+    MissingVramLabel,
+    /// A pod holds whole GPUs there, and nobody knows which.
+    WholeGpusHeld,
+    /// A pod shares cards there, and nobody knows which.
+    UnknownShare,
+}
+
+/// Sums of requests. Wider than an amount, because an absurd request must be taken off again as exactly as it was added.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Used {
+    pub(crate) cpu: u128,
+    pub(crate) memory: u128,
+    pub(crate) ephemeral_storage: u128,
+    /// No zeros.
+    pub(crate) extended: BTreeMap<Str, u128>,
+    pub(crate) pods: u64,
+    /// How many pods hold each port. No zeros.
+    pub(crate) ports: BTreeMap<HostPort, u32>,
+    /// MiB used of each card.
+    pub(crate) cards: Vec<u128>,
+    /// Pods that hold whole GPUs.
+    pub(crate) whole: u32,
+    /// Pods that share cards.
+    pub(crate) shares: u32,
+    /// Of those, the ones of which nobody knows the cards.
+    pub(crate) unknown_shares: u32,
+}
+
+/// What is free on a node: never less than nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Room {
+    pub(crate) cpu: u64,
+    pub(crate) memory: u64,
+    pub(crate) ephemeral_storage: u64,
+    pub(crate) pods: u64,
+    /// `nvidia.com/gpu`.
+    pub(crate) gpus: u64,
+    /// Every other extended resource the node has.
+    pub(crate) extended: BTreeMap<Str, u64>,
+    /// MiB free on each card; empty where there is no VRAM capacity.
+    pub(crate) cards: Vec<u64>,
+    pub(crate) card_state: CardState,
+    /// Ports in use.
+    pub(crate) ports: BTreeSet<HostPort>,
+    /// Pods that hold whole GPUs, and pods that share cards: they never meet.
+    pub(crate) whole: u32,
+    pub(crate) shares: u32,
+}
+
+/// The numbers that rule most nodes out, packed for scanning.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Hot {
+    pub(crate) cpu: u64,
+    pub(crate) memory: u64,
+    pub(crate) ephemeral_storage: u64,
+    pub(crate) pods: u64,
+    pub(crate) gpus: u64,
+    /// MiB free on the emptiest card; zero where no shares are taken.
+    pub(crate) best_card: u64,
+    pub(crate) class: u32,
+}
+
+impl Hot {
+    pub(super) fn without_class(mut self) -> Self {
+        self.class = 0;
+        self
+    }
+}
+
+/// A node with its sums.
+#[derive(Clone, Debug)]
+pub(crate) struct NodeState {
+    pub(crate) node: Node,
+    pub(crate) class: u32,
+    pub(crate) used: Used,
+    pub(crate) room: Room,
+}
+
+/// Whether a pod with these requests holds whole GPUs (or slices of them) that kubelet picks: the resource names of
+/// NVIDIA's device plugin, `nvidia.com/gpu.shared` being its name for time-sliced ones where so configured.
+pub(crate) fn holds_whole_gpus(requests: &Resources) -> bool {
+    requests.extended.iter().any(|(name, amount)| {
+        *amount > 0
+            && (&**name == names::NVIDIA_GPU
+                || &**name == "nvidia.com/gpu.shared"
+                || name.starts_with(names::NVIDIA_MIG_PREFIX))
+    })
+}
+
+/// Whether two host ports get in each other's way: same protocol and number, and one address is every address or both
+/// are the same (kube-scheduler, framework `HostPortInfo.CheckConflict`).
+pub fn port_conflict(a: &HostPort, b: &HostPort) -> bool {
+    a.1 == b.1 && a.2 == b.2 && (a.0.is_empty() || b.0.is_empty() || a.0 == b.0)
+}
+
+fn saturated(amount: u128) -> u64 {
+    u64::try_from(amount).unwrap_or(u64::MAX)
+}
+
+fn left(allocatable: u64, used: u128) -> u64 {
+    allocatable.saturating_sub(saturated(used))
+}
+
+impl NodeState {
+    pub(super) fn new(node: Node, class: u32) -> Self {
+        let cards = vec![0; node.gpus.cards as usize];
+        Self { node, class, used: Used { cards, ..Used::default() }, room: Room::default() }
+    }
+
+    /// The cards a share uses here, or `None` when nobody can know them: none named, too few, one twice, or one the
+    /// node does not have.
+    fn cards_of<'a>(&self, share: &GpuShare, cards: &'a Cards) -> Option<&'a [u32]> {
+        let Cards::Known(list) = cards else { return None };
+        let distinct: BTreeSet<u32> = list.iter().copied().collect();
+        let plausible = distinct.len() == list.len()
+            && u32::try_from(list.len()) == Ok(share.devices)
+            && list.iter().all(|card| *card < self.node.gpus.cards);
+        plausible.then_some(list)
+    }
+
+    /// Adds what a pod holds.
+    pub(super) fn take(&mut self, charge: &Charge) {
+        let requests = &charge.shape.requests;
+        self.used.cpu += u128::from(requests.cpu.0);
+        self.used.memory += u128::from(requests.memory.0);
+        self.used.ephemeral_storage += u128::from(requests.ephemeral_storage.0);
+        for (name, amount) in requests.extended.iter().filter(|(_, amount)| **amount > 0) {
+            *self.used.extended.entry(name.clone()).or_default() += u128::from(*amount);
+        }
+        self.used.pods += 1;
+        for port in &charge.shape.host_ports {
+            *self.used.ports.entry(port.clone()).or_default() += 1;
+        }
+        self.used.whole += u32::from(holds_whole_gpus(requests));
+        if let Some(share) = &charge.shape.share {
+            self.used.shares += 1;
+            let each = share.on_card(self.node.gpus.vram_each.unwrap_or(VramMib::ZERO));
+            match self.cards_of(share, &charge.cards) {
+                None => self.used.unknown_shares += 1,
+                Some(cards) => {
+                    for card in cards {
+                        self.used.cards[*card as usize] += u128::from(each.0);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Takes off what [`Self::take`] added.
+    pub(super) fn give(&mut self, charge: &Charge) {
+        let requests = &charge.shape.requests;
+        self.used.cpu -= u128::from(requests.cpu.0);
+        self.used.memory -= u128::from(requests.memory.0);
+        self.used.ephemeral_storage -= u128::from(requests.ephemeral_storage.0);
+        for (name, amount) in requests.extended.iter().filter(|(_, amount)| **amount > 0) {
+            if let Some(used) = self.used.extended.get_mut(name) {
+                *used -= u128::from(*amount);
+                if *used == 0 {
+                    self.used.extended.remove(name);
+                }
+            }
+        }
+        self.used.pods -= 1;
+        for port in &charge.shape.host_ports {
+            if let Some(pods) = self.used.ports.get_mut(port) {
+                *pods -= 1;
+                if *pods == 0 {
+                    self.used.ports.remove(port);
+                }
+            }
+        }
+        self.used.whole -= u32::from(holds_whole_gpus(requests));
+        if let Some(share) = &charge.shape.share {
+            self.used.shares -= 1;
+            let each = share.on_card(self.node.gpus.vram_each.unwrap_or(VramMib::ZERO));
+            match self.cards_of(share, &charge.cards) {
+                None => self.used.unknown_shares -= 1,
+                Some(cards) => {
+                    for card in cards {
+                        self.used.cards[*card as usize] -= u128::from(each.0);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Works out anew what is free, from what is used.
+    pub(super) fn refresh(&mut self, sharing: SharingMode) -> Hot {
+        let Self { node, used, room, class } = self;
+        let has = &node.allocatable;
+        room.cpu = left(has.cpu.0, used.cpu);
+        room.memory = left(has.memory.0, used.memory);
+        room.ephemeral_storage = left(has.ephemeral_storage.0, used.ephemeral_storage);
+        room.pods = node.max_pods.saturating_sub(used.pods);
+        room.gpus = 0;
+        room.extended.retain(|name, _| has.extended.contains_key(name));
+        for (name, amount) in &has.extended {
+            let free = left(*amount, used.extended.get(name).copied().unwrap_or(0));
+            if &**name == names::NVIDIA_GPU {
+                room.gpus = free;
+            } else if let Some(room) = room.extended.get_mut(name) {
+                *room = free;
+            } else {
+                room.extended.insert(name.clone(), free);
+            }
+        }
+        room.cards.clear();
+        if let Some(each) = node.gpus.vram_each {
+            room.cards.extend(used.cards.iter().map(|used| left(each.0, *used)));
+        }
+        if !(room.ports.is_empty() && used.ports.is_empty()) {
+            room.ports = used.ports.keys().cloned().collect();
+        }
+        room.whole = used.whole;
+        room.shares = used.shares;
+        room.card_state = card_state(node, used, sharing);
+        let open = room.card_state == CardState::Open;
+        Hot {
+            cpu: room.cpu,
+            memory: room.memory,
+            ephemeral_storage: room.ephemeral_storage,
+            pods: room.pods,
+            gpus: room.gpus,
+            best_card: if open { room.cards.iter().copied().max().unwrap_or(0) } else { 0 },
+            class: *class,
+        }
+    }
+}
+
+fn card_state(node: &Node, used: &Used, sharing: SharingMode) -> CardState {
+    let gpus = &node.gpus;
+    if gpus.cards == 0 && gpus.sharing == Sharing::No {
+        return CardState::NoCards;
+    }
+    match (gpus.sharing, sharing) {
+        (Sharing::Vram, _) | (_, SharingMode::Any) => {}
+        (Sharing::No, SharingMode::Labelled) => return CardState::NotShared,
+        (Sharing::LabelOnly, SharingMode::Labelled) => return CardState::LabelOnly,
+        (Sharing::TaintOnly, SharingMode::Labelled) => return CardState::TaintOnly,
+    }
+    if gpus.cards == 0 {
+        CardState::NoCards
+    } else if gpus.mig {
+        CardState::Mig
+    } else if gpus.vram_each.is_none() {
+        CardState::MissingVramLabel
+    } else if used.whole > 0 {
+        CardState::WholeGpusHeld
+    } else if used.unknown_shares > 0 {
+        CardState::UnknownShare
+    } else {
+        CardState::Open
+    }
+}

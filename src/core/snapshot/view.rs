@@ -1,0 +1,99 @@
+//! The snapshot for the eye: nodes with what is free and used, cards with who holds them.
+
+use super::{CardState, Cards, Charge, Snapshot};
+use crate::model::{NodeName, PodUid, VramMib};
+use crate::objects::Node;
+
+/// A node with its sums.
+#[derive(Clone, Debug)]
+pub struct NodeUse<'a> {
+    /// The node as it was last set.
+    pub node: &'a Node,
+    /// `cpu` free, in thousandths of a core.
+    pub cpu_free: u64,
+    /// `memory` free, in bytes.
+    pub memory_free: u64,
+    /// `ephemeral-storage` free, in bytes.
+    pub ephemeral_storage_free: u64,
+    /// How many more pods it takes.
+    pub pods_free: u64,
+    /// How many pods are charged to it.
+    pub pods: u64,
+    /// Whether it takes VRAM shares, and if not, why.
+    pub card_state: CardState,
+    snapshot: &'a Snapshot,
+    index: usize,
+}
+
+/// A physical card.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CardUse {
+    /// Which one of its node, from 0.
+    pub index: u32,
+    /// What it has; `None` where the node does not say.
+    pub size: Option<VramMib>,
+    /// What shares use of it; more than it has, when foreign pods overdid it.
+    pub used: VramMib,
+    /// What is free of it; nothing where it does not say its size.
+    pub free: VramMib,
+}
+
+impl<'a> NodeUse<'a> {
+    /// How much of an extended resource is free.
+    pub fn extended_free(&self, name: &str) -> u64 {
+        let state = &self.snapshot.states[self.index];
+        let used = state.used.extended.get(name).copied().unwrap_or(0);
+        let used = u64::try_from(used).unwrap_or(u64::MAX);
+        state.node.allocatable.extended(name).saturating_sub(used)
+    }
+
+    /// Its cards, in order.
+    pub fn cards(&self) -> impl Iterator<Item = CardUse> + 'a {
+        let state = &self.snapshot.states[self.index];
+        let size = state.node.gpus.vram_each;
+        (0_u32..).zip(&state.used.cards).map(move |(index, used)| {
+            let used = VramMib(u64::try_from(*used).unwrap_or(u64::MAX));
+            CardUse { index, size, used, free: size.unwrap_or(VramMib::ZERO).saturating_sub(used) }
+        })
+    }
+
+    /// The pods charged to it.
+    pub fn charges(&self) -> impl Iterator<Item = (&'a PodUid, &'a Charge)> {
+        self.snapshot.charged_to(&self.node.name)
+    }
+
+    /// The pods that share a card of it.
+    pub fn holders(&self, card: u32) -> impl Iterator<Item = (&'a PodUid, &'a Charge)> {
+        self.charges().filter(move |(_, charge)| {
+            charge.shape.share.is_some()
+                && matches!(&charge.cards, Cards::Known(cards) if cards.contains(&card))
+        })
+    }
+}
+
+impl Snapshot {
+    /// Every node with its sums, by name.
+    pub fn nodes(&self) -> impl ExactSizeIterator<Item = NodeUse<'_>> {
+        (0..self.states.len()).map(|index| self.node_at(index))
+    }
+
+    /// One node with its sums.
+    pub fn node_use(&self, name: &NodeName) -> Option<NodeUse<'_>> {
+        self.position(name).ok().map(|index| self.node_at(index))
+    }
+
+    fn node_at(&self, index: usize) -> NodeUse<'_> {
+        let state = &self.states[index];
+        NodeUse {
+            node: &state.node,
+            cpu_free: state.room.cpu,
+            memory_free: state.room.memory,
+            ephemeral_storage_free: state.room.ephemeral_storage,
+            pods_free: state.room.pods,
+            pods: state.used.pods,
+            card_state: state.room.card_state,
+            snapshot: self,
+            index,
+        }
+    }
+}

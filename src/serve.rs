@@ -1,0 +1,361 @@
+//! `portcullis serve`: puts certificates, webhook and telemetry together, and tells a person how to reach them.
+//!
+//! Owns sockets, signals and files of a run. Decides nothing about reviews.
+
+use std::fs;
+use std::io::Write;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use anstyle::{AnsiColor, Style};
+use anyhow::Context;
+use portcullis_core::admission::Settings;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use crate::certs::{
+    Authority, CertificateFiles, LiveCertificate, Names, Presented, RENEWAL_CHECK, write_local,
+};
+use crate::telemetry::{LogFormat, Metrics, start_logging};
+use crate::webhook::{self, Config, Service, go_duration, reviewer};
+
+/// How often given certificate files are read again.
+const FILE_CHECK: Duration = Duration::from_secs(10);
+
+/// Options of `portcullis serve`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct ServeOptions {
+    /// Run the webhook alone, with no cluster, to try it out
+    #[arg(long)]
+    pub standalone: bool,
+
+    /// Where to listen for reviews (TLS); port 0 takes any free one
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8443")]
+    pub bind: SocketAddr,
+
+    /// Where to listen for probes and metrics (plain HTTP)
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
+    pub admin_bind: SocketAddr,
+
+    /// A certificate chain (PEM, leaf first) to use instead of one of our own; read again when it changes
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    pub tls_cert: Option<PathBuf>,
+
+    /// The private key (PEM) of that certificate
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub tls_key: Option<PathBuf>,
+
+    /// Where to write the certificates made for this run [default: certs/local, or a temporary directory where there is no certs/]
+    #[arg(long, value_name = "DIRECTORY")]
+    pub certs_dir: Option<PathBuf>,
+
+    /// One more DNS name for the certificate; may be repeated
+    #[arg(long, value_name = "NAME")]
+    pub dns_name: Vec<String>,
+
+    /// How log lines look
+    #[arg(long, value_enum, default_value_t)]
+    pub log_format: LogFormat,
+
+    /// How many reviews to judge at once [default: one for each core]
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..))]
+    pub max_concurrent: Option<u16>,
+
+    /// How long to go on serving after SIGTERM, not ready any more, while others learn of it
+    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = duration)]
+    pub shutdown_delay: Duration,
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    go_duration(text).ok_or_else(|| format!("{text:?} is not a duration: write 10s, 500ms or 1m30s"))
+}
+
+/// Runs the webhook with no cluster until SIGTERM or SIGINT. Returns when it is drained; a second signal ends the
+/// process at once.
+///
+/// # Errors
+/// When an address is taken, a certificate cannot be made or read, or its files cannot be written.
+pub async fn standalone(options: ServeOptions) -> anyhow::Result<()> {
+    anyhow::ensure!(
+        options.standalone,
+        "there is nothing to run inside a cluster yet: use `portcullis serve --standalone`"
+    );
+    start_logging(options.log_format)?;
+    let signals = Signals::listen()?;
+    let listener = bind(options.bind, "--bind").await?;
+    let admin_listener = bind(options.admin_bind, "--admin-bind").await?;
+    let (address, admin_address) = (listener.local_addr()?, admin_listener.local_addr()?);
+
+    let directory = local_directory(options.certs_dir.as_deref())?;
+    let (mut source, first, trusted) = certificate(&options, &directory, address.ip())?;
+    let sample = directory.join("sample-review.json");
+    fs::write(&sample, sample_review()).with_context(|| format!("cannot write {}", sample.display()))?;
+
+    let service = Service {
+        review: reviewer(Settings::default()),
+        certificate: Arc::new(LiveCertificate::new(first)),
+        metrics: Arc::new(Metrics::new()),
+        clock: Arc::new(SystemTime::now),
+    };
+    let mut config = Config { shutdown_delay: options.shutdown_delay, ..Config::default() };
+    if let Some(most) = options.max_concurrent {
+        config.max_concurrent = most.into();
+    }
+    greet(address, admin_address, &trusted, &sample);
+
+    let (live, metrics) = (Arc::clone(&service.certificate), Arc::clone(&service.metrics));
+    tokio::select! {
+        outcome = webhook::run(listener, admin_listener, config, service, signals.first()) => {
+            if outcome.cut > 0 {
+                tracing::warn!(connections = outcome.cut, "connections were still open when the time to drain was over");
+            }
+        }
+        () = keep_fresh(&mut source, &live, &metrics) => {}
+    }
+    Ok(())
+}
+
+async fn bind(address: SocketAddr, flag: &str) -> anyhow::Result<TcpListener> {
+    TcpListener::bind(address).await.with_context(|| {
+        format!(
+            "cannot listen on {address} ({flag}). If another process has that port, stop it or choose another: {flag} {}",
+            SocketAddr::new(address.ip(), 0)
+        )
+    })
+}
+
+/// Where the certificate of this run comes from.
+enum CertificateSource {
+    Own { authority: Box<Authority>, names: Names, directory: PathBuf },
+    Given(CertificateFiles),
+}
+
+/// The source, the certificate to start with, and the file that a client must trust.
+fn certificate(
+    options: &ServeOptions,
+    directory: &Path,
+    bound: IpAddr,
+) -> anyhow::Result<(CertificateSource, Presented, PathBuf)> {
+    if let (Some(certificate), Some(key)) = (&options.tls_cert, &options.tls_key) {
+        let mut files = CertificateFiles::new(certificate.clone(), key.clone());
+        let first = files.poll()?.context("the first look at a certificate always finds something new")?;
+        return Ok((CertificateSource::Given(files), first, certificate.clone()));
+    }
+    let now = SystemTime::now();
+    let mut names = Names::loopback();
+    names.dns.extend(options.dns_name.iter().cloned());
+    if !bound.is_unspecified() && !names.addresses.contains(&bound) {
+        names.addresses.push(bound);
+    }
+    let authority = Box::new(Authority::new(now)?);
+    let leaf = authority.issue(&names, now)?;
+    let files = write_local(directory, &authority, &leaf)?;
+    let source = CertificateSource::Own { authority, names, directory: directory.to_owned() };
+    Ok((source, leaf.presented()?, files.authority))
+}
+
+/// Renews our own certificate, or reads a given one again, for ever.
+async fn keep_fresh(source: &mut CertificateSource, live: &LiveCertificate, metrics: &Metrics) {
+    loop {
+        let pause = match source {
+            CertificateSource::Own { .. } => RENEWAL_CHECK,
+            CertificateSource::Given(_) => FILE_CHECK,
+        };
+        tokio::time::sleep(pause).await;
+        match source.next(live, SystemTime::now()) {
+            Ok(None) => {}
+            Ok(Some(next)) => {
+                live.replace(next);
+                tracing::info!("new connections get the new certificate");
+            }
+            Err(error) => {
+                metrics.certificate_reload_failed();
+                tracing::warn!(%error, "the certificate could not be renewed; the previous one is still served");
+            }
+        }
+    }
+}
+
+impl CertificateSource {
+    fn next(
+        &mut self,
+        live: &LiveCertificate,
+        now: SystemTime,
+    ) -> Result<Option<Presented>, crate::certs::CertificateError> {
+        match self {
+            Self::Given(files) => files.poll(),
+            Self::Own { .. } if !live.validity().renewal_is_due(now) => Ok(None),
+            Self::Own { authority, names, directory } => {
+                if authority.validity().renewal_is_due(now) {
+                    **authority = Authority::new(now)?;
+                }
+                let leaf = authority.issue(names, now)?;
+                write_local(directory, authority, &leaf)?;
+                leaf.presented().map(Some)
+            }
+        }
+    }
+}
+
+/// `certs/local` in a checkout, else a new directory that only this user can read.
+fn local_directory(asked: Option<&Path>) -> anyhow::Result<PathBuf> {
+    let usable = |path: &Path| fs::create_dir_all(path).and_then(|()| tempfile_in(path));
+    if let Some(asked) = asked {
+        usable(asked).with_context(|| format!("cannot write to {} (--certs-dir)", asked.display()))?;
+        return Ok(asked.to_owned());
+    }
+    let here = Path::new("certs/local");
+    if Path::new("certs").is_dir() && usable(here).is_ok() {
+        return Ok(here.to_owned());
+    }
+    let temporary = std::env::temp_dir().join(format!("portcullis-{}", std::process::id()));
+    fs::DirBuilder::new()
+        .mode(0o700)
+        .create(&temporary)
+        .with_context(|| format!("cannot make {}. Name a directory with --certs-dir", temporary.display()))?;
+    Ok(temporary)
+}
+
+/// Whether a file can be made there.
+fn tempfile_in(directory: &Path) -> std::io::Result<()> {
+    let probe = directory.join(format!(".probe-{}", std::process::id()));
+    fs::write(&probe, "")?;
+    fs::remove_file(probe)
+}
+
+fn greet(address: SocketAddr, admin_address: SocketAddr, trusted: &Path, sample: &Path) {
+    let (strong, command, plain) = (Style::new().bold(), AnsiColor::Cyan.on_default(), Style::new());
+    let (web, admin) = (reachable(address), reachable(admin_address));
+    let (trusted, sample) =
+        (quoted(&trusted.display().to_string()), quoted(&format!("@{}", sample.display())));
+    // Nobody need read it: `serve | head -1` goes on serving.
+    let _ = writeln!(
+        anstream::stdout(),
+        "{strong}Portcullis, the webhook alone{strong:#}: reviews what you send it, and knows no cluster.
+
+  reviews   https://{web}/mutate and /validate
+  probes    http://{admin}/readyz?verbose and /metrics
+  trust     {trusted}
+
+Try it. This pod asks for a whole GPU and for a share of one, so it is denied:
+
+  {command}curl -sS --cacert {trusted} -H 'content-type: application/json' --data-binary {sample} https://{web}/mutate{command:#}
+
+{plain}Ctrl-C stops it.{plain:#}"
+    );
+}
+
+/// An address to connect to: who listens everywhere listens on loopback, too.
+fn reachable(address: SocketAddr) -> SocketAddr {
+    let ip = match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    };
+    SocketAddr::new(ip, address.port())
+}
+
+/// One word for a shell.
+fn quoted(word: &str) -> String {
+    let harmless = |character: char| character.is_ascii_alphanumeric() || "/._-@".contains(character);
+    if !word.is_empty() && word.chars().all(harmless) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+/// A review of a pod that contradicts itself.
+fn sample_review() -> String {
+    let review = serde_json::json!({
+        "apiVersion": "admission.k8s.io/v1",
+        "kind": "AdmissionReview",
+        "request": {
+            "uid": "705ab4f5-6393-11e8-b7cc-42010a800002",
+            "kind": {"group": "", "version": "v1", "kind": "Pod"},
+            "resource": {"group": "", "version": "v1", "resource": "pods"},
+            "requestKind": {"group": "", "version": "v1", "kind": "Pod"},
+            "requestResource": {"group": "", "version": "v1", "resource": "pods"},
+            "name": "model-1",
+            "namespace": "default",
+            "operation": "CREATE",
+            "userInfo": {"username": "developer", "groups": ["system:authenticated"]},
+            "object": {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "metadata": {
+                    "name": "model-1",
+                    "namespace": "default",
+                    "labels": {"kai.scheduler/podgroup": "app-with-models"},
+                    "annotations": {"pod-group-name": "app-with-models", "gpu-memory": "8000"}
+                },
+                "spec": {
+                    "containers": [{
+                        "name": "model",
+                        "image": "registry.example/model:1",
+                        "resources": {"limits": {"nvidia.com/gpu": "1"}}
+                    }]
+                }
+            },
+            "oldObject": null,
+            "dryRun": false,
+            "options": {"apiVersion": "meta.k8s.io/v1", "kind": "CreateOptions"}
+        }
+    });
+    format!("{review:#}\n")
+}
+
+/// The two signals that ask a process to stop.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn listen() -> std::io::Result<Self> {
+        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+
+    /// Completes at the first signal. From then on a second one ends the process.
+    async fn first(mut self) {
+        self.next().await;
+        tokio::spawn(async move {
+            self.next().await;
+            tracing::warn!("stopping at once: a second signal came");
+            std::process::exit(1);
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_survive_the_shell() {
+        let check = |word: &str, expected: &str| assert_eq!(quoted(word), expected);
+        check("certs/local/ca.crt", "certs/local/ca.crt");
+        check("/tmp/my certs/ca.crt", "'/tmp/my certs/ca.crt'");
+        check("it's", r"'it'\''s'");
+        check("$HOME", "'$HOME'");
+        check("", "''");
+    }
+
+    #[test]
+    fn an_address_that_means_everywhere_is_shown_as_loopback() {
+        let check =
+            |bound: &str, shown: &str| assert_eq!(reachable(bound.parse().unwrap()).to_string(), shown);
+        check("0.0.0.0:8443", "127.0.0.1:8443");
+        check("[::]:8443", "[::1]:8443");
+        check("10.0.0.7:1", "10.0.0.7:1");
+    }
+}

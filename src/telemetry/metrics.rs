@@ -1,0 +1,269 @@
+//! The metrics, their labels and their help texts. Each help text says what to do when the value is high.
+
+use std::fmt::Write;
+use std::sync::atomic::AtomicI64;
+use std::time::{Duration, SystemTime};
+
+use portcullis_core::admission::{Hook, Verdict};
+use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, LabelValueEncoder};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+
+/// Upper bounds in seconds. A review takes tens of microseconds; a bucket for each step up to the deadline.
+const DURATION_BUCKETS: [f64; 14] =
+    [25e-6, 50e-6, 100e-6, 250e-6, 500e-6, 1e-3, 2.5e-3, 5e-3, 10e-3, 25e-3, 100e-3, 500e-3, 2.5, 10.0];
+
+/// A label value out of a fixed set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Word(&'static str);
+
+impl EncodeLabelValue for Word {
+    fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> Result<(), std::fmt::Error> {
+        encoder.write_str(self.0)
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ReviewLabels {
+    hook: Word,
+    operation: Word,
+    verdict: Word,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct HookLabels {
+    hook: Word,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ReasonLabels {
+    reason: Word,
+}
+
+/// All metrics of the webhook. Cheap to update; text is made only when somebody asks.
+pub struct Metrics {
+    registry: Registry,
+    review_duration: Family<HookLabels, Histogram, fn() -> Histogram>,
+    reviews: Family<ReviewLabels, Counter>,
+    refused: Family<ReasonLabels, Counter>,
+    reviews_in_flight: Gauge,
+    connections: Gauge,
+    certificate_not_after: Gauge<i64, AtomicI64>,
+    certificate_reload_failures: Counter,
+    handshake_failures: Counter,
+    review_panics: Counter,
+}
+
+/// Counts one thing while it lasts.
+pub struct Running(Gauge);
+
+impl Running {
+    fn new(gauge: &Gauge) -> Self {
+        gauge.inc();
+        Self(gauge.clone())
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}
+
+fn duration_histogram() -> Histogram {
+    Histogram::new(DURATION_BUCKETS)
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Metrics {
+    /// All at zero.
+    pub fn new() -> Self {
+        let mut metrics = Self {
+            registry: Registry::with_prefix("portcullis"),
+            review_duration: Family::new_with_constructor(duration_histogram),
+            reviews: Family::default(),
+            refused: Family::default(),
+            reviews_in_flight: Gauge::default(),
+            connections: Gauge::default(),
+            certificate_not_after: Gauge::default(),
+            certificate_reload_failures: Counter::default(),
+            handshake_failures: Counter::default(),
+            review_panics: Counter::default(),
+        };
+        metrics.register();
+        for hook in [Hook::Mutate, Hook::Validate] {
+            let _ = metrics.review_duration.get_or_create(&HookLabels { hook: Word(hook.as_str()) });
+        }
+        metrics
+    }
+
+    fn register(&mut self) {
+        let registry = &mut self.registry;
+        registry.register(
+            "review_duration_seconds",
+            "Time from the whole body to the answer. Above a few milliseconds: the process is short of CPU; raise its limit or the replicas",
+            self.review_duration.clone(),
+        );
+        registry.register(
+            "reviews",
+            "Reviews answered. A high rate of verdict=denied: a controller retries a bad manifest; the log names the object and the causes",
+            self.reviews.clone(),
+        );
+        registry.register(
+            "requests_refused",
+            "Requests answered without a review. reason=busy or deadline: add replicas or CPU. Any other: the caller is not the API server, or speaks another version; the log says what it sent",
+            self.refused.clone(),
+        );
+        registry.register(
+            "reviews_in_flight",
+            "Reviews being received, waiting or judged. Steadily above the number of cores: add replicas or CPU",
+            self.reviews_in_flight.clone(),
+        );
+        registry.register(
+            "connections",
+            "Open connections to the webhook port. Close to the configured limit: somebody who is not the API server holds them; restrict who may connect",
+            self.connections.clone(),
+        );
+        registry.register(
+            "tls_certificate_not_after_seconds",
+            "When the served certificate expires, in seconds since 1970. Less than a week ahead: renewal fails; the log says why",
+            self.certificate_not_after.clone(),
+        );
+        registry.register(
+            "tls_certificate_reload_failures",
+            "Changed certificate files that could not be used. Rising: the log names the file and the problem; the previous certificate is still served",
+            self.certificate_reload_failures.clone(),
+        );
+        registry.register(
+            "tls_handshake_failures",
+            "TLS handshakes that failed or took too long. Rising: the caBundle of the webhook configuration does not match the CA, or a port scanner is at work",
+            self.handshake_failures.clone(),
+        );
+        registry.register(
+            "review_panics",
+            "Reviews that hit a bug in Portcullis and were answered with 500. Above zero: report it with the log line",
+            self.review_panics.clone(),
+        );
+    }
+
+    /// Counts an answered review. `operation` is taken as it came; what Kubernetes does not know counts as `other`.
+    pub fn reviewed(&self, hook: Hook, operation: &str, verdict: Verdict, took: Duration) {
+        let hook = Word(hook.as_str());
+        self.review_duration.get_or_create(&HookLabels { hook }).observe(took.as_secs_f64());
+        let labels = ReviewLabels {
+            hook,
+            operation: Word(known_operation(operation)),
+            verdict: Word(verdict.as_str()),
+        };
+        self.reviews.get_or_create(&labels).inc();
+    }
+
+    /// Counts a request that was answered without a review.
+    pub fn refused(&self, reason: &'static str) {
+        self.refused.get_or_create(&ReasonLabels { reason: Word(reason) }).inc();
+    }
+
+    /// Counts a review as in flight until the result is dropped.
+    pub fn review_in_flight(&self) -> Running {
+        Running::new(&self.reviews_in_flight)
+    }
+
+    /// Counts a connection as open until the result is dropped.
+    pub fn connection(&self) -> Running {
+        Running::new(&self.connections)
+    }
+
+    /// Counts a handshake that failed.
+    pub fn handshake_failed(&self) {
+        self.handshake_failures.inc();
+    }
+
+    /// Counts a review that panicked.
+    pub fn review_panicked(&self) {
+        self.review_panics.inc();
+    }
+
+    /// Counts certificate files that could not be used.
+    pub fn certificate_reload_failed(&self) {
+        self.certificate_reload_failures.inc();
+    }
+
+    /// The text for Prometheus (OpenMetrics 1.0), with the expiry of the certificate as it is now.
+    pub fn text(&self, certificate_not_after: SystemTime) -> String {
+        let seconds =
+            certificate_not_after.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+        self.certificate_not_after.set(i64::try_from(seconds).unwrap_or(i64::MAX));
+        let mut text = String::with_capacity(8 * 1024);
+        // Writing to a String cannot fail; should the encoder ever refuse a metric, what came before it is still true.
+        if encode(&mut text, &self.registry).is_err() {
+            tracing::error!("the metrics could not be encoded in full");
+        }
+        text
+    }
+}
+
+/// The operations of `admission.k8s.io/v1`.
+fn known_operation(operation: &str) -> &'static str {
+    match operation {
+        "CREATE" => "CREATE",
+        "UPDATE" => "UPDATE",
+        "DELETE" => "DELETE",
+        "CONNECT" => "CONNECT",
+        _ => "other",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(metrics: &Metrics) -> String {
+        metrics.text(SystemTime::UNIX_EPOCH + Duration::from_secs(77))
+    }
+
+    #[test]
+    fn counts_appear_under_their_labels() {
+        let metrics = Metrics::new();
+        metrics.reviewed(Hook::Mutate, "CREATE", Verdict::Patched, Duration::from_micros(30));
+        metrics.refused("busy");
+        let running = metrics.review_in_flight();
+        let during = text(&metrics);
+        for line in [
+            "portcullis_reviews_total{hook=\"mutate\",operation=\"CREATE\",verdict=\"patched\"} 1",
+            "portcullis_requests_refused_total{reason=\"busy\"} 1",
+            "portcullis_reviews_in_flight 1",
+            "portcullis_tls_certificate_not_after_seconds 77",
+            "portcullis_review_duration_seconds_bucket{le=\"0.000025\",hook=\"mutate\"} 0",
+            "portcullis_review_duration_seconds_bucket{le=\"0.00005\",hook=\"mutate\"} 1",
+            "portcullis_review_duration_seconds_count{hook=\"validate\"} 0",
+        ] {
+            assert!(during.lines().any(|found| found == line), "{line} is not in\n{during}");
+        }
+        drop(running);
+        assert!(text(&metrics).contains("portcullis_reviews_in_flight 0"));
+    }
+
+    #[test]
+    fn a_client_cannot_make_up_label_values() {
+        let metrics = Metrics::new();
+        for operation in ["a", "b", "create", "DELETE\"} 1"] {
+            metrics.reviewed(Hook::Validate, operation, Verdict::Allowed, Duration::ZERO);
+        }
+        let text = text(&metrics);
+        let series: Vec<_> =
+            text.lines().filter(|line| line.starts_with("portcullis_reviews_total")).collect();
+        assert_eq!(
+            series,
+            ["portcullis_reviews_total{hook=\"validate\",operation=\"other\",verdict=\"allowed\"} 4"]
+        );
+    }
+}

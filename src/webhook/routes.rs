@@ -1,0 +1,171 @@
+//! The paths of the webhook, and one request from its head to its answer.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, HeaderValue, Response, header};
+use axum::routing::post;
+use portcullis_core::admission::{Answer, Hook};
+use tokio::time::Instant;
+
+use super::body::Bodies;
+use super::deadline::time_allowed;
+use super::refusal::Refusal;
+use super::slots::Slots;
+use super::{Config, Reviewer, Service};
+use crate::telemetry::{DecisionLog, Metrics};
+
+/// What every request shares.
+struct Desk {
+    review: Reviewer,
+    metrics: Arc<Metrics>,
+    decisions: DecisionLog,
+    bodies: Bodies,
+    slots: Slots,
+    default_timeout: Duration,
+}
+
+/// The routes of the TLS port.
+pub(super) fn router(config: &Config, service: &Service) -> Router {
+    let desk = Arc::new(Desk {
+        review: Arc::clone(&service.review),
+        metrics: Arc::clone(&service.metrics),
+        decisions: DecisionLog::default(),
+        bodies: Bodies::new(config.max_body_bytes, config.max_held_bytes, config.body_timeout),
+        slots: Slots::new(config.max_concurrent, config.max_waiting, config.max_wait),
+        default_timeout: config.default_timeout,
+    });
+    Router::new()
+        .route("/mutate", post(|state, request| review(state, Hook::Mutate, request)))
+        .route("/validate", post(|state, request| review(state, Hook::Validate, request)))
+        .method_not_allowed_fallback(wrong_method)
+        .fallback(unknown_path)
+        .with_state(desk)
+}
+
+async fn review(State(desk): State<Arc<Desk>>, hook: Hook, request: Request) -> Response<Body> {
+    match desk.answer(hook, request).await {
+        Ok(answer) => {
+            let mut response = Response::new(Body::from(answer.body));
+            response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+            response
+        }
+        Err(refusal) => desk.refuse(refusal),
+    }
+}
+
+async fn wrong_method(State(desk): State<Arc<Desk>>, request: Request) -> Response<Body> {
+    desk.refuse(Refusal::WrongMethod { method: shortened(request.method().as_str()) })
+}
+
+async fn unknown_path(State(desk): State<Arc<Desk>>, request: Request) -> Response<Body> {
+    desk.refuse(Refusal::UnknownPath { path: shortened(request.uri().path()) })
+}
+
+/// Enough of what a client sent to recognise it.
+fn shortened(text: &str) -> String {
+    match text.char_indices().nth(100) {
+        Some((end, _)) => format!("{}...", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
+impl Desk {
+    async fn answer(&self, hook: Hook, request: Request) -> Result<Answer, Refusal> {
+        let _in_flight = self.metrics.review_in_flight();
+        let deadline = Instant::now() + time_allowed(request.uri().query(), self.default_timeout);
+        let (head, body) = request.into_parts();
+        if let Err(refusal) = check_media_type(&head.headers) {
+            self.bodies.discard(body).await;
+            return Err(refusal);
+        }
+        let body = self.bodies.receive(&head.headers, body, deadline).await?;
+        let _place = self.slots.take(deadline).await?;
+        if Instant::now() >= deadline {
+            return Err(Refusal::DeadlinePassed { doing: "its body was received" });
+        }
+        self.judge(hook, &body.bytes)
+    }
+
+    /// The review itself. A panic in it ends this request and nothing else: the reviewer keeps no state between
+    /// reviews that a panic could leave half changed.
+    fn judge(&self, hook: Hook, body: &[u8]) -> Result<Answer, Refusal> {
+        let begun = Instant::now();
+        let answer = match catch_unwind(AssertUnwindSafe(|| (self.review)(hook, body))) {
+            Ok(answer) => answer.map_err(Refusal::BadReview)?,
+            Err(panic) => {
+                self.metrics.review_panicked();
+                tracing::error!(
+                    hook = hook.as_str(),
+                    body_bytes = body.len(),
+                    problem = panic_text(&*panic),
+                    "a review panicked"
+                );
+                return Err(Refusal::Panicked);
+            }
+        };
+        let took = begun.elapsed();
+        self.metrics.reviewed(hook, &answer.summary.operation, answer.summary.verdict, took);
+        self.decisions.write(hook, &answer.summary, took, begun.into_std());
+        Ok(answer)
+    }
+
+    fn refuse(&self, refusal: Refusal) -> Response<Body> {
+        self.metrics.refused(refusal.reason());
+        tracing::debug!(
+            reason = refusal.reason(),
+            status = refusal.status().as_u16(),
+            sentence = refusal.sentence(),
+            "refused"
+        );
+        refusal.into_response()
+    }
+}
+
+/// `application/json`, with or without parameters.
+fn check_media_type(headers: &HeaderMap) -> Result<(), Refusal> {
+    let Some(value) = headers.get(header::CONTENT_TYPE) else {
+        return Err(Refusal::WrongMediaType { found: None });
+    };
+    let text = String::from_utf8_lossy(value.as_bytes());
+    let media_type = text.split(';').next().unwrap_or_default().trim();
+    if media_type.eq_ignore_ascii_case("application/json") {
+        Ok(())
+    } else {
+        Err(Refusal::WrongMediaType { found: Some(shortened(&text)) })
+    }
+}
+
+fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
+    panic
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("no message")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn json_is_taken_with_parameters_and_in_any_case() {
+        let check = |value: &str, accepted: bool| {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::CONTENT_TYPE, value.parse().unwrap());
+            assert_eq!(check_media_type(&headers).is_ok(), accepted, "{value:?}");
+        };
+        check("application/json", true);
+        check("application/json; charset=utf-8", true);
+        check("Application/JSON ;charset=utf-8", true);
+        check("application/jsonp", false);
+        check("text/plain", false);
+        check("application/yaml; application/json", false);
+        check("", false);
+        assert_eq!(check_media_type(&HeaderMap::new()), Err(Refusal::WrongMediaType { found: None }));
+    }
+}

@@ -1,0 +1,296 @@
+//! The webhook over TLS: a server process on one core, a loader on another.
+//!
+//! The loader waits for each answer before it sends the next review on that connection, as the API server does. Its
+//! times include its own work and the kernel's; the server's cost is the CPU column.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::SocketAddr;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use anyhow::{Context, bail, ensure};
+use portcullis::certs::{Authority, LiveCertificate, Names};
+use portcullis::telemetry::{LogFormat, Metrics, start_logging};
+use portcullis::webhook::{Client, Config, Reviewer, Service, reviewer, run as run_webhook};
+use portcullis_core::admission::{Answer, BadReview, Hook, Settings, Summary, Verdict};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use tokio::net::TcpListener;
+
+use crate::bodies;
+
+/// The hidden subcommand of the server process.
+pub(crate) const SERVER: &str = "webhook-server";
+
+const WARM_UP: Duration = Duration::from_secs(1);
+
+/// Measures and prints the table.
+pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
+    let (mut reviewer, mut seconds) = ("core".to_owned(), 5);
+    let mut rest = arguments.iter();
+    while let Some(argument) = rest.next() {
+        let value = rest.next().with_context(|| format!("{argument} needs a value"))?;
+        match argument.as_str() {
+            "--reviewer" => reviewer.clone_from(value),
+            "--seconds" => seconds = value.parse()?,
+            "--pinned" => return load(value),
+            _ => bail!("unknown option {argument}"),
+        }
+    }
+    // The loader is started anew on its own core, with the same output.
+    let job = format!("{reviewer},{seconds}");
+    let status = on_core(1, &["webhook", "--pinned", &job])?.status()?;
+    ensure!(status.success(), "the loader failed");
+    Ok(())
+}
+
+/// This program again, on one core where `taskset` is there to see to it.
+fn on_core(core: u32, arguments: &[&str]) -> anyhow::Result<Command> {
+    let this = std::env::current_exe()?;
+    let cores = std::thread::available_parallelism()?.get();
+    let pinned = cores > 1 && Command::new("taskset").arg("-V").stdout(Stdio::null()).status().is_ok();
+    let mut command = if pinned { Command::new("taskset") } else { Command::new(&this) };
+    if pinned {
+        command.args(["-c", &core.to_string()]).arg(&this);
+    }
+    command.args(arguments);
+    Ok(command)
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn load(job: &str) -> anyhow::Result<()> {
+    let (reviewer, seconds) = job.split_once(',').context("reviewer,seconds")?;
+    let duration = Duration::from_secs(seconds.parse()?);
+    println!(
+        "reviewer: {reviewer}; {seconds} s each after {} s of warm-up; one core for the server, one for the loader",
+        WARM_UP.as_secs()
+    );
+    println!(
+        "{:<9} {:>6} {:>5} {:>10} {:>9} {:>9} {:>9} {:>11} {:>9} {:>9}",
+        "hook",
+        "bytes",
+        "conns",
+        "reviews/s",
+        "p50 µs",
+        "p99 µs",
+        "CPU s",
+        "per core/s",
+        "idle MB",
+        "peak MB"
+    );
+    for hook in [Hook::Mutate, Hook::Validate] {
+        for managed_fields in [false, true] {
+            for connections in [1, 16] {
+                let body = bodies::gpu_pod(managed_fields);
+                measure(reviewer, hook, &body, connections, duration).await?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// One row. The server is a new one, so that its memory is that of this row.
+async fn measure(
+    reviewer: &str,
+    hook: Hook,
+    body: &[u8],
+    connections: usize,
+    duration: Duration,
+) -> anyhow::Result<()> {
+    let server = Server::start(reviewer)?;
+    let idle = server.memory("VmRSS:")?;
+    let clients: Vec<_> = (0..connections)
+        .map(|_| Client::new(server.address, &server.ca_pem).map(Arc::new))
+        .collect::<Result<_, _>>()?;
+    let answer = clients[0].review(hook, body.to_vec()).await?;
+    ensure!(
+        String::from_utf8_lossy(&answer).contains("\"allowed\":true"),
+        "the review was not allowed: {}",
+        String::from_utf8_lossy(&answer)
+    );
+    closed_loop(&clients, hook, body, WARM_UP).await?;
+    let cpu_before = server.cpu_seconds()?;
+    let begun = Instant::now();
+    let mut times = closed_loop(&clients, hook, body, duration).await?;
+    let took = begun.elapsed();
+    let cpu = server.cpu_seconds()? - cpu_before;
+    let peak = server.memory("VmHWM:")?;
+    times.sort_unstable();
+    ensure!(!times.is_empty(), "no review was answered");
+    let at = |per_mille: usize| times[(times.len() * per_mille / 1000).min(times.len() - 1)].as_micros();
+    let count = f64::from(u32::try_from(times.len())?);
+    println!(
+        "{:<9} {:>6} {:>5} {:>10.0} {:>9} {:>9} {:>9.2} {:>11.0} {:>9.1} {:>9.1}",
+        hook.as_str(),
+        body.len(),
+        connections,
+        count / took.as_secs_f64(),
+        at(500),
+        at(990),
+        cpu,
+        count / cpu,
+        idle,
+        peak
+    );
+    std::io::stdout().flush()?;
+    Ok(())
+}
+
+async fn closed_loop(
+    clients: &[Arc<Client>],
+    hook: Hook,
+    body: &[u8],
+    duration: Duration,
+) -> anyhow::Result<Vec<Duration>> {
+    let end = Instant::now() + duration;
+    let mut tasks = Vec::new();
+    for client in clients {
+        let (client, body) = (Arc::clone(client), body.to_vec());
+        tasks.push(tokio::spawn(async move {
+            let body = Arc::<[u8]>::from(body);
+            let mut times = Vec::new();
+            while Instant::now() < end {
+                let sent = Instant::now();
+                client.review(hook, body.to_vec()).await?;
+                times.push(sent.elapsed());
+            }
+            anyhow::Ok(times)
+        }));
+    }
+    let mut times = Vec::new();
+    for task in tasks {
+        times.extend(task.await??);
+    }
+    Ok(times)
+}
+
+/// The server process as the loader sees it.
+struct Server {
+    child: Child,
+    address: SocketAddr,
+    ca_pem: String,
+    /// Kept open, so that the server can always write.
+    _output: BufReader<ChildStdout>,
+}
+
+impl Server {
+    fn start(reviewer: &str) -> anyhow::Result<Self> {
+        let mut command = on_core(0, &[SERVER, reviewer])?;
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
+        let mut output = BufReader::new(child.stdout.take().context("piped")?);
+        let mut address = String::new();
+        output.read_line(&mut address)?;
+        let mut ca_pem = String::new();
+        while !ca_pem.contains("-----END") {
+            ensure!(output.read_line(&mut ca_pem)? > 0, "the server did not start");
+        }
+        let address = address.trim().parse().context("the server did not start")?;
+        Ok(Self { child, address, ca_pem, _output: output })
+    }
+
+    /// A field of `/proc/PID/status`, in MB of a million bytes.
+    fn memory(&self, field: &str) -> anyhow::Result<f64> {
+        let text = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
+        let line = text.lines().find_map(|line| line.strip_prefix(field)).context("no such field")?;
+        let kib: u32 = line.trim().trim_end_matches(" kB").parse()?;
+        Ok(f64::from(kib) * 1024.0 / 1e6)
+    }
+
+    /// User and system time so far, from `/proc/PID/stat` (in ticks of a hundredth of a second on Linux).
+    fn cpu_seconds(&self) -> anyhow::Result<f64> {
+        let text = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id()))?;
+        let after_name = text.rsplit_once(')').context("no name")?.1;
+        let fields: Vec<&str> = after_name.split_whitespace().collect();
+        let ticks: u32 = fields[11].parse::<u32>()? + fields[12].parse::<u32>()?;
+        Ok(f64::from(ticks) / 100.0)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The server process: prints its address and its authority, and serves until its standard input ends.
+#[tokio::main(flavor = "current_thread")]
+pub(crate) async fn serve(arguments: &[String]) -> anyhow::Result<()> {
+    let review: Reviewer = match arguments.first().map(String::as_str) {
+        Some("core") => reviewer(Settings::default()),
+        Some("stub") => Arc::new(stub),
+        other => bail!("--reviewer is core or stub, not {other:?}"),
+    };
+    // As in production: a line for every review that is patched. The loader has standard error go nowhere.
+    start_logging(LogFormat::Logfmt)?;
+    let now = SystemTime::now();
+    let authority = Authority::new(now)?;
+    let certificate = LiveCertificate::new(authority.issue(&Names::loopback(), now)?.presented()?);
+    let (listener, admin) =
+        (TcpListener::bind("127.0.0.1:0").await?, TcpListener::bind("127.0.0.1:0").await?);
+    // One write: the loader reads to the end of the certificate and no further.
+    print!("{}\n{}", listener.local_addr()?, authority.pem());
+    std::io::stdout().flush()?;
+    let service = Service {
+        review,
+        certificate: Arc::new(certificate),
+        metrics: Arc::new(Metrics::new()),
+        clock: Arc::new(SystemTime::now),
+    };
+    let (ended, wait) = tokio::sync::oneshot::channel::<()>();
+    std::thread::spawn(move || {
+        let _ = std::io::stdin().read_to_end(&mut Vec::new());
+        drop(ended);
+    });
+    let config = Config { shutdown_delay: Duration::ZERO, ..Config::default() };
+    let shutdown = async {
+        let _ = wait.await;
+    };
+    run_webhook(listener, admin, config, service, shutdown).await;
+    Ok(())
+}
+
+/// The least a reviewer can do: find the envelope, answer with a patch. Shows what the webhook itself costs.
+fn stub(hook: Hook, body: &[u8]) -> Result<Answer, BadReview> {
+    #[derive(Deserialize)]
+    struct Review<'a> {
+        #[serde(borrow)]
+        request: Request<'a>,
+    }
+    #[derive(Deserialize)]
+    struct Request<'a> {
+        uid: &'a str,
+        operation: &'a str,
+        namespace: &'a str,
+        #[serde(borrow)]
+        object: &'a RawValue,
+    }
+    let review: Review<'_> =
+        serde_json::from_slice(body).map_err(|error| BadReview::Malformed(error.to_string()))?;
+    let Request { uid, operation, namespace, object } = review.request;
+    let patch = match hook {
+        // Base64 of a patch that adds the gate.
+        Hook::Mutate => {
+            r#","patchType":"JSONPatch","patch":"W3sib3AiOiJhZGQiLCJwYXRoIjoiL3NwZWMvc2NoZWR1bGluZ0dhdGVzIiwidmFsdWUiOlt7Im5hbWUiOiJwb3J0Y3VsbGlzLmRldi9nYW5nIn1dfV0=""#
+        }
+        Hook::Validate => "",
+    };
+    let body = format!(
+        r#"{{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{{"uid":"{uid}","allowed":true{patch}}}}}"#
+    );
+    let verdict = if object.get().is_empty() { Verdict::Untouched } else { Verdict::Patched };
+    Ok(Answer {
+        body: body.into_bytes(),
+        summary: Summary {
+            uid: uid.to_owned(),
+            operation: operation.to_owned(),
+            namespace: namespace.to_owned(),
+            name: "app-with-models-model-1-*".to_owned(),
+            verdict,
+            causes: Vec::new(),
+            warnings: 0,
+            patch_operations: usize::from(hook == Hook::Mutate),
+        },
+    })
+}

@@ -1,0 +1,100 @@
+//! The fuzz entry points as ordinary tests: over the committed corpus, and over bytes from a fixed seed, so that they
+//! guard every change on stable Rust too.
+
+use std::fs;
+use std::path::PathBuf;
+
+use portcullis_core::{admission, sim};
+
+/// Committed inputs of a target, by name.
+fn corpus(target: &str) -> Vec<(String, Vec<u8>)> {
+    let directory = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus").join(target);
+    let entries = fs::read_dir(&directory).unwrap_or_else(|e| panic!("{}: {e}", directory.display()));
+    let mut inputs: Vec<(String, Vec<u8>)> = entries
+        .map(|entry| {
+            let path = entry.expect("a readable directory").path();
+            let bytes = fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+            (path.display().to_string(), bytes)
+        })
+        .collect();
+    inputs.sort();
+    assert!(!inputs.is_empty(), "no corpus for {target}");
+    inputs
+}
+
+/// A small generator (SplitMix64): the same bytes in every run.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        mixed ^ (mixed >> 31)
+    }
+
+    fn below(&mut self, bound: usize) -> usize {
+        let bound = u64::try_from(bound.max(1)).expect("lengths fit");
+        usize::try_from(self.next() % bound).expect("a remainder of a length fits")
+    }
+
+    fn bytes(&mut self, most: usize) -> Vec<u8> {
+        let length = self.below(most);
+        (0..length).map(|_| self.next().to_le_bytes()[0]).collect()
+    }
+
+    /// A committed input with a few bytes changed, cut out, or copied from another input.
+    fn mutated(&mut self, inputs: &[(String, Vec<u8>)]) -> Vec<u8> {
+        let mut bytes = inputs[self.below(inputs.len())].1.clone();
+        for _ in 0..=self.below(4) {
+            let at = self.below(bytes.len() + 1);
+            match self.below(4) {
+                0 => bytes.truncate(at),
+                1 if at < bytes.len() => bytes[at] = self.next().to_le_bytes()[0],
+                2 if at < bytes.len() => {
+                    bytes.drain(at..(at + 1 + self.below(8)).min(bytes.len()));
+                }
+                _ => {
+                    let other = &inputs[self.below(inputs.len())].1;
+                    let from = self.below(other.len() + 1);
+                    let to = (from + self.below(40)).min(other.len());
+                    bytes.splice(at..at, other[from..to].iter().copied());
+                }
+            }
+        }
+        bytes
+    }
+}
+
+/// Runs an entry point over everything; a failure says which input it was.
+fn check(target: &str, rounds: usize, entry: fn(&[u8])) {
+    let run = |name: &str, bytes: &[u8]| {
+        let outcome = std::panic::catch_unwind(|| entry(bytes));
+        assert!(outcome.is_ok(), "{target} fails on {name}: {}", bytes.escape_ascii());
+    };
+    let inputs = corpus(target);
+    for (name, bytes) in &inputs {
+        run(name, bytes);
+    }
+    let mut random = Random(7);
+    for round in 0..rounds {
+        run(&format!("random input {round}"), &random.bytes(64));
+        run(&format!("mutated input {round}"), &random.mutated(&inputs));
+    }
+}
+
+#[test]
+fn any_review_is_answered_or_refused() {
+    check("review", 2000, admission::fuzz_review);
+}
+
+#[test]
+fn any_quantity_is_read_or_refused() {
+    check("quantity", 20_000, admission::fuzz_quantity);
+}
+
+#[test]
+fn any_run_of_events_keeps_the_rules() {
+    check("events", 200, sim::fuzz_bytes);
+}

@@ -1,0 +1,325 @@
+//! A server on loopback whose reviewer does what the body says, and clients for it.
+
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper::client::conn::http1;
+use hyper::header::HeaderMap;
+use hyper::{Request, Response, StatusCode};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use portcullis::certs::{Authority, LiveCertificate, Names, provider};
+use portcullis::telemetry::Metrics;
+use portcullis::webhook::{Config, Outcome, Reviewer, Service, run};
+use portcullis_core::admission::{Answer, BadReview, Summary, Verdict};
+use rustls::SupportedProtocolVersion;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+/// What the reviewer answers with.
+pub(crate) const ANSWER: &str = r#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview"}"#;
+
+/// Holds reviews of the body `hold` until it is opened.
+#[derive(Default)]
+pub(crate) struct Gate {
+    state: Mutex<(usize, bool)>,
+    changed: Condvar,
+}
+
+impl Gate {
+    fn pass(&self) {
+        tokio::task::block_in_place(|| {
+            let mut state = self.state.lock().unwrap();
+            state.0 += 1;
+            self.changed.notify_all();
+            let opened = self.changed.wait_while(state, |state| !state.1).unwrap();
+            drop(opened);
+        });
+    }
+
+    pub(crate) fn open(&self) {
+        self.state.lock().unwrap().1 = true;
+        self.changed.notify_all();
+    }
+
+    /// Waits until so many reviews have come to the gate.
+    pub(crate) fn wait_for(&self, count: usize) {
+        tokio::task::block_in_place(|| {
+            let state = self.state.lock().unwrap();
+            let (seen, result) = self
+                .changed
+                .wait_timeout_while(state, Duration::from_secs(20), |state| state.0 < count)
+                .unwrap();
+            drop(seen);
+            assert!(!result.timed_out(), "{count} reviews never came to the gate");
+        });
+    }
+}
+
+/// Answers by the body: `panic`, `hold`, `bad`, anything else.
+pub(crate) fn reviewer(gate: &Arc<Gate>) -> Reviewer {
+    let gate = Arc::clone(gate);
+    Arc::new(move |_, body| {
+        match body {
+            b"panic" => panic!("asked to"),
+            b"hold" => gate.pass(),
+            b"bad" => return Err(BadReview::Malformed("asked to".to_owned())),
+            _ => {}
+        }
+        Ok(Answer {
+            body: ANSWER.into(),
+            summary: Summary {
+                uid: "u".to_owned(),
+                operation: "CREATE".to_owned(),
+                namespace: "default".to_owned(),
+                name: "model-1".to_owned(),
+                verdict: Verdict::Allowed,
+                causes: Vec::new(),
+                warnings: 0,
+                patch_operations: 0,
+            },
+        })
+    })
+}
+
+pub(crate) struct Server {
+    pub(crate) address: std::net::SocketAddr,
+    pub(crate) admin: std::net::SocketAddr,
+    pub(crate) authority: Authority,
+    pub(crate) live: Arc<LiveCertificate>,
+    pub(crate) gate: Arc<Gate>,
+    stop: Option<oneshot::Sender<()>>,
+    running: JoinHandle<Outcome>,
+}
+
+/// A configuration that drains at once.
+pub(crate) fn config() -> Config {
+    Config { shutdown_delay: Duration::ZERO, drain_timeout: Duration::from_secs(20), ..Config::default() }
+}
+
+pub(crate) async fn start(config: Config) -> Server {
+    start_at(config, SystemTime::now).await
+}
+
+pub(crate) async fn start_at(
+    config: Config,
+    clock: impl Fn() -> SystemTime + Send + Sync + 'static,
+) -> Server {
+    let gate = Arc::new(Gate::default());
+    let authority = Authority::new(SystemTime::now()).unwrap();
+    let leaf = authority.issue(&Names::loopback(), SystemTime::now()).unwrap();
+    let live = Arc::new(LiveCertificate::new(leaf.presented().unwrap()));
+    let service = Service {
+        review: reviewer(&gate),
+        certificate: Arc::clone(&live),
+        metrics: Arc::new(Metrics::new()),
+        clock: Arc::new(clock),
+    };
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let admin_listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let (address, admin) = (listener.local_addr().unwrap(), admin_listener.local_addr().unwrap());
+    let (stop, stopped) = oneshot::channel::<()>();
+    let shutdown = async {
+        let _ = stopped.await;
+    };
+    let running = tokio::spawn(run(listener, admin_listener, config, service, shutdown));
+    Server { address, admin, authority, live, gate, stop: Some(stop), running }
+}
+
+impl Server {
+    /// Gives the order to stop.
+    pub(crate) fn stop(&mut self) {
+        drop(self.stop.take());
+    }
+
+    /// Waits for the end.
+    pub(crate) async fn ended(self) -> Outcome {
+        self.running.await.unwrap()
+    }
+
+    pub(crate) async fn tls(
+        &self,
+        protocols: &[&str],
+        versions: &[&'static SupportedProtocolVersion],
+    ) -> std::io::Result<TlsStream<TcpStream>> {
+        self.tls_trusting(&self.authority, protocols, versions).await
+    }
+
+    pub(crate) async fn tls_trusting(
+        &self,
+        authority: &Authority,
+        protocols: &[&str],
+        versions: &[&'static SupportedProtocolVersion],
+    ) -> std::io::Result<TlsStream<TcpStream>> {
+        let mut roots = rustls::RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_slice(authority.pem().as_bytes()).unwrap()).unwrap();
+        let mut tls = rustls::ClientConfig::builder_with_provider(provider())
+            .with_protocol_versions(versions)
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        tls.alpn_protocols = protocols.iter().map(|protocol| protocol.as_bytes().to_vec()).collect();
+        let stream = TcpStream::connect(self.address).await?;
+        TlsConnector::from(Arc::new(tls)).connect(ServerName::try_from("localhost").unwrap(), stream).await
+    }
+
+    /// A TLS connection on which nothing has been said yet.
+    pub(crate) async fn silent(&self) -> TlsStream<TcpStream> {
+        self.tls(&["http/1.1"], rustls::ALL_VERSIONS).await.unwrap()
+    }
+
+    pub(crate) async fn http1(&self) -> Session {
+        let (session, connection) = http1::handshake(TokioIo::new(self.silent().await)).await.unwrap();
+        tokio::spawn(connection);
+        Session::One(session)
+    }
+
+    pub(crate) async fn http2(&self) -> Session {
+        let stream = self.tls(&["h2"], rustls::ALL_VERSIONS).await.unwrap();
+        Session::over(stream).await
+    }
+
+    /// One review on a connection of its own.
+    pub(crate) async fn post(&self, path: &str, body: &str) -> Reply {
+        self.http1().await.post(path, body).await
+    }
+
+    /// Sends these bytes on a new connection and returns all that comes back until the server closes.
+    pub(crate) async fn raw(&self, bytes: impl AsRef<[u8]>) -> String {
+        let mut stream = self.silent().await;
+        stream.write_all(bytes.as_ref()).await.unwrap();
+        until_closed(&mut stream).await
+    }
+
+    /// A GET of the plain port.
+    pub(crate) async fn admin(&self, path: &str) -> Reply {
+        let stream = TcpStream::connect(self.admin).await.unwrap();
+        let (mut session, connection) = http1::handshake(TokioIo::new(stream)).await.unwrap();
+        tokio::spawn(connection);
+        let request = Request::get(path).header("host", "localhost").body(Full::<Bytes>::default()).unwrap();
+        Reply::read(session.send_request(request).await.unwrap()).await
+    }
+
+    /// The value of one metric; 0 when it is not there.
+    pub(crate) async fn metric(&self, series: &str) -> u64 {
+        let text = self.admin("/metrics").await.text;
+        let value = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' ')).unwrap_or("0");
+        value.parse().unwrap()
+    }
+
+    /// Waits until a metric has a value: for what happens after the client has its answer.
+    pub(crate) async fn metric_becomes(&self, series: &str, expected: u64) {
+        for _ in 0..2000 {
+            if self.metric(series).await == expected {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        panic!("{series} never became {expected}:\n{}", self.admin("/metrics").await.text);
+    }
+}
+
+/// Reads until the server closes or cuts the connection; panics when it does neither for long.
+pub(crate) async fn until_closed(stream: &mut TlsStream<TcpStream>) -> String {
+    let mut bytes = Vec::new();
+    let read = async {
+        let mut buffer = [0; 4096];
+        while let Ok(count @ 1..) = stream.read(&mut buffer).await {
+            bytes.extend_from_slice(&buffer[..count]);
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), read)
+        .await
+        .expect("the server never closed the connection");
+    String::from_utf8(bytes).unwrap()
+}
+
+/// A kept-alive connection.
+pub(crate) enum Session {
+    One(http1::SendRequest<Full<Bytes>>),
+    Two(hyper::client::conn::http2::SendRequest<Full<Bytes>>),
+}
+
+impl Session {
+    /// Speaks what the handshake agreed on.
+    pub(crate) async fn over(stream: TlsStream<TcpStream>) -> Self {
+        if stream.get_ref().1.alpn_protocol() == Some(b"h2") {
+            let (session, connection) =
+                hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
+                    .await
+                    .unwrap();
+            tokio::spawn(connection);
+            return Self::Two(session);
+        }
+        let (session, connection) = http1::handshake(TokioIo::new(stream)).await.unwrap();
+        tokio::spawn(connection);
+        Self::One(session)
+    }
+
+    pub(crate) async fn post(&mut self, path: &str, body: &str) -> Reply {
+        self.try_post(path, body).await.unwrap()
+    }
+
+    pub(crate) async fn try_post(&mut self, path: &str, body: &str) -> hyper::Result<Reply> {
+        let request = Request::post(path).header("content-type", "application/json");
+        self.send(request.body(Full::from(body.to_owned())).unwrap()).await
+    }
+
+    pub(crate) async fn send(&mut self, mut request: Request<Full<Bytes>>) -> hyper::Result<Reply> {
+        let response = match self {
+            Self::One(session) => {
+                request.headers_mut().insert("host", "localhost".parse().unwrap());
+                session.ready().await?;
+                session.send_request(request).await?
+            }
+            Self::Two(session) => {
+                *request.uri_mut() = format!("https://localhost{}", request.uri()).parse().unwrap();
+                session.ready().await?;
+                session.send_request(request).await?
+            }
+        };
+        Ok(Reply::read(response).await)
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Reply {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    pub(crate) text: String,
+}
+
+impl Reply {
+    async fn read(response: Response<hyper::body::Incoming>) -> Self {
+        let (head, body) = response.into_parts();
+        let bytes = body.collect().await.unwrap().to_bytes();
+        Self { status: head.status, headers: head.headers, text: String::from_utf8(bytes.into()).unwrap() }
+    }
+
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name).map(|value| value.to_str().unwrap())
+    }
+
+    #[track_caller]
+    pub(crate) fn is_answer(&self) {
+        assert_eq!((self.status, self.text.as_str()), (StatusCode::OK, ANSWER), "{self:?}");
+    }
+
+    /// Has this status and all these words in its sentence.
+    #[track_caller]
+    pub(crate) fn is_refusal(&self, status: u16, words: &[&str]) {
+        assert_eq!(self.status.as_u16(), status, "{self:?}");
+        assert_eq!(self.header("content-type"), Some("text/plain; charset=utf-8"));
+        for word in words {
+            assert!(self.text.contains(word), "{word:?} is not in {:?}", self.text);
+        }
+        assert!(self.text.ends_with(".\n"), "a sentence: {:?}", self.text);
+    }
+}
