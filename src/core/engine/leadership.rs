@@ -153,6 +153,10 @@ impl Engine {
                 if request == PodRequest::Fence {
                     member.must_fence = false;
                 }
+                // Also when it is the version we know: then there was nothing behind the conflict.
+                if request == PodRequest::Read {
+                    member.must_read = false;
+                }
                 self.member_read(*pod, step);
             }
             // The patch did not apply: whatever the pod is now has to be read, and the lease after it.

@@ -13,7 +13,7 @@ use super::super::api::{Actor, ApiServer, Kind, ObjectKey, Write};
 use crate::dialect::Quorum;
 use crate::engine::wire::Response;
 use crate::engine::{Action, Effect, GangRecord, OnTorn, Phase, Settings};
-use crate::model::{GangId, NodeName, PodUid, Resources, Str, Time, VramMib};
+use crate::model::{GangId, NodeName, PodUid, Reason, Resources, Str, Time, VramMib};
 use crate::objects::{Node, Pod, names};
 use crate::planner::{self, GangRequest, Member};
 use crate::snapshot::{Cards, Charge, Hold, SharingMode, Snapshot};
@@ -210,7 +210,18 @@ impl Checker {
 
     fn gang_written(&mut self, before: Option<&Arc<GangRecord>>, after: &Arc<GangRecord>) {
         let status = &after.status;
-        let explained = status.reason.is_some() && status.message.chars().any(|c| c.is_ascii_digit());
+        let counted = !matches!(
+            status.reason,
+            Some(
+                Reason::NoNodes
+                    | Reason::PlanDropped
+                    | Reason::Unreadable
+                    | Reason::ForeignGate
+                    | Reason::Queued
+            )
+        );
+        let numbers = status.message.chars().any(|c| c.is_ascii_digit());
+        let explained = status.reason.is_some() && !status.message.is_empty() && (numbers || !counted);
         if after.status != Default::default()
             && matches!(status.phase, Phase::Waiting | Phase::Gathering | Phase::Torn)
             && !explained

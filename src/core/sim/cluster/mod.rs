@@ -11,6 +11,7 @@ mod lease;
 mod options;
 mod replica;
 mod scheduler;
+mod trace;
 mod trap;
 
 use std::collections::BTreeMap;
@@ -108,6 +109,7 @@ pub struct Cluster {
     controller_lines: Vec<String>,
     steps: u64,
     traps: Vec<trap::Trap>,
+    trace: Vec<String>,
 }
 
 impl Cluster {
@@ -131,6 +133,7 @@ impl Cluster {
             controller_lines: Vec::new(),
             steps: 0,
             traps: Vec::new(),
+            trace: Vec::new(),
             options,
         };
         for index in 0..cluster.options.replicas {
@@ -193,6 +196,7 @@ impl Cluster {
         for write in self.api.take_writes() {
             self.last_activity = self.now();
             self.checker.observe(&write, &self.api);
+            self.trace_write(&write);
             self.publish(&write);
             self.react(&write);
         }

@@ -25,6 +25,8 @@ pub struct Options {
     pub random_ties: bool,
     /// Whether every step of an engine is done twice, on a copy, to see that it comes out the same.
     pub step_twice: bool,
+    /// Whether everything that happens is written down, for [`super::Cluster::take_trace`].
+    pub trace: bool,
 }
 
 impl Default for Options {
@@ -36,6 +38,7 @@ impl Default for Options {
             faults: Faults::default(),
             random_ties: false,
             step_twice: true,
+            trace: false,
         }
     }
 }

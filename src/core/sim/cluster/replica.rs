@@ -224,6 +224,9 @@ impl Cluster {
 
     fn step_engine(&mut self, index: usize, event: Event) {
         let now = self.clock_of(index);
+        if event != Event::Tick {
+            self.trace(|| format!("replica {index} is told {}", super::trace::event(&event)));
+        }
         if let Event::Answer { epoch, subject, .. } = &event {
             self.replicas[index].under_way.remove(&(*epoch, subject.clone()));
         }
@@ -264,6 +267,7 @@ impl Cluster {
             replica.held.push(*effect);
             return;
         }
+        self.trace(|| format!("replica {index}: {}", super::trace::effect(&effect)));
         match &effect.action {
             Action::StepDown => self.step_down(index),
             Action::Tell(note) => {

@@ -71,6 +71,7 @@ impl Cluster {
     /// Lets something go wrong at once.
     pub fn mishap(&mut self, mishap: &Mishap) {
         let leader = self.leader();
+        self.trace(|| format!("MISHAP {mishap:?}, leader {leader:?}"));
         match mishap {
             Mishap::KillLeader(time) => leader.into_iter().for_each(|leader| self.kill(leader, *time)),
             Mishap::PauseLeader(time) => leader.into_iter().for_each(|leader| self.pause(leader, *time)),

@@ -20,6 +20,8 @@ use crate::admission::{self, Hook};
 /// What a run is made with besides its seed.
 #[derive(Clone, Debug, Default)]
 pub struct FuzzOptions {
+    /// Whether everything that happens is written down into the failure.
+    pub trace: bool,
     /// A rule of the engine that is taken away, to see that the run notices.
     #[cfg(any(test, feature = "sabotage"))]
     pub broken: Option<crate::engine::Rule>,
@@ -65,6 +67,8 @@ pub struct Failure {
     pub violations: Vec<Violation>,
     /// What else was not as it should be.
     pub problems: Vec<String>,
+    /// What happened, if that was asked for.
+    pub trace: Vec<String>,
 }
 
 impl fmt::Display for Failure {
@@ -104,16 +108,14 @@ pub fn play(
 ) -> Result<Stats, Box<Failure>> {
     let fail = |step, violations: Vec<Violation>, mut problems: Vec<String>| {
         problems.extend(violations.iter().map(ToString::to_string));
-        Box::new(Failure { seed, step, violations, problems })
+        Box::new(Failure { seed, step, violations, problems, trace: Vec::new() })
     };
-    #[allow(unused_mut, reason = "only a sabotaged build changes it")]
     let mut cluster = scenario.settings.options();
+    cluster.trace = options.trace;
     #[cfg(any(test, feature = "sabotage"))]
     {
         cluster.settings.broken = options.broken;
     }
-    #[cfg(not(any(test, feature = "sabotage")))]
-    let _ = options;
     let mut runner = Runner::with_options(cluster, scenario.clone(), Some(admit))
         .map_err(|error| fail(0, Vec::new(), vec![error.to_string()]))?;
     let mut stats = Stats::default();
@@ -130,7 +132,9 @@ pub fn play(
                 let unexpected = unexpected.filter_map(|e| {
                     Some(format!("expected that {}, but {}", e.text, e.verdict.as_ref().err()?))
                 });
-                return Err(fail(number, result.violations.clone(), unexpected.collect()));
+                let mut failure = fail(number, result.violations.clone(), unexpected.collect());
+                failure.trace = runner.take_trace();
+                return Err(failure);
             }
         }
     }

@@ -131,6 +131,11 @@ impl Runner {
         &self.cluster
     }
 
+    /// What has happened since the last call, where the options ask for it to be written down.
+    pub fn take_trace(&mut self) -> Vec<String> {
+        self.cluster.take_trace()
+    }
+
     /// What the cluster looks like now, without doing anything.
     pub fn look(&self) -> StepResult {
         StepResult {
