@@ -212,7 +212,13 @@ impl Checker {
         let status = &after.status;
         let counted = !matches!(
             status.reason,
-            Some(Reason::NoNodes | Reason::PlanDropped | Reason::Unreadable | Reason::ForeignGate | Reason::Queued)
+            Some(
+                Reason::NoNodes
+                    | Reason::PlanDropped
+                    | Reason::Unreadable
+                    | Reason::ForeignGate
+                    | Reason::Queued
+            )
         );
         let numbers = status.message.chars().any(|c| c.is_ascii_digit());
         let explained = status.reason.is_some() && !status.message.is_empty() && (numbers || !counted);
