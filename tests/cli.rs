@@ -41,9 +41,13 @@ fn the_demo_is_true() {
 
 #[test]
 fn a_scenario_is_played_and_judged() {
-    let good = run(&["simulate", "tests/scenarios/demo.yaml"]);
-    assert_eq!(good.code, Some(0), "{}\n{}", good.stdout, good.stderr);
-    assert!(good.stdout.contains("no rule was broken"), "{}", good.stdout);
+    let entries = std::fs::read_dir("tests/scenarios").expect("it is committed");
+    for entry in entries {
+        let file = entry.expect("a readable directory").path().display().to_string();
+        let good = run(&["simulate", &file]);
+        assert_eq!(good.code, Some(0), "{file}\n{}\n{}", good.stdout, good.stderr);
+        assert!(good.stdout.contains("no rule was broken"), "{file}\n{}", good.stdout);
+    }
 
     let text = std::fs::read_to_string("tests/scenarios/demo-three-nodes.yaml").expect("it is committed");
     let untrue = text.replace("bound: 3", "bound: 2");
