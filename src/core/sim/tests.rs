@@ -67,7 +67,8 @@ fn a_generated_scenario_can_be_kept_as_a_file() {
         let text = super::fuzz::to_yaml(&scenario);
         let again = Scenario::parse("kept.yaml", &text).unwrap_or_else(|e| panic!("{e}\n{text}"));
         let options = super::fuzz::FuzzOptions::default();
-        let first = super::fuzz::play(seed, &scenario, &options, stand_in::admit()).map_err(|e| e.to_string());
+        let first =
+            super::fuzz::play(seed, &scenario, &options, stand_in::admit()).map_err(|e| e.to_string());
         let second = super::fuzz::play(seed, &again, &options, stand_in::admit()).map_err(|e| e.to_string());
         assert_eq!(first, second, "seed {seed}");
     }

@@ -174,9 +174,11 @@ impl Checker {
         }
     }
 
-    /// A pod was deleted: only what the policy on torn gangs says may go, and never what is still behind our gate.
+    /// A pod was deleted: only what the policy on torn gangs says may go: members of a plan of which something is lifted.
     fn evicted(&mut self, write: &Write, pod: &Pod) {
-        if self.settings.on_torn != OnTorn::Evict || pod.gated() {
+        let mine = |other: &Pod| other.membership == pod.membership && !other.gated();
+        let begun = self.pods.values().any(|(other, _)| mine(other));
+        if self.settings.on_torn != OnTorn::Evict || !begun {
             self.found(Rule::OwnGateOnly, format!("an engine deleted {}", write.key));
         }
     }
@@ -212,7 +214,13 @@ impl Checker {
         let status = &after.status;
         let counted = !matches!(
             status.reason,
-            Some(Reason::NoNodes | Reason::PlanDropped | Reason::Unreadable | Reason::ForeignGate | Reason::Queued)
+            Some(
+                Reason::NoNodes
+                    | Reason::PlanDropped
+                    | Reason::Unreadable
+                    | Reason::ForeignGate
+                    | Reason::Queued
+            )
         );
         let numbers = status.message.chars().any(|c| c.is_ascii_digit());
         let explained = status.reason.is_some() && !status.message.is_empty() && (numbers || !counted);

@@ -27,7 +27,9 @@ impl Cluster {
             };
             let now = write.after.as_ref().map_or_else(String::new, |after| {
                 let pod = after.pod().map(|pod| format!(" {}", state(pod)));
-                let gang = after.gang().map(|gang| format!(" {} {}", gang.status.phase.as_str(), gang.status.message));
+                let gang = after
+                    .gang()
+                    .map(|gang| format!(" {} {}", gang.status.phase.as_str(), gang.status.message));
                 format!(" v{}{}{}", after.version, pod.unwrap_or_default(), gang.unwrap_or_default())
             });
             format!("{:?} {what} {}{now}", write.actor, write.key)
@@ -47,7 +49,11 @@ pub(super) fn effect(effect: &Effect) -> String {
             status.phase.as_str(),
             status.reason,
             status.message,
-            status.plan.as_ref().map(|plan| plan.members.iter().map(|m| m.pod.to_string()).collect::<Vec<_>>())
+            status.plan.as_ref().map(|plan| plan
+                .members
+                .iter()
+                .map(|m| m.pod.to_string())
+                .collect::<Vec<_>>())
         ),
         other => format!("{other:?}"),
     };
@@ -74,7 +80,9 @@ pub(super) fn event(event: &Event) -> String {
         Event::Answer { epoch, subject, outcome } => {
             let outcome = match outcome {
                 Outcome::Pod(pod) => format!("pod {}", state(pod)),
-                Outcome::Gang(gang) => format!("gang v{} {}", gang.resource_version, gang.status.phase.as_str()),
+                Outcome::Gang(gang) => {
+                    format!("gang v{} {}", gang.resource_version, gang.status.phase.as_str())
+                }
                 other => format!("{other:?}"),
             };
             format!("[{epoch}] answer about {subject:?}: {outcome}")

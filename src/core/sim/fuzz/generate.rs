@@ -7,7 +7,9 @@ use serde_saphyr::{Location, Spanned};
 
 use super::super::cluster::Faults;
 use super::super::random::Random;
-use super::super::scenario::{Chaos, ClusterSpec, Fault, NodeSpec, OneOrMany, Scenario, SettingsSpec, Span, Step};
+use super::super::scenario::{
+    Chaos, ClusterSpec, Fault, NodeSpec, OneOrMany, Scenario, SettingsSpec, Span, Step,
+};
 
 /// The scenario of this seed: always the same.
 pub fn generate(seed: u64) -> Scenario {
@@ -25,7 +27,14 @@ pub fn generate(seed: u64) -> Scenario {
         pin_all: random.percent(15).then_some(true),
         chaos: Some(chaos),
     };
-    let mut maker = Maker { gangs: Vec::new(), nodes: names, specs: nodes.clone(), mishaps: Mishaps::pick(&mut swarm), pods: Vec::new(), random };
+    let mut maker = Maker {
+        gangs: Vec::new(),
+        nodes: names,
+        specs: nodes.clone(),
+        mishaps: Mishaps::pick(&mut swarm),
+        pods: Vec::new(),
+        random,
+    };
     let mut steps = Vec::new();
     let gangs = maker.random.between(1, 5);
     for index in 0..gangs {
@@ -77,7 +86,11 @@ fn nodes(random: &mut Random) -> Vec<NodeSpec> {
             NodeSpec {
                 name: format!("node-{index}"),
                 cards: if gpus { u32::try_from(random.between(1, 3)).unwrap_or(1) } else { 0 },
-                vram_mib: if gpus && random.percent(95) { [16_000, 24_000, 32_768][pick(random, 3)] } else { 0 },
+                vram_mib: if gpus && random.percent(95) {
+                    [16_000, 24_000, 32_768][pick(random, 3)]
+                } else {
+                    0
+                },
                 time_sliced: random.percent(20).then_some(4),
                 shared: gpus && random.percent(65),
                 cpu: Some(random.between(4, 16).to_string()),
@@ -159,7 +172,8 @@ impl Maker {
         let pods: Vec<Value> = (0..size).map(|pod| self.pod(namespace, &name, pod, sort)).collect();
         let gang = Gang { namespace, name, group, pods };
         let mut objects = gang.pods.clone();
-        let place = if self.random.percent(75) { 0 } else { pick(&mut self.random, objects.len() as u64 + 1) };
+        let place =
+            if self.random.percent(75) { 0 } else { pick(&mut self.random, objects.len() as u64 + 1) };
         objects.insert(place, gang.group.clone());
         self.pods.extend(gang.pods.iter().map(|pod| target("pod", &pod["metadata"])));
         self.gangs.push(gang);
@@ -200,7 +214,8 @@ impl Maker {
             spec["schedulingGates"] = json!([{"name": "example.com/other"}]);
         }
         if random.percent(10) {
-            spec["nodeSelector"] = json!({"kubernetes.io/hostname": self.nodes[pick(random, self.nodes.len() as u64)]});
+            spec["nodeSelector"] =
+                json!({"kubernetes.io/hostname": self.nodes[pick(random, self.nodes.len() as u64)]});
         }
         json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
     }
@@ -253,7 +268,10 @@ impl Maker {
                 })];
             }
             18 if self.random.percent(30) => step.delete = one(format!("node/{node}")),
-            18 => step.objects = self.specs.iter().filter(|s| s.name == node).filter_map(|s| s.object().ok()).collect(),
+            18 => {
+                step.objects =
+                    self.specs.iter().filter(|s| s.name == node).filter_map(|s| s.object().ok()).collect()
+            }
             _ => step.fault = self.mishap(&node).map(spanned),
         }
         step
@@ -278,7 +296,8 @@ impl Maker {
         fault.lasts = Some(span(random));
         if sort < 2 && random.percent(60) {
             use super::super::cluster::Moment;
-            let moments = [Moment::Plan, Moment::Nominate, Moment::Verify, Moment::Lift, Moment::Lift, Moment::Fence];
+            let moments =
+                [Moment::Plan, Moment::Nominate, Moment::Verify, Moment::Lift, Moment::Lift, Moment::Fence];
             fault.after = Some(moments[pick(random, 6)]);
             fault.count = Some(u32::try_from(random.between(1, 4)).unwrap_or(1));
         }

@@ -100,7 +100,12 @@ pub fn fuzz(seed: u64, options: &FuzzOptions) -> Result<Stats, Box<Failure>> {
 ///
 /// # Errors
 /// The first rule that was broken.
-pub fn play(seed: u64, scenario: &Scenario, options: &FuzzOptions, admit: Admit) -> Result<Stats, Box<Failure>> {
+pub fn play(
+    seed: u64,
+    scenario: &Scenario,
+    options: &FuzzOptions,
+    admit: Admit,
+) -> Result<Stats, Box<Failure>> {
     let fail = |step, violations: Vec<Violation>, mut problems: Vec<String>| {
         problems.extend(violations.iter().map(ToString::to_string));
         Box::new(Failure { seed, step, violations, problems, trace: Vec::new() })
@@ -124,8 +129,9 @@ pub fn play(seed: u64, scenario: &Scenario, options: &FuzzOptions, admit: Admit)
             Ok(Some(result)) if result.good() => {}
             Ok(Some(result)) => {
                 let unexpected = result.expectations.iter();
-                let unexpected =
-                    unexpected.filter_map(|e| Some(format!("expected that {}, but {}", e.text, e.verdict.as_ref().err()?)));
+                let unexpected = unexpected.filter_map(|e| {
+                    Some(format!("expected that {}, but {}", e.text, e.verdict.as_ref().err()?))
+                });
                 let mut failure = fail(number, result.violations.clone(), unexpected.collect());
                 failure.trace = runner.take_trace();
                 return Err(failure);
@@ -133,7 +139,8 @@ pub fn play(seed: u64, scenario: &Scenario, options: &FuzzOptions, admit: Admit)
         }
     }
     let seen = runner.look();
-    let admitted = seen.gangs.iter().filter(|gang| gang.status.phase == crate::engine::Phase::Admitted).count();
+    let admitted =
+        seen.gangs.iter().filter(|gang| gang.status.phase == crate::engine::Phase::Admitted).count();
     stats.admitted = u64::try_from(admitted).unwrap_or(0);
     stats.waiting = u64::try_from(seen.gangs.len()).unwrap_or(0) - stats.admitted;
     stats.happenings = runner.cluster().steps();

@@ -10,7 +10,8 @@ use super::super::scenario::{Fault, NodeSpec, Scenario, SharingSpec, Span, Step,
 pub fn to_yaml(scenario: &Scenario) -> String {
     let mut out = String::new();
     let settings = &scenario.settings;
-    let line = |out: &mut String, text: &str| writeln!(out, "{text}").expect("writing to a string does not fail");
+    let line =
+        |out: &mut String, text: &str| writeln!(out, "{text}").expect("writing to a string does not fail");
     line(&mut out, &format!("name: {}", scenario.name));
     let mut values = serde_json::Map::new();
     let mut put = |key: &str, value: Option<Value>| value.map(|value| values.insert(key.to_owned(), value));
@@ -46,7 +47,8 @@ fn span(span: Span) -> Value {
 }
 
 fn node(spec: &NodeSpec) -> Value {
-    let mut value = json!({"name": spec.name, "cards": spec.cards, "vramMib": spec.vram_mib, "shared": spec.shared});
+    let mut value =
+        json!({"name": spec.name, "cards": spec.cards, "vramMib": spec.vram_mib, "shared": spec.shared});
     for (key, part) in [
         ("timeSliced", spec.time_sliced.map(Value::from)),
         ("pods", spec.pods.map(Value::from)),

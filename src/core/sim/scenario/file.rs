@@ -141,12 +141,9 @@ impl SettingsSpec {
         let calm = Options { replicas: self.replicas.unwrap_or(2), settings, ..Options::default() };
         match &self.chaos {
             None => calm,
-            Some(chaos) => Options {
-                timing: Timing::jittery(),
-                faults: chaos.faults.clone(),
-                random_ties: true,
-                ..calm
-            },
+            Some(chaos) => {
+                Options { timing: Timing::jittery(), faults: chaos.faults.clone(), random_ties: true, ..calm }
+            }
         }
     }
 }

@@ -10,7 +10,10 @@ mod picture;
 mod runner;
 
 pub use expect::Expect;
-pub use file::{Chaos, ClusterSpec, Fault, Scenario, OneOrMany, ScenarioError, SettingsSpec, SharingSpec, Span, Step, TornSpec};
+pub use file::{
+    Chaos, ClusterSpec, Fault, OneOrMany, Scenario, ScenarioError, SettingsSpec, SharingSpec, Span, Step,
+    TornSpec,
+};
 pub use node::NodeSpec;
 pub use picture::{CardUse, GangLine, NodeUse, PodLine};
 pub use runner::{Expectation, Rejection, Runner, StepResult};

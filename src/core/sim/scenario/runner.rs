@@ -107,7 +107,11 @@ impl Runner {
     ///
     /// # Errors
     /// As [`Self::new`].
-    pub fn with_options(options: Options, scenario: Scenario, admit: Option<Admit>) -> Result<Self, ScenarioError> {
+    pub fn with_options(
+        options: Options,
+        scenario: Scenario,
+        admit: Option<Admit>,
+    ) -> Result<Self, ScenarioError> {
         let seed = scenario.settings.chaos.as_ref().map_or(0, |chaos| chaos.seed);
         let cluster = Cluster::new(options, seed, admit);
         let mut runner = Self { cluster, scenario, next: 0 };
@@ -162,7 +166,9 @@ impl Runner {
         match self.act(&step.value, &mut result) {
             Ok(()) => {}
             Err(Problem::Text(_)) if step.value.tolerant => {}
-            Err(problem) => return Err(problem.unwrap_or_else(|text| ScenarioError { problem: text, ..failed })),
+            Err(problem) => {
+                return Err(problem.unwrap_or_else(|text| ScenarioError { problem: text, ..failed }));
+            }
         }
         let settled = self.settle_step(&step.value);
         if step.value.settle == Some(false) && step.value.expect.is_none() {
