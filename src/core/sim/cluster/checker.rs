@@ -240,7 +240,12 @@ impl Checker {
             Some(gang.status.plan.as_ref()?.members.iter().map(|m| m.uid.clone()).collect())
         };
         let Some(members) = uids(after) else { return };
-        if before.is_some_and(|before| uids(before).as_ref() == Some(&members)) {
+        // A plan that has begun may lose members that cannot go where they were to go any more.
+        let begun = |known: &BTreeSet<PodUid>| {
+            known.iter().any(|uid| self.pods.get(uid).is_some_and(|(pod, _)| !pod.gated()))
+        };
+        let known = before.and_then(|before| uids(before));
+        if known.is_some_and(|known| known == members || (members.is_subset(&known) && begun(&known))) {
             return;
         }
         let mut roles: BTreeMap<Option<Str>, u32> = BTreeMap::new();
