@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
-use axum::http::{HeaderValue, Request, Version, header};
+use axum::http::{HeaderValue, Request, StatusCode, Version, header};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -141,7 +141,9 @@ impl Connection {
             async move {
                 let http2 = request.version() == Version::HTTP_2;
                 let Ok(mut response) = router.call(request.map(Body::new)).await;
-                let last = *stage.borrow() > Stage::Serving || request_underway.age() >= age;
+                // Who is sent away because we are full tries again; on a new connection, that may be another replica.
+                let full = response.status() == StatusCode::TOO_MANY_REQUESTS;
+                let last = full || *stage.borrow() > Stage::Serving || request_underway.age() >= age;
                 if last && !http2 {
                     response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
                 }

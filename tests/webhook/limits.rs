@@ -115,7 +115,7 @@ async fn when_full_it_says_so_at_once_and_serves_again_afterwards() {
 
     let reply = server.post("/mutate", "{}").await;
     reply.is_refusal(429, &["waiting already", "add replicas"]);
-    assert_eq!(reply.header("retry-after"), Some("1"));
+    assert_eq!((reply.header("retry-after"), reply.header("connection")), (Some("1"), Some("close")));
     assert_eq!(server.metric("portcullis_requests_refused_total{reason=\"busy\"}").await, 1);
     assert_eq!(server.metric("portcullis_reviews_in_flight").await, 1);
 

@@ -123,25 +123,19 @@ fn updated(settings: &Settings, old: &PodView<'_>, new: &PodView<'_>) -> Decisio
         return Decision::untouched();
     }
     let (link, old_link) = (dialect::link(new), dialect::link(old));
-    let (share, old_share) = (gpu::asks_for_share(new), gpu::asks_for_share(old));
-    if link.membership.is_none() && old_link.membership.is_none() && !share && !old_share {
-        let new_findings = fresh(gpu::findings(new, &settings.gpu), || gpu::findings(old, &settings.gpu));
-        return if new_findings.is_empty() {
-            Decision::untouched()
-        } else {
-            Decision::denied(new_findings, None)
-        };
-    }
     let mut causes = fresh(gpu::findings(new, &settings.gpu), || gpu::findings(old, &settings.gpu));
     causes.extend(fresh(link.faults.clone(), || old_link.faults.clone()));
     causes.extend(group_changed(&old_link, &link));
     if old_link.membership.is_some() && !is_gated(old) && !is_gated(new) {
         causes.extend(share_changed(old, new));
     }
-    if causes.is_empty() {
+    let grouped = link.membership.is_some() || old_link.membership.is_some();
+    if !causes.is_empty() {
+        Decision::denied(causes, link.membership)
+    } else if grouped || gpu::asks_for_share(new) || gpu::asks_for_share(old) {
         Decision::allowed(link.membership)
     } else {
-        Decision::denied(causes, link.membership)
+        Decision::untouched()
     }
 }
 

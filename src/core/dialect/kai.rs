@@ -1,10 +1,9 @@
 //! KAI: `scheduling.run.ai/v2alpha2 PodGroup`; annotation `pod-group-name` and label `kai.scheduler/podgroup` as a pair.
 
 use super::link::{LABEL_VALUE_LONGEST, Link, MetadataMap, Repair, is_label_value};
-use super::{Dialect, Group, GroupResource, Membership, Quorum};
-use crate::model::{DialectId, Finding, GangId, Rule, Time, quoted, str};
-use crate::objects::text::Text;
-use crate::objects::view::{Meta, PodView};
+use super::{Dialect, Group, GroupResource, Membership};
+use crate::model::{DialectId, Finding, GangId, Rule, quoted, str};
+use crate::objects::view::PodView;
 use crate::objects::{ReadError, names};
 
 pub(super) struct Kai;
@@ -98,33 +97,113 @@ impl Dialect for Kai {
     }
 
     fn read_group(&self, json: &str) -> Result<Group, ReadError> {
-        #[derive(serde::Deserialize)]
-        #[serde(bound(deserialize = "'de: 'a"))]
-        struct View<'a> {
-            #[serde(default)]
-            metadata: Meta<'a>,
-            #[serde(default)]
-            spec: Spec<'a>,
-        }
-        #[derive(Default, serde::Deserialize)]
-        #[serde(rename_all = "camelCase", bound(deserialize = "'de: 'a"))]
-        struct Spec<'a> {
-            min_member: Option<u32>,
-            queue: Option<Text<'a>>,
-            priority_class_name: Option<Text<'a>>,
-        }
-        let fail =
-            |name: &str, problem: String| ReadError { kind: "PodGroup", name: name.to_owned(), problem };
-        let view: View<'_> = serde_json::from_str(json).map_err(|e| fail("?", e.to_string()))?;
-        let (meta, spec) = (view.metadata, view.spec);
-        let text = |t: Option<Text<'_>>| t.filter(|t| !t.is_empty()).map(|t| str(t.as_str()));
-        Ok(Group {
-            gang: GangId::new(DialectId::Kai, meta.namespace.as_str(), meta.name.as_str()),
-            uid: str(meta.uid.as_str()),
-            created: Time::parse_rfc3339(&meta.creation_timestamp).unwrap_or_default(),
-            quorum: Quorum::Count(spec.min_member.unwrap_or(1)),
-            priority_class: text(spec.priority_class_name),
-            queue: text(spec.queue),
-        })
+        super::kai_group::read(json)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::dialect::{link, membership};
+
+    const A: &str = names::KAI_GROUP_ANNOTATION;
+    const L: &str = names::KAI_GROUP_LABEL;
+
+    #[expect(clippy::needless_pass_by_value, reason = "tables read better with json!() than with &json!()")]
+    fn check(
+        annotations: Value,
+        labels: Value,
+        group: Option<&str>,
+        repair: Option<(&str, &str)>,
+        said: &[&str],
+    ) {
+        let metadata = json!({ "namespace": "ml", "annotations": annotations, "labels": labels });
+        let pod = json!({ "metadata": metadata }).to_string();
+        let view: PodView<'_> = serde_json::from_str(&pod).unwrap();
+        let made = link(&view);
+        let gang = group.map(|name| GangId::new(DialectId::Kai, "ml", name));
+        assert_eq!(made.membership.as_ref().map(|m| &m.gang), gang.as_ref(), "{pod}");
+        assert_eq!(made.membership, membership(&view), "{pod}");
+        let repairs: Vec<_> = made.repairs.iter().map(|r| (r.key, r.value.as_str())).collect();
+        assert_eq!(repairs, Vec::from_iter(repair), "{pod}");
+        let faults = made.faults.iter().map(|f| &f.message);
+        let messages: Vec<_> = made.warnings.iter().chain(faults).map(String::as_str).collect();
+        assert_eq!(messages, said, "{pod}");
+    }
+
+    #[test]
+    fn annotation_and_label_are_a_pair() {
+        let long = "g".repeat(64);
+        check(json!({ A: "app" }), json!({}), Some("app"), Some((L, "app")), &[]);
+        check(
+            json!(null),
+            json!({ L: "app-with-models" }),
+            Some("app-with-models"),
+            Some((A, "app-with-models")),
+            &[
+                r#"pod-group-name was missing; set to "app-with-models" from the label kai.scheduler/podgroup"#,
+            ],
+        );
+        check(json!({ A: "app" }), json!({ L: "app" }), Some("app"), None, &[]);
+        check(
+            json!({ A: "app-with-models" }),
+            json!({ L: "app-with-model" }),
+            Some("app-with-models"),
+            None,
+            &[
+                r#""app-with-model" is not the group that the annotation pod-group-name says ("app-with-models"). Did you mean "app-with-models"? Give both the name of one PodGroup, or remove one of them: the other is then filled in."#,
+            ],
+        );
+        check(
+            json!({ A: "training" }),
+            json!({ L: "serving" }),
+            Some("training"),
+            None,
+            &[
+                r#""serving" is not the group that the annotation pod-group-name says ("training"). Give both the name of one PodGroup, or remove one of them: the other is then filled in."#,
+            ],
+        );
+        check(json!({}), json!({ "app": "x" }), None, None, &[]);
+        check(json!({ A: "" }), json!({ L: "" }), None, None, &[]);
+        check(
+            json!({ A: "" }),
+            json!({ L: "app" }),
+            Some("app"),
+            Some((A, "app")),
+            &[r#"pod-group-name was missing; set to "app" from the label kai.scheduler/podgroup"#],
+        );
+        check(json!({ A: "app" }), json!({ L: "" }), Some("app"), Some((L, "app")), &[]);
+        check(
+            json!({ A: long }),
+            json!({}),
+            Some(&long),
+            None,
+            &[
+                "label kai.scheduler/podgroup was not set: pod-group-name has 64 characters, a label value at most 63",
+            ],
+        );
+        check(
+            json!({ A: "app." }),
+            json!({}),
+            Some("app."),
+            None,
+            &[
+                "label kai.scheduler/podgroup was not set: the value of pod-group-name has characters a label cannot hold",
+            ],
+        );
+    }
+
+    #[test]
+    fn the_subgroup_label_is_the_role() {
+        let role = |labels: Value| {
+            let pod = json!({ "metadata": { "annotations": { A: "app" }, "labels": labels } }).to_string();
+            let view: PodView<'_> = serde_json::from_str(&pod).unwrap();
+            link(&view).membership.unwrap().role.map(|r| r.to_string())
+        };
+        assert_eq!(role(json!({ names::KAI_SUBGROUP_LABEL: "workers" })).as_deref(), Some("workers"));
+        assert_eq!(role(json!({ names::KAI_SUBGROUP_LABEL: "" })), None);
+        assert_eq!(role(json!({})), None);
     }
 }

@@ -1,11 +1,12 @@
 //! Which gang a pod belongs to. One file for each dialect, one line here to register it.
 
 mod kai;
+mod kai_group;
 mod link;
-
-use std::collections::BTreeMap;
+mod quorum;
 
 pub use link::{LABEL_VALUE_LONGEST, Link, MetadataMap, Repair, is_label_value};
+pub use quorum::Quorum;
 
 use crate::model::{DialectId, GangId, Str, Time};
 use crate::objects::ReadError;
@@ -35,20 +36,6 @@ pub struct Group {
     pub priority_class: Option<Str>,
     /// The queue it names; passed through.
     pub queue: Option<Str>,
-}
-
-/// When a gang is complete.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Quorum {
-    /// So many members, whoever they are.
-    Count(u32),
-    /// A tree of subgroups: at least `min` of `children` must have their quorum.
-    Groups {
-        /// How many of the children.
-        min: u32,
-        /// By name.
-        children: BTreeMap<Str, Quorum>,
-    },
 }
 
 /// How one stack names its groups.

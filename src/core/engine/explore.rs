@@ -2,8 +2,12 @@
 //!
 //! Leadership moves at any time, a deposed leader goes on for as long as it likes with what it believes and with every
 //! request it has ever sent (a zombie that wakes at the worst moment), watches lag for each object by itself, a pod may
-//! be deleted. In no state may the lifted pods use more than the card has. Each fencing rule is then taken away, and the
-//! search must find how the card is overbooked.
+//! be deleted. In no state may the lifted pods use more than the card has. Each rule is then taken away, and the search
+//! must find how the card is overbooked.
+//!
+//! Left out, because they add states and no danger: a leader lists in the moment in which it takes the lease (until it
+//! lists it does nothing), and plans as soon as there is something to plan (a plan does nothing until it is written, and
+//! that request may be late).
 
 use std::cell::RefCell;
 use std::collections::hash_map::DefaultHasher;
@@ -17,7 +21,7 @@ use super::{
     Action, Change, Effect, Engine, Event, GangRecord, GangStatus, Outcome, Rule, Settings, Subject, World,
 };
 use crate::dialect::{Group, Quorum};
-use crate::model::{DialectId, Epoch, GangId, PodUid, ResourceVersion, Time};
+use crate::model::{DialectId, Epoch, GangId, PodUid, ResourceVersion, Time, VramMib};
 use crate::objects::{Node, Pod};
 
 const CARD_MIB: u64 = 2000;
@@ -34,36 +38,24 @@ struct Size {
     deletions: u8,
 }
 
-/// What the API server holds. Versions count for each object by itself, so that equal contents are equal states.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Api {
-    holder: usize,
-    epoch: Epoch,
-    gangs: BTreeMap<GangId, (ResourceVersion, GangStatus)>,
-    pods: BTreeMap<PodUid, Pod>,
-    /// The gang that goes first in the queue and is created later.
-    late: Vec<Pod>,
-}
-
-type RequestKey = (u8, Epoch, Option<Subject>);
-
-#[derive(Clone, Debug)]
-struct Replica {
-    engine: Arc<Engine>,
-    /// Of the engine: only one of the two changes in a step.
+/// A value with its fingerprint: most parts of a state are those of the state before it.
+#[derive(Debug)]
+struct Kept<T> {
+    value: Arc<T>,
     fingerprint: u128,
-    sent: BTreeMap<RequestKey, Effect>,
 }
 
-impl Hash for Replica {
-    fn hash<H: Hasher>(&self, hasher: &mut H) {
-        self.fingerprint.hash(hasher);
-        self.sent.hash(hasher);
+impl<T> Clone for Kept<T> {
+    fn clone(&self) -> Self {
+        Self { value: self.value.clone(), fingerprint: self.fingerprint }
     }
 }
 
-/// Engines by fingerprint: millions of states share some thousands of engines.
-type Engines = RefCell<BTreeMap<u128, Arc<Engine>>>;
+impl<T: Hash> Kept<T> {
+    fn new(value: T) -> Self {
+        Self { fingerprint: fingerprint(&value), value: Arc::new(value) }
+    }
+}
 
 /// Two independent 64-bit hashes: with some millions of states a collision is out of the question.
 fn fingerprint(value: &impl Hash) -> u128 {
@@ -76,139 +68,175 @@ fn fingerprint(value: &impl Hash) -> u128 {
     half(0) << 64 | half(1)
 }
 
+/// What the API server holds. Versions count for each object by itself, so that equal contents are equal states.
 #[derive(Clone, Debug, Hash)]
+struct Api {
+    holder: usize,
+    epoch: Epoch,
+    gangs: BTreeMap<GangId, (ResourceVersion, Arc<GangStatus>)>,
+    pods: BTreeMap<PodUid, Arc<Pod>>,
+    /// The gang that goes first in the queue and is created later.
+    late: Vec<Arc<Pod>>,
+}
+
+type RequestKey = (u8, Epoch, Option<Subject>);
+type Requests = BTreeMap<RequestKey, Arc<Effect>>;
+
+#[derive(Clone, Debug)]
+struct Replica {
+    engine: Kept<Engine>,
+    sent: Kept<Requests>,
+}
+
+#[derive(Clone, Debug)]
 struct State {
-    api: Api,
+    api: Kept<Api>,
     replicas: [Replica; 2],
     deletions: u8,
 }
 
+/// Steps that were taken before: an engine and an event, by fingerprint, to the engine after it and what it sent.
+type Steps = RefCell<BTreeMap<(u128, u128), (Kept<Engine>, Vec<Arc<Effect>>)>>;
+
 impl State {
-    fn start(size: Size, broken: Option<Rule>, known: &Engines) -> Self {
-        let mut pods = pods("late", 0, size.members);
-        let late = pods.split_off(0);
-        let first = self::pods("first", 1, size.members);
-        let gangs = ["late", "first"].map(|name| (gang(name), (ResourceVersion(1), GangStatus::default())));
+    fn start(size: Size, broken: Option<Rule>, steps: &Steps) -> Self {
+        let first = pods("first", 1, size.members);
+        let gangs = ["late", "first"].map(|name| (gang(name), (ResourceVersion(1), Arc::default())));
         let settings =
             Settings { nominate: false, quiet: Duration::from_secs(3600), broken, ..Settings::default() };
-        let engine = Arc::new(Engine::new(settings));
-        let replica = Replica { fingerprint: fingerprint(&engine), engine, sent: BTreeMap::new() };
-        let mut state = Self {
-            api: Api {
-                holder: 0,
-                epoch: Epoch(1),
-                gangs: gangs.into_iter().collect(),
-                pods: first.into_iter().map(|p| (p.uid.clone(), p)).collect(),
-                late,
-            },
-            replicas: [replica.clone(), replica],
-            deletions: size.deletions,
+        let replica = Replica { engine: Kept::new(Engine::new(settings)), sent: Kept::new(Requests::new()) };
+        let api = Api {
+            holder: 1,
+            epoch: Epoch(0),
+            gangs: gangs.into_iter().collect(),
+            pods: first.into_iter().map(|p| (p.uid.clone(), p)).collect(),
+            late: pods("late", 0, size.members),
         };
-        state.tell(0, Event::LeaseAcquired(Epoch(1)), known);
+        let mut state =
+            Self { api: Kept::new(api), replicas: [replica.clone(), replica], deletions: size.deletions };
+        state.acquire(0, steps);
         state
     }
 
-    /// Gives an event to a replica and files what it sends.
-    fn tell(&mut self, replica: usize, event: Event, known: &Engines) {
-        let replica = &mut self.replicas[replica];
-        let mut engine = (*replica.engine).clone();
-        let effects = engine.step(event, NOW);
-        replica.fingerprint = fingerprint(&engine);
-        replica.engine = known
-            .borrow_mut()
-            .entry(replica.fingerprint)
-            .or_insert_with(|| {
-                engine.snapshot().assert_consistent();
-                Arc::new(engine)
-            })
-            .clone();
+    fn fingerprint(&self) -> u128 {
+        let replicas = self.replicas.each_ref().map(|r| (r.engine.fingerprint, r.sent.fingerprint));
+        fingerprint(&(self.api.fingerprint, replicas, self.deletions))
+    }
+
+    fn change_api(&mut self, change: impl FnOnce(&mut Api)) {
+        let mut api = (*self.api.value).clone();
+        change(&mut api);
+        self.api = Kept::new(api);
+    }
+
+    fn acquire(&mut self, index: usize, steps: &Steps) {
+        let epoch = Epoch(self.api.value.epoch.0 + 1);
+        self.change_api(|api| {
+            api.holder = index;
+            api.epoch = epoch;
+        });
+        self.tell(index, &Event::LeaseAcquired(epoch), steps);
+        let listed = Event::Listed(epoch, self.api.value.everything());
+        self.tell(index, &listed, steps);
+    }
+
+    /// Gives an event to a replica, lets it plan, and files what it sends.
+    fn tell(&mut self, index: usize, event: &Event, steps: &Steps) {
+        let mut effects = self.step(index, event, steps);
+        if self.replicas[index].engine.value.replan {
+            effects.extend(self.step(index, &Event::Tick, steps));
+        }
+        if effects.is_empty() {
+            return;
+        }
+        let mut sent = (*self.replicas[index].sent.value).clone();
         for effect in effects {
-            let (kind, subject) = match &effect.action {
-                Action::List => (0, None),
-                Action::ReadLease => (1, Some(Subject::Lease)),
-                Action::CreateGang { gang, .. }
-                | Action::ReadGang { gang }
-                | Action::WriteGang { gang, .. }
-                | Action::DeleteGang { gang, .. } => (2, Some(Subject::Gang(gang.clone()))),
-                Action::ReadPod { pod } | Action::Fence { pod, .. } | Action::Nominate { pod, .. } => {
-                    (3, Some(Subject::Pod(pod.uid.clone())))
-                }
-                Action::Lift { pod, .. } => (3, Some(Subject::Pod(pod.uid.clone()))),
-                Action::StepDown | Action::Evict { .. } | Action::Tell(_) => continue,
-            };
-            let earlier = replica.sent.insert((kind, effect.epoch, subject), effect);
+            let Some(key) = request_key(&effect) else { continue };
+            let earlier = sent.insert(key, effect);
             assert!(earlier.is_none(), "two requests about one object: {earlier:?}");
         }
+        self.replicas[index].sent = Kept::new(sent);
+    }
+
+    fn step(&mut self, index: usize, event: &Event, steps: &Steps) -> Vec<Arc<Effect>> {
+        let replica = &mut self.replicas[index];
+        let key = (replica.engine.fingerprint, fingerprint(event));
+        if let Some((engine, effects)) = steps.borrow().get(&key) {
+            replica.engine = engine.clone();
+            return effects.clone();
+        }
+        let mut engine = (*replica.engine.value).clone();
+        let effects: Vec<Arc<Effect>> = engine.step(event.clone(), NOW).into_iter().map(Arc::new).collect();
+        engine.snapshot().assert_consistent();
+        replica.engine = Kept::new(engine);
+        steps.borrow_mut().insert(key, (replica.engine.clone(), effects.clone()));
+        effects
     }
 
     /// Every state that can follow this one, with what happened.
-    fn successors(&self, size: Size, known: &Engines) -> Vec<(String, Self)> {
+    fn successors(&self, size: Size, steps: &Steps) -> Vec<(Happening, Self)> {
         let mut next = Vec::new();
-        let mut branch = |name: String, change: &dyn Fn(&mut Self)| {
+        let mut branch = |what: Happening, change: &dyn Fn(&mut Self)| {
             let mut state = self.clone();
             change(&mut state);
-            next.push((name, state));
+            next.push((what, state));
         };
-        if !self.api.late.is_empty() {
-            branch("the pods of gang late are created".to_owned(), &|state| {
-                let late = std::mem::take(&mut state.api.late);
-                state.api.pods.extend(late.into_iter().map(|p| (p.uid.clone(), p)));
+        let api = &self.api.value;
+        if !api.late.is_empty() {
+            branch(Happening::LateCreated, &|state| {
+                state.change_api(|api| {
+                    let late = std::mem::take(&mut api.late);
+                    api.pods.extend(late.into_iter().map(|p| (p.uid.clone(), p)));
+                });
             });
         }
         if self.deletions > 0 {
-            for uid in self.api.pods.keys() {
-                branch(format!("{uid} is deleted"), &|state| {
-                    state.api.pods.remove(uid);
+            for uid in api.pods.keys() {
+                branch(Happening::Deleted(uid.clone()), &|state| {
+                    state.change_api(|api| {
+                        api.pods.remove(uid);
+                    });
                     state.deletions -= 1;
                 });
             }
         }
         for index in 0..2 {
             let replica = &self.replicas[index];
-            if self.api.holder != index && self.api.epoch.0 < size.epochs {
-                let epoch = Epoch(self.api.epoch.0 + 1);
-                branch(format!("{index} acquires epoch {epoch}"), &|state| {
-                    state.api.holder = index;
-                    state.api.epoch = epoch;
-                    state.tell(index, Event::LeaseAcquired(epoch), known);
+            if api.holder != index && api.epoch.0 < size.epochs {
+                branch(Happening::Acquired(index), &|state| state.acquire(index, steps));
+            }
+            for (key, effect) in &*replica.sent.value {
+                branch(Happening::Done(index, effect.clone()), &|state| {
+                    let mut sent = (*state.replicas[index].sent.value).clone();
+                    sent.remove(key);
+                    state.replicas[index].sent = Kept::new(sent);
+                    let mut event = None;
+                    state.change_api(|api| event = Some(api.carry_out(index, effect)));
+                    state.tell(index, &event.expect("every request of this world is answered"), steps);
                 });
             }
-            for (key, effect) in &replica.sent {
-                branch(format!("{index} under {}: {}", effect.epoch, brief(&effect.action)), &|state| {
-                    state.replicas[index].sent.remove(key);
-                    let event = state.api.carry_out(index, effect);
-                    state.tell(index, event, known);
-                });
-            }
-            if !replica.engine.leads() {
+            let engine = &replica.engine.value;
+            if !engine.leads() {
                 continue;
             }
-            if replica.engine.replan {
-                branch(format!("{index} plans"), &|state| state.tell(index, Event::Tick, known));
-            }
-            for (uid, pod) in &self.api.pods {
-                let newest = replica.engine.members.get(uid).map(|m| m.pod.resource_version);
+            for (uid, pod) in &api.pods {
+                let newest = engine.members.get(uid).map(|m| m.pod.resource_version);
                 if newest != Some(pod.resource_version) {
-                    branch(format!("{index} sees {uid}"), &|state| {
-                        state.tell(index, Event::Pod(Change::Set(pod.clone())), known);
+                    branch(Happening::SeesPod(index, uid.clone()), &|state| {
+                        state.tell(index, &Event::Pod(Change::Set((**pod).clone())), steps);
                     });
                 }
             }
-            for uid in replica.engine.members.keys().filter(|uid| !self.api.pods.contains_key(*uid)) {
-                branch(format!("{index} sees {uid} gone"), &|state| {
-                    state.tell(index, Event::Pod(Change::Gone(uid.clone())), known);
+            for uid in engine.members.keys().filter(|uid| !api.pods.contains_key(*uid)) {
+                branch(Happening::SeesPod(index, uid.clone()), &|state| {
+                    state.tell(index, &Event::Pod(Change::Gone(uid.clone())), steps);
                 });
             }
-            for (id, (version, status)) in &self.api.gangs {
-                let object = replica.engine.gangs.get(id).map(|g| &g.object);
+            for (id, (version, status)) in &api.gangs {
+                let object = engine.gangs.get(id).map(|g| &g.object);
                 if !matches!(object, Some(Object::Known(seen, _)) if seen == version) {
-                    branch(format!("{index} sees gang {id}"), &|state| {
-                        let record = GangRecord {
-                            gang: id.clone(),
-                            resource_version: *version,
-                            status: status.clone(),
-                        };
-                        state.tell(index, Event::Gang(Change::Set(record)), known);
+                    branch(Happening::SeesGang(index, id.clone()), &|state| {
+                        state.tell(index, &Event::Gang(Change::Set(record(id, *version, status))), steps);
                     });
                 }
             }
@@ -217,16 +245,76 @@ impl State {
     }
 
     fn overbooked(&self) -> bool {
-        let lifted = self.api.pods.values().filter(|pod| !pod.gated());
-        let each = |pod: &Pod| pod.shape.share.map_or(0, |s| s.on_card(crate::model::VramMib(CARD_MIB)).0);
+        let lifted = self.api.value.pods.values().filter(|pod| !pod.gated());
+        let each = |pod: &Arc<Pod>| pod.shape.share.map_or(0, |s| s.on_card(VramMib(CARD_MIB)).0);
         lifted.map(each).sum::<u64>() > CARD_MIB
     }
+}
+
+/// One step of the world; kept small, because the way to every state is kept.
+#[derive(Clone, Debug)]
+enum Happening {
+    Start,
+    LateCreated,
+    Deleted(PodUid),
+    Acquired(usize),
+    Done(usize, Arc<Effect>),
+    SeesPod(usize, PodUid),
+    SeesGang(usize, GangId),
+}
+
+impl std::fmt::Display for Happening {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Start => write!(f, "start"),
+            Self::LateCreated => write!(f, "the pods of gang late are created"),
+            Self::Deleted(uid) => write!(f, "{uid} is deleted"),
+            Self::Acquired(index) => write!(f, "{index} takes the lease, and lists"),
+            Self::Done(index, effect) => {
+                let epoch = effect.epoch;
+                match &effect.action {
+                    Action::WriteGang { gang, status, .. } => {
+                        let plan = status.plan.as_ref();
+                        let plan =
+                            plan.map_or("no plan".to_owned(), |p| format!("a plan of epoch {}", p.epoch));
+                        write!(f, "{index} under {epoch}: writes {plan} to gang {gang}")
+                    }
+                    Action::Lift { pod, .. } => write!(f, "{index} under {epoch}: lifts {}", pod.key),
+                    Action::Fence { pod, .. } => write!(f, "{index} under {epoch}: fences {}", pod.key),
+                    Action::ReadPod { pod } => write!(f, "{index} under {epoch}: reads {}", pod.key),
+                    other => write!(f, "{index} under {epoch}: {other:?}"),
+                }
+            }
+            Self::SeesPod(index, uid) => write!(f, "{index} sees {uid}"),
+            Self::SeesGang(index, id) => write!(f, "{index} sees gang {id}"),
+        }
+    }
+}
+
+/// At most one request of a kind about one object is under way for each epoch; `None` for what is not answered.
+fn request_key(effect: &Effect) -> Option<RequestKey> {
+    let (kind, subject) = match &effect.action {
+        Action::ReadLease => (1, Some(Subject::Lease)),
+        Action::CreateGang { gang, .. }
+        | Action::ReadGang { gang }
+        | Action::WriteGang { gang, .. }
+        | Action::DeleteGang { gang, .. } => (2, Some(Subject::Gang(gang.clone()))),
+        Action::ReadPod { pod } | Action::Fence { pod, .. } | Action::Nominate { pod, .. } => {
+            (3, Some(Subject::Pod(pod.uid.clone())))
+        }
+        Action::Lift { pod, .. } => (3, Some(Subject::Pod(pod.uid.clone()))),
+        Action::List | Action::StepDown | Action::Evict { .. } | Action::Tell(_) => return None,
+    };
+    Some((kind, effect.epoch, subject))
+}
+
+fn record(id: &GangId, version: ResourceVersion, status: &GangStatus) -> GangRecord {
+    GangRecord { gang: id.clone(), resource_version: version, status: status.clone() }
 }
 
 impl Api {
     fn carry_out(&mut self, replica: usize, effect: &Effect) -> Event {
         let (subject, outcome) = match &effect.action {
-            Action::List => return Event::Listed(effect.epoch, self.everything()),
             Action::ReadLease => {
                 let ours = self.holder == replica && self.epoch == effect.epoch;
                 (Subject::Lease, Outcome::Lease { ours })
@@ -236,7 +324,7 @@ impl Api {
                 let outcome = match self.gangs.get_mut(gang) {
                     Some((version, stored)) if version == expected => {
                         *version = ResourceVersion(version.0 + 1);
-                        *stored = status.clone();
+                        *stored = Arc::new(status.clone());
                         self.gang(gang)
                     }
                     Some(_) => Outcome::Conflict,
@@ -273,7 +361,11 @@ impl Api {
                 };
                 (Subject::Pod(pod.uid.clone()), outcome)
             }
-            Action::StepDown | Action::Nominate { .. } | Action::Evict { .. } | Action::Tell(_) => {
+            Action::List
+            | Action::StepDown
+            | Action::Nominate { .. }
+            | Action::Evict { .. }
+            | Action::Tell(_) => {
                 unreachable!("not sent in this world")
             }
         };
@@ -282,19 +374,21 @@ impl Api {
 
     fn write(&mut self, uid: &PodUid, change: impl Fn(&mut Pod)) {
         if let Some(pod) = self.pods.get_mut(uid) {
-            change(pod);
-            pod.resource_version = ResourceVersion(pod.resource_version.0 + 1);
+            let mut changed = (**pod).clone();
+            change(&mut changed);
+            changed.resource_version = ResourceVersion(pod.resource_version.0 + 1);
+            *pod = Arc::new(changed);
         }
     }
 
     fn pod(&self, uid: &PodUid) -> Outcome {
-        self.pods.get(uid).map_or(Outcome::Gone, |pod| Outcome::Pod(Box::new(pod.clone())))
+        self.pods.get(uid).map_or(Outcome::Gone, |pod| Outcome::Pod(Box::new((**pod).clone())))
     }
 
     fn gang(&self, id: &GangId) -> Outcome {
-        self.gangs.get(id).map_or(Outcome::Gone, |(version, status)| {
-            Outcome::Gang(GangRecord { gang: id.clone(), resource_version: *version, status: status.clone() })
-        })
+        self.gangs
+            .get(id)
+            .map_or(Outcome::Gone, |(version, status)| Outcome::Gang(record(id, *version, status)))
     }
 
     fn everything(&self) -> World {
@@ -316,25 +410,18 @@ impl Api {
         });
         World {
             nodes: Some(vec![Node::read(&node).expect("the node above can be read")]),
-            pods: Some(self.pods.values().cloned().collect()),
+            pods: Some(self.pods.values().map(|pod| (**pod).clone()).collect()),
             groups: Some(groups.collect()),
             gangs: Some(
-                (self.gangs.iter())
-                    .map(|(id, (version, status))| GangRecord {
-                        gang: id.clone(),
-                        resource_version: *version,
-                        status: status.clone(),
-                    })
-                    .collect(),
+                self.gangs.iter().map(|(id, (version, status))| record(id, *version, status)).collect(),
             ),
         }
     }
 
     fn members(&self) -> usize {
         let any = self.pods.values().chain(&self.late).next();
-        any.and_then(|p| p.shape.share).map_or(1, |share| {
-            usize::try_from(CARD_MIB / share.on_card(crate::model::VramMib(CARD_MIB)).0).unwrap_or(1)
-        })
+        any.and_then(|p| p.shape.share)
+            .map_or(1, |share| usize::try_from(CARD_MIB / share.on_card(VramMib(CARD_MIB)).0).unwrap_or(1))
     }
 }
 
@@ -343,7 +430,7 @@ fn gang(name: &str) -> GangId {
 }
 
 /// The members of a gang; the one created earlier is planned first.
-fn pods(group: &str, second: usize, members: usize) -> Vec<Pod> {
+fn pods(group: &str, second: usize, members: usize) -> Vec<Arc<Pod>> {
     let each = CARD_MIB / members as u64;
     (0..members)
         .map(|index| {
@@ -354,49 +441,35 @@ fn pods(group: &str, second: usize, members: usize) -> Vec<Pod> {
                     "spec":{{"schedulingGates":[{{"name":"portcullis.dev/gang"}}],"containers":[{{"name":"main"}}],
                     "tolerations":[{{"key":"portcullis.dev/gpu-sharing","operator":"Exists"}}]}}}}"#
             );
-            Pod::read(&json).expect("the pod above can be read")
+            Arc::new(Pod::read(&json).expect("the pod above can be read"))
         })
         .collect()
 }
 
-fn brief(action: &Action) -> String {
-    match action {
-        Action::WriteGang { gang, status, .. } => {
-            let plan =
-                status.plan.as_ref().map_or("no plan".to_owned(), |p| format!("a plan of epoch {}", p.epoch));
-            format!("writes {plan} to gang {gang}")
-        }
-        Action::Lift { pod, .. } => format!("lifts {}", pod.key),
-        Action::Fence { pod, .. } => format!("fences {}", pod.key),
-        Action::ReadPod { pod } => format!("reads {}", pod.key),
-        other => format!("{other:?}"),
-    }
-}
-
 /// Searches breadth first. The answer is how many states there are, and the shortest way to an overbooked card.
 fn explore(size: Size, broken: Option<Rule>, most: usize) -> (usize, Option<Vec<String>>) {
-    let known = Engines::default();
-    let start = State::start(size, broken, &known);
+    let steps = Steps::default();
+    let start = State::start(size, broken, &steps);
     // Each state is kept as a fingerprint; the way back is kept by index.
-    let mut seen: BTreeSet<u128> = BTreeSet::from([fingerprint(&start)]);
-    let mut trail: Vec<(u32, String)> = vec![(0, "start".to_owned())];
-    let mut queue: VecDeque<(u32, State)> = VecDeque::from([(0, start)]);
+    let mut seen: BTreeSet<u128> = BTreeSet::from([start.fingerprint()]);
+    let mut trail: Vec<(usize, Happening)> = vec![(0, Happening::Start)];
+    let mut queue: VecDeque<(usize, State)> = VecDeque::from([(0, start)]);
     while let Some((at, state)) = queue.pop_front() {
         if state.overbooked() {
-            let mut steps = Vec::new();
-            let mut at = at as usize;
+            let mut way = Vec::new();
+            let mut at = at;
             while at != 0 {
-                steps.push(trail[at].1.clone());
-                at = trail[at].0 as usize;
+                way.push(trail[at].1.to_string());
+                at = trail[at].0;
             }
-            steps.reverse();
-            return (seen.len(), Some(steps));
+            way.reverse();
+            return (seen.len(), Some(way));
         }
-        for (name, next) in state.successors(size, &known) {
-            if seen.insert(fingerprint(&next)) {
+        for (what, next) in state.successors(size, &steps) {
+            if seen.insert(next.fingerprint()) {
                 assert!(seen.len() <= most, "more than {most} states: the world is larger than was meant");
-                trail.push((at, name));
-                queue.push_back((u32::try_from(trail.len() - 1).expect("bounded by `most`"), next));
+                trail.push((at, what));
+                queue.push_back((trail.len() - 1, next));
             }
         }
     }

@@ -108,24 +108,3 @@ impl Engine {
         self.snapshot.overbooked(name).map(|what| format!("node {name} has no room any more: {what}"))
     }
 }
-
-impl Quorum {
-    /// Interim.
-    pub fn satisfied(&self, counts: &BTreeMap<Option<Str>, u32>) -> bool {
-        match self {
-            Self::Count(min) => counts.values().sum::<u32>() >= *min,
-            Self::Groups { .. } => false,
-        }
-    }
-    /// Interim.
-    pub fn least(&self) -> u32 {
-        match self {
-            Self::Count(min) => *min,
-            Self::Groups { .. } => 0,
-        }
-    }
-    /// Interim.
-    pub fn missing(&self, _counts: &BTreeMap<Option<Str>, u32>) -> String {
-        String::new()
-    }
-}

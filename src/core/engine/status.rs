@@ -159,7 +159,7 @@ impl Engine {
     ) {
         let (Some(reason), changed) = (wanted.reason, wanted.reason != stored.reason) else { return };
         let worth = match wanted.phase {
-            Phase::Waiting => changed || wanted.message != stored.message,
+            Phase::Waiting => reason != Reason::Queued && (changed || wanted.message != stored.message),
             Phase::Gathering => changed && reason != Reason::Gathering,
             Phase::Torn => changed,
             Phase::Planned | Phase::Lifting | Phase::Admitted => false,

@@ -1,1 +1,513 @@
-//! Rules of the engine, each with a test that fails when the rule is broken.
+//! Rules of the engine, each with a test that fails when the rule is broken. The API server is played by hand here, one
+//! answer at a time; `sim` plays it for whole stories, and `explore` in every order there is.
+
+use std::time::Duration;
+
+use super::*;
+use crate::dialect::Quorum;
+use crate::model::{DialectId, NodeName, PodKey, Reason, ResourceVersion, str};
+use crate::objects::{Node, Pod, names};
+
+const START: Time = Time(1_000_000_000);
+
+fn gang_id() -> GangId {
+    GangId::new(DialectId::Kai, "default", "app")
+}
+
+fn node(name: &str, cards: u32, extra: &str) -> Node {
+    let json = format!(
+        r#"{{"metadata":{{"name":"{name}","labels":{{"nvidia.com/gpu.count":"{cards}","nvidia.com/gpu.memory":"10000",
+            "portcullis.dev/gpu-sharing":"vram"}}}},
+            "spec":{{"taints":[{{"key":"portcullis.dev/gpu-sharing","value":"vram","effect":"NoSchedule"}}]{extra}}},
+            "status":{{"allocatable":{{"cpu":"8","memory":"16Gi","pods":"110","nvidia.com/gpu":"{cards}"}},
+            "conditions":[{{"type":"Ready","status":"True"}}]}}}}"#
+    );
+    Node::read(&json).expect("the node above can be read")
+}
+
+fn pod(name: &str, mib: u32, gates: &[&str]) -> Pod {
+    let gates: Vec<String> = gates.iter().map(|g| format!(r#"{{"name":"{g}"}}"#)).collect();
+    let json = format!(
+        r#"{{"metadata":{{"namespace":"default","name":"{name}","uid":"uid-{name}","resourceVersion":"10",
+            "annotations":{{"pod-group-name":"app","gpu-memory":"{mib}"}}}},
+            "spec":{{"schedulingGates":[{}],"containers":[{{"name":"main"}}],
+            "tolerations":[{{"key":"portcullis.dev/gpu-sharing","operator":"Exists"}}]}}}}"#,
+        gates.join(",")
+    );
+    Pod::read(&json).expect("the pod above can be read")
+}
+
+fn group(min: u32) -> Group {
+    Group {
+        gang: gang_id(),
+        uid: str("group-uid"),
+        created: START,
+        quorum: Quorum::Count(min),
+        priority_class: None,
+        queue: None,
+    }
+}
+
+/// An engine that leads, and an API server that holds what it has written.
+struct Lab {
+    engine: Engine,
+    now: Time,
+    version: u64,
+    stored: Option<GangRecord>,
+    pods: BTreeMap<PodUid, Pod>,
+}
+
+impl Lab {
+    fn leading(
+        settings: Settings,
+        nodes: Vec<Node>,
+        groups: Vec<Group>,
+        pods: Vec<Pod>,
+    ) -> (Self, Vec<Action>) {
+        let mut lab = Self {
+            engine: Engine::new(Settings { quiet: Duration::ZERO, ..settings }),
+            now: START,
+            version: 100,
+            stored: None,
+            pods: pods.iter().map(|p| (p.uid.clone(), p.clone())).collect(),
+        };
+        assert_eq!(lab.step(Event::LeaseAcquired(Epoch(3))), [Action::List]);
+        let world =
+            World { nodes: Some(nodes), pods: Some(pods), groups: Some(groups), gangs: Some(Vec::new()) };
+        let mut actions = lab.step(Event::Listed(Epoch(3), world));
+        actions.extend(lab.tick());
+        (lab, actions)
+    }
+
+    fn step(&mut self, event: Event) -> Vec<Action> {
+        let twin = self.engine.clone();
+        let effects = self.engine.step(event.clone(), self.now);
+        let mut twin = twin;
+        assert_eq!(twin.step(event, self.now), effects, "the same event must have the same effects");
+        self.engine.snapshot().assert_consistent();
+        effects.into_iter().map(|e| e.action).collect()
+    }
+
+    fn tick(&mut self) -> Vec<Action> {
+        self.step(Event::Tick)
+    }
+
+    fn answer(&mut self, subject: Subject, outcome: Outcome) -> Vec<Action> {
+        let epoch = self.engine.epoch().expect("the engine leads");
+        self.step(Event::Answer { epoch, subject, outcome })
+    }
+
+    /// Carries an action out as an API server would, and gives the answer back.
+    fn carry_out(&mut self, action: &Action) -> Vec<Action> {
+        self.version += 1;
+        let version = ResourceVersion(self.version);
+        match action {
+            Action::CreateGang { gang, .. } => self.write(GangRecord {
+                gang: gang.clone(),
+                resource_version: version,
+                status: GangStatus::default(),
+            }),
+            Action::WriteGang { gang, expected, status } => {
+                assert_eq!(
+                    Some(*expected),
+                    self.stored.as_ref().map(|s| s.resource_version),
+                    "compare-and-swap"
+                );
+                self.write(GangRecord {
+                    gang: gang.clone(),
+                    resource_version: version,
+                    status: status.clone(),
+                })
+            }
+            Action::ReadGang { gang } => {
+                let outcome = self.stored.clone().map_or(Outcome::Gone, Outcome::Gang);
+                self.answer(Subject::Gang(gang.clone()), outcome)
+            }
+            Action::DeleteGang { gang, .. } => {
+                self.stored = None;
+                self.answer(Subject::Gang(gang.clone()), Outcome::Gone)
+            }
+            Action::ReadLease => self.answer(Subject::Lease, Outcome::Lease { ours: true }),
+            Action::Nominate { pod, node } => {
+                let node = node.clone();
+                self.change(&pod.uid, |p| p.nominated = node)
+            }
+            Action::Fence { pod, .. } => self.change(&pod.uid, |_| {}),
+            Action::ReadPod { pod } => self.tell_pod(&pod.uid),
+            Action::Lift { pod, licence, cards, node, .. } => {
+                assert_eq!(
+                    *licence,
+                    Some(self.pods[&pod.uid].resource_version),
+                    "the lift tests the newest version"
+                );
+                let (cards, node) = (cards.clone(), node.clone());
+                self.change(&pod.uid, |p| {
+                    p.gates.retain(|g| &**g != names::GATE);
+                    p.gpus = Some(cards);
+                    p.nominated = Some(node);
+                })
+            }
+            Action::List | Action::StepDown | Action::Evict { .. } | Action::Tell(_) => Vec::new(),
+        }
+    }
+
+    fn write(&mut self, record: GangRecord) -> Vec<Action> {
+        self.stored = Some(record.clone());
+        self.answer(Subject::Gang(record.gang.clone()), Outcome::Gang(record))
+    }
+
+    /// Changes a pod in the API server without telling the engine.
+    fn touch(&mut self, uid: &PodUid, change: impl FnOnce(&mut Pod)) {
+        self.version += 1;
+        let pod = self.pods.get_mut(uid).expect("the pod is there");
+        change(pod);
+        pod.resource_version = ResourceVersion(self.version);
+    }
+
+    fn change(&mut self, uid: &PodUid, change: impl FnOnce(&mut Pod)) -> Vec<Action> {
+        self.touch(uid, change);
+        self.tell_pod(uid)
+    }
+
+    fn tell_pod(&mut self, uid: &PodUid) -> Vec<Action> {
+        let outcome = self.pods.get(uid).map_or(Outcome::Gone, |p| Outcome::Pod(Box::new(p.clone())));
+        self.answer(Subject::Pod(uid.clone()), outcome)
+    }
+
+    /// Carries out everything that follows, until `stop` says of an action that it is to be left alone; those are
+    /// returned, with notes.
+    fn run(&mut self, actions: Vec<Action>, stop: impl Fn(&Action) -> bool) -> Vec<Action> {
+        let mut queue: std::collections::VecDeque<Action> = actions.into();
+        let mut left = Vec::new();
+        while let Some(action) = queue.pop_front() {
+            if stop(&action) || matches!(action, Action::Tell(_) | Action::Evict { .. } | Action::StepDown) {
+                left.push(action);
+                continue;
+            }
+            queue.extend(self.carry_out(&action));
+            queue.extend(self.tick());
+        }
+        left
+    }
+
+    fn bind(&mut self, name: &str, node: &str) -> Vec<Action> {
+        let uid = PodUid::from(&*format!("uid-{name}"));
+        self.touch(&uid, |p| p.node = Some(NodeName::from(node)));
+        let actions = self.step(Event::Pod(Change::Set(self.pods[&uid].clone())));
+        self.run(actions, |_| false)
+    }
+
+    fn status(&self) -> &GangStatus {
+        &self.stored.as_ref().expect("the gang object is stored").status
+    }
+
+    fn gated(&self) -> Vec<&str> {
+        self.pods.values().filter(|p| p.gated()).map(|p| &*p.key.name).collect()
+    }
+}
+
+fn is_lift(action: &Action) -> bool {
+    matches!(action, Action::Lift { .. })
+}
+
+fn is_record(action: &Action) -> bool {
+    matches!(action, Action::WriteGang { status, .. } if status.plan.is_some())
+}
+
+fn notes(actions: &[Action]) -> Vec<(Reason, &str)> {
+    let note = |a| match a {
+        &Action::Tell(ref note) => Some((note.reason, &*note.message)),
+        _ => None,
+    };
+    actions.iter().filter_map(note).collect()
+}
+
+fn three() -> Vec<Pod> {
+    [("app-server", 4000), ("model-1", 3000), ("model-2", 3000)]
+        .map(|(n, mib)| pod(n, mib, &[names::GATE]))
+        .into()
+}
+
+fn leading_three() -> (Lab, Vec<Action>) {
+    Lab::leading(Settings::default(), vec![node("gpu-1", 1, "")], vec![group(3)], three())
+}
+
+#[test]
+fn nothing_is_lifted_until_the_quorum_is_there() {
+    let mut pods = three();
+    let last = pods.pop().expect("three");
+    let (mut lab, actions) =
+        Lab::leading(Settings::default(), vec![node("gpu-1", 1, "")], vec![group(3)], pods);
+    let left = lab.run(actions, |_| false);
+    assert_eq!(notes(&left), []);
+    assert_eq!(lab.gated(), ["app-server", "model-1"]);
+    assert_eq!(lab.status().phase, Phase::Gathering);
+    assert_eq!(lab.status().message, "2 of 3 members are here; waiting for 1 more pod");
+
+    lab.pods.insert(last.uid.clone(), last.clone());
+    let mut actions = lab.step(Event::Pod(Change::Set(last)));
+    actions.extend(lab.tick());
+    let left = lab.run(actions, |_| false);
+    assert_eq!(lab.gated(), Vec::<&str>::new());
+    assert_eq!(
+        notes(&left),
+        [(Reason::Lifted, "3 of 3 lifted: app-server -> gpu-1[0], model-1 -> gpu-1[0], model-2 -> gpu-1[0]")]
+    );
+    for name in ["app-server", "model-1", "model-2"] {
+        lab.bind(name, "gpu-1");
+    }
+    assert_eq!((lab.status().phase, &*lab.status().message), (Phase::Admitted, "3 of 3 members are bound"));
+}
+
+/// Rule 1: the plan is durable first, the lease is read after that, and only then are gates lifted.
+#[test]
+fn the_plan_is_durable_and_the_lease_is_read_before_anything_is_lifted() {
+    let (mut lab, actions) = leading_three();
+    let left = lab.run(actions, is_record);
+    assert_eq!(left.len(), 1, "nothing goes on while the plan is on its way: {left:?}");
+    let actions = lab.carry_out(&left[0]);
+    let mut actions = lab.run(actions, |a| matches!(a, Action::ReadLease));
+    assert_eq!(actions, [Action::ReadLease], "nothing is lifted while the lease is being read");
+    let actions = lab.carry_out(&actions.remove(0));
+    assert_eq!(actions.iter().filter(|a| is_lift(a)).count(), 3, "then all at once: {actions:?}");
+}
+
+#[test]
+fn a_lease_that_is_not_ours_ends_it() {
+    let (mut lab, actions) = leading_three();
+    let left = lab.run(actions, |a| matches!(a, Action::ReadLease));
+    assert_eq!(left, [Action::ReadLease]);
+    assert_eq!(lab.answer(Subject::Lease, Outcome::Lease { ours: false }), [Action::StepDown]);
+    assert_eq!(lab.engine.epoch(), None);
+    assert_eq!(lab.gated().len(), 3);
+}
+
+#[test]
+fn a_lost_race_for_the_record_drops_the_plan_and_looks_again() {
+    let (mut lab, actions) = leading_three();
+    let left = lab.run(actions, is_record);
+    lab.version += 1;
+    if let Some(stored) = &mut lab.stored {
+        stored.resource_version = ResourceVersion(lab.version);
+    }
+    let actions = lab.answer(Subject::Gang(gang_id()), Outcome::Conflict);
+    assert_eq!(actions, [Action::ReadGang { gang: gang_id() }], "{left:?}");
+    lab.run(actions, |_| false);
+    assert_eq!(lab.gated(), Vec::<&str>::new());
+}
+
+#[test]
+fn who_sees_a_newer_epoch_steps_down() {
+    let (mut lab, actions) = leading_three();
+    lab.run(actions, is_record);
+    let plan = PlanRecord { epoch: Epoch(4), deadline: START, members: Vec::new() };
+    let record = GangRecord {
+        gang: gang_id(),
+        resource_version: ResourceVersion(500),
+        status: GangStatus { plan: Some(plan), ..GangStatus::default() },
+    };
+    assert_eq!(lab.step(Event::Gang(Change::Set(record))), [Action::StepDown]);
+}
+
+/// After a conflict: read the pod, read the lease, then try again.
+#[test]
+fn a_pod_that_changed_is_read_and_the_lease_too_before_it_is_lifted() {
+    let (mut lab, actions) = leading_three();
+    let lifts = lab.run(actions, is_lift);
+    let uid = PodUid::from("uid-app-server");
+    lab.touch(&uid, |_| {});
+    let mut actions = lab.answer(Subject::Pod(uid.clone()), Outcome::Conflict);
+    let key = PodKey::new("default", "app-server");
+    assert_eq!(actions, [Action::ReadPod { pod: PodRef { key, uid: uid.clone() } }]);
+    actions = lab.carry_out(&actions.remove(0));
+    assert_eq!(actions, [Action::ReadLease]);
+    actions = lab.carry_out(&actions.remove(0));
+    assert!(
+        matches!(&actions[..], [Action::Lift { licence: Some(v), .. }] if *v == lab.pods[&uid].resource_version)
+    );
+    let rest: Vec<Action> =
+        lifts.into_iter().filter(|a| !matches!(a, Action::Lift { pod, .. } if pod.uid == uid)).collect();
+    lab.run(actions, |_| false);
+    lab.run(rest, |_| false);
+    assert_eq!(lab.gated(), Vec::<&str>::new());
+}
+
+/// A lift without an answer may still land: the pod is written before it is believed.
+#[test]
+fn a_lost_lift_is_fenced_before_it_is_tried_again() {
+    let (mut lab, actions) = leading_three();
+    lab.run(actions, is_lift);
+    let uid = PodUid::from("uid-app-server");
+    let actions = lab.answer(Subject::Pod(uid), Outcome::Unknown);
+    assert!(matches!(&actions[..], [Action::Fence { .. }]), "{actions:?}");
+}
+
+#[test]
+fn a_node_that_is_cordoned_before_the_lift_undoes_the_plan() {
+    let nodes = vec![node("gpu-1", 1, ""), node("gpu-2", 1, "")];
+    let (mut lab, actions) = Lab::leading(Settings::default(), nodes, vec![group(3)], three());
+    let left = lab.run(actions, |a| matches!(a, Action::ReadLease));
+    let planned = lab.status().plan.as_ref().expect("planned").members[0].node.clone();
+    let other = if planned.as_str() == "gpu-1" { "gpu-2" } else { "gpu-1" };
+    let cordoned = node(planned.as_str(), 1, r#","unschedulable":true"#);
+    let mut actions = lab.step(Event::Node(Change::Set(cordoned)));
+    actions.extend(left);
+    actions.extend(lab.tick());
+    lab.run(actions, |_| false);
+    assert_eq!(lab.gated(), Vec::<&str>::new());
+    let plan = lab.status().plan.as_ref().expect("planned anew");
+    assert!(plan.members.iter().all(|m| m.node.as_str() == other), "{plan:?}");
+}
+
+#[test]
+fn a_member_that_goes_before_the_lift_undoes_the_plan_and_frees_the_room() {
+    let (mut lab, actions) = leading_three();
+    let left = lab.run(actions, |a| matches!(a, Action::ReadLease));
+    let uid = PodUid::from("uid-model-2");
+    lab.pods.remove(&uid);
+    let mut actions = lab.step(Event::Pod(Change::Gone(uid)));
+    actions.extend(left);
+    lab.run(actions, |_| false);
+    assert_eq!(lab.gated(), ["app-server", "model-1"]);
+    assert_eq!((lab.status().phase, &lab.status().plan), (Phase::Gathering, &None));
+    assert_eq!(lab.engine.snapshot().charges().count(), 0, "nothing is held for a plan that is no more");
+}
+
+#[test]
+fn a_half_lifted_gang_is_finished_by_the_next_leader() {
+    let (mut lab, actions) = leading_three();
+    let lifts = lab.run(actions, is_lift);
+    lab.carry_out(&lifts[0]);
+    // The leader dies here. Its other two lifts are still on their way.
+    let settings = Settings { quiet: Duration::ZERO, ..Settings::default() };
+    lab.engine = Engine::new(settings);
+    assert_eq!(lab.step(Event::LeaseAcquired(Epoch(4))), [Action::List]);
+    let world = World {
+        nodes: Some(vec![node("gpu-1", 1, "")]),
+        pods: Some(lab.pods.values().cloned().collect()),
+        groups: Some(vec![group(3)]),
+        gangs: Some(lab.stored.iter().cloned().collect()),
+    };
+    let actions = lab.step(Event::Listed(Epoch(4), world));
+    assert!(
+        matches!(&actions[..], [Action::Fence { .. }, Action::Fence { .. }]),
+        "what is still gated is fenced before anything else: {actions:?}"
+    );
+    lab.run(actions, |_| false);
+    assert_eq!(lab.gated(), Vec::<&str>::new());
+    assert_eq!(lab.status().plan.as_ref().map(|p| p.epoch), Some(Epoch(4)), "adopted under the new epoch");
+}
+
+/// Rule 6: somebody else's gate is theirs to remove.
+#[test]
+fn a_member_behind_a_foreign_gate_is_waited_for_and_named() {
+    let mut pods = three();
+    pods[1] = pod("model-1", 3000, &["example.com/hold", names::GATE]);
+    let (mut lab, actions) =
+        Lab::leading(Settings::default(), vec![node("gpu-1", 1, "")], vec![group(3)], pods);
+    let left = lab.run(actions, |_| false);
+    assert_eq!(lab.gated().len(), 3);
+    assert_eq!(lab.status().reason, Some(Reason::ForeignGate));
+    assert_eq!(
+        notes(&left),
+        [(
+            Reason::ForeignGate,
+            "2 of 3 members are ready; pod model-1 is held by the scheduling gate example.com/hold, which is not ours to remove"
+        )]
+    );
+}
+
+#[test]
+fn a_gang_without_its_group_object_waits_and_says_so() {
+    let (mut lab, actions) =
+        Lab::leading(Settings::default(), vec![node("gpu-1", 1, "")], Vec::new(), three());
+    lab.run(actions, |_| false);
+    assert_eq!(lab.status().reason, Some(Reason::GroupNotFound));
+    assert_eq!(
+        lab.status().message,
+        "3 pods name the group default/app, which does not exist; they start when it does"
+    );
+    let mut actions = lab.step(Event::Group(Change::Set(group(3))));
+    actions.extend(lab.tick());
+    lab.run(actions, |_| false);
+    assert_eq!(lab.gated(), Vec::<&str>::new());
+}
+
+/// Rule 5: every "no" is explained, and nothing is written that says nothing new.
+#[test]
+fn a_gang_that_does_not_fit_says_what_is_short_and_says_it_once() {
+    let pods = [("a", 8000), ("b", 8000)].map(|(n, mib)| pod(n, mib, &[names::GATE])).into();
+    let (mut lab, actions) =
+        Lab::leading(Settings::default(), vec![node("gpu-1", 1, "")], vec![group(2)], pods);
+    let left = lab.run(actions, |_| false);
+    let status = lab.status().clone();
+    assert_eq!((status.phase, status.position), (Phase::Waiting, Some(1)));
+    assert!(status.message.contains("MiB"), "{}", status.message);
+    assert_eq!(notes(&left).len(), 1, "{left:?}");
+    lab.now = lab.now.after(Duration::from_secs(600));
+    assert_eq!(lab.tick(), []);
+}
+
+#[test]
+fn a_torn_gang_is_told_and_held_or_evicted_as_is_asked() {
+    for on_torn in [OnTorn::Hold, OnTorn::Evict] {
+        let settings = Settings { on_torn, ..Settings::default() };
+        let (mut lab, actions) = Lab::leading(settings, vec![node("gpu-1", 1, "")], vec![group(3)], three());
+        lab.run(actions, |_| false);
+        lab.bind("app-server", "gpu-1");
+        lab.now = lab.now.after(Duration::from_secs(61));
+        let actions = lab.tick();
+        let left = lab.run(actions, |_| false);
+        assert_eq!(lab.status().phase, Phase::Torn);
+        assert!(
+            lab.status().message.ends_with(
+                "model-1 not bound: the scheduler has not bound it to gpu-1; model-2 not bound: the scheduler has not bound it to gpu-1"
+            ),
+            "{}",
+            lab.status().message
+        );
+        assert_eq!(notes(&left).iter().map(|n| n.0).collect::<Vec<_>>(), [Reason::Torn]);
+        let evicted = left.iter().filter(|a| matches!(a, Action::Evict { .. })).count();
+        assert_eq!(evicted, if on_torn == OnTorn::Evict { 3 } else { 0 });
+        // What can still be bound still holds its place.
+        assert_eq!(lab.engine.snapshot().charges().count(), 3);
+        lab.bind("model-1", "gpu-1");
+        lab.bind("model-2", "gpu-1");
+        assert_eq!(lab.status().phase, Phase::Admitted);
+    }
+}
+
+#[test]
+fn an_extra_member_is_planned_alone() {
+    let mut pods = three();
+    pods.iter_mut().for_each(|p| *p = pod(&p.key.name, 2000, &[names::GATE]));
+    let (mut lab, actions) =
+        Lab::leading(Settings::default(), vec![node("gpu-1", 1, "")], vec![group(3)], pods);
+    lab.run(actions, |_| false);
+    for name in ["app-server", "model-1", "model-2"] {
+        lab.bind(name, "gpu-1");
+    }
+    let extra = pod("model-3", 4000, &[names::GATE]);
+    lab.pods.insert(extra.uid.clone(), extra.clone());
+    let mut actions = lab.step(Event::Pod(Change::Set(extra)));
+    actions.extend(lab.tick());
+    lab.run(actions, |_| false);
+    assert_eq!(lab.gated(), Vec::<&str>::new());
+    assert_eq!(lab.status().plan.as_ref().map(|p| p.members.len()), Some(1));
+}
+
+#[test]
+fn the_object_goes_with_the_last_member() {
+    let (mut lab, actions) =
+        Lab::leading(Settings::default(), vec![node("gpu-1", 1, "")], vec![group(9)], three());
+    lab.run(actions, |_| false);
+    assert!(lab.stored.is_some());
+    for name in ["app-server", "model-1", "model-2"] {
+        let uid = PodUid::from(&*format!("uid-{name}"));
+        lab.pods.remove(&uid);
+        let actions = lab.step(Event::Pod(Change::Gone(uid)));
+        lab.run(actions, |_| false);
+    }
+    assert_eq!(lab.stored, None);
+    assert!(lab.engine.gangs.is_empty());
+}

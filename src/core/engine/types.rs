@@ -7,7 +7,7 @@ use crate::model::{Epoch, GangId, NodeName, PodKey, PodUid, Reason, ResourceVers
 use crate::objects::{Node, Pod};
 
 /// Something the engine is told.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Event {
     /// The lease is ours, with this many transitions.
     LeaseAcquired(Epoch),
@@ -40,7 +40,7 @@ pub enum Event {
 }
 
 /// An object as it is now, or its end.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Change<T, K> {
     /// It exists and looks like this.
     Set(T),
@@ -49,7 +49,7 @@ pub enum Change<T, K> {
 }
 
 /// A consistent read. In [`Event::Relisted`] only the kinds that were read are `Some`.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct World {
     /// All nodes.
     pub nodes: Option<Vec<Node>>,
@@ -73,7 +73,7 @@ pub enum Subject {
 }
 
 /// What came of a request.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Outcome {
     /// The lease was read: whether it names us, under the epoch of the effect.
     Lease {

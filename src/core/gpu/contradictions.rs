@@ -4,8 +4,10 @@
 //! search for them. KAI stops at the first; we report all that apply, and also what KAI lets through: MIG slices and
 //! DRA claims beside a share, and numbers its scheduler cannot count with.
 
+use std::collections::BTreeSet;
+
 use super::share::{self, Reading};
-use super::whole::{DeviceClaim, GpuRules, device_claims};
+use super::whole::{DeviceClaim, DeviceKind, GpuRules, device_claims};
 use crate::model::{Finding, Rule, quoted};
 use crate::objects::names;
 use crate::objects::view::PodView;
@@ -188,21 +190,20 @@ impl Found {
         share: &str,
         claims: &[DeviceClaim],
     ) {
-        let all = claims.iter().map(|c| c.words.as_str()).collect::<Vec<_>>().join(", and ");
-        let places = claims.iter().map(|c| resource_of(&c.field)).collect::<std::collections::BTreeSet<_>>();
-        let remove = places.into_iter().collect::<Vec<_>>().join(" and ");
-        let mend = format!(
-            "Keep one: remove the annotation {key} to get what {remove} says, or remove {remove} to share a card."
-        );
-        let mend = if remove == names::NVIDIA_GPU {
-            format!(
-                "Keep one: remove the annotation {key} for a whole GPU, or remove {remove} to share a card."
-            )
-        } else {
-            mend
+        let one = |claim: &DeviceClaim| match claim.kind {
+            DeviceKind::Claim => format!("and {}", claim.words),
+            DeviceKind::Whole | DeviceKind::Mig => format!("and, {}", claim.words),
         };
-        let message = format!("{headline}: this pod asks for {share} and, {all}. {mend}")
-            .replace(" and, for devices", " and for devices");
+        let all = claims.iter().map(one).collect::<Vec<_>>().join(", ");
+        let places = claims.iter().map(|c| resource_of(&c.field)).collect::<BTreeSet<_>>();
+        let remove = places.into_iter().collect::<Vec<_>>().join(" and ");
+        let whole = match remove.as_str() {
+            names::NVIDIA_GPU | names::AMD_GPU | names::INTEL_GPU => "for a whole GPU".to_owned(),
+            _ => format!("to get what {remove} says"),
+        };
+        let mend =
+            format!("Keep one: remove the annotation {key} {whole}, or remove {remove} to share a card.");
+        let message = format!("{headline}: this pod asks for {share} {all}. {mend}");
         self.add(annotation_field(key), value, rule, message);
         for claim in claims {
             let message = format!(
@@ -220,7 +221,7 @@ impl Found {
         }
         let detail = if !value.is_empty()
             && value.bytes().all(|b| b.is_ascii_digit())
-            && value.trim_start_matches('0') != ""
+            && !value.trim_start_matches('0').is_empty()
         {
             format!("{} is more than can be counted (at most {} MiB)", quoted(value), i64::MAX)
         } else {

@@ -104,7 +104,8 @@ pub fn closest<'n>(wrong: &str, known: impl Iterator<Item = &'n str>) -> Option<
     let near = |name: &&str| name.len() <= longest && *name != wrong && !name.is_empty();
     let scored = known.filter(near).map(|name| (strsim::osa_distance(wrong, name), name));
     let best = scored.min_by_key(|(distance, _)| *distance)?;
-    (best.0 <= 1 + wrong.chars().count().max(best.1.chars().count()) / 6).then_some(best.1)
+    let length = wrong.chars().count().max(best.1.chars().count());
+    (best.0 < length.min(2 + length / 6)).then_some(best.1)
 }
 
 #[cfg(test)]
@@ -118,6 +119,7 @@ mod tests {
             ("Inference", vec!["train", "inference"], Some("inference")),
             ("mdoel", vec!["server", "model"], Some("model")),
             ("cache", vec!["model"], None),
+            ("a", vec!["b"], None),
             ("same", vec!["same"], None),
             ("x", vec![], None),
         ] {

@@ -40,7 +40,7 @@ pub fn effective_requests(pod: &PodView<'_>) -> Result<Resources, String> {
     if let Some(actuated) = &status.resources {
         let actuated = amounts(&actuated.requests, "status.resources.requests")?;
         let allocated = amounts(&status.allocated_resources, "status.allocatedResources")?;
-        pod_level = resize.effective(pod_level, actuated, &allocated);
+        pod_level = resize.effective(&pod_level, actuated, &allocated);
     }
     // A limit without a request: the API server makes the request of what the containers ask for, else of the limit.
     let requested = |name: &str| spec.resources.requests.contains(name);
@@ -100,14 +100,14 @@ impl<'p, 'a> Resize<'p, 'a> {
         let place = |field: &str| format!("status of container {:?}, {field}", container.name.as_str());
         let actuated = amounts(&actuated.requests, &place("resources.requests"))?;
         let allocated = amounts(&status.allocated_resources, &place("allocatedResources"))?;
-        Ok(self.effective(spec, actuated, &allocated))
+        Ok(self.effective(&spec, actuated, &allocated))
     }
 
-    fn effective(&self, spec: Resources, actuated: Resources, allocated: &Resources) -> Resources {
+    fn effective(&self, spec: &Resources, actuated: Resources, allocated: &Resources) -> Resources {
         let mut held = actuated;
         held.raise(allocated);
         if !self.infeasible {
-            held.raise(&spec);
+            held.raise(spec);
         }
         held
     }

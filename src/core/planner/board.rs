@@ -10,11 +10,13 @@ pub(super) struct Board<'a> {
     /// For each node, one more than the index of its room; zero where it is untouched.
     slots: Vec<u32>,
     rooms: Vec<Room>,
+    /// How often each room was changed.
+    changes: Vec<u32>,
 }
 
 impl<'a> Board<'a> {
     pub(super) fn new(snapshot: &'a Snapshot) -> Self {
-        Self { snapshot, slots: vec![0; snapshot.states().len()], rooms: Vec::new() }
+        Self { snapshot, slots: vec![0; snapshot.states().len()], rooms: Vec::new(), changes: Vec::new() }
     }
 
     /// A copy to try something on.
@@ -65,12 +67,23 @@ impl<'a> Board<'a> {
         self.slots[node] != 0
     }
 
-    pub(super) fn room_mut(&mut self, node: usize) -> &mut Room {
+    /// Differs after every change of a node's room.
+    pub(super) fn stamp(&self, node: usize) -> u32 {
+        match self.slots[node] {
+            0 => 0,
+            slot => self.changes[slot as usize - 1],
+        }
+    }
+
+    fn room_mut(&mut self, node: usize) -> &mut Room {
         if self.slots[node] == 0 {
             self.rooms.push(self.snapshot.states()[node].room.clone());
+            self.changes.push(0);
             self.slots[node] = u32::try_from(self.rooms.len()).expect("fewer than 2^32 nodes");
         }
-        &mut self.rooms[self.slots[node] as usize - 1]
+        let slot = self.slots[node] as usize - 1;
+        self.changes[slot] = self.changes[slot].wrapping_add(1);
+        &mut self.rooms[slot]
     }
 
     /// Takes what the need takes of a node that has room for it.

@@ -12,7 +12,7 @@ use super::survey::{Fact, Survey};
 use super::words::{Amount, refusal};
 use crate::dialect::Quorum;
 use crate::model::Reason;
-use crate::snapshot::CardState;
+use crate::snapshot::{Capacity, CardState};
 
 /// The verdict on a gang, with what was placed still on the board.
 pub(super) fn verdict<'a>(
@@ -266,6 +266,16 @@ pub(super) fn wanted(amount: Amount<'_>, need: &Need<'_>, board: &Board<'_>, nod
     }
 }
 
+/// Whether so many members as the quorum needs ask for more of something than is free in all: then no placement exists,
+/// however clever.
+pub(super) fn surely_short<'a>(attempt: &Attempt<'a>, shapes: &Shapes<'a>, board: &Board<'a>) -> bool {
+    // With subgroups it is not known which members are needed.
+    matches!(attempt.request.quorum, Quorum::Count(_))
+        && [Amount::Vram, Amount::Gpus, Amount::Cpu, Amount::Memory]
+            .into_iter()
+            .any(|amount| Shortage::new(attempt, shapes, board, Some(amount)).is_short())
+}
+
 /// What the gang needs of something in all, and what is free of it where the gang may go.
 struct Shortage {
     /// Of each member that counts, ascending by size; those that need none are left out.
@@ -285,40 +295,56 @@ impl Shortage {
     ) -> Self {
         let mut shortage = Self { needs: Vec::new(), sum: 0, free: 0, places: 0 };
         let Some(amount) = amount else { return shortage };
-        let mut smallest = u64::MAX;
-        let mut reference = 0;
-        for (index, state) in (0_u32..).zip(board.snapshot().states()) {
-            let room = board.room(index as usize);
-            let may = attempt.shapes.iter().any(|shape| {
-                let need = shapes.need(shape.need);
-                wanted(amount, need, board, index) > 0 && need.admitted(state).is_ok()
-            });
-            if !may {
+        let snapshot = board.snapshot();
+        // Fractions are measured on the smallest card: no less than that is needed.
+        let mut smallest = (u64::MAX, 0);
+        let size = |capacity: Option<&Capacity>| {
+            capacity.and_then(|capacity| capacity.gpus.vram_each).map_or(u64::MAX, |mib| mib.0)
+        };
+        let sizes: Vec<u64> = snapshot.classes().capacities().map(size).collect();
+        let asks = |need: &Need<'_>| match amount {
+            Amount::Vram => need.share.is_some(),
+            _ => wanted(amount, need, board, 0) > 0,
+        };
+        let askers: Vec<&Need<'_>> =
+            attempt.shapes.iter().map(|shape| shapes.need(shape.need)).filter(|need| asks(need)).collect();
+        for (index, (hot, row)) in (0_u32..).zip(snapshot.hot().iter().zip(snapshot.rows())) {
+            let place = index as usize;
+            let may = |need: &&Need<'_>| {
+                need.class_admits(hot) && (!need.choice_by_node || need.admitted(board.state(place)).is_ok())
+            };
+            if !askers.iter().any(may) {
                 continue;
             }
             let mut add = |free: u64| {
                 shortage.free += u128::from(free);
                 shortage.places += u32::from(free > 0);
             };
+            let packed = !board.is_touched(place);
             match amount {
-                Amount::Cpu => add(room.cpu),
-                Amount::Memory => add(room.memory),
-                Amount::EphemeralStorage => add(room.ephemeral_storage),
-                Amount::Gpus
-                    if room.shares > 0 || state.node.gpus.sharing == crate::objects::Sharing::Vram => {}
-                Amount::Gpus => add(room.gpus),
-                Amount::Extended(name) => add(room.extended.get(name).copied().unwrap_or(0)),
-                Amount::Vram if room.card_state == CardState::Open && room.whole == 0 => {
-                    room.cards.iter().for_each(|free| add(*free));
-                    // Fractions are measured on the smallest card: no less than that is needed.
-                    let each = state.node.gpus.vram_each.map_or(u64::MAX, |mib| mib.0);
-                    if each < smallest {
-                        (smallest, reference) = (each, index);
-                    }
+                Amount::Cpu if packed => add(hot.cpu),
+                Amount::Cpu => add(board.room(place).cpu),
+                Amount::Memory if packed => add(hot.memory),
+                Amount::Memory => add(board.room(place).memory),
+                Amount::EphemeralStorage => add(board.room(place).ephemeral_storage),
+                Amount::Gpus if !hot.takes_whole => {}
+                Amount::Gpus if packed => add(u64::from(hot.gpus)),
+                Amount::Gpus if board.room(place).shares > 0 => {}
+                Amount::Gpus => add(board.room(place).gpus),
+                Amount::Extended(name) => add(board.room(place).extended.get(name).copied().unwrap_or(0)),
+                Amount::Vram if hot.card_state != CardState::Open => {}
+                Amount::Vram if packed && !hot.long => {
+                    row.iter().for_each(|free| add(u64::from(*free)));
+                    smallest = smallest.min((sizes[hot.capacity as usize], index));
                 }
-                Amount::Vram => {}
+                Amount::Vram if board.room(place).whole > 0 => {}
+                Amount::Vram => {
+                    board.room(place).cards.iter().for_each(|free| add(*free));
+                    smallest = smallest.min((sizes[hot.capacity as usize], index));
+                }
             }
         }
+        let reference = smallest.1;
         let mut needs: Vec<u64> = Vec::new();
         for shape in &attempt.shapes {
             let need = shapes.need(shape.need);

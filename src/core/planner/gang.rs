@@ -1,10 +1,12 @@
 //! One gang on the board: who its members are, which nodes are in question, and where they go.
 
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::sync::Arc;
 
 use super::board::Board;
-use super::need::{CardOrder, Need};
+use super::explain;
+use super::need::{CardOrder, Need, Score};
 use super::quorum::{self, Counts};
 use super::search;
 use super::tie::Tie;
@@ -47,6 +49,7 @@ impl<'a> Shapes<'a> {
 }
 
 /// Members that nothing tells apart but their names.
+#[derive(Clone)]
 pub(super) struct Kind {
     /// Index into [`Attempt::shapes`].
     pub(super) shape: usize,
@@ -56,11 +59,15 @@ pub(super) struct Kind {
 }
 
 /// A shape of this gang, and the nodes that have room for one of it.
+#[derive(Clone)]
 pub(super) struct Candidates {
     /// Number in [`Shapes`].
     pub(super) need: usize,
     /// Ascending.
     pub(super) nodes: Vec<u32>,
+    /// Those that suit best, as many as the gang has members: whatever the others take, the best one left is among these
+    /// or among the nodes that were touched.
+    best: Vec<Ranked>,
     /// How many of it fit by themselves, at most as many as there are members of it.
     pub(super) cap: u64,
     /// Members of this shape.
@@ -79,6 +86,7 @@ pub(super) struct Spot {
 }
 
 /// A gang, prepared for placing.
+#[derive(Clone)]
 pub(super) struct Attempt<'a> {
     pub(super) request: &'a GangRequest,
     pub(super) shapes: Vec<Candidates>,
@@ -99,14 +107,19 @@ pub(super) struct Outcome {
 }
 
 impl<'a> Attempt<'a> {
-    pub(super) fn new(request: &'a GangRequest, shapes: &mut Shapes<'a>, board: &Board<'a>) -> Self {
+    pub(super) fn new(
+        request: &'a GangRequest,
+        shapes: &mut Shapes<'a>,
+        board: &Board<'a>,
+        tie: Tie,
+    ) -> Self {
         let mut local: BTreeMap<usize, usize> = BTreeMap::new();
         let mut candidates: Vec<Candidates> = Vec::new();
         let mut kinds: BTreeMap<(usize, Option<&Str>), usize> = BTreeMap::new();
         let mut list: Vec<Kind> = Vec::new();
         let mut shape_of = Vec::with_capacity(request.members.len());
         let mut last = None;
-        let mut seen = std::collections::BTreeSet::new();
+        let mut seen = BTreeSet::new();
         for (index, member) in request.members.iter().enumerate() {
             if !seen.insert(&member.uid) {
                 shape_of.push(None);
@@ -115,7 +128,13 @@ impl<'a> Attempt<'a> {
             let number = shapes.number(member, board.snapshot(), last);
             last = Some((member, number));
             let shape = *local.entry(number).or_insert_with(|| {
-                candidates.push(Candidates { need: number, nodes: Vec::new(), cap: 0, members: 0 });
+                candidates.push(Candidates {
+                    need: number,
+                    nodes: Vec::new(),
+                    best: Vec::new(),
+                    cap: 0,
+                    members: 0,
+                });
                 candidates.len() - 1
             });
             candidates[shape].members += 1;
@@ -127,7 +146,7 @@ impl<'a> Attempt<'a> {
             list[kind].members.push(index);
         }
         for shape in &mut candidates {
-            shape.scan(shapes.need(shape.need), board);
+            shape.scan(shapes.need(shape.need), board, request.members.len(), tie);
         }
         list.sort_by_cached_key(|kind| {
             let shape = &candidates[kind.shape];
@@ -142,9 +161,27 @@ impl<'a> Attempt<'a> {
             });
             let devices = need.share.map_or(0, |share| share.devices);
             let hard = (need.gpus, devices, vram, need.cpu, need.memory);
-            (shape.nodes.len(), std::cmp::Reverse(hard), kind.members[0])
+            (shape.nodes.len(), Reverse(hard), kind.members[0])
         });
         Self { request, shapes: candidates, kinds: list, shape_of }
+    }
+
+    /// The same gang where one node has more room than when it was prepared.
+    pub(super) fn with_room_on(&self, node: u32, shapes: &Shapes<'a>, board: &Board<'a>) -> Self {
+        let mut changed = self.clone();
+        for shape in &mut changed.shapes {
+            let need = shapes.need(shape.need);
+            let place = node as usize;
+            let Some(score) = rank(need, board, place) else { continue };
+            if let Err(index) = shape.nodes.binary_search(&node) {
+                shape.nodes.insert(index, node);
+            }
+            shape.best.push((score, Tie::Stable.key(node), node, board.stamp(place)));
+            // No less than fits, which is all that is asked of it.
+            let more = need.count(&board.state(place).node, board.room(place), shape.members);
+            shape.cap = shape.cap.saturating_add(more).min(shape.members);
+        }
+        changed
     }
 
     /// Whether the quorum is met with so many of each kind placed, and those that are active.
@@ -166,10 +203,10 @@ impl<'a> Attempt<'a> {
         let wanted: u64 = self.kinds.iter().map(|kind| kind.members.len() as u64).sum();
         let hopeless = !self.quorum_met(self.optimistic());
         let mut most = self.shapes.iter().map(|shape| shape.cap).sum::<u64>();
-        let mut best = self.greedy(shapes, board, tie, CardOrder::Tightest);
+        let mut best = self.greedy(shapes, board, tie, CardOrder::Tightest, &[]);
         if (best.len() as u64) < most && self.shapes.iter().any(|s| shares_many(shapes.need(s.need))) {
             // The tightest cards are the wrong ones when a pod needs several at once.
-            let loosest = self.greedy(shapes, board, tie, CardOrder::Loosest);
+            let loosest = self.greedy(shapes, board, tie, CardOrder::Loosest, &best);
             if loosest.len() > best.len() {
                 best = loosest;
             }
@@ -179,6 +216,9 @@ impl<'a> Attempt<'a> {
         let enough = self.quorum_met(self.by_kind(&best));
         let mut exhausted = false;
         if hopeless || (self.kinds.len() == 1 && !enough) {
+            best.clear();
+        } else if self.kinds.len() > 1 && !enough && explain::surely_short(self, shapes, board) {
+            // No search is needed to see that there is too little in all.
             best.clear();
         } else if self.kinds.len() > 1 && !(enough && reach.len() as u64 == most) {
             // Members of one kind fill each node independently of the others, so greedy is exact for them. Several kinds
@@ -233,7 +273,7 @@ impl<'a> Attempt<'a> {
     }
 
     fn by_kind(&self, spots: &[Spot]) -> impl Iterator<Item = (usize, u64)> {
-        let placed: std::collections::BTreeSet<usize> = spots.iter().map(|spot| spot.member).collect();
+        let placed: BTreeSet<usize> = spots.iter().map(|spot| spot.member).collect();
         self.kinds.iter().enumerate().map(move |(index, kind)| {
             (index, kind.members.iter().filter(|member| placed.contains(member)).count() as u64)
         })
@@ -241,7 +281,7 @@ impl<'a> Attempt<'a> {
 
     /// Each member by itself, first come first served.
     fn place_each(&self, shapes: &Shapes<'a>, board: &mut Board<'a>, tie: Tie) -> Outcome {
-        let mut ranks = Ranks::new(self.shapes.len());
+        let mut ranks = Ranks::new(self.shapes.len(), &[]);
         let mut spots = Vec::new();
         for (member, shape) in self.shape_of.iter().enumerate() {
             let Some(shape) = *shape else { continue };
@@ -254,8 +294,15 @@ impl<'a> Attempt<'a> {
     }
 
     /// Hardest first, each where it fits best; leaves the board as it was.
-    fn greedy(&self, shapes: &Shapes<'a>, board: &mut Board<'a>, tie: Tie, order: CardOrder) -> Vec<Spot> {
-        let mut ranks = Ranks::new(self.shapes.len());
+    fn greedy(
+        &self,
+        shapes: &Shapes<'a>,
+        board: &mut Board<'a>,
+        tie: Tie,
+        order: CardOrder,
+        earlier: &[Spot],
+    ) -> Vec<Spot> {
+        let mut ranks = Ranks::new(self.shapes.len(), earlier);
         let mut spots = Vec::new();
         for kind in &self.kinds {
             for member in &kind.members {
@@ -294,44 +341,60 @@ fn shares_many(need: &Need<'_>) -> bool {
     need.share.is_some_and(|share| share.devices > 1)
 }
 
+/// A node with how well it suits a shape: score, tie-break, node, and the stamp of its room.
+type Ranked = (Score, u64, u32, u32);
+
 impl Candidates {
-    fn scan<'a>(&mut self, need: &Need<'_>, board: &Board<'a>) {
+    fn scan(&mut self, need: &Need<'_>, board: &Board<'_>, most: usize, tie: Tie) {
         let snapshot = board.snapshot();
-        for (index, (hot, state)) in (0_u32..).zip(snapshot.hot().iter().zip(snapshot.states())) {
-            // What is touched may also have been freed, for trying what that would change.
-            if !board.is_touched(index as usize) && !need.may_fit(hot) {
-                continue;
+        let mut best: BinaryHeap<Ranked> = BinaryHeap::with_capacity(most.min(1024) + 1);
+        for (index, (hot, row)) in (0_u32..).zip(snapshot.hot().iter().zip(snapshot.rows())) {
+            let place = index as usize;
+            // Packed numbers are of the snapshot; what is touched differs.
+            let decided = if board.is_touched(place) { None } else { need.decide(hot, row) };
+            let Some(score) = decided.unwrap_or_else(|| rank(need, board, place)) else { continue };
+            self.nodes.push(index);
+            if self.cap < self.members {
+                self.cap += need.count(&board.state(place).node, board.room(place), self.members - self.cap);
             }
-            let room = board.room(index as usize);
-            if need.admitted(state).is_ok() && need.fits(&state.node, room).is_ok() {
-                self.nodes.push(index);
-                if self.cap < self.members {
-                    self.cap += need.count(&state.node, room, self.members - self.cap);
+            if best.len() == most {
+                let worst = best.peek().map(|worst| (worst.0, worst.1));
+                if worst.is_none_or(|worst| (score, tie.key(index)) >= worst) {
+                    continue;
                 }
+                best.pop();
             }
+            best.push((score, tie.key(index), index, board.stamp(place)));
         }
+        self.best = best.into_vec();
     }
 }
 
-type Score = (bool, u64, u64, u64);
+/// How well a node suits now; `None` when it does not take the pod.
+fn rank(need: &Need<'_>, board: &Board<'_>, place: usize) -> Option<Score> {
+    let (state, room) = (board.state(place), board.room(place));
+    let avoid = need.admitted(state).ok()?;
+    need.fits(&state.node, room).ok()?;
+    Some(need.score(state, room, avoid))
+}
 
-/// Nodes in question for each shape of a gang, by how well they suit now.
+/// Nodes in question for each shape of a gang, best first. Entries of touched nodes go stale, and are told by their
+/// stamp.
 struct Ranks {
-    scores: Vec<Option<Vec<Option<Score>>>>,
+    heaps: Vec<Option<BinaryHeap<Reverse<Ranked>>>>,
+    touched: Vec<u32>,
 }
 
 impl Ranks {
-    fn new(shapes: usize) -> Self {
-        Self { scores: vec![None; shapes] }
+    /// `earlier` was placed and taken back since the scan: the entries of its nodes are stale.
+    fn new(shapes: usize, earlier: &[Spot]) -> Self {
+        let touched: BTreeSet<u32> = earlier.iter().map(|spot| spot.node).collect();
+        Self { heaps: vec![None; shapes], touched: touched.into_iter().collect() }
     }
 
-    fn score(need: &Need<'_>, board: &Board<'_>, node: u32, tie: Tie) -> Option<Score> {
-        let state = board.state(node as usize);
-        let room = board.room(node as usize);
-        let avoid = need.admitted(state).ok()?;
-        need.fits(&state.node, room).ok()?;
-        let (avoid, first, second) = need.score(state, room, avoid);
-        Some((avoid, first, second, tie.key(node)))
+    fn entry(need: &Need<'_>, board: &Board<'_>, node: u32, tie: Tie) -> Option<Reverse<Ranked>> {
+        let place = node as usize;
+        Some(Reverse((rank(need, board, place)?, tie.key(node), node, board.stamp(place))))
     }
 
     /// The node that suits best; `None` when none has room any more.
@@ -343,18 +406,22 @@ impl Ranks {
         board: &Board<'_>,
         tie: Tie,
     ) -> Option<u32> {
-        let scores = self.scores[shape].get_or_insert_with(|| {
-            candidates.nodes.iter().map(|node| Self::score(need, board, *node, tie)).collect()
+        let touched = &self.touched;
+        let heap = self.heaps[shape].get_or_insert_with(|| {
+            let mut heap: BinaryHeap<_> = candidates.best.iter().copied().map(Reverse).collect();
+            heap.extend(touched.iter().filter_map(|node| Self::entry(need, board, *node, tie)));
+            heap
         });
-        let (_, node) = scores
-            .iter()
-            .zip(&candidates.nodes)
-            .filter_map(|(score, node)| score.map(|score| (score, *node)))
-            .min()?;
-        Some(node)
+        while let Some(Reverse((_, _, node, stamp))) = heap.peek() {
+            if *stamp == board.stamp(*node as usize) {
+                return Some(*node);
+            }
+            heap.pop();
+        }
+        None
     }
 
-    /// Scores a node anew for every shape.
+    /// Ranks a node anew for every shape.
     fn touched(
         &mut self,
         node: u32,
@@ -363,9 +430,12 @@ impl Ranks {
         board: &Board<'_>,
         tie: Tie,
     ) {
-        for (scores, candidates) in self.scores.iter_mut().zip(candidates) {
-            if let (Some(scores), Ok(index)) = (scores, candidates.nodes.binary_search(&node)) {
-                scores[index] = Self::score(shapes.need(candidates.need), board, node, tie);
+        if !self.touched.contains(&node) {
+            self.touched.push(node);
+        }
+        for (heap, candidates) in self.heaps.iter_mut().zip(candidates) {
+            if let Some(heap) = heap {
+                heap.extend(Self::entry(shapes.need(candidates.need), board, node, tie));
             }
         }
     }

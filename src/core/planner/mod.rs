@@ -47,7 +47,7 @@ pub fn plan(snapshot: &Snapshot, gangs: &[GangRequest]) -> (Plan, Report) {
     let mut shapes = Shapes::default();
     let (mut plan, mut report) = (Plan::default(), Report::default());
     for request in gangs {
-        let attempt = Attempt::new(request, &mut shapes, &board);
+        let attempt = Attempt::new(request, &mut shapes, &board, tie);
         let outcome = attempt.place(&shapes, &mut board, tie, search::STEPS);
         let verdict = explain::verdict(&attempt, &shapes, &mut board, &outcome);
         report.verdicts.insert(request.gang.clone(), verdict);

@@ -1,10 +1,13 @@
 //! What one shape of pod needs, and whether one node has it: the stock scheduler's filters, plus cards.
 
-use crate::gpu::GpuShare;
+use crate::gpu::{GpuShare, ShareSize};
 use crate::model::{Str, VramMib, str};
 use crate::objects::affinity::{Effect, NodeChoice, Taint};
 use crate::objects::{Node, Shape, Sharing, names};
-use crate::snapshot::{CardState, Class, Hot, NodeState, Room, Snapshot, holds_whole_gpus, port_conflict};
+use crate::snapshot::{
+    Capacity, CardRow, CardState, Class, Hot, NodeState, Room, SharingMode, Snapshot, holds_whole_gpus,
+    port_conflict,
+};
 
 /// Why a node refuses a pod, in the order in which it is asked; the first that holds is the one that counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -49,6 +52,9 @@ pub(super) enum CardOrder {
     Loosest,
 }
 
+/// Whether a taint asks to avoid the node, what would be left over there, and how empty it is: smaller is better.
+pub(super) type Score = (bool, u64, u32);
+
 /// A shape, resolved against the classes of a snapshot.
 #[derive(Debug)]
 pub(super) struct Need<'a> {
@@ -63,6 +69,10 @@ pub(super) struct Need<'a> {
     pub(super) share: Option<GpuShare>,
     whole: bool,
     verdicts: Vec<ClassVerdict>,
+    /// [`Self::decide`] can tell from packed numbers alone.
+    exact: bool,
+    /// MiB of the one card it shares by size, when it is exact; zero when it shares none.
+    each: u32,
     /// The choice asks for what a class does not know: it is asked for each node.
     pub(super) choice_by_node: bool,
 }
@@ -76,12 +86,27 @@ impl<'a> Need<'a> {
             let Some(class) = classes.class(number) else { return ClassVerdict::Denied(Denial::NotReady) };
             class_verdict(shape, class, number, choice_by_node)
         });
+        let whole = holds_whole_gpus(requests);
+        let gpus = requests.extended(names::NVIDIA_GPU);
+        let others = requests.extended.iter().any(|(name, n)| *n > 0 && &**name != names::NVIDIA_GPU);
+        let each = match shape.share {
+            None => Some(0),
+            Some(GpuShare { size: ShareSize::Vram(mib), devices: 1 }) => u32::try_from(mib.0).ok(),
+            Some(_) => None,
+        };
+        let countable = each.is_some_and(|mib| mib < u32::MAX) && gpus < u64::from(u32::MAX);
         Self {
+            exact: countable
+                && !others
+                && !choice_by_node
+                && shape.host_ports.is_empty()
+                && !(whole && shape.share.is_some()),
+            each: each.unwrap_or(0),
             shape,
             cpu: requests.cpu.0,
             memory: requests.memory.0,
             ephemeral_storage: requests.ephemeral_storage.0,
-            gpus: requests.extended(names::NVIDIA_GPU),
+            gpus,
             extended: requests
                 .extended
                 .iter()
@@ -89,7 +114,7 @@ impl<'a> Need<'a> {
                 .map(|(name, amount)| (name, *amount))
                 .collect(),
             share: shape.share,
-            whole: holds_whole_gpus(requests),
+            whole,
             verdicts: verdicts.collect(),
             choice_by_node,
         }
@@ -110,20 +135,25 @@ impl<'a> Need<'a> {
         }
     }
 
+    /// Whether the class of a node admits it; its name may still be the wrong one.
+    pub(super) fn class_admits(&self, hot: &Hot) -> bool {
+        matches!(self.verdicts[hot.class as usize], ClassVerdict::Fine { .. })
+    }
+
     /// Whether the packed numbers of a node leave a chance; `false` is certain.
     pub(super) fn may_fit(&self, hot: &Hot) -> bool {
         let share = match self.share {
-            Some(GpuShare { size: crate::gpu::ShareSize::Vram(mib), .. }) => mib.0,
+            Some(GpuShare { size: ShareSize::Vram(mib), .. }) => mib.0,
             Some(_) => 1,
             None => 0,
         };
         (hot.cpu >= self.cpu)
             & (hot.memory >= self.memory)
-            & (hot.gpus >= self.gpus)
+            & (u64::from(hot.gpus) >= self.gpus.min(u64::from(u32::MAX)))
             & (hot.best_card >= share)
             & (hot.pods > 0)
             & (hot.ephemeral_storage >= self.ephemeral_storage)
-            && matches!(self.verdicts[hot.class as usize], ClassVerdict::Fine { .. })
+            && self.class_admits(hot)
     }
 
     /// MiB it takes of each card it shares on this node.
@@ -222,19 +252,33 @@ impl<'a> Need<'a> {
         cards
     }
 
-    /// How well a node suits that has room: smaller is better. What is left over on the tightest cards, or of whole
-    /// GPUs; a pod that needs neither stays away from nodes with GPUs; then the node that is left fullest.
-    pub(super) fn score(&self, state: &NodeState, room: &Room, avoid: bool) -> (bool, u64, u64) {
-        let node = &state.node;
-        let left = |free: u64, need: u64, all: u64| {
-            let permille = u128::from(free.saturating_sub(need)) * 1000 / u128::from(all.max(1));
-            u64::try_from(permille).unwrap_or(u64::MAX)
+    /// From packed numbers alone: `None` where they cannot tell, else whether the node takes it, and then the score.
+    pub(super) fn decide(&self, hot: &Hot, row: &CardRow) -> Option<Option<Score>> {
+        if !self.may_fit(hot) {
+            return Some(None);
+        }
+        if !self.exact || (self.each > 0 && hot.long) {
+            return None;
+        }
+        if self.whole && !hot.takes_whole {
+            return Some(None);
+        }
+        let first = if self.each > 0 {
+            let over = |free: &u32| free.checked_sub(self.each).unwrap_or(u32::MAX);
+            u64::from(row.iter().map(over).min().unwrap_or(u32::MAX))
+        } else if self.gpus > 0 {
+            u64::from(hot.gpus) - self.gpus
+        } else {
+            u64::from(hot.has_cards)
         };
-        let spare = left(room.cpu, self.cpu, node.allocatable.cpu.0).saturating_add(left(
-            room.memory,
-            self.memory,
-            node.allocatable.memory.0,
-        ));
+        let ClassVerdict::Fine { avoid } = self.verdicts[hot.class as usize] else { return Some(None) };
+        Some(Some((avoid, first, hot.spare)))
+    }
+
+    /// How well a node suits that has room: smaller is better. What is left over on the tightest cards, or of whole
+    /// GPUs; a pod that needs neither stays away from nodes with GPUs; then the fullest node.
+    pub(super) fn score(&self, state: &NodeState, room: &Room, avoid: bool) -> Score {
+        let node = &state.node;
         let first = if let Some(share) = &self.share {
             let each = self.on_card(node);
             if share.devices == 1 {
@@ -253,27 +297,51 @@ impl<'a> Need<'a> {
         } else {
             u64::from(node.gpus.cards > 0)
         };
-        (avoid, first, spare)
+        (avoid, first, room.spare(node))
+    }
+
+    /// Why a node refuses, from packed numbers alone, as [`Self::admitted`] and [`Self::fits`] would say it; `None`
+    /// where these cannot tell.
+    pub(super) fn refused(&self, hot: &Hot) -> Option<Result<(), Denial>> {
+        if let ClassVerdict::Denied(denial) = self.verdicts[hot.class as usize] {
+            return Some(Err(denial));
+        }
+        if !self.exact {
+            return None;
+        }
+        Some(if self.each > 0 && hot.card_state != CardState::Open {
+            Err(Denial::Cards(hot.card_state))
+        } else if u64::from(self.each) > hot.best_card {
+            Err(Denial::Vram)
+        } else if self.whole && !hot.takes_whole {
+            Err(Denial::SharedNode)
+        } else if hot.pods == 0 {
+            Err(Denial::Pods)
+        } else if self.gpus > u64::from(hot.gpus) {
+            Err(Denial::Gpus)
+        } else if self.cpu > hot.cpu {
+            Err(Denial::Cpu)
+        } else if self.memory > hot.memory {
+            Err(Denial::Memory)
+        } else if self.ephemeral_storage > hot.ephemeral_storage {
+            Err(Denial::EphemeralStorage)
+        } else {
+            Ok(())
+        })
     }
 
     /// Whether a node that admits it could hold it if nothing else were there.
-    pub(super) fn fits_empty(&self, state: &NodeState) -> bool {
-        let (node, has) = (&state.node, &state.node.allocatable);
+    pub(super) fn fits_empty(&self, capacity: &Capacity, sharing: SharingMode) -> bool {
+        let (gpus, has) = (&capacity.gpus, &capacity.allocatable);
         let share = self.share.is_none_or(|share| {
-            !matches!(
-                state.room.card_state,
-                CardState::NoCards
-                    | CardState::NotShared
-                    | CardState::LabelOnly
-                    | CardState::TaintOnly
-                    | CardState::Mig
-                    | CardState::MissingVramLabel
-            ) && share.devices <= node.gpus.cards
-                && node.gpus.vram_each.is_some_and(|each| share.on_card(each) <= each)
+            (gpus.sharing == Sharing::Vram || sharing == SharingMode::Any)
+                && !gpus.mig
+                && share.devices <= gpus.cards
+                && gpus.vram_each.is_some_and(|each| share.on_card(each) <= each)
         });
         share
-            && !(self.whole && (self.share.is_some() || node.gpus.sharing == Sharing::Vram))
-            && node.max_pods > 0
+            && !(self.whole && (self.share.is_some() || gpus.sharing == Sharing::Vram))
+            && capacity.max_pods > 0
             && self.gpus <= has.extended(names::NVIDIA_GPU)
             && self.extended.iter().all(|(name, amount)| *amount <= has.extended(name))
             && self.cpu <= has.cpu.0

@@ -127,7 +127,7 @@ fn rest(attempt: &Attempt<'_>, outcome: &Outcome) -> GangRequest {
 fn try_again(request: &GangRequest, board: &mut Board<'_>) -> Vec<Spot> {
     let mut board = board.fork();
     let mut shapes = Shapes::default();
-    let attempt = Attempt::new(request, &mut shapes, &board);
+    let attempt = Attempt::new(request, &mut shapes, &board, Tie::Stable);
     attempt.place(&shapes, &mut board, Tie::Stable, STEPS).spots
 }
 
@@ -148,15 +148,24 @@ fn pods_that_end(
     for (_, node) in &near {
         singles.extend(holders(board, *node, amount).into_iter().map(|(held, uid, c)| (held, *node, uid, c)));
     }
+    if singles.is_empty() {
+        return None;
+    }
     singles.sort_by(|a, b| (a.0, a.1, &a.2).cmp(&(b.0, b.1, &b.2)));
-    let most_tries = *tries / 2;
+    // The cluster is scanned once; each try looks again only at the node where something ends.
+    let mut shapes = Shapes::default();
+    let attempt = Attempt::new(rest, &mut shapes, board, Tie::Stable);
+    let fits_without = |node: u32, charges: &[&Charge]| {
+        let mut freed = board.fork();
+        freed.free(node as usize, charges);
+        let attempt = attempt.with_room_on(node, &shapes, &freed);
+        !attempt.place(&shapes, &mut freed, Tie::Stable, STEPS).spots.is_empty()
+    };
     // Where there are too many to try, those that hold most are the likelier ones.
-    let skip = singles.len().saturating_sub(most_tries);
+    let skip = singles.len().saturating_sub(*tries / 2);
     for (held, node, uid, charge) in singles.into_iter().skip(skip) {
         *tries -= 1;
-        let mut freed = board.fork();
-        freed.free(node as usize, &[charge]);
-        if !try_again(rest, &mut freed).is_empty() {
+        if fits_without(node, &[charge]) {
             return Some(format!(
                 "when {} ends{}",
                 pod_name(&uid, charge),
@@ -172,10 +181,8 @@ fn pods_that_end(
                 return None;
             }
             *tries -= 1;
-            let mut freed = board.fork();
             let charges: Vec<&Charge> = pods[..number].iter().map(|(_, _, charge)| *charge).collect();
-            freed.free(node as usize, &charges);
-            if !try_again(rest, &mut freed).is_empty() {
+            if fits_without(node, &charges) {
                 let held = pods[..number].iter().fold(0_u64, |sum, (held, ..)| sum.saturating_add(*held));
                 let mut said: Vec<String> =
                     pods[..number].iter().map(|(_, uid, c)| pod_name(uid, c)).collect();

@@ -139,6 +139,8 @@ impl<'a> Search<'_, 'a> {
                 // Where the last one of its kind went, the order of cards is already given: not the same as elsewhere.
                 let first_here = position > from || last_card.is_none();
                 if self.interchangeable && first_here {
+                    self.steps =
+                        self.steps.saturating_sub(u32::try_from(tried.len() / 8).unwrap_or(u32::MAX));
                     if tried.iter().any(|other| alike(self.board, *other as usize, place)) {
                         continue;
                     }

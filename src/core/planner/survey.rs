@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 use super::board::Board;
 use super::need::{Denial, Need};
 use crate::objects::affinity::Taint;
-use crate::snapshot::{CardState, Snapshot};
+use crate::objects::names;
+use crate::snapshot::{Capacity, CardState, Hot, Snapshot};
 
 /// Nodes that came closest, kept for the remedy.
 const NEAREST: usize = 4;
@@ -56,31 +57,64 @@ impl Denial {
 impl Survey {
     pub(super) fn new(need: &Need<'_>, board: &Board<'_>) -> Self {
         let mut survey = Self::default();
-        for (index, state) in (0_u32..).zip(board.snapshot().states()) {
-            let room = board.room(index as usize);
-            let denied = need.admitted(state).and_then(|_| need.fits(&state.node, room));
-            let Err(denial) = denied else {
+        let snapshot = board.snapshot();
+        let sharing = snapshot.sharing();
+        let empty = |capacity: Option<&Capacity>| capacity.is_some_and(|c| need.fits_empty(c, sharing));
+        let usable: Vec<bool> = snapshot.classes().capacities().map(empty).collect();
+        // A handful of reasons at most: a list is quicker to search than a map.
+        let mut facts: Vec<(Denial, Fact)> = Vec::new();
+        for (index, hot) in (0_u32..).zip(snapshot.hot()) {
+            let (quick, refused) = look(need, board, index as usize, hot);
+            let Err(denial) = refused else {
                 survey.fitting += 1;
                 continue;
             };
-            let fact = survey.facts.entry(denial).or_default();
-            let (free, of, card) = amounts(need, denial, board, index);
+            let (free, card) =
+                if quick { (packed_free(denial, hot), 0) } else { free(need, denial, board, index) };
+            let place = facts.iter().position(|(other, _)| *other == denial).unwrap_or_else(|| {
+                facts.push((denial, Fact::default()));
+                facts.len() - 1
+            });
+            let fact = &mut facts[place].1;
             if fact.nodes == 0 || free > fact.free {
-                (fact.free, fact.of, fact.node, fact.card) = (free, of, index, card);
-            }
-            if fact.nodes == 0 || of > fact.largest.0 {
-                fact.largest = (of, index);
+                (fact.free, fact.node, fact.card) = (free, index, card);
             }
             fact.nodes += 1;
-            if need.fits_empty(state) {
+            if usable[hot.capacity as usize] {
                 fact.usable += 1;
                 if denial.passes() {
                     fact.near(free, index);
                 }
             }
         }
+        survey.facts.extend(facts);
+        for (denial, fact) in &mut survey.facts {
+            let node = &board.state(fact.node as usize).node;
+            fact.of = of(need, *denial, &Capacity::of(node));
+            (_, fact.card) = free(need, *denial, board, fact.node);
+        }
+        survey.find_largest(need, board);
         survey.name_taints(board.snapshot());
         survey
+    }
+
+    /// For a pod that no node could hold even if it were empty: the most that a node has in all.
+    fn find_largest(&mut self, need: &Need<'_>, board: &Board<'_>) {
+        if self.facts.values().any(|fact| fact.usable > 0) {
+            return;
+        }
+        let snapshot = board.snapshot();
+        for (denial, fact) in self.facts.iter_mut().filter(|(denial, _)| denial.passes()) {
+            let all =
+                |capacity: Option<&Capacity>| capacity.map_or(0, |capacity| of(need, *denial, capacity));
+            let all: Vec<u64> = snapshot.classes().capacities().map(all).collect();
+            for (index, hot) in (0_u32..).zip(snapshot.hot()) {
+                let has = all[hot.capacity as usize];
+                if has > fact.largest.0 && look(need, board, index as usize, hot).1 == Err(*denial) {
+                    fact.largest = (has, index);
+                }
+            }
+        }
     }
 
     /// Replaces classes, whose numbers tell of the order in which nodes came, by the taints themselves, in their order.
@@ -136,26 +170,58 @@ impl Fact {
     }
 }
 
-/// What a node has free, and in all, of what it is short of; and on which card.
-fn amounts(need: &Need<'_>, denial: Denial, board: &Board<'_>, node: u32) -> (u64, u64, u32) {
-    let state = board.state(node as usize);
-    let (room, has) = (board.room(node as usize), &state.node.allocatable);
+/// What a node has free of what it is short of, and on which card.
+fn free(need: &Need<'_>, denial: Denial, board: &Board<'_>, node: u32) -> (u64, u32) {
+    let room = board.room(node as usize);
     match denial {
-        Denial::Cpu => (room.cpu, has.cpu.0, 0),
-        Denial::Memory => (room.memory, has.memory.0, 0),
-        Denial::EphemeralStorage => (room.ephemeral_storage, has.ephemeral_storage.0, 0),
-        Denial::Gpus => (room.gpus, has.extended(crate::objects::names::NVIDIA_GPU), 0),
-        Denial::Extended(index) => {
-            let name = need.extended_name(index);
-            (room.extended.get(name).copied().unwrap_or(0), has.extended(name), 0)
-        }
-        Denial::Pods => (0, state.node.max_pods, 0),
+        Denial::Cpu => (room.cpu, 0),
+        Denial::Memory => (room.memory, 0),
+        Denial::EphemeralStorage => (room.ephemeral_storage, 0),
+        Denial::Gpus => (room.gpus, 0),
+        Denial::Extended(index) => (room.extended.get(need.extended_name(index)).copied().unwrap_or(0), 0),
         Denial::Vram => {
             let emptiest =
                 room.cards.iter().zip(0_u32..).max_by_key(|(free, card)| (**free, u32::MAX - card));
-            let each = state.node.gpus.vram_each.map_or(0, |mib| mib.0);
-            emptiest.map_or((0, each, 0), |(free, card)| (*free, each, card))
+            emptiest.map_or((0, 0), |(free, card)| (*free, card))
         }
-        _ => (0, 0, 0),
+        _ => (0, 0),
     }
+}
+
+/// The same from packed numbers, as far as [`Need::refused`] uses them.
+fn packed_free(denial: Denial, hot: &Hot) -> u64 {
+    match denial {
+        Denial::Cpu => hot.cpu,
+        Denial::Memory => hot.memory,
+        Denial::EphemeralStorage => hot.ephemeral_storage,
+        Denial::Gpus => u64::from(hot.gpus),
+        Denial::Vram => hot.best_card,
+        _ => 0,
+    }
+}
+
+/// What a node has in all of what it is short of.
+fn of(need: &Need<'_>, denial: Denial, capacity: &Capacity) -> u64 {
+    let has = &capacity.allocatable;
+    match denial {
+        Denial::Cpu => has.cpu.0,
+        Denial::Memory => has.memory.0,
+        Denial::EphemeralStorage => has.ephemeral_storage.0,
+        Denial::Gpus => has.extended(names::NVIDIA_GPU),
+        Denial::Extended(index) => has.extended(need.extended_name(index)),
+        Denial::Pods => capacity.max_pods,
+        Denial::Vram => capacity.gpus.vram_each.map_or(0, |mib| mib.0),
+        _ => 0,
+    }
+}
+
+/// Whether a node refuses, and whether packed numbers were enough to say so.
+fn look(need: &Need<'_>, board: &Board<'_>, place: usize, hot: &Hot) -> (bool, Result<(), Denial>) {
+    let packed = if board.is_touched(place) { None } else { need.refused(hot) };
+    let quick = packed.is_some();
+    let refused = packed.unwrap_or_else(|| {
+        let state = board.state(place);
+        need.admitted(state).and_then(|_| need.fits(&state.node, board.room(place)))
+    });
+    (quick, refused)
 }

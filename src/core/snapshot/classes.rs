@@ -1,14 +1,15 @@
 //! Nodes that the rules of placement cannot tell apart, numbered.
 //!
-//! Selectors and tolerations are then resolved once for each class rather than for each node. Numbers are handed out as
+//! Selectors and tolerations are then resolved once for each class rather than for each node, and what a node could hold
+//! if it were empty once for each capacity. Numbers are handed out as
 //! nodes come and go, so they mean nothing outside, and are no part of a snapshot's identity.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::model::Str;
-use crate::objects::Node;
+use crate::model::{Resources, Str};
 use crate::objects::affinity::Taint;
+use crate::objects::{GpuInventory, Node};
 
 /// Labels whose values differ on every node and which nobody selects by: they would make each node a class of its own.
 /// (GPU feature discovery writes when it ran.)
@@ -24,17 +25,97 @@ pub(crate) struct Class {
     pub(crate) labels: BTreeMap<Str, Str>,
 }
 
+/// What a node has when nothing uses it: nodes bought together have the same.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Capacity {
+    pub(crate) allocatable: Resources,
+    pub(crate) max_pods: u64,
+    pub(crate) gpus: GpuInventory,
+}
+
+impl Capacity {
+    pub(crate) fn of(node: &Node) -> Self {
+        Self { allocatable: node.allocatable.clone(), max_pods: node.max_pods, gpus: node.gpus.clone() }
+    }
+}
+
 #[derive(Clone, Debug)]
-struct Slot {
-    class: Arc<Class>,
+struct Slot<K> {
+    key: Arc<K>,
     nodes: u32,
 }
 
-/// All classes in use.
+/// Equal keys, numbered and counted.
+#[derive(Clone, Debug)]
+struct Numbers<K> {
+    numbers: BTreeMap<Arc<K>, u32>,
+    slots: Vec<Option<Slot<K>>>,
+}
+
+impl<K> Default for Numbers<K> {
+    fn default() -> Self {
+        Self { numbers: BTreeMap::new(), slots: Vec::new() }
+    }
+}
+
+impl<K: Ord> Numbers<K> {
+    fn enter(&mut self, key: K) -> u32 {
+        let number = match self.numbers.get(&key) {
+            Some(number) => *number,
+            None => {
+                let free = self.slots.iter().position(Option::is_none).unwrap_or(self.slots.len());
+                if free == self.slots.len() {
+                    self.slots.push(None);
+                }
+                let number = u32::try_from(free).expect("fewer keys than nodes, and fewer nodes than 2^32");
+                let key = Arc::new(key);
+                self.numbers.insert(key.clone(), number);
+                self.slots[free] = Some(Slot { key, nodes: 0 });
+                number
+            }
+        };
+        if let Some(slot) = &mut self.slots[number as usize] {
+            slot.nodes += 1;
+        }
+        number
+    }
+
+    fn leave(&mut self, number: u32) {
+        let entry = &mut self.slots[number as usize];
+        if let Some(slot) = entry {
+            slot.nodes -= 1;
+            if slot.nodes == 0 {
+                self.numbers.remove(&slot.key);
+                *entry = None;
+            }
+        }
+    }
+
+    fn key(&self, number: u32) -> Option<&K> {
+        self.slots[number as usize].as_ref().map(|slot| &*slot.key)
+    }
+
+    fn assert_counts(&self, numbers: impl Iterator<Item = u32>) {
+        let mut counts = vec![0_u32; self.slots.len()];
+        for number in numbers {
+            counts[number as usize] += 1;
+        }
+        for (number, (slot, count)) in self.slots.iter().zip(counts).enumerate() {
+            assert_eq!(slot.as_ref().map_or(0, |slot| slot.nodes), count, "nodes that have number {number}");
+        }
+        assert_eq!(
+            self.numbers.len(),
+            self.slots.iter().flatten().count(),
+            "every key in use has one number"
+        );
+    }
+}
+
+/// All classes and capacities in use.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Classes {
-    numbers: BTreeMap<Arc<Class>, u32>,
-    slots: Vec<Option<Slot>>,
+    classes: Numbers<Class>,
+    capacities: Numbers<Capacity>,
     /// Keys of labels that were left out because their value is the node's own, and on how many nodes.
     private: BTreeMap<Str, u32>,
 }
@@ -58,28 +139,16 @@ fn class_of(node: &Node) -> Class {
 }
 
 impl Classes {
-    /// Counts a node in; the number of its class.
-    pub(super) fn enter(&mut self, node: &Node) -> u32 {
+    /// Counts a node in; the numbers of its class and its capacity.
+    pub(super) fn enter(&mut self, node: &Node) -> (u32, u32) {
         for key in private_keys(node) {
             *self.private.entry(key.clone()).or_default() += 1;
         }
-        let class = Arc::new(class_of(node));
-        let free = self.slots.iter().position(Option::is_none).unwrap_or(self.slots.len());
-        let number = *self.numbers.entry(class.clone()).or_insert_with(|| {
-            if free == self.slots.len() {
-                self.slots.push(None);
-            }
-            self.slots[free] = Some(Slot { class, nodes: 0 });
-            u32::try_from(free).expect("fewer classes than nodes, and fewer nodes than 2^32")
-        });
-        if let Some(slot) = &mut self.slots[number as usize] {
-            slot.nodes += 1;
-        }
-        number
+        (self.classes.enter(class_of(node)), self.capacities.enter(Capacity::of(node)))
     }
 
-    /// Counts a node out of the class it had.
-    pub(super) fn leave(&mut self, node: &Node, number: u32) {
+    /// Counts a node out of the class and capacity it had.
+    pub(super) fn leave(&mut self, node: &Node, class: u32, capacity: u32) {
         for key in private_keys(node) {
             if let Some(nodes) = self.private.get_mut(key) {
                 *nodes -= 1;
@@ -88,24 +157,23 @@ impl Classes {
                 }
             }
         }
-        let entry = &mut self.slots[number as usize];
-        if let Some(slot) = entry {
-            slot.nodes -= 1;
-            if slot.nodes == 0 {
-                self.numbers.remove(&slot.class);
-                *entry = None;
-            }
-        }
+        self.classes.leave(class);
+        self.capacities.leave(capacity);
     }
 
-    /// How many numbers there are, in use or not.
+    /// How many numbers of classes there are, in use or not.
     pub(crate) fn len(&self) -> usize {
-        self.slots.len()
+        self.classes.slots.len()
     }
 
     /// The class of a number; `None` when no node has it.
     pub(crate) fn class(&self, number: u32) -> Option<&Class> {
-        self.slots[number as usize].as_ref().map(|slot| &*slot.class)
+        self.classes.key(number)
+    }
+
+    /// Capacities by number; `None` where no node has the number.
+    pub(crate) fn capacities(&self) -> impl Iterator<Item = Option<&Capacity>> {
+        self.capacities.slots.iter().map(|slot| slot.as_ref().map(|slot| &*slot.key))
     }
 
     /// Whether a label key says something that the class of a node does not know.
@@ -113,16 +181,13 @@ impl Classes {
         self.private.contains_key(key)
     }
 
-    pub(super) fn assert_consistent<'a>(&self, nodes: impl Iterator<Item = (&'a Node, u32)>) {
-        let mut counts = vec![0_u32; self.slots.len()];
-        for (node, number) in nodes {
-            counts[number as usize] += 1;
-            assert_eq!(self.class(number), Some(&class_of(node)), "class of node {}", node.name);
+    pub(super) fn assert_consistent<'a>(&self, nodes: impl Iterator<Item = (&'a Node, u32, u32)> + Clone) {
+        for (node, class, capacity) in nodes.clone() {
+            assert_eq!(self.class(class), Some(&class_of(node)), "class of node {}", node.name);
+            let has = self.capacities.key(capacity);
+            assert_eq!(has, Some(&Capacity::of(node)), "capacity of node {}", node.name);
         }
-        for (slot, count) in self.slots.iter().zip(counts) {
-            assert_eq!(slot.as_ref().map_or(0, |s| s.nodes), count, "nodes of class {slot:?}");
-        }
-        let used = self.slots.iter().flatten().count();
-        assert_eq!(self.numbers.len(), used, "every class in use has one number");
+        self.classes.assert_counts(nodes.clone().map(|(_, class, _)| class));
+        self.capacities.assert_counts(nodes.map(|(_, _, capacity)| capacity));
     }
 }

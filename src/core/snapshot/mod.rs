@@ -21,10 +21,10 @@ use std::sync::Arc;
 use crate::model::{NodeName, PodKey, PodUid};
 use crate::objects::{Node, Shape};
 
-pub(crate) use classes::Class;
 use classes::Classes;
+pub(crate) use classes::{Capacity, Class};
+pub(crate) use room::{CardRow, Hot, NodeState, Room, holds_whole_gpus};
 pub use room::{CardState, port_conflict};
-pub(crate) use room::{Hot, NodeState, Room, holds_whole_gpus};
 pub use view::{CardUse, NodeUse};
 
 /// Which nodes share their cards by VRAM.
@@ -79,13 +79,14 @@ pub struct Snapshot {
     charges: BTreeMap<PodUid, Charge>,
     /// Follows from `charges`: who is charged to a node, known or not. No empty sets.
     by_node: BTreeMap<NodeName, BTreeSet<PodUid>>,
-    /// Sorted by name. `hot` has the numbers that a scan over all nodes looks at first, at the same indexes.
+    /// Sorted by name. `hot` and `rows` have the numbers that a scan over all nodes looks at, at the same indexes.
     #[expect(
         clippy::vec_box,
         reason = "a node that joins moves all that follow: pointers, not hundreds of bytes each"
     )]
     states: Vec<Box<NodeState>>,
     hot: Vec<Hot>,
+    rows: Vec<CardRow>,
     classes: Classes,
 }
 
@@ -130,21 +131,22 @@ impl Snapshot {
         {
             return false;
         }
-        let class = self.classes.enter(&node);
-        let mut state = Box::new(NodeState::new(node, class));
+        let (class, capacity) = self.classes.enter(&node);
+        let mut state = Box::new(NodeState::new(node, class, capacity));
         for uid in self.by_node.get(&state.node.name).into_iter().flatten() {
             state.take(&self.charges[uid]);
         }
-        let hot = state.refresh(self.sharing);
+        let (hot, row) = state.refresh(self.sharing);
         match place {
             Ok(index) => {
                 let old = std::mem::replace(&mut self.states[index], state);
-                self.classes.leave(&old.node, old.class);
-                self.hot[index] = hot;
+                self.classes.leave(&old.node, old.class, old.capacity);
+                (self.hot[index], self.rows[index]) = (hot, row);
             }
             Err(index) => {
                 self.states.insert(index, state);
                 self.hot.insert(index, hot);
+                self.rows.insert(index, row);
             }
         }
         true
@@ -155,7 +157,8 @@ impl Snapshot {
         let Ok(index) = self.position(name) else { return false };
         let old = self.states.remove(index);
         self.hot.remove(index);
-        self.classes.leave(&old.node, old.class);
+        self.rows.remove(index);
+        self.classes.leave(&old.node, old.class, old.capacity);
         true
     }
 
@@ -183,7 +186,7 @@ impl Snapshot {
         self.by_node.entry(charge.node.clone()).or_default().insert(pod.clone());
         if let Ok(index) = self.position(&charge.node) {
             self.states[index].take(&charge);
-            self.hot[index] = self.states[index].refresh(self.sharing);
+            (self.hot[index], self.rows[index]) = self.states[index].refresh(self.sharing);
         }
         self.charges.insert(pod.clone(), charge);
         true
@@ -215,7 +218,7 @@ impl Snapshot {
         }
         if let Ok(index) = self.position(&charge.node) {
             self.states[index].give(&charge);
-            self.hot[index] = self.states[index].refresh(self.sharing);
+            (self.hot[index], self.rows[index]) = self.states[index].refresh(self.sharing);
         }
         true
     }
@@ -234,6 +237,7 @@ impl Snapshot {
         }
         assert_eq!(fresh.by_node, self.by_node, "pods by node");
         assert_eq!(fresh.hot.len(), self.hot.len(), "nodes");
+        assert_eq!(fresh.rows, self.rows, "scanned cards");
         for ((fresh_state, state), (fresh_hot, hot)) in
             fresh.states.iter().zip(&self.states).zip(fresh.hot.iter().zip(&self.hot))
         {
@@ -241,7 +245,7 @@ impl Snapshot {
             assert_eq!(fresh_state.node, state.node, "node {name}");
             assert_eq!(fresh_state.used, state.used, "what is used on node {name}");
             assert_eq!(fresh_state.room, state.room, "what is free on node {name}");
-            assert_eq!(fresh_hot.without_class(), hot.without_class(), "scanned numbers of node {name}");
+            assert_eq!(fresh_hot.without_numbers(), hot.without_numbers(), "scanned numbers of node {name}");
             assert_eq!(
                 fresh.classes.class(fresh_state.class),
                 self.classes.class(state.class),
@@ -249,7 +253,7 @@ impl Snapshot {
             );
         }
         assert!(self.states.is_sorted_by(|a, b| a.node.name < b.node.name), "nodes are sorted by name");
-        self.classes.assert_consistent(self.states.iter().map(|state| (&state.node, state.class)));
+        self.classes.assert_consistent(self.states.iter().map(|s| (&s.node, s.class, s.capacity)));
     }
 
     fn position(&self, name: &NodeName) -> Result<usize, usize> {
@@ -272,6 +276,10 @@ impl Snapshot {
 
     pub(crate) fn hot(&self) -> &[Hot] {
         &self.hot
+    }
+
+    pub(crate) fn rows(&self) -> &[CardRow] {
+        &self.rows
     }
 
     pub(crate) fn classes(&self) -> &Classes {

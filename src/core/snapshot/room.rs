@@ -73,23 +73,49 @@ pub(crate) struct Room {
     pub(crate) shares: u32,
 }
 
-/// The numbers that rule most nodes out, packed for scanning.
+/// The numbers that decide most pods on most nodes, packed for scanning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Hot {
     pub(crate) cpu: u64,
     pub(crate) memory: u64,
     pub(crate) ephemeral_storage: u64,
-    pub(crate) pods: u64,
-    pub(crate) gpus: u64,
     /// MiB free on the emptiest card; zero where no shares are taken.
     pub(crate) best_card: u64,
+    /// At most `u32::MAX` of them, like pods.
+    pub(crate) gpus: u32,
+    pub(crate) pods: u32,
+    /// Numbers of class and capacity.
     pub(crate) class: u32,
+    pub(crate) capacity: u32,
+    /// See [`Room::spare`].
+    pub(crate) spare: u32,
+    /// No shares are on the node, and it is none of those that are kept for them.
+    pub(crate) takes_whole: bool,
+    pub(crate) has_cards: bool,
+    pub(crate) card_state: CardState,
+    /// The node's cards do not go into a [`CardRow`].
+    pub(crate) long: bool,
 }
 
+/// MiB free on each card of a node that takes shares; zero for cards that it does not have.
+pub(crate) type CardRow = [u32; 8];
+
 impl Hot {
-    pub(super) fn without_class(mut self) -> Self {
-        self.class = 0;
-        self
+    pub(super) fn without_numbers(self) -> Self {
+        Self { class: 0, capacity: 0, ..self }
+    }
+}
+
+impl Room {
+    /// How empty the node is, cpu and memory each in thousandths of what it has: full nodes are filled first.
+    pub(crate) fn spare(&self, node: &Node) -> u32 {
+        let part = |free: u64, all: u64| match free.checked_mul(1000) {
+            Some(thousandfold) => thousandfold / all.max(1),
+            None => free / (all / 1000).max(1),
+        };
+        let has = &node.allocatable;
+        let sum = part(self.cpu, has.cpu.0).saturating_add(part(self.memory, has.memory.0));
+        u32::try_from(sum).unwrap_or(u32::MAX)
     }
 }
 
@@ -98,6 +124,7 @@ impl Hot {
 pub(crate) struct NodeState {
     pub(crate) node: Node,
     pub(crate) class: u32,
+    pub(crate) capacity: u32,
     pub(crate) used: Used,
     pub(crate) room: Room,
 }
@@ -128,9 +155,9 @@ fn left(allocatable: u64, used: u128) -> u64 {
 }
 
 impl NodeState {
-    pub(super) fn new(node: Node, class: u32) -> Self {
+    pub(super) fn new(node: Node, class: u32, capacity: u32) -> Self {
         let cards = vec![0; node.gpus.cards as usize];
-        Self { node, class, used: Used { cards, ..Used::default() }, room: Room::default() }
+        Self { node, class, capacity, used: Used { cards, ..Used::default() }, room: Room::default() }
     }
 
     /// The cards a share uses here, or `None` when nobody can know them: none named, too few, one twice, or one the
@@ -211,8 +238,8 @@ impl NodeState {
     }
 
     /// Works out anew what is free, from what is used.
-    pub(super) fn refresh(&mut self, sharing: SharingMode) -> Hot {
-        let Self { node, used, room, class } = self;
+    pub(super) fn refresh(&mut self, sharing: SharingMode) -> (Hot, CardRow) {
+        let Self { node, used, room, class, capacity } = self;
         let has = &node.allocatable;
         room.cpu = left(has.cpu.0, used.cpu);
         room.memory = left(has.memory.0, used.memory);
@@ -241,15 +268,31 @@ impl NodeState {
         room.shares = used.shares;
         room.card_state = card_state(node, used, sharing);
         let open = room.card_state == CardState::Open;
-        Hot {
+        let mut row = CardRow::default();
+        let mut long = false;
+        if open {
+            long = room.cards.len() > row.len();
+            for (place, free) in row.iter_mut().zip(&room.cards) {
+                *place = u32::try_from(*free).unwrap_or(u32::MAX);
+                long |= *free >= u64::from(u32::MAX);
+            }
+        }
+        let hot = Hot {
             cpu: room.cpu,
             memory: room.memory,
             ephemeral_storage: room.ephemeral_storage,
-            pods: room.pods,
-            gpus: room.gpus,
             best_card: if open { room.cards.iter().copied().max().unwrap_or(0) } else { 0 },
+            gpus: u32::try_from(room.gpus).unwrap_or(u32::MAX),
+            pods: u32::try_from(room.pods).unwrap_or(u32::MAX),
             class: *class,
-        }
+            capacity: *capacity,
+            spare: room.spare(node),
+            takes_whole: node.gpus.sharing != Sharing::Vram && room.shares == 0,
+            has_cards: node.gpus.cards > 0,
+            card_state: room.card_state,
+            long,
+        };
+        (hot, row)
     }
 }
 

@@ -39,8 +39,14 @@ pub(crate) fn run() {
         let mixed: Vec<Shape> =
             (0..16).map(|i| if i % 2 == 0 { gpus(1) } else { vram(2000 + i * 100) }).collect();
         decision(name, &cluster, "16 mixed: GPUs and VRAM", &mixed);
+        let mut crowd = vec![gpus(1); 5000];
+        for shape in &mut crowd[..2500] {
+            shape.requests.cpu = MilliCpu(2000);
+        }
+        decision(name, &cluster, "5000 x 1 GPU of two kinds", &crowd);
         events(name, &mut cluster);
     }
+    hard();
 }
 
 fn decision(cluster: &str, snapshot: &Snapshot, what: &str, shapes: &[Shape]) {
@@ -55,6 +61,17 @@ fn decision(cluster: &str, snapshot: &Snapshot, what: &str, shapes: &[Shape]) {
         black_box(made);
     }
     row(cluster, what, if fits { "fits" } else { "waits" }, &mut times);
+}
+
+/// Forty different sizes on cards that they nearly fill: the search is out of steps before it is sure.
+fn hard() {
+    let sizes: Vec<Shape> = (0..40_u64).map(|index| vram(1009 + (index * 7919) % 1500)).collect();
+    let total: u64 = (0..40_u64).map(|index| 1009 + (index * 7919) % 1500).sum();
+    let mut node = node("node", 13, true);
+    node.gpus.vram_each = Some(VramMib(total.div_ceil(13)));
+    let mut snapshot = Snapshot::new(SharingMode::Labelled);
+    snapshot.set_node(node);
+    decision("1 x 13 cards", &snapshot, "40 sizes that nearly fill it", &sizes);
 }
 
 /// A pod is charged and released, and a node changes, over and over.
@@ -144,7 +161,7 @@ fn filled(mix: &[(usize, u32)], seed: u64) -> Snapshot {
 /// As a GPU operator labels it: two dozen labels.
 fn node(name: &str, cards: u32, shared: bool) -> Node {
     let mut labels: BTreeMap<_, _> = (0..20)
-        .map(|index| (str(format!("example.com/label-{index}")), str(format!("value-{}", cards))))
+        .map(|index| (str(format!("example.com/label-{index}")), str(format!("value-{cards}"))))
         .collect();
     labels.insert(str(names::HOSTNAME_LABEL), str(name));
     labels.insert(str(names::NVIDIA_GPU_MEMORY), str(CARD.to_string()));

@@ -45,27 +45,47 @@ pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// This program again, on one core where `taskset` is there to see to it.
+/// This program again, on one core where `taskset` can see to it. Whether it can is tried, not derived from the number
+/// of cores: the loader itself is pinned when it starts the server, and sees one core only.
 fn on_core(core: u32, arguments: &[&str]) -> anyhow::Result<Command> {
     let this = std::env::current_exe()?;
-    let cores = std::thread::available_parallelism()?.get();
-    let pinned = cores > 1 && Command::new("taskset").arg("-V").stdout(Stdio::null()).status().is_ok();
-    let mut command = if pinned { Command::new("taskset") } else { Command::new(&this) };
-    if pinned {
-        command.args(["-c", &core.to_string()]).arg(&this);
-    }
+    let core = core.to_string();
+    let tried = Command::new("taskset")
+        .args(["-c", &core, "true"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status();
+    let mut command = if tried.is_ok_and(|status| status.success()) {
+        let mut pinned = Command::new("taskset");
+        pinned.args(["-c", &core]).arg(&this);
+        pinned
+    } else {
+        Command::new(&this)
+    };
     command.args(arguments);
     Ok(command)
+}
+
+/// The cores that a process may run on, as the kernel says it.
+fn cores_of(process: &str) -> anyhow::Result<String> {
+    let text = std::fs::read_to_string(format!("/proc/{process}/status"))?;
+    let cores =
+        text.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).context("no list of cores")?;
+    Ok(cores.trim().to_owned())
 }
 
 #[tokio::main(flavor = "current_thread")]
 async fn load(job: &str) -> anyhow::Result<()> {
     let (reviewer, seconds) = job.split_once(',').context("reviewer,seconds")?;
     let duration = Duration::from_secs(seconds.parse()?);
+    println!("reviewer: {reviewer}; {seconds} s each after {} s of warm-up", WARM_UP.as_secs());
+    let server = Server::start(reviewer)?;
     println!(
-        "reviewer: {reviewer}; {seconds} s each after {} s of warm-up; one core for the server, one for the loader",
-        WARM_UP.as_secs()
+        "server on core {}, loader on core {}",
+        cores_of(&server.child.id().to_string())?,
+        cores_of("self")?
     );
+    drop(server);
     println!(
         "{:<9} {:>6} {:>5} {:>10} {:>9} {:>9} {:>9} {:>11} {:>9} {:>9}",
         "hook",

@@ -346,3 +346,79 @@ fn the_order_in_which_nodes_and_charges_came_does_not_matter() {
         assert_eq!(format!("{first:?}"), format!("{:?}", plan(&forward, &gangs)), "seed {seed}");
     }
 }
+
+#[test]
+fn packed_numbers_say_the_same_as_the_full_ones() {
+    use crate::planner::need::Need;
+    let mut told = 0;
+    for seed in 20_000..22_000 {
+        let mut random = Random(seed);
+        let (nodes, charges, mode) = random_world(&mut random);
+        let snapshot = build(&nodes, &charges, mode, 0..nodes.len());
+        for _ in 0..4 {
+            let shape = random_shape(&mut random);
+            let need = Need::new(&shape, &snapshot);
+            for ((state, hot), row) in snapshot.states().iter().zip(snapshot.hot()).zip(snapshot.rows()) {
+                let name = &state.node.name;
+                let full = need
+                    .admitted(state)
+                    .and_then(|avoid| need.fits(&state.node, &state.room).map(|()| avoid));
+                if let Some(refused) = need.refused(hot) {
+                    assert_eq!(refused.err(), full.err(), "seed {seed}, node {name}: {shape:?}");
+                    told += 1;
+                }
+                if let Some(score) = need.decide(hot, row) {
+                    let full = full.ok().map(|avoid| need.score(state, &state.room, avoid));
+                    assert_eq!(score, full, "seed {seed}, node {name}: {shape:?}");
+                }
+                // And counting says how many go there one after the other.
+                let mut alone = Snapshot::new(mode);
+                alone.set_node(state.node.clone());
+                for (uid, charge) in snapshot.charged_to(name) {
+                    alone.charge(uid, charge.clone());
+                }
+                if full.is_ok() && need.count(&state.node, &state.room, 9) <= 5 {
+                    let mut request = gang("g", vec![shape.clone(); 6]);
+                    request.quorum = Quorum::Count(1);
+                    let (made, _) = plan(&alone, &[request]);
+                    let placed = made.gangs.first().map_or(0, |gang| gang.placements.len());
+                    assert_eq!(
+                        placed as u64,
+                        need.count(&state.node, &state.room, 6),
+                        "seed {seed}, node {name}"
+                    );
+                }
+            }
+        }
+    }
+    assert!(told > 1000, "packed numbers decide mostly: {told}");
+}
+
+#[test]
+fn a_pod_that_is_named_as_the_remedy_is_one() {
+    let (mut named, mut waiting) = (0, 0);
+    for seed in 30_000..34_000 {
+        let mut random = Random(seed);
+        let (nodes, charges, mode) = random_world(&mut random);
+        let mut snapshot = build(&nodes, &charges, mode, 0..nodes.len());
+        let gangs = [random_gang(&mut random, "g", 4)];
+        let (made, report) = plan(&snapshot, &gangs);
+        let (Verdict::Waiting(why) | Verdict::Placed { left: Some(why), .. }) =
+            &report.verdicts[&gangs[0].gang]
+        else {
+            continue;
+        };
+        waiting += 1;
+        let Some(pod) =
+            why.remedy.as_ref().and_then(|r| r.strip_prefix("when default/")?.split_once(" ends"))
+        else {
+            continue;
+        };
+        named += 1;
+        let before = lines(&made).len();
+        assert!(snapshot.release(&PodUid(str(format!("uid-{}", pod.0)))), "seed {seed}: {why:?}");
+        let after = lines(&plan(&snapshot, &gangs).0).len();
+        assert!(after > before, "seed {seed}: {before} placed, {after} when {} is gone", pod.0);
+    }
+    assert!(named > 50, "{named} remedies for {waiting} gangs that wait");
+}

@@ -1,0 +1,275 @@
+//! The KAI PodGroup object: `minMember`, or a tree of `subGroups`, read into a [`Quorum`].
+//!
+//! Once there are subgroups `spec.minMember` is ignored; a leaf asks for its `minMember` (none is 0), an inner subgroup
+//! and the top for `minSubGroup` of their children (none is all). KAI's own webhook refuses what is inconsistent; where it
+//! is absent, what can be understood is read and what cannot is an error that names the subgroups.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::{Group, Quorum};
+use crate::model::{DialectId, GangId, Str, Time, quoted, str};
+use crate::objects::ReadError;
+use crate::objects::text::Text;
+use crate::objects::view::Meta;
+
+/// Subgroups in subgroups: deeper than anybody needs, shallow enough to walk.
+const DEEPEST: usize = 32;
+
+#[derive(Deserialize)]
+#[serde(bound(deserialize = "'de: 'a"))]
+struct View<'a> {
+    #[serde(default)]
+    metadata: Meta<'a>,
+    #[serde(default)]
+    spec: Option<Spec<'a>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", bound(deserialize = "'de: 'a"))]
+struct Spec<'a> {
+    #[serde(default, borrow)]
+    min_member: Option<&'a RawValue>,
+    #[serde(default, borrow)]
+    min_sub_group: Option<&'a RawValue>,
+    #[serde(default)]
+    sub_groups: Option<Vec<SubGroup<'a>>>,
+    #[serde(default)]
+    queue: Option<Text<'a>>,
+    #[serde(default)]
+    priority_class_name: Option<Text<'a>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", bound(deserialize = "'de: 'a"))]
+struct SubGroup<'a> {
+    #[serde(default)]
+    name: Option<Text<'a>>,
+    #[serde(default)]
+    parent: Option<Text<'a>>,
+    #[serde(default, borrow)]
+    min_member: Option<&'a RawValue>,
+    #[serde(default, borrow)]
+    min_sub_group: Option<&'a RawValue>,
+}
+
+/// Reads a PodGroup.
+pub(super) fn read(json: &str) -> Result<Group, ReadError> {
+    let fail = |name: String, problem: String| ReadError { kind: "PodGroup", name, problem };
+    let view: View<'_> = serde_json::from_str(json).map_err(|e| fail("?".to_owned(), e.to_string()))?;
+    let meta = &view.metadata;
+    let spec = view.spec.unwrap_or_default();
+    let quorum = quorum(&spec).map_err(|e| fail(format!("{}/{}", meta.namespace, meta.name), e))?;
+    let text = |t: &Option<Text<'_>>| t.as_ref().filter(|t| !t.is_empty()).map(|t| str(t.as_str()));
+    Ok(Group {
+        gang: GangId::new(DialectId::Kai, meta.namespace.as_str(), meta.name.as_str()),
+        uid: str(meta.uid.as_str()),
+        created: Time::parse_rfc3339(&meta.creation_timestamp).unwrap_or_default(),
+        quorum,
+        priority_class: text(&spec.priority_class_name),
+        queue: text(&spec.queue),
+    })
+}
+
+fn number(raw: Option<&RawValue>, field: &str) -> Result<Option<u32>, String> {
+    let Some(raw) = raw else { return Ok(None) };
+    let text = raw.get();
+    let read = text.parse::<i32>().ok().and_then(|n| u32::try_from(n).ok());
+    match read {
+        Some(number) => Ok(Some(number)),
+        None => Err(format!("{field} is {}, and has to be a whole number from 0 to {}", cut(text), i32::MAX)),
+    }
+}
+
+fn cut(text: &str) -> String {
+    text.chars().take(40).collect()
+}
+
+/// One subgroup with its numbers read.
+struct Node {
+    parent: Option<Str>,
+    min_member: Option<u32>,
+    min_sub_group: Option<u32>,
+}
+
+fn quorum(spec: &Spec<'_>) -> Result<Quorum, String> {
+    let min_member = number(spec.min_member, "spec.minMember")?;
+    let min_sub_group = number(spec.min_sub_group, "spec.minSubGroup")?;
+    let groups = spec.sub_groups.as_deref().unwrap_or_default();
+    if groups.is_empty() {
+        return Ok(Quorum::Count(min_member.unwrap_or(1)));
+    }
+    let mut nodes: BTreeMap<Str, Node> = BTreeMap::new();
+    for (index, group) in groups.iter().enumerate() {
+        let place = format!("spec.subGroups[{index}]");
+        let name = match &group.name {
+            Some(name) if !name.is_empty() => str(name.as_str()),
+            _ => return Err(format!("{place}.name is missing")),
+        };
+        let node = Node {
+            parent: group.parent.as_ref().filter(|p| !p.is_empty()).map(|p| str(p.as_str())),
+            min_member: number(group.min_member, &format!("{place}.minMember"))?,
+            min_sub_group: number(group.min_sub_group, &format!("{place}.minSubGroup"))?,
+        };
+        if nodes.insert(name.clone(), node).is_some() {
+            return Err(format!("{place}.name: subgroup {} stands there twice", quoted(&name)));
+        }
+    }
+    let mut children: BTreeMap<Option<Str>, Vec<Str>> = BTreeMap::new();
+    for (name, node) in &nodes {
+        lineage(name, &nodes)?;
+        children.entry(node.parent.clone()).or_default().push(name.clone());
+    }
+    Ok(build(None, min_sub_group, &nodes, &children))
+}
+
+/// Walks from a subgroup to the top, so that the tree can be built without looking back.
+fn lineage(name: &Str, nodes: &BTreeMap<Str, Node>) -> Result<(), String> {
+    let mut path = vec![name.clone()];
+    let mut seen = BTreeSet::from([name.clone()]);
+    while let Some(parent) = nodes.get(&path[path.len() - 1]).and_then(|node| node.parent.clone()) {
+        let child = path[path.len() - 1].clone();
+        if !nodes.contains_key(&parent) {
+            let near = crate::model::closest(&parent, nodes.keys().map(|n| &**n));
+            let mend = near.map(|n| format!(". Did you mean {}?", quoted(n))).unwrap_or_default();
+            return Err(format!(
+                "spec.subGroups: parent {} of {} was not found{mend}",
+                quoted(&parent),
+                quoted(&child)
+            ));
+        }
+        path.push(parent.clone());
+        if !seen.insert(parent) {
+            let names = path.iter().map(|n| cut(n)).collect::<Vec<_>>().join(" -> ");
+            return Err(format!("spec.subGroups: cycle in the parents: {names}"));
+        }
+        if path.len() > DEEPEST {
+            return Err(format!("spec.subGroups: {} is nested deeper than {DEEPEST} levels", quoted(name)));
+        }
+    }
+    Ok(())
+}
+
+fn build(
+    parent: Option<&Str>,
+    min: Option<u32>,
+    nodes: &BTreeMap<Str, Node>,
+    children: &BTreeMap<Option<Str>, Vec<Str>>,
+) -> Quorum {
+    let names = children.get(&parent.cloned()).map(Vec::as_slice).unwrap_or_default();
+    let built = names.iter().map(|name| {
+        let node = &nodes[name];
+        let quorum = if children.contains_key(&Some(name.clone())) {
+            build(Some(name), node.min_sub_group, nodes, children)
+        } else {
+            Quorum::Count(node.min_member.unwrap_or(0))
+        };
+        (name.clone(), quorum)
+    });
+    let all = u32::try_from(names.len()).unwrap_or(u32::MAX);
+    Quorum::Groups { min: min.unwrap_or(all), children: built.collect() }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn read_spec(spec: &Value) -> Result<Quorum, String> {
+        let group = json!({ "metadata": { "namespace": "ml", "name": "g" }, "spec": spec });
+        read(&group.to_string()).map(|g| g.quorum).map_err(|e| e.to_string())
+    }
+
+    fn groups(min: u32, children: &[(&str, Quorum)]) -> Quorum {
+        Quorum::Groups { min, children: children.iter().map(|(n, q)| (str(n), q.clone())).collect() }
+    }
+
+    #[test]
+    fn min_member_and_subgroups_make_the_quorum() {
+        for (spec, expected) in [
+            (json!(null), Quorum::Count(1)),
+            (json!({}), Quorum::Count(1)),
+            (json!({ "minMember": null, "subGroups": null }), Quorum::Count(1)),
+            (json!({ "minMember": 3, "subGroups": [] }), Quorum::Count(3)),
+            (json!({ "minMember": 0 }), Quorum::Count(0)),
+            (
+                json!({ "minMember": 9, "subGroups": [{ "name": "ps", "minMember": 1 }, { "name": "workers" }] }),
+                groups(2, &[("ps", Quorum::Count(1)), ("workers", Quorum::Count(0))]),
+            ),
+            (
+                json!({ "minSubGroup": 1, "subGroups": [
+                    { "name": "a", "minSubGroup": 1, "minMember": 7 }, { "name": "b", "parent": "a", "minMember": 2 },
+                    { "name": "c", "parent": "a", "minMember": 3 }, { "name": "d", "parent": "" }] }),
+                groups(
+                    1,
+                    &[
+                        ("a", groups(1, &[("b", Quorum::Count(2)), ("c", Quorum::Count(3))])),
+                        ("d", Quorum::Count(0)),
+                    ],
+                ),
+            ),
+        ] {
+            assert_eq!(read_spec(&spec), Ok(expected), "{spec}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_understood_is_named_with_place_and_value() {
+        let chain: Vec<_> = (0..40)
+            .map(|i| json!({ "name": format!("s{i}"), "parent": if i == 0 { String::new() } else { format!("s{}", i - 1) } }))
+            .collect();
+        for (spec, problem) in [
+            (
+                json!({ "minMember": -1 }),
+                "spec.minMember is -1, and has to be a whole number from 0 to 2147483647",
+            ),
+            (
+                json!({ "minMember": "3" }),
+                "spec.minMember is \"3\", and has to be a whole number from 0 to 2147483647",
+            ),
+            (
+                json!({ "minMember": 3.5 }),
+                "spec.minMember is 3.5, and has to be a whole number from 0 to 2147483647",
+            ),
+            (
+                json!({ "subGroups": [{ "name": "a", "minSubGroup": 2_147_483_648_u32 }] }),
+                "spec.subGroups[0].minSubGroup is 2147483648, and has to be a whole number from 0 to 2147483647",
+            ),
+            (json!({ "subGroups": [{ "minMember": 1 }] }), "spec.subGroups[0].name is missing"),
+            (
+                json!({ "subGroups": [{ "name": "a" }, { "name": "a" }] }),
+                "spec.subGroups[1].name: subgroup \"a\" stands there twice",
+            ),
+            (
+                json!({ "subGroups": [{ "name": "workers" }, { "name": "b", "parent": "worker" }] }),
+                "spec.subGroups: parent \"worker\" of \"b\" was not found. Did you mean \"workers\"?",
+            ),
+            (
+                json!({ "subGroups": [{ "name": "a", "parent": "a" }] }),
+                "spec.subGroups: cycle in the parents: a -> a",
+            ),
+            (
+                json!({ "subGroups": [{ "name": "a", "parent": "b" }, { "name": "b", "parent": "c" }, { "name": "c", "parent": "a" }] }),
+                "spec.subGroups: cycle in the parents: a -> b -> c -> a",
+            ),
+            (json!({ "subGroups": chain }), "spec.subGroups: \"s32\" is nested deeper than 32 levels"),
+        ] {
+            assert_eq!(read_spec(&spec), Err(format!("PodGroup ml/g: {problem}")), "{spec}");
+        }
+    }
+
+    #[test]
+    fn queue_and_class_are_passed_through() {
+        let group = json!({ "metadata": { "namespace": "ml", "name": "g", "uid": "u" },
+            "spec": { "queue": "test", "priorityClassName": "inference" } });
+        let group = read(&group.to_string()).unwrap();
+        assert_eq!(group.gang, GangId::new(DialectId::Kai, "ml", "g"));
+        assert_eq!(
+            (group.queue.as_deref(), group.priority_class.as_deref()),
+            (Some("test"), Some("inference"))
+        );
+    }
+}

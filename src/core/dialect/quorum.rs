@@ -1,0 +1,171 @@
+//! When a gang is complete: so many members, or so many complete subgroups, nested.
+//!
+//! Members are counted by role: the subgroup a pod names, `None` where it names none. In a tree of subgroups pods
+//! without a name belong to the subgroup `default`, as in KAI; members of a role that is no leaf count for nothing.
+
+use std::collections::BTreeMap;
+
+use crate::model::Str;
+use crate::objects::names;
+
+/// When a gang is complete.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Quorum {
+    /// So many members. At the top whoever they are; within [`Quorum::Groups`] those of that subgroup.
+    Count(u32),
+    /// A tree of subgroups: at least `min` of `children` must have their quorum.
+    Groups {
+        /// How many of the children.
+        min: u32,
+        /// By name; names are unique in the whole tree.
+        children: BTreeMap<Str, Quorum>,
+    },
+}
+
+impl Quorum {
+    /// Whether members so many by role make the gang complete.
+    pub fn satisfied(&self, counts: &BTreeMap<Option<Str>, u32>) -> bool {
+        match self {
+            Self::Count(min) => total(counts) >= u64::from(*min),
+            Self::Groups { min, children } => {
+                let complete = children.iter().filter(|(name, child)| child.satisfied_in(name, counts));
+                at_least(complete.count(), *min)
+            }
+        }
+    }
+
+    fn satisfied_in(&self, name: &str, counts: &BTreeMap<Option<Str>, u32>) -> bool {
+        match self {
+            Self::Count(min) => members_of(name, counts) >= u64::from(*min),
+            Self::Groups { .. } => self.satisfied(counts),
+        }
+    }
+
+    /// The smallest number of members that can be complete. Where more subgroups are asked for than there are, which
+    /// nobody can satisfy, what all of them together need.
+    pub fn least(&self) -> u32 {
+        match self {
+            Self::Count(min) => *min,
+            Self::Groups { min, children } => {
+                let mut least: Vec<_> = children.values().map(Self::least).collect();
+                least.sort_unstable();
+                least
+                    .iter()
+                    .take(usize::try_from(*min).unwrap_or(usize::MAX))
+                    .fold(0, |sum, n| sum.saturating_add(*n))
+            }
+        }
+    }
+
+    /// What is missing, to be put after "waiting for": `2 more pods`, or `subgroup workers (1 of 3 pods) and subgroup ps
+    /// (0 of 1 pods)`. Empty when nothing is.
+    pub fn missing(&self, counts: &BTreeMap<Option<Str>, u32>) -> String {
+        if self.satisfied(counts) {
+            return String::new();
+        }
+        match self {
+            Self::Count(min) => {
+                let missing = u64::from(*min) - total(counts);
+                format!("{missing} more {}", if missing == 1 { "pod" } else { "pods" })
+            }
+            Self::Groups { min, children } => missing_groups(*min, children, counts),
+        }
+    }
+}
+
+fn missing_groups(min: u32, children: &BTreeMap<Str, Quorum>, counts: &BTreeMap<Option<Str>, u32>) -> String {
+    if !at_least(children.len(), min) {
+        return format!("{min} subgroups where only {} exist, so it can never be complete", children.len());
+    }
+    let incomplete: Vec<_> =
+        children.iter().filter(|(name, child)| !child.satisfied_in(name, counts)).collect();
+    let each = incomplete.iter().map(|(name, child)| match child {
+        Quorum::Count(least) => format!("subgroup {name} ({} of {least} pods)", members_of(name, counts)),
+        Quorum::Groups { min, children } => {
+            format!("subgroup {name} (in it {})", missing_groups(*min, children, counts))
+        }
+    });
+    let all = each.collect::<Vec<_>>();
+    let needed = usize::try_from(min).unwrap_or(usize::MAX).saturating_sub(children.len() - incomplete.len());
+    if needed == incomplete.len() {
+        all.join(" and ")
+    } else {
+        format!("{needed} of these: {}", all.join(", "))
+    }
+}
+
+fn at_least(count: usize, min: u32) -> bool {
+    u64::try_from(count).is_ok_and(|count| count >= u64::from(min))
+}
+
+fn total(counts: &BTreeMap<Option<Str>, u32>) -> u64 {
+    counts.values().map(|n| u64::from(*n)).sum()
+}
+
+fn members_of(name: &str, counts: &BTreeMap<Option<Str>, u32>) -> u64 {
+    let of = |role: &Option<Str>| role.as_deref().unwrap_or(names::KAI_DEFAULT_SUBGROUP) == name;
+    counts.iter().filter(|(role, _)| of(role)).map(|(_, n)| u64::from(*n)).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::str;
+
+    fn counts(of: &[(&str, u32)]) -> BTreeMap<Option<Str>, u32> {
+        of.iter().map(|(role, n)| ((!role.is_empty()).then(|| str(role)), *n)).collect()
+    }
+
+    fn groups(min: u32, children: &[(&str, Quorum)]) -> Quorum {
+        Quorum::Groups { min, children: children.iter().map(|(n, q)| (str(n), q.clone())).collect() }
+    }
+
+    #[test]
+    fn a_quorum_says_whether_it_is_met_and_what_is_missing() {
+        let check = |quorum: &Quorum, members: &[(&str, u32)], missing: &str| {
+            let counts = counts(members);
+            assert_eq!(quorum.missing(&counts), missing, "{quorum:?} {members:?}");
+            assert_eq!(quorum.satisfied(&counts), missing.is_empty(), "{quorum:?} {members:?}");
+        };
+        let three = Quorum::Count(3);
+        check(&three, &[("", 3)], "");
+        check(&three, &[("a", 2), ("b", 1)], "");
+        check(&three, &[("", 2)], "1 more pod");
+        check(&three, &[], "3 more pods");
+        check(&Quorum::Count(0), &[], "");
+
+        let flat = groups(2, &[("ps", Quorum::Count(1)), ("workers", Quorum::Count(2))]);
+        check(&flat, &[("ps", 1), ("workers", 2)], "");
+        check(&flat, &[("workers", 9)], "subgroup ps (0 of 1 pods)");
+        check(&flat, &[("", 9)], "subgroup ps (0 of 1 pods) and subgroup workers (0 of 2 pods)");
+
+        let any = groups(1, &[("a", Quorum::Count(4)), ("b", Quorum::Count(2))]);
+        check(&any, &[("b", 2)], "");
+        check(&any, &[("b", 1)], "1 of these: subgroup a (0 of 4 pods), subgroup b (1 of 2 pods)");
+
+        let unnamed = groups(1, &[("default", Quorum::Count(2))]);
+        check(&unnamed, &[("", 1), ("default", 1)], "");
+        check(&unnamed, &[("", 1)], "subgroup default (1 of 2 pods)");
+
+        let nested = groups(2, &[("left", flat), ("right", Quorum::Count(0))]);
+        check(&nested, &[("ps", 1), ("workers", 2)], "");
+        check(&nested, &[("ps", 1), ("left", 5)], "subgroup left (in it subgroup workers (0 of 2 pods))");
+
+        let absurd = groups(3, &[("a", Quorum::Count(1))]);
+        check(&absurd, &[("a", 7)], "3 subgroups where only 1 exist, so it can never be complete");
+    }
+
+    #[test]
+    fn least_is_the_cheapest_way_to_be_complete() {
+        for (quorum, least) in [
+            (Quorum::Count(3), 3),
+            (groups(1, &[("a", Quorum::Count(4)), ("b", Quorum::Count(2))]), 2),
+            (groups(2, &[("a", Quorum::Count(4)), ("b", Quorum::Count(2))]), 6),
+            (groups(0, &[("a", Quorum::Count(4))]), 0),
+            (groups(5, &[("a", Quorum::Count(4)), ("b", Quorum::Count(2))]), 6),
+            (groups(2, &[("a", Quorum::Count(u32::MAX)), ("b", Quorum::Count(2))]), u32::MAX),
+        ] {
+            assert_eq!(quorum.least(), least, "{quorum:?}");
+        }
+    }
+}
