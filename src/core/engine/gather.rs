@@ -101,10 +101,6 @@ impl Engine {
         if pod.shape.share.is_some() && self.snapshot.card_state(name) != Some(open) {
             return Some(format!("node {name} takes no shares of its cards any more"));
         }
-        let open = crate::snapshot::CardState::Open;
-        if pod.shape.share.is_some() && self.snapshot.card_state(name) != Some(open) {
-            return Some(format!("node {name} takes no shares of its cards any more"));
-        }
         self.snapshot.overbooked(name).map(|what| format!("node {name} has no room any more: {what}"))
     }
 }
