@@ -195,6 +195,8 @@ impl Engine {
         match (&gang.progress, stored) {
             // Recording -> Recorded: it is durable.
             (Progress::Recording(plan), Some(stored)) if plan == stored => {
+                // Members that are not in it, an amended one above all, can be planned from now on.
+                self.replan |= plan.members.len() < gang.members.len();
                 gang.progress = Progress::Recorded(plan.clone());
                 gang.told_lifted = false;
             }

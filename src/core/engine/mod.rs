@@ -182,6 +182,9 @@ impl Engine {
                 break;
             }
             self.alarms.pop_first();
+            if let Some(gang) = self.gangs.get_mut(&gang) {
+                gang.alarm = None;
+            }
             step.touched.insert(gang);
         }
         if self.replan && self.leads() {

@@ -117,7 +117,10 @@ impl Engine {
             }
             _ => None,
         };
-        let pending = gang.pending.as_ref().map(|(_, since)| since.after(self.settings.quiet));
+        // What is waiting to be written can be written when nothing stands in its way: an answer calls here again.
+        let blocked = gang.backoff.waits(now).unwrap_or_default();
+        let pending = (gang.pending.as_ref().filter(|_| gang.request.is_none()))
+            .map(|(_, since)| since.after(self.settings.quiet).max(blocked));
         let alarm = backoffs.chain(torn).chain(pending).chain(gang.backoff.waits(now)).min();
         if alarm != gang.alarm {
             if let Some(at) = gang.alarm {

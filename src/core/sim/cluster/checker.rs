@@ -174,9 +174,11 @@ impl Checker {
         }
     }
 
-    /// A pod was deleted: only what the policy on torn gangs says may go, and never what is still behind our gate.
+    /// A pod was deleted: only what the policy on torn gangs says may go: members of a plan of which something is lifted.
     fn evicted(&mut self, write: &Write, pod: &Pod) {
-        if self.settings.on_torn != OnTorn::Evict || pod.gated() {
+        let mine = |other: &Pod| other.membership == pod.membership && !other.gated();
+        let begun = self.pods.values().any(|(other, _)| mine(other));
+        if self.settings.on_torn != OnTorn::Evict || !begun {
             self.found(Rule::OwnGateOnly, format!("an engine deleted {}", write.key));
         }
     }
@@ -238,7 +240,12 @@ impl Checker {
             Some(gang.status.plan.as_ref()?.members.iter().map(|m| m.uid.clone()).collect())
         };
         let Some(members) = uids(after) else { return };
-        if before.is_some_and(|before| uids(before).as_ref() == Some(&members)) {
+        // A plan that has begun may lose members that cannot go where they were to go any more.
+        let begun = |known: &BTreeSet<PodUid>| {
+            known.iter().any(|uid| self.pods.get(uid).is_some_and(|(pod, _)| !pod.gated()))
+        };
+        let known = before.and_then(|before| uids(before));
+        if known.is_some_and(|known| known == members || (members.is_subset(&known) && begun(&known))) {
             return;
         }
         let mut roles: BTreeMap<Option<Str>, u32> = BTreeMap::new();

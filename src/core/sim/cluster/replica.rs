@@ -53,6 +53,8 @@ pub struct Replica {
 #[derive(Clone, Debug, Default)]
 struct Stream {
     connected: bool,
+    /// A list is being read and not delivered yet: this watch goes on from where it was read.
+    held: Option<Epoch>,
     queue: VecDeque<Event>,
     last_due: Time,
 }
@@ -358,12 +360,35 @@ impl Cluster {
     }
 
     pub(super) fn answer(&mut self, index: usize, life: u64, event: Event) {
-        if !self.replicas[index].gone(life) {
-            self.tell_replica(index, event);
+        if self.replicas[index].gone(life) {
+            return;
+        }
+        let listed = if let Event::Listed(epoch, _) = &event { Some(*epoch) } else { None };
+        self.tell_replica(index, event);
+        if listed.is_some() {
+            self.release(index, listed);
         }
     }
 
-    /// Reads one kind after the other, as a real client has to.
+    /// Lets the watches go on that a list has held.
+    fn release(&mut self, index: usize, listed: Option<Epoch>) {
+        let life = self.replicas[index].life;
+        let now = self.now();
+        for kind in WATCHED {
+            let stream = self.replicas[index].streams.entry(kind).or_default();
+            if stream.held == listed {
+                stream.held = None;
+                let waiting = stream.queue.len();
+                let due = stream.last_due.max(now);
+                for _ in 0..waiting {
+                    self.push_at(due, Happening::Deliver(index, life, kind));
+                }
+            }
+        }
+    }
+
+    /// Reads one kind after the other, as a real client has to. The watch of each kind goes on from there: nothing that
+    /// is older than the list comes after it, and nothing newer before it.
     pub(super) fn list(&mut self, index: usize, life: u64, epoch: Epoch, part: usize, mut world: Box<World>) {
         if self.replicas[index].gone(life) {
             return;
@@ -374,6 +399,9 @@ impl Cluster {
             return;
         };
         self.read_kind(*kind, &mut world);
+        let stream = self.replicas[index].streams.entry(*kind).or_default();
+        stream.queue.clear();
+        stream.held = Some(epoch);
         self.push(self.options.timing.request, Happening::List(index, life, epoch, part + 1, world));
     }
 
@@ -435,7 +463,9 @@ impl Cluster {
         stream.last_due = stream.last_due.max(due);
         stream.queue.push_back(event);
         let due = stream.last_due;
-        self.push_at(due, Happening::Deliver(index, life, kind));
+        if stream.held.is_none() {
+            self.push_at(due, Happening::Deliver(index, life, kind));
+        }
     }
 
     pub(super) fn deliver(&mut self, index: usize, life: u64, kind: Kind) {
@@ -444,6 +474,9 @@ impl Cluster {
         }
         // A broken watch has thrown away what was on it; what is on it now has a delivery of its own.
         let stream = self.replicas[index].streams.entry(kind).or_default();
+        if stream.held.is_some() {
+            return;
+        }
         if let Some(event) = stream.queue.pop_front() {
             self.tell_replica(index, event);
         }
