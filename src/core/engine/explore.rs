@@ -5,9 +5,8 @@
 //! be deleted. In no state may the lifted pods use more than the card has. Each rule is then taken away, and the search
 //! must find how the card is overbooked.
 //!
-//! Left out, because they add states and no danger: a leader lists in the moment in which it takes the lease (until it
-//! lists it does nothing), and plans as soon as there is something to plan (a plan does nothing until it is written, and
-//! that request may be late).
+//! Left out, because it adds states and no danger: a leader lists in the moment in which it takes the lease, because until
+//! it lists it does nothing.
 
 use std::cell::RefCell;
 use std::collections::hash_map::DefaultHasher;
@@ -25,6 +24,8 @@ use crate::model::{DialectId, Epoch, GangId, PodUid, ResourceVersion, Time, Vram
 use crate::objects::{Node, Pod};
 
 const CARD_MIB: u64 = 2000;
+/// How often a gang object is written in a world without one of the rules.
+const MOST_WRITES: u64 = 4;
 const NOW: Time = Time(1_000_000);
 
 /// How large a world is searched.
@@ -36,6 +37,8 @@ struct Size {
     epochs: u64,
     /// How many pods may be deleted.
     deletions: u8,
+    /// Whether a leader plans as soon as there is something to plan, or at any time after.
+    prompt: bool,
 }
 
 /// A value with its fingerprint: most parts of a state are those of the state before it.
@@ -93,6 +96,7 @@ struct State {
     api: Kept<Api>,
     replicas: [Replica; 2],
     deletions: u8,
+    prompt: bool,
 }
 
 /// Steps that were taken before: an engine and an event, by fingerprint, to the engine after it and what it sent.
@@ -112,8 +116,12 @@ impl State {
             pods: first.into_iter().map(|p| (p.uid.clone(), p)).collect(),
             late: pods("late", 0, size.members),
         };
-        let mut state =
-            Self { api: Kept::new(api), replicas: [replica.clone(), replica], deletions: size.deletions };
+        let mut state = Self {
+            api: Kept::new(api),
+            replicas: [replica.clone(), replica],
+            deletions: size.deletions,
+            prompt: size.prompt,
+        };
         state.acquire(0, steps);
         state
     }
@@ -140,10 +148,10 @@ impl State {
         self.tell(index, &listed, steps);
     }
 
-    /// Gives an event to a replica, lets it plan, and files what it sends.
+    /// Gives an event to a replica, lets it plan where it is prompt, and files what it sends.
     fn tell(&mut self, index: usize, event: &Event, steps: &Steps) {
         let mut effects = self.step(index, event, steps);
-        if self.replicas[index].engine.value.replan {
+        if self.prompt && self.replicas[index].engine.value.replan {
             effects.extend(self.step(index, &Event::Tick, steps));
         }
         if effects.is_empty() {
@@ -219,6 +227,9 @@ impl State {
             if !engine.leads() {
                 continue;
             }
+            if engine.replan {
+                branch(Happening::Plans(index), &|state| state.tell(index, &Event::Tick, steps));
+            }
             for (uid, pod) in &api.pods {
                 let newest = engine.members.get(uid).map(|m| m.pod.resource_version);
                 if newest != Some(pod.resource_version) {
@@ -259,6 +270,7 @@ enum Happening {
     Deleted(PodUid),
     Acquired(usize),
     Done(usize, Arc<Effect>),
+    Plans(usize),
     SeesPod(usize, PodUid),
     SeesGang(usize, GangId),
 }
@@ -285,6 +297,7 @@ impl std::fmt::Display for Happening {
                     other => write!(f, "{index} under {epoch}: {other:?}"),
                 }
             }
+            Self::Plans(index) => write!(f, "{index} plans"),
             Self::SeesPod(index, uid) => write!(f, "{index} sees {uid}"),
             Self::SeesGang(index, id) => write!(f, "{index} sees gang {id}"),
         }
@@ -466,6 +479,10 @@ fn explore(size: Size, broken: Option<Rule>, most: usize) -> (usize, Option<Vec<
             return (seen.len(), Some(way));
         }
         for (what, next) in state.successors(size, &steps) {
+            // Without its rules a zombie may write for ever; a few writes are enough to do harm.
+            if broken.is_some() && next.api.value.gangs.values().any(|(version, _)| version.0 > MOST_WRITES) {
+                continue;
+            }
             if seen.insert(next.fingerprint()) {
                 assert!(seen.len() <= most, "more than {most} states: the world is larger than was meant");
                 trail.push((at, what));
@@ -479,13 +496,13 @@ fn explore(size: Size, broken: Option<Rule>, most: usize) -> (usize, Option<Vec<
 /// The whole of two small worlds, in seconds; `PORTCULLIS_EXPLORE=large` searches larger ones too, in minutes.
 #[test]
 fn no_order_of_events_overbooks_the_card() {
-    let mut sizes = vec![Size { members: 1, epochs: 2, deletions: 0 }];
+    let size = |members, epochs, deletions, prompt| Size { members, epochs, deletions, prompt };
+    let mut sizes = vec![size(1, 2, 1, true), size(1, 2, 0, false), size(2, 2, 0, true)];
     if std::env::var("PORTCULLIS_EXPLORE").is_ok_and(|v| v == "large") {
-        sizes.push(Size { members: 1, epochs: 3, deletions: 1 });
-        sizes.push(Size { members: 2, epochs: 2, deletions: 0 });
+        sizes.extend([size(1, 3, 1, true), size(1, 3, 0, false), size(2, 2, 1, true)]);
     }
     for size in sizes {
-        let (states, found) = explore(size, None, 50_000_000);
+        let (states, found) = explore(size, None, 20_000_000);
         println!("{size:?}: {states} states");
         assert!(states > 1000, "the search was cut short: {states} states");
         assert_eq!(found, None, "overbooked:\n{}", found.clone().unwrap_or_default().join("\n"));
@@ -494,16 +511,16 @@ fn no_order_of_events_overbooks_the_card() {
 
 #[test]
 fn each_rule_is_missed_when_it_is_taken_away() {
-    for (rule, epochs) in [
-        (Rule::Verify, 2),
-        (Rule::Licence, 2),
-        (Rule::Fence, 2),
-        (Rule::NewerEpoch, 3),
-        (Rule::RecordFirst, 2),
-        (Rule::Reserve, 2),
+    for (rule, epochs, prompt) in [
+        (Rule::Verify, 2, true),
+        (Rule::Licence, 2, true),
+        (Rule::Fence, 2, true),
+        (Rule::NewerEpoch, 3, false),
+        (Rule::RecordFirst, 2, true),
+        (Rule::Reserve, 2, true),
     ] {
-        let size = Size { members: 1, epochs, deletions: 0 };
-        let (states, found) = explore(size, Some(rule), 50_000_000);
+        let size = Size { members: 1, epochs, deletions: 0, prompt };
+        let (states, found) = explore(size, Some(rule), 20_000_000);
         let found = found.unwrap_or_else(|| panic!("without {rule:?} nothing goes wrong in {states} states"));
         println!("without {rule:?}, overbooked after {} steps, {states} states:", found.len());
         for step in found {
