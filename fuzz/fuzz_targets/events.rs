@@ -1,4 +1,10 @@
-//! Any bytes as a run of cluster events and faults: the rules of the engine hold after every step.
+//! Any bytes as a seed: a cluster, what people do to it and what goes wrong, with every rule checked after every event.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| portcullis_core::sim::fuzz_bytes(data));
+use portcullis_core::sim::fuzz::{FuzzOptions, fuzz};
+
+libfuzzer_sys::fuzz_target!(|seed: u64| {
+    if let Err(failure) = fuzz(seed, &FuzzOptions::default()) {
+        panic!("{failure}");
+    }
+});

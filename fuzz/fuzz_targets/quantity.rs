@@ -1,4 +1,4 @@
-//! Any bytes as a Kubernetes quantity: read or refused, never a panic, and never a wrong amount.
+//! Any text as a Kubernetes quantity: read or refused, never a panic, and never a wrong amount.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| portcullis_core::admission::fuzz_quantity(data));
+libfuzzer_sys::fuzz_target!(|text: &str| portcullis_core::model::quantity::fuzz_quantity(text));

@@ -3,10 +3,14 @@
 //! Owns arguments, wording and layout of terminal output. Never decides anything about a pod or a gang: it asks the
 //! library and shows the answer. Invariant: what is printed to stdout is the answer, what goes to stderr is about the run.
 
+mod demo;
 mod manifest;
 mod paint;
 mod review;
+mod seeds;
 mod serve;
+mod simulate;
+mod stage;
 mod version;
 
 use std::io;
@@ -75,8 +79,10 @@ enum Colour {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Demo(demo::Options),
     Review(review::Options),
     Serve(serve::Options),
+    Simulate(simulate::Options),
     Version(version::Options),
 }
 
@@ -102,8 +108,10 @@ pub fn main() -> ExitCode {
 
 fn run(command: Command) -> anyhow::Result<Outcome> {
     match command {
+        Command::Demo(options) => demo::run(&options),
         Command::Review(options) => review::run(&options),
         Command::Serve(options) => serve::run(options),
+        Command::Simulate(options) => simulate::run(&options),
         Command::Version(options) => version::run(&options),
     }
 }

@@ -17,6 +17,14 @@ pub(super) const FAINT: Style = Style::new().dimmed();
 /// What somebody may type.
 pub(super) const TYPED: Style = AnsiColor::Cyan.on_default();
 
+/// Neighbours on a card, in turns.
+pub(super) const CARDS: [Style; 4] = [
+    AnsiColor::Green.on_default(),
+    AnsiColor::Blue.on_default(),
+    AnsiColor::Magenta.on_default(),
+    AnsiColor::Cyan.on_default(),
+];
+
 /// `text` in a style.
 pub(super) fn styled(style: Style, text: impl std::fmt::Display) -> String {
     format!("{style}{text}{style:#}")

@@ -77,11 +77,11 @@ pub(super) struct GroupFacts {
 /// Everything in a document that can be talked about.
 pub(super) fn objects(document: &Document, namespace: &str) -> Vec<Found> {
     let mut found = Vec::new();
-    walk(&document.value, String::new(), namespace, &mut found);
+    walk(&document.value, "", namespace, &mut found);
     found
 }
 
-fn walk(value: &Value, pointer: String, namespace: &str, found: &mut Vec<Found>) {
+fn walk(value: &Value, pointer: &str, namespace: &str, found: &mut Vec<Found>) {
     let text = |path: &str| value.pointer(path).and_then(Value::as_str).unwrap_or_default();
     let (api_version, kind) = (text("/apiVersion"), text("/kind"));
     let namespace = match text("/metadata/namespace") {
@@ -93,7 +93,7 @@ fn walk(value: &Value, pointer: String, namespace: &str, found: &mut Vec<Found>)
             kind: kind.to_owned(),
             namespace: namespace.to_owned(),
             name,
-            pointer: pointer.clone(),
+            pointer: pointer.to_owned(),
             template,
             what,
         });
@@ -108,10 +108,10 @@ fn walk(value: &Value, pointer: String, namespace: &str, found: &mut Vec<Found>)
         value.get("items").and_then(Value::as_array).filter(|_| kind.ends_with("List") || kind == "List")
     {
         for (index, item) in items.iter().enumerate() {
-            walk(item, format!("{pointer}/items/{index}"), namespace, found);
+            walk(item, &format!("{pointer}/items/{index}"), namespace, found);
         }
     } else if kind == "AdmissionReview" {
-        review(value, &pointer, namespace, found);
+        review(value, pointer, namespace, found);
     } else if (api_version, kind) == ("v1", "Pod") {
         let mut pod = value.clone();
         pod["metadata"]["namespace"] = json!(namespace);

@@ -227,7 +227,7 @@ fn review(document: &Document, source: usize, namespace: &str) -> Vec<Reviewed> 
                     Verdict::Unreadable(vec![Cause {
                         field: String::new(),
                         message: problem.clone(),
-                        line: document.line(&found.pointer),
+                        line: document.line(&place_of(document, &found, problem)),
                     }])
                 }
                 find::What::Other(why) => Verdict::NotReviewed(why.clone()),
@@ -238,6 +238,13 @@ fn review(document: &Document, source: usize, namespace: &str) -> Vec<Reviewed> 
             template: found.template,
         })
         .collect()
+}
+
+/// Where a problem that begins with a field path (`spec.minMember is ...`) stands; else where the object begins.
+fn place_of(document: &Document, found: &find::Found, problem: &str) -> String {
+    let object = document.value.pointer(&found.pointer).unwrap_or(&Value::Null);
+    let field = problem.split([' ', ':']).next().unwrap_or_default();
+    format!("{}{}", found.pointer, manifest::pointer_of(object, field))
 }
 
 /// `file:line`, or as much of it as is known.

@@ -479,8 +479,7 @@ fn explore(size: Size, broken: Option<Rule>, most: usize) -> (usize, Option<Vec<
 /// The whole of two small worlds, in seconds; `PORTCULLIS_EXPLORE=large` searches larger ones too, in minutes.
 #[test]
 fn no_order_of_events_overbooks_the_card() {
-    let mut sizes =
-        vec![Size { members: 1, epochs: 2, deletions: 1 }, Size { members: 1, epochs: 3, deletions: 0 }];
+    let mut sizes = vec![Size { members: 1, epochs: 2, deletions: 0 }];
     if std::env::var("PORTCULLIS_EXPLORE").is_ok_and(|v| v == "large") {
         sizes.push(Size { members: 1, epochs: 3, deletions: 1 });
         sizes.push(Size { members: 2, epochs: 2, deletions: 0 });

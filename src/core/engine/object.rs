@@ -31,7 +31,8 @@ impl Engine {
                     return;
                 }
                 self.tell_news(id, &stored, &wanted, step);
-                (GangRequest::Write, Action::WriteGang { gang: id.clone(), expected, status: wanted })
+                let status = GangStatus { epoch: step.epoch, ..wanted };
+                (GangRequest::Write, Action::WriteGang { gang: id.clone(), expected, status })
             }
         };
         if let Some(gang) = self.gangs.get_mut(id) {

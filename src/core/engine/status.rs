@@ -59,6 +59,7 @@ impl Engine {
                 }
             }
         }
+        wanted.epoch = stored.epoch;
         wanted.since =
             if wanted.phase == stored.phase && stored.since != Time::default() { stored.since } else { now };
         wanted

@@ -273,6 +273,8 @@ impl Phase {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct GangStatus {
+    /// The leader that wrote this, by its epoch: who sees a newer one than its own steps down.
+    pub epoch: Epoch,
     /// Where it stands.
     pub phase: Phase,
     /// Why.

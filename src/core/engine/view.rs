@@ -194,7 +194,8 @@ impl Engine {
 
     /// Our own object as a watch, a list or an answer shows it.
     pub(super) fn gang_seen(&mut self, record: GangRecord, step: &mut Step) {
-        let newer_epoch = record.status.plan.as_ref().is_some_and(|plan| Some(plan.epoch) > self.epoch());
+        let planner = record.status.plan.as_ref().map(|plan| plan.epoch).unwrap_or_default();
+        let newer_epoch = Some(planner.max(record.status.epoch)) > self.epoch();
         if newer_epoch && self.settings.keeps(Rule::NewerEpoch) {
             return self.step_down(step);
         }

@@ -1,3 +1,5 @@
+//! Every contradiction, each beside a pod that does not contradict itself.
+
 #![expect(clippy::needless_pass_by_value, reason = "tables read better with json!() than with &json!()")]
 
 use serde_json::{Value, json};

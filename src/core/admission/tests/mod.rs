@@ -1,3 +1,5 @@
+//! Admission held to its promises: tables, random pods, damaged reviews.
+
 #![expect(clippy::needless_pass_by_value, reason = "tables read better with json!() than with &json!()")]
 
 use base64::Engine as _;

@@ -1,3 +1,5 @@
+//! The verbs of the API server in memory.
+
 use serde_json::json;
 
 use super::*;

@@ -1,0 +1,216 @@
+//! `portcullis demo`: a story in acts, played on the embedded cluster through the real webhook and the real engine.
+//!
+//! The story is a scenario file with expectations; this module only tells it. It fails when an expectation fails, so a
+//! story that is not true cannot be told.
+
+use std::io::{IsTerminal, Write};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use clap::Args;
+use portcullis_core::admission::Settings;
+use portcullis_core::model::Reason;
+use portcullis_core::sim::api::Admit;
+use portcullis_core::sim::scenario::{Runner, Scenario, Step, StepResult};
+
+use super::paint::{self, styled};
+use super::{Outcome, stage};
+use crate::webhook::Webhook;
+
+/// The story: file name, for messages, and text.
+const STORY: [(&str, &str); 2] = [
+    ("tests/scenarios/demo.yaml", include_str!("../../tests/scenarios/demo.yaml")),
+    ("tests/scenarios/demo-three-nodes.yaml", include_str!("../../tests/scenarios/demo-three-nodes.yaml")),
+];
+
+/// The mark of the lines of a manifest that the story shows.
+const MARK: &str = "# <-";
+
+const EXAMPLES: &str = "\
+Examples:
+  portcullis demo               with a pause after each act when you watch it on a terminal
+  portcullis demo --fast        without pauses
+  portcullis demo --pace 10     10 seconds for each act
+
+Nothing outside this process is touched: the cluster is simulated, the webhook listens on a free loopback port.
+The story is tests/scenarios/demo.yaml; `portcullis simulate` plays it with every detail.
+
+Exit codes: 0 the story is true, 1 something in it did not happen as told, 2 it could not be played.";
+
+/// Watch a gang of pods being gated, planned and lifted, on an embedded cluster
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct Options {
+    /// No pauses (as in a pipe)
+    #[arg(long, conflicts_with = "pace")]
+    fast: bool,
+    /// Seconds to pause after each act [default: 3 on a terminal, 0 in a pipe]
+    #[arg(long, value_name = "SECONDS")]
+    pace: Option<u16>,
+}
+
+/// What the whole story came to.
+#[derive(Default)]
+struct Tally {
+    acts: usize,
+    held: usize,
+    failures: Vec<String>,
+    plans: usize,
+    world_time: Duration,
+    steps: u64,
+}
+
+pub(super) fn run(options: &Options) -> Result<Outcome> {
+    let mut out = anstream::stdout().lock();
+    let pause = match (options.fast, options.pace) {
+        (true, _) => Duration::ZERO,
+        (false, Some(seconds)) => Duration::from_secs(seconds.into()),
+        (false, None) => Duration::from_secs(if std::io::stdout().is_terminal() { 3 } else { 0 }),
+    };
+    let webhook = Arc::new(Webhook::start(Settings::default()).context("the demo needs a loopback port")?);
+    let latencies = Arc::new(Mutex::new(Vec::new()));
+
+    writeln!(out, "{}", styled(paint::HEAD, "Portcullis: the whole gang, or nobody"))?;
+    let intro = format!(
+        "Everything here is real except the machines: the cluster is simulated in this process, every pod passes the \
+         webhook at https://{}, and the engine that plans and lifts is the one that would run in your cluster.",
+        webhook.address()
+    );
+    for line in stage::wrapped(&intro, "") {
+        writeln!(out, "{line}")?;
+    }
+
+    let mut tally = Tally::default();
+    for (file, text) in STORY {
+        let scenario = Scenario::parse(file, text)?;
+        let mut runner = Runner::new(scenario, Some(admit(&webhook, &latencies)))?;
+        writeln!(out)?;
+        stage::cards(&mut out, &runner.look().nodes)?;
+        let mut index = 0;
+        while let Some(step) = runner.next_step()? {
+            tally.acts += 1;
+            act(&mut out, tally.acts, &runner.scenario().steps[index].value, &step)?;
+            index += 1;
+            tally.held += step.expectations.iter().filter(|e| e.verdict.is_ok()).count();
+            tally.plans += step.told.iter().filter(|told| told.note.reason == Reason::Lifted).count();
+            if !step.good() {
+                stage::expectations(&mut out, file, &step)?;
+                tally
+                    .failures
+                    .extend(step.failures().into_iter().map(|failure| format!("{file}: {failure}")));
+            }
+            out.flush()?;
+            std::thread::sleep(pause);
+        }
+        tally.world_time += runner.look().at;
+        tally.steps += runner.cluster().steps();
+    }
+    close(&mut out, &tally, &latencies)?;
+    Ok(if tally.failures.is_empty() { Outcome::Good } else { Outcome::No })
+}
+
+/// One act: heading, what it is about, the lines that matter, what happens, how the cards look then.
+fn act(out: &mut impl Write, number: usize, told: &Step, step: &StepResult) -> Result<()> {
+    let say = step.say.as_deref().unwrap_or_default();
+    let (title, text) = say.split_once('\n').unwrap_or((say, ""));
+    writeln!(out, "\n{}", styled(paint::HEAD, format!("Act {number}  {title}")))?;
+    for line in stage::wrapped(text, "  ") {
+        writeln!(out, "{line}")?;
+    }
+    if let Some(manifest) = &told.apply {
+        let lines: Vec<&str> = manifest.value.lines().filter(|line| line.contains(MARK)).collect();
+        if !lines.is_empty() {
+            writeln!(out)?;
+        }
+        for line in lines {
+            let (field, why) = line.split_once(MARK).unwrap_or((line, ""));
+            let arrow = styled(paint::FAINT, format!("<-{why}"));
+            writeln!(out, "    {:<55} {arrow}", field.trim())?;
+        }
+    }
+    writeln!(out)?;
+    stage::terminal(out, step)?;
+    writeln!(out)?;
+    if !step.pods.is_empty() {
+        stage::pods(out, &step.pods)?;
+    }
+    stage::told(out, step)?;
+    waiting(out, step)?;
+    stage::cards(out, &step.nodes)?;
+    let (held, all) =
+        (step.expectations.iter().filter(|e| e.verdict.is_ok()).count(), step.expectations.len());
+    let style = if step.good() { paint::GOOD } else { paint::BAD };
+    let time = stage::seconds(step.took);
+    writeln!(
+        out,
+        "  {}",
+        styled(style, format!("{held} of {all} expectations hold ({time} of cluster time)"))
+    )?;
+    Ok(())
+}
+
+/// What would help the gangs that wait; why they wait has just been told.
+fn waiting(out: &mut impl Write, step: &StepResult) -> Result<()> {
+    for gang in &step.gangs {
+        if let Some(remedy) = &gang.status.remedy {
+            for line in stage::wrapped(&format!("what would help: {remedy}"), "  ") {
+                writeln!(out, "{line}")?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The real webhook, over HTTPS; each answer is timed as its caller sees it.
+fn admit(webhook: &Arc<Webhook>, latencies: &Arc<Mutex<Vec<Duration>>>) -> Admit {
+    let (webhook, latencies) = (Arc::clone(webhook), Arc::clone(latencies));
+    Box::new(move |hook, body| {
+        let begun = Instant::now();
+        let answer = webhook.review_blocking(hook, body);
+        latencies.lock().expect("nobody panics while holding it").push(begun.elapsed());
+        answer
+    })
+}
+
+/// What was proved, in numbers.
+fn close(out: &mut impl Write, tally: &Tally, latencies: &Mutex<Vec<Duration>>) -> Result<()> {
+    let mut times = latencies.lock().expect("nobody panics while holding it").clone();
+    times.sort_unstable();
+    let at =
+        |percent: usize| times.get((times.len() * percent / 100).min(times.len().saturating_sub(1))).copied();
+    let micros = |time: Option<Duration>| time.unwrap_or_default().as_micros();
+    writeln!(out, "\n{}", styled(paint::HEAD, "What was proved"))?;
+    writeln!(
+        out,
+        "  {} acts, {} expectations held; {} gangs lifted, each by one durable plan",
+        tally.acts, tally.held, tally.plans
+    )?;
+    writeln!(
+        out,
+        "  {} reviews answered over HTTPS: p50 {} µs, p99 {} µs",
+        times.len(),
+        micros(at(50)),
+        micros(at(99))
+    )?;
+    writeln!(
+        out,
+        "  after each of {} events in {} of cluster time: all or none, no card overbooked, only our own gate",
+        tally.steps,
+        stage::seconds(tally.world_time)
+    )?;
+    if tally.failures.is_empty() {
+        writeln!(out, "  {}", styled(paint::GOOD, "the story is true"))?;
+        writeln!(
+            out,
+            "\nNext: {} your own manifests, or {}",
+            styled(paint::TYPED, "portcullis review FILE"),
+            styled(paint::TYPED, "portcullis serve --standalone"),
+        )?;
+    } else {
+        for failure in &tally.failures {
+            writeln!(out, "  {} {failure}", styled(paint::BAD, "not true:"))?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,124 @@
+//! `portcullis simulate`: plays a scenario file on the embedded cluster and shows every step.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use clap::Args;
+use portcullis_core::admission::Settings;
+use portcullis_core::sim::fuzz;
+use portcullis_core::sim::scenario::{Runner, Scenario, StepResult};
+use serde_json::json;
+
+use super::paint::{self, styled};
+use super::seeds::{self, Seeds};
+use super::{Outcome, stage};
+
+const EXAMPLES: &str = "\
+Examples:
+  portcullis simulate tests/scenarios/demo.yaml            every step, what kubectl shows, what was expected
+  portcullis simulate tests/scenarios/demo.yaml --json     one JSON object for each step, one a line
+  portcullis simulate --seeds 1..1000                      random clusters with random faults, on all cores
+  portcullis simulate --seed 7                             one of them, step by step
+  portcullis simulate --seed 7 --shrink > shrunk.yaml      a failing one, cut down to the steps that matter
+
+A scenario is a YAML file: a cluster, steps (apply, delete, taint, advance, fault ...) and what must be seen after
+each of them. Manifests in it are ordinary Kubernetes YAML. The same file, or the same
+seed, gives the same run on any machine.
+
+Exit codes:
+  0  everything was as expected, and no rule was broken
+  1  an expectation did not hold (file and line are named), or a rule was broken
+  2  the scenario could not be read or played";
+
+/// Play scenarios, or random faults by seed, on an embedded cluster and check every rule
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct Options {
+    /// Scenario files (YAML)
+    #[arg(required_unless_present_any = ["seed", "seeds"], value_name = "SCENARIO")]
+    scenarios: Vec<PathBuf>,
+    /// Play the random scenario of this seed, step by step
+    #[arg(long, value_name = "NUMBER", conflicts_with = "scenarios")]
+    seed: Option<u64>,
+    /// Cut the scenario of a failing seed down to the steps that matter and print it
+    #[arg(long, requires = "seed", conflicts_with = "json")]
+    shrink: bool,
+    /// Play all random scenarios of a range, both ends included, and say which fail
+    #[arg(long, value_name = "FIRST..LAST", conflicts_with_all = ["scenarios", "seed"])]
+    seeds: Option<Seeds>,
+    /// For programs: one JSON object for each step, one a line
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(options: &Options) -> Result<Outcome> {
+    if let Some(seed) = options.seed {
+        return seeds::one(seed, options.shrink, options.json);
+    }
+    if let Some(range) = &options.seeds {
+        return seeds::range(range, options.json);
+    }
+    let mut outcome = Outcome::Good;
+    for path in &options.scenarios {
+        let file = path.display().to_string();
+        let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {file}"))?;
+        outcome = outcome.max(play(&file, &text, options.json)?);
+    }
+    Ok(outcome)
+}
+
+fn play(file: &str, text: &str, as_json: bool) -> Result<Outcome> {
+    let webhook = fuzz::webhook(Settings::default());
+    tell(file, &mut Runner::new(Scenario::parse(file, text)?, Some(webhook))?, as_json)
+}
+
+/// Plays what is left of a scenario and shows every step.
+pub(super) fn tell(file: &str, runner: &mut Runner, as_json: bool) -> Result<Outcome> {
+    let mut out = anstream::stdout().lock();
+    if !as_json {
+        let scenario = runner.scenario();
+        writeln!(out, "{}", styled(paint::HEAD, format!("{} ({file})", scenario.name)))?;
+        for line in stage::wrapped(&scenario.story, "  ") {
+            writeln!(out, "{line}")?;
+        }
+        stage::cards(&mut out, &runner.look().nodes)?;
+    }
+    let (mut steps, mut held, mut failed) = (0, 0, Vec::new());
+    while let Some(step) = runner.next_step()? {
+        steps += 1;
+        held += step.expectations.iter().filter(|e| e.verdict.is_ok()).count();
+        failed.extend(step.failures());
+        if as_json {
+            writeln!(out, "{}", stage::record(&step))?;
+        } else {
+            show(&mut out, file, &step)?;
+        }
+    }
+    if !as_json {
+        let verdict = if failed.is_empty() {
+            styled(paint::GOOD, format!("{steps} steps, {held} expectations held, no rule was broken"))
+        } else {
+            styled(paint::BAD, format!("{steps} steps, {held} expectations held, {} failures", failed.len()))
+        };
+        writeln!(out, "\n{verdict}")?;
+    } else if !failed.is_empty() {
+        writeln!(out, "{}", json!({"file": file, "failures": failed}))?;
+    }
+    Ok(if failed.is_empty() { Outcome::Good } else { Outcome::No })
+}
+
+fn show(out: &mut impl Write, file: &str, step: &StepResult) -> Result<()> {
+    let title = format!("step {} ({file}:{}, {} into it)", step.number, step.line, stage::seconds(step.at));
+    writeln!(out, "\n{}", styled(paint::HEAD, title))?;
+    for line in stage::wrapped(step.say.as_deref().unwrap_or_default(), "  ") {
+        writeln!(out, "{line}")?;
+    }
+    stage::terminal(out, step)?;
+    stage::told(out, step)?;
+    stage::pods(out, &step.pods)?;
+    stage::gangs(out, &step.gangs)?;
+    stage::cards(out, &step.nodes)?;
+    stage::expectations(out, file, step)?;
+    Ok(())
+}

@@ -1,0 +1,266 @@
+//! How one step of a scenario is told: commands, what kubectl printed, the gangs, and a picture of the cards.
+//!
+//! Used alike by `demo` and `simulate`. Never decides whether a step was good: it shows what the runner found.
+
+use std::io::{self, Write};
+use std::time::Duration;
+
+use comfy_table::{ContentArrangement, Table, presets};
+use portcullis_core::engine::Phase;
+use portcullis_core::sim::scenario::{CardUse, GangLine, NodeUse, PodLine, StepResult};
+use serde_json::{Value, json};
+
+use super::paint::{self, styled};
+
+/// How wide running text is set.
+pub(super) const WIDTH: usize = 100;
+/// How many characters a card is wide.
+const BAR: u64 = 32;
+
+/// Text set in lines of at most [`WIDTH`], each with `indent` before it.
+pub(super) fn wrapped(text: &str, indent: &str) -> Vec<String> {
+    let mut lines = Vec::new();
+    let mut line = indent.to_owned();
+    for word in text.split_whitespace() {
+        if line.len() > indent.len() && line.chars().count() + 1 + word.chars().count() > WIDTH {
+            lines.push(std::mem::replace(&mut line, indent.to_owned()));
+        }
+        if line.len() > indent.len() {
+            line.push(' ');
+        }
+        line.push_str(word);
+    }
+    if line.len() > indent.len() {
+        lines.push(line);
+    }
+    lines
+}
+
+/// Commands and what kubectl printed.
+pub(super) fn terminal(out: &mut impl Write, step: &StepResult) -> io::Result<()> {
+    for command in &step.commands {
+        writeln!(out, "  {}", styled(paint::TYPED, format!("$ {command}")))?;
+    }
+    for line in &step.output {
+        let style = if line.starts_with("Warning:") {
+            paint::WARN
+        } else if line.contains("is invalid") || line.starts_with("Error") {
+            paint::BAD
+        } else {
+            anstyle::Style::new()
+        };
+        let mut first = true;
+        for part in wrapped(line, "") {
+            let indent = if first { "  " } else { "    " };
+            first = false;
+            writeln!(out, "{indent}{}", styled(style, part))?;
+        }
+    }
+    Ok(())
+}
+
+/// `kubectl get pods`.
+pub(super) fn pods(out: &mut impl Write, pods: &[PodLine]) -> io::Result<()> {
+    let mut table = plain_table(&["POD", "STATUS", "NODE", "CARDS"]);
+    for pod in pods {
+        let cards: Vec<String> = pod.cards.iter().map(ToString::to_string).collect();
+        table.add_row([
+            pod.key.to_string(),
+            pod.status.to_owned(),
+            pod.node.clone().unwrap_or_else(|| "-".to_owned()),
+            if cards.is_empty() { "-".to_owned() } else { cards.join(",") },
+        ]);
+    }
+    indented(out, &table)
+}
+
+/// `kubectl get gangs`, and for those that wait the whole reason.
+pub(super) fn gangs(out: &mut impl Write, gangs: &[GangLine]) -> io::Result<()> {
+    if gangs.is_empty() {
+        return Ok(());
+    }
+    let mut table = plain_table(&["GANG", "PHASE", "MEMBERS", "BOUND", "NEEDS"]);
+    for gang in gangs {
+        let status = &gang.status;
+        table.add_row([
+            format!("{}/{}", gang.namespace, gang.name),
+            status.phase.as_str().to_owned(),
+            format!("{}/{}", status.members, status.min_member),
+            status.bound.to_string(),
+            status.needs.clone(),
+        ]);
+    }
+    indented(out, &table)?;
+    for gang in gangs.iter().filter(|gang| gang.status.phase != Phase::Admitted) {
+        let status = &gang.status;
+        if !status.message.is_empty() {
+            let reason = status.reason.map(|r| format!("{r}: ")).unwrap_or_default();
+            paragraph(out, paint::WARN, &format!("{} waits. {reason}{}", gang.name, status.message))?;
+        }
+        if let Some(remedy) = &status.remedy {
+            paragraph(out, paint::FAINT, &format!("what would help: {remedy}"))?;
+        }
+    }
+    Ok(())
+}
+
+fn paragraph(out: &mut impl Write, style: anstyle::Style, text: &str) -> io::Result<()> {
+    for line in wrapped(text, "  ") {
+        writeln!(out, "{}", styled(style, line))?;
+    }
+    Ok(())
+}
+
+/// A picture of every card: how much of it is given away, and to whom.
+pub(super) fn cards(out: &mut impl Write, nodes: &[NodeUse]) -> io::Result<()> {
+    let width = nodes.iter().map(|node| node.name.chars().count()).max().unwrap_or_default();
+    for node in nodes {
+        for (index, card) in node.cards.iter().enumerate() {
+            let who: Vec<String> =
+                card.pods.iter().map(|(pod, mib)| format!("{} {}", pod.name, mib.0)).collect();
+            let note = if node.schedulable { "" } else { " (cordoned)" };
+            let line = format!(
+                "  {:width$} [{index}] {}  {}/{}{note}  {}",
+                node.name,
+                bar(card),
+                card.used().0,
+                card.vram,
+                if who.is_empty() { String::new() } else { styled(paint::FAINT, who.join(", ")) },
+            );
+            writeln!(out, "{}", line.trim_end())?;
+        }
+    }
+    Ok(())
+}
+
+/// One segment for each pod, in turns of two shades, then what is free.
+fn bar(card: &CardUse) -> String {
+    let total = card.vram.0.max(1);
+    let cells =
+        |mib: u64| usize::try_from((mib.saturating_mul(BAR) + total / 2) / total).unwrap_or(usize::MAX);
+    let whole = usize::try_from(BAR).unwrap_or(usize::MAX);
+    let (mut bar, mut sum, mut done) = (String::new(), 0_u64, 0_usize);
+    for (index, (_, mib)) in card.pods.iter().enumerate() {
+        sum = sum.saturating_add(mib.0);
+        let upto = cells(sum).min(whole);
+        let block = if index % 2 == 0 { "█" } else { "▓" };
+        bar.push_str(&styled(
+            paint::CARDS[index % paint::CARDS.len()],
+            block.repeat(upto.saturating_sub(done)),
+        ));
+        done = upto.max(done);
+    }
+    bar.push_str(&styled(paint::FAINT, "░".repeat(whole.saturating_sub(done))));
+    bar
+}
+
+/// What the engines told, with the time since the beginning of the story.
+pub(super) fn told(out: &mut impl Write, step: &StepResult) -> io::Result<()> {
+    for told in &step.told {
+        let style = if told.note.warning { paint::WARN } else { paint::FAINT };
+        let text = format!(
+            "engine {}: {} {}: {}",
+            told.replica, told.note.gang.name, told.note.reason, told.note.message
+        );
+        paragraph(out, style, &text)?;
+    }
+    Ok(())
+}
+
+/// Every expectation, ticked or failed with its place.
+pub(super) fn expectations(out: &mut impl Write, file: &str, step: &StepResult) -> io::Result<()> {
+    for expectation in &step.expectations {
+        match &expectation.verdict {
+            Ok(()) => writeln!(out, "  {} {}", styled(paint::GOOD, "✓"), expectation.text)?,
+            Err(found) => {
+                writeln!(
+                    out,
+                    "  {} {file}:{}: expected that {}",
+                    styled(paint::BAD, "✗"),
+                    expectation.line,
+                    expectation.text
+                )?;
+                writeln!(out, "    got: {found}")?;
+            }
+        }
+    }
+    for violation in &step.violations {
+        writeln!(out, "  {} {violation}", styled(paint::BAD, "RULE BROKEN"))?;
+    }
+    Ok(())
+}
+
+/// `0.25 s`.
+pub(super) fn seconds(time: Duration) -> String {
+    format!("{}.{:02} s", time.as_secs(), time.subsec_millis() / 10)
+}
+
+/// For programs.
+pub(super) fn record(step: &StepResult) -> Value {
+    let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    json!({
+        "step": step.number, "line": step.line, "say": step.say, "commands": step.commands, "output": step.output,
+        "warnings": step.warnings,
+        "rejected": step.rejected.iter().map(|r| json!({"name": r.name, "causes": r.causes})).collect::<Vec<_>>(),
+        "told": step.told.iter().map(|t| json!({"replica": t.replica, "gang": t.note.gang.to_string(),
+            "reason": t.note.reason, "message": t.note.message, "warning": t.note.warning})).collect::<Vec<_>>(),
+        "tookMillis": millis(step.took), "atMillis": millis(step.at),
+        "pods": step.pods.iter().map(|p| json!({"pod": p.key.to_string(), "status": p.status, "gated": p.gated,
+            "node": p.node, "cards": p.cards})).collect::<Vec<_>>(),
+        "gangs": step.gangs.iter().map(|g| json!({"gang": format!("{}/{}", g.namespace, g.name), "status": g.status}))
+            .collect::<Vec<_>>(),
+        "nodes": step.nodes.iter().map(|n| json!({"node": n.name, "schedulable": n.schedulable,
+            "cards": n.cards.iter().map(|c| json!({"vramMib": c.vram.0, "usedMib": c.used().0})).collect::<Vec<_>>()}))
+            .collect::<Vec<_>>(),
+        "expectations": step.expectations.iter().map(|e| json!({"line": e.line, "text": e.text,
+            "holds": e.verdict.is_ok(), "got": e.verdict.as_ref().err()})).collect::<Vec<_>>(),
+        "violations": step.violations.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "good": step.good(),
+    })
+}
+
+fn plain_table(header: &[&str]) -> Table {
+    let mut table = Table::new();
+    table
+        .load_style(presets::NOTHING)
+        .set_content_arrangement(ContentArrangement::Disabled)
+        .set_header(header.iter().copied());
+    table
+}
+
+fn indented(out: &mut impl Write, table: &Table) -> io::Result<()> {
+    for line in table.to_string().lines() {
+        writeln!(out, " {}", line.trim_end())?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use portcullis_core::model::{PodKey, VramMib};
+
+    use super::*;
+
+    #[test]
+    fn a_card_is_as_full_as_it_is() {
+        let check = |vram: u64, pods: &[u64], expected: &str| {
+            let pods = pods.iter().map(|mib| (PodKey::new("default", "p"), VramMib(*mib))).collect();
+            let text = anstream::adapter::strip_str(&bar(&CardUse { vram: VramMib(vram), pods })).to_string();
+            assert_eq!(text, expected);
+        };
+        check(32_768, &[], "░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░");
+        check(32_768, &[16_384], "████████████████░░░░░░░░░░░░░░░░");
+        check(32_768, &[8192, 8192], "████████▓▓▓▓▓▓▓▓░░░░░░░░░░░░░░░░");
+        check(32_768, &[32_768], "████████████████████████████████");
+        // Overbooked or without a label: no panic, and the numbers beside it tell the rest.
+        check(0, &[5], "████████████████████████████████");
+    }
+
+    #[test]
+    fn text_is_set_in_lines() {
+        assert_eq!(wrapped("a b\nc", "  "), ["  a b c"]);
+        assert_eq!(wrapped("", "  "), Vec::<String>::new());
+        let long = "word ".repeat(60);
+        assert!(wrapped(&long, "  ").iter().all(|line| line.chars().count() <= WIDTH));
+    }
+}

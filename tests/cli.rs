@@ -1,0 +1,124 @@
+//! The command line as scripts and newcomers meet it: exit codes, what is on stdout, help that teaches.
+
+use std::path::Path;
+use std::process::Command;
+
+struct Run {
+    stdout: String,
+    stderr: String,
+    code: Option<i32>,
+}
+
+fn run(arguments: &[&str]) -> Run {
+    let output = Command::new(env!("CARGO_BIN_EXE_portcullis"))
+        .args(arguments)
+        .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")))
+        .env_remove("CLICOLOR_FORCE")
+        .output()
+        .expect("the binary was built for this test");
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("it prints UTF-8");
+    Run { stdout: text(output.stdout), stderr: text(output.stderr), code: output.status.code() }
+}
+
+#[test]
+fn the_demo_is_true() {
+    let run = run(&["demo", "--fast"]);
+    assert_eq!(run.code, Some(0), "{}\n{}", run.stdout, run.stderr);
+    assert_eq!(run.stderr, "", "nothing to complain about");
+    for part in [
+        "Act 1",
+        "cannot request both GPU and GPU memory",
+        "Warning: pod-group-name was missing",
+        "SchedulingGated",
+        "20000/32768 MiB",
+        "reviews answered over HTTPS",
+        "the story is true",
+    ] {
+        assert!(run.stdout.contains(part), "{part:?} is missing in\n{}", run.stdout);
+    }
+    assert!(!run.stdout.contains('\u{1b}'), "a pipe gets plain text");
+}
+
+#[test]
+fn a_scenario_is_played_and_judged() {
+    let entries = std::fs::read_dir("tests/scenarios").expect("it is committed");
+    for entry in entries {
+        let file = entry.expect("a readable directory").path().display().to_string();
+        let good = run(&["simulate", &file]);
+        assert_eq!(good.code, Some(0), "{file}\n{}\n{}", good.stdout, good.stderr);
+        assert!(good.stdout.contains("no rule was broken"), "{file}\n{}", good.stdout);
+    }
+
+    let text = std::fs::read_to_string("tests/scenarios/demo-three-nodes.yaml").expect("it is committed");
+    let untrue = text.replace("bound: 3", "bound: 2");
+    assert_ne!(text, untrue);
+    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("untrue.yaml");
+    std::fs::write(&file, untrue).expect("the directory is ours");
+    let name = file.display().to_string();
+    let bad = run(&["simulate", &name]);
+    assert_eq!(bad.code, Some(1), "an expectation that does not hold is a no\n{}", bad.stdout);
+    assert!(
+        bad.stdout.contains(&format!("{name}:")) && bad.stdout.contains("got: it has 3"),
+        "{}",
+        bad.stdout
+    );
+}
+
+#[test]
+fn a_scenario_for_programs_is_one_object_a_line() {
+    let run = run(&["simulate", "tests/scenarios/demo-three-nodes.yaml", "--json"]);
+    assert_eq!(run.code, Some(0), "{}", run.stderr);
+    let steps: Vec<serde_json::Value> =
+        run.stdout.lines().map(|line| serde_json::from_str(line).expect("every line is JSON")).collect();
+    assert_eq!(steps.len(), 1);
+    assert_eq!(steps[0]["good"], true);
+    assert_eq!(steps[0]["nodes"][0]["cards"][0]["usedMib"], 8000);
+}
+
+#[test]
+fn a_scenario_that_is_none_is_named_with_its_line() {
+    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("typo.yaml");
+    std::fs::write(&file, "name: x\nsteps:\n- aply: y\n").expect("the directory is ours");
+    let run = run(&["simulate", &file.display().to_string()]);
+    assert_eq!(run.code, Some(2), "{}", run.stdout);
+    assert!(run.stderr.contains("typo.yaml:3") && run.stderr.contains("aply"), "{}", run.stderr);
+}
+
+#[test]
+fn a_seed_is_the_same_run_every_time() {
+    let (first, second) =
+        (run(&["simulate", "--seed", "3", "--json"]), run(&["simulate", "--seed", "3", "--json"]));
+    assert!(!first.stdout.is_empty());
+    assert!(first.stdout == second.stdout, "the same seed told two stories");
+}
+
+#[test]
+fn every_command_explains_itself() {
+    for command in ["demo", "simulate", "review", "serve"] {
+        let run = run(&[command, "--help"]);
+        assert_eq!(run.code, Some(0));
+        assert!(
+            run.stdout.contains("Examples:") && run.stdout.contains("Exit codes"),
+            "{command}:\n{}",
+            run.stdout
+        );
+    }
+    let nothing = run(&[]);
+    assert_eq!(nothing.code, Some(2), "no command is a mistake");
+    assert!(nothing.stderr.contains("portcullis demo"), "and the way on is shown\n{}", nothing.stderr);
+}
+
+#[test]
+fn the_version_is_for_people_and_programs() {
+    assert!(run(&["version"]).stdout.contains(env!("CARGO_PKG_VERSION")));
+    let json: serde_json::Value =
+        serde_json::from_str(&run(&["version", "--json"]).stdout).expect("it is JSON");
+    assert_eq!(json["version"], env!("CARGO_PKG_VERSION"));
+}
+
+#[test]
+fn serving_needs_to_be_told_what() {
+    let run = run(&["serve"]);
+    assert_eq!(run.code, Some(2));
+    assert!(run.stderr.contains("--standalone"), "{}", run.stderr);
+}
