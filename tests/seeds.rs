@@ -57,5 +57,5 @@ fn no_seed_breaks_a_rule() {
     }
     // A run in which nothing is ever admitted, or nobody ever takes over, would prove nothing.
     assert!(count < 100 || (stats.admitted > count / 2 && stats.waiting > count / 10), "{stats:?}");
-    assert!(count < 100 || stats.leaders > count * 3 / 2, "{stats:?}");
+    assert!(count < 100 || stats.leaders > count + count / 4, "{stats:?}");
 }

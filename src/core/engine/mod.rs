@@ -125,7 +125,7 @@ impl Engine {
             }
             Event::LeaseLost => self.forget(Role::Following),
             Event::Listed(epoch, world) if self.role == Role::Listing(epoch) => {
-                self.take_over(world, &mut step)
+                self.take_over(world, &mut step);
             }
             Event::Relisted(world) if knows => self.relist(world, &mut step),
             Event::Node(change) if knows => self.node_changed(change, &mut step),

@@ -13,7 +13,7 @@ impl Random {
     }
 
     /// The next 64 bits.
-    pub fn next(&mut self) -> u64 {
+    pub fn draw(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.state;
         z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -23,7 +23,7 @@ impl Random {
 
     /// A number from 0 up to, and without, `end`; 0 when `end` is 0.
     pub fn below(&mut self, end: u64) -> u64 {
-        if end == 0 { 0 } else { self.next() % end }
+        if end == 0 { 0 } else { self.draw() % end }
     }
 
     /// A number between `low` and `high`, both included.
@@ -45,6 +45,6 @@ impl Random {
     /// An independent sequence, so that one consumer drawing more does not shift the others.
     #[must_use]
     pub fn fork(&mut self) -> Self {
-        Self::new(self.next())
+        Self::new(self.draw())
     }
 }

@@ -217,7 +217,7 @@ mod tests {
             (zoned(), pod(&[], Some(pinned.clone())), false),
             (zoned(), pod(&[], Some(json!([{"matchExpressions": [zone], "matchFields": [here]}]))), true),
             (zoned(), pod(&[], Some(json!([{"matchExpressions": [zone]}, {"matchFields": [here]}]))), false),
-            (pod(&["g"], Some(json!([{}]))), pod(&[], Some(pinned.clone())), false),
+            (pod(&["g"], Some(json!([{}]))), pod(&[], Some(pinned)), false),
             (any(), other_image, true),
             (any(), other_name, false),
         ] {

@@ -14,7 +14,7 @@ pub struct Status {
     /// `message`.
     pub message: String,
     /// `details.kind` and `details.name`.
-    pub about: Option<(String, String)>,
+    pub about: Option<Box<(String, String)>>,
     /// `details.causes`: field and message of each.
     pub causes: Vec<(String, String)>,
 }
@@ -36,7 +36,7 @@ impl Status {
             code: 422,
             reason: "Invalid".to_owned(),
             message: format!("{kind} \"{name}\" is invalid: {field}: {problem}"),
-            about: Some((kind.to_owned(), name.to_owned())),
+            about: Some(Box::new((kind.to_owned(), name.to_owned()))),
             causes: vec![(field.to_owned(), problem.to_owned())],
         }
     }
@@ -54,7 +54,7 @@ impl Status {
             code: u16::try_from(code).ok().filter(|code| *code != 0).unwrap_or(403),
             reason: text("/reason"),
             message: format!("admission webhook \"portcullis.dev\" denied the request: {message}"),
-            about: (!kind.is_empty() || !name.is_empty()).then_some((kind, name)),
+            about: (!kind.is_empty() || !name.is_empty()).then(|| Box::new((kind, name))),
             causes: causes
                 .iter()
                 .map(|cause| {
@@ -72,7 +72,7 @@ impl Status {
             return format!("Error from server ({}): {}", self.reason, self.message);
         }
         let head = match &self.about {
-            Some((kind, name)) => format!("The {kind} \"{name}\" is invalid"),
+            Some(about) => format!("The {} \"{}\" is invalid", about.0, about.1),
             None if self.causes.is_empty() => format!("The request is invalid: {}", self.message),
             None => "The request is invalid".to_owned(),
         };

@@ -366,14 +366,15 @@ impl ApiServer {
             let skipped = self.engine_skips_webhook && matches!(actor, Actor::Engine(_));
             let user = actor.user_name();
             let (name, namespace) = (&*key.name, &*key.namespace);
-            let old = Some(&*old.object);
+            let before = &*old.object;
+            let old = Some(before);
             if !skipped {
                 let (mutated, told) =
                     self.webhook.mutate(&Review { user, name, namespace, object: &new, old })?;
                 new = mutated;
                 warnings = told;
             }
-            pod_rules::validate_update(&key.name, old.expect("set just above"), &new)?;
+            pod_rules::validate_update(&key.name, before, &new)?;
             if !skipped {
                 let told = self.webhook.validate(&Review { user, name, namespace, object: &new, old })?;
                 warnings.extend(told);
@@ -618,7 +619,7 @@ fn set_condition(object: &mut Value, condition: &Value) {
 /// Five letters as `generateName` appends them, from its alphabet without vowels; different for every count.
 fn suffix(count: u64) -> String {
     const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
-    let mut mixed = super::super::random::Random::new(count).next();
+    let mut mixed = super::super::random::Random::new(count).draw();
     (0..5)
         .map(|_| {
             let letter = usize::try_from(mixed % 27).unwrap_or(0);

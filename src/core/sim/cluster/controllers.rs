@@ -15,6 +15,16 @@ struct Owner {
     template: Value,
 }
 
+/// A pod that has an owner.
+struct Owned {
+    key: ObjectKey,
+    uid: Str,
+    owner: Str,
+    live: bool,
+    /// Pods without a node are given up first, then the youngest.
+    keep: (bool, u64),
+}
+
 impl Cluster {
     pub(super) fn wake_controllers(&mut self) {
         if !self.reconciling {
@@ -35,27 +45,27 @@ impl Cluster {
                 template: stored.object["spec"]["template"].clone(),
             })
             .collect();
-        let owned: Vec<(ObjectKey, Str, Str, bool, (bool, u64))> = self
+        let owned: Vec<Owned> = self
             .api
             .list(Kind::Pod)
             .filter_map(|(key, stored)| {
-                let owner = stored.object["metadata"]["ownerReferences"][0]["uid"].as_str()?;
-                let live = stored.pod().is_some_and(|pod| !pod.terminating && !pod.finished());
-                let bound = stored.object["spec"].get("nodeName").is_some();
-                let order = (bound, u64::MAX - stored.version);
-                Some((key.clone(), stored.uid.clone(), owner.into(), live, order))
+                Some(Owned {
+                    key: key.clone(),
+                    uid: stored.uid.clone(),
+                    owner: stored.object["metadata"]["ownerReferences"][0]["uid"].as_str()?.into(),
+                    live: stored.pod().is_some_and(|pod| !pod.terminating && !pod.finished()),
+                    keep: (stored.object["spec"].get("nodeName").is_some(), u64::MAX - stored.version),
+                })
             })
             .collect();
-        for (key, uid, owner, live, _) in &owned {
-            if *live && !owners.iter().any(|known| known.uid == *owner) {
-                // Its owner is gone: the garbage collector follows.
-                let _ = self.api.delete(&Actor::Controller, key, Some(uid), None);
-            }
+        for pod in owned.iter().filter(|pod| pod.live && !owners.iter().any(|owner| owner.uid == pod.owner)) {
+            // Its owner is gone: the garbage collector follows.
+            let _ = self.api.delete(&Actor::Controller, &pod.key, Some(&pod.uid), None);
         }
         for owner in &owners {
-            let mut mine: Vec<_> =
-                owned.iter().filter(|(_, _, uid, live, _)| *uid == owner.uid && *live).collect();
-            mine.sort_by(|a, b| (a.4, &a.0).cmp(&(b.4, &b.0)));
+            let mut mine: Vec<&Owned> =
+                owned.iter().filter(|pod| pod.owner == owner.uid && pod.live).collect();
+            mine.sort_by(|a, b| (a.keep, &a.key).cmp(&(b.keep, &b.key)));
             let wanted = usize::try_from(owner.replicas).unwrap_or(usize::MAX);
             for _ in mine.len()..wanted {
                 if let Err(status) = self.api.create(&Actor::Controller, owner.pod()) {
@@ -63,9 +73,8 @@ impl Cluster {
                     break;
                 }
             }
-            // Pods without a node go first, then the youngest.
-            for (key, uid, ..) in mine.iter().take(mine.len().saturating_sub(wanted)) {
-                let _ = self.api.delete(&Actor::Controller, key, Some(uid), None);
+            for pod in mine.iter().take(mine.len().saturating_sub(wanted)) {
+                let _ = self.api.delete(&Actor::Controller, &pod.key, Some(&pod.uid), None);
             }
         }
     }
@@ -95,6 +104,6 @@ impl Owner {
     fn hash(&self) -> String {
         let text = self.template.to_string();
         let seed = text.bytes().fold(0_u64, |sum, byte| sum.wrapping_mul(31).wrapping_add(u64::from(byte)));
-        format!("{:010x}", Random::new(seed).next() >> 24)
+        format!("{:010x}", Random::new(seed).draw() >> 24)
     }
 }

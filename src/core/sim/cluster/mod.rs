@@ -245,7 +245,7 @@ impl Cluster {
             Happening::Send(replica, life, effect) => self.send(replica, life, effect),
             Happening::Arrive(replica, life, effect, reply) => self.arrive(replica, life, &effect, reply),
             Happening::List(replica, life, epoch, part, world) => {
-                self.list(replica, life, epoch, part, world)
+                self.list(replica, life, epoch, part, world);
             }
             Happening::Answer(replica, life, event) => self.answer(replica, life, *event),
             Happening::Lease(replica, life) => self.look_after_lease(replica, life),

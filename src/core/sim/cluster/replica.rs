@@ -409,7 +409,7 @@ impl Cluster {
         let objects = self.api.list(kind).map(|(_, stored)| stored);
         match kind {
             Kind::Node => {
-                world.nodes = Some(objects.filter_map(Stored::node).map(|n| Node::clone(n)).collect())
+                world.nodes = Some(objects.filter_map(Stored::node).map(|n| Node::clone(n)).collect());
             }
             Kind::Pod => world.pods = Some(objects.filter_map(Stored::pod).map(|p| Pod::clone(p)).collect()),
             Kind::PodGroup => {

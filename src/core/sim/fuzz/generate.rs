@@ -14,10 +14,10 @@ use super::super::scenario::{
 /// The scenario of this seed: always the same.
 pub fn generate(seed: u64) -> Scenario {
     let mut random = Random::new(seed);
-    let mut swarm = Random::new(random.next());
+    let mut swarm = Random::new(random.draw());
     let nodes = nodes(&mut random);
     let names: Vec<String> = nodes.iter().map(|node| node.name.clone()).collect();
-    let chaos = Chaos { seed: random.next() >> 1, faults: faults(&mut swarm) };
+    let chaos = Chaos { seed: random.draw() >> 1, faults: faults(&mut swarm) };
     let settings = SettingsSpec {
         replicas: Some(if random.percent(30) { 3 } else { 2 }),
         bind_timeout: Some(seconds(15)),
@@ -270,7 +270,7 @@ impl Maker {
             18 if self.random.percent(30) => step.delete = one(format!("node/{node}")),
             18 => {
                 step.objects =
-                    self.specs.iter().filter(|s| s.name == node).filter_map(|s| s.object().ok()).collect()
+                    self.specs.iter().filter(|s| s.name == node).filter_map(|s| s.object().ok()).collect();
             }
             _ => step.fault = self.mishap(&node).map(spanned),
         }

@@ -1,0 +1,66 @@
+//! The random-fault run finds planted bugs: a guard that never fires guards nothing.
+//!
+//! `cargo test --features sabotage --test sabotage`
+#![cfg(feature = "sabotage")]
+
+use portcullis_core::engine::Rule;
+use portcullis_core::planner::sabotage::scramble_ties;
+use portcullis_core::sim::cluster::Rule as Broken;
+use portcullis_core::sim::fuzz::{Failure, FuzzOptions, fuzz};
+
+/// Most seeds to try; the bugs here are found within the first few hundred.
+const BUDGET: u64 = 4000;
+
+fn first_failure(options: &FuzzOptions) -> Option<Box<Failure>> {
+    (0..BUDGET).find_map(|seed| fuzz(seed, options).err())
+}
+
+/// Takes a rule of the engine away; the run must break one of the rules that it keeps.
+fn check(rule: Rule, expected: &[Broken]) {
+    let options = FuzzOptions { broken: Some(rule), ..FuzzOptions::default() };
+    let failure =
+        first_failure(&options).unwrap_or_else(|| panic!("{BUDGET} seeds pass without the rule {rule:?}"));
+    let found = failure.violations.iter().any(|violation| expected.contains(&violation.rule));
+    assert!(found, "without the rule {rule:?}, expected one of {expected:?}: {failure}");
+    // The same seed is clean with the rule in place: it is the planted bug that was found.
+    if let Err(failure) = fuzz(failure.seed, &FuzzOptions::default()) {
+        panic!("this fails without any planted bug: {failure}");
+    }
+}
+
+#[test]
+fn without_reservations_cards_are_given_away_twice() {
+    check(Rule::Reserve, &[Broken::NeverOverbook]);
+}
+
+#[test]
+fn lifting_before_the_plan_is_durable_is_noticed() {
+    check(Rule::RecordFirst, &[Broken::AllOrNone]);
+}
+
+#[test]
+fn room_that_is_not_given_back_is_missed() {
+    check(Rule::ReleaseOnDelete, &[Broken::Liveness]);
+}
+
+#[test]
+fn lifting_any_version_of_a_pod_is_noticed() {
+    check(Rule::Licence, &[Broken::AllOrNone, Broken::NeverOverbook]);
+}
+
+#[test]
+fn taking_over_without_fencing_is_noticed() {
+    check(Rule::Fence, &[Broken::AllOrNone, Broken::NeverOverbook]);
+}
+
+#[test]
+fn unstable_ties_are_noticed() {
+    scramble_ties(Some(1));
+    let failure = first_failure(&FuzzOptions::default());
+    scramble_ties(None);
+    let failure = failure.expect("an unstable plan is noticed");
+    assert!(failure.violations.iter().any(|v| v.rule == Broken::Determinism), "{failure}");
+    if let Err(failure) = fuzz(failure.seed, &FuzzOptions::default()) {
+        panic!("this fails without any planted bug: {failure}");
+    }
+}
