@@ -39,7 +39,7 @@ fn no_seed_breaks_a_rule() {
                             stop.store(true, Ordering::Relaxed);
                         }
                     }
-                    if index > 0 && index % 1000 == 0 {
+                    if index > 0 && index.is_multiple_of(1000) {
                         eprintln!("{index} of {count} seeds");
                     }
                 }

@@ -59,13 +59,13 @@ struct Lab {
 
 impl Lab {
     fn leading(
-        settings: Settings,
+        settings: &Settings,
         nodes: Vec<Node>,
         groups: Vec<Group>,
         pods: Vec<Pod>,
     ) -> (Self, Vec<Action>) {
         let mut lab = Self {
-            engine: Engine::new(Settings { quiet: Duration::ZERO, ..settings }),
+            engine: Engine::new(Settings { quiet: Duration::ZERO, ..settings.clone() }),
             now: START,
             version: 100,
             stored: None,
@@ -215,11 +215,11 @@ fn is_record(action: &Action) -> bool {
 }
 
 fn notes(actions: &[Action]) -> Vec<(Reason, &str)> {
-    let note = |a| match a {
-        &Action::Tell(ref note) => Some((note.reason, &*note.message)),
+    let told = actions.iter().filter_map(|action| match action {
+        Action::Tell(note) => Some((note.reason, &*note.message)),
         _ => None,
-    };
-    actions.iter().filter_map(note).collect()
+    });
+    told.collect()
 }
 
 fn three() -> Vec<Pod> {
@@ -229,7 +229,7 @@ fn three() -> Vec<Pod> {
 }
 
 fn leading_three() -> (Lab, Vec<Action>) {
-    Lab::leading(Settings::default(), vec![node("gpu-1", 1, "")], vec![group(3)], three())
+    Lab::leading(&Settings::default(), vec![node("gpu-1", 1, "")], vec![group(3)], three())
 }
 
 #[test]
@@ -237,7 +237,7 @@ fn nothing_is_lifted_until_the_quorum_is_there() {
     let mut pods = three();
     let last = pods.pop().expect("three");
     let (mut lab, actions) =
-        Lab::leading(Settings::default(), vec![node("gpu-1", 1, "")], vec![group(3)], pods);
+        Lab::leading(&Settings::default(), vec![node("gpu-1", 1, "")], vec![group(3)], pods);
     let left = lab.run(actions, |_| false);
     assert_eq!(notes(&left), []);
     assert_eq!(lab.gated(), ["app-server", "model-1"]);
@@ -345,7 +345,7 @@ fn a_lost_lift_is_fenced_before_it_is_tried_again() {
 #[test]
 fn a_node_that_is_cordoned_before_the_lift_undoes_the_plan() {
     let nodes = vec![node("gpu-1", 1, ""), node("gpu-2", 1, "")];
-    let (mut lab, actions) = Lab::leading(Settings::default(), nodes, vec![group(3)], three());
+    let (mut lab, actions) = Lab::leading(&Settings::default(), nodes, vec![group(3)], three());
     let left = lab.run(actions, |a| matches!(a, Action::ReadLease));
     let planned = lab.status().plan.as_ref().expect("planned").members[0].node.clone();
     let other = if planned.as_str() == "gpu-1" { "gpu-2" } else { "gpu-1" };
@@ -404,7 +404,7 @@ fn a_member_behind_a_foreign_gate_is_waited_for_and_named() {
     let mut pods = three();
     pods[1] = pod("model-1", 3000, &["example.com/hold", names::GATE]);
     let (mut lab, actions) =
-        Lab::leading(Settings::default(), vec![node("gpu-1", 1, "")], vec![group(3)], pods);
+        Lab::leading(&Settings::default(), vec![node("gpu-1", 1, "")], vec![group(3)], pods);
     let left = lab.run(actions, |_| false);
     assert_eq!(lab.gated().len(), 3);
     assert_eq!(lab.status().reason, Some(Reason::ForeignGate));
@@ -420,7 +420,7 @@ fn a_member_behind_a_foreign_gate_is_waited_for_and_named() {
 #[test]
 fn a_gang_without_its_group_object_waits_and_says_so() {
     let (mut lab, actions) =
-        Lab::leading(Settings::default(), vec![node("gpu-1", 1, "")], Vec::new(), three());
+        Lab::leading(&Settings::default(), vec![node("gpu-1", 1, "")], Vec::new(), three());
     lab.run(actions, |_| false);
     assert_eq!(lab.status().reason, Some(Reason::GroupNotFound));
     assert_eq!(
@@ -438,7 +438,7 @@ fn a_gang_without_its_group_object_waits_and_says_so() {
 fn a_gang_that_does_not_fit_says_what_is_short_and_says_it_once() {
     let pods = [("a", 8000), ("b", 8000)].map(|(n, mib)| pod(n, mib, &[names::GATE])).into();
     let (mut lab, actions) =
-        Lab::leading(Settings::default(), vec![node("gpu-1", 1, "")], vec![group(2)], pods);
+        Lab::leading(&Settings::default(), vec![node("gpu-1", 1, "")], vec![group(2)], pods);
     let left = lab.run(actions, |_| false);
     let status = lab.status().clone();
     assert_eq!((status.phase, status.position), (Phase::Waiting, Some(1)));
@@ -452,7 +452,7 @@ fn a_gang_that_does_not_fit_says_what_is_short_and_says_it_once() {
 fn a_torn_gang_is_told_and_held_or_evicted_as_is_asked() {
     for on_torn in [OnTorn::Hold, OnTorn::Evict] {
         let settings = Settings { on_torn, ..Settings::default() };
-        let (mut lab, actions) = Lab::leading(settings, vec![node("gpu-1", 1, "")], vec![group(3)], three());
+        let (mut lab, actions) = Lab::leading(&settings, vec![node("gpu-1", 1, "")], vec![group(3)], three());
         lab.run(actions, |_| false);
         lab.bind("app-server", "gpu-1");
         lab.now = lab.now.after(Duration::from_secs(61));
@@ -482,7 +482,7 @@ fn an_extra_member_is_planned_alone() {
     let mut pods = three();
     pods.iter_mut().for_each(|p| *p = pod(&p.key.name, 2000, &[names::GATE]));
     let (mut lab, actions) =
-        Lab::leading(Settings::default(), vec![node("gpu-1", 1, "")], vec![group(3)], pods);
+        Lab::leading(&Settings::default(), vec![node("gpu-1", 1, "")], vec![group(3)], pods);
     lab.run(actions, |_| false);
     for name in ["app-server", "model-1", "model-2"] {
         lab.bind(name, "gpu-1");
@@ -499,7 +499,7 @@ fn an_extra_member_is_planned_alone() {
 #[test]
 fn the_object_goes_with_the_last_member() {
     let (mut lab, actions) =
-        Lab::leading(Settings::default(), vec![node("gpu-1", 1, "")], vec![group(9)], three());
+        Lab::leading(&Settings::default(), vec![node("gpu-1", 1, "")], vec![group(9)], three());
     lab.run(actions, |_| false);
     assert!(lab.stored.is_some());
     for name in ["app-server", "model-1", "model-2"] {
