@@ -49,7 +49,8 @@ impl Engine {
             gang.pending = None;
             return false;
         }
-        let decisive = wanted.plan != stored.plan || matches!(wanted.phase, Phase::Admitted | Phase::Torn);
+        let ends = wanted.phase != stored.phase && matches!(wanted.phase, Phase::Admitted | Phase::Torn);
+        let decisive = wanted.plan != stored.plan || ends;
         if decisive {
             gang.pending = None;
             return true;

@@ -5,7 +5,7 @@ use super::state::{Gang, Progress};
 use super::types::{GangStatus, Note, Phase, PlanRecord};
 use super::{Action, Engine, Step};
 use crate::gpu::ShareSize;
-use crate::model::{Bytes, GangId, MilliCpu, Reason, Time, VramMib};
+use crate::model::{Bytes, GangId, MilliCpu, PodUid, Reason, Time, VramMib};
 use crate::objects::{Shape, names};
 
 /// How many members a sentence names before it says "and N more".
@@ -38,10 +38,9 @@ impl Engine {
             }
             Progress::Recorded(plan) => {
                 let unbound = self.unbound_because(plan);
-                let gated =
-                    plan.members.iter().any(|m| self.members.get(&m.uid).is_some_and(|m| m.pod.gated()));
+                let gated = plan.members.iter().any(|m| self.is_gated(&m.uid));
                 if !gated && unbound.is_empty() {
-                    self.say_admitted(gang, plan, &census, &mut wanted);
+                    self.say_bound(id, gang, plan, &census, &mut wanted);
                 } else if now > plan.deadline && self.begun(plan) {
                     wanted.phase = Phase::Torn;
                     wanted.reason = Some(Reason::Torn);
@@ -52,6 +51,14 @@ impl Engine {
                     }
                     wanted.message =
                         format!("past its deadline of {}: {}", plan.deadline, shorten(&lines, "; "));
+                    wanted.plan = Some(plan.clone());
+                } else if self.begun(plan) {
+                    wanted.phase = Phase::Lifting;
+                    wanted.reason = Some(Reason::Lifting);
+                    let of = plan.members.len();
+                    let lifted = of - plan.members.iter().filter(|m| self.is_gated(&m.uid)).count();
+                    wanted.message =
+                        format!("{lifted} of {of} lifted, {} bound: {}", census.bound, places(plan));
                     wanted.plan = Some(plan.clone());
                 } else {
                     // On its way: what was written with the decision still says it.
@@ -98,18 +105,8 @@ impl Engine {
                 }
                 None => {
                     wanted.reason = Some(Reason::Gathering);
-                    let missing = least.saturating_sub(here);
-                    wanted.message = if missing > 0 {
-                        format!(
-                            "{here} of {least} members are here; waiting for {}",
-                            counted(missing, "more pod", "more pods")
-                        )
-                    } else {
-                        format!(
-                            "{here} members are here, but not enough in each subgroup: {}",
-                            group.quorum.missing(&self.by_role(census))
-                        )
-                    };
+                    let missing = group.quorum.missing(&self.by_role(census));
+                    wanted.message = format!("{here} of {least} members are here; waiting for {missing}");
                 }
             }
         } else {
@@ -129,21 +126,28 @@ impl Engine {
         }
     }
 
-    fn say_admitted(&self, gang: &Gang, plan: &PlanRecord, census: &Census, wanted: &mut GangStatus) {
-        wanted.phase = Phase::Admitted;
-        wanted.reason = Some(Reason::Admitted);
+    /// Everything that was planned is bound. Where a plan had to leave members out when it had begun, the gang may still
+    /// be in parts.
+    fn say_bound(
+        &self,
+        id: &GangId,
+        gang: &Gang,
+        plan: &PlanRecord,
+        census: &Census,
+        wanted: &mut GangStatus,
+    ) {
+        let met = self.groups.get(id).is_none_or(|group| self.complete(&group.quorum, census, &[]));
+        let torn = !met && !census.ready.is_empty();
+        wanted.phase = if torn { Phase::Torn } else { Phase::Admitted };
+        wanted.reason = Some(if torn { Reason::Torn } else { Reason::Admitted });
         wanted.message = format!("{} of {} members are bound", census.bound, census.live);
+        if !census.ready.is_empty() {
+            let more =
+                counted(u32::try_from(census.ready.len()).unwrap_or(u32::MAX), "more waits", "more wait");
+            let why = gang.verdict.as_ref().map_or("to be planned", |waiting| &waiting.explanation.sentence);
+            wanted.message = format!("{}; {more}: {why}", wanted.message);
+        }
         if let Some(waiting) = gang.verdict.as_ref().filter(|_| !census.ready.is_empty()) {
-            wanted.message = format!(
-                "{}; {} waiting: {}",
-                wanted.message,
-                counted(
-                    u32::try_from(census.ready.len()).unwrap_or(u32::MAX),
-                    "more member is",
-                    "more members are"
-                ),
-                waiting.explanation.sentence
-            );
             wanted.remedy.clone_from(&waiting.explanation.remedy);
             wanted.position = Some(waiting.position);
         }
@@ -180,7 +184,7 @@ impl Engine {
     pub(super) fn tell_lifted(&mut self, id: &GangId, step: &mut Step) {
         let Some(gang) = self.gangs.get(id) else { return };
         let Progress::Recorded(plan) = &gang.progress else { return };
-        let gated = plan.members.iter().any(|m| self.members.get(&m.uid).is_some_and(|m| m.pod.gated()));
+        let gated = plan.members.iter().any(|m| self.is_gated(&m.uid));
         if gang.told_lifted || gated || plan.members.is_empty() {
             return;
         }
@@ -205,6 +209,10 @@ impl Engine {
     /// Whether any member of a plan is lifted.
     pub(super) fn begun(&self, plan: &PlanRecord) -> bool {
         plan.members.iter().any(|m| self.members.get(&m.uid).is_some_and(|m| !m.pod.gated()))
+    }
+
+    fn is_gated(&self, uid: &PodUid) -> bool {
+        self.members.get(uid).is_some_and(|m| m.pod.gated())
     }
 
     /// What all live members ask for together, in the words a person would use.

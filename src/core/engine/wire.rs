@@ -289,3 +289,128 @@ fn prefer(patch: &mut Vec<Value>, pod: &Pod, node: &NodeName) {
 fn escape(key: &str) -> String {
     key.replace('~', "~0").replace('/', "~1")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Epoch, str};
+
+    /// Lifts a pod with this `spec`, as the API server would apply the patch; the answer is its `spec` after that.
+    fn lift(spec: Value, pin: Pin, cards: &[u32]) -> Value {
+        let object = json!({
+            "metadata": {"namespace": "default", "name": "a", "uid": "u", "resourceVersion": "7", "annotations": {"x": "y"}},
+            "spec": spec,
+        });
+        let pod = Pod::read(&object.to_string()).expect("the pod of the test can be read");
+        let action = Action::Lift {
+            licence: Some(pod.resource_version),
+            pod: Box::new(pod),
+            node: NodeName::from("n1"),
+            pin,
+            cards: cards.to_vec(),
+        };
+        let request = request(&Effect { epoch: Epoch(1), action }).expect("a lift is a request");
+        let Verb::JsonPatch(patch) = request.verb else { panic!("a lift is a JSON patch: {request:?}") };
+        let patch: json_patch::Patch = serde_json::from_value(patch).expect("RFC 6902");
+        let mut lifted = object.clone();
+        json_patch::patch(&mut lifted, &patch).expect("the patch applies to the pod it was made for");
+        let mut changed = object;
+        changed["metadata"]["resourceVersion"] = "8".into();
+        assert!(json_patch::patch(&mut changed, &patch).is_err(), "it must not apply to another version");
+        if !cards.is_empty() {
+            assert_eq!(lifted["metadata"]["annotations"], json!({"x": "y", "portcullis.dev/gpus": "0,2"}));
+        }
+        lifted["spec"].clone()
+    }
+
+    fn spec(gates: &[&str], affinity: Option<Value>) -> Value {
+        let gates: Vec<Value> = gates.iter().map(|name| json!({"name": name})).collect();
+        let mut spec = json!({"schedulingGates": gates, "containers": [{"name": "c"}]});
+        if let Some(affinity) = affinity {
+            spec["affinity"] = affinity;
+        }
+        spec
+    }
+
+    #[test]
+    fn only_our_gate_is_removed_wherever_it_stands() {
+        for (before, after) in [
+            (&[names::GATE][..], &[][..]),
+            (&["a/x", names::GATE], &["a/x"]),
+            (&[names::GATE, "a/x"], &["a/x"]),
+            (&["a/x", names::GATE, "b/y"], &["a/x", "b/y"]),
+        ] {
+            assert_eq!(lift(spec(before, None), Pin::None, &[0, 2]), spec(after, None));
+        }
+    }
+
+    #[test]
+    fn a_pin_goes_into_every_term_after_what_is_there() {
+        const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
+        const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
+        let pin = json!({"key": "metadata.name", "operator": "In", "values": ["n1"]});
+        let zone = json!({"key": "zone", "operator": "Exists"});
+        let other = json!({"key": "metadata.name", "operator": "NotIn", "values": ["n2"]});
+        let pinned = json!({"nodeSelectorTerms": [{"matchFields": [pin]}]});
+        let wish = json!({"weight": 100, "preference": {"matchFields": [pin]}});
+        let old = json!({"weight": 1, "preference": {"matchExpressions": [zone]}});
+        let exact = [
+            (None, json!({"nodeAffinity": {REQUIRED: pinned}})),
+            (
+                Some(json!({"podAffinity": {}})),
+                json!({"podAffinity": {}, "nodeAffinity": {REQUIRED: pinned}}),
+            ),
+            (
+                Some(json!({"nodeAffinity": {PREFERRED: [old]}})),
+                json!({"nodeAffinity": {PREFERRED: [old], REQUIRED: pinned}}),
+            ),
+            (
+                Some(json!({"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [
+                    {"matchExpressions": [zone]}, {"matchFields": [other]}, {}
+                ]}}})),
+                json!({"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [
+                    {"matchExpressions": [zone], "matchFields": [pin]}, {"matchFields": [other, pin]}, {}
+                ]}}}),
+            ),
+        ];
+        for (before, after) in exact {
+            assert_eq!(lift(spec(&[names::GATE], before), Pin::Exact, &[]), spec(&[], Some(after)));
+        }
+        let preferred = [
+            (None, json!({"nodeAffinity": {PREFERRED: [wish]}})),
+            (
+                Some(json!({"nodeAffinity": {PREFERRED: [old]}})),
+                json!({"nodeAffinity": {PREFERRED: [old, wish]}}),
+            ),
+        ];
+        for (before, after) in preferred {
+            assert_eq!(lift(spec(&[names::GATE], before), Pin::Preferred, &[]), spec(&[], Some(after)));
+        }
+    }
+
+    #[test]
+    fn responses_become_the_answers_the_engine_acts_on() {
+        let pod = PodRef { key: crate::model::PodKey::new("default", "a"), uid: "u".into() };
+        let fence = Effect { epoch: Epoch(1), action: Action::Fence { pod, token: str("1-7") } };
+        let named = |uid: &str| json!({"metadata": {"namespace": "default", "name": "a", "uid": uid}});
+        let status = |code, message: &str| Response::Status { code, message: message.to_owned() };
+        let check = |response, expected: &dyn Fn(&Outcome) -> bool| {
+            let shown = format!("{response:?}");
+            let Some(Event::Answer { outcome, .. }) = answer(&fence, response) else {
+                panic!("a fence is answered")
+            };
+            assert!(expected(&outcome), "{shown} became {outcome:?}");
+        };
+        check(Response::Object(named("u")), &|o| matches!(o, Outcome::Pod(_)));
+        check(Response::Object(named("another pod by that name")), &|o| *o == Outcome::Gone);
+        check(Response::Lost, &|o| *o == Outcome::Unknown);
+        check(status(404, "not found"), &|o| *o == Outcome::Gone);
+        check(status(409, "conflict"), &|o| *o == Outcome::Conflict);
+        check(status(422, "the server rejected our request due to an error in our request"), &|o| {
+            *o == Outcome::Conflict
+        });
+        check(status(422, "spec.affinity: Forbidden"), &|o| matches!(o, Outcome::Refused(_)));
+        check(status(429, "too many requests"), &|o| matches!(o, Outcome::Refused(_)));
+        check(status(500, "etcd"), &|o| matches!(o, Outcome::Refused(_)));
+    }
+}

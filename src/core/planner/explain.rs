@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use super::board::Board;
 use super::gang::{Attempt, Outcome, Shapes};
 use super::need::{Denial, Need};
-use super::quorum::{self, Counts};
 use super::remedy;
 use super::report::{Explanation, Refusal, Verdict};
 use super::survey::{Fact, Survey};
+use super::types::Counts;
 use super::words::{Amount, refusal};
 use crate::dialect::Quorum;
 use crate::model::Reason;
@@ -27,7 +27,7 @@ pub(super) fn verdict<'a>(
         let left = (left > 0).then(|| explain(attempt, shapes, board, outcome));
         return Verdict::Placed { members, left };
     }
-    if left == 0 && quorum::met(&attempt.request.quorum, &attempt.request.active) {
+    if left == 0 && attempt.request.quorum.satisfied(&attempt.request.active) {
         return Verdict::Placed { members: 0, left: None };
     }
     Verdict::Waiting(explain(attempt, shapes, board, outcome))
@@ -124,7 +124,7 @@ fn gathering(attempt: &Attempt<'_>) -> Option<String> {
         let count = counts.entry(kind.role.clone()).or_default();
         *count = count.saturating_add(u32::try_from(kind.members.len()).unwrap_or(u32::MAX));
     }
-    if quorum::met(&request.quorum, &counts) {
+    if request.quorum.satisfied(&counts) {
         return None;
     }
     let here: u64 = counts.values().map(|n| u64::from(*n)).sum();

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use super::board::Board;
 use super::explain;
 use super::need::{CardOrder, Need, Score};
-use super::quorum::{self, Counts};
 use super::search;
 use super::tie::Tie;
+use super::types::Counts;
 use super::types::{GangRequest, Member};
 use crate::dialect::Quorum;
 use crate::model::Str;
@@ -191,13 +191,13 @@ impl<'a> Attempt<'a> {
             let count = counts.entry(self.kinds[kind].role.clone()).or_default();
             *count = count.saturating_add(u32::try_from(number).unwrap_or(u32::MAX));
         }
-        quorum::met(&self.request.quorum, &counts)
+        self.request.quorum.satisfied(&counts)
     }
 
     /// Places as many members as can be, all or none with regard to the quorum.
     /// `steps` bounds the search.
     pub(super) fn place(&self, shapes: &Shapes<'a>, board: &mut Board<'a>, tie: Tie, steps: u32) -> Outcome {
-        if quorum::met(&self.request.quorum, &self.request.active) {
+        if self.request.quorum.satisfied(&self.request.active) {
             return self.place_each(shapes, board, tie);
         }
         let wanted: u64 = self.kinds.iter().map(|kind| kind.members.len() as u64).sum();

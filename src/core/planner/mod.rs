@@ -11,7 +11,6 @@ mod check;
 mod explain;
 mod gang;
 mod need;
-mod quorum;
 mod remedy;
 mod report;
 mod search;

@@ -7,6 +7,9 @@ use crate::dialect::Quorum;
 use crate::model::{GangId, NodeName, PodKey, PodUid, Str};
 use crate::objects::Shape;
 
+/// Members by role.
+pub(super) type Counts = BTreeMap<Option<Str>, u32>;
+
 /// A gang that wants to start, or to grow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GangRequest {
