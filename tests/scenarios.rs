@@ -47,6 +47,34 @@ fn every_scenario_comes_out_as_told() {
     assert!(failures.is_empty(), "{} of {} fail:\n{}", failures.len(), files.len(), failures.join("\n"));
 }
 
+/// A gang of three comes up whole wherever the leader dies or falls asleep: after its first request, its second, and so
+/// on through the whole protocol, until there is no such request any more.
+#[test]
+fn a_leader_may_die_or_sleep_between_any_two_effects() {
+    let text = include_str!("scenarios/leader-killed-after-lift-1.yaml");
+    for mishap in ["killLeader: 30s", "pauseLeader: 40s"] {
+        let mut points = 0;
+        loop {
+            let fault = format!("{{after: request, count: {}, {mishap}}}", points + 1);
+            let text = text.replace("{after: lift, count: 1, killLeader: 30s}", &fault);
+            assert!(text.contains(&fault), "the scenario has the fault that is replaced here");
+            let scenario = Scenario::parse("crash.yaml", &text).expect("it reads well");
+            let mut runner =
+                Runner::new(scenario, Some(webhook(admission::Settings::default()))).expect("it begins");
+            let step = runner.next_step().expect("it can be done").expect("there is a step");
+            let failures = step.failures();
+            if failures.len() == 1 && failures[0].ends_with("it never came to it") {
+                break;
+            }
+            assert!(step.good(), "{fault}:\n{}", failures.join("\n"));
+            points += 1;
+        }
+        // One record, three nominations, a read of the lease, three lifts, and what is told and written around them.
+        assert!(points >= 8, "{mishap} was tried at {points} points only");
+        println!("{mishap}: whole after each of {points} requests");
+    }
+}
+
 #[test]
 fn an_expectation_that_does_not_hold_is_found() {
     let text = "name: wrong\ncluster: {nodes: [{name: n}]}\nsteps:\n- expect: {running: [nobody]}\n";

@@ -21,6 +21,8 @@ pub enum Moment {
     Lift,
     /// A new leader fences a member.
     Fence,
+    /// Any request at all.
+    Request,
 }
 
 impl Moment {
@@ -108,7 +110,7 @@ impl Cluster {
         }
         let mut due = Vec::new();
         self.traps.retain_mut(|trap| {
-            if Some(trap.moment) == moment {
+            if Some(trap.moment) == moment || trap.moment == Moment::Request {
                 trap.count -= 1;
                 if trap.count == 0 {
                     due.push(trap.mishap.clone());
