@@ -296,7 +296,7 @@ mod tests {
     use crate::model::{Epoch, str};
 
     /// Lifts a pod with this `spec`, as the API server would apply the patch; the answer is its `spec` after that.
-    fn lift(spec: Value, pin: Pin, cards: &[u32]) -> Value {
+    fn lift(spec: &Value, pin: Pin, cards: &[u32]) -> Value {
         let object = json!({
             "metadata": {"namespace": "default", "name": "a", "uid": "u", "resourceVersion": "7", "annotations": {"x": "y"}},
             "spec": spec,
@@ -340,7 +340,7 @@ mod tests {
             (&[names::GATE, "a/x"], &["a/x"]),
             (&["a/x", names::GATE, "b/y"], &["a/x", "b/y"]),
         ] {
-            assert_eq!(lift(spec(before, None), Pin::None, &[0, 2]), spec(after, None));
+            assert_eq!(lift(&spec(before, None), Pin::None, &[0, 2]), spec(after, None));
         }
     }
 
@@ -374,7 +374,7 @@ mod tests {
             ),
         ];
         for (before, after) in exact {
-            assert_eq!(lift(spec(&[names::GATE], before), Pin::Exact, &[]), spec(&[], Some(after)));
+            assert_eq!(lift(&spec(&[names::GATE], before), Pin::Exact, &[]), spec(&[], Some(after)));
         }
         let preferred = [
             (None, json!({"nodeAffinity": {PREFERRED: [wish]}})),
@@ -384,7 +384,7 @@ mod tests {
             ),
         ];
         for (before, after) in preferred {
-            assert_eq!(lift(spec(&[names::GATE], before), Pin::Preferred, &[]), spec(&[], Some(after)));
+            assert_eq!(lift(&spec(&[names::GATE], before), Pin::Preferred, &[]), spec(&[], Some(after)));
         }
     }
 
