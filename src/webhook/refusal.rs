@@ -10,18 +10,50 @@ use portcullis_core::admission::BadReview;
 /// Why a request got no review.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
-    UnknownPath { path: String },
-    WrongMethod { method: String },
-    WrongMediaType { found: Option<String> },
-    BodyTooLarge { limit: usize },
-    BodyTooSlow { received: usize, limit: Duration },
-    BodyBroken { problem: String },
+    UnknownPath {
+        path: String,
+    },
+    WrongMethod {
+        method: String,
+    },
+    WrongMediaType {
+        found: Option<String>,
+    },
+    BodyTooLarge {
+        limit: usize,
+    },
+    BodyTooSlow {
+        received: usize,
+        limit: Duration,
+    },
+    BodyBroken {
+        problem: String,
+    },
     BodiesHeld,
     BadReview(BadReview),
+    /// Ours to mend, not the caller's.
+    BadPatch {
+        problem: String,
+    },
     QueueFull,
-    WaitedTooLong { waited: Duration },
-    DeadlinePassed { doing: &'static str },
+    WaitedTooLong {
+        waited: Duration,
+    },
+    DeadlinePassed {
+        doing: &'static str,
+    },
     Panicked,
+}
+
+impl From<BadReview> for Refusal {
+    fn from(problem: BadReview) -> Self {
+        match problem {
+            BadReview::Unpatchable(_) => Self::BadPatch { problem: problem.to_string() },
+            BadReview::Malformed(_) | BadReview::WrongVersion { .. } | BadReview::NoRequest => {
+                Self::BadReview(problem)
+            }
+        }
+    }
 }
 
 impl Refusal {
@@ -35,7 +67,7 @@ impl Refusal {
             Self::BodyBroken { .. } | Self::BadReview(_) => StatusCode::BAD_REQUEST,
             Self::BodiesHeld | Self::QueueFull | Self::WaitedTooLong { .. } => StatusCode::TOO_MANY_REQUESTS,
             Self::DeadlinePassed { .. } => StatusCode::GATEWAY_TIMEOUT,
-            Self::Panicked => StatusCode::INTERNAL_SERVER_ERROR,
+            Self::BadPatch { .. } | Self::Panicked => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }
 
@@ -49,6 +81,7 @@ impl Refusal {
             Self::BodyTooSlow { .. } => "body_too_slow",
             Self::BodyBroken { .. } => "body_broken",
             Self::BadReview(_) => "bad_review",
+            Self::BadPatch { .. } => "bad_patch",
             Self::BodiesHeld | Self::QueueFull | Self::WaitedTooLong { .. } => "busy",
             Self::DeadlinePassed { .. } => "deadline",
             Self::Panicked => "panic",
@@ -80,6 +113,9 @@ impl Refusal {
             }
             Self::BadReview(problem) => {
                 format!("The request cannot be reviewed: {problem}. Send an AdmissionReview as the API server does: apiVersion admission.k8s.io/v1, with a request.")
+            }
+            Self::BadPatch { problem } => {
+                format!("The review hit a bug in Portcullis: {problem}. Nothing was decided.")
             }
             Self::BodiesHeld => {
                 "Too many bytes of other requests are held in memory. Try again in a second; add replicas if it lasts.".to_owned()

@@ -96,7 +96,7 @@ impl Desk {
     fn judge(&self, hook: Hook, body: &[u8]) -> Result<Answer, Refusal> {
         let begun = Instant::now();
         let answer = match catch_unwind(AssertUnwindSafe(|| (self.review)(hook, body))) {
-            Ok(answer) => answer.map_err(Refusal::BadReview)?,
+            Ok(answer) => answer.map_err(Refusal::from)?,
             Err(panic) => {
                 self.metrics.review_panicked();
                 tracing::error!(

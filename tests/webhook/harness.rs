@@ -63,13 +63,14 @@ impl Gate {
     }
 }
 
-/// Answers by the body: `panic`, `hold`, `bad`, anything else.
+/// Answers by the body: `panic`, `hold`, `bad`, `unpatchable`, anything else.
 pub(crate) fn reviewer(gate: &Arc<Gate>) -> Reviewer {
     let gate = Arc::clone(gate);
     Arc::new(move |_, body| {
         match body {
             b"panic" => panic!("asked to"),
             b"hold" => gate.pass(),
+            b"unpatchable" => return Err(BadReview::Unpatchable("asked to".to_owned())),
             b"bad" => return Err(BadReview::Malformed("asked to".to_owned())),
             _ => {}
         }

@@ -203,6 +203,14 @@ async fn more_connections_than_allowed_wait_their_turn() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_patch_that_fails_its_proof_is_our_fault_and_not_the_callers() {
+    let server = start(config()).await;
+    let mut session = server.http1().await;
+    session.post("/mutate", "unpatchable").await.is_refusal(500, &["bug in Portcullis", "asked to"]);
+    session.post("/mutate", "bad").await.is_refusal(400, &["asked to"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_panic_ends_one_request_and_not_its_connection() {
     let server = start(config()).await;
     let mut session = server.http1().await;
