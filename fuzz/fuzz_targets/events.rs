@@ -1,10 +1,4 @@
-//! Any bytes as a seed: a cluster, what people do to it and what goes wrong, with every rule checked after every event.
+//! Any bytes as decisions: a cluster, what people do to it and what goes wrong, with every rule checked after every event.
 #![no_main]
 
-use portcullis_core::sim::fuzz::{FuzzOptions, fuzz};
-
-libfuzzer_sys::fuzz_target!(|seed: u64| {
-    if let Err(failure) = fuzz(seed, &FuzzOptions::default()) {
-        panic!("{failure}");
-    }
-});
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| portcullis_core::sim::fuzz_bytes(bytes));

@@ -4,6 +4,8 @@ use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 
+use serde_json::{Value, json};
+
 /// The running binary; killed when dropped.
 struct Running {
     child: Child,
@@ -84,7 +86,13 @@ fn the_printed_curl_line_works_as_pasted() {
     let (answer, problem) =
         (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
     assert!(output.status.success(), "{problem}");
-    assert!(answer.contains("AdmissionReview"), "{answer}");
+    // An error is a sentence, a review of another request has another uid: neither is an answer.
+    let answer: Value = serde_json::from_str(&answer).unwrap_or_else(|e| panic!("{e}: {answer}"));
+    assert_eq!(
+        (&answer["apiVersion"], &answer["kind"]),
+        (&json!("admission.k8s.io/v1"), &json!("AdmissionReview"))
+    );
+    assert_eq!(answer["response"]["uid"], json!("705ab4f5-6393-11e8-b7cc-42010a800002"));
 
     // The same with no CA is no connection: it is the printed file that makes it work.
     let untrusting = running.curl_line().replace("--cacert", "--proxy-cacert");
@@ -94,12 +102,45 @@ fn the_printed_curl_line_works_as_pasted() {
 }
 
 #[test]
-#[ignore = "until the reviewer of the core judges GPU requests"]
 fn the_printed_curl_line_shows_the_denial() {
+    if !curl_is_installed() {
+        eprintln!("curl is not installed: nothing to paste the line into");
+        return;
+    }
     let directory = directory("denial");
     let running = start(&["--certs-dir", directory.to_str().unwrap()]);
-    let answer = String::from_utf8(shell(running.curl_line()).stdout).unwrap();
-    assert!(answer.contains("cannot request both GPU and GPU memory"), "{answer}");
+    let answer: Value = serde_json::from_slice(&shell(running.curl_line()).stdout).unwrap();
+    let (annotation, limit) =
+        ("metadata.annotations[gpu-memory]", "spec.containers[0].resources.limits[nvidia.com/gpu]");
+    let way_out = "Keep one: remove the annotation gpu-memory for a whole GPU, or remove nvidia.com/gpu to share a card.";
+    let at_annotation = format!(
+        "cannot request both GPU and GPU memory: this pod asks for 8000 MiB of a shared card and, in container \"model\", \
+         for 1 whole GPU (limits nvidia.com/gpu). {way_out}"
+    );
+    let at_limit = format!(
+        "cannot request both GPU and GPU memory: \"1\" stands against the annotation gpu-memory (\"8000\"). {way_out}"
+    );
+    let cause = |field: &str, message: &str| json!({"reason": "FieldValueForbidden", "message": message, "field": field});
+    let expected = json!({
+        "apiVersion": "admission.k8s.io/v1",
+        "kind": "AdmissionReview",
+        "response": {
+            "uid": "705ab4f5-6393-11e8-b7cc-42010a800002",
+            "allowed": false,
+            "status": {
+                "status": "Failure",
+                "code": 422,
+                "reason": "Invalid",
+                "message": format!("Pod \"model-1\" is invalid: {annotation}: {at_annotation}; {limit}: {at_limit}"),
+                "details": {
+                    "name": "model-1",
+                    "kind": "Pod",
+                    "causes": [cause(annotation, &at_annotation), cause(limit, &at_limit)]
+                }
+            }
+        }
+    });
+    assert_eq!(answer, expected, "{answer:#}");
     drop(running);
     std::fs::remove_dir_all(directory).unwrap();
 }

@@ -14,7 +14,7 @@ fn nullable<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(
 macro_rules! view {
     ($(#[$doc:meta])* $name:ident { $($(#[$field_doc:meta])* $field:ident : $type:ty),* $(,)? }) => {
         $(#[$doc])*
-        #[derive(Clone, Debug, Default, Deserialize)]
+        #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
         #[serde(rename_all = "camelCase", bound(deserialize = "'de: 'a"))]
         pub struct $name<'a> {
             $($(#[$field_doc])* #[serde(default, deserialize_with = "nullable")] pub $field: $type,)*
@@ -156,6 +156,7 @@ view! {
         /// Port on the node, 0 for none.
         host_port: u32,
         /// Address on the node; empty is all of them.
+        #[serde(rename = "hostIP")]
         host_ip: Text<'a>,
         /// Port in the container.
         container_port: u32,
@@ -201,7 +202,7 @@ view! {
 }
 
 /// `spec.affinity.nodeAffinity`.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", bound(deserialize = "'de: 'a"))]
 pub struct NodeAffinity<'a> {
     /// Hard requirement.

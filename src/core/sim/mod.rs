@@ -9,6 +9,8 @@ pub mod fuzz;
 pub mod random;
 pub mod scenario;
 
+pub use fuzz::fuzz_bytes;
+
 #[cfg(test)]
 mod stand_in;
 #[cfg(test)]

@@ -5,7 +5,23 @@ use serde_json::{Value, json};
 /// A CREATE review of a pod that is a member of a gang and asks for a share of a GPU: about 4.2 KB, and with
 /// `managedFields` (about 4 KB of them) about 8.3 KB.
 pub(crate) fn gpu_pod(managed_fields: bool) -> Vec<u8> {
+    review(pod(), managed_fields)
+}
+
+/// The same of a pod that is in no gang and asks for no share: nothing to do with us.
+pub(crate) fn plain_pod(managed_fields: bool) -> Vec<u8> {
     let mut pod = pod();
+    for (list, key) in [
+        ("labels", "kai.scheduler/podgroup"),
+        ("annotations", "pod-group-name"),
+        ("annotations", "gpu-memory"),
+    ] {
+        pod["metadata"][list].as_object_mut().and_then(|entries| entries.remove(key));
+    }
+    review(pod, managed_fields)
+}
+
+fn review(mut pod: Value, managed_fields: bool) -> Vec<u8> {
     if managed_fields {
         pod["metadata"]["managedFields"] = fields(&pod);
     }

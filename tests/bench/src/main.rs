@@ -1,21 +1,26 @@
 //! Benchmarks, printed as tables. Nothing here passes or fails: a person compares.
 //!
-//! `cargo run --release -p portcullis-bench -- webhook`
-//! `cargo run --release -p portcullis-bench -- planner`
+//! `cargo run --release -p portcullis-bench` runs them all; one alone with
+//! `cargo run --release -p portcullis-bench -- admission`, `planner` or `webhook`.
 
+mod admission;
 mod bodies;
 mod planner;
 mod webhook;
 
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: portcullis-bench webhook [--reviewer core|stub] [--seconds N]
-       portcullis-bench planner";
+const USAGE: &str = "usage: portcullis-bench [all]      every benchmark in turn
+       portcullis-bench admission  one decision, bytes to bytes, without a network
+       portcullis-bench planner    one decision of the planner on large clusters
+       portcullis-bench webhook    reviews over TLS [--reviewer core|stub] [--seconds N]";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let (name, rest) = arguments.split_first().map_or(("", &[][..]), |(name, rest)| (name.as_str(), rest));
     let outcome = match name {
+        "" | "all" => all(),
+        "admission" => admission::run(),
         "webhook" => webhook::run(rest),
         "planner" => {
             planner::run();
@@ -34,4 +39,13 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// The quick ones first.
+fn all() -> anyhow::Result<()> {
+    admission::run()?;
+    println!();
+    planner::run();
+    println!();
+    webhook::run(&[])
 }

@@ -1,4 +1,4 @@
-//! Turns a seed into a scenario.
+//! Turns a seed, or any bytes, into a scenario.
 
 use std::time::Duration;
 
@@ -14,7 +14,21 @@ use super::super::scenario::{
 /// The scenario of this seed: always the same.
 pub fn generate(seed: u64) -> Scenario {
     let mut random = Random::new(seed);
-    let mut swarm = Random::new(random.draw());
+    let swarm = random.fork();
+    scenario(format!("seed-{seed}"), random, swarm)
+}
+
+/// The scenario of these bytes: always the same. The first of them say which faults there are, then come the nodes, the
+/// gangs and the rest; what is missing is as in seed 0.
+pub fn generate_from_bytes(bytes: &[u8]) -> Scenario {
+    let (swarm, rest) = bytes.split_at(SWARM_BYTES.min(bytes.len()));
+    scenario("bytes".to_owned(), Random::from_bytes(rest), Random::from_bytes(swarm))
+}
+
+/// As many as the swarm draws when every fault is on: two for each of eight, one more for the widest, one for each mishap.
+const SWARM_BYTES: usize = 26;
+
+fn scenario(name: String, mut random: Random, mut swarm: Random) -> Scenario {
     let nodes = nodes(&mut random);
     let names: Vec<String> = nodes.iter().map(|node| node.name.clone()).collect();
     let chaos = Chaos { seed: random.draw() >> 1, faults: faults(&mut swarm) };
@@ -61,8 +75,8 @@ pub fn generate(seed: u64) -> Scenario {
     steps.push(Step { stop_faults: true, advance: Some(seconds(90)), ..Step::default() });
     steps.push(Step { advance: Some(seconds(30)), ..Step::default() });
     Scenario {
-        file: format!("seed-{seed}"),
-        name: format!("seed-{seed}"),
+        file: name.clone(),
+        name,
         story: String::new(),
         settings,
         cluster: ClusterSpec { nodes, manifests: None },

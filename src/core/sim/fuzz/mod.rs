@@ -9,7 +9,7 @@ mod print;
 
 use std::fmt;
 
-pub use generate::generate;
+pub use generate::{generate, generate_from_bytes};
 pub use print::to_yaml;
 
 use super::api::Admit;
@@ -94,6 +94,22 @@ pub fn webhook(settings: admission::Settings) -> Admit {
 /// The first rule that was broken.
 pub fn fuzz(seed: u64, options: &FuzzOptions) -> Result<Stats, Box<Failure>> {
     play(seed, &generate(seed), options, webhook(admission::Settings::default()))
+}
+
+/// Makes the scenario of these bytes and plays it as [`fuzz`] does: for a fuzzer, which changes bytes to change decisions.
+///
+/// # Panics
+/// When a rule is broken: with the rules, and with the scenario as a file that `portcullis simulate` plays.
+pub fn fuzz_bytes(bytes: &[u8]) {
+    let scenario = generate_from_bytes(bytes);
+    let played = play(0, &scenario, &FuzzOptions::default(), webhook(admission::Settings::default()));
+    if let Err(failure) = played {
+        let (step, problems) = (failure.step, failure.problems.join("\n  "));
+        panic!(
+            "fails at step {step}:\n  {problems}\nreplay: cargo run --release -- simulate, with this file:\n{}",
+            to_yaml(&scenario)
+        );
+    }
 }
 
 /// Plays a generated scenario.

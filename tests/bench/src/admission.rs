@@ -1,0 +1,74 @@
+//! Decisions alone, bytes to bytes on one thread: no network, no TLS, no HTTP.
+//!
+//! What the webhook costs beyond this is the `webhook` table.
+
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+use base64::Engine as _;
+use portcullis_core::admission::{Hook, Settings, Verdict, answer};
+use serde_json::Value;
+
+use crate::bodies;
+
+const WARM_UP: usize = 2_000;
+const ROUNDS: usize = 50_000;
+
+/// Measures and prints the table.
+pub(crate) fn run() -> anyhow::Result<()> {
+    println!("admission: one decision, one thread, {ROUNDS} rounds each");
+    println!(
+        "{:<9} {:<26} {:<10} {:>6} {:>12} {:>9} {:>9}",
+        "hook", "pod", "verdict", "bytes", "decisions/s", "p50 µs", "p99 µs"
+    );
+    let settings = Settings::default();
+    for managed_fields in [false, true] {
+        let new = bodies::gpu_pod(managed_fields);
+        let patched = patched(&settings, &new)?;
+        let plain = bodies::plain_pod(managed_fields);
+        row(&settings, Hook::Mutate, "gang member, new", Verdict::Patched, &new)?;
+        row(&settings, Hook::Validate, "gang member, as patched", Verdict::Allowed, &patched)?;
+        row(&settings, Hook::Mutate, "no gang, no share", Verdict::Untouched, &plain)?;
+        row(&settings, Hook::Validate, "no gang, no share", Verdict::Untouched, &plain)?;
+    }
+    Ok(())
+}
+
+/// The review that the API server sends to `/validate` after this one: with our patch in it.
+fn patched(settings: &Settings, body: &[u8]) -> anyhow::Result<Vec<u8>> {
+    let answer: Value = serde_json::from_slice(&answer(settings, Hook::Mutate, body)?.body)?;
+    let patch = answer["response"]["patch"].as_str().context("there is no patch")?;
+    let patch = base64::engine::general_purpose::STANDARD.decode(patch)?;
+    let patch: json_patch::Patch = serde_json::from_slice(&patch)?;
+    let mut review: Value = serde_json::from_slice(body)?;
+    json_patch::patch(&mut review["request"]["object"], &patch)?;
+    Ok(review.to_string().into_bytes())
+}
+
+/// A table of something else than it says is worse than none, so the verdict is checked.
+fn row(settings: &Settings, hook: Hook, pod: &str, verdict: Verdict, body: &[u8]) -> anyhow::Result<()> {
+    for _ in 0..WARM_UP {
+        let summary = answer(settings, hook, black_box(body))?.summary;
+        ensure!(summary.verdict == verdict, "{pod}: expected {verdict:?}, got {summary:?}");
+    }
+    let mut times = Vec::with_capacity(ROUNDS);
+    let begun = Instant::now();
+    for _ in 0..ROUNDS {
+        let start = Instant::now();
+        black_box(answer(settings, hook, black_box(body))?);
+        times.push(start.elapsed());
+    }
+    let rate = f64::from(u32::try_from(ROUNDS)?) / begun.elapsed().as_secs_f64();
+    times.sort_unstable();
+    let micros = |time: Duration| format!("{:.1}", time.as_secs_f64() * 1e6);
+    println!(
+        "{:<9} {pod:<26} {:<10} {:>6} {rate:>12.0} {:>9} {:>9}",
+        hook.as_str(),
+        verdict.as_str(),
+        body.len(),
+        micros(times[ROUNDS / 2]),
+        micros(times[ROUNDS * 99 / 100]),
+    );
+    Ok(())
+}

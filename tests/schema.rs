@@ -1,0 +1,541 @@
+//! Our views of pods and nodes against the typed objects of a Kubernetes release.
+//!
+//! Every field of a view may be absent, so a misspelt one would read as absent for ever and nobody would notice. Here
+//! every field a view has gets a value of its own, by the names that Kubernetes' own schema gives them. The views are
+//! written out whole: a field that is added to one and not given a value here does not compile.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1 as typed;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1 as meta;
+use portcullis_core::dialect::Membership;
+use portcullis_core::gpu::{GpuShare, ShareSize};
+use portcullis_core::model::{
+    Bytes, DialectId, GangId, MilliCpu, NodeName, PodKey, PodUid, ResourceVersion, Resources, Str, Time,
+    VramMib, str,
+};
+use portcullis_core::objects::affinity::{
+    Effect, NodeChoice, Operator, Requirement, Taint, Term, Toleration,
+};
+use portcullis_core::objects::text::{Entries, Scalar, Text};
+use portcullis_core::objects::{
+    AffinityLayout, GpuInventory, Node, Pod, PodPhase, Shape, Sharing, TermLayout, view,
+};
+
+const MI: u64 = 1 << 20;
+const GI: u64 = 1 << 30;
+
+/// `Some` text of a typed object.
+fn set(text: &str) -> Option<String> {
+    Some(text.to_owned())
+}
+
+fn text(text: &str) -> Text<'_> {
+    Text(text.into())
+}
+
+type Pairs<'a> = &'a [(&'a str, &'a str)];
+
+fn map(pairs: Pairs<'_>) -> Option<BTreeMap<String, String>> {
+    Some(pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect())
+}
+
+fn quantities(pairs: Pairs<'_>) -> Option<BTreeMap<String, Quantity>> {
+    Some(pairs.iter().map(|(key, value)| ((*key).to_owned(), Quantity((*value).to_owned()))).collect())
+}
+
+/// The same as a view holds them. Pairs are given in the order of their keys, in which a typed map is written.
+fn entries<'a>(pairs: Pairs<'a>) -> Entries<'a, Text<'a>> {
+    Entries(pairs.iter().map(|(key, value)| (text(key), text(value))).collect())
+}
+
+fn scalars<'a>(pairs: Pairs<'a>) -> Entries<'a, Scalar<'a>> {
+    Entries(pairs.iter().map(|(key, value)| (text(key), Scalar(text(value)))).collect())
+}
+
+fn time(text: &str) -> Option<meta::Time> {
+    Some(meta::Time(text.parse().expect("a time")))
+}
+
+const LABELS: Pairs<'_> = &[("kai.scheduler/podgroup", "app"), ("kai.scheduler/subgroup-name", "workers")];
+const ANNOTATIONS: Pairs<'_> =
+    &[("gpu-memory", "8000"), ("pod-group-name", "app"), ("portcullis.dev/gpus", "0,2")];
+
+fn typed_meta(name: &str, labels: Pairs<'_>) -> meta::ObjectMeta {
+    meta::ObjectMeta {
+        name: set(name),
+        generate_name: set("worker-"),
+        namespace: set("training"),
+        uid: set("uid-1"),
+        resource_version: set("4711"),
+        creation_timestamp: time("2026-11-21T09:14:03Z"),
+        deletion_timestamp: time("2026-11-21T10:00:00Z"),
+        generation: Some(3),
+        labels: map(labels),
+        annotations: map(ANNOTATIONS),
+        owner_references: Some(vec![meta::OwnerReference {
+            api_version: "batch/v1".to_owned(),
+            kind: "Job".to_owned(),
+            name: "job".to_owned(),
+            uid: "uid-2".to_owned(),
+            controller: Some(true),
+            block_owner_deletion: Some(true),
+        }]),
+        ..meta::ObjectMeta::default()
+    }
+}
+
+fn meta_view<'a>(name: &'a str, labels: Pairs<'a>) -> view::Meta<'a> {
+    view::Meta {
+        name: text(name),
+        generate_name: text("worker-"),
+        namespace: text("training"),
+        uid: text("uid-1"),
+        resource_version: text("4711"),
+        creation_timestamp: text("2026-11-21T09:14:03Z"),
+        deletion_timestamp: Some(text("2026-11-21T10:00:00Z")),
+        generation: 3,
+        labels: entries(labels),
+        annotations: entries(ANNOTATIONS),
+        owner_references: vec![view::OwnerReference {
+            api_version: text("batch/v1"),
+            kind: text("Job"),
+            name: text("job"),
+            uid: text("uid-2"),
+            controller: true,
+        }],
+    }
+}
+
+/// Requests, limits, and the name of a claim.
+struct Needs<'a>(Pairs<'a>, Pairs<'a>, &'a str);
+
+impl<'a> Needs<'a> {
+    fn typed(&self) -> Option<typed::ResourceRequirements> {
+        Some(typed::ResourceRequirements {
+            requests: quantities(self.0),
+            limits: quantities(self.1),
+            claims: Some(vec![typed::ResourceClaim { name: self.2.to_owned(), request: None }]),
+        })
+    }
+
+    fn view(&self) -> view::ResourceRequirements<'a> {
+        view::ResourceRequirements {
+            requests: scalars(self.0),
+            limits: scalars(self.1),
+            claims: vec![view::Named { name: text(self.2) }],
+        }
+    }
+}
+
+/// What the spec asks for, what is in force, and what was allocated: in each another resource is the largest, so that
+/// the sum shows all three were seen.
+const MAIN: Needs<'_> =
+    Needs(&[("example.com/a", "1")], &[("example.com/a", "1"), ("example.com/d", "5")], "claim");
+const MAIN_IN_FORCE: Needs<'_> = Needs(&[("example.com/b", "2")], &[("example.com/b", "2")], "claim-2");
+const MAIN_ALLOCATED: Pairs<'_> = &[("example.com/c", "4")];
+const SIDECAR: Needs<'_> = Needs(&[("example.com/a", "10")], &[("example.com/d", "50")], "claim-3");
+const SIDECAR_IN_FORCE: Needs<'_> = Needs(&[("example.com/b", "20")], &[("example.com/b", "20")], "claim-4");
+const SIDECAR_ALLOCATED: Pairs<'_> = &[("example.com/c", "40")];
+const POD: Needs<'_> = Needs(
+    &[("cpu", "8"), ("hugepages-2Mi", "2Mi"), ("memory", "8Gi")],
+    &[("hugepages-1Gi", "1Gi")],
+    "claim-5",
+);
+const POD_IN_FORCE: Needs<'_> = Needs(&[("memory", "10Gi")], &[("memory", "11Gi")], "claim-6");
+const POD_ALLOCATED: Pairs<'_> = &[("hugepages-2Mi", "6Mi")];
+const OVERHEAD: Pairs<'_> = &[("cpu", "250m"), ("memory", "64Mi")];
+const SELECTOR: Pairs<'_> = &[("disk", "fast")];
+
+fn typed_container(
+    name: &str,
+    needs: &Needs<'_>,
+    host_port: i32,
+    restart_policy: Option<&str>,
+) -> typed::Container {
+    typed::Container {
+        name: name.to_owned(),
+        resources: needs.typed(),
+        restart_policy: restart_policy.map(str::to_owned),
+        ports: Some(vec![typed::ContainerPort {
+            container_port: 9000,
+            host_port: Some(host_port),
+            host_ip: set("10.0.0.1"),
+            protocol: set("UDP"),
+            name: set("port"),
+        }]),
+        env: Some(vec![
+            typed::EnvVar { name: "PLAIN".to_owned(), value: set("value"), value_from: None },
+            typed::EnvVar {
+                name: "CARDS".to_owned(),
+                value: None,
+                value_from: Some(typed::EnvVarSource {
+                    field_ref: Some(typed::ObjectFieldSelector {
+                        api_version: set("v1"),
+                        field_path: "metadata.annotations['portcullis.dev/gpus']".to_owned(),
+                    }),
+                    ..typed::EnvVarSource::default()
+                }),
+            },
+        ]),
+        ..typed::Container::default()
+    }
+}
+
+fn container_view<'a>(
+    name: &'a str,
+    needs: &Needs<'a>,
+    host_port: u32,
+    restart_policy: &'a str,
+) -> view::Container<'a> {
+    let field_ref = view::FieldRef { field_path: text("metadata.annotations['portcullis.dev/gpus']") };
+    view::Container {
+        name: text(name),
+        resources: needs.view(),
+        restart_policy: text(restart_policy),
+        ports: vec![view::ContainerPort {
+            container_port: 9000,
+            host_port,
+            host_ip: text("10.0.0.1"),
+            protocol: text("UDP"),
+        }],
+        env: Some(vec![
+            view::EnvVar { name: text("PLAIN"), value: Some(text("value")), value_from: None },
+            view::EnvVar {
+                name: text("CARDS"),
+                value: None,
+                value_from: Some(view::EnvSource { field_ref: Some(field_ref) }),
+            },
+        ]),
+    }
+}
+
+fn typed_status(name: &str, in_force: &Needs<'_>, allocated: Pairs<'_>) -> typed::ContainerStatus {
+    typed::ContainerStatus {
+        name: name.to_owned(),
+        allocated_resources: quantities(allocated),
+        resources: in_force.typed(),
+        ..typed::ContainerStatus::default()
+    }
+}
+
+fn status_view<'a>(name: &'a str, in_force: &Needs<'a>, allocated: Pairs<'a>) -> view::ContainerStatus<'a> {
+    view::ContainerStatus {
+        name: text(name),
+        allocated_resources: scalars(allocated),
+        resources: Some(in_force.view()),
+    }
+}
+
+fn typed_requirement(key: &str, operator: &str, value: &str) -> Option<Vec<typed::NodeSelectorRequirement>> {
+    Some(vec![typed::NodeSelectorRequirement {
+        key: key.to_owned(),
+        operator: operator.to_owned(),
+        values: Some(vec![value.to_owned()]),
+    }])
+}
+
+fn requirement_view<'a>(
+    key: &'a str,
+    operator: &'a str,
+    value: &'a str,
+) -> Option<Vec<view::NodeRequirement<'a>>> {
+    Some(vec![view::NodeRequirement { key: text(key), operator: text(operator), values: vec![text(value)] }])
+}
+
+fn typed_affinity() -> typed::Affinity {
+    let preference = typed::NodeSelectorTerm {
+        match_expressions: typed_requirement("zone", "In", "a"),
+        match_fields: None,
+    };
+    typed::Affinity {
+        node_affinity: Some(typed::NodeAffinity {
+            required_during_scheduling_ignored_during_execution: Some(typed::NodeSelector {
+                node_selector_terms: vec![typed::NodeSelectorTerm {
+                    match_expressions: typed_requirement("zone", "NotIn", "b"),
+                    match_fields: typed_requirement("metadata.name", "In", "node-1"),
+                }],
+            }),
+            preferred_during_scheduling_ignored_during_execution: Some(vec![
+                typed::PreferredSchedulingTerm { weight: 1, preference },
+            ]),
+        }),
+        ..typed::Affinity::default()
+    }
+}
+
+fn typed_pod() -> typed::Pod {
+    typed::Pod {
+        metadata: typed_meta("worker-1", LABELS),
+        spec: Some(typed::PodSpec {
+            node_name: set("node-1"),
+            scheduler_name: set("another-scheduler"),
+            scheduling_gates: Some(vec![typed::PodSchedulingGate { name: "portcullis.dev/gang".to_owned() }]),
+            containers: vec![typed_container("main", &MAIN, 8000, None)],
+            init_containers: Some(vec![typed_container("sidecar", &SIDECAR, 8001, Some("Always"))]),
+            resources: POD.typed(),
+            overhead: quantities(OVERHEAD),
+            node_selector: map(SELECTOR),
+            affinity: Some(typed_affinity()),
+            tolerations: Some(vec![typed::Toleration {
+                key: set("portcullis.dev/gpu-sharing"),
+                operator: set("Equal"),
+                value: set("vram"),
+                effect: set("NoSchedule"),
+                toleration_seconds: None,
+            }]),
+            priority: Some(1000),
+            priority_class_name: set("high"),
+            runtime_class_name: set("nvidia"),
+            resource_claims: Some(vec![typed::PodResourceClaim {
+                name: "claim".to_owned(),
+                ..typed::PodResourceClaim::default()
+            }]),
+            host_network: Some(true),
+            ..typed::PodSpec::default()
+        }),
+        status: Some(typed::PodStatus {
+            phase: set("Running"),
+            nominated_node_name: set("node-2"),
+            conditions: Some(vec![typed::PodCondition {
+                type_: "PodScheduled".to_owned(),
+                status: "False".to_owned(),
+                reason: set("SchedulingGated"),
+                message: set("it is gated"),
+                ..typed::PodCondition::default()
+            }]),
+            container_statuses: Some(vec![typed_status("main", &MAIN_IN_FORCE, MAIN_ALLOCATED)]),
+            init_container_statuses: Some(vec![typed_status(
+                "sidecar",
+                &SIDECAR_IN_FORCE,
+                SIDECAR_ALLOCATED,
+            )]),
+            allocated_resources: quantities(POD_ALLOCATED),
+            resources: POD_IN_FORCE.typed(),
+            ..typed::PodStatus::default()
+        }),
+    }
+}
+
+#[test]
+fn every_field_of_the_view_of_a_pod_is_one_of_kubernetes() {
+    let json = serde_json::to_string(&typed_pod()).expect("a pod serialises");
+    let read: view::PodView<'_> = serde_json::from_str(&json).expect("a pod reads");
+    let node_affinity = read.spec.affinity.as_ref().and_then(|affinity| affinity.node_affinity.as_ref());
+    let preferred = node_affinity.and_then(|node| node.preferred.as_ref()).map(Vec::len);
+    assert_eq!(preferred, Some(1), "of the preferred terms only the number is read");
+    let expected = view::PodView {
+        metadata: meta_view("worker-1", LABELS),
+        spec: view::PodSpec {
+            node_name: text("node-1"),
+            scheduler_name: text("another-scheduler"),
+            scheduling_gates: vec![view::Named { name: text("portcullis.dev/gang") }],
+            containers: vec![container_view("main", &MAIN, 8000, "")],
+            init_containers: vec![container_view("sidecar", &SIDECAR, 8001, "Always")],
+            resources: POD.view(),
+            overhead: scalars(OVERHEAD),
+            node_selector: entries(SELECTOR),
+            affinity: Some(view::Affinity {
+                node_affinity: Some(view::NodeAffinity {
+                    required: Some(view::NodeSelector {
+                        node_selector_terms: vec![view::NodeSelectorTerm {
+                            match_expressions: requirement_view("zone", "NotIn", "b"),
+                            match_fields: requirement_view("metadata.name", "In", "node-1"),
+                        }],
+                    }),
+                    preferred: Some(vec![serde::de::IgnoredAny]),
+                }),
+            }),
+            tolerations: vec![view::Toleration {
+                key: text("portcullis.dev/gpu-sharing"),
+                operator: text("Equal"),
+                value: text("vram"),
+                effect: text("NoSchedule"),
+            }],
+            priority: 1000,
+            priority_class_name: text("high"),
+            runtime_class_name: text("nvidia"),
+            resource_claims: vec![view::Named { name: text("claim") }],
+            host_network: true,
+        },
+        status: view::PodStatus {
+            phase: text("Running"),
+            nominated_node_name: text("node-2"),
+            conditions: vec![view::Condition {
+                r#type: text("PodScheduled"),
+                status: text("False"),
+                reason: text("SchedulingGated"),
+                message: text("it is gated"),
+            }],
+            container_statuses: vec![status_view("main", &MAIN_IN_FORCE, MAIN_ALLOCATED)],
+            init_container_statuses: vec![status_view("sidecar", &SIDECAR_IN_FORCE, SIDECAR_ALLOCATED)],
+            allocated_resources: scalars(POD_ALLOCATED),
+            resources: Some(POD_IN_FORCE.view()),
+        },
+    };
+    assert_eq!(read, expected, "\n{read:#?}\n{expected:#?}");
+}
+
+#[test]
+fn a_typed_pod_is_read_whole() {
+    let mut pod = typed_pod();
+    // A share beside a claim is a contradiction, and of a pod that contradicts itself no share is read.
+    if let Some(spec) = &mut pod.spec {
+        spec.resource_claims = None;
+    }
+    let json = serde_json::to_string(&pod).expect("a pod serialises");
+    let extended = [
+        ("example.com/a", 1 + 10),
+        ("example.com/b", 2 + 20),
+        ("example.com/c", 4 + 40),
+        ("example.com/d", 5 + 50),
+        ("hugepages-1Gi", GI),
+        ("hugepages-2Mi", 6 * MI),
+    ];
+    let requirement = |key: &str, operator: fn(Vec<Str>) -> Operator, value: &str| Requirement {
+        key: str(key),
+        operator: operator(vec![str(value)]),
+    };
+    let expected = Pod {
+        key: PodKey::new("training", "worker-1"),
+        uid: PodUid(str("uid-1")),
+        resource_version: ResourceVersion(4711),
+        created: Time::parse_rfc3339("2026-11-21T09:14:03Z").expect("a time"),
+        gates: vec![str("portcullis.dev/gang")],
+        node: Some(NodeName(str("node-1"))),
+        nominated: Some(NodeName(str("node-2"))),
+        phase: PodPhase::Running,
+        terminating: true,
+        scheduler: str("another-scheduler"),
+        priority: 1000,
+        priority_class: Some(str("high")),
+        gpus: Some(vec![0, 2]),
+        membership: Some(Membership {
+            gang: GangId::new(DialectId::Kai, "training", "app"),
+            role: Some(str("workers")),
+        }),
+        shape: Arc::new(Shape {
+            requests: Resources {
+                cpu: MilliCpu(8250),
+                memory: Bytes(10 * GI + 64 * MI),
+                ephemeral_storage: Bytes(0),
+                extended: extended.map(|(name, amount)| (str(name), amount)).into(),
+            },
+            share: Some(GpuShare { size: ShareSize::Vram(VramMib(8000)), devices: 1 }),
+            choice: NodeChoice {
+                selector: [(str("disk"), str("fast"))].into(),
+                terms: Some(vec![Term {
+                    expressions: vec![requirement("zone", Operator::NotIn, "b")],
+                    fields: vec![requirement("metadata.name", Operator::In, "node-1")],
+                }]),
+            },
+            tolerations: vec![Toleration {
+                key: str("portcullis.dev/gpu-sharing"),
+                value: Some(str("vram")),
+                effect: Some(Effect::NoSchedule),
+            }],
+            host_ports: BTreeSet::from([8000, 8001].map(|port| (str("10.0.0.1"), str("UDP"), port))),
+        }),
+        affinity: AffinityLayout {
+            affinity: true,
+            node_affinity: true,
+            required: Some(vec![TermLayout { empty: false, has_fields: true }]),
+            preferred: true,
+        },
+    };
+    let read = Pod::read(&json).expect("a pod reads");
+    assert_eq!(read, expected, "\n{read:#?}\n{expected:#?}");
+}
+
+const NODE_LABELS: Pairs<'_> = &[("nvidia.com/gpu.memory", "81559"), ("portcullis.dev/gpu-sharing", "vram")];
+const ALLOCATABLE: Pairs<'_> = &[
+    ("cpu", "31500m"),
+    ("ephemeral-storage", "90Gi"),
+    ("memory", "120Gi"),
+    ("nvidia.com/gpu", "4"),
+    ("pods", "110"),
+];
+const CAPACITY: Pairs<'_> = &[("cpu", "32"), ("memory", "128Gi"), ("nvidia.com/gpu", "8")];
+
+fn typed_node() -> typed::Node {
+    typed::Node {
+        metadata: typed_meta("node-1", NODE_LABELS),
+        spec: Some(typed::NodeSpec {
+            unschedulable: Some(true),
+            taints: Some(vec![typed::Taint {
+                key: "portcullis.dev/gpu-sharing".to_owned(),
+                value: set("vram"),
+                effect: "NoSchedule".to_owned(),
+                time_added: None,
+            }]),
+            ..typed::NodeSpec::default()
+        }),
+        status: Some(typed::NodeStatus {
+            allocatable: quantities(ALLOCATABLE),
+            capacity: quantities(CAPACITY),
+            conditions: Some(vec![typed::NodeCondition {
+                type_: "Ready".to_owned(),
+                status: "True".to_owned(),
+                reason: set("KubeletReady"),
+                message: set("kubelet is posting ready status"),
+                ..typed::NodeCondition::default()
+            }]),
+            ..typed::NodeStatus::default()
+        }),
+    }
+}
+
+#[test]
+fn every_field_of_the_view_of_a_node_is_one_of_kubernetes() {
+    let json = serde_json::to_string(&typed_node()).expect("a node serialises");
+    let read: view::NodeView<'_> = serde_json::from_str(&json).expect("a node reads");
+    let expected = view::NodeView {
+        metadata: meta_view("node-1", NODE_LABELS),
+        spec: view::NodeSpec {
+            unschedulable: true,
+            taints: vec![view::TaintView {
+                key: text("portcullis.dev/gpu-sharing"),
+                value: text("vram"),
+                effect: text("NoSchedule"),
+            }],
+        },
+        status: view::NodeStatus {
+            allocatable: scalars(ALLOCATABLE),
+            capacity: scalars(CAPACITY),
+            conditions: vec![view::Condition {
+                r#type: text("Ready"),
+                status: text("True"),
+                reason: text("KubeletReady"),
+                message: text("kubelet is posting ready status"),
+            }],
+        },
+    };
+    assert_eq!(read, expected, "\n{read:#?}\n{expected:#?}");
+}
+
+#[test]
+fn a_typed_node_is_read_whole() {
+    let json = serde_json::to_string(&typed_node()).expect("a node serialises");
+    let expected = Node {
+        name: NodeName(str("node-1")),
+        labels: NODE_LABELS.iter().map(|(key, value)| (str(key), str(value))).collect(),
+        taints: vec![Taint {
+            key: str("portcullis.dev/gpu-sharing"),
+            value: str("vram"),
+            effect: Effect::NoSchedule,
+        }],
+        unschedulable: true,
+        ready: true,
+        allocatable: Resources {
+            cpu: MilliCpu(31_500),
+            memory: Bytes(120 * GI),
+            ephemeral_storage: Bytes(90 * GI),
+            extended: BTreeMap::from([(str("nvidia.com/gpu"), 4)]),
+        },
+        max_pods: 110,
+        gpus: GpuInventory { cards: 4, vram_each: Some(VramMib(81_559)), mig: false, sharing: Sharing::Vram },
+    };
+    assert_eq!(Node::read(&json).expect("a node reads"), expected);
+}
