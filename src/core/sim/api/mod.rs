@@ -9,8 +9,10 @@ mod kinds;
 mod pod_rules;
 mod status;
 mod store;
+mod stored;
 
 pub use admit::{Admit, AdmitHook};
 pub use kinds::{Kind, ObjectKey};
 pub use status::Status;
-pub use store::{Actor, ApiServer, Applied, LeaseRecord, Stored, Subresource, Typed, Write};
+pub use store::ApiServer;
+pub use stored::{Actor, Applied, LeaseRecord, Stored, Subresource, Typed, Write};
