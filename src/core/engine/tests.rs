@@ -309,6 +309,60 @@ fn who_sees_a_newer_epoch_steps_down() {
     assert_eq!(lab.step(Event::Gang(Change::Set(record))), [Action::StepDown]);
 }
 
+/// Found by the exhaustive search: a zombie recorded its plan again each time the new leader took it away, without end.
+#[test]
+fn who_finds_its_plan_taken_back_by_a_newer_epoch_steps_down() {
+    let (mut lab, actions) = leading_three();
+    lab.run(actions, |a| matches!(a, Action::ReadLease));
+    let status = GangStatus { epoch: Epoch(4), plan: None, ..lab.status().clone() };
+    let record = GangRecord { gang: gang_id(), resource_version: ResourceVersion(500), status };
+    assert_eq!(lab.step(Event::Gang(Change::Set(record))), [Action::StepDown]);
+}
+
+/// Found by seeds 26 and 42: the read showed the version that was known already, and was repeated without end.
+#[test]
+fn a_lost_nomination_that_changed_nothing_is_read_once() {
+    let (mut lab, actions) = leading_three();
+    let mut nominations = lab.run(actions, |a| matches!(a, Action::Nominate { .. }));
+    assert_eq!(nominations.len(), 3);
+    let Action::Nominate { pod, .. } = nominations.remove(0) else { panic!("it was chosen so") };
+    let mut actions = lab.answer(Subject::Pod(pod.uid.clone()), Outcome::Unknown);
+    actions.extend(nominations);
+    let left = lab.run(actions, |a| matches!(a, Action::ReadPod { .. }));
+    assert_eq!(left, [], "the others do not wait for it, and it is left alone for a while");
+    lab.now = lab.now.after(Duration::from_millis(100));
+    let mut actions = lab.tick();
+    assert_eq!(actions, [Action::ReadPod { pod: pod.clone() }]);
+    actions = lab.carry_out(&actions.remove(0));
+    assert!(!actions.contains(&Action::ReadPod { pod }), "{actions:?}");
+    lab.run(actions, |_| false);
+    assert_eq!(lab.gated(), Vec::<&str>::new());
+}
+
+/// Found by seed 3109: the alarm rang while a request was under way, and was never set again.
+#[test]
+fn a_record_without_an_answer_is_read_and_then_carried_out_or_written_again() {
+    for written in [true, false] {
+        let (mut lab, actions) = leading_three();
+        let mut records = lab.run(actions, is_record);
+        if written {
+            let Action::WriteGang { gang, status, .. } = records.remove(0) else {
+                panic!("it was chosen so")
+            };
+            lab.version += 1;
+            lab.stored = Some(GangRecord { gang, resource_version: ResourceVersion(lab.version), status });
+        }
+        let actions = lab.answer(Subject::Gang(gang_id()), Outcome::Unknown);
+        assert_eq!(lab.run(actions, |_| false), [], "nothing is lifted on a guess");
+        assert_eq!(lab.gated().len(), 3);
+        lab.now = lab.now.after(Duration::from_millis(100));
+        let actions = lab.tick();
+        assert_eq!(actions, [Action::ReadGang { gang: gang_id() }]);
+        lab.run(actions, |_| false);
+        assert_eq!(lab.gated(), Vec::<&str>::new(), "written: {written}");
+    }
+}
+
 /// After a conflict: read the pod, read the lease, then try again.
 #[test]
 fn a_pod_that_changed_is_read_and_the_lease_too_before_it_is_lifted() {
