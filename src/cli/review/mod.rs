@@ -143,35 +143,17 @@ pub(super) fn run(options: &Options) -> Result<Outcome> {
         let source = load(path)?;
         let index = sources.len();
         match manifest::read(&source.text) {
-            Err(problem) => reviewed.push(Reviewed {
-                source: index,
-                line: problem.line,
-                kind: String::new(),
-                namespace: String::new(),
-                name: source.name.clone(),
-                template: None,
-                result: Verdict::Unreadable(vec![Cause {
-                    field: String::new(),
-                    message: match problem.column {
-                        Some(column) => format!("column {column}: {}", problem.problem),
-                        None => problem.problem,
-                    },
-                    line: problem.line,
-                }]),
-            }),
-            Ok(documents) if documents.is_empty() => reviewed.push(Reviewed {
-                source: index,
-                line: None,
-                kind: String::new(),
-                namespace: String::new(),
-                name: source.name.clone(),
-                template: None,
-                result: Verdict::Unreadable(vec![Cause {
-                    field: String::new(),
-                    message: "there is no object in it".to_owned(),
-                    line: None,
-                }]),
-            }),
+            Err(problem) => {
+                let message = match problem.column {
+                    Some(column) => format!("column {column}: {}", problem.problem),
+                    None => problem.problem,
+                };
+                reviewed.push(unreadable(index, &source.name, problem.line, message));
+            }
+            Ok(documents) if documents.is_empty() => {
+                let message = "there is no object in it".to_owned();
+                reviewed.push(unreadable(index, &source.name, None, message));
+            }
             Ok(documents) => {
                 for document in &documents {
                     reviewed.extend(review(document, index, &options.namespace));
@@ -195,6 +177,19 @@ pub(super) fn run(options: &Options) -> Result<Outcome> {
         })
         .max()
         .unwrap_or(Outcome::Good))
+}
+
+/// A file of which nothing can be reviewed, and why.
+fn unreadable(source: usize, name: &str, line: Option<u64>, message: String) -> Reviewed {
+    Reviewed {
+        source,
+        line,
+        kind: String::new(),
+        namespace: String::new(),
+        name: name.to_owned(),
+        template: None,
+        result: Verdict::Unreadable(vec![Cause { field: String::new(), message, line }]),
+    }
 }
 
 fn load(path: &PathBuf) -> Result<Source> {
