@@ -1,11 +1,12 @@
 //! Benchmarks, printed as tables. Nothing here passes or fails: a person compares.
 //!
 //! `cargo run --release -p portcullis-bench` runs them all; one alone with
-//! `cargo run --release -p portcullis-bench -- admission`, `planner` or `webhook`.
+//! `cargo run --release -p portcullis-bench -- admission`, `planner`, `queue` or `webhook`.
 
 mod admission;
 mod bodies;
 mod planner;
+mod queue;
 mod webhook;
 
 use std::process::ExitCode;
@@ -13,6 +14,7 @@ use std::process::ExitCode;
 const USAGE: &str = "usage: portcullis-bench [all]      every benchmark in turn
        portcullis-bench admission  one decision, bytes to bytes, without a network
        portcullis-bench planner    one decision of the planner on large clusters
+       portcullis-bench queue      one event while hundreds of gangs wait
        portcullis-bench webhook    reviews over TLS [--reviewer core|stub] [--seconds N]";
 
 fn main() -> ExitCode {
@@ -24,6 +26,10 @@ fn main() -> ExitCode {
         "webhook" => webhook::run(rest),
         "planner" => {
             planner::run();
+            Ok(())
+        }
+        "queue" => {
+            queue::run();
             Ok(())
         }
         webhook::SERVER => webhook::serve(rest),
@@ -46,6 +52,8 @@ fn all() -> anyhow::Result<()> {
     admission::run()?;
     println!();
     planner::run();
+    println!();
+    queue::run();
     println!();
     webhook::run(&[])
 }
