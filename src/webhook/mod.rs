@@ -30,7 +30,8 @@ mod slots;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use portcullis_core::admission::{self, Answer, BadReview, Hook, Settings};
+use arc_swap::ArcSwap;
+use portcullis_core::admission::{self, Answer, BadReview, Facts, Hook, Settings};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
@@ -51,9 +52,14 @@ pub type Reviewer = Arc<dyn Fn(Hook, &[u8]) -> Result<Answer, BadReview> + Send 
 /// Where the time of day comes from.
 pub type Clock = Arc<dyn Fn() -> SystemTime + Send + Sync>;
 
-/// The reviewer of the running program.
+/// A reviewer that knows nothing of the cluster.
 pub fn reviewer(settings: Settings) -> Reviewer {
-    Arc::new(move |hook, body| admission::answer(&settings, hook, body))
+    informed_reviewer(settings, Arc::default())
+}
+
+/// The reviewer of the running program: whoever watches the cluster keeps what is known of it up to date.
+pub fn informed_reviewer(settings: Settings, facts: Arc<ArcSwap<Facts>>) -> Reviewer {
+    Arc::new(move |hook, body| admission::answer(&settings, &facts.load(), hook, body))
 }
 
 /// Limits and times of the webhook. [`Config::default`] is meant for a cluster; tests shorten the times.
