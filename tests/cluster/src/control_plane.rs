@@ -141,7 +141,7 @@ impl ControlPlane {
             match Self::try_start(options, &binaries, directory, guarded) {
                 // Somebody took a port between our look and the part's.
                 Err(error) if tries < 4 && format!("{error:#}").contains("address already in use") => {
-                    tries += 1
+                    tries += 1;
                 }
                 result => return result,
             }

@@ -5,6 +5,7 @@
 //! Whatever is started ends with the process that started it, also when that is killed (`guard`).
 
 pub mod api;
+pub mod balancer;
 pub mod binaries;
 pub mod cluster;
 pub mod control_plane;
@@ -13,6 +14,7 @@ pub mod identity;
 pub mod kubectl;
 pub mod nodes;
 pub mod ports;
+pub mod program;
 pub mod wait;
 
 pub use api::Api;
@@ -20,3 +22,4 @@ pub use binaries::Version;
 pub use cluster::{Cluster, available, shared};
 pub use control_plane::{ControlPlane, Options, Part};
 pub use nodes::Node;
+pub use program::{Portcullis, ProgramOptions};
