@@ -30,7 +30,8 @@ mod slots;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use portcullis_core::admission::{self, Answer, BadReview, Hook, Settings};
+use arc_swap::ArcSwap;
+use portcullis_core::admission::{self, Answer, BadReview, Facts, Hook, Settings};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
@@ -51,9 +52,14 @@ pub type Reviewer = Arc<dyn Fn(Hook, &[u8]) -> Result<Answer, BadReview> + Send 
 /// Where the time of day comes from.
 pub type Clock = Arc<dyn Fn() -> SystemTime + Send + Sync>;
 
-/// The reviewer of the running program.
+/// A reviewer that knows nothing of the cluster.
 pub fn reviewer(settings: Settings) -> Reviewer {
-    Arc::new(move |hook, body| admission::answer(&settings, hook, body))
+    informed_reviewer(settings, Arc::default())
+}
+
+/// The reviewer of the running program: whoever watches the cluster keeps what is known of it up to date.
+pub fn informed_reviewer(settings: Settings, facts: Arc<ArcSwap<Facts>>) -> Reviewer {
+    Arc::new(move |hook, body| admission::answer(&settings, &facts.load(), hook, body))
 }
 
 /// Limits and times of the webhook. [`Config::default`] is meant for a cluster; tests shorten the times.
@@ -113,6 +119,25 @@ pub struct Service {
     pub metrics: Arc<Metrics>,
     /// The time of day, for the readiness check of the certificate.
     pub clock: Clock,
+    /// What else must hold before this replica is ready, beside its certificate.
+    pub requirements: Vec<Requirement>,
+}
+
+/// One more thing that must hold for a replica to be ready. Asked at every probe, so it must be quick.
+#[derive(Clone)]
+pub struct Requirement {
+    name: &'static str,
+    holds: Arc<dyn Fn() -> Result<(), &'static str> + Send + Sync>,
+}
+
+impl Requirement {
+    /// `name` is one word for `/readyz?verbose`; the error says what is missing.
+    pub fn new(
+        name: &'static str,
+        holds: impl Fn() -> Result<(), &'static str> + Send + Sync + 'static,
+    ) -> Self {
+        Self { name, holds: Arc::new(holds) }
+    }
 }
 
 /// How far the webhook is on its way out.

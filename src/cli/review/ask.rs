@@ -2,7 +2,7 @@
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use portcullis_core::admission::{self, Hook, Settings};
+use portcullis_core::admission::{self, Facts, Hook, Settings};
 use portcullis_core::dialect;
 use portcullis_core::objects::view::PodView;
 use serde_json::{Value, json};
@@ -33,10 +33,11 @@ pub(super) fn about(document: &Document, found: &Found, subject: &PodFound) -> V
 
     let review = subject.review.clone().unwrap_or_else(|| review_of(&found.namespace, &subject.pod));
     let settings = Settings::default();
-    let answer = match admission::answer(&settings, Hook::Mutate, review.to_string().as_bytes()) {
-        Ok(answer) => answer,
-        Err(problem) => return Verdict::Unreadable(vec![cause("", problem.to_string())]),
-    };
+    let answer =
+        match admission::answer(&settings, &Facts::default(), Hook::Mutate, review.to_string().as_bytes()) {
+            Ok(answer) => answer,
+            Err(problem) => return Verdict::Unreadable(vec![cause("", problem.to_string())]),
+        };
     let response = response(&answer.body);
     if response["allowed"] != json!(true) {
         return Verdict::Rejected(causes(&response, &cause));
@@ -50,7 +51,9 @@ pub(super) fn about(document: &Document, found: &Found, subject: &PodFound) -> V
     // The API server asks /validate about the object as it is after the patch.
     let mut second = review;
     second["request"]["object"] = patched.clone();
-    if let Ok(answer) = admission::answer(&settings, Hook::Validate, second.to_string().as_bytes()) {
+    if let Ok(answer) =
+        admission::answer(&settings, &Facts::default(), Hook::Validate, second.to_string().as_bytes())
+    {
         let response = self::response(&answer.body);
         if response["allowed"] != json!(true) {
             return Verdict::Rejected(causes(&response, &cause));

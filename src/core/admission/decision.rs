@@ -2,15 +2,16 @@
 
 use json_patch::PatchOperation;
 
+use super::facts::Facts;
 use super::patch::{self, Wanted};
 use super::review::{Operation, Review};
 use super::settings::Settings;
 use super::{Hook, Verdict};
-use crate::dialect::{self, Link, Membership};
+use crate::dialect::{self, Group, Link, Membership};
 use crate::gpu;
 use crate::model::{Finding, Rule, quoted};
-use crate::objects::names;
 use crate::objects::view::PodView;
+use crate::objects::{ReadError, class_not_found, names};
 
 /// What is done with a pod.
 #[derive(Clone, Debug, PartialEq)]
@@ -47,19 +48,24 @@ impl Decision {
     }
 }
 
-/// Decides on a review. Pure: the same review and settings give the same decision.
+/// Decides on a review. Pure: the same review, settings and facts give the same decision.
 ///
 /// CREATE: all findings on GPU requests and group keys are judged; `/mutate` then links, gates and equips the pod.
 /// UPDATE: only findings that the old object did not have count, a member stays in its gang, and the share of a member
 /// whose gate is gone stays as it was planned. Nothing is patched on UPDATE: gates cannot be added any more, and every
 /// repair belongs to the moment the pod is made.
-pub fn decide(settings: &Settings, hook: Hook, review: &Review<'_>) -> Decision {
+pub fn decide(settings: &Settings, facts: &Facts, hook: Hook, review: &Review<'_>) -> Decision {
+    if let Some(group) = &review.group {
+        return group_judged(settings, facts, &review.namespace, group);
+    }
     let Some(pod) = &review.pod else { return Decision::untouched() };
     if settings.excluded_namespaces.contains(review.namespace.as_str()) || is_node_bound(&pod.view) {
         return Decision::untouched();
     }
     match (review.operation, &review.old_pod) {
-        (Operation::Create, _) if pod.view.spec.node_name.is_empty() => created(settings, hook, &pod.view),
+        (Operation::Create, _) if pod.view.spec.node_name.is_empty() => {
+            created(settings, facts, hook, &pod.view)
+        }
         (Operation::Update, Some(old)) => updated(settings, old, &pod.view),
         _ => Decision::untouched(),
     }
@@ -77,7 +83,7 @@ fn is_node_bound(pod: &PodView<'_>) -> bool {
             .any(|o| o.kind.as_str() == "DaemonSet" && o.api_version.starts_with("apps/"))
 }
 
-fn created(settings: &Settings, hook: Hook, pod: &PodView<'_>) -> Decision {
+fn created(settings: &Settings, facts: &Facts, hook: Hook, pod: &PodView<'_>) -> Decision {
     let link = dialect::link(pod);
     let share = gpu::asks_for_share(pod);
     let mut causes = gpu::findings(pod, &settings.gpu);
@@ -90,12 +96,12 @@ fn created(settings: &Settings, hook: Hook, pod: &PodView<'_>) -> Decision {
     }
     match hook {
         Hook::Validate => Decision::allowed(link.membership),
-        Hook::Mutate => equipped(settings, pod, link, share),
+        Hook::Mutate => equipped(settings, facts, pod, link, share),
     }
 }
 
 /// Links a sound pod to its gang, gates it, and gives a VRAM member what it needs on a shared node.
-fn equipped(settings: &Settings, pod: &PodView<'_>, link: Link, share: bool) -> Decision {
+fn equipped(settings: &Settings, facts: &Facts, pod: &PodView<'_>, link: Link, share: bool) -> Decision {
     let Link { membership, repairs, mut warnings, faults: _ } = link;
     let own_scheduler = names::GANG_SCHEDULERS.contains(&pod.spec.scheduler_name.as_str());
     // The cards of a pod are given by us only where we also place it: members of a gang that no gang scheduler places.
@@ -106,15 +112,41 @@ fn equipped(settings: &Settings, pod: &PodView<'_>, link: Link, share: bool) -> 
             names::KAI_GROUP_ANNOTATION
         ));
     }
+    let runtime_class = settings.gpu_runtime_class.as_deref().filter(|class| facts.has_runtime_class(class));
     let wanted = Wanted {
         repairs: &repairs,
         gate: membership.is_some(),
-        equipment: shares_cards
-            .then_some(patch::Equipment { runtime_class: settings.gpu_runtime_class.as_deref() }),
+        equipment: shares_cards.then_some(patch::Equipment { runtime_class }),
     };
     let patch = patch::build(pod, &wanted, &mut warnings);
     let verdict = if patch.is_empty() { Verdict::Allowed } else { Verdict::Patched };
     Decision { verdict, patch, warnings, causes: Vec::new(), membership }
+}
+
+/// A group object is never refused here, only talked about: what is wrong with it stands in the way of nobody else.
+fn group_judged(
+    settings: &Settings,
+    facts: &Facts,
+    namespace: &str,
+    group: &Result<Group, ReadError>,
+) -> Decision {
+    if settings.excluded_namespaces.contains(namespace) {
+        return Decision::untouched();
+    }
+    let warnings = match group {
+        Err(error) => vec![format!("{}; its pods will not start until that is mended", error.problem)],
+        Ok(group) => (group.priority_class.iter())
+            .filter(|class| facts.lacks_priority_class(class))
+            .map(|class| {
+                let known = facts.priority_classes.iter().flatten().map(|known| &**known);
+                format!("{}; the gang is queued by the priority of its pods", class_not_found(class, known))
+            })
+            .collect(),
+    };
+    if warnings.is_empty() {
+        return Decision::untouched();
+    }
+    Decision { warnings, ..Decision::allowed(None) }
 }
 
 fn updated(settings: &Settings, old: &PodView<'_>, new: &PodView<'_>) -> Decision {

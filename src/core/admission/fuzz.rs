@@ -3,7 +3,7 @@
 use base64::Engine as _;
 use serde_json::Value;
 
-use super::{Hook, Settings, Verdict, answer};
+use super::{Facts, Hook, Settings, Verdict, answer};
 
 /// Answers any bytes as both hooks and checks what must hold for every answer.
 ///
@@ -11,10 +11,12 @@ use super::{Hook, Settings, Verdict, answer};
 /// When a promise is broken: the uid is not echoed, the answer is no valid response, the patch does not apply to the
 /// object it came for, or the patched object is patched or denied again.
 pub fn fuzz_review(bytes: &[u8]) {
-    let settings = Settings { gpu_runtime_class: Some("nvidia".to_owned()), ..Settings::default() };
+    let settings = Settings::default();
+    let classes = |name: &str| Some([crate::model::str(name)].into());
+    let facts = Facts { runtime_classes: classes("nvidia"), priority_classes: classes("inference") };
     for hook in [Hook::Mutate, Hook::Validate] {
-        match answer(&settings, hook, bytes) {
-            Ok(given) => check(&settings, hook, bytes, &given.body, given.summary.verdict),
+        match answer(&settings, &facts, hook, bytes) {
+            Ok(given) => check(&settings, &facts, hook, bytes, &given.body, given.summary.verdict),
             Err(error) => assert!(
                 !matches!(error, super::BadReview::Unpatchable(_)),
                 "{hook:?}: {error}: {}",
@@ -24,7 +26,7 @@ pub fn fuzz_review(bytes: &[u8]) {
     }
 }
 
-fn check(settings: &Settings, hook: Hook, bytes: &[u8], body: &[u8], verdict: Verdict) {
+fn check(settings: &Settings, facts: &Facts, hook: Hook, bytes: &[u8], body: &[u8], verdict: Verdict) {
     let answered: Value = serde_json::from_slice(body).expect("an answer is JSON");
     // Some documents pass as reviews and not as JSON values: numbers nobody looks at may be out of range.
     let Ok(mut asked) = serde_json::from_slice::<Value>(bytes) else { return };
@@ -46,7 +48,7 @@ fn check(settings: &Settings, hook: Hook, bytes: &[u8], body: &[u8], verdict: Ve
     json_patch::patch(&mut asked["request"]["object"], &patch).expect("a patch applies to its object");
     let again = serde_json::to_vec(&asked).expect("a value serialises");
     for hook in [Hook::Mutate, Hook::Validate] {
-        let second = answer(settings, hook, &again).expect("a patched review is a review");
+        let second = answer(settings, facts, hook, &again).expect("a patched review is a review");
         assert_eq!(second.summary.patch_operations, 0, "mutate twice is mutate once");
         assert_ne!(second.summary.verdict, Verdict::Denied, "a patched pod is sound");
     }

@@ -4,6 +4,7 @@
 //! is in no group and asks for no share is allowed untouched. Every patch was applied and judged again before it leaves.
 
 mod decision;
+mod facts;
 mod fuzz;
 mod patch;
 mod response;
@@ -15,6 +16,7 @@ mod verify;
 mod tests;
 
 pub use decision::{Decision, decide};
+pub use facts::Facts;
 pub use fuzz::fuzz_review;
 pub use review::{Operation, Review, Subject};
 pub use settings::Settings;
@@ -123,11 +125,11 @@ pub enum BadReview {
 ///
 /// # Errors
 /// [`BadReview`] when the body is no review we can answer.
-pub fn answer(settings: &Settings, hook: Hook, body: &[u8]) -> Result<Answer, BadReview> {
+pub fn answer(settings: &Settings, facts: &Facts, hook: Hook, body: &[u8]) -> Result<Answer, BadReview> {
     let review = Review::parse(body)?;
-    let decision = decide(settings, hook, &review);
+    let decision = decide(settings, facts, hook, &review);
     if let Some(subject) = review.pod.as_ref().filter(|_| !decision.patch.is_empty()) {
-        verify::verify(settings, &review, subject, &decision)?;
+        verify::verify(settings, facts, &review, subject, &decision)?;
     }
     let name = review.display_name();
     Ok(Answer {

@@ -6,6 +6,8 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::BadReview;
+use crate::dialect::{self, Group, GroupResource};
+use crate::objects::ReadError;
 use crate::objects::text::Text;
 use crate::objects::view::PodView;
 
@@ -33,6 +35,8 @@ pub struct Review<'a> {
     pub pod: Option<Subject<'a>>,
     /// The pod as it was, on UPDATE.
     pub old_pod: Option<PodView<'a>>,
+    /// The group object, when the review is about one itself and is a CREATE or UPDATE; or why it cannot be read.
+    pub group: Option<Result<Group, ReadError>>,
 }
 
 /// The object of a review.
@@ -133,12 +137,22 @@ impl<'a> Review<'a> {
             dry_run: request.dry_run.unwrap_or(false),
             pod: None,
             old_pod: None,
+            group: None,
         };
-        let is_pod = request.kind.is_some_and(|k| {
-            k.kind.as_deref() == Some("Pod") && k.group.as_deref().unwrap_or_default().is_empty()
+        let kind = request.kind.as_ref();
+        let (api_group, kind) = kind.map_or(("", ""), |k| {
+            (k.group.as_deref().unwrap_or_default(), k.kind.as_deref().unwrap_or_default())
         });
+        let is_pod = kind == "Pod" && api_group.is_empty();
         let subresource = request.sub_resource.is_some_and(|s| !s.is_empty());
-        if !is_pod || subresource || operation == Operation::Other {
+        if subresource || operation == Operation::Other {
+            return Ok(review);
+        }
+        let is_group = |r: &GroupResource| r.group == api_group && r.kind == kind;
+        if let Some((id, _)) = dialect::group_resources().find(|(_, r)| is_group(r)) {
+            review.group = request.object.map(|object| dialect::read_group(id, object.get()));
+        }
+        if !is_pod {
             return Ok(review);
         }
         let Some(object) = request.object else {

@@ -11,8 +11,8 @@ pub struct Settings {
     pub excluded_namespaces: BTreeSet<String>,
     /// What counts as a GPU, and whether cards may be shared.
     pub gpu: GpuRules,
-    /// The RuntimeClass that pods with a share of a card get when they name none; `None` where the cluster has no such
-    /// class.
+    /// The RuntimeClass that pods with a share of a card get when they name none, where the facts say that it exists.
+    /// `None` leaves them as they are.
     pub gpu_runtime_class: Option<String>,
 }
 
@@ -22,7 +22,7 @@ impl Default for Settings {
         Self {
             excluded_namespaces: excluded.map(str::to_owned).into(),
             gpu: GpuRules::default(),
-            gpu_runtime_class: None,
+            gpu_runtime_class: Some(crate::objects::names::NVIDIA_RUNTIME_CLASS.to_owned()),
         }
     }
 }

@@ -9,6 +9,7 @@ use serde_json::{Map, Value};
 use super::BadReview;
 use super::Hook;
 use super::decision::{Decision, decide};
+use super::facts::Facts;
 use super::review::{Review, Subject};
 use super::settings::Settings;
 use crate::objects::view::PodView;
@@ -89,6 +90,7 @@ fn reduced(raw: &str) -> Result<Value, String> {
 /// [`BadReview::Unpatchable`], which is a bug of ours: it does not apply, or does not settle the matter.
 pub(super) fn verify(
     settings: &Settings,
+    facts: &Facts,
     review: &Review<'_>,
     subject: &Subject<'_>,
     decision: &Decision,
@@ -107,8 +109,9 @@ pub(super) fn verify(
         dry_run: review.dry_run,
         pod: Some(Subject { raw: "", view }),
         old_pod: None,
+        group: None,
     };
-    let again = decide(settings, Hook::Mutate, &again);
+    let again = decide(settings, facts, Hook::Mutate, &again);
     if again.patch.is_empty() && again.causes.is_empty() {
         Ok(())
     } else {

@@ -8,9 +8,9 @@ mod quorum;
 pub use link::{LABEL_VALUE_LONGEST, Link, MetadataMap, Repair, is_label_value};
 pub use quorum::Quorum;
 
-use crate::model::{DialectId, GangId, Str, Time};
-use crate::objects::ReadError;
+use crate::model::{DialectId, GangId, Str, Time, str};
 use crate::objects::view::PodView;
+use crate::objects::{Owner, ReadError};
 
 /// A pod's place in a gang.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -36,6 +36,19 @@ pub struct Group {
     pub priority_class: Option<Str>,
     /// The queue it names; passed through.
     pub queue: Option<Str>,
+}
+
+impl Group {
+    /// The group object as the owner of what is made for it; `None` where its dialect has no group objects.
+    pub fn owner(&self) -> Option<Owner> {
+        let resource = dialect(self.gang.dialect).group_resource().filter(|_| !self.uid.is_empty())?;
+        Some(Owner {
+            api_version: str(format!("{}/{}", resource.group, resource.version)),
+            kind: str(resource.kind),
+            name: self.gang.name.clone(),
+            uid: self.uid.clone(),
+        })
+    }
 }
 
 /// How one stack names its groups.

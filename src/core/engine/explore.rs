@@ -17,7 +17,8 @@ use std::time::Duration;
 
 use super::state::Object;
 use super::{
-    Action, Change, Effect, Engine, Event, GangRecord, GangStatus, Outcome, Rule, Settings, Subject, World,
+    Action, Change, Effect, Engine, Event, GangRecord, GangStatus, Nominate, Outcome, Rule, Settings,
+    Subject, World,
 };
 use crate::dialect::{Group, Quorum};
 use crate::model::{DialectId, Epoch, GangId, PodUid, ResourceVersion, Time, VramMib};
@@ -106,8 +107,12 @@ impl State {
     fn start(size: Size, broken: Option<Rule>, steps: &Steps) -> Self {
         let first = pods("first", 1, size.members);
         let gangs = ["late", "first"].map(|name| (gang(name), (ResourceVersion(1), Arc::default())));
-        let settings =
-            Settings { nominate: false, quiet: Duration::from_secs(3600), broken, ..Settings::default() };
+        let settings = Settings {
+            nominate: Nominate::Never,
+            quiet: Duration::from_secs(3600),
+            broken,
+            ..Settings::default()
+        };
         let replica = Replica { engine: Kept::new(Engine::new(settings)), sent: Kept::new(Requests::new()) };
         let api = Api {
             holder: 1,
@@ -422,6 +427,7 @@ impl Api {
             queue: None,
         });
         World {
+            priority_classes: None,
             nodes: Some(vec![Node::read(&node).expect("the node above can be read")]),
             pods: Some(self.pods.values().map(|pod| (**pod).clone()).collect()),
             groups: Some(groups.collect()),

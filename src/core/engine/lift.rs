@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::state::{Gang, PodRequest, Progress};
 use super::types::{Pin, PlanRecord, PodRef};
-use super::{Action, Engine, OnTorn, Rule, Step};
+use super::{Action, Engine, Nominate, OnTorn, Rule, Step};
 use crate::model::{GangId, PodUid, ResourceVersion, Str, str};
 
 /// How long after an eviction it is asked for again, when the pod is still there.
@@ -162,6 +162,7 @@ impl Engine {
             }
             _ => BTreeMap::new(),
         };
+        let nominates = self.nominates();
         for uid in &gang.members {
             let Some(member) = self.members.get_mut(uid) else { continue };
             if member.request.is_some() || member.backoff.waits(step.now).is_some() {
@@ -196,7 +197,7 @@ impl Engine {
             let theirs = member.pod.placed_by_gang_scheduler();
             let fresh =
                 member.pod.nominated.as_ref() != Some(node) && member.nominated.as_ref() != Some(node);
-            if self.settings.nominate && !theirs && fresh {
+            if nominates && !theirs && fresh {
                 member.nominated = Some(node.clone());
                 member.request = Some(PodRequest::Nominate);
                 step.send(Action::Nominate { pod, node: Some(node.clone()) });
@@ -216,6 +217,15 @@ impl Engine {
                     cards: cards.clone(),
                 });
             }
+        }
+    }
+
+    /// Whether somebody could take the room between our decision and the bind.
+    fn nominates(&self) -> bool {
+        match self.settings.nominate {
+            Nominate::Always => true,
+            Nominate::Contended => !self.rivals.is_empty(),
+            Nominate::Never => false,
         }
     }
 

@@ -32,14 +32,14 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-pub use settings::{OnTorn, Rule, Settings};
+pub use settings::{Nominate, OnTorn, Rule, Settings};
 pub use types::{
     Action, Change, Effect, Event, GangRecord, GangStatus, Note, Outcome, Phase, Pin, PlanRecord,
     PlannedMember, PodRef, Subject, World,
 };
 
 use crate::dialect::Group;
-use crate::model::{Epoch, GangId, PodUid, ResourceVersion, Time};
+use crate::model::{Epoch, GangId, PodUid, ResourceVersion, Str, Time};
 use crate::snapshot::Snapshot;
 use state::{Backoff, Gang, Member, Progress, Role};
 
@@ -53,6 +53,10 @@ pub struct Engine {
     members: BTreeMap<PodUid, Member>,
     /// Pods that belong to none and are charged to a node.
     others: BTreeSet<PodUid>,
+    /// Pods that belong to none and wait for a scheduler: they could take room that is promised.
+    rivals: BTreeSet<PodUid>,
+    /// Values of the PriorityClasses by name; `None` where they may not be read.
+    priority_classes: Option<BTreeMap<Str, i32>>,
     groups: BTreeMap<GangId, Group>,
     gangs: BTreeMap<GangId, Gang>,
     /// When which gang has to be looked at again.
@@ -97,6 +101,8 @@ impl Engine {
             snapshot,
             members: BTreeMap::new(),
             others: BTreeSet::new(),
+            rivals: BTreeSet::new(),
+            priority_classes: None,
             groups: BTreeMap::new(),
             gangs: BTreeMap::new(),
             alarms: BTreeSet::new(),
@@ -132,6 +138,7 @@ impl Engine {
             Event::Pod(Change::Set(pod)) if knows => self.pod_seen(pod, &mut step),
             Event::Pod(Change::Gone(uid)) if knows => self.pod_gone(&uid, &mut step),
             Event::Group(change) if knows => self.group_changed(change, &mut step),
+            Event::PriorityClass(change) if knows => self.class_changed(change, &mut step),
             Event::Gang(Change::Set(record)) if knows => self.gang_seen(record, &mut step),
             Event::Gang(Change::Gone(gang)) if knows => self.gang_gone(&gang, &mut step),
             Event::Answer { epoch, subject, outcome } if knows && Some(epoch) == self.epoch() => {
@@ -144,6 +151,7 @@ impl Engine {
             | Event::Node(_)
             | Event::Pod(_)
             | Event::Group(_)
+            | Event::PriorityClass(_)
             | Event::Gang(_)
             | Event::Answer { .. }
             | Event::Tick => {}

@@ -14,7 +14,7 @@ pub struct Settings {
     /// What becomes of a torn gang.
     pub on_torn: OnTorn,
     /// Whether members are nominated to their node before they are lifted, so that the scheduler keeps the room.
-    pub nominate: bool,
+    pub nominate: Nominate,
     /// Whether members without a VRAM share are tied to their node for good, too.
     pub pin_all: bool,
     /// How long a gathering or waiting gang must have looked the same before its status is written: most gangs gather
@@ -31,7 +31,7 @@ impl Default for Settings {
             bind_timeout: Duration::from_secs(60),
             sharing: SharingMode::default(),
             on_torn: OnTorn::default(),
-            nominate: true,
+            nominate: Nominate::default(),
             pin_all: false,
             quiet: Duration::from_millis(500),
             #[cfg(any(test, feature = "sabotage"))]
@@ -53,6 +53,21 @@ impl Settings {
             true
         }
     }
+}
+
+/// When members are nominated to their node before they are lifted.
+///
+/// A nomination keeps the scheduler from giving the room away between our decision and the bind. That can only happen
+/// while a pod that is not ours waits for a scheduler; at all other times eight writes for a gang of eight buy nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Nominate {
+    /// Always.
+    Always,
+    /// While a pod that belongs to no gang has no gate and no node.
+    #[default]
+    Contended,
+    /// Never.
+    Never,
 }
 
 /// What becomes of a gang that is lifted and, past its deadline, not bound.

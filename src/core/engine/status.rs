@@ -2,14 +2,17 @@
 
 use super::gather::Census;
 use super::state::{Gang, Progress};
-use super::types::{GangStatus, Note, Phase, PlanRecord};
+use super::types::{GangStatus, Note, Phase, PlanRecord, PodRef};
 use super::{Action, Engine, Step};
+use crate::dialect::Group;
 use crate::gpu::ShareSize;
 use crate::model::{Bytes, GangId, MilliCpu, PodUid, Reason, Time, VramMib};
 use crate::objects::{Shape, names};
 
 /// How many members a sentence names before it says "and N more".
 const NAMED: usize = 8;
+/// How many pods get an event of their own.
+const TOLD: usize = 16;
 
 impl Engine {
     /// The status a gang should have, given the one that is stored.
@@ -171,12 +174,8 @@ impl Engine {
         };
         if worth {
             let warning = wanted.phase == Phase::Torn;
-            step.send(Action::Tell(Note {
-                gang: id.clone(),
-                reason,
-                message: wanted.message.clone(),
-                warning,
-            }));
+            let pods = self.told_pods(id);
+            self.tell(id, reason, wanted.message.clone(), warning, pods, step);
         }
     }
 
@@ -190,10 +189,34 @@ impl Engine {
         }
         let census = self.census(id);
         let message = format!("{} lifted: {}", placed(plan.members.len(), &census), places(plan));
-        step.send(Action::Tell(Note { gang: id.clone(), reason: Reason::Lifted, message, warning: false }));
+        self.tell(id, Reason::Lifted, message, false, Vec::new(), step);
         if let Some(gang) = self.gangs.get_mut(id) {
             gang.told_lifted = true;
         }
+    }
+
+    fn tell(
+        &self,
+        id: &GangId,
+        reason: Reason,
+        message: String,
+        warning: bool,
+        pods: Vec<PodRef>,
+        step: &mut Step,
+    ) {
+        let group = self.groups.get(id).and_then(Group::owner);
+        step.send(Action::Tell(Note { gang: id.clone(), reason, message, warning, group, pods }));
+    }
+
+    /// The pods that are told why they wait: not all of a large gang, because each is a write.
+    fn told_pods(&self, id: &GangId) -> Vec<PodRef> {
+        let members = self.gangs.get(id).into_iter().flat_map(|gang| &gang.members);
+        let waiting =
+            members.filter_map(|uid| self.members.get(uid)).filter(|m| m.live() && m.pod.node.is_none());
+        let mut pods: Vec<PodRef> = waiting.map(|m| PodRef::of(&m.pod)).collect();
+        pods.sort();
+        pods.truncate(TOLD);
+        pods
     }
 
     fn by_role(&self, census: &Census) -> std::collections::BTreeMap<Option<crate::model::Str>, u32> {

@@ -72,8 +72,13 @@ impl Lab {
             pods: pods.iter().map(|p| (p.uid.clone(), p.clone())).collect(),
         };
         assert_eq!(lab.step(Event::LeaseAcquired(Epoch(3))), [Action::List]);
-        let world =
-            World { nodes: Some(nodes), pods: Some(pods), groups: Some(groups), gangs: Some(Vec::new()) };
+        let world = World {
+            nodes: Some(nodes),
+            pods: Some(pods),
+            groups: Some(groups),
+            gangs: Some(Vec::new()),
+            ..World::default()
+        };
         let mut actions = lab.step(Event::Listed(Epoch(3), world));
         actions.extend(lab.tick());
         (lab, actions)
@@ -441,6 +446,7 @@ fn a_half_lifted_gang_is_finished_by_the_next_leader() {
         pods: Some(lab.pods.values().cloned().collect()),
         groups: Some(vec![group(3)]),
         gangs: Some(lab.stored.iter().cloned().collect()),
+        ..World::default()
     };
     let actions = lab.step(Event::Listed(Epoch(4), world));
     assert!(

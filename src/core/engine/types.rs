@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::dialect::Group;
 use crate::model::{Epoch, GangId, NodeName, PodKey, PodUid, Reason, ResourceVersion, Str, Time};
-use crate::objects::{Node, Pod};
+use crate::objects::{Node, Owner, Pod, PriorityClass};
 
 /// Something the engine is told.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -23,6 +23,8 @@ pub enum Event {
     Pod(Change<Pod, PodUid>),
     /// A watch told of a group object.
     Group(Change<Group, GangId>),
+    /// A watch told of a PriorityClass.
+    PriorityClass(Change<PriorityClass, Str>),
     /// A watch told of one of our own `Gang` objects.
     Gang(Change<GangRecord, GangId>),
     /// An effect that was sent out has come to an end. Exactly one answer for each effect whose action asks for one
@@ -59,6 +61,8 @@ pub struct World {
     pub groups: Option<Vec<Group>>,
     /// All our `Gang` objects.
     pub gangs: Option<Vec<GangRecord>>,
+    /// All PriorityClasses. `None` in [`Event::Listed`] where they may not be read: then nothing is known of them.
+    pub priority_classes: Option<Vec<PriorityClass>>,
 }
 
 /// What a request and its answer are about.
@@ -116,8 +120,8 @@ pub enum Action {
     CreateGang {
         /// Which gang.
         gang: GangId,
-        /// UID of its group object, to own it.
-        owner: Option<Str>,
+        /// Its group object, to own it; `None` where there is none, or none yet: then it goes with its last pod.
+        owner: Option<Owner>,
     },
     /// Read the `Gang` object. Answered about [`Subject::Gang`].
     ReadGang {
@@ -201,7 +205,8 @@ impl PodRef {
     }
 }
 
-/// Something worth telling.
+/// Something worth telling: an event on the `Gang` object, on the group object where there is one, and on each of a few
+/// pods; and a log line.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Note {
     /// About which gang.
@@ -212,6 +217,10 @@ pub struct Note {
     pub message: String,
     /// Whether somebody should worry.
     pub warning: bool,
+    /// The group object, where there is one.
+    pub group: Option<Owner>,
+    /// The pods that are told as well: the engine keeps this list short, and empty where all is well.
+    pub pods: Vec<PodRef>,
 }
 
 /// How a lifted pod is tied to its node.

@@ -7,8 +7,8 @@ use super::state::{Gang, Member, Object};
 use super::types::{Change, GangRecord, World};
 use super::{Action, Engine, Rule, Step};
 use crate::dialect::Group;
-use crate::model::{GangId, NodeName, PodUid};
-use crate::objects::{Node, Pod};
+use crate::model::{GangId, NodeName, PodUid, Str};
+use crate::objects::{Node, Pod, PriorityClass};
 use crate::snapshot::{Cards, Charge, Hold};
 
 impl Engine {
@@ -51,6 +51,27 @@ impl Engine {
         }
     }
 
+    pub(super) fn class_changed(&mut self, change: Change<PriorityClass, Str>, step: &mut Step) {
+        let classes = self.priority_classes.get_or_insert_default();
+        let changed = match &change {
+            Change::Set(class) => classes.insert(class.name.clone(), class.value) != Some(class.value),
+            Change::Gone(name) => classes.remove(name).is_some(),
+        };
+        if changed {
+            self.classes_changed(step);
+        }
+    }
+
+    /// The order of the queue may be another one, and what groups are told of the classes they name.
+    fn classes_changed(&mut self, step: &mut Step) {
+        self.replan = true;
+        for (id, group) in &self.groups {
+            if group.priority_class.is_some() && self.gangs.contains_key(id) {
+                step.touch(id);
+            }
+        }
+    }
+
     /// A pod as a watch or a list shows it.
     pub(super) fn pod_seen(&mut self, pod: Pod, step: &mut Step) {
         let uid = pod.uid.clone();
@@ -64,6 +85,7 @@ impl Engine {
         match pod.membership.clone() {
             Some(membership) => {
                 self.others.remove(&uid);
+                self.rivals.remove(&uid);
                 self.gangs.entry(membership.gang.clone()).or_default().members.insert(uid.clone());
                 step.touch(&membership.gang);
                 self.members.insert(uid.clone(), Member::new(pod));
@@ -105,6 +127,11 @@ impl Engine {
     }
 
     fn other_seen(&mut self, pod: &Pod, step: &mut Step) {
+        if pod.node.is_none() && pod.gates.is_empty() && !pod.finished() && !pod.terminating {
+            self.rivals.insert(pod.uid.clone());
+        } else {
+            self.rivals.remove(&pod.uid);
+        }
         let changed = match &pod.node {
             Some(node) if !pod.finished() => {
                 self.others.insert(pod.uid.clone());
@@ -121,6 +148,7 @@ impl Engine {
     }
 
     pub(super) fn pod_gone(&mut self, uid: &PodUid, step: &mut Step) {
+        self.rivals.remove(uid);
         if self.members.contains_key(uid) {
             self.forget_member(uid, step);
         } else if self.others.remove(uid) && self.snapshot.release(uid) {
@@ -234,7 +262,8 @@ impl Engine {
         }
         if let Some(pods) = world.pods {
             let listed: BTreeSet<PodUid> = pods.iter().map(|p| p.uid.clone()).collect();
-            let known: Vec<PodUid> = self.members.keys().chain(&self.others).cloned().collect();
+            let known: Vec<PodUid> =
+                self.members.keys().chain(&self.others).chain(&self.rivals).cloned().collect();
             for uid in known.iter().filter(|uid| !listed.contains(uid)) {
                 self.pod_gone(uid, step);
             }
@@ -250,6 +279,13 @@ impl Engine {
             }
             for group in groups {
                 self.group_changed(Change::Set(group), step);
+            }
+        }
+        if let Some(classes) = world.priority_classes {
+            let classes = classes.into_iter().map(|class| (class.name, class.value)).collect();
+            if self.priority_classes.as_ref() != Some(&classes) {
+                self.priority_classes = Some(classes);
+                self.classes_changed(step);
             }
         }
         if let Some(gangs) = world.gangs {

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::types::{Action, Effect, Event, GangRecord, GangStatus, Outcome, Pin, PodRef, Subject};
 use crate::model::{DialectId, GangId, NodeName, ResourceVersion};
-use crate::objects::{Pod, names};
+use crate::objects::{Owner, Pod, names};
 
 /// A resource of the API server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -95,8 +95,12 @@ pub fn request(effect: &Effect) -> Option<Request> {
     };
     Some(match &effect.action {
         Action::List | Action::ReadLease | Action::StepDown | Action::Tell(_) => return None,
-        Action::CreateGang { gang: id, owner: _ } => {
-            gang(Verb::Create(gang_object(id, None, None)), id, None)
+        Action::CreateGang { gang: id, owner } => {
+            let mut object = gang_object(id, None, None);
+            if let Some(owner) = owner {
+                object["metadata"]["ownerReferences"] = json!([owner_reference(owner)]);
+            }
+            gang(Verb::Create(object), id, None)
         }
         Action::ReadGang { gang: id } => gang(Verb::Get, id, None),
         Action::WriteGang { gang: id, expected, status } => {
@@ -199,6 +203,13 @@ fn gang_object(gang: &GangId, expected: Option<ResourceVersion>, status: Option<
         object["status"] = serde_json::to_value(status).unwrap_or_default();
     }
     object
+}
+
+/// Without `controller` and `blockOwnerDeletion`: it goes with its group, steers nothing and holds nobody up.
+fn owner_reference(owner: &Owner) -> Value {
+    json!({
+        "apiVersion": &*owner.api_version, "kind": &*owner.kind, "name": &*owner.name, "uid": &*owner.uid,
+    })
 }
 
 fn fence_patch(pod: &PodRef, token: &str) -> Value {

@@ -7,13 +7,17 @@
 pub mod affinity;
 pub mod names;
 mod node;
+mod owner;
 mod pod;
+mod priority;
 mod requests;
 pub mod text;
 pub mod view;
 
 pub use node::{GpuInventory, Node, Sharing};
+pub use owner::Owner;
 pub use pod::{AffinityLayout, HostPort, Pod, PodPhase, Shape, TermLayout};
+pub use priority::{PriorityClass, class_not_found};
 pub use requests::effective_requests;
 
 /// An object that could not be read. The sentence names the object and the field.

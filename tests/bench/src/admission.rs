@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use base64::Engine as _;
-use portcullis_core::admission::{Hook, Settings, Verdict, answer};
+use portcullis_core::admission::{Facts, Hook, Settings, Verdict, answer};
 use serde_json::Value;
 
 use crate::bodies;
@@ -37,7 +37,8 @@ pub(crate) fn run() -> anyhow::Result<()> {
 
 /// The review that the API server sends to `/validate` after this one: with our patch in it.
 fn patched(settings: &Settings, body: &[u8]) -> anyhow::Result<Vec<u8>> {
-    let answer: Value = serde_json::from_slice(&answer(settings, Hook::Mutate, body)?.body)?;
+    let answer: Value =
+        serde_json::from_slice(&answer(settings, &Facts::default(), Hook::Mutate, body)?.body)?;
     let patch = answer["response"]["patch"].as_str().context("there is no patch")?;
     let patch = base64::engine::general_purpose::STANDARD.decode(patch)?;
     let patch: json_patch::Patch = serde_json::from_slice(&patch)?;
@@ -49,14 +50,14 @@ fn patched(settings: &Settings, body: &[u8]) -> anyhow::Result<Vec<u8>> {
 /// A table of something else than it says is worse than none, so the verdict is checked.
 fn row(settings: &Settings, hook: Hook, pod: &str, verdict: Verdict, body: &[u8]) -> anyhow::Result<()> {
     for _ in 0..WARM_UP {
-        let summary = answer(settings, hook, black_box(body))?.summary;
+        let summary = answer(settings, &Facts::default(), hook, black_box(body))?.summary;
         ensure!(summary.verdict == verdict, "{pod}: expected {verdict:?}, got {summary:?}");
     }
     let mut times = Vec::with_capacity(ROUNDS);
     let begun = Instant::now();
     for _ in 0..ROUNDS {
         let start = Instant::now();
-        black_box(answer(settings, hook, black_box(body))?);
+        black_box(answer(settings, &Facts::default(), hook, black_box(body))?);
         times.push(start.elapsed());
     }
     let rate = f64::from(u32::try_from(ROUNDS)?) / begun.elapsed().as_secs_f64();

@@ -26,10 +26,16 @@ fn review(operation: &str, object: &Value, old: Option<&Value>) -> Value {
     })
 }
 
+/// A cluster with a RuntimeClass for GPUs and two PriorityClasses.
+fn nvidia() -> Facts {
+    let names = |names: &[&str]| Some(names.iter().map(crate::model::str).collect());
+    Facts { runtime_classes: names(&["nvidia"]), priority_classes: names(&["inference", "train"]) }
+}
+
 fn ask(settings: &Settings, hook: Hook, review: &Value) -> (Value, Summary) {
     let body = serde_json::to_vec(review).unwrap();
     fuzz_review(&body);
-    let answer = answer(settings, hook, &body).unwrap();
+    let answer = answer(settings, &nvidia(), hook, &body).unwrap();
     (serde_json::from_slice(&answer.body).unwrap(), answer.summary)
 }
 
@@ -282,7 +288,7 @@ fn the_cards_reach_the_container_that_asks_for_them() {
 
 #[test]
 fn only_members_that_we_place_get_cards() {
-    let settings = Settings { gpu_runtime_class: Some("nvidia".to_owned()), ..Settings::default() };
+    let settings = Settings::default();
     // gate, cards (toleration, variable, runtime class), warnings
     for (annotations, spec, expected) in [
         (json!({ GROUP: "g", "gpu-memory": "1" }), json!({}), (true, true, Some("nvidia"), 0)),
@@ -342,7 +348,7 @@ fn what_is_no_review_is_refused_with_a_sentence() {
         let mut asked = good.clone();
         change(&mut asked);
         let body = serde_json::to_vec(&asked).unwrap();
-        let error = answer(&Settings::default(), Hook::Mutate, &body).unwrap_err().to_string();
+        let error = answer(&Settings::default(), &nvidia(), Hook::Mutate, &body).unwrap_err().to_string();
         assert!(error.starts_with(expected), "{error}");
     };
     check(
@@ -373,7 +379,7 @@ fn what_is_no_review_is_refused_with_a_sentence() {
         "the body is not an AdmissionReview: request.oldObject is missing",
     );
     for body in ["", "{", "\u{feff}{}", "null", "{\"request\":"] {
-        assert!(answer(&Settings::default(), Hook::Mutate, body.as_bytes()).is_err(), "{body}");
+        assert!(answer(&Settings::default(), &nvidia(), Hook::Mutate, body.as_bytes()).is_err(), "{body}");
     }
-    assert!(answer(&Settings::default(), Hook::Mutate, &[0xff, 0xfe]).is_err());
+    assert!(answer(&Settings::default(), &nvidia(), Hook::Mutate, &[0xff, 0xfe]).is_err());
 }

@@ -108,16 +108,20 @@ fn reversed(value: &Value) -> String {
 #[test]
 fn random_pods_keep_every_promise() {
     let mut seen = std::collections::BTreeMap::new();
-    let settings = Settings { gpu_runtime_class: Some("nvidia".to_owned()), ..Settings::default() };
+    let settings = Settings::default();
     for seed in 0..3000 {
         let asked = random_review(&mut Random(seed));
         let body = serde_json::to_vec(&asked).unwrap();
         fuzz_review(&body);
         for hook in [Hook::Mutate, Hook::Validate] {
-            let first = answer(&settings, hook, &body).unwrap();
+            let first = answer(&settings, &nvidia(), hook, &body).unwrap();
             *seen.entry(first.summary.verdict).or_insert(0) += 1;
-            assert_eq!(answer(&settings, hook, &body), Ok(first.clone()), "seed {seed}: the same again");
-            let turned = answer(&settings, hook, reversed(&asked).as_bytes()).unwrap();
+            assert_eq!(
+                answer(&settings, &nvidia(), hook, &body),
+                Ok(first.clone()),
+                "seed {seed}: the same again"
+            );
+            let turned = answer(&settings, &nvidia(), hook, reversed(&asked).as_bytes()).unwrap();
             assert_eq!(turned.summary.verdict, first.summary.verdict, "seed {seed}: order of keys");
             assert_eq!(turned.body, first.body, "seed {seed}: order of keys");
             let mut unknown = asked.clone();
@@ -128,7 +132,7 @@ fn random_pods_keep_every_promise() {
                     json!({ "a": [null, 1.5e300, { "b": "c" }] });
             }
             unknown["request"]["object"]["spec"]["containers"][0]["ofTomorrow"] = json!([[]]);
-            let unknown = answer(&settings, hook, &serde_json::to_vec(&unknown).unwrap()).unwrap();
+            let unknown = answer(&settings, &nvidia(), hook, &serde_json::to_vec(&unknown).unwrap()).unwrap();
             assert_eq!(unknown, first, "seed {seed}: unknown fields");
         }
     }

@@ -9,7 +9,7 @@ use crate::dialect::{self, Group};
 use crate::engine::GangRecord;
 use crate::engine::wire;
 use crate::model::{DialectId, Epoch, Str, Time};
-use crate::objects::{Node, Pod};
+use crate::objects::{Node, Pod, PriorityClass};
 
 /// Who writes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -49,6 +49,8 @@ pub enum Typed {
     Group(Arc<Group>),
     /// One of our own.
     Gang(Arc<GangRecord>),
+    /// A priority class.
+    PriorityClass(Arc<PriorityClass>),
     /// Of one of those kinds, and unreadable; why.
     Unreadable(String),
     /// Of a kind that our code does not read.
@@ -66,7 +68,9 @@ impl Typed {
             Kind::PodGroup => dialect::read_group(DialectId::Kai, &object.to_string())
                 .map_or_else(|e| problem(e.to_string()), |group| Self::Group(Arc::new(group))),
             Kind::Gang => wire::read_gang(object).map_or_else(problem, |gang| Self::Gang(Arc::new(gang))),
-            Kind::PriorityClass | Kind::Namespace | Kind::Deployment | Kind::ReplicaSet => Self::Other,
+            Kind::PriorityClass => PriorityClass::read(&object.to_string())
+                .map_or_else(|e| problem(e.to_string()), |class| Self::PriorityClass(Arc::new(class))),
+            Kind::Namespace | Kind::Deployment | Kind::ReplicaSet => Self::Other,
         }
     }
 }
@@ -105,6 +109,14 @@ impl Stored {
     pub fn group(&self) -> Option<&Arc<Group>> {
         match &self.typed {
             Typed::Group(group) => Some(group),
+            _ => None,
+        }
+    }
+
+    /// The priority class, if it is a readable one.
+    pub fn priority_class(&self) -> Option<&Arc<PriorityClass>> {
+        match &self.typed {
+            Typed::PriorityClass(class) => Some(class),
             _ => None,
         }
     }

@@ -8,12 +8,13 @@ use crate::dialect::Group;
 use crate::engine::wire::{self, Response};
 use crate::engine::{Action, Change, Effect, Engine, Event, GangRecord, Note, Outcome, Subject, World};
 use crate::model::{Epoch, Time};
-use crate::objects::{Node, Pod};
+use crate::objects::{Node, Pod, PriorityClass};
 use crate::sim::api::{Actor, Kind, Stored, Typed, Write};
 
 /// The kinds an engine watches, in the order in which a consistent list has to read them: the plans before the pods,
 /// so that every lift of a plan that is not in the list comes after the list of pods.
-pub(super) const WATCHED: [Kind; 4] = [Kind::Gang, Kind::Pod, Kind::Node, Kind::PodGroup];
+pub(super) const WATCHED: [Kind; 5] =
+    [Kind::Gang, Kind::Pod, Kind::Node, Kind::PodGroup, Kind::PriorityClass];
 
 /// How long a client waits for an answer.
 const CLIENT_TIMEOUT: Range = Range(3000, 10_000);
@@ -418,7 +419,11 @@ impl Cluster {
             Kind::Gang => {
                 world.gangs = Some(objects.filter_map(Stored::gang).map(|g| GangRecord::clone(g)).collect());
             }
-            Kind::PriorityClass | Kind::Namespace | Kind::Deployment | Kind::ReplicaSet => {}
+            Kind::PriorityClass => {
+                let classes = objects.filter_map(Stored::priority_class).map(|c| PriorityClass::clone(c));
+                world.priority_classes = Some(classes.collect());
+            }
+            Kind::Namespace | Kind::Deployment | Kind::ReplicaSet => {}
         }
     }
 
@@ -498,6 +503,8 @@ fn watch_event(write: &Write) -> Option<Event> {
         Typed::Pod(pod) => Event::Pod(Change::Gone(pod.uid.clone())),
         Typed::Group(group) if here => Event::Group(Change::Set(Group::clone(group))),
         Typed::Group(group) => Event::Group(Change::Gone(group.gang.clone())),
+        Typed::PriorityClass(class) if here => Event::PriorityClass(Change::Set(PriorityClass::clone(class))),
+        Typed::PriorityClass(class) => Event::PriorityClass(Change::Gone(class.name.clone())),
         Typed::Gang(gang) if here => Event::Gang(Change::Set(GangRecord::clone(gang))),
         Typed::Gang(gang) => Event::Gang(Change::Gone(gang.gang.clone())),
         Typed::Unreadable(_) | Typed::Other => return None,

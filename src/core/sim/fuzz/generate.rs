@@ -8,7 +8,7 @@ use serde_saphyr::{Location, Spanned};
 use super::super::cluster::Faults;
 use super::super::random::Random;
 use super::super::scenario::{
-    Chaos, ClusterSpec, Fault, NodeSpec, OneOrMany, Scenario, SettingsSpec, Span, Step,
+    Chaos, ClusterSpec, Fault, NodeSpec, NominateSpec, OneOrMany, Scenario, SettingsSpec, Span, Step,
 };
 
 /// The scenario of this seed: always the same.
@@ -37,7 +37,10 @@ fn scenario(name: String, mut random: Random, mut swarm: Random) -> Scenario {
         bind_timeout: Some(seconds(15)),
         on_torn: random.percent(40).then_some(super::super::scenario::TornSpec::Evict),
         sharing: random.percent(15).then_some(super::super::scenario::SharingSpec::Any),
-        nominate: random.percent(15).then_some(false),
+        nominate: random.percent(15).then_some({
+            // The one in the middle is what is usual, and comes most often.
+            if random.percent(50) { NominateSpec::Never } else { NominateSpec::Always }
+        }),
         pin_all: random.percent(15).then_some(true),
         chaos: Some(chaos),
     };

@@ -15,7 +15,7 @@ pub use print::to_yaml;
 use super::api::Admit;
 use super::cluster::Violation;
 use super::scenario::{Runner, Scenario};
-use crate::admission::{self, Hook};
+use crate::admission::{self, Facts, Hook};
 
 /// What a run is made with besides its seed.
 #[derive(Clone, Debug, Default)]
@@ -84,7 +84,9 @@ impl fmt::Display for Failure {
 /// The webhook of this program, called without a network between.
 pub fn webhook(settings: admission::Settings) -> Admit {
     Box::new(move |hook: Hook, body: &[u8]| {
-        admission::answer(&settings, hook, body).map(|answer| answer.body).map_err(|e| e.to_string())
+        admission::answer(&settings, &Facts::default(), hook, body)
+            .map(|answer| answer.body)
+            .map_err(|e| e.to_string())
     })
 }
 

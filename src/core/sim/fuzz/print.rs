@@ -17,7 +17,7 @@ pub fn to_yaml(scenario: &Scenario) -> String {
     let mut put = |key: &str, value: Option<Value>| value.map(|value| values.insert(key.to_owned(), value));
     put("replicas", settings.replicas.map(Value::from));
     put("bindTimeout", settings.bind_timeout.map(span));
-    put("nominate", settings.nominate.map(Value::from));
+    put("nominate", settings.nominate.and_then(|n| serde_json::to_value(n).ok()));
     put("pinAll", settings.pin_all.map(Value::from));
     put("sharing", settings.sharing.map(|s| json!(if s == SharingSpec::Any { "any" } else { "labelled" })));
     put("onTorn", settings.on_torn.map(|t| json!(if t == TornSpec::Evict { "evict" } else { "hold" })));

@@ -8,7 +8,7 @@ use serde_json::Value;
 use serde_saphyr::Spanned;
 
 use super::{Expect, NodeSpec};
-use crate::engine::{OnTorn, Settings};
+use crate::engine::{Nominate, OnTorn, Settings};
 use crate::sim::api::Kind;
 use crate::sim::cluster::{Faults, Mishap, Moment, Options, Timing};
 use crate::snapshot::SharingMode;
@@ -82,8 +82,8 @@ pub struct SettingsSpec {
     pub sharing: Option<SharingSpec>,
     /// What becomes of a torn gang: `hold` or `evict`.
     pub on_torn: Option<TornSpec>,
-    /// Whether members are nominated before they are lifted.
-    pub nominate: Option<bool>,
+    /// When members are nominated before they are lifted: `always`, `contended` or `never`.
+    pub nominate: Option<NominateSpec>,
     /// Whether members without a VRAM share are pinned for good.
     pub pin_all: Option<bool>,
     /// Chance decides who takes how long, and some things go wrong by themselves.
@@ -110,6 +110,28 @@ pub enum SharingSpec {
     Any,
 }
 
+/// When members are nominated before they are lifted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum NominateSpec {
+    /// Always.
+    Always,
+    /// While a pod of no gang waits for a scheduler.
+    Contended,
+    /// Never.
+    Never,
+}
+
+impl NominateSpec {
+    fn setting(self) -> Nominate {
+        match self {
+            Self::Always => Nominate::Always,
+            Self::Contended => Nominate::Contended,
+            Self::Never => Nominate::Never,
+        }
+    }
+}
+
 /// What becomes of a torn gang.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -134,7 +156,7 @@ impl SettingsSpec {
                 None | Some(TornSpec::Hold) => OnTorn::Hold,
                 Some(TornSpec::Evict) => OnTorn::Evict,
             },
-            nominate: self.nominate.unwrap_or(usual.nominate),
+            nominate: self.nominate.map_or(usual.nominate, NominateSpec::setting),
             pin_all: self.pin_all.unwrap_or(usual.pin_all),
             ..usual
         };

@@ -11,8 +11,8 @@ mod runner;
 
 pub use expect::Expect;
 pub use file::{
-    Chaos, ClusterSpec, Fault, OneOrMany, Scenario, ScenarioError, SettingsSpec, SharingSpec, Span, Step,
-    TornSpec,
+    Chaos, ClusterSpec, Fault, NominateSpec, OneOrMany, Scenario, ScenarioError, SettingsSpec, SharingSpec,
+    Span, Step, TornSpec,
 };
 pub use node::NodeSpec;
 pub use picture::{CardUse, GangLine, NodeUse, PodLine};
