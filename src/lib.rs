@@ -2,6 +2,7 @@
 
 pub mod certs;
 pub mod cli;
+pub mod cluster;
 pub mod serve;
 pub mod telemetry;
 pub mod webhook;

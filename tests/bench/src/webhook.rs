@@ -257,6 +257,7 @@ pub(crate) async fn serve(arguments: &[String]) -> anyhow::Result<()> {
         certificate: Arc::new(certificate),
         metrics: Arc::new(Metrics::new()),
         clock: Arc::new(SystemTime::now),
+        requirements: Vec::new(),
     };
     let (ended, wait) = tokio::sync::oneshot::channel::<()>();
     std::thread::spawn(move || {
