@@ -87,7 +87,7 @@ impl Engine {
                 gang.backoff.succeed();
                 gang.must_read = false;
                 gang.trouble = None;
-                self.gang_seen(record, step);
+                self.gang_seen(*record, step);
             }
             (_, Outcome::Conflict) => gang.must_read = true,
             // A write without an answer may still land: the next compare-and-swap, or this read, meets it.

@@ -1,6 +1,7 @@
 //! What the engine keeps of each gang and member.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::conditions::{ConditionType, Truth};
@@ -190,7 +191,7 @@ pub(super) enum Object {
     #[default]
     Absent,
     /// It looked like this.
-    Known(ResourceVersion, GangStatus),
+    Known(ResourceVersion, Arc<GangStatus>),
 }
 
 /// A request about a `Gang` object.

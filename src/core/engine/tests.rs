@@ -127,7 +127,8 @@ impl Lab {
                 })
             }
             Action::ReadGang { gang } => {
-                let outcome = self.stored.clone().map_or(Outcome::Gone, Outcome::Gang);
+                let outcome =
+                    self.stored.clone().map_or(Outcome::Gone, |record| Outcome::Gang(Box::new(record)));
                 self.answer(Subject::Gang(gang.clone()), outcome)
             }
             Action::DeleteGang { gang, .. } => {
@@ -160,7 +161,7 @@ impl Lab {
 
     fn write(&mut self, record: GangRecord) -> Vec<Action> {
         self.stored = Some(record.clone());
-        self.answer(Subject::Gang(record.gang.clone()), Outcome::Gang(record))
+        self.answer(Subject::Gang(record.gang.clone()), Outcome::Gang(Box::new(record)))
     }
 
     /// Changes a pod in the API server without telling the engine.

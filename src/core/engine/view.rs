@@ -2,6 +2,7 @@
 //! reading is charged to the snapshot at once.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use super::state::{Gang, Member, Object};
 use super::types::{Change, GangRecord, World};
@@ -53,9 +54,9 @@ impl Engine {
 
     pub(super) fn class_changed(&mut self, change: Change<PriorityClass, Str>, step: &mut Step) {
         let classes = self.priority_classes.get_or_insert_default();
-        let changed = match &change {
-            Change::Set(class) => classes.insert(class.name.clone(), class.value) != Some(class.value),
-            Change::Gone(name) => classes.remove(name).is_some(),
+        let changed = match change {
+            Change::Set(class) => classes.insert(class.name, class.value) != Some(class.value),
+            Change::Gone(name) => classes.remove(&name).is_some(),
         };
         if changed {
             self.classes_changed(step);
@@ -237,7 +238,7 @@ impl Engine {
         gang.must_read = false;
         let stored = record.status.plan.clone();
         gang.generation = record.generation;
-        gang.object = Object::Known(record.resource_version, record.status);
+        gang.object = Object::Known(record.resource_version, Arc::new(record.status));
         self.plan_seen(&id, stored.as_ref(), step);
         step.touch(&id);
     }

@@ -150,7 +150,7 @@ pub fn answer(effect: &Effect, response: Response) -> Option<Event> {
                 Err(error) => Outcome::Refused(error.to_string()),
             },
             None => match read_gang(&object) {
-                Ok(record) => Outcome::Gang(record),
+                Ok(record) => Outcome::Gang(Box::new(record)),
                 Err(problem) => Outcome::Refused(problem),
             },
         },

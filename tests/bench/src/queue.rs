@@ -136,7 +136,7 @@ impl Queue {
         };
         let record = GangRecord { gang: gang.clone(), resource_version: version, generation: 1, status };
         let subject = Subject::Gang(gang);
-        Some(Event::Answer { epoch: effect.epoch, subject, outcome: Outcome::Gang(record) })
+        Some(Event::Answer { epoch: effect.epoch, subject, outcome: Outcome::Gang(Box::new(record)) })
     }
 
     fn measure(&mut self, name: &str, what: &str, mut make: impl FnMut(&mut Self, usize) -> Vec<Event>) {
