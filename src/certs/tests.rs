@@ -103,9 +103,9 @@ fn what_does_not_work_is_replaced_without_waiting() {
         broken(&|data| {
             data.remove("ca.key");
         }),
-        (Step::Found, 1)
+        (Step::RollAuthority, 1)
     );
-    assert_eq!(broken(&put("ca.key", other["ca.key"].clone())), (Step::Found, 1));
+    assert_eq!(broken(&put("ca.key", other["ca.key"].clone())), (Step::RollAuthority, 1));
     assert_eq!(broken(&put("ca.crt", "nothing".to_owned())), (Step::Found, 1));
     assert_eq!(
         broken(&|data| {
