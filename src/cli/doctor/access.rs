@@ -24,7 +24,6 @@ const LOOK: &[&str] = &["get", "list", "watch"];
 
 const EVERYWHERE: &[Line] = &[
     (LOOK, "", "nodes", ""),
-    (LOOK, "", "namespaces", ""),
     (LOOK, "scheduling.k8s.io", "priorityclasses", ""),
     (LOOK, "node.k8s.io", "runtimeclasses", ""),
     (&["get", "list", "watch", "patch", "delete"], "", "pods", ""),
@@ -32,14 +31,13 @@ const EVERYWHERE: &[Line] = &[
     (LOOK, "scheduling.run.ai", "podgroups", ""),
     (&["patch"], "scheduling.run.ai", "podgroups/status", ""),
     (&["get", "list", "watch", "create", "delete"], "portcullis.dev", "gangs", ""),
-    (&["update", "patch"], "portcullis.dev", "gangs/status", ""),
-    (LOOK, "apiextensions.k8s.io", "customresourcedefinitions", ""),
+    (&["update"], "portcullis.dev", "gangs/status", ""),
     (&["create", "patch"], "events.k8s.io", "events", ""),
 ];
 
 const AT_HOME: &[Line] = &[
     (&["create"], "coordination.k8s.io", "leases", ""),
-    (&["get", "update", "patch"], "coordination.k8s.io", "leases", "portcullis"),
+    (&["get", "patch"], "coordination.k8s.io", "leases", "portcullis"),
 ];
 
 const CERTIFICATES: &[Line] = &[
