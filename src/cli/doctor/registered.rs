@@ -17,7 +17,7 @@ const OLDEST_MINOR: u32 = 30;
 
 pub(super) fn checks(seen: &Gathered, now: SystemTime) -> Vec<Check> {
     let mut checks = vec![version(seen), definition(seen)];
-    checks.extend(hooks(seen));
+    checks.extend(configurations(seen).map(|one| one.check(seen.fallback.object().is_some())));
     checks.extend(certificates(seen, now));
     checks.extend([guard(seen), trial(seen), permissions(seen), replicas(seen), leader(seen, now)]);
     checks
@@ -70,49 +70,53 @@ fn list(value: &Value) -> impl Iterator<Item = &Value> {
     value.as_array().into_iter().flatten()
 }
 
-/// Kind as people write it, what was found, and the hooks that must be in it with those that must fail closed.
-fn registrations(seen: &Gathered) -> [(&'static str, &Found, &'static [(&'static str, bool)]); 2] {
+/// One of the two webhook configurations.
+struct Configured<'a> {
+    /// As people say it.
+    name: &'static str,
+    found: &'a Found,
+    /// Hooks that must be in it and refuse what they cannot judge.
+    closed: &'static [&'static str],
+    /// Hooks that must be in it and may be left out when nobody answers.
+    open: &'static [&'static str],
+}
+
+fn configurations(seen: &Gathered) -> [Configured<'_>; 2] {
     [
-        ("mutating webhook", &seen.mutating, &[("pods.portcullis.dev", true)]),
-        (
-            "validating webhook",
-            &seen.validating,
-            &[
-                ("pods.portcullis.dev", true),
-                ("changes.portcullis.dev", true),
-                ("groups.portcullis.dev", false),
-            ],
-        ),
+        Configured {
+            name: "mutating webhook",
+            found: &seen.mutating,
+            closed: &["pods.portcullis.dev"],
+            open: &[],
+        },
+        Configured {
+            name: "validating webhook",
+            found: &seen.validating,
+            closed: &["pods.portcullis.dev", "changes.portcullis.dev"],
+            open: &["groups.portcullis.dev"],
+        },
     ]
 }
 
-fn hooks(seen: &Gathered) -> Vec<Check> {
-    let fallback = seen.fallback.object().is_some();
-    let check = |(name, found, wanted): (&'static str, &Found, &[(&str, bool)])| {
-        let object = match found {
+impl Configured<'_> {
+    fn check(&self, fallback: bool) -> Check {
+        let name = self.name;
+        let object = match self.found {
             Found::Object(object) => object,
             Found::Missing => {
-                return Check::fail(
-                    name,
-                    "is not registered: pods of gangs are neither gated nor judged",
-                    [APPLY],
-                );
+                let says = "is not registered: pods of gangs are neither gated nor judged";
+                return Check::fail(name, says, [APPLY]);
             }
             Found::Unknown(problem) => return Check::unknown(name, problem),
         };
         let hook = |wanted: &str| list(&object["webhooks"]).find(|hook| hook["name"] == wanted);
-        let absent: Vec<&str> =
-            wanted.iter().map(|(wanted, _)| *wanted).filter(|wanted| hook(wanted).is_none()).collect();
+        let wanted = self.closed.iter().chain(self.open).copied();
+        let absent: Vec<&str> = wanted.filter(|wanted| hook(wanted).is_none()).collect();
         if !absent.is_empty() {
             return Check::fail(name, format!("lacks {}", named(&absent)), [APPLY]);
         }
-        let open: Vec<&str> = wanted
-            .iter()
-            .filter(|(wanted, closed)| {
-                *closed && hook(wanted).is_some_and(|h| h["failurePolicy"] == "Ignore")
-            })
-            .map(|(wanted, _)| *wanted)
-            .collect();
+        let ignored = |wanted: &&str| hook(wanted).is_some_and(|hook| hook["failurePolicy"] == "Ignore");
+        let open: Vec<&str> = self.closed.iter().copied().filter(ignored).collect();
         if !open.is_empty() && !fallback {
             let says = format!(
                 "{} has failurePolicy Ignore and there is no fallback policy: members that are created while no replica \
@@ -123,22 +127,16 @@ fn hooks(seen: &Gathered) -> Vec<Check> {
         }
         let hooks: Vec<&str> = list(&object["webhooks"]).filter_map(|hook| hook["name"].as_str()).collect();
         Check::ok(name, format!("registered: {}", hooks.join(", ")))
-    };
-    registrations(seen).map(check).into()
+    }
 }
 
 fn certificates(seen: &Gathered, now: SystemTime) -> Vec<Check> {
     const NAME: &str = "certificate";
-    let objects: Vec<&Value> =
-        registrations(seen).into_iter().filter_map(|(_, found, _)| found.object()).collect();
+    let objects: Vec<&Value> = configurations(seen).iter().filter_map(|one| one.found.object()).collect();
     if objects.is_empty() {
         return Vec::new();
     }
-    let injected = objects.iter().any(|object| {
-        object["metadata"]["annotations"]
-            .as_object()
-            .is_some_and(|all| all.keys().any(|key| key.starts_with("cert-manager.io/inject-ca-from")))
-    });
+    let injected = objects.iter().any(|object| injected(object));
     let registrations: Vec<Registration> = objects.into_iter().map(Registration::read).collect();
     let without: Vec<&str> = registrations.iter().flat_map(Registration::trusting_nobody).collect();
     if !without.is_empty() {
@@ -242,8 +240,7 @@ fn trial(seen: &Gathered) -> Check {
 
 fn permissions(seen: &Gathered) -> Check {
     const NAME: &str = "permissions";
-    let own_certificates =
-        !matches!((&seen.secret, seen.mutating.object()), (Found::Missing, Some(object)) if managed(object));
+    let own_certificates = !seen.mutating.object().is_some_and(injected);
     let asked = seen.access.iter().filter(|(need, _)| own_certificates || !need.certificates);
     let refused: Vec<String> =
         asked.clone().filter(|(_, allowed)| *allowed == Some(false)).map(|(need, _)| need.words()).collect();
@@ -257,10 +254,10 @@ fn permissions(seen: &Gathered) -> Check {
     Check::ok(NAME, format!("the service account may do all {} things it needs", asked.count()))
 }
 
-fn managed(object: &Value) -> bool {
-    object["metadata"]["annotations"]
-        .as_object()
-        .is_some_and(|all| all.keys().any(|key| key.starts_with("cert-manager.io/inject-ca-from")))
+/// Whether cert-manager writes `caBundle`.
+fn injected(configuration: &Value) -> bool {
+    let annotations = configuration["metadata"]["annotations"].as_object();
+    annotations.is_some_and(|all| all.keys().any(|key| key.starts_with("cert-manager.io/inject-ca-from")))
 }
 
 fn replicas(seen: &Gathered) -> Check {

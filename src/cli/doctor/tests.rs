@@ -43,6 +43,7 @@ fn believing(mut configuration: Value, bundle: &str) -> Found {
     Found::Object(configuration)
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "reads better with json!() than with &json!()")]
 fn node(name: &str, labels: Value, taints: Value, gpus: &str) -> Node {
     let allocatable = json!({"cpu": "8", "memory": "32Gi", "pods": "110", "nvidia.com/gpu": gpus});
     let node = json!({
@@ -53,6 +54,7 @@ fn node(name: &str, labels: Value, taints: Value, gpus: &str) -> Node {
     Node::read(&node.to_string()).unwrap()
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "reads better with json!() than with &json!()")]
 fn pod(namespace: &str, name: &str, annotations: Value, spec: Value) -> Pod {
     let metadata = json!({
         "namespace": namespace, "name": name, "uid": format!("uid-{name}"), "resourceVersion": "1", "annotations": annotations
