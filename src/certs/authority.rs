@@ -1,7 +1,7 @@
 //! Our own certificate authority, and the leaves it signs.
 //!
 //! ECDSA P-256 throughout: a signature costs a thirtieth of RSA-2048, and every TLS client speaks it.
-//! The key of the authority lives in memory only.
+//! The key of the authority is never written to a file: it lives in memory, and in a cluster in a Secret.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -9,13 +9,16 @@ use std::time::{Duration, SystemTime};
 
 use rcgen::string::Ia5String;
 use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, ExtendedKeyUsagePurpose,
-    IsCa, KeyPair, KeyUsagePurpose, SanType,
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
+    KeyPair, KeyUsagePurpose, PublicKeyData, SanType,
 };
+use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::sign::CertifiedKey;
+use x509_parser::extensions::GeneralName;
 
 use super::live::Presented;
+use super::validity::{parsed, validity_of};
 use super::{CertificateError, Validity, provider};
 
 /// How long an authority is good.
@@ -25,7 +28,7 @@ pub const AUTHORITY_LIFETIME: Duration = Duration::from_secs(365 * 86_400);
 pub const LEAF_LIFETIME: Duration = Duration::from_secs(30 * 86_400);
 
 /// How far `notBefore` lies back, for clients whose clock is slow.
-const CLOCK_SKEW: Duration = Duration::from_secs(3600);
+pub(super) const CLOCK_SKEW: Duration = Duration::from_secs(3600);
 
 /// The names that a leaf is good for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -44,11 +47,34 @@ impl Names {
             addresses: vec![[127, 0, 0, 1].into(), IpAddr::from([0, 0, 0, 0, 0, 0, 0, 1u16])],
         }
     }
+
+    /// The names under which a Service is called.
+    pub fn of_service(name: &str, namespace: &str) -> Self {
+        let dns = ["svc", "svc.cluster.local"].map(|suffix| format!("{name}.{namespace}.{suffix}"));
+        Self { dns: dns.into(), addresses: Vec::new() }
+    }
+
+    /// These names and those, each once.
+    #[must_use]
+    pub fn union(&self, other: &Self) -> Self {
+        let mut all = self.clone();
+        all.dns.extend(other.dns.iter().filter(|name| !self.dns.contains(name)).cloned());
+        all.addresses.extend(other.addresses.iter().filter(|address| !self.addresses.contains(address)));
+        all
+    }
+
+    /// Whether every one of `wanted` is among these.
+    pub fn cover(&self, wanted: &Self) -> bool {
+        wanted.dns.iter().all(|name| self.dns.contains(name))
+            && wanted.addresses.iter().all(|address| self.addresses.contains(address))
+    }
 }
 
 /// A certificate authority with its key.
 pub struct Authority {
-    issuer: CertifiedIssuer<'static, KeyPair>,
+    issuer: Issuer<'static, KeyPair>,
+    certificate: CertificateDer<'static>,
+    certificate_pem: String,
     validity: Validity,
 }
 
@@ -75,13 +101,47 @@ impl Authority {
         let mut parameters = parameters("Portcullis webhook CA", validity);
         parameters.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         parameters.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-        let issuer = CertifiedIssuer::self_signed(parameters, KeyPair::generate()?)?;
-        Ok(Self { issuer, validity })
+        let key = KeyPair::generate()?;
+        let certificate = parameters.self_signed(&key)?;
+        Ok(Self {
+            certificate: certificate.der().clone(),
+            certificate_pem: certificate.pem(),
+            issuer: Issuer::new(parameters, key),
+            validity,
+        })
+    }
+
+    /// An authority that was made earlier, from its certificate and the key that [`Authority::key_pem`] gave.
+    ///
+    /// # Errors
+    /// When either is no PEM, or they do not belong together.
+    pub fn read(certificate_pem: &str, key_pem: &str) -> Result<Self, CertificateError> {
+        let undecodable =
+            |problem: &dyn std::fmt::Display| CertificateError::Undecodable(problem.to_string());
+        let certificate =
+            CertificateDer::from_pem_slice(certificate_pem.as_bytes()).map_err(|e| undecodable(&e))?;
+        let key = KeyPair::from_pem(key_pem)?;
+        let validity = validity_of(&certificate)?;
+        if parsed(&certificate)?.public_key().raw != key.subject_public_key_info() {
+            return Err(undecodable(&"the private key of the authority is another one's"));
+        }
+        let issuer = Issuer::from_ca_cert_der(&certificate, key)?;
+        Ok(Self { issuer, certificate_pem: certificate_pem.to_owned(), certificate, validity })
     }
 
     /// The certificate of the authority as PEM: what clients and `caBundle` need.
     pub fn pem(&self) -> String {
-        self.issuer.pem()
+        self.certificate_pem.clone()
+    }
+
+    /// The certificate of the authority.
+    pub fn certificate(&self) -> &CertificateDer<'static> {
+        &self.certificate
+    }
+
+    /// The private key as PEM (PKCS#8). Secret: whoever has it can answer in our place.
+    pub fn key_pem(&self) -> String {
+        self.issuer.key().serialize_pem()
     }
 
     /// From when to when it is good.
@@ -122,6 +182,46 @@ impl Authority {
 }
 
 impl Leaf {
+    /// A leaf that was made earlier, from its two PEM texts. Further certificates of the chain are left out.
+    ///
+    /// # Errors
+    /// When either is no PEM.
+    pub fn read(certificate_pem: &str, key_pem: &str) -> Result<Self, CertificateError> {
+        let undecodable =
+            |problem: &dyn std::fmt::Display| CertificateError::Undecodable(problem.to_string());
+        let certificate =
+            CertificateDer::from_pem_slice(certificate_pem.as_bytes()).map_err(|e| undecodable(&e))?;
+        let key = PrivatePkcs8KeyDer::from_pem_slice(key_pem.as_bytes()).map_err(|e| undecodable(&e))?;
+        Ok(Self {
+            validity: validity_of(&certificate)?,
+            certificate,
+            certificate_pem: certificate_pem.to_owned(),
+            key: key.secret_pkcs8_der().to_vec(),
+            key_pem: key_pem.to_owned(),
+        })
+    }
+
+    /// The names it is good for.
+    ///
+    /// # Errors
+    /// When the certificate cannot be decoded.
+    pub fn names(&self) -> Result<Names, CertificateError> {
+        let certificate = parsed(&self.certificate)?;
+        let mut names = Names::default();
+        let Ok(Some(alternatives)) = certificate.subject_alternative_name() else { return Ok(names) };
+        for name in &alternatives.value.general_names {
+            match name {
+                GeneralName::DNSName(name) => names.dns.push((*name).to_owned()),
+                GeneralName::IPAddress(bytes) => {
+                    let four = <[u8; 4]>::try_from(*bytes).map(IpAddr::from);
+                    names.addresses.extend(four.or_else(|_| <[u8; 16]>::try_from(*bytes).map(IpAddr::from)));
+                }
+                _ => {}
+            }
+        }
+        Ok(names)
+    }
+
     /// The leaf in the form that a TLS server presents.
     ///
     /// # Errors
@@ -195,7 +295,7 @@ mod tests {
         use rustls::client::danger::ServerCertVerifier;
         use rustls::pki_types::{ServerName, UnixTime};
         let mut roots = rustls::RootCertStore::empty();
-        roots.add(authority.issuer.der().clone()).unwrap();
+        roots.add(authority.certificate().clone()).unwrap();
         let verifier =
             rustls::client::WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider())
                 .build()
@@ -213,6 +313,24 @@ mod tests {
         let serial = |leaf: &Leaf| parse_x509_certificate(&leaf.certificate).unwrap().1.raw_serial().to_vec();
         assert_ne!(serial(&one), serial(&two));
         assert_ne!(one.key_pem, two.key_pem);
+    }
+
+    #[test]
+    fn what_was_written_is_read_again_and_goes_on_signing() {
+        let first = Authority::new(now()).unwrap();
+        let again = Authority::read(&first.pem(), &first.key_pem()).unwrap();
+        assert_eq!(again.validity(), first.validity());
+        let leaf = again.issue(&Names::loopback(), now()).unwrap();
+        assert!(accepts(&first, &leaf));
+        let read = Leaf::read(&leaf.certificate_pem, &leaf.key_pem).unwrap();
+        assert_eq!((read.validity, read.names().unwrap()), (leaf.validity, Names::loopback()));
+        read.presented().unwrap();
+
+        let other = Authority::new(now()).unwrap();
+        let error = Authority::read(&first.pem(), &other.key_pem()).err().unwrap().to_string();
+        assert!(error.contains("another one's"), "{error}");
+        assert!(Authority::read("nothing", &first.key_pem()).is_err());
+        assert!(Leaf::read(&leaf.certificate_pem, "nothing").is_err());
     }
 
     #[test]

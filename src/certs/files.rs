@@ -5,14 +5,14 @@ use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
 
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 
 use super::live::Presented;
-use super::{Authority, CertificateError, Leaf, Validity, provider};
+use super::validity::validity_of;
+use super::{Authority, CertificateError, Leaf, provider};
 
 /// Where a local run put its certificates.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -114,24 +114,11 @@ fn read(path: &Path) -> Result<Vec<u8>, CertificateError> {
     fs::read(path).map_err(|source| CertificateError::File { path: path.to_owned(), source })
 }
 
-fn validity_of(certificate: &CertificateDer<'_>) -> Result<Validity, CertificateError> {
-    let (_, parsed) = x509_parser::parse_x509_certificate(certificate)
-        .map_err(|error| CertificateError::Undecodable(error.to_string()))?;
-    let instant = |seconds: i64| {
-        let seconds = u64::try_from(seconds)
-            .map_err(|_| CertificateError::Undecodable("it is dated before 1970".to_owned()))?;
-        Ok::<_, CertificateError>(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds))
-    };
-    let validity = parsed.validity();
-    Ok(Validity {
-        not_before: instant(validity.not_before.timestamp())?,
-        not_after: instant(validity.not_after.timestamp())?,
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::PermissionsExt;
+
+    use std::time::{Duration, SystemTime};
 
     use super::*;
     use crate::certs::Names;

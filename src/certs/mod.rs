@@ -1,14 +1,21 @@
 //! Certificates of the webhook: made, held, swapped, written and read again.
 //!
 //! Owns: the certificate authority of a run, its leaves, the certificate that new handshakes are given, and the
-//! rule that says when to renew. Never decides what time it is: wherever time matters it is an argument.
+//! rules that say when to renew and in which order an authority is rolled. Never decides what time it is: wherever time
+//! matters it is an argument. Never talks to a cluster: what is kept in a Secret comes and goes as values.
 //! Invariant: [`LiveCertificate`] always holds a chain whose key matches, and a swap never touches a connection
 //! that is already open.
 
 mod authority;
 mod files;
+mod kept;
 mod live;
+mod registration;
+mod upkeep;
 mod validity;
+
+#[cfg(test)]
+mod tests;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,8 +24,11 @@ use rustls::crypto::CryptoProvider;
 
 pub use authority::{AUTHORITY_LIFETIME, Authority, LEAF_LIFETIME, Leaf, Names};
 pub use files::{CertificateFiles, LocalFiles, write_local};
+pub use kept::{Kept, Trusted};
 pub use live::{LiveCertificate, Presented};
-pub use validity::{RENEWAL_CHECK, Validity};
+pub use registration::Registration;
+pub use upkeep::{SETTLING, Situation, Step, carry_out};
+pub use validity::{RENEWAL_CHECK, Validity, validity_of};
 
 /// What can go wrong with a certificate. Every variant says which one, and what to do.
 #[derive(Debug, thiserror::Error)]

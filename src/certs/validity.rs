@@ -2,6 +2,11 @@
 
 use std::time::{Duration, SystemTime};
 
+use rustls::pki_types::CertificateDer;
+use x509_parser::certificate::X509Certificate;
+
+use super::CertificateError;
+
 /// How often a renewing task looks at the wall clock. A short look beats one long sleep: a machine that was
 /// suspended, or whose clock was set, is noticed within this time.
 pub const RENEWAL_CHECK: Duration = Duration::from_secs(60);
@@ -32,6 +37,36 @@ impl Validity {
     pub fn renewal_is_due(&self, now: SystemTime) -> bool {
         now < self.not_before || now >= self.renewal_time()
     }
+}
+
+/// The certificate as a tree of fields.
+///
+/// # Errors
+/// When it is no X.509.
+pub(super) fn parsed<'a>(
+    certificate: &'a CertificateDer<'_>,
+) -> Result<X509Certificate<'a>, CertificateError> {
+    x509_parser::parse_x509_certificate(certificate)
+        .map(|(_, parsed)| parsed)
+        .map_err(|error| CertificateError::Undecodable(error.to_string()))
+}
+
+/// The dates of a certificate.
+///
+/// # Errors
+/// When it is no X.509, or dated before 1970.
+pub fn validity_of(certificate: &CertificateDer<'_>) -> Result<Validity, CertificateError> {
+    let certificate = parsed(certificate)?;
+    let instant = |seconds: i64| {
+        let seconds = u64::try_from(seconds)
+            .map_err(|_| CertificateError::Undecodable("it is dated before 1970".to_owned()))?;
+        Ok::<_, CertificateError>(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds))
+    };
+    let validity = certificate.validity();
+    Ok(Validity {
+        not_before: instant(validity.not_before.timestamp())?,
+        not_after: instant(validity.not_after.timestamp())?,
+    })
 }
 
 #[cfg(test)]

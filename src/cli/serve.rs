@@ -4,9 +4,12 @@ use anyhow::{Context, Result};
 use clap::Args;
 
 use super::Outcome;
-use crate::serve::{ServeOptions, standalone};
+use crate::serve::{self, ServeOptions};
 
 const EXAMPLES: &str = "\
+In a cluster it is started by the manifests (kubectl apply -k manifests/): every replica reviews, one of them plans.
+It finds the cluster by KUBECONFIG or the service account of its pod.
+
 Examples:
   portcullis serve --standalone                       prints the address, the CA file and a curl line that works
   portcullis serve --standalone --bind 127.0.0.1:0    on any free port
@@ -14,7 +17,7 @@ Examples:
 
 It stops on Ctrl-C or SIGTERM, after open requests have been answered. Exit codes: 0 stopped, 2 could not start.";
 
-/// Run the webhook alone over HTTPS, with no cluster, to try it out
+/// Run the webhook and the engine in a cluster, or the webhook alone to try it out
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Options {
@@ -27,6 +30,6 @@ pub(super) fn run(options: Options) -> Result<Outcome> {
         .enable_all()
         .build()
         .context("cannot start the threads of the webhook")?;
-    runtime.block_on(standalone(options.serve))?;
+    runtime.block_on(serve::run(options.serve))?;
     Ok(Outcome::Good)
 }

@@ -11,7 +11,7 @@ use axum::response::IntoResponse;
 use axum::routing::get;
 use tokio::sync::watch;
 
-use super::{Clock, Service, Stage};
+use super::{Clock, Requirement, Service, Stage};
 use crate::certs::LiveCertificate;
 use crate::telemetry::Metrics;
 
@@ -20,6 +20,7 @@ struct Office {
     metrics: Arc<Metrics>,
     clock: Clock,
     stage: watch::Receiver<Stage>,
+    requirements: Vec<Requirement>,
 }
 
 /// The routes of the plain port.
@@ -29,6 +30,7 @@ pub(super) fn router(service: &Service, stage: watch::Receiver<Stage>) -> Router
         metrics: Arc::clone(&service.metrics),
         clock: Arc::clone(&service.clock),
         stage,
+        requirements: service.requirements.clone(),
     });
     Router::new()
         // Alive means that this code runs. What would be mended by a restart is not known to it.
@@ -45,8 +47,8 @@ pub(super) fn router(service: &Service, stage: watch::Receiver<Stage>) -> Router
 /// One thing that must hold for the webhook to be ready: its name, and what is wrong.
 type Check = (&'static str, Result<(), &'static str>);
 
-fn checks(stage: Stage, certificate_holds: bool) -> [Check; 2] {
-    [
+fn checks(stage: Stage, certificate_holds: bool, requirements: &[Requirement]) -> Vec<Check> {
+    let mut checks = vec![
         (
             "serving",
             if stage == Stage::Serving { Ok(()) } else { Err("draining: the process was told to stop") },
@@ -61,12 +63,15 @@ fn checks(stage: Stage, certificate_holds: bool) -> [Check; 2] {
                 )
             },
         ),
-    ]
+    ];
+    checks.extend(requirements.iter().map(|requirement| (requirement.name, (requirement.holds)())));
+    checks
 }
 
 async fn ready(State(office): State<Arc<Office>>, uri: Uri) -> impl IntoResponse {
     let stage = *office.stage.borrow();
-    let checks = checks(stage, office.certificate.validity().holds_at((office.clock)()));
+    let holds = office.certificate.validity().holds_at((office.clock)());
+    let checks = checks(stage, holds, &office.requirements);
     let verbose = uri
         .query()
         .is_some_and(|query| query.split('&').any(|pair| pair.split('=').next() == Some("verbose")));
@@ -105,7 +110,7 @@ mod tests {
     fn readiness_names_what_is_missing() {
         let check = |stage, holds, verbose, status: u16, text: &str| {
             assert_eq!(
-                report(&checks(stage, holds), verbose),
+                report(&checks(stage, holds, &[]), verbose),
                 (StatusCode::from_u16(status).unwrap(), text.to_owned())
             );
         };
@@ -118,6 +123,11 @@ mod tests {
             503,
             "[-]serving failed: draining: the process was told to stop\n[+]certificate ok\nreadyz check failed\n",
         );
-        assert_eq!(report(&checks(Stage::Serving, false), false).0, StatusCode::SERVICE_UNAVAILABLE);
+        let waiting = Requirement::new("classes", || Err("not listed yet"));
+        assert_eq!(
+            report(&checks(Stage::Serving, true, &[waiting]), false).1,
+            "[+]serving ok\n[+]certificate ok\n[-]classes failed: not listed yet\nreadyz check failed\n"
+        );
+        assert_eq!(report(&checks(Stage::Serving, false, &[]), false).0, StatusCode::SERVICE_UNAVAILABLE);
     }
 }

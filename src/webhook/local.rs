@@ -75,6 +75,7 @@ impl Webhook {
             certificate: Arc::new(certificate),
             metrics: Arc::new(Metrics::new()),
             clock: Arc::new(SystemTime::now),
+            requirements: Vec::new(),
         };
         let config = Config { shutdown_delay: Duration::ZERO, ..Config::default() };
         let (stop, stopped) = oneshot::channel::<()>();

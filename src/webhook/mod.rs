@@ -119,6 +119,25 @@ pub struct Service {
     pub metrics: Arc<Metrics>,
     /// The time of day, for the readiness check of the certificate.
     pub clock: Clock,
+    /// What else must hold before this replica is ready, beside its certificate.
+    pub requirements: Vec<Requirement>,
+}
+
+/// One more thing that must hold for a replica to be ready. Asked at every probe, so it must be quick.
+#[derive(Clone)]
+pub struct Requirement {
+    name: &'static str,
+    holds: Arc<dyn Fn() -> Result<(), &'static str> + Send + Sync>,
+}
+
+impl Requirement {
+    /// `name` is one word for `/readyz?verbose`; the error says what is missing.
+    pub fn new(
+        name: &'static str,
+        holds: impl Fn() -> Result<(), &'static str> + Send + Sync + 'static,
+    ) -> Self {
+        Self { name, holds: Arc::new(holds) }
+    }
 }
 
 /// How far the webhook is on its way out.

@@ -122,6 +122,7 @@ pub(crate) async fn start_at(
         certificate: Arc::clone(&live),
         metrics: Arc::new(Metrics::new()),
         clock: Arc::new(clock),
+        requirements: Vec::new(),
     };
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let admin_listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -327,7 +327,7 @@ fn request_key(effect: &Effect) -> Option<RequestKey> {
 }
 
 fn record(id: &GangId, version: ResourceVersion, status: &GangStatus) -> GangRecord {
-    GangRecord { gang: id.clone(), resource_version: version, status: status.clone() }
+    GangRecord { gang: id.clone(), resource_version: version, generation: 1, status: status.clone() }
 }
 
 impl Api {

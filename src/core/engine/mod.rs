@@ -13,6 +13,7 @@
 //! - At most one request is under way for each pod, each `Gang` object and the lease.
 //! - State is keyed by identity and has no counters that only grow: equal knowledge is an equal engine.
 
+mod conditions;
 mod gather;
 mod leadership;
 mod lift;
@@ -32,6 +33,7 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+pub use conditions::{Condition, ConditionType, Truth};
 pub use settings::{Nominate, OnTorn, Rule, Settings};
 pub use types::{
     Action, Change, Effect, Event, GangRecord, GangStatus, Note, Outcome, Phase, Pin, PlanRecord,

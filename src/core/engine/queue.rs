@@ -82,7 +82,9 @@ impl Engine {
             return None;
         }
         let ready = || census.ready.iter().filter_map(|uid| self.members.get(uid)).map(|m| &m.pod);
-        let priority = ready().map(|pod| pod.priority).max().unwrap_or(0);
+        let class =
+            group.priority_class.as_ref().and_then(|class| self.priority_classes.as_ref()?.get(class));
+        let priority = class.copied().or_else(|| ready().map(|pod| pod.priority).max()).unwrap_or(0);
         let age = ready().map(|pod| pod.created).min().unwrap_or_default();
         let started = self.complete(&group.quorum, &census, &[]);
         let members = ready().map(|pod| Member {

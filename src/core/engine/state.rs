@@ -92,6 +92,8 @@ pub(super) struct Gang {
     pub progress: Progress,
     /// Our object about it.
     pub object: Object,
+    /// `metadata.generation` of that object.
+    pub generation: u64,
     /// The request about that object that is under way.
     pub request: Option<GangRequest>,
     /// It has changed behind our back.

@@ -110,6 +110,7 @@ impl Lab {
             Action::CreateGang { gang, .. } => self.write(GangRecord {
                 gang: gang.clone(),
                 resource_version: version,
+                generation: 1,
                 status: GangStatus::default(),
             }),
             Action::WriteGang { gang, expected, status } => {
@@ -121,6 +122,7 @@ impl Lab {
                 self.write(GangRecord {
                     gang: gang.clone(),
                     resource_version: version,
+                    generation: 1,
                     status: status.clone(),
                 })
             }
@@ -309,6 +311,7 @@ fn who_sees_a_newer_epoch_steps_down() {
     let record = GangRecord {
         gang: gang_id(),
         resource_version: ResourceVersion(500),
+        generation: 1,
         status: GangStatus { plan: Some(plan), ..GangStatus::default() },
     };
     assert_eq!(lab.step(Event::Gang(Change::Set(record))), [Action::StepDown]);
@@ -320,14 +323,16 @@ fn who_finds_its_plan_taken_back_by_a_newer_epoch_steps_down() {
     let (mut lab, actions) = leading_three();
     lab.run(actions, |a| matches!(a, Action::ReadLease));
     let status = GangStatus { epoch: Epoch(4), plan: None, ..lab.status().clone() };
-    let record = GangRecord { gang: gang_id(), resource_version: ResourceVersion(500), status };
+    let record =
+        GangRecord { gang: gang_id(), resource_version: ResourceVersion(500), generation: 1, status };
     assert_eq!(lab.step(Event::Gang(Change::Set(record))), [Action::StepDown]);
 }
 
 /// Found by seeds 26 and 42: the read showed the version that was known already, and was repeated without end.
 #[test]
 fn a_lost_nomination_that_changed_nothing_is_read_once() {
-    let (mut lab, actions) = leading_three();
+    let settings = Settings { nominate: Nominate::Always, ..Settings::default() };
+    let (mut lab, actions) = Lab::leading(&settings, vec![node("gpu-1", 1, "")], vec![group(3)], three());
     let mut nominations = lab.run(actions, |a| matches!(a, Action::Nominate { .. }));
     assert_eq!(nominations.len(), 3);
     let Action::Nominate { pod, .. } = nominations.remove(0) else { panic!("it was chosen so") };
@@ -355,7 +360,12 @@ fn a_record_without_an_answer_is_read_and_then_carried_out_or_written_again() {
                 panic!("it was chosen so")
             };
             lab.version += 1;
-            lab.stored = Some(GangRecord { gang, resource_version: ResourceVersion(lab.version), status });
+            lab.stored = Some(GangRecord {
+                gang,
+                resource_version: ResourceVersion(lab.version),
+                generation: 1,
+                status,
+            });
         }
         let actions = lab.answer(Subject::Gang(gang_id()), Outcome::Unknown);
         assert_eq!(lab.run(actions, |_| false), [], "nothing is lifted on a guess");

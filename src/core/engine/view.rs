@@ -236,6 +236,7 @@ impl Engine {
         }
         gang.must_read = false;
         let stored = record.status.plan.clone();
+        gang.generation = record.generation;
         gang.object = Object::Known(record.resource_version, record.status);
         self.plan_seen(&id, stored.as_ref(), step);
         step.touch(&id);

@@ -186,7 +186,8 @@ pub fn read_gang(object: &Value) -> Result<GangRecord, String> {
             .map_err(|e| format!("Gang {namespace}/{name}: status: {e}"))?,
     };
     let resource_version = ResourceVersion::parse(text("/metadata/resourceVersion").unwrap_or(""));
-    Ok(GangRecord { gang: GangId::new(dialect, namespace, name), resource_version, status })
+    let generation = object["metadata"]["generation"].as_u64().unwrap_or_default();
+    Ok(GangRecord { gang: GangId::new(dialect, namespace, name), resource_version, generation, status })
 }
 
 fn gang_object(gang: &GangId, expected: Option<ResourceVersion>, status: Option<&GangStatus>) -> Value {

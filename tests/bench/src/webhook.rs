@@ -257,6 +257,7 @@ pub(crate) async fn serve(arguments: &[String]) -> anyhow::Result<()> {
         certificate: Arc::new(certificate),
         metrics: Arc::new(Metrics::new()),
         clock: Arc::new(SystemTime::now),
+        requirements: Vec::new(),
     };
     let config = Config { shutdown_delay: Duration::ZERO, ..Config::default() };
     run_webhook(listener, admin, config, service, until_input_ends()).await;

@@ -1,6 +1,4 @@
-//! `portcullis serve`: puts certificates, webhook and telemetry together, and tells a person how to reach them.
-//!
-//! Owns sockets, signals and files of a run. Decides nothing about reviews.
+//! The webhook alone, with no cluster, to try it out; tells a person how to reach it.
 
 use std::fs;
 use std::io::Write;
@@ -8,89 +6,32 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use anstyle::{AnsiColor, Style};
 use anyhow::Context;
 use portcullis_core::admission::Settings;
-use tokio::net::TcpListener;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use super::signals::Stop;
+use super::{ServeOptions, bind, reload, webhook_config};
 use crate::certs::{
-    Authority, CertificateFiles, LiveCertificate, Names, Presented, RENEWAL_CHECK, write_local,
+    Authority, CertificateError, CertificateFiles, LiveCertificate, Names, Presented, RENEWAL_CHECK,
+    write_local,
 };
-use crate::telemetry::{LogFormat, Metrics, start_logging};
-use crate::webhook::{self, Config, Service, go_duration, reviewer};
+use crate::telemetry::Metrics;
+use crate::webhook::{self, Service, reviewer};
 
-/// How often given certificate files are read again.
-const FILE_CHECK: Duration = Duration::from_secs(10);
-
-/// Options of `portcullis serve`.
-#[derive(Clone, Debug, clap::Args)]
-pub struct ServeOptions {
-    /// Run the webhook alone, with no cluster, to try it out
-    #[arg(long)]
-    pub standalone: bool,
-
-    /// Where to listen for reviews (TLS); port 0 takes any free one
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8443")]
-    pub bind: SocketAddr,
-
-    /// Where to listen for probes and metrics (plain HTTP)
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
-    pub admin_bind: SocketAddr,
-
-    /// A certificate chain (PEM, leaf first) to use instead of one of our own; read again when it changes
-    #[arg(long, value_name = "FILE", requires = "tls_key")]
-    pub tls_cert: Option<PathBuf>,
-
-    /// The private key (PEM) of that certificate
-    #[arg(long, value_name = "FILE", requires = "tls_cert")]
-    pub tls_key: Option<PathBuf>,
-
-    /// Where to write the certificates made for this run [default: certs/local, or a temporary directory where there is no certs/]
-    #[arg(long, value_name = "DIRECTORY")]
-    pub certs_dir: Option<PathBuf>,
-
-    /// One more DNS name for the certificate; may be repeated
-    #[arg(long, value_name = "NAME")]
-    pub dns_name: Vec<String>,
-
-    /// How log lines look
-    #[arg(long, value_enum, default_value_t)]
-    pub log_format: LogFormat,
-
-    /// How many reviews to judge at once [default: one for each core]
-    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..))]
-    pub max_concurrent: Option<u16>,
-
-    /// How long to go on serving after SIGTERM, not ready any more, while others learn of it
-    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = duration)]
-    pub shutdown_delay: Duration,
-}
-
-fn duration(text: &str) -> Result<Duration, String> {
-    go_duration(text).ok_or_else(|| format!("{text:?} is not a duration: write 10s, 500ms or 1m30s"))
-}
-
-/// Runs the webhook with no cluster until SIGTERM or SIGINT. Returns when it is drained; a second signal ends the
-/// process at once.
+/// Runs the webhook with no cluster until it is asked to stop. Returns when it is drained.
 ///
 /// # Errors
 /// When an address is taken, a certificate cannot be made or read, or its files cannot be written.
-pub async fn standalone(options: ServeOptions) -> anyhow::Result<()> {
-    anyhow::ensure!(
-        options.standalone,
-        "there is nothing to run inside a cluster yet: use `portcullis serve --standalone`"
-    );
-    start_logging(options.log_format)?;
-    let signals = Signals::listen()?;
+pub(super) async fn run(options: ServeOptions, stop: Stop) -> anyhow::Result<()> {
     let listener = bind(options.bind, "--bind").await?;
     let admin_listener = bind(options.admin_bind, "--admin-bind").await?;
     let (address, admin_address) = (listener.local_addr()?, admin_listener.local_addr()?);
 
     let directory = local_directory(options.certs_dir.as_deref())?;
-    let (mut source, first, trusted) = certificate(&options, &directory, address.ip())?;
+    let (source, first, trusted) = certificate(&options, &directory, address.ip())?;
     let sample = directory.join("sample-review.json");
     fs::write(&sample, sample_review()).with_context(|| format!("cannot write {}", sample.display()))?;
 
@@ -99,38 +40,39 @@ pub async fn standalone(options: ServeOptions) -> anyhow::Result<()> {
         certificate: Arc::new(LiveCertificate::new(first)),
         metrics: Arc::new(Metrics::new()),
         clock: Arc::new(SystemTime::now),
+        requirements: Vec::new(),
     };
-    let mut config = Config { shutdown_delay: options.shutdown_delay, ..Config::default() };
-    if let Some(most) = options.max_concurrent {
-        config.max_concurrent = most.into();
-    }
     greet(address, admin_address, &trusted, &sample);
 
     let (live, metrics) = (Arc::clone(&service.certificate), Arc::clone(&service.metrics));
+    let fresh = async {
+        match source {
+            CertificateSource::Given(files) => reload(files, &live, &metrics).await,
+            CertificateSource::Own(own) => own.keep_fresh(&live, &metrics).await,
+        }
+    };
     tokio::select! {
-        outcome = webhook::run(listener, admin_listener, config, service, signals.first()) => {
+        outcome = webhook::run(listener, admin_listener, webhook_config(&options), service, stop.asked()) => {
             if outcome.cut > 0 {
                 tracing::warn!(connections = outcome.cut, "connections were still open when the time to drain was over");
             }
         }
-        () = keep_fresh(&mut source, &live, &metrics) => {}
+        () = fresh => {}
     }
     Ok(())
 }
 
-async fn bind(address: SocketAddr, flag: &str) -> anyhow::Result<TcpListener> {
-    TcpListener::bind(address).await.with_context(|| {
-        format!(
-            "cannot listen on {address} ({flag}). If another process has that port, stop it or choose another: {flag} {}",
-            SocketAddr::new(address.ip(), 0)
-        )
-    })
-}
-
 /// Where the certificate of this run comes from.
 enum CertificateSource {
-    Own { authority: Box<Authority>, names: Names, directory: PathBuf },
+    Own(Own),
     Given(CertificateFiles),
+}
+
+/// An authority of this run.
+struct Own {
+    authority: Box<Authority>,
+    names: Names,
+    directory: PathBuf,
 }
 
 /// The source, the certificate to start with, and the file that a client must trust.
@@ -153,50 +95,43 @@ fn certificate(
     let authority = Box::new(Authority::new(now)?);
     let leaf = authority.issue(&names, now)?;
     let files = write_local(directory, &authority, &leaf)?;
-    let source = CertificateSource::Own { authority, names, directory: directory.to_owned() };
+    let source = CertificateSource::Own(Own { authority, names, directory: directory.to_owned() });
     Ok((source, leaf.presented()?, files.authority))
 }
 
-/// Renews our own certificate, or reads a given one again, for ever.
-async fn keep_fresh(source: &mut CertificateSource, live: &LiveCertificate, metrics: &Metrics) {
-    loop {
-        let pause = match source {
-            CertificateSource::Own { .. } => RENEWAL_CHECK,
-            CertificateSource::Given(_) => FILE_CHECK,
-        };
-        tokio::time::sleep(pause).await;
-        match source.next(live, SystemTime::now()) {
-            Ok(None) => {}
-            Ok(Some(next)) => {
-                live.replace(next);
-                tracing::info!("new connections get the new certificate");
-            }
-            Err(error) => {
-                metrics.certificate_reload_failed();
-                tracing::warn!(%error, "the certificate could not be renewed; the previous one is still served");
+impl Own {
+    /// Renews the certificate when it is due, for ever.
+    async fn keep_fresh(mut self, live: &LiveCertificate, metrics: &Metrics) {
+        loop {
+            tokio::time::sleep(RENEWAL_CHECK).await;
+            match self.next(live, SystemTime::now()) {
+                Ok(None) => {}
+                Ok(Some(next)) => {
+                    live.replace(next);
+                    tracing::info!("new connections get the new certificate");
+                }
+                Err(error) => {
+                    metrics.certificate_reload_failed();
+                    tracing::warn!(%error, "the certificate could not be renewed; the previous one is still served");
+                }
             }
         }
     }
-}
 
-impl CertificateSource {
     fn next(
         &mut self,
         live: &LiveCertificate,
         now: SystemTime,
-    ) -> Result<Option<Presented>, crate::certs::CertificateError> {
-        match self {
-            Self::Given(files) => files.poll(),
-            Self::Own { .. } if !live.validity().renewal_is_due(now) => Ok(None),
-            Self::Own { authority, names, directory } => {
-                if authority.validity().renewal_is_due(now) {
-                    **authority = Authority::new(now)?;
-                }
-                let leaf = authority.issue(names, now)?;
-                write_local(directory, authority, &leaf)?;
-                leaf.presented().map(Some)
-            }
+    ) -> Result<Option<Presented>, CertificateError> {
+        if !live.validity().renewal_is_due(now) {
+            return Ok(None);
         }
+        if self.authority.validity().renewal_is_due(now) {
+            *self.authority = Authority::new(now)?;
+        }
+        let leaf = self.authority.issue(&self.names, now)?;
+        write_local(&self.directory, &self.authority, &leaf)?;
+        leaf.presented().map(Some)
     }
 }
 
@@ -305,35 +240,6 @@ fn sample_review() -> String {
         }
     });
     format!("{review:#}\n")
-}
-
-/// The two signals that ask a process to stop.
-struct Signals {
-    terminate: Signal,
-    interrupt: Signal,
-}
-
-impl Signals {
-    fn listen() -> std::io::Result<Self> {
-        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
-    }
-
-    async fn next(&mut self) {
-        tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
-        }
-    }
-
-    /// Completes at the first signal. From then on a second one ends the process.
-    async fn first(mut self) {
-        self.next().await;
-        tokio::spawn(async move {
-            self.next().await;
-            tracing::warn!("stopping at once: a second signal came");
-            std::process::exit(1);
-        });
-    }
 }
 
 #[cfg(test)]

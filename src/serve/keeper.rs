@@ -1,0 +1,282 @@
+//! Keeps the certificates of a replica: looks, does the next step, and looks again.
+//!
+//! What to do is decided in [`crate::certs`]; here are only the requests. Every replica does it. That needs no leader,
+//! because every write holds for one version of one object only: the Secret is replaced by compare-and-swap, and the
+//! patch of a webhook configuration tests the version that was read *before* the Secret was, so that a slow replica never
+//! puts an old bundle over a new one. Who loses reads again.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use portcullis_core::engine::wire::{Request, Resource, Response, Verb};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use crate::certs::{
+    CertificateError, Kept, LiveCertificate, Names, Registration, Situation, Step, Validity, carry_out,
+};
+use crate::cluster::Client;
+use crate::telemetry::Metrics;
+
+/// The Secret that the replicas share.
+pub(crate) const SECRET: &str = "portcullis-tls";
+/// The name of both webhook configurations.
+pub(crate) const CONFIGURATION: &str = "portcullis";
+/// Where Secrets are.
+pub(crate) const SECRETS: Resource = Resource { group: "", version: "v1", plural: "secrets" };
+/// Where the two kinds of webhook configurations are.
+pub(crate) const CONFIGURATIONS: [Resource; 2] = [
+    Resource {
+        group: "admissionregistration.k8s.io",
+        version: "v1",
+        plural: "mutatingwebhookconfigurations",
+    },
+    Resource {
+        group: "admissionregistration.k8s.io",
+        version: "v1",
+        plural: "validatingwebhookconfigurations",
+    },
+];
+/// How long between two looks while there is nothing to do. Somebody who applies the manifests with another tool takes
+/// caBundle away, and until it is back the pods of gangs are refused.
+const CALM: Duration = Duration::from_secs(5);
+/// How long before the next look after something was done or went wrong.
+const BUSY: Duration = Duration::from_secs(1);
+
+/// What went wrong at one look.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum KeeperError {
+    #[error("{what}: {problem}")]
+    Refused { what: String, problem: String },
+    #[error(transparent)]
+    Certificate(#[from] CertificateError),
+}
+
+/// The keeper of one replica.
+pub(super) struct Keeper {
+    client: Client,
+    namespace: String,
+    names: Names,
+    patience: u32,
+    live: Arc<LiveCertificate>,
+    metrics: Arc<Metrics>,
+    served: String,
+    published_since: Option<Instant>,
+}
+
+impl Keeper {
+    pub(super) fn new(
+        client: Client,
+        namespace: String,
+        names: Names,
+        replica: &str,
+        live: Arc<LiveCertificate>,
+        metrics: Arc<Metrics>,
+    ) -> Self {
+        Self {
+            client,
+            namespace,
+            names,
+            patience: patience(replica),
+            live,
+            metrics,
+            served: String::new(),
+            published_since: None,
+        }
+    }
+
+    /// Looks and acts, for ever.
+    pub(super) async fn run(mut self) {
+        let mut complaint = String::new();
+        loop {
+            let pause = match self.look().await {
+                Ok(false) => {
+                    complaint.clear();
+                    CALM
+                }
+                Ok(true) => BUSY,
+                Err(error) => {
+                    self.metrics.certificate_reload_failed();
+                    let text = error.to_string();
+                    // Said once, not every second of an outage.
+                    if text != complaint {
+                        tracing::warn!(
+                            problem = text,
+                            "the certificates could not be kept; the previous one is still served"
+                        );
+                        complaint = text;
+                    }
+                    BUSY
+                }
+            };
+            tokio::time::sleep(pause).await;
+        }
+    }
+
+    /// One look. Whether something was done, so that it is worth looking again soon.
+    async fn look(&mut self) -> Result<bool, KeeperError> {
+        let now = SystemTime::now();
+        // The order matters: see the module's description.
+        let mut registrations = Vec::new();
+        for resource in CONFIGURATIONS {
+            match self.send(resource, "", CONFIGURATION, Verb::Get).await? {
+                Some(object) => registrations.push((resource, Registration::read(&object))),
+                None => tracing::debug!(kind = resource.plural, "the webhook is not registered"),
+            }
+        }
+        let secret = self.send(SECRETS, &self.namespace, SECRET, Verb::Get).await?;
+        let (mut kept, problems) = secret.as_ref().map(read_secret).unwrap_or_default();
+        for problem in problems {
+            tracing::warn!(
+                problem,
+                secret = SECRET,
+                "the Secret is not as it should be; what is missing is made anew"
+            );
+        }
+        self.serve(&kept, now)?;
+
+        let bundle = kept.bundle_pem();
+        let mut acted = false;
+        if !bundle.is_empty() && kept.authority.is_some() {
+            acted = self.publish(&registrations, &bundle).await?;
+        }
+        if acted || bundle.is_empty() {
+            self.published_since = None;
+        } else {
+            self.published_since.get_or_insert_with(Instant::now);
+        }
+        let situation = Situation {
+            kept: &kept,
+            published_for: self.published_since.map(|since| since.elapsed()),
+            names: &self.names,
+            now,
+            patience: self.patience,
+        };
+        let step = situation.next();
+        if step == Step::Rest {
+            return Ok(acted);
+        }
+        carry_out(step, &mut kept, &self.names, now)?;
+        if self.write(secret.as_ref(), &kept).await? {
+            tracing::info!(?step, secret = SECRET, authorities = kept.bundle.len(), "certificates renewed");
+            self.serve(&kept, now)?;
+        }
+        Ok(true)
+    }
+
+    /// New handshakes get the leaf of the Secret, if it is another one and works.
+    fn serve(&mut self, kept: &Kept, now: SystemTime) -> Result<(), KeeperError> {
+        let Some(leaf) = kept.leaf.as_ref().filter(|leaf| leaf.certificate_pem != self.served) else {
+            return Ok(());
+        };
+        if !kept.leaf_is_trusted(now) {
+            return Ok(());
+        }
+        self.live.replace(leaf.presented()?);
+        self.served.clone_from(&leaf.certificate_pem);
+        tracing::info!(
+            good_for_hours = hours_left(leaf.validity, now),
+            "new connections get the certificate of the Secret"
+        );
+        Ok(())
+    }
+
+    /// Whether anything had to be written.
+    async fn publish(
+        &self,
+        registrations: &[(Resource, Registration)],
+        bundle: &str,
+    ) -> Result<bool, KeeperError> {
+        let mut acted = false;
+        for (resource, registration) in registrations {
+            let Some(patch) = registration.patch(bundle) else { continue };
+            acted = true;
+            let hooks = registration.strangers(bundle).join(" ");
+            match self.send(*resource, "", CONFIGURATION, Verb::JsonPatch(patch)).await {
+                Ok(_) => tracing::info!(kind = resource.plural, hooks, "caBundle written"),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(acted)
+    }
+
+    /// Replaces the Secret, or makes it. `false` when somebody else was quicker.
+    async fn write(&self, seen: Option<&Value>, kept: &Kept) -> Result<bool, KeeperError> {
+        let data: BTreeMap<_, _> =
+            kept.data().into_iter().map(|(key, text)| (key, STANDARD.encode(text))).collect();
+        let mut object = seen.cloned().unwrap_or_else(|| {
+            json!({
+                "apiVersion": "v1",
+                "kind": "Secret",
+                "metadata": {
+                    "name": SECRET,
+                    "namespace": self.namespace,
+                    "labels": {"app.kubernetes.io/name": "portcullis", "app.kubernetes.io/part-of": "portcullis"}
+                },
+                "type": "kubernetes.io/tls"
+            })
+        });
+        object["data"] = json!(data);
+        let verb = if seen.is_some() { Verb::Update(object) } else { Verb::Create(object) };
+        Ok(self.send(SECRETS, &self.namespace, SECRET, verb).await?.is_some())
+    }
+
+    /// The object; `None` when it is not there, or when a write met another version than it was made for.
+    async fn send(
+        &self,
+        resource: Resource,
+        namespace: &str,
+        name: &str,
+        verb: Verb,
+    ) -> Result<Option<Value>, KeeperError> {
+        let doing = match &verb {
+            Verb::Get => "reading",
+            _ => "writing",
+        };
+        let request = Request {
+            verb,
+            resource,
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            subresource: None,
+        };
+        let refused = |problem: String| KeeperError::Refused {
+            what: format!("{doing} {} {name}", resource.plural),
+            problem,
+        };
+        match self.client.send(&request).await {
+            Response::Object(object) => Ok(Some(object)),
+            Response::Status { code: 404 | 409, .. } => Ok(None),
+            // The answer to a JSON patch whose `test` fails.
+            Response::Status { code: 422, message }
+                if message.contains("the server rejected our request") =>
+            {
+                Ok(None)
+            }
+            Response::Status { code, message } => Err(refused(format!("{code}: {message}"))),
+            Response::Lost => Err(refused("no answer of the API server".to_owned())),
+        }
+    }
+}
+
+/// What a Secret holds, and what is wrong with it.
+pub(crate) fn read_secret(secret: &Value) -> (Kept, Vec<String>) {
+    let data = secret["data"].as_object().into_iter().flatten();
+    let decoded = data.filter_map(|(key, value)| Some((key.clone(), STANDARD.decode(value.as_str()?).ok()?)));
+    Kept::read(&decoded.collect())
+}
+
+fn hours_left(validity: Validity, now: SystemTime) -> u64 {
+    validity.not_after.duration_since(now).unwrap_or_default().as_secs() / 3600
+}
+
+/// 0 to 50, the same for the same name: FNV-1a, spread over the range.
+fn patience(replica: &str) -> u32 {
+    let hash = replica
+        .bytes()
+        .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+    hash % 51
+}

@@ -1,0 +1,79 @@
+//! `portcullis serve`: puts certificates, webhook, engine and telemetry together.
+//!
+//! Owns sockets, signals and files of a run. Decides nothing about reviews or gangs.
+//!
+//! ```text
+//! options.rs     what can be said on the command line
+//! standalone.rs  the webhook alone, with no cluster, and how to reach it
+//! inside.rs      in a cluster: webhook on every replica, engine on the one that leads
+//! keeper.rs      the certificates that replicas share, and caBundle in our webhook configurations
+//! signals.rs     SIGTERM and SIGINT
+//! ```
+
+mod inside;
+mod keeper;
+mod options;
+mod signals;
+mod standalone;
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anyhow::Context;
+use tokio::net::TcpListener;
+
+use crate::certs::{CertificateFiles, LiveCertificate};
+use crate::telemetry::{Metrics, start_logging};
+use crate::webhook::Config;
+use signals::Stop;
+
+pub use options::{EngineOptions, ServeOptions};
+
+/// How often given certificate files are read again.
+const FILE_CHECK: Duration = Duration::from_secs(10);
+
+/// Runs until SIGTERM or SIGINT: in a cluster, or with `--standalone` the webhook alone. Returns when everything is
+/// drained; a second signal ends the process at once.
+///
+/// # Errors
+/// When an address is taken, a certificate cannot be made or read, or there is no cluster to talk to.
+pub async fn run(options: ServeOptions) -> anyhow::Result<()> {
+    start_logging(options.log_format)?;
+    let stop = Stop::listen()?;
+    if options.standalone { standalone::run(options, stop).await } else { inside::run(options, stop).await }
+}
+
+async fn bind(address: SocketAddr, flag: &str) -> anyhow::Result<TcpListener> {
+    TcpListener::bind(address).await.with_context(|| {
+        format!(
+            "cannot listen on {address} ({flag}). If another process has that port, stop it or choose another: {flag} {}",
+            SocketAddr::new(address.ip(), 0)
+        )
+    })
+}
+
+fn webhook_config(options: &ServeOptions) -> Config {
+    let mut config = Config { shutdown_delay: options.shutdown_delay, ..Config::default() };
+    if let Some(most) = options.max_concurrent {
+        config.max_concurrent = most.into();
+    }
+    config
+}
+
+/// Reads given certificate files again, for ever.
+async fn reload(mut files: CertificateFiles, live: &LiveCertificate, metrics: &Metrics) {
+    loop {
+        tokio::time::sleep(FILE_CHECK).await;
+        match files.poll() {
+            Ok(None) => {}
+            Ok(Some(next)) => {
+                live.replace(next);
+                tracing::info!("new connections get the new certificate");
+            }
+            Err(error) => {
+                metrics.certificate_reload_failed();
+                tracing::warn!(%error, "the certificate could not be read; the previous one is still served");
+            }
+        }
+    }
+}

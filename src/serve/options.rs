@@ -1,0 +1,182 @@
+//! What can be said on the command line of `portcullis serve`.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::ValueEnum;
+use portcullis_core::engine::{Nominate, OnTorn, Settings};
+use portcullis_core::snapshot::SharingMode;
+
+use crate::telemetry::LogFormat;
+use crate::webhook::go_duration;
+
+/// Options of `portcullis serve`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct ServeOptions {
+    /// Run the webhook alone, with no cluster, to try it out
+    #[arg(long)]
+    pub standalone: bool,
+
+    /// Where to listen for reviews (TLS); port 0 takes any free one
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8443")]
+    pub bind: SocketAddr,
+
+    /// Where to listen for probes and metrics (plain HTTP)
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
+    pub admin_bind: SocketAddr,
+
+    /// A certificate chain (PEM, leaf first) to use instead of one of our own; read again when it changes
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    pub tls_cert: Option<PathBuf>,
+
+    /// The private key (PEM) of that certificate
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub tls_key: Option<PathBuf>,
+
+    /// Standalone: where to write the certificates made for this run [default: certs/local, or a temporary directory where there is no certs/]
+    #[arg(long, value_name = "DIRECTORY")]
+    pub certs_dir: Option<PathBuf>,
+
+    /// One more DNS name for the certificate; may be repeated
+    #[arg(long, value_name = "NAME")]
+    pub dns_name: Vec<String>,
+
+    /// How log lines look
+    #[arg(long, value_enum, default_value_t)]
+    pub log_format: LogFormat,
+
+    /// How many reviews to judge at once [default: one for each core]
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..))]
+    pub max_concurrent: Option<u16>,
+
+    /// How long to go on serving after SIGTERM, not ready any more, while others learn of it
+    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = duration)]
+    pub shutdown_delay: Duration,
+
+    /// The namespace of the Lease, the Secret and the Service
+    #[arg(long, value_name = "NAME", env = "POD_NAMESPACE", default_value = "portcullis-system")]
+    pub namespace: String,
+
+    /// The name of this replica, for the Lease and the log
+    #[arg(long, value_name = "NAME", env = "POD_NAME", default_value = "portcullis")]
+    pub name: String,
+
+    /// How the engine works
+    #[command(flatten)]
+    pub engine: EngineOptions,
+}
+
+/// How the engine works.
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Engine")]
+pub struct EngineOptions {
+    /// How long a lifted gang may take to be bound before it counts as torn
+    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = duration)]
+    pub bind_timeout: Duration,
+
+    /// Which nodes share their cards: those with the label and taint, or any on which nothing holds a whole GPU
+    #[arg(long, value_enum, default_value_t)]
+    pub sharing: Sharing,
+
+    /// What becomes of a torn gang: it is left as it is, or its members are deleted so that it can be tried again
+    #[arg(long, value_enum, default_value_t)]
+    pub on_torn: Torn,
+
+    /// When members are nominated to their node first, so that the scheduler keeps the room
+    #[arg(long, value_enum, default_value_t)]
+    pub nominate: Nomination,
+
+    /// Tie every member to its planned node, not only those with a share of a card
+    #[arg(long)]
+    pub pin_all: bool,
+}
+
+/// `--sharing`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Sharing {
+    /// Nodes with label and taint portcullis.dev/gpu-sharing=vram
+    #[default]
+    Label,
+    /// Every node on which nothing holds nvidia.com/gpu: for a workstation or a tutorial cluster
+    Any,
+}
+
+/// `--on-torn`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Torn {
+    /// Leave it as it is
+    #[default]
+    Hold,
+    /// Delete its members
+    Evict,
+}
+
+/// `--nominate`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Nomination {
+    /// Every member
+    Always,
+    /// Only while pods of others wait for the scheduler
+    #[default]
+    Contended,
+    /// No member
+    Never,
+}
+
+impl EngineOptions {
+    /// What the engine goes by.
+    pub fn settings(&self) -> Settings {
+        Settings {
+            bind_timeout: self.bind_timeout,
+            sharing: match self.sharing {
+                Sharing::Label => SharingMode::Labelled,
+                Sharing::Any => SharingMode::Any,
+            },
+            on_torn: match self.on_torn {
+                Torn::Hold => OnTorn::Hold,
+                Torn::Evict => OnTorn::Evict,
+            },
+            nominate: match self.nominate {
+                Nomination::Always => Nominate::Always,
+                Nomination::Contended => Nominate::Contended,
+                Nomination::Never => Nominate::Never,
+            },
+            pin_all: self.pin_all,
+            ..Settings::default()
+        }
+    }
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    go_duration(text).ok_or_else(|| format!("{text:?} is not a duration: write 10s, 500ms or 1m30s"))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        engine: EngineOptions,
+    }
+
+    #[test]
+    fn what_is_not_said_is_as_the_engine_has_it() {
+        assert_eq!(Line::parse_from(["serve"]).engine.settings(), Settings::default());
+        let line = "serve --bind-timeout 5s --sharing any --on-torn evict --nominate never --pin-all";
+        let said = Line::parse_from(line.split(' ')).engine.settings();
+        let expected = Settings {
+            bind_timeout: Duration::from_secs(5),
+            sharing: SharingMode::Any,
+            on_torn: OnTorn::Evict,
+            nominate: Nominate::Never,
+            pin_all: true,
+            ..Settings::default()
+        };
+        assert_eq!(said, expected);
+    }
+}

@@ -1,0 +1,210 @@
+//! The programs of a control plane: found, or built from `go.mod` beside this crate.
+//!
+//! In this order: the directory in `KUBEBUILDER_ASSETS`; what was built before from the very same sources; a new build, which
+//! only one process does while the others wait. Nothing is ever downloaded but Go modules, by `go` itself.
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+
+/// The versions of Kubernetes that can be built.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Version {
+    /// 1.36.3.
+    #[default]
+    V1_36,
+    /// 1.35.4.
+    V1_35,
+}
+
+impl Version {
+    /// `1.36.3`.
+    pub fn number(self) -> &'static str {
+        match self {
+            Self::V1_36 => "1.36.3",
+            Self::V1_35 => "1.35.4",
+        }
+    }
+
+    fn minor(self) -> &'static str {
+        match self {
+            Self::V1_36 => "36",
+            Self::V1_35 => "35",
+        }
+    }
+
+    /// The file with its modules, beside this crate.
+    fn modules(self) -> &'static str {
+        match self {
+            Self::V1_36 => "go.mod",
+            Self::V1_35 => "go-1.35.4.mod",
+        }
+    }
+}
+
+/// How each part is called: a program and its first arguments.
+#[derive(Clone, Debug)]
+pub struct Binaries {
+    /// etcd.
+    pub etcd: Vec<OsString>,
+    /// The API server.
+    pub api_server: Vec<OsString>,
+    /// The stock scheduler.
+    pub scheduler: Vec<OsString>,
+    /// The stock controllers.
+    pub controller_manager: Vec<OsString>,
+    /// kubectl.
+    pub kubectl: Vec<OsString>,
+    /// kwok, which plays the kubelets.
+    pub kwok: Vec<OsString>,
+}
+
+/// The root of the repository.
+pub fn root() -> PathBuf {
+    let crate_directory = Path::new(env!("CARGO_MANIFEST_DIR"));
+    crate_directory.ancestors().nth(2).unwrap_or(crate_directory).to_path_buf()
+}
+
+/// Everything that the test cluster writes lies here.
+pub fn scratch() -> PathBuf {
+    root().join("target/cluster")
+}
+
+impl Binaries {
+    /// Finds the programs of `version`, or builds them; the first time that takes some minutes.
+    ///
+    /// # Errors
+    /// What is missing, and what to do about it.
+    pub fn of(version: Version) -> Result<Self> {
+        if let Some(assets) = std::env::var_os("KUBEBUILDER_ASSETS").filter(|value| !value.is_empty()) {
+            return Self::in_directory(Path::new(&assets));
+        }
+        let directory = scratch().join(version.number());
+        built(version, &directory)?;
+        let part = |name: &str| vec![directory.join("control-plane").into_os_string(), name.into()];
+        Ok(Self {
+            etcd: part("etcd"),
+            api_server: part("kube-apiserver"),
+            scheduler: part("kube-scheduler"),
+            controller_manager: part("kube-controller-manager"),
+            kubectl: part("kubectl"),
+            kwok: vec![directory.join("kwok").into_os_string()],
+        })
+    }
+
+    /// The programs in a directory of somebody else.
+    ///
+    /// # Errors
+    /// Names all that are missing.
+    pub fn in_directory(directory: &Path) -> Result<Self> {
+        let names =
+            ["etcd", "kube-apiserver", "kube-scheduler", "kube-controller-manager", "kubectl", "kwok"];
+        let missing: Vec<&str> = names.into_iter().filter(|name| !directory.join(name).is_file()).collect();
+        if !missing.is_empty() {
+            bail!(
+                "KUBEBUILDER_ASSETS is {}, which has no {}. Put them there, or unset it to build them with Go.",
+                directory.display(),
+                missing.join(", no ")
+            );
+        }
+        let part = |name: &str| vec![directory.join(name).into_os_string()];
+        Ok(Self {
+            etcd: part("etcd"),
+            api_server: part("kube-apiserver"),
+            scheduler: part("kube-scheduler"),
+            controller_manager: part("kube-controller-manager"),
+            kubectl: part("kubectl"),
+            kwok: part("kwok"),
+        })
+    }
+
+    /// Why there can be no cluster here, in one line; `None` when there can be one.
+    pub fn unavailable(version: Version) -> Option<String> {
+        if std::env::var_os("KUBEBUILDER_ASSETS").is_some_and(|value| !value.is_empty())
+            || current(version, &scratch().join(version.number()))
+            || go().is_some()
+        {
+            return None;
+        }
+        Some("neither Go nor KUBEBUILDER_ASSETS is there to make a Kubernetes control plane from".to_owned())
+    }
+}
+
+fn sources() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Whether `go` runs here.
+fn go() -> Option<()> {
+    let found = Command::new("go").arg("version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    found.is_ok_and(|status| status.success()).then_some(())
+}
+
+/// Everything that a build depends on besides Go itself, in one text.
+fn inputs(version: Version) -> Result<String> {
+    let modules = version.modules();
+    let mut text = format!("{}\n", version.number());
+    for name in ["main.go", modules, &modules.replace(".mod", ".sum")] {
+        let path = sources().join(name);
+        text.push_str(&fs::read_to_string(&path).with_context(|| path.display().to_string())?);
+    }
+    Ok(text)
+}
+
+fn current(version: Version, directory: &Path) -> bool {
+    let stamp = fs::read_to_string(directory.join("built-from")).unwrap_or_default();
+    ["control-plane", "kwok"].iter().all(|name| directory.join(name).is_file())
+        && inputs(version).is_ok_and(|inputs| inputs == stamp)
+}
+
+/// Leaves the programs of `version` in `directory`.
+fn built(version: Version, directory: &Path) -> Result<()> {
+    if current(version, directory) {
+        return Ok(());
+    }
+    fs::create_dir_all(directory).with_context(|| directory.display().to_string())?;
+    let lock = File::create(directory.join("lock"))?;
+    lock.lock().context("cannot wait for another build of the control plane")?;
+    if current(version, directory) {
+        return Ok(());
+    }
+    if go().is_none() {
+        bail!(
+            "the control plane of the test cluster has to be built, and there is no Go. Install Go 1.26, or name a directory with etcd, \
+             kube-apiserver, kube-scheduler, kube-controller-manager, kubectl and kwok in KUBEBUILDER_ASSETS."
+        );
+    }
+    eprintln!(
+        "building the control plane of Kubernetes {} from Go modules: some 5 minutes the first time, seconds later",
+        version.number()
+    );
+    go_build(version, directory, "control-plane", ".")?;
+    go_build(version, directory, "kwok", "sigs.k8s.io/kwok/cmd/kwok")?;
+    fs::write(directory.join("built-from"), inputs(version)?)?;
+    Ok(())
+}
+
+fn go_build(version: Version, directory: &Path, name: &str, package: &str) -> Result<()> {
+    let (number, minor) = (version.number(), version.minor());
+    let stamp = "k8s.io/component-base/version";
+    let link =
+        format!("-s -w -X {stamp}.gitVersion=v{number} -X {stamp}.gitMajor=1 -X {stamp}.gitMinor={minor}");
+    let unfinished = directory.join(format!("{name}.unfinished"));
+    let status = Command::new("go")
+        .args(["build", "-trimpath", "-modfile", version.modules(), "-ldflags", &link, "-o"])
+        .arg(&unfinished)
+        .arg(package)
+        .env("CGO_ENABLED", "0")
+        .current_dir(sources())
+        .stdin(Stdio::null())
+        .status()
+        .context("cannot run go")?;
+    if !status.success() {
+        bail!("go build of {name} for Kubernetes {number} failed, see above");
+    }
+    fs::rename(&unfinished, directory.join(name))?;
+    Ok(())
+}

@@ -1,0 +1,202 @@
+//! A cluster to test on: one of our own, or one that runs already.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use anyhow::{Context, Result, anyhow};
+use serde_json::{Value, json};
+
+use crate::api::Api;
+use crate::binaries::{Binaries, Version, scratch};
+use crate::control_plane::{ControlPlane, Options};
+use crate::guard::Guard;
+use crate::identity::{PROGRAM_GROUPS, PROGRAM_USER};
+
+/// An API server with what belongs to it.
+pub struct Cluster {
+    control_plane: Option<ControlPlane>,
+    admin: PathBuf,
+    program: PathBuf,
+    directory: PathBuf,
+    kubectl: Vec<OsString>,
+    api: Api,
+    /// Where there is no control plane that has one.
+    guard: Option<Guard>,
+}
+
+impl Cluster {
+    /// A new one of our own; it ends when this is dropped, or with this process.
+    ///
+    /// # Errors
+    /// As [`ControlPlane::start`].
+    pub fn start(options: &Options) -> Result<Self> {
+        Ok(Self::of(ControlPlane::start(options)?))
+    }
+
+    /// Around a control plane.
+    pub fn of(control_plane: ControlPlane) -> Self {
+        let identity = control_plane.identity();
+        Self {
+            admin: identity.admin.clone(),
+            program: identity.program.clone(),
+            directory: control_plane.directory().to_path_buf(),
+            kubectl: control_plane.binaries().kubectl.clone(),
+            api: control_plane.api().clone(),
+            control_plane: Some(control_plane),
+            guard: None,
+        }
+    }
+
+    /// One that runs already, by the kubeconfig of an administrator who may impersonate. It has to reach 127.0.0.1 of this machine
+    /// for the webhook, and there is no control over its processes. `kubectl` is taken from the path.
+    ///
+    /// # Errors
+    /// When the file cannot be used.
+    pub fn running(kubeconfig: &Path) -> Result<Self> {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let directory = scratch().join(format!("run/{}-running-{number}", std::process::id()));
+        fs::create_dir_all(&directory)?;
+        let kubectl = vec![OsString::from("kubectl")];
+        let output = crate::kubectl::run(
+            &kubectl,
+            kubeconfig,
+            &["config", "view", "--raw", "--flatten", "--minify", "-o", "json"],
+            "",
+        )?;
+        let admin = directory.join("admin.kubeconfig");
+        fs::write(&admin, &output.stdout)?;
+        let mut config: Value = serde_json::from_str(&output.stdout)
+            .with_context(|| format!("{}: {}", kubeconfig.display(), output.stderr))?;
+        let user = config["users"][0]["user"]
+            .as_object_mut()
+            .ok_or_else(|| anyhow!("{} names no user", kubeconfig.display()))?;
+        user.insert("as".to_owned(), json!(PROGRAM_USER));
+        user.insert("as-groups".to_owned(), json!(PROGRAM_GROUPS));
+        let program = directory.join("portcullis.kubeconfig");
+        fs::write(&program, config.to_string())?;
+        let guard = Guard::new(&directory)?;
+        Ok(Self {
+            control_plane: None,
+            api: Api::new(&admin)?,
+            admin,
+            program,
+            directory,
+            kubectl,
+            guard: Some(guard),
+        })
+    }
+
+    /// The processes behind it, where they are ours.
+    pub fn control_plane(&self) -> Option<&ControlPlane> {
+        self.control_plane.as_ref()
+    }
+
+    /// The processes behind it.
+    ///
+    /// # Panics
+    /// When they are not ours; ask [`Cluster::control_plane`] first where a running cluster may be given.
+    pub fn own(&self) -> &ControlPlane {
+        self.control_plane.as_ref().expect("a cluster of our own")
+    }
+
+    /// An administrator's requests.
+    pub fn api(&self) -> &Api {
+        &self.api
+    }
+
+    /// The kubeconfig file of an administrator.
+    pub fn admin(&self) -> &Path {
+        &self.admin
+    }
+
+    /// The kubeconfig file of the user that Portcullis is.
+    pub fn program(&self) -> &Path {
+        &self.program
+    }
+
+    /// For log files and scratch; removed at the end.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// How kubectl is called.
+    pub fn kubectl_command(&self) -> &[OsString] {
+        &self.kubectl
+    }
+
+    /// What ends processes with us; `None` where they are to go on.
+    pub fn guard(&self) -> Option<&Guard> {
+        self.guard.as_ref().or_else(|| self.control_plane.as_ref().and_then(ControlPlane::guard))
+    }
+
+    /// Creates a namespace with a name of its own that begins with `name`, and gives that name.
+    ///
+    /// # Errors
+    /// When the API server refuses.
+    pub fn namespace(&self, name: &str) -> Result<String> {
+        let namespace = json!({"metadata": {"generateName": format!("{name}-")}});
+        let created = self.api.create("/api/v1/namespaces", &namespace)?;
+        Ok(created["metadata"]["name"].as_str().unwrap_or_default().to_owned())
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        if let Some(guard) = &self.guard {
+            guard.finish();
+        }
+    }
+}
+
+/// Whether cluster tests can run here; says in one line that they are left out when not.
+///
+/// # Panics
+/// When they cannot run and `PORTCULLIS_REQUIRE_CLUSTER` is set.
+pub fn available(version: Version) -> bool {
+    static SAID: OnceLock<()> = OnceLock::new();
+    let Some(reason) = Binaries::unavailable(version) else { return true };
+    assert!(std::env::var_os("PORTCULLIS_REQUIRE_CLUSTER").is_none(), "{reason}");
+    SAID.get_or_init(|| eprintln!("left out the tests on a real Kubernetes: {reason}"));
+    false
+}
+
+/// The one cluster that the tests of a binary share, each in a namespace of its own; `None` where there can be none.
+/// It is the running one that `PORTCULLIS_TEST_KUBECONFIG` names, or else one of our own with default options.
+///
+/// # Panics
+/// When it does not start.
+pub fn shared() -> Option<&'static Cluster> {
+    static SHARED: OnceLock<Option<Cluster>> = OnceLock::new();
+    SHARED
+        .get_or_init(|| {
+            if let Some(kubeconfig) = std::env::var_os("PORTCULLIS_TEST_KUBECONFIG") {
+                return Some(Cluster::running(Path::new(&kubeconfig)).unwrap_or_else(|e| panic!("{e:#}")));
+            }
+            if !available(Version::default()) {
+                return None;
+            }
+            let cluster = Cluster::start(&Options::default()).unwrap_or_else(|e| panic!("{e:#}"));
+            // A static is never dropped; the guard cleans up. So it is told of a failure when it happens.
+            let previous = std::panic::take_hook();
+            std::panic::set_hook(Box::new(move |panic| {
+                if let Some(Some(cluster)) = SHARED.get()
+                    && let Some(control_plane) = cluster.control_plane()
+                {
+                    control_plane.keep_directory();
+                }
+                previous(panic);
+            }));
+            Some(cluster)
+        })
+        .as_ref()
+}
+
+/// Labels, taints or annotations as JSON.
+pub(crate) fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+    pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+}

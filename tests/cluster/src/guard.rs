@@ -1,0 +1,213 @@
+//! Processes that end with us, however we end.
+//!
+//! A [`Guard`] is a small shell that is told the process group of everything that is started. Its standard input is a pipe
+//! whose other end only we hold: when we are gone, killed or not, it reads the end of the file, kills what is left and removes
+//! the directory. A paused process dies as well, which one that watches a pipe itself would not.
+
+use std::ffi::OsString;
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow, bail};
+use rustix::process::{Pid, Signal, kill_process_group};
+
+/// Reads `add PID`, `gone PID` and `keep` (the directory), until whoever writes is gone.
+const SHELL: &str = r#"
+trap '' INT HUP TERM QUIT
+directory=$1
+alive=' '
+while read -r word group; do
+  case $word in
+    add) alive="$alive$group " ;;
+    gone) case $alive in *" $group "*) alive="${alive%%" $group "*} ${alive#*" $group "}" ;; esac ;;
+    keep) directory= ;;
+  esac
+done
+for group in $alive; do kill -KILL "-$group" 2>/dev/null; done
+test -z "$directory" || rm -rf "$directory" || { sleep 1; rm -rf "$directory"; }
+"#;
+
+/// Waits for a word before it becomes the program: by then the guard knows the process.
+const STARTER: &str = r#"read -r go && exec "$@" </dev/null"#;
+
+/// The shell that cleans up behind us.
+#[derive(Debug)]
+pub struct Guard {
+    /// Behind a lock only to be shared; `None` once it has been let go.
+    input: Mutex<Option<ChildStdin>>,
+    child: Mutex<Child>,
+}
+
+impl Guard {
+    /// Starts the guard of `directory`, which is removed when we are gone.
+    ///
+    /// # Errors
+    /// When there is no `sh`.
+    pub fn new(directory: &Path) -> Result<Self> {
+        let mut child = Command::new("sh")
+            .args(["-c", SHELL, "guard"])
+            .arg(directory)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .process_group(0)
+            .spawn()
+            .context("cannot start sh, which ends the processes of the test cluster")?;
+        Ok(Self { input: Mutex::new(child.stdin.take()), child: Mutex::new(child) })
+    }
+
+    fn say(&self, line: &str) -> Result<()> {
+        let mut input = self.input.lock().unwrap_or_else(PoisonError::into_inner);
+        let input = input.as_mut().ok_or_else(|| anyhow!("the cluster has been stopped"))?;
+        writeln!(input, "{line}").context("the guard of the test cluster is gone")
+    }
+
+    /// Leaves the directory where it is.
+    pub fn keep_directory(&self) {
+        let _ = self.say("keep");
+    }
+
+    /// Lets it do its work now, and waits for it.
+    pub fn finish(&self) {
+        drop(self.input.lock().unwrap_or_else(PoisonError::into_inner).take());
+        let _ = self.child.lock().unwrap_or_else(PoisonError::into_inner).wait();
+    }
+}
+
+/// How to start a process, as often as needed.
+#[derive(Clone, Debug)]
+pub struct Recipe {
+    /// What it is called in messages, and its log file without `.log`.
+    pub name: String,
+    /// The program and its arguments.
+    pub command: Vec<OsString>,
+    /// Added to the environment.
+    pub environment: Vec<(String, String)>,
+    /// Where it runs and where its log file is.
+    pub directory: PathBuf,
+}
+
+impl Recipe {
+    /// The file with everything that it has printed, of all its lives.
+    pub fn log(&self) -> PathBuf {
+        self.directory.join(format!("{}.log", self.name))
+    }
+
+    /// Starts it under a guard; without one it outlives us.
+    ///
+    /// # Errors
+    /// When the program or the log file cannot be opened.
+    pub fn start(&self, guard: Option<&Guard>) -> Result<Process> {
+        let log = self.open_log()?;
+        let mut command = Command::new("sh");
+        command.args(["-c", STARTER, "start"]).args(&self.command);
+        command.current_dir(&self.directory).envs(self.environment.iter().map(|(k, v)| (k, v)));
+        // The API server would ask a proxy for the way to a webhook on this very machine.
+        for name in ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"] {
+            command.env_remove(name);
+        }
+        command.stdin(Stdio::piped()).stdout(log.try_clone()?).stderr(log).process_group(0);
+        let mut child = command.spawn().with_context(|| format!("cannot start {}", self.name))?;
+        if let Some(guard) = guard {
+            guard.say(&format!("add {}", child.id()))?;
+        }
+        let input = child.stdin.take();
+        if let Some(mut input) = input {
+            writeln!(input, "go").with_context(|| format!("{} did not start", self.name))?;
+        }
+        Ok(Process { name: self.name.clone(), log: self.log(), child })
+    }
+
+    fn open_log(&self) -> Result<File> {
+        let path = self.log();
+        OpenOptions::new().create(true).append(true).open(&path).with_context(|| path.display().to_string())
+    }
+}
+
+/// A running process, the leader of a process group of its own.
+#[derive(Debug)]
+pub struct Process {
+    name: String,
+    log: PathBuf,
+    child: Child,
+}
+
+impl Process {
+    /// Its process id.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// The file with what it has printed.
+    pub fn log(&self) -> &Path {
+        &self.log
+    }
+
+    /// Sends a signal to it and to what it has started.
+    ///
+    /// # Errors
+    /// When it has ended.
+    pub fn signal(&self, signal: Signal) -> Result<()> {
+        let group = i32::try_from(self.child.id())
+            .ok()
+            .and_then(Pid::from_raw)
+            .ok_or_else(|| anyhow!("{}: {} is no process id", self.name, self.child.id()))?;
+        kill_process_group(group, signal).with_context(|| format!("{} is gone", self.name))
+    }
+
+    /// How it has ended; `None` while it runs.
+    ///
+    /// # Errors
+    /// When the system does not say.
+    pub fn ended(&mut self) -> Result<Option<ExitStatus>> {
+        Ok(self.child.try_wait()?)
+    }
+
+    /// Waits for its end.
+    ///
+    /// # Errors
+    /// When it still runs at the deadline.
+    pub fn wait(&mut self, deadline: Duration) -> Result<ExitStatus> {
+        let end = Instant::now() + deadline;
+        loop {
+            if let Some(status) = self.child.try_wait()? {
+                return Ok(status);
+            }
+            if Instant::now() >= end {
+                bail!(
+                    "{} still runs after {deadline:?}; its log ends with\n{}",
+                    self.name,
+                    tail(&self.log, 30)
+                );
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Kills it at once and waits until it is gone.
+    pub fn kill(&mut self, guard: Option<&Guard>) {
+        let _ = self.signal(Signal::KILL);
+        let _ = self.child.wait();
+        self.forget(guard);
+    }
+
+    /// Tells the guard that it has ended.
+    pub fn forget(&self, guard: Option<&Guard>) {
+        if let Some(guard) = guard {
+            let _ = guard.say(&format!("gone {}", self.child.id()));
+        }
+    }
+}
+
+/// The last lines of a file, for messages.
+pub fn tail(path: &Path, lines: usize) -> String {
+    let bytes = std::fs::read(path).unwrap_or_default();
+    let text = String::from_utf8_lossy(&bytes);
+    let all: Vec<&str> = text.lines().collect();
+    all[all.len().saturating_sub(lines)..].join("\n")
+}

@@ -1,0 +1,25 @@
+//! A real Kubernetes control plane for tests, without containers: etcd, API server, scheduler and controllers from one Go binary,
+//! and kwok for kubelets. It owns processes, ports and files of test clusters; the program under test is only ever started as a
+//! process, with the rights of its own RBAC rules.
+//!
+//! Whatever is started ends with the process that started it, also when that is killed (`guard`).
+
+pub mod api;
+pub mod balancer;
+pub mod binaries;
+pub mod cluster;
+pub mod control_plane;
+pub mod guard;
+pub mod identity;
+pub mod kubectl;
+pub mod nodes;
+pub mod ports;
+pub mod program;
+pub mod wait;
+
+pub use api::Api;
+pub use binaries::Version;
+pub use cluster::{Cluster, available, shared};
+pub use control_plane::{ControlPlane, Options, Part};
+pub use nodes::Node;
+pub use program::{Portcullis, ProgramOptions};

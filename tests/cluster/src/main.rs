@@ -1,0 +1,3 @@
+//! `test-cluster`: the cluster of the tests as a playground.
+
+fn main() {}
