@@ -39,7 +39,12 @@ fn read_session(text: &str) -> Vec<Step> {
     for line in text.lines() {
         if let Some(command) = line.strip_prefix("$ ") {
             let remarks = std::mem::take(&mut remarks);
-            steps.push(Step { command: command.to_owned(), typed: vec![line.to_owned()], remarks, expected: String::new() });
+            steps.push(Step {
+                command: command.to_owned(),
+                typed: vec![line.to_owned()],
+                remarks,
+                expected: String::new(),
+            });
         } else if line.starts_with('#') || line.is_empty() {
             remarks.push(line.to_owned());
         } else {
@@ -159,7 +164,8 @@ impl Shell {
         std::os::unix::fs::PermissionsExt::set_mode(&mut mode, 0o755);
         fs::set_permissions(&script, mode).expect("kubectl");
         let program = Path::new(env!("CARGO_BIN_EXE_portcullis")).parent().expect("a directory");
-        let path = format!("{}:{}:{}", bin.display(), program.display(), std::env::var("PATH").unwrap_or_default());
+        let path =
+            format!("{}:{}:{}", bin.display(), program.display(), std::env::var("PATH").unwrap_or_default());
         Self { path, kubeconfig: cluster.admin().to_path_buf() }
     }
 
@@ -202,7 +208,16 @@ impl Shell {
 /// Takes away what the last session left, down to the nodes.
 fn clear(cluster: &Cluster) {
     for kind in ["deployments", "statefulsets", "jobs", "pods", "podgroups.scheduling.run.ai"] {
-        cluster.kubectl(&["delete", kind, "--all", "-n", "default", "--force", "--grace-period=0", "--wait=true"]);
+        cluster.kubectl(&[
+            "delete",
+            kind,
+            "--all",
+            "-n",
+            "default",
+            "--force",
+            "--grace-period=0",
+            "--wait=true",
+        ]);
     }
     cluster.kubectl(&["delete", "nodes", "--all"]);
     cluster.kubectl(&["delete", "priorityclass", "inference", "--ignore-not-found"]);
@@ -219,8 +234,8 @@ fn the_exercises_work_as_they_read() {
         return;
     }
     let cluster = Cluster::start(&Options::default()).unwrap_or_else(|error| panic!("{error:#}"));
-    let _portcullis =
-        Portcullis::start(&cluster, &ProgramOptions::default()).unwrap_or_else(|error| panic!("{error:#}"));
+    let _portcullis = Portcullis::start(&cluster, ProgramOptions::new(env!("CARGO_BIN_EXE_portcullis")))
+        .unwrap_or_else(|error| panic!("{error:#}"));
     let shell = Shell::new(&cluster);
     let update = std::env::var_os("PORTCULLIS_UPDATE_GOLDENS").is_some();
     let only = std::env::var("PORTCULLIS_EXERCISE").unwrap_or_default();
@@ -262,7 +277,10 @@ fn the_exercises_work_as_they_read() {
 fn ages_and_times_are_told_from_other_words() {
     for (line, expected) in [
         ("app-with-models   Waiting   3/3   4m12s", "app-with-models   Waiting   3/3   <age>"),
-        ("  Normal  Lifted  2s (x3 over 5m)  portcullis  message 3/3", "  Normal  Lifted  <age>   (x3 over 5m)  portcullis  message 3/3"),
+        (
+            "  Normal  Lifted  2s (x3 over 5m)  portcullis  message 3/3",
+            "  Normal  Lifted  <age>   (x3 over 5m)  portcullis  message 3/3",
+        ),
         ("  UID:   0b3c", "  UID:   <uid>"),
         ("model-1 needs 8000 MiB", "model-1 needs 8000 MiB"),
     ] {

@@ -30,7 +30,11 @@ pub(super) fn usage(process: u32) -> anyhow::Result<Usage> {
         Ok(f64::from(kib) * 1024.0 / 1e6)
     };
     // A hundredth of a second is the tick of every Linux that Rust runs on.
-    Ok(Usage { cpu: f64::from(ticks) / 100.0, resident_mb: megabytes("VmRSS:")?, peak_mb: megabytes("VmHWM:")? })
+    Ok(Usage {
+        cpu: f64::from(ticks) / 100.0,
+        resident_mb: megabytes("VmRSS:")?,
+        peak_mb: megabytes("VmHWM:")?,
+    })
 }
 
 /// Requests by `VERB resource/subresource`, as the API server counts them.
@@ -46,11 +50,16 @@ pub(super) async fn requests(api: &Client) -> anyhow::Result<Requests> {
         let Some(rest) = line.strip_prefix("apiserver_request_total{") else { continue };
         let Some((labels, value)) = rest.rsplit_once("} ") else { continue };
         let label = |name: &str| {
-            labels.split("\",").find_map(|pair| pair.strip_prefix(name)?.strip_prefix("=\"")).unwrap_or("").trim_end_matches('"')
+            labels
+                .split("\",")
+                .find_map(|pair| pair.strip_prefix(name)?.strip_prefix("=\""))
+                .unwrap_or("")
+                .trim_end_matches('"')
         };
         let (verb, resource, subresource) = (label("verb"), label("resource"), label("subresource"));
         let slash = if subresource.is_empty() { "" } else { "/" };
-        *requests.entry(format!("{verb} {resource}{slash}{subresource}")).or_default() += value.parse::<f64>().unwrap_or(0.0);
+        *requests.entry(format!("{verb} {resource}{slash}{subresource}")).or_default() +=
+            value.parse::<f64>().unwrap_or(0.0);
     }
     Ok(requests)
 }

@@ -30,7 +30,8 @@ pub(crate) async fn process(arguments: &[String]) -> anyhow::Result<()> {
     let now = SystemTime::now();
     let authority = Authority::new(now)?;
     let certificate = LiveCertificate::new(authority.issue(&Names::loopback(), now)?.presented()?);
-    let (listener, admin) = (TcpListener::bind("127.0.0.1:0").await?, TcpListener::bind("127.0.0.1:0").await?);
+    let (listener, admin) =
+        (TcpListener::bind("127.0.0.1:0").await?, TcpListener::bind("127.0.0.1:0").await?);
     print!("{}\n{}", listener.local_addr()?, authority.pem());
     std::io::stdout().flush()?;
     let service = Service {
@@ -38,6 +39,7 @@ pub(crate) async fn process(arguments: &[String]) -> anyhow::Result<()> {
         certificate: Arc::new(certificate),
         metrics: Arc::new(Metrics::new()),
         clock: Arc::new(SystemTime::now),
+        requirements: Vec::new(),
     };
     let config = Config { shutdown_delay: Duration::ZERO, ..Config::default() };
     tokio::select! {

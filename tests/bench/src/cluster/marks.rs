@@ -103,7 +103,10 @@ fn place(name: &str) -> Option<(usize, usize)> {
 }
 
 /// Starts the watch; from then on nothing is missed.
-pub(super) async fn watch(api: &Client, marks: &Arc<Marks>) -> anyhow::Result<tokio::task::JoinHandle<anyhow::Result<()>>> {
+pub(super) async fn watch(
+    api: &Client,
+    marks: &Arc<Marks>,
+) -> anyhow::Result<tokio::task::JoinHandle<anyhow::Result<()>>> {
     #[derive(Deserialize)]
     struct List {
         metadata: ListMetadata,
@@ -117,8 +120,10 @@ pub(super) async fn watch(api: &Client, marks: &Arc<Marks>) -> anyhow::Result<to
     let reply = api.get(&selector).await?;
     ensure!(reply.ok(), "pods cannot be listed: {}", reply.message());
     let list: List = serde_json::from_slice(&reply.body)?;
-    let path = format!("{selector}&watch=1&timeoutSeconds=3600&resourceVersion={}", list.metadata.resource_version);
-    let mut lines = api.lines(&path).await?.map_err(|reply| anyhow::anyhow!("no watch: {}", reply.message()))?;
+    let path =
+        format!("{selector}&watch=1&timeoutSeconds=3600&resourceVersion={}", list.metadata.resource_version);
+    let mut lines =
+        api.lines(&path).await?.map_err(|reply| anyhow::anyhow!("no watch: {}", reply.message()))?;
     let marks = Arc::clone(marks);
     Ok(tokio::spawn(async move {
         while let Some(line) = lines.next(Duration::from_secs(3600)).await? {

@@ -11,7 +11,7 @@ mod marks;
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -118,7 +118,8 @@ pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
         println!("{} ({} nodes of 8 GPUs, everything on the cores of this machine)", scenario.title, NODES);
         let mut columns = Vec::new();
         for system in [System::Floor, System::Portcullis] {
-            let wanted = only.is_none_or(|only| only == system.name()) && (system == System::Portcullis || scenario.floor);
+            let wanted = only.is_none_or(|only| only == system.name())
+                && (system == System::Portcullis || scenario.floor);
             if wanted {
                 eprintln!("  {} ...", system.name());
                 columns.push((system, measure(*scenario, system)?));
@@ -143,21 +144,32 @@ struct Outcome {
 /// A client with the credentials of a kubeconfig.
 async fn client(kubeconfig: &Path) -> anyhow::Result<Client> {
     let config = kube::config::Kubeconfig::read_from(kubeconfig)?;
-    let config = kube::Config::from_custom_kubeconfig(config, &kube::config::KubeConfigOptions::default()).await?;
+    let config =
+        kube::Config::from_custom_kubeconfig(config, &kube::config::KubeConfigOptions::default()).await?;
     Ok(Client::new(config)?)
 }
 
 /// The system under test: its processes, kept alive.
-enum Running {
+enum Running<'a> {
     Floor(Child),
-    Portcullis(Portcullis),
+    Portcullis(Portcullis<'a>),
 }
 
-impl Running {
-    fn start(system: System, cluster: &Cluster) -> anyhow::Result<Self> {
+/// The program, built now: a binary that was left lying would be measured otherwise.
+fn binary() -> anyhow::Result<PathBuf> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let built =
+        Command::new(cargo).args(["build", "--release", "--quiet", "--bin", "portcullis"]).status()?;
+    ensure!(built.success(), "the program cannot be built");
+    Ok(std::env::current_exe()?.with_file_name("portcullis"))
+}
+
+impl<'a> Running<'a> {
+    fn start(system: System, cluster: &'a Cluster) -> anyhow::Result<Self> {
         match system {
             System::Portcullis => {
-                Ok(Self::Portcullis(Portcullis::start(cluster, &ProgramOptions::default())?))
+                let options = ProgramOptions { replicas: 1, ..ProgramOptions::new(binary()?) };
+                Ok(Self::Portcullis(Portcullis::start(cluster, options)?))
             }
             System::Floor => {
                 cluster.kubectl(&["apply", "-k", "manifests/components/pod-group-crds"]).good();
@@ -183,12 +195,14 @@ impl Running {
     fn processes(&self) -> Vec<u32> {
         match self {
             Self::Floor(child) => vec![child.id()],
-            Self::Portcullis(portcullis) => portcullis.processes(),
+            Self::Portcullis(portcullis) => {
+                (0..portcullis.replicas()).filter_map(|number| portcullis.process(number)).collect()
+            }
         }
     }
 }
 
-impl Drop for Running {
+impl Drop for Running<'_> {
     fn drop(&mut self) {
         if let Self::Floor(child) = self {
             let _ = child.kill();
@@ -246,7 +260,8 @@ async fn measure(scenario: Scenario, system: System) -> anyhow::Result<Outcome> 
     });
     let costs = costs.collect();
     let marks = marks.all().clone();
-    tokio::task::block_in_place(|| drop((running, cluster)));
+    tokio::task::block_in_place(|| drop(running));
+    tokio::task::block_in_place(|| drop(cluster));
     Ok(Outcome { begun, marks, costs, requests })
 }
 
@@ -265,12 +280,16 @@ async fn warm_up(api: &Client) -> anyhow::Result<()> {
         let list: serde_json::Value = serde_json::from_slice(&reply.body)?;
         Ok(list["items"].as_array().cloned().unwrap_or_default())
     };
-    let bound = |pods: &[serde_json::Value]| pods.len() == 2 && pods.iter().all(|p| p["spec"]["nodeName"].is_string());
+    let bound = |pods: &[serde_json::Value]| {
+        pods.len() == 2 && pods.iter().all(|p| p["spec"]["nodeName"].is_string())
+    };
     while !bound(&list(&selector).await?) {
         ensure!(Instant::now() < deadline, "the first gang was not bound within 30 s; is the system up?");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    let delete = |path: String| async move { api.request(http::Method::DELETE, &path, "application/json", Vec::new()).await };
+    let delete = |path: String| async move {
+        api.request(http::Method::DELETE, &path, "application/json", Vec::new()).await
+    };
     for member in 0..2 {
         delete(format!("{pods}/{GANG}-{member}")).await?;
     }
@@ -313,11 +332,18 @@ fn number(count: usize) -> f64 {
 fn cells(scenario: &Scenario, outcome: &Outcome) -> Vec<(String, String)> {
     let gangs = &outcome.marks;
     let pods = || gangs.iter().flatten();
-    let whole: Vec<&Vec<marks::Mark>> = gangs.iter().filter(|gang| gang.iter().all(|m| m.bound.is_some())).collect();
-    let torn = gangs.iter().filter(|g| g.iter().any(|m| m.free.is_some()) && g.iter().any(|m| m.bound.is_none())).count();
-    let last = |gang: &[marks::Mark], of: fn(&marks::Mark) -> Option<Instant>| gang.iter().filter_map(of).max();
+    let whole: Vec<&Vec<marks::Mark>> =
+        gangs.iter().filter(|gang| gang.iter().all(|m| m.bound.is_some())).collect();
+    let torn = gangs
+        .iter()
+        .filter(|g| g.iter().any(|m| m.free.is_some()) && g.iter().any(|m| m.bound.is_none()))
+        .count();
+    let last =
+        |gang: &[marks::Mark], of: fn(&marks::Mark) -> Option<Instant>| gang.iter().filter_map(of).max();
     let since_created = |of: fn(&marks::Mark) -> Option<Instant>| -> Vec<Duration> {
-        let waits = whole.iter().filter_map(|g| Some(last(g, of)?.saturating_duration_since(last(g, |m| m.created)?)));
+        let waits = whole
+            .iter()
+            .filter_map(|g| Some(last(g, of)?.saturating_duration_since(last(g, |m| m.created)?)));
         waits.collect()
     };
     let spread = whole.iter().filter_map(|g| {
@@ -325,14 +351,32 @@ fn cells(scenario: &Scenario, outcome: &Outcome) -> Vec<(String, String)> {
         Some(last(g, |m| m.free)?.duration_since(first))
     });
     let end = |of: fn(&marks::Mark) -> Option<Instant>| {
-        whole.iter().filter_map(|g| last(g, of)).max().map(|at| at.duration_since(outcome.begun).as_secs_f64())
+        whole
+            .iter()
+            .filter_map(|g| last(g, of))
+            .max()
+            .map(|at| at.duration_since(outcome.begun).as_secs_f64())
     };
-    let rate = |seconds: Option<f64>| seconds.map_or("-".to_owned(), |s| format!("{:.1} ({s:.1} s)", number(whole.len()) / s));
+    let rate = |seconds: Option<f64>| {
+        seconds.map_or("-".to_owned(), |s| format!("{:.1} ({s:.1} s)", number(whole.len()) / s))
+    };
     let mut rows = vec![
-        ("pod create p50 / p99, ms".to_owned(), percentiles(pods().filter(|m| m.created.is_some()).map(|m| m.took).collect(), Unit::Millis)),
-        ("last create to all gates gone p50 / p99, ms".to_owned(), percentiles(since_created(|m| m.free), Unit::Millis)),
-        ("last create to all bound p50 / p99, ms".to_owned(), percentiles(since_created(|m| m.bound), Unit::Millis)),
-        ("first to last gate of a gang p50 / p99, ms".to_owned(), percentiles(spread.collect(), Unit::Millis)),
+        (
+            "pod create p50 / p99, ms".to_owned(),
+            percentiles(pods().filter(|m| m.created.is_some()).map(|m| m.took).collect(), Unit::Millis),
+        ),
+        (
+            "last create to all gates gone p50 / p99, ms".to_owned(),
+            percentiles(since_created(|m| m.free), Unit::Millis),
+        ),
+        (
+            "last create to all bound p50 / p99, ms".to_owned(),
+            percentiles(since_created(|m| m.bound), Unit::Millis),
+        ),
+        (
+            "first to last gate of a gang p50 / p99, ms".to_owned(),
+            percentiles(spread.collect(), Unit::Millis),
+        ),
         ("first create to last gate gone p50 / p99, s".to_owned(), {
             let of = |g: &&Vec<marks::Mark>| {
                 let first = g.iter().filter_map(|m| Some(m.created? - m.took)).min()?;
@@ -345,13 +389,19 @@ fn cells(scenario: &Scenario, outcome: &Outcome) -> Vec<(String, String)> {
         ("gangs whole / torn".to_owned(), format!("{} / {torn}", whole.len())),
     ];
     let per_gang = |count: f64| count / number(scenario.gangs);
-    let total: f64 = outcome.costs.iter().filter(|(name, _)| *name != "loader").map(|(_, (cpu, _))| cpu).sum();
+    let total: f64 =
+        outcome.costs.iter().filter(|(name, _)| *name != "loader").map(|(_, (cpu, _))| cpu).sum();
     rows.push(("CPU of all but the loader, ms a gang".to_owned(), format!("{:.1}", per_gang(total) * 1e3)));
     for (name, (cpu, memory)) in &outcome.costs {
         let name = if name == "floor" || name == "portcullis" { "the system itself" } else { name };
         rows.push((
             format!("{name}: CPU s (ms a gang); MB before, peak"),
-            format!("{cpu:.2} ({:.1}); {:.0}, {:.0}", per_gang(*cpu) * 1e3, memory.resident_mb, memory.peak_mb),
+            format!(
+                "{cpu:.2} ({:.1}); {:.0}, {:.0}",
+                per_gang(*cpu) * 1e3,
+                memory.resident_mb,
+                memory.peak_mb
+            ),
         ));
     }
     for (what, count) in outcome.requests.iter().filter(|(_, count)| per_gang(**count) >= 0.05) {
