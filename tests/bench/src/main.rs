@@ -1,10 +1,11 @@
 //! Benchmarks, printed as tables. Nothing here passes or fails: a person compares.
 //!
 //! `cargo run --release -p portcullis-bench` runs them all; one alone with
-//! `cargo run --release -p portcullis-bench -- admission`, `planner`, `queue` or `webhook`.
+//! `cargo run --release -p portcullis-bench -- admission`, `planner`, `queue`, `webhook` or `cluster`.
 
 mod admission;
 mod bodies;
+mod cluster;
 mod planner;
 mod queue;
 mod webhook;
@@ -15,7 +16,8 @@ const USAGE: &str = "usage: portcullis-bench [all]      every benchmark in turn
        portcullis-bench admission  one decision, bytes to bytes, without a network
        portcullis-bench planner    one decision of the planner on large clusters
        portcullis-bench queue      one event while hundreds of gangs wait
-       portcullis-bench webhook    reviews over TLS [--reviewer core|stub] [--seconds N]";
+       portcullis-bench webhook    reviews over TLS [--reviewer core|stub] [--seconds N]
+       portcullis-bench cluster    gangs on a real control plane [load|steady|large|crowd]... [--only floor|portcullis]";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -24,6 +26,8 @@ fn main() -> ExitCode {
         "" | "all" => all(),
         "admission" => admission::run(),
         "webhook" => webhook::run(rest),
+        "cluster" => cluster::run(rest),
+        cluster::FLOOR => cluster::floor_process(rest),
         "planner" => {
             planner::run();
             Ok(())
@@ -55,5 +59,7 @@ fn all() -> anyhow::Result<()> {
     println!();
     queue::run();
     println!();
-    webhook::run(&[])
+    webhook::run(&[])?;
+    println!();
+    cluster::run(&[])
 }
