@@ -177,6 +177,7 @@ impl Engine {
         }
         if let Some(waiting) = gang.verdict.as_ref().filter(|_| !census.ready.is_empty()) {
             wanted.remedy.clone_from(&waiting.explanation.remedy);
+            wanted.waiting_for.clone_from(&waiting.explanation.waiting_for);
             wanted.position = gang.rank.as_ref().map(|rank| self.queue.position(rank));
         }
         wanted.plan = Some(plan.clone());
