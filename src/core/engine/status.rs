@@ -72,7 +72,10 @@ impl Engine {
                 }
             }
         }
-        wanted.ready = format!("{}/{}", census.here(), wanted.min_member);
+        wanted.ready = match self.groups.get(id) {
+            Some(_) => format!("{}/{}", census.here(), wanted.min_member),
+            None => format!("{}/?", census.here()),
+        };
         wanted.epoch = stored.epoch;
         let same = wanted.phase == stored.phase && stored.since != Time::default();
         wanted.since = if same { stored.since } else { now };
