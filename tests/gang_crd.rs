@@ -43,7 +43,7 @@ fn problems(schema: &Value, value: &Value, place: &str, found: &mut Vec<String>)
                 }
             }
             "enum" if !rule.as_array().is_some_and(|list| list.contains(value)) => {
-                wrong(format!("not in {rule}"))
+                wrong(format!("not in {rule}"));
             }
             "minimum" if value.as_i64() < rule.as_i64() => wrong(format!("less than {rule}")),
             "minLength" if length < rule.as_u64() => wrong(format!("shorter than {rule}")),
@@ -277,4 +277,53 @@ fn the_columns_show_declared_fields_and_every_field_is_described() {
     let known: Vec<_> =
         portcullis_core::dialect::group_resources().map(|(id, _)| json!(id.as_str())).collect();
     assert!(known.iter().all(|id| dialects.as_array().is_some_and(|list| list.contains(id))), "{known:?}");
+}
+
+/// Not a test of anything: `cargo test --test gang_crd columns -- --ignored --nocapture` prints what people see.
+#[test]
+#[ignore = "prints, for a person to read"]
+fn columns_as_kubectl_prints_them() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scenarios");
+    let mut files: Vec<_> =
+        std::fs::read_dir(folder).expect("it is there").map(|f| f.expect("it can be read").path()).collect();
+    files.sort();
+    for path in files {
+        let text = std::fs::read_to_string(&path).expect("a scenario can be read");
+        let scenario = Scenario::parse(&path.display().to_string(), &text).expect("and is one");
+        println!("\n== {}", scenario.name);
+        let mut runner =
+            Runner::new(scenario, Some(webhook(admission::Settings::default()))).expect("it begins");
+        while let Some(step) = runner.next_step().expect("a step can be done") {
+            for told in step.told {
+                println!(
+                    "  event {} {} ({} pods)",
+                    told.note.reason,
+                    told.note.message,
+                    told.note.pods.len()
+                );
+            }
+            for (key, stored) in runner.cluster().api.list(Kind::Gang) {
+                let status = &stored.object["status"];
+                let text = |field: &str| status[field].to_string().trim_matches('"').to_owned();
+                println!(
+                    "{:<22} {:<10} {:<6} {:<18} {:<60} {}",
+                    key.name,
+                    text("phase"),
+                    text("ready"),
+                    text("needs"),
+                    text("waitingFor"),
+                    text("position")
+                );
+                for condition in status["conditions"].as_array().into_iter().flatten() {
+                    println!(
+                        "      {:<10} {:<6} {:<18} {}",
+                        condition["type"].as_str().unwrap_or(""),
+                        condition["status"].as_str().unwrap_or(""),
+                        condition["reason"].as_str().unwrap_or(""),
+                        condition["message"].as_str().unwrap_or("")
+                    );
+                }
+            }
+        }
+    }
 }

@@ -80,7 +80,10 @@ pub(super) fn conditions(
     match wanted.phase {
         Phase::Gathering => say(ConditionType::Complete, false, reason, message()),
         _ => {
-            let text = format!("the group wants {} members, and they are here", wanted.min_member);
+            let text = match wanted.min_member {
+                1 => "the group wants 1 member, and it is here".to_owned(),
+                least => format!("the group wants {least} members, and they are here"),
+            };
             say(ConditionType::Complete, true, "Complete", text);
         }
     }

@@ -203,7 +203,6 @@ impl Engine {
                 // Members that are not in it, an amended one above all, can be planned from now on.
                 let more = plan.members.len() < gang.members.len();
                 gang.progress = Progress::Recorded(plan.clone());
-                gang.told_lifted = false;
                 if more {
                     self.look_at(id);
                 }

@@ -22,6 +22,7 @@ impl Engine {
             Progress::Recorded(plan)
         };
         gang.verdict = None;
+        gang.told_lifted = false;
         self.revoke_licences(id);
         self.charge_gang(id);
     }

@@ -86,6 +86,11 @@ impl Queue {
         LOOK_AGAIN.max(LOOK_AGAIN_EACH.saturating_mul(waiting))
     }
 
+    /// Whether not everybody can be told at once how far it is.
+    fn is_long(&self) -> bool {
+        self.look_again() > LOOK_AGAIN
+    }
+
     /// The next of those that are alike.
     fn next_alike(&self, likeness: &Likeness, after: &Rank) -> Option<Rank> {
         let ranks = self.alike.get(likeness)?;
@@ -138,6 +143,12 @@ impl Engine {
             let id = &rank.3;
             // One that is new is asked about in any case, so that it learns what it waits for.
             if full.contains(&likeness) && !fresh.contains(id) {
+                continue;
+            }
+            // In a long queue, one that has heard why it waits, and still does, hears it anew when it is looked at by
+            // itself: explaining takes several times as long as finding out.
+            if self.queue.is_long() && !fresh.contains(id) && self.still_hopeless(id) {
+                full.insert(likeness);
                 continue;
             }
             let fits = self.plan_one(id, step);
@@ -194,6 +205,13 @@ impl Engine {
                 assert_eq!(found, Some((&place.node, &place.cards)), "where {} goes", place.key);
             }
         }
+    }
+
+    fn still_hopeless(&self, id: &GangId) -> bool {
+        let told = self.gangs.get(id).is_some_and(|gang| gang.verdict.is_some());
+        told && self
+            .planning_request(id)
+            .is_some_and(|(_, request)| planner::hopeless(&self.snapshot, &request))
     }
 
     /// Plans one gang of the queue.
@@ -298,4 +316,107 @@ enum Fits {
     No,
     /// The search stopped before it could be sure.
     Unsure,
+}
+
+#[cfg(all(test, debug_assertions))]
+mod tests {
+    use super::*;
+    use crate::dialect::Group;
+    use crate::engine::{Change, Event, Settings, World};
+    use crate::model::{DialectId, Epoch, PodUid, str};
+    use crate::objects::{Node, Pod};
+    use crate::sim::random::Random;
+
+    fn pod(name: &str, group: Option<usize>, node: Option<u64>, gpus: u64) -> Pod {
+        let group = group.map(|g| format!(r#""pod-group-name":"g{g}""#)).unwrap_or_default();
+        let place = node.map_or_else(
+            || r#""schedulingGates":[{"name":"portcullis.dev/gang"}]"#.to_owned(),
+            |node| format!(r#""nodeName":"n{node}""#),
+        );
+        let json = format!(
+            r#"{{"metadata":{{"namespace":"x","name":"{name}","uid":"{name}","resourceVersion":"1","annotations":{{{group}}}}},
+                "spec":{{{place},"containers":[{{"name":"c","resources":{{"requests":{{"nvidia.com/gpu":"{gpus}"}}}}}}]}}}}"#
+        );
+        Pod::read(&json).expect("the pod above can be read")
+    }
+
+    fn node(index: u64) -> Node {
+        let json = format!(
+            r#"{{"metadata":{{"name":"n{index}"}},"status":{{"allocatable":{{"cpu":"64","memory":"1Ti","pods":"110",
+                "nvidia.com/gpu":"8"}},"conditions":[{{"type":"Ready","status":"True"}}]}}}}"#
+        );
+        Node::read(&json).expect("the node above can be read")
+    }
+
+    /// Debug builds compare every round with the one without the shortcut: here on long queues, with room that comes and
+    /// goes and gangs that come, are alike or not, and lose members.
+    #[test]
+    fn the_shortcut_plans_what_asking_everybody_plans() {
+        const GANGS: usize = 45;
+        let mut planned = 0;
+        for seed in 0..60 {
+            let mut random = Random::new(seed);
+            let mut engine = Engine::new(Settings::default());
+            let mut now = Time(1_000_000);
+            let groups = (0..GANGS).map(|g| Group {
+                gang: GangId::new(DialectId::Kai, "x", format!("g{g}")),
+                uid: str(format!("uid-{g}")),
+                created: Time(0),
+                quorum: Quorum::Count(u32::try_from(random.between(1, 3)).expect("small")),
+                priority_class: None,
+                queue: None,
+            });
+            let groups: Vec<Group> = groups.collect();
+            // Nearly full at first: a long queue forms.
+            let mut pods: Vec<Pod> =
+                (0..6).map(|n| pod(&format!("foreign-{n}-7"), None, Some(n), 7)).collect();
+            let mut sizes = Vec::new();
+            for gang in 0..GANGS {
+                sizes.push(random.between(2, 8));
+                if gang < 35 {
+                    pods.extend((0..3).map(|m| pod(&format!("g{gang}-{m}"), Some(gang), None, sizes[gang])));
+                }
+            }
+            let world = World {
+                nodes: Some((0..6).map(node).collect()),
+                pods: Some(pods),
+                groups: Some(groups),
+                gangs: Some(Vec::new()),
+                ..World::default()
+            };
+            let mut tell = |engine: &mut Engine, event| {
+                now = now.after(Duration::from_millis(300));
+                engine.step(event, now);
+            };
+            tell(&mut engine, Event::LeaseAcquired(Epoch(1)));
+            tell(&mut engine, Event::Listed(Epoch(1), world));
+            tell(&mut engine, Event::Tick);
+            assert!(engine.queue.is_long(), "seed {seed}: {} wait", engine.queue.ranks.len());
+            for _ in 0..60 {
+                let (gang, member) =
+                    (usize::try_from(random.below(GANGS as u64)).expect("small"), random.below(3));
+                let (place, gpus) = (random.below(6), random.between(1, 7));
+                let event = match random.below(5) {
+                    0 => Event::Pod(Change::Set(pod(
+                        &format!("foreign-{place}-{gpus}"),
+                        None,
+                        Some(place),
+                        gpus,
+                    ))),
+                    1 | 2 => Event::Pod(Change::Gone(PodUid::from(&*format!("foreign-{place}-7")))),
+                    3 => Event::Pod(Change::Gone(PodUid::from(&*format!("g{gang}-{member}")))),
+                    _ => Event::Pod(Change::Set(pod(
+                        &format!("g{gang}-{member}"),
+                        Some(gang),
+                        None,
+                        sizes[gang],
+                    ))),
+                };
+                tell(&mut engine, event);
+                tell(&mut engine, Event::Tick);
+            }
+            planned += engine.gangs.values().filter(|gang| gang.progress.plan().is_some()).count();
+        }
+        assert!(planned > 200, "only {planned} gangs were planned");
+    }
 }

@@ -72,7 +72,10 @@ impl Engine {
                 }
             }
         }
-        wanted.ready = format!("{}/{}", census.here(), wanted.min_member);
+        wanted.ready = match self.groups.get(id) {
+            Some(_) => format!("{}/{}", census.here(), wanted.min_member),
+            None => format!("{}/?", census.here()),
+        };
         wanted.epoch = stored.epoch;
         let same = wanted.phase == stored.phase && stored.since != Time::default();
         wanted.since = if same { stored.since } else { now };
@@ -177,6 +180,7 @@ impl Engine {
         }
         if let Some(waiting) = gang.verdict.as_ref().filter(|_| !census.ready.is_empty()) {
             wanted.remedy.clone_from(&waiting.explanation.remedy);
+            wanted.waiting_for.clone_from(&waiting.explanation.waiting_for);
             wanted.position = gang.rank.as_ref().map(|rank| self.queue.position(rank));
         }
         wanted.plan = Some(plan.clone());

@@ -32,6 +32,18 @@ use board::Board;
 use gang::{Attempt, Shapes};
 use tie::Tie;
 
+/// Whether there surely is no place for any part of this gang that may start, without saying why: several times quicker
+/// than [`plan`], which comes to the same.
+#[must_use]
+pub fn hopeless(snapshot: &Snapshot, gang: &GangRequest) -> bool {
+    let tie = Tie::current();
+    let mut board = Board::new(snapshot);
+    let mut shapes = Shapes::default();
+    let attempt = Attempt::new(gang, &mut shapes, &board, tie);
+    let outcome = attempt.place(&shapes, &mut board, tie, search::STEPS);
+    outcome.spots.is_empty() && !outcome.exhausted
+}
+
 /// Plans the gangs in the order given; each sees what the ones before it were given.
 ///
 /// A gang gets places for all its waiting members; where not all fit, for as many as do, if these and the active ones

@@ -299,6 +299,8 @@ fn what_is_planned_holds_and_what_is_refused_is_impossible() {
                 why.reason == Reason::SearchExhausted
             }
         };
+        let refuted = crate::planner::hopeless(&snapshot, request);
+        assert!(if refuted { got == 0 } else { got > 0 || exhausted }, "seed {seed}: {refuted}");
         let mut best = 0;
         let mut roles = request.active.clone();
         let each_alone = complete(&request.quorum, &roles);
