@@ -4,6 +4,7 @@
 //! status reaches the caller, because only the caller knows what a repeated write would mean.
 //! Invariant: every request that is not a watch comes back within [`REQUEST_TIMEOUT`], as a status or as [`Lost`].
 
+use std::path::Path;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -14,6 +15,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use kube::Config;
 use kube::client::{Body, ConfigExt};
+use kube::config::{KubeConfigOptions, Kubeconfig};
 use portcullis_core::engine::wire::{self, Response, Verb};
 use serde::Deserialize;
 use tower::{BoxError, ServiceBuilder, ServiceExt};
@@ -96,6 +98,17 @@ impl Client {
     pub async fn infer() -> Result<Self, ClientError> {
         let config = Config::infer().await.map_err(|e| ClientError::Config(e.to_string()))?;
         Self::new(config)
+    }
+
+    /// Connects as the kubeconfig at `path` says, by its current context.
+    ///
+    /// # Errors
+    /// When it cannot be read or used.
+    pub async fn of_kubeconfig(path: &Path) -> Result<Self, ClientError> {
+        let unreadable = |e: &dyn std::fmt::Display| ClientError::Config(format!("{}: {e}", path.display()));
+        let kubeconfig = Kubeconfig::read_from(path).map_err(|e| unreadable(&e))?;
+        let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
+        Self::new(config.map_err(|e| unreadable(&e))?)
     }
 
     /// Connects as `config` says. Nothing is sent yet.

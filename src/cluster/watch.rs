@@ -27,6 +27,8 @@ const PATIENCE: Duration = Duration::from_secs(150);
 const ABSENT: (Duration, Duration) = (Duration::from_secs(4), Duration::from_secs(6));
 /// How often a kind that we may not read is asked for again.
 const FORBIDDEN: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(20));
+/// How soon a watch that was of use is opened again.
+const AGAIN: Duration = Duration::from_millis(10);
 /// A watch that lasted this long was healthy.
 const HEALTHY: Duration = Duration::from_secs(10);
 /// How many unreadable objects of a kind are remembered as named.
@@ -194,10 +196,16 @@ impl Follower {
     pub(super) async fn follow(mut self, out: mpsc::Sender<Seen>) {
         let mut backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(15));
         while !out.is_closed() {
-            let outcome = if self.version.is_some() {
-                self.watch(&out, &mut backoff).await
-            } else {
-                self.relist(&out).await
+            let going_on = async {
+                if self.version.is_some() {
+                    self.watch(&out, &mut backoff).await
+                } else {
+                    self.relist(&out).await
+                }
+            };
+            let outcome = tokio::select! {
+                outcome = going_on => outcome,
+                () = out.closed() => return,
             };
             let Err(trouble) = outcome else { continue };
             let wait = match &trouble {
@@ -271,13 +279,13 @@ impl Follower {
         let started = Instant::now();
         let mut lines = self.client.lines(&path).await??;
         self.all_is_well();
+        let mut told = false;
         loop {
-            let line = tokio::select! {
-                line = lines.next(PATIENCE) => line,
-                () = out.closed() => return Ok(()),
-            };
-            match line {
-                Ok(Some(line)) => self.line(&line, out).await?,
+            match lines.next(PATIENCE).await {
+                Ok(Some(line)) => {
+                    self.line(&line, out).await?;
+                    told = true;
+                }
                 Ok(None) => {
                     self.metrics.watch_ended(self.kind.label(), WatchEnd::Closed);
                     break;
@@ -293,8 +301,10 @@ impl Follower {
                 }
             }
         }
-        if started.elapsed() >= HEALTHY {
+        // A busy API server ends the watches of whoever reads slowly: what they have missed must not wait long.
+        if told || started.elapsed() >= HEALTHY {
             backoff.succeed();
+            tokio::time::sleep(AGAIN).await;
         } else {
             tokio::time::sleep(backoff.fail()).await;
         }
