@@ -1,8 +1,16 @@
 //! On a real control plane: what no simulation can prove. Each test has a namespace of its own in one cluster, or a cluster
 //! of its own when it breaks something.
 
-use portcullis_test_cluster::wait::has_condition;
-use portcullis_test_cluster::{Cluster, Node, Options, Part, Version, available, shared};
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use portcullis_test_cluster::program::wait_gating;
+use portcullis_test_cluster::wait::{PATIENCE, has_condition};
+use portcullis_test_cluster::{
+    Cluster, Node, Options, Part, Portcullis, ProgramOptions, Version, available, shared,
+};
 use serde_json::json;
 
 const POD: &str = "
@@ -60,6 +68,81 @@ fn a_restarted_control_plane_remembers_and_leaves_nothing() {
     drop(cluster);
     assert!(!directory.exists(), "{} is left", directory.display());
     for (part, process) in processes {
-        assert!(!std::path::Path::new(&format!("/proc/{process}")).exists(), "{part} ({process}) is left");
+        assert!(!Path::new(&format!("/proc/{process}")).exists(), "{part} ({process}) is left");
+    }
+}
+
+#[test]
+fn the_manifests_are_accepted_and_what_they_register_gates_a_pod() {
+    if !available(Version::default()) {
+        return;
+    }
+    let cluster = Cluster::start(&Options::default()).unwrap();
+    let portcullis =
+        Portcullis::start(&cluster, ProgramOptions::new(env!("CARGO_BIN_EXE_portcullis"))).unwrap();
+    assert_eq!(portcullis.balancer().ready(), ["portcullis-0", "portcullis-1"]);
+
+    // A pod that is none of our business passes without us, also while nobody serves.
+    for replica in 0..portcullis.replicas() {
+        portcullis.kill(replica);
+    }
+    assert_eq!(cluster.apply("default", POD).good(), "pod/plain created\n");
+    portcullis.revive(1).unwrap();
+    portcullis.wait_ready(1).unwrap();
+    wait_gating(&cluster).unwrap();
+    portcullis.terminate(1).unwrap();
+}
+
+/// What is left of a test that was killed: processes and files. Zombies are gone, whoever is to bury them.
+fn left_of(directory: &Path) -> Vec<String> {
+    let name = directory.display().to_string();
+    let mut left: Vec<String> = std::fs::read_dir("/proc")
+        .unwrap()
+        .filter_map(|entry| std::fs::read(entry.ok()?.path().join("cmdline")).ok())
+        .map(|line| String::from_utf8_lossy(&line).replace('\0', " "))
+        .filter(|line| line.contains(&name) && !line.contains("guard"))
+        .collect();
+    if directory.exists() {
+        left.push(name);
+    }
+    left
+}
+
+#[test]
+fn a_killed_test_leaves_nothing() {
+    const VICTIM: &str = "PORTCULLIS_TEST_VICTIM";
+    if !available(Version::default()) {
+        return;
+    }
+    if std::env::var_os(VICTIM).is_some() {
+        let cluster = Cluster::start(&Options::default()).unwrap();
+        // A paused process would not notice by itself that nobody is there any more.
+        cluster.own().pause(Part::Scheduler).unwrap();
+        println!("\n{VICTIM} {}", cluster.directory().display());
+        std::thread::sleep(std::time::Duration::from_secs(300));
+        return;
+    }
+    // The same test again, as a process to be killed.
+    let mut victim = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "a_killed_test_leaves_nothing", "--nocapture"])
+        .env(VICTIM, "1")
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let lines = BufReader::new(victim.stdout.take().unwrap()).lines();
+    let directory = lines
+        .map_while(Result::ok)
+        .find_map(|line| line.strip_prefix(VICTIM).map(|rest| PathBuf::from(rest.trim())))
+        .expect("it says where its cluster is");
+    assert!(
+        left_of(&directory).len() > 5,
+        "etcd, API server, scheduler, controllers, kwok and files are there"
+    );
+    victim.kill().unwrap();
+    victim.wait().unwrap();
+    let deadline = Instant::now() + PATIENCE;
+    while !left_of(&directory).is_empty() {
+        assert!(Instant::now() < deadline, "left: {:#?}", left_of(&directory));
+        std::thread::sleep(std::time::Duration::from_millis(50));
     }
 }

@@ -32,6 +32,8 @@ mod random;
 mod runner;
 mod takeover;
 mod watch;
+#[cfg(test)]
+mod watch_tests;
 
 use std::sync::Arc;
 use std::time::Duration;

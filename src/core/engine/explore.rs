@@ -406,7 +406,7 @@ impl Api {
     fn gang(&self, id: &GangId) -> Outcome {
         self.gangs
             .get(id)
-            .map_or(Outcome::Gone, |(version, status)| Outcome::Gang(record(id, *version, status)))
+            .map_or(Outcome::Gone, |(version, status)| Outcome::Gang(Box::new(record(id, *version, status))))
     }
 
     fn everything(&self) -> World {

@@ -143,7 +143,7 @@ impl Engine {
                     wanted.message.clone_from(&waiting.explanation.sentence);
                     wanted.waiting_for.clone_from(&waiting.explanation.waiting_for);
                     wanted.remedy.clone_from(&waiting.explanation.remedy);
-                    wanted.position = Some(waiting.position);
+                    wanted.position = gang.rank.as_ref().map(|rank| self.queue.position(rank));
                 }
                 None => {
                     wanted.reason = Some(Reason::Queued);
@@ -177,7 +177,7 @@ impl Engine {
         }
         if let Some(waiting) = gang.verdict.as_ref().filter(|_| !census.ready.is_empty()) {
             wanted.remedy.clone_from(&waiting.explanation.remedy);
-            wanted.position = Some(waiting.position);
+            wanted.position = gang.rank.as_ref().map(|rank| self.queue.position(rank));
         }
         wanted.plan = Some(plan.clone());
     }

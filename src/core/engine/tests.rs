@@ -127,7 +127,8 @@ impl Lab {
                 })
             }
             Action::ReadGang { gang } => {
-                let outcome = self.stored.clone().map_or(Outcome::Gone, Outcome::Gang);
+                let outcome =
+                    self.stored.clone().map_or(Outcome::Gone, |record| Outcome::Gang(Box::new(record)));
                 self.answer(Subject::Gang(gang.clone()), outcome)
             }
             Action::DeleteGang { gang, .. } => {
@@ -160,7 +161,7 @@ impl Lab {
 
     fn write(&mut self, record: GangRecord) -> Vec<Action> {
         self.stored = Some(record.clone());
-        self.answer(Subject::Gang(record.gang.clone()), Outcome::Gang(record))
+        self.answer(Subject::Gang(record.gang.clone()), Outcome::Gang(Box::new(record)))
     }
 
     /// Changes a pod in the API server without telling the engine.
@@ -580,4 +581,61 @@ fn the_object_goes_with_the_last_member() {
     }
     assert_eq!(lab.stored, None);
     assert!(lab.engine.gangs.is_empty());
+}
+
+/// What a gang that fits costs the API server: two writes of its object, one for each gate, and one event.
+#[test]
+fn a_gang_that_fits_costs_no_more_than_it_must() {
+    let settings = Settings { quiet: Duration::from_millis(500), ..Settings::default() };
+    let (mut lab, actions) = leading_three();
+    lab.engine.settings = settings;
+    let mut sent: Vec<String> = Vec::new();
+    let mut queue: std::collections::VecDeque<Action> = actions.into();
+    while let Some(action) = queue.pop_front() {
+        let name = format!("{action:?}");
+        sent.push(name.split([' ', '(']).next().unwrap_or_default().to_owned());
+        if !matches!(action, Action::Tell(_)) {
+            queue.extend(lab.carry_out(&action));
+            queue.extend(lab.tick());
+        }
+        if queue.is_empty() && lab.gated().is_empty() && lab.pods.values().any(|p| p.node.is_none()) {
+            for name in ["app-server", "model-1", "model-2"] {
+                let uid = PodUid::from(&*format!("uid-{name}"));
+                lab.touch(&uid, |p| p.node = Some(NodeName::from("gpu-1")));
+                queue.extend(lab.step(Event::Pod(Change::Set(lab.pods[&uid].clone()))));
+            }
+        }
+    }
+    sent.sort();
+    assert_eq!(sent, ["CreateGang", "Lift", "Lift", "Lift", "ReadLease", "Tell", "WriteGang", "WriteGang"]);
+    assert_eq!(lab.status().phase, Phase::Admitted);
+    assert_eq!((&*lab.status().ready, &*lab.status().waiting_for), ("3/3", ""));
+}
+
+/// A pod that is not ours and waits for a scheduler could take the room between the decision and the bind.
+#[test]
+fn members_are_nominated_while_somebody_else_waits_for_a_scheduler() {
+    let foreign = |gates: &str, node: &str| {
+        let json = format!(
+            r#"{{"metadata":{{"namespace":"x","name":"f","uid":"f","resourceVersion":"1"}},
+                "spec":{{"schedulingGates":[{gates}],"nodeName":"{node}","containers":[{{"name":"c"}}]}}}}"#
+        );
+        Pod::read(&json).expect("the pod above can be read")
+    };
+    let gate = r#"{"name":"example.com/hold"}"#;
+    for (pod, mode, nominated) in [
+        (None, Nominate::Contended, 0),
+        (Some(foreign("", "")), Nominate::Contended, 3),
+        (Some(foreign("", "gpu-1")), Nominate::Contended, 0),
+        (Some(foreign(gate, "")), Nominate::Contended, 0),
+        (None, Nominate::Always, 3),
+        (Some(foreign("", "")), Nominate::Never, 0),
+    ] {
+        let settings = Settings { nominate: mode, ..Settings::default() };
+        let pods = three().into_iter().chain(pod.clone()).collect();
+        let (mut lab, actions) = Lab::leading(&settings, vec![node("gpu-1", 1, "")], vec![group(3)], pods);
+        let left = lab.run(actions, |action| matches!(action, Action::Nominate { .. }));
+        let found = left.iter().filter(|action| matches!(action, Action::Nominate { .. })).count();
+        assert_eq!(found, nominated, "{mode:?} {pod:?}");
+    }
 }

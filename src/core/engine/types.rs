@@ -86,7 +86,7 @@ pub enum Outcome {
         ours: bool,
     },
     /// The gang object as it is after the write, or as it was read.
-    Gang(GangRecord),
+    Gang(Box<GangRecord>),
     /// The pod as it is after the write, or as it was read.
     Pod(Box<Pod>),
     /// The object is not there, or it is another one by the same name.
