@@ -5,7 +5,6 @@
 //! patch of a webhook configuration tests the version that was read *before* the Secret was, so that a slow replica never
 //! puts an old bundle over a new one. Who loses reads again.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -64,6 +63,8 @@ pub(super) struct Keeper {
     live: Arc<LiveCertificate>,
     metrics: Arc<Metrics>,
     served: String,
+    /// `data` of the Secret when it was last as it should be: if somebody deletes it, it is put back.
+    remembered: Option<Value>,
     published_since: Option<Instant>,
 }
 
@@ -84,6 +85,7 @@ impl Keeper {
             live,
             metrics,
             served: String::new(),
+            remembered: None,
             published_since: None,
         }
     }
@@ -128,14 +130,21 @@ impl Keeper {
             }
         }
         let secret = self.send(SECRETS, &self.namespace, SECRET, Verb::Get).await?;
+        if let (None, Some(data)) = (&secret, &self.remembered) {
+            tracing::warn!(secret = SECRET, "the Secret is gone; it is put back as it was");
+            self.write(None, data.clone()).await?;
+            return Ok(true);
+        }
         let (mut kept, problems) = secret.as_ref().map(read_secret).unwrap_or_default();
-        for problem in problems {
+        for problem in &problems {
             tracing::warn!(
                 problem,
                 secret = SECRET,
                 "the Secret is not as it should be; what is missing is made anew"
             );
         }
+        self.remembered =
+            secret.as_ref().filter(|_| problems.is_empty()).map(|secret| secret["data"].clone());
         self.serve(&kept, now)?;
 
         let bundle = kept.bundle_pem();
@@ -160,7 +169,9 @@ impl Keeper {
             return Ok(acted);
         }
         carry_out(step, &mut kept, &self.names, now)?;
-        if self.write(secret.as_ref(), &kept).await? {
+        let data: Value =
+            kept.data().into_iter().map(|(key, text)| (key.to_owned(), STANDARD.encode(text))).collect();
+        if self.write(secret.as_ref(), data).await? {
             tracing::info!(?step, secret = SECRET, authorities = kept.bundle.len(), "certificates renewed");
             self.serve(&kept, now)?;
         }
@@ -203,9 +214,7 @@ impl Keeper {
     }
 
     /// Replaces the Secret, or makes it. `false` when somebody else was quicker.
-    async fn write(&self, seen: Option<&Value>, kept: &Kept) -> Result<bool, KeeperError> {
-        let data: BTreeMap<_, _> =
-            kept.data().into_iter().map(|(key, text)| (key, STANDARD.encode(text))).collect();
+    async fn write(&self, seen: Option<&Value>, data: Value) -> Result<bool, KeeperError> {
         let mut object = seen.cloned().unwrap_or_else(|| {
             json!({
                 "apiVersion": "v1",
@@ -218,7 +227,7 @@ impl Keeper {
                 "type": "kubernetes.io/tls"
             })
         });
-        object["data"] = json!(data);
+        object["data"] = data;
         let verb = if seen.is_some() { Verb::Update(object) } else { Verb::Create(object) };
         Ok(self.send(SECRETS, &self.namespace, SECRET, verb).await?.is_some())
     }

@@ -16,6 +16,11 @@ use crate::serve::read_secret;
 const OLDEST_MINOR: u32 = 30;
 
 pub(super) fn checks(seen: &Gathered, now: SystemTime) -> Vec<Check> {
+    let parts = [&seen.crd, &seen.mutating, &seen.validating, &seen.deployment];
+    if parts.iter().all(|part| **part == Found::Missing) {
+        let says = "Portcullis is not installed: pods of gangs are neither gated nor judged";
+        return vec![version(seen), Check::fail("installation", says, [APPLY])];
+    }
     let mut checks = vec![version(seen), definition(seen)];
     checks.extend(configurations(seen).map(|one| one.check(seen.fallback.object().is_some())));
     checks.extend(certificates(seen, now));
@@ -145,7 +150,7 @@ fn certificates(seen: &Gathered, now: SystemTime) -> Vec<Check> {
         return vec![Check::fail(NAME, says, [logs(seen)])];
     }
     if injected {
-        return vec![Check::ok(NAME, "caBundle is written by cert-manager, and the files are its own")];
+        return vec![Check::ok(NAME, "caBundle and the files are kept by cert-manager")];
     }
     let secret = match &seen.secret {
         Found::Object(secret) => secret,
@@ -225,8 +230,7 @@ fn trial(seen: &Gathered) -> Check {
             }
             let says =
                 format!("a member of a gang was created without its gate (dry run in {})", seen.try_in);
-            let called = seen.mutating.object().is_some();
-            Check::fail(NAME, says, [if called { logs(seen) } else { APPLY.to_owned() }])
+            Check::fail(NAME, says, [APPLY.to_owned(), logs(seen)])
         }
         _ if says.contains("portcullis.dev") && says.contains("webhook") => {
             Check::fail(NAME, format!("the webhook does not answer: {says}"), [logs(seen)])
