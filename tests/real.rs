@@ -40,8 +40,22 @@ fn a_node_is_ready_and_a_pod_runs_on_it() {
     let path = format!("/api/v1/namespaces/{namespace}/pods/plain");
     let pod = cluster.wait(&path, "it runs", |pod| has_condition(pod, "Ready"));
     assert_eq!(pod["status"]["phase"], "Running");
-    cluster.api().delete(&path).unwrap();
-    cluster.wait(&path, "it is gone", serde_json::Value::is_null);
+    cluster.check(
+        &namespace,
+        "
+$ kubectl get pods
+NAME    READY   STATUS    RESTARTS   AGE
+plain   1/1     Running   0          …
+$ cat <<E | kubectl apply -f -
+> {apiVersion: v1, kind: ConfigMap, metadata: {name: typed}, data: {one: 1}}
+> E
+…cannot unmarshal number into Go struct field ConfigMap.data of type string
+$ kubectl delete pod plain
+pod \"plain\" deleted from …
+$~ kubectl get pods
+No resources found in … namespace.
+",
+    );
 }
 
 #[test]
