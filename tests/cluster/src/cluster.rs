@@ -192,6 +192,9 @@ pub fn shared() -> Option<&'static Cluster> {
                 return None;
             }
             let cluster = Cluster::start(&Options::default()).unwrap_or_else(|e| panic!("{e:#}"));
+            if std::env::var_os("PORTCULLIS_KEEP").is_some() {
+                cluster.own().keep_directory();
+            }
             // A static is never dropped; the guard cleans up. So it is told of a failure when it happens.
             let previous = std::panic::take_hook();
             std::panic::set_hook(Box::new(move |panic| {
