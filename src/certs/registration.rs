@@ -28,7 +28,16 @@ impl Registration {
 
     /// Names of the hooks that trust something else than `bundle` (PEM).
     pub fn strangers(&self, bundle: &str) -> Vec<&str> {
-        self.hooks.iter().filter(|(_, _, has)| has != bundle).map(|(_, name, _)| name.as_str()).collect()
+        self.strangers_where(|has| has != bundle)
+    }
+
+    /// Names of the hooks that trust nobody.
+    pub fn trusting_nobody(&self) -> Vec<&str> {
+        self.strangers_where(str::is_empty)
+    }
+
+    fn strangers_where(&self, strange: impl Fn(&str) -> bool) -> Vec<&str> {
+        self.hooks.iter().filter(|(_, _, has)| strange(has)).map(|(_, name, _)| name.as_str()).collect()
     }
 
     /// How many hooks are ours.

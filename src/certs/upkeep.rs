@@ -8,7 +8,7 @@
 use std::time::{Duration, SystemTime};
 
 use super::authority::CLOCK_SKEW;
-use super::{CertificateError, Kept, LEAF_LIFETIME, Names};
+use super::{CertificateError, Kept, LEAF_LIFETIME, Names, Validity};
 
 /// How long the bundle must have been seen in the webhook configurations before a leaf is signed by an authority that is
 /// new in it: API servers learn of a configuration by a watch, each on its own.
@@ -49,14 +49,15 @@ impl Situation<'_> {
     /// The next step; after it has been done, ask again.
     pub fn next(&self) -> Step {
         let (kept, now) = (self.kept, self.now);
+        let served = kept.leaf.as_ref().is_some_and(|leaf| leaf.validity.holds_at(now));
         let Some(authority) = kept.authority.as_ref().filter(|authority| authority.validity().holds_at(now))
         else {
-            return Step::Found;
+            // The key of the authority is lost, but what it signed still works.
+            return if served && kept.leaf_is_trusted(now) { Step::RollAuthority } else { Step::Found };
         };
-        let Some(leaf) = &kept.leaf else { return Step::RenewLeaf };
-        if !leaf.validity.holds_at(now) || !kept.leaf_is_trusted(now) {
+        let Some(leaf) = kept.leaf.as_ref().filter(|_| served && kept.leaf_is_trusted(now)) else {
             return Step::RenewLeaf;
-        }
+        };
         let current = kept.leaf_is_current(now);
         if current && self.renewal_is_due(authority.validity()) {
             return Step::RollAuthority;
@@ -75,19 +76,16 @@ impl Situation<'_> {
         Step::Rest
     }
 
-    fn renewal_is_due(&self, validity: super::Validity) -> bool {
+    fn renewal_is_due(&self, validity: Validity) -> bool {
         let life = validity.not_after.duration_since(validity.not_before).unwrap_or_default();
-        now_or_late(&validity, self.now, life / 1000 * self.patience.min(50))
+        let patience = life / 1000 * self.patience.min(50);
+        self.now < validity.not_before || self.now >= validity.renewal_time() + patience
     }
 
     /// The old authority signed its last leaf before the new one was made.
     fn forget_after(&self, new_since: SystemTime) -> SystemTime {
         new_since + CLOCK_SKEW + LEAF_LIFETIME + SETTLING
     }
-}
-
-fn now_or_late(validity: &super::Validity, now: SystemTime, patience: Duration) -> bool {
-    now < validity.not_before || now >= validity.renewal_time() + patience
 }
 
 /// Carries a step out on what is kept. `Rest` changes nothing.

@@ -4,6 +4,7 @@
 //! library and shows the answer. Invariant: what is printed to stdout is the answer, what goes to stderr is about the run.
 
 mod demo;
+mod doctor;
 mod manifest;
 mod paint;
 mod review;
@@ -80,6 +81,7 @@ enum Colour {
 #[derive(Debug, Subcommand)]
 enum Command {
     Demo(demo::Options),
+    Doctor(doctor::Options),
     Review(review::Options),
     Serve(serve::Options),
     Simulate(simulate::Options),
@@ -109,6 +111,7 @@ pub fn main() -> ExitCode {
 fn run(command: Command) -> anyhow::Result<Outcome> {
     match command {
         Command::Demo(options) => demo::run(&options),
+        Command::Doctor(options) => doctor::run(&options),
         Command::Review(options) => review::run(&options),
         Command::Serve(options) => serve::run(options),
         Command::Simulate(options) => simulate::run(&options),

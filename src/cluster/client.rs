@@ -19,6 +19,7 @@ use serde::Deserialize;
 use tower::{BoxError, ServiceBuilder, ServiceExt};
 
 use super::lines::Lines;
+use crate::telemetry::{ClusterMetrics, Code};
 
 /// How long a request may take, from asking for a connection to the last byte of the answer.
 pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
@@ -84,6 +85,7 @@ impl Reply {
 pub struct Client {
     kube: kube::Client,
     server: String,
+    metrics: Option<ClusterMetrics>,
 }
 
 impl Client {
@@ -129,7 +131,13 @@ impl Client {
             .layer(config.extra_headers_layer().map_err(|e| unusable(&e))?)
             .service(http.map_err(BoxError::from));
         let server = config.cluster_url.to_string();
-        Ok(Self { kube: kube::Client::new(service, config.default_namespace), server })
+        Ok(Self { kube: kube::Client::new(service, config.default_namespace), server, metrics: None })
+    }
+
+    /// The same client, whose requests are counted.
+    #[must_use]
+    pub fn counted(self, metrics: ClusterMetrics) -> Self {
+        Self { metrics: Some(metrics), ..self }
     }
 
     /// The namespace of the kubeconfig's context, or of the service account.
@@ -195,6 +203,7 @@ impl Client {
         body: Vec<u8>,
     ) -> Result<Reply, Lost> {
         let described = format!("{method} {path}");
+        let verb = verb(&method, path, content_type);
         let exchange = async {
             let response = self.kube.send(build(method, path, content_type, body)?).await;
             let response = response.map_err(|e| Lost(sentence(&e)))?;
@@ -205,10 +214,18 @@ impl Client {
             let seconds = retry_after.and_then(|v| v.to_str().ok()?.trim().parse().ok());
             Ok(Reply { code: head.status.as_u16(), body, retry_after: seconds.map(Duration::from_secs) })
         };
-        match tokio::time::timeout(REQUEST_TIMEOUT, exchange).await {
+        let outcome = match tokio::time::timeout(REQUEST_TIMEOUT, exchange).await {
             Ok(Ok(reply)) => Ok(reply),
             Ok(Err(Lost(problem))) => Err(Lost(format!("{described}: {problem}"))),
             Err(_) => Err(Lost(format!("{described}: no answer within {REQUEST_TIMEOUT:?}"))),
+        };
+        self.count(verb, path, outcome.as_ref().map_or(Code::LOST, |reply| Code::of(reply.code)));
+        outcome
+    }
+
+    fn count(&self, verb: &str, path: &str, code: Code) {
+        if let Some(metrics) = &self.metrics {
+            metrics.request(verb, &resource(path), code);
         }
     }
 
@@ -229,10 +246,17 @@ impl Client {
             let body = body.map_err(|e| Lost(format!("the answer broke off: {e}")))?.to_bytes();
             Ok(Err(Reply { code, body, retry_after: None }))
         };
-        match tokio::time::timeout(REQUEST_TIMEOUT, opening).await {
+        let outcome = match tokio::time::timeout(REQUEST_TIMEOUT, opening).await {
             Ok(outcome) => outcome.map_err(|Lost(problem)| Lost(format!("GET {path}: {problem}"))),
             Err(_) => Err(Lost(format!("GET {path}: no answer within {REQUEST_TIMEOUT:?}"))),
-        }
+        };
+        let code = match &outcome {
+            Ok(Ok(_)) => Code::of(200),
+            Ok(Err(reply)) => Code::of(reply.code),
+            Err(_) => Code::LOST,
+        };
+        self.count("watch", path, code);
+        outcome
     }
 }
 
@@ -289,6 +313,39 @@ fn object_path(request: &wire::Request) -> String {
     match request.subresource {
         Some(subresource) => format!("{collection}/{}/{subresource}", request.name),
         None => format!("{collection}/{}", request.name),
+    }
+}
+
+/// The verb of a request as RBAC calls it.
+fn verb(method: &Method, path: &str, content_type: &str) -> &'static str {
+    match *method {
+        Method::GET if path.contains("?limit=") || path.contains("&limit=") => "list",
+        Method::GET => "get",
+        Method::POST => "create",
+        Method::PUT => "update",
+        Method::PATCH if content_type == APPLY_PATCH => "apply",
+        Method::PATCH => "patch",
+        Method::DELETE => "delete",
+        _ => "other",
+    }
+}
+
+/// The resource, with its subresource, that a path leads to.
+fn resource(path: &str) -> String {
+    let path = path.split('?').next().unwrap_or_default();
+    let mut parts = path.trim_start_matches('/').split('/');
+    let skipped = if parts.next() == Some("api") { 1 } else { 2 };
+    let mut parts = parts.skip(skipped).peekable();
+    if parts.peek() == Some(&"namespaces") {
+        let namespaced = parts.clone().nth(2).is_some();
+        if namespaced {
+            parts.nth(1);
+        }
+    }
+    let plural = parts.next().unwrap_or_default();
+    match parts.nth(1) {
+        Some(subresource) => format!("{plural}/{subresource}"),
+        None => plural.to_owned(),
     }
 }
 
@@ -388,6 +445,22 @@ mod tests {
         }
         let proxy = Reply { code: 502, body: "<html>bad gateway</html>".into(), retry_after: None };
         assert_eq!(proxy.message(), "<html>bad gateway</html>");
+    }
+
+    #[test]
+    fn requests_are_counted_under_their_resource() {
+        for (path, expected) in [
+            ("/api/v1/namespaces/ns/pods/a?fieldManager=x", "pods"),
+            ("/api/v1/namespaces/ns/pods/a/status?fieldManager=x", "pods/status"),
+            ("/api/v1/pods?limit=500", "pods"),
+            ("/api/v1/nodes/a", "nodes"),
+            ("/api/v1/namespaces/ns", "namespaces"),
+            ("/api/v1/namespaces", "namespaces"),
+            ("/apis/portcullis.dev/v1alpha1/namespaces/ns/gangs/a/status", "gangs/status"),
+            ("/apis/coordination.k8s.io/v1/namespaces/ns/leases", "leases"),
+        ] {
+            assert_eq!(resource(path), expected, "{path}");
+        }
     }
 
     #[test]

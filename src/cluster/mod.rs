@@ -1,12 +1,176 @@
 //! The cluster edge: what the engine is told comes from watches, what it wants done goes out as requests.
 //!
-//! Owns every connection to the API server and the lease. Decides nothing about pods or gangs: the engine does.
+//! Owns every connection to the API server, the lease, and the one engine of this replica. The only user of the
+//! Kubernetes client. Decides nothing about pods or gangs: the engine does.
+//!
+//! ```text
+//! client.rs    one request in, one status out; never retries
+//! lines.rs     the lines of a watch
+//! kinds.rs     what is watched and how it is read
+//! watch.rs     one kind: list, watch, resume, relist
+//! takeover.rs  reading everything at the start of leading
+//! lease.rs     who leads, under which epoch
+//! runner.rs    the loop around the engine
+//! effects.rs   effects as requests, answers as events
+//! announce.rs  notes as events and log lines
+//! gangs.rs     UIDs and phases of our own objects, for events and metrics
+//! facts.rs     what reviews may know of the cluster
+//! random.rs    jitter, names
+//! failpoint.rs where tests kill the process
+//! ```
 
+mod announce;
 mod client;
+mod effects;
+mod facts;
+mod failpoint;
+mod gangs;
+mod kinds;
+mod lease;
 mod lines;
+mod random;
+mod runner;
+mod takeover;
+mod watch;
+#[cfg(test)]
+mod watch_tests;
 
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use portcullis_core::admission::Facts;
+use portcullis_core::engine::Settings;
+use tokio::sync::{mpsc, oneshot};
+
+use crate::telemetry::ClusterMetrics;
+use announce::Announcer;
+use effects::Effects;
+use gangs::{Census, Directory};
+use lease::{Election, Floor, Lease};
+use runner::Runner;
+
+pub use announce::REPORTING_CONTROLLER;
 pub use client::{
     APPLY_PATCH, Client, ClientError, FIELD_MANAGER, JSON, JSON_PATCH, Lost, MERGE_PATCH, REQUEST_TIMEOUT,
     Reply, collection_path,
 };
 pub use lines::Lines;
+
+/// How long requests that are under way at the end are waited for, before the lease is given back.
+const SETTLE: Duration = Duration::from_secs(3);
+
+/// What the edge goes by.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Where the lease is.
+    pub namespace: String,
+    /// Name of the lease.
+    pub lease: String,
+    /// Under which name the lease is held: unlike that of any other process and of any earlier life of this one
+    /// ([`identity`]).
+    pub identity: String,
+    /// What the engine goes by.
+    pub engine: Settings,
+    /// How many requests of the engine may be under way at once.
+    pub concurrency: u32,
+}
+
+impl Options {
+    /// The ordinary options of a replica in this namespace.
+    pub fn new(namespace: impl Into<String>) -> Self {
+        Self {
+            namespace: namespace.into(),
+            lease: "portcullis".to_owned(),
+            identity: identity(),
+            engine: Settings::default(),
+            concurrency: 32,
+        }
+    }
+}
+
+/// A name for this life of this process: host (in a cluster the pod's name) and chance.
+pub fn identity() -> String {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let host = if host.trim().is_empty() { "portcullis" } else { host.trim() };
+    format!("{host}_{}", random::name())
+}
+
+/// Why the edge stopped before it was told to.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// A bug: the engine panicked. The lease was given back.
+    #[error("the engine has panicked, which is a bug: report it with the log lines before this one ({0})")]
+    Engine(String),
+}
+
+/// Takes part in leading until `shutdown` is done, and keeps `facts` up to date meanwhile. Then gives the lease back and
+/// returns.
+///
+/// # Errors
+/// When the engine has panicked.
+pub async fn run(
+    client: Client,
+    options: Options,
+    facts: Arc<ArcSwap<Facts>>,
+    metrics: ClusterMetrics,
+    shutdown: impl Future<Output = ()>,
+) -> Result<(), RunError> {
+    let client = client.counted(metrics.clone());
+    let lease = Lease {
+        client: client.clone(),
+        namespace: options.namespace.clone(),
+        name: options.lease.clone(),
+        identity: options.identity.clone(),
+    };
+    let (floor, directory) = (Floor::default(), Directory::default());
+    let (news, lease_news) = mpsc::unbounded_channel();
+    let (step_down, stepping_down) = mpsc::unbounded_channel();
+    let (answer, answers) = mpsc::unbounded_channel();
+
+    let effects = Effects::new(
+        client.clone(),
+        Arc::new(lease.clone()),
+        metrics.clone(),
+        options.concurrency.max(1),
+        answer,
+    );
+    let announcer = Announcer::start(client.clone(), metrics.clone(), directory.clone(), &options.identity);
+    let election = Election::new(lease, floor.clone(), metrics.clone(), news);
+    let election = tokio::spawn(election.run(stepping_down));
+    let runner = Runner {
+        client: client.clone(),
+        metrics: metrics.clone(),
+        effects: effects.clone(),
+        announcer,
+        directory,
+        census: Census::new(metrics.clone(), floor),
+        lease_news,
+        answers,
+        stepping_down: step_down.clone(),
+    };
+    let (stop, stopped) = oneshot::channel();
+    let handle = tokio::runtime::Handle::current();
+    // A plan takes milliseconds of a processor at a stretch: not on a thread that answers reviews.
+    let mut engine =
+        tokio::task::spawn_blocking(move || handle.block_on(runner.run(options.engine, stopped)));
+    let ended = tokio::select! {
+        ended = &mut engine => Some(ended),
+        () = shutdown => None,
+        () = facts::keep(client, metrics, facts) => None,
+    };
+    let ended = match ended {
+        Some(ended) => ended,
+        None => {
+            let _ = stop.send(());
+            engine.await
+        }
+    };
+    effects.settle(SETTLE).await;
+    drop((step_down, effects));
+    // The election ends when nobody can tell it to step down any more.
+    if let Err(error) = election.await {
+        tracing::error!(%error, "the election has panicked");
+    }
+    ended.map_err(|error| RunError::Engine(error.to_string()))
+}

@@ -6,13 +6,14 @@ use std::time::{Duration, SystemTime};
 use anyhow::Context;
 use arc_swap::ArcSwap;
 use portcullis_core::admission::{Facts, Settings};
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::keeper::Keeper;
 use super::signals::Stop;
 use super::{ServeOptions, bind, reload, webhook_config};
 use crate::certs::{Authority, CertificateFiles, LiveCertificate, Names, Presented, Validity};
-use crate::cluster::Client;
+use crate::cluster::{self, Client};
 use crate::telemetry::Metrics;
 use crate::webhook::{self, Requirement, Service, informed_reviewer};
 
@@ -69,13 +70,38 @@ pub(super) async fn run(options: ServeOptions, stop: Stop) -> anyhow::Result<()>
             }
         }
     };
-    let serving =
-        webhook::run(listener, admin_listener, webhook_config(&options), service, stop.clone().asked());
+    let (failed, failure) = oneshot::channel();
+    let engine = async {
+        let edge = cluster::Options {
+            identity: cluster::identity(),
+            engine: options.engine.settings(),
+            ..cluster::Options::new(&options.namespace)
+        };
+        let (facts, metrics) = (Arc::clone(&facts), metrics.cluster().clone());
+        // Told to stop, it gives its lease back at once, so that another replica leads while this one still serves.
+        let outcome = cluster::run(client.clone(), edge, facts, metrics, stop.clone().asked()).await;
+        if outcome.is_err() {
+            let _ = failed.send(());
+        }
+        outcome
+    };
+    let shutdown = async {
+        let failure = async {
+            if failure.await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        };
+        tokio::select! {
+            () = stop.clone().asked() => {}
+            () = failure => {}
+        }
+    };
+    let serving = webhook::run(listener, admin_listener, webhook_config(&options), service, shutdown);
     tokio::select! {
-        _ = serving => {}
-        () = certificates => {}
+        // What stops the one stops the other, each in its own time.
+        (_, outcome) = async { tokio::join!(serving, engine) } => outcome.context("the engine has stopped"),
+        () = certificates => Ok(()),
     }
-    Ok(())
 }
 
 /// The names the API server may call us by: the Service, and where a person tries it out.

@@ -22,13 +22,13 @@ use crate::cluster::Client;
 use crate::telemetry::Metrics;
 
 /// The Secret that the replicas share.
-pub(crate) const SECRET: &str = "portcullis-tls";
+const SECRET: &str = "portcullis-tls";
 /// The name of both webhook configurations.
-pub(crate) const CONFIGURATION: &str = "portcullis";
+const CONFIGURATION: &str = "portcullis";
 /// Where Secrets are.
-pub(crate) const SECRETS: Resource = Resource { group: "", version: "v1", plural: "secrets" };
+const SECRETS: Resource = Resource { group: "", version: "v1", plural: "secrets" };
 /// Where the two kinds of webhook configurations are.
-pub(crate) const CONFIGURATIONS: [Resource; 2] = [
+const CONFIGURATIONS: [Resource; 2] = [
     Resource {
         group: "admissionregistration.k8s.io",
         version: "v1",
@@ -195,9 +195,8 @@ impl Keeper {
             let Some(patch) = registration.patch(bundle) else { continue };
             acted = true;
             let hooks = registration.strangers(bundle).join(" ");
-            match self.send(*resource, "", CONFIGURATION, Verb::JsonPatch(patch)).await {
-                Ok(_) => tracing::info!(kind = resource.plural, hooks, "caBundle written"),
-                Err(error) => return Err(error),
+            if self.send(*resource, "", CONFIGURATION, Verb::JsonPatch(patch)).await?.is_some() {
+                tracing::info!(kind = resource.plural, hooks, "caBundle written");
             }
         }
         Ok(acted)

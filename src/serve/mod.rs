@@ -27,6 +27,7 @@ use crate::telemetry::{Metrics, start_logging};
 use crate::webhook::Config;
 use signals::Stop;
 
+pub(crate) use keeper::read_secret;
 pub use options::{EngineOptions, ServeOptions};
 
 /// How often given certificate files are read again.

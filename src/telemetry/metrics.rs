@@ -13,13 +13,15 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
+use super::cluster::ClusterMetrics;
+
 /// Upper bounds in seconds. A review takes tens of microseconds; a bucket for each step up to the deadline.
 const DURATION_BUCKETS: [f64; 14] =
     [25e-6, 50e-6, 100e-6, 250e-6, 500e-6, 1e-3, 2.5e-3, 5e-3, 10e-3, 25e-3, 100e-3, 500e-3, 2.5, 10.0];
 
 /// A label value out of a fixed set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Word(&'static str);
+pub(super) struct Word(pub(super) &'static str);
 
 impl EncodeLabelValue for Word {
     fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> Result<(), std::fmt::Error> {
@@ -56,6 +58,7 @@ pub struct Metrics {
     certificate_reload_failures: Counter,
     handshake_failures: Counter,
     review_panics: Counter,
+    cluster: ClusterMetrics,
 }
 
 /// Counts one thing while it lasts.
@@ -98,8 +101,10 @@ impl Metrics {
             certificate_reload_failures: Counter::default(),
             handshake_failures: Counter::default(),
             review_panics: Counter::default(),
+            cluster: ClusterMetrics::default(),
         };
         metrics.register();
+        metrics.cluster.register(&mut metrics.registry);
         for hook in [Hook::Mutate, Hook::Validate] {
             let _ = metrics.review_duration.get_or_create(&HookLabels { hook: Word(hook.as_str()) });
         }
@@ -153,6 +158,11 @@ impl Metrics {
             "Reviews that hit a bug in Portcullis and were answered with 500. Above zero: report it with the log line",
             self.review_panics.clone(),
         );
+    }
+
+    /// What the edge to the cluster counts.
+    pub fn cluster(&self) -> &ClusterMetrics {
+        &self.cluster
     }
 
     /// Counts an answered review. `operation` is taken as it came; what Kubernetes does not know counts as `other`.

@@ -4,6 +4,7 @@
 //! for ever from filling the log. Never decides anything, and never logs an object: only its name and the verdict.
 //! Invariant: every label value comes from a fixed set, so a client cannot make the metrics grow.
 
+mod cluster;
 mod decisions;
 mod metrics;
 
@@ -11,6 +12,7 @@ use tracing_subscriber::EnvFilter;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
+pub use cluster::{ClusterMetrics, Code, WatchEnd};
 pub use decisions::{DecisionLog, QUIET_TIME};
 pub use metrics::Metrics;
 

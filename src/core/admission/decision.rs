@@ -139,7 +139,7 @@ fn group_judged(
             .filter(|class| facts.lacks_priority_class(class))
             .map(|class| {
                 let known = facts.priority_classes.iter().flatten().map(|known| &**known);
-                format!("{}; the gang is queued by the priority of its pods", class_not_found(class, known))
+                format!("{} The gang is queued by the priority of its pods.", class_not_found(class, known))
             })
             .collect(),
     };

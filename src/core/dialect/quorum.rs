@@ -9,7 +9,7 @@ use crate::model::Str;
 use crate::objects::names;
 
 /// When a gang is complete.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Quorum {
     /// So many members. At the top whoever they are; within [`Quorum::Groups`] those of that subgroup.
     Count(u32),

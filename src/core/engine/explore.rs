@@ -327,7 +327,7 @@ fn request_key(effect: &Effect) -> Option<RequestKey> {
 }
 
 fn record(id: &GangId, version: ResourceVersion, status: &GangStatus) -> GangRecord {
-    GangRecord { gang: id.clone(), resource_version: version, status: status.clone() }
+    GangRecord { gang: id.clone(), resource_version: version, generation: 1, status: status.clone() }
 }
 
 impl Api {
@@ -406,7 +406,7 @@ impl Api {
     fn gang(&self, id: &GangId) -> Outcome {
         self.gangs
             .get(id)
-            .map_or(Outcome::Gone, |(version, status)| Outcome::Gang(record(id, *version, status)))
+            .map_or(Outcome::Gone, |(version, status)| Outcome::Gang(Box::new(record(id, *version, status))))
     }
 
     fn everything(&self) -> World {

@@ -23,6 +23,11 @@ pub(super) struct Census {
 }
 
 impl Census {
+    /// All that wait behind our gate alone or have started.
+    pub(super) fn here(&self) -> u32 {
+        self.started().saturating_add(u32::try_from(self.ready.len()).unwrap_or(u32::MAX))
+    }
+
     /// All that have started.
     pub(super) fn started(&self) -> u32 {
         self.active.values().sum()

@@ -44,6 +44,7 @@ impl Engine {
             return;
         }
         self.role = Role::Leading(epoch);
+        self.fresh = self.gangs.keys().cloned().collect();
         self.replan = true;
         let found: Vec<(GangId, PlanRecord)> = (self.gangs.iter())
             .filter_map(|(id, gang)| match &gang.object {
@@ -182,6 +183,10 @@ impl Engine {
             member.must_fence = false;
         }
         if let Some(id) = gang {
+            // A member that is not to be fenced any more can be planned.
+            if request == PodRequest::Fence {
+                self.look_at(&id);
+            }
             if let Some(gang) = self.gangs.get_mut(&id) {
                 gang.trouble = trouble.as_deref().map(crate::model::str);
             }
@@ -196,9 +201,12 @@ impl Engine {
             // Recording -> Recorded: it is durable.
             (Progress::Recording(plan), Some(stored)) if plan == stored => {
                 // Members that are not in it, an amended one above all, can be planned from now on.
-                self.replan |= plan.members.len() < gang.members.len();
+                let more = plan.members.len() < gang.members.len();
                 gang.progress = Progress::Recorded(plan.clone());
                 gang.told_lifted = false;
+                if more {
+                    self.look_at(id);
+                }
             }
             // Recorded -> Recording: somebody took the object, or the plan in it, away. It has to be durable again before
             // anything more is lifted.

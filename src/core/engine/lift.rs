@@ -32,7 +32,7 @@ impl Engine {
         gang.progress = Progress::Undecided;
         self.revoke_licences(id);
         self.charge_gang(id);
-        self.replan = true;
+        self.look_at(id);
         step.touch(id);
     }
 

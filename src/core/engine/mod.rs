@@ -13,6 +13,7 @@
 //! - At most one request is under way for each pod, each `Gang` object and the lease.
 //! - State is keyed by identity and has no counters that only grow: equal knowledge is an equal engine.
 
+mod conditions;
 mod gather;
 mod leadership;
 mod lift;
@@ -32,6 +33,7 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+pub use conditions::{Condition, ConditionType, Truth};
 pub use settings::{Nominate, OnTorn, Rule, Settings};
 pub use types::{
     Action, Change, Effect, Event, GangRecord, GangStatus, Note, Outcome, Phase, Pin, PlanRecord,
@@ -67,7 +69,13 @@ pub struct Engine {
     lease_backoff: Backoff,
     /// Gangs with a durable plan and members that are still gated.
     lifting: BTreeSet<GangId>,
-    /// Something changed that bears on planning.
+    /// Complete gangs that wait for a plan.
+    queue: queue::Queue,
+    /// Gangs of which something changed that bears on planning.
+    fresh: BTreeSet<GangId>,
+    /// Something may have been freed since the queue was last planned.
+    grown: bool,
+    /// There is something to plan.
     replan: bool,
 }
 
@@ -109,6 +117,9 @@ impl Engine {
             verifying: None,
             lease_backoff: Backoff::default(),
             lifting: BTreeSet::new(),
+            queue: queue::Queue::default(),
+            fresh: BTreeSet::new(),
+            grown: false,
             replan: false,
         }
     }
@@ -157,6 +168,10 @@ impl Engine {
             | Event::Tick => {}
         }
         self.settle(&mut step);
+        if self.snapshot.take_grown() {
+            self.grown = true;
+            self.replan = true;
+        }
         step.effects
     }
 
@@ -190,8 +205,12 @@ impl Engine {
                 break;
             }
             self.alarms.pop_first();
-            if let Some(gang) = self.gangs.get_mut(&gang) {
-                gang.alarm = None;
+            let again = self.queue.look_again();
+            let Some(known) = self.gangs.get_mut(&gang) else { continue };
+            known.alarm = None;
+            let due = |looked: Time| step.now.since(looked) >= again || step.now < looked;
+            if known.rank.is_some() && known.looked.is_some_and(due) {
+                self.look_at(&gang);
             }
             step.touched.insert(gang);
         }

@@ -1,10 +1,13 @@
 //! Our own `Gang` object: created with the first member, written when it has something new to say, deleted with the
 //! last member. Every write is a compare-and-swap; at most one is under way for each gang.
 
-use super::state::{GangRequest, Object, Progress};
+use super::state::{GangRequest, Gist, Object, Pending, Progress};
 use super::types::{GangStatus, Outcome, Phase};
 use super::{Action, Engine, Step};
 use crate::model::{GangId, str};
+
+/// How much longer a status that differs by numbers only waits.
+const NUMBERS: u32 = 4;
 
 impl Engine {
     /// Sends the next request about the object of a gang, if there is one to send.
@@ -41,7 +44,8 @@ impl Engine {
         step.send(action);
     }
 
-    /// Decisions are written at once. A gathering or waiting gang is written when it has looked the same for a while.
+    /// Decisions are written at once. A gathering or waiting gang is written when it has looked the same for a while, and
+    /// where only numbers in it differ a little later.
     fn worth_writing(&mut self, id: &GangId, stored: &GangStatus, wanted: &GangStatus, step: &Step) -> bool {
         let quiet = self.settings.quiet;
         let Some(gang) = self.gangs.get_mut(id) else { return false };
@@ -55,15 +59,16 @@ impl Engine {
             gang.pending = None;
             return true;
         }
-        let wanted = GangStatus { since: stored.since, ..wanted.clone() };
+        let gist = Gist::of(wanted);
+        let wait = if gist == Gist::of(stored) { quiet * NUMBERS } else { quiet };
         match &gang.pending {
-            Some((pending, since)) if *pending == wanted => {
-                if step.now.since(*since) >= quiet || step.now < *since {
+            Some(pending) if pending.gist == gist => {
+                if step.now.since(pending.since) >= pending.wait || step.now < pending.since {
                     gang.pending = None;
                     return true;
                 }
             }
-            _ => gang.pending = Some((wanted, step.now)),
+            _ => gang.pending = Some(Pending { gist, since: step.now, wait }),
         }
         quiet.is_zero()
     }
@@ -82,7 +87,7 @@ impl Engine {
                 gang.backoff.succeed();
                 gang.must_read = false;
                 gang.trouble = None;
-                self.gang_seen(record, step);
+                self.gang_seen(*record, step);
             }
             (_, Outcome::Conflict) => gang.must_read = true,
             // A write without an answer may still land: the next compare-and-swap, or this read, meets it.
@@ -121,8 +126,9 @@ impl Engine {
         // What is waiting to be written can be written when nothing stands in its way: an answer calls here again.
         let blocked = gang.backoff.waits(now).unwrap_or_default();
         let pending = (gang.pending.as_ref().filter(|_| gang.request.is_none()))
-            .map(|(_, since)| since.after(self.settings.quiet).max(blocked));
-        let alarm = backoffs.chain(torn).chain(pending).chain(gang.backoff.waits(now)).min();
+            .map(|pending| pending.since.after(pending.wait).max(blocked));
+        let again = gang.looked.filter(|_| gang.rank.is_some()).map(|at| at.after(self.queue.look_again()));
+        let alarm = backoffs.chain(torn).chain(pending).chain(again).chain(gang.backoff.waits(now)).min();
         if alarm != gang.alarm {
             if let Some(at) = gang.alarm {
                 self.alarms.remove(&(at, id.clone()));

@@ -1,64 +1,250 @@
-//! Who is planned, in which order.
+//! Who is planned, in which order, and who need not be.
+//!
+//! Most gangs of a long queue are alike, and most events free nothing. So gangs that ask for the same stand together, and
+//! a gang that did not fit is not asked about again until something has been freed or the gang itself has changed: what
+//! is given away can only make it fit less. The plans are those of asking every gang at every turn (see the test).
 
 use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+use std::sync::Arc;
+use std::time::Duration;
 
 use super::state::{Progress, Waiting};
 use super::types::{PlanRecord, PlannedMember};
 use super::{Engine, Step};
-use crate::model::{GangId, Time};
-use crate::planner::{self, GangRequest, Member, Verdict};
+use crate::dialect::Quorum;
+use crate::model::{GangId, Reason, Str, Time};
+use crate::objects::Shape;
+use crate::planner::{self, GangRequest, Member, PlannedGang, Verdict};
 
 /// The place of a gang in the queue: those that have started and want more members first, then by priority, then by age.
-type Rank = (bool, Reverse<i32>, Time, GangId);
+pub(super) type Rank = (bool, Reverse<i32>, Time, GangId);
 
-impl Engine {
-    /// Plans every complete gang that has no plan under way, in queue order.
-    pub(super) fn plan_queue(&mut self, step: &mut Step) {
-        let mut queue: Vec<(Rank, GangRequest)> =
-            self.gangs.keys().filter_map(|id| self.planning_request(id)).collect();
-        queue.sort_by(|(a, _), (b, _)| a.cmp(b));
-        let requests: Vec<GangRequest> = queue.into_iter().map(|(_, request)| request).collect();
-        if requests.is_empty() {
-            return;
-        }
-        let (plan, mut report) = planner::plan(&self.snapshot, &requests);
-        for planned in plan.gangs {
-            // What an earlier plan has lifted and is not bound yet keeps its place under the new one.
-            let underway = (self.gangs.get(&planned.gang).and_then(|g| g.progress.plan()).into_iter())
-                .flat_map(|plan| &plan.members)
-                .filter(|m| self.members.get(&m.uid).is_some_and(|m| m.unbound()));
-            let members = underway.cloned().chain(planned.placements.into_iter().map(|p| PlannedMember {
-                pod: p.key.name,
-                uid: p.uid,
-                node: p.node,
-                gpus: p.cards,
-            }));
-            let record = PlanRecord {
-                epoch: step.epoch,
-                deadline: step.now.after(self.settings.bind_timeout),
-                members: members.collect(),
-            };
-            self.decide(&planned.gang, record);
-            step.touch(&planned.gang);
-        }
-        let mut position = 0;
-        for request in requests {
-            let id = request.gang;
-            let explanation = match report.verdicts.remove(&id) {
-                Some(Verdict::Waiting(explanation)) => Some(explanation),
-                Some(Verdict::Placed { left, .. }) => left,
-                None => None,
-            };
-            let Some(gang) = self.gangs.get_mut(&id) else { continue };
-            let verdict = explanation.map(|explanation| {
-                position += 1;
-                Waiting { explanation, position }
-            });
-            if gang.verdict != verdict {
-                gang.verdict = verdict;
-                step.touch(&id);
+/// How often a waiting gang is told anew how far it is, at the most.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+/// However long the queue is, no more than twenty of them each second.
+const LOOK_AGAIN_EACH: Duration = Duration::from_millis(50);
+
+/// How long a queue may be for debug builds to compare each round of planning with the round without the shortcut.
+#[cfg(debug_assertions)]
+const LONGEST_CHECKED: usize = 64;
+
+/// Everything about a gang that decides whether it fits; gangs of which all of this is equal fit or do not fit alike.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Likeness {
+    /// Role and shape of each waiting member, sorted.
+    members: Vec<(Option<Str>, Arc<Shape>)>,
+    quorum: Quorum,
+    active: BTreeMap<Option<Str>, u32>,
+}
+
+impl Likeness {
+    fn of(request: &GangRequest) -> Self {
+        let mut members: Vec<_> = request.members.iter().map(|m| (m.role.clone(), m.shape.clone())).collect();
+        members.sort();
+        Self { members, quorum: request.quorum.clone(), active: request.active.clone() }
+    }
+}
+
+/// The complete gangs that have no plan under way.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Queue {
+    ranks: BTreeMap<Rank, Arc<Likeness>>,
+    /// The same by likeness; no empty sets.
+    alike: BTreeMap<Arc<Likeness>, BTreeSet<Rank>>,
+}
+
+impl Queue {
+    fn insert(&mut self, rank: Rank, likeness: Likeness) {
+        let likeness = match self.alike.get_key_value(&likeness) {
+            Some((known, _)) => known.clone(),
+            None => Arc::new(likeness),
+        };
+        self.alike.entry(likeness.clone()).or_default().insert(rank.clone());
+        self.ranks.insert(rank, likeness);
+    }
+
+    fn remove(&mut self, rank: &Rank) {
+        let Some(likeness) = self.ranks.remove(rank) else { return };
+        if let Some(ranks) = self.alike.get_mut(&likeness) {
+            ranks.remove(rank);
+            if ranks.is_empty() {
+                self.alike.remove(&likeness);
             }
         }
+    }
+
+    /// Place of a gang, from 1.
+    pub(super) fn position(&self, rank: &Rank) -> u32 {
+        u32::try_from(self.ranks.range(..=rank).count()).unwrap_or(u32::MAX)
+    }
+
+    /// After how long a waiting gang is looked at again, to tell it how far it is.
+    pub(super) fn look_again(&self) -> Duration {
+        let waiting = u32::try_from(self.ranks.len()).unwrap_or(u32::MAX);
+        LOOK_AGAIN.max(LOOK_AGAIN_EACH.saturating_mul(waiting))
+    }
+
+    /// The next of those that are alike.
+    fn next_alike(&self, likeness: &Likeness, after: &Rank) -> Option<Rank> {
+        let ranks = self.alike.get(likeness)?;
+        ranks.range((Bound::Excluded(after), Bound::Unbounded)).next().cloned()
+    }
+}
+
+impl Engine {
+    /// Whether this gang can be planned, or where it stands, may have changed.
+    pub(super) fn look_at(&mut self, id: &GangId) {
+        if !self.fresh.contains(id) {
+            self.fresh.insert(id.clone());
+        }
+        self.replan = true;
+    }
+
+    /// Takes a gang out of the queue.
+    pub(super) fn dequeue(&mut self, id: &GangId) {
+        if let Some(rank) = self.gangs.get_mut(id).and_then(|gang| gang.rank.take()) {
+            self.queue.remove(&rank);
+        }
+    }
+
+    fn enqueue(&mut self, id: &GangId) {
+        self.dequeue(id);
+        let Some((rank, request)) = self.planning_request(id) else { return };
+        self.queue.insert(rank.clone(), Likeness::of(&request));
+        if let Some(gang) = self.gangs.get_mut(id) {
+            gang.rank = Some(rank);
+        }
+    }
+
+    /// Plans every complete gang that has no plan under way and may fit, in queue order.
+    pub(super) fn plan_queue(&mut self, step: &mut Step) {
+        let grown = std::mem::take(&mut self.grown) || self.snapshot.take_grown();
+        let fresh = std::mem::take(&mut self.fresh);
+        for id in &fresh {
+            self.enqueue(id);
+        }
+        #[cfg(debug_assertions)]
+        let expected = self.plan_without_shortcut();
+        let mut agenda: BTreeSet<Rank> =
+            fresh.iter().filter_map(|id| self.gangs.get(id)?.rank.clone()).collect();
+        if grown {
+            agenda.extend(self.queue.alike.values().filter_map(|ranks| ranks.first().cloned()));
+        }
+        let mut full: BTreeSet<Arc<Likeness>> = BTreeSet::new();
+        while let Some(rank) = agenda.pop_first() {
+            let Some(likeness) = self.queue.ranks.get(&rank).cloned() else { continue };
+            let id = &rank.3;
+            // One that is new is asked about in any case, so that it learns what it waits for.
+            if full.contains(&likeness) && !fresh.contains(id) {
+                continue;
+            }
+            let fits = self.plan_one(id, step);
+            match fits {
+                Fits::No => {
+                    full.insert(likeness);
+                }
+                Fits::Yes | Fits::Unsure if grown => agenda.extend(self.queue.next_alike(&likeness, &rank)),
+                Fits::Yes | Fits::Unsure => {}
+            }
+            if fits == Fits::Unsure {
+                // The next time something is planned it may be luckier.
+                self.fresh.insert(rank.3);
+            }
+        }
+        #[cfg(debug_assertions)]
+        if let Some(expected) = expected {
+            self.assert_planned(expected);
+        }
+    }
+
+    /// What asking every gang comes to; `None` where the queue is long, or a test has taken a rule away.
+    #[cfg(debug_assertions)]
+    fn plan_without_shortcut(&self) -> Option<planner::Plan> {
+        if self.gangs.len() > LONGEST_CHECKED || !self.settings.keeps(super::Rule::Reserve) {
+            return None;
+        }
+        let mut queue: Vec<_> = self.gangs.keys().filter_map(|id| self.planning_request(id)).collect();
+        queue.sort_by(|(a, _), (b, _)| a.cmp(b));
+        let queued: Vec<&Rank> = self.queue.ranks.keys().collect();
+        assert_eq!(queue.iter().map(|(rank, _)| rank).collect::<Vec<_>>(), queued, "the queue is up to date");
+        let requests: Vec<GangRequest> = queue.into_iter().map(|(_, request)| request).collect();
+        let (plan, report) = planner::plan(&self.snapshot, &requests);
+        let sure = report.verdicts.values().all(
+            |verdict| !matches!(verdict, Verdict::Waiting(why) if why.reason == Reason::SearchExhausted),
+        );
+        sure.then_some(plan)
+    }
+
+    #[cfg(debug_assertions)]
+    fn assert_planned(&self, expected: planner::Plan) {
+        for planned in expected.gangs {
+            let progress = self.gangs.get(&planned.gang).map(|gang| &gang.progress);
+            let Some(Progress::Recording(plan)) = progress else {
+                // Where a test takes the order of the record away.
+                if matches!(progress, Some(Progress::Recorded(_))) {
+                    continue;
+                }
+                panic!("{} fits and was not planned: {progress:?}", planned.gang);
+            };
+            for place in planned.placements {
+                let found = plan.members.iter().find(|m| m.uid == place.uid);
+                let found = found.map(|m| (&m.node, &m.gpus));
+                assert_eq!(found, Some((&place.node, &place.cards)), "where {} goes", place.key);
+            }
+        }
+    }
+
+    /// Plans one gang of the queue.
+    fn plan_one(&mut self, id: &GangId, step: &mut Step) -> Fits {
+        let Some((_, request)) = self.planning_request(id) else { return Fits::No };
+        let (plan, mut report) = planner::plan(&self.snapshot, std::slice::from_ref(&request));
+        let placed = plan.gangs.into_iter().next();
+        let fits = placed.is_some();
+        if let Some(placed) = placed {
+            self.take_up(placed, step);
+        }
+        let explanation = match report.verdicts.remove(id) {
+            Some(Verdict::Waiting(explanation)) => Some(explanation),
+            Some(Verdict::Placed { left, .. }) => left,
+            None => None,
+        };
+        let unsure = explanation.as_ref().is_some_and(|why| why.reason == Reason::SearchExhausted);
+        let verdict = explanation.map(|explanation| Waiting { explanation });
+        if let Some(gang) = self.gangs.get_mut(id) {
+            gang.looked = Some(step.now);
+            if gang.verdict != verdict {
+                gang.verdict = verdict;
+            }
+            // Also where it waits for the same: its place in the queue may be another.
+            step.touch(id);
+        }
+        match (fits, unsure) {
+            (true, _) => Fits::Yes,
+            (false, true) => Fits::Unsure,
+            (false, false) => Fits::No,
+        }
+    }
+
+    fn take_up(&mut self, planned: PlannedGang, step: &mut Step) {
+        self.dequeue(&planned.gang);
+        // What an earlier plan has lifted and is not bound yet keeps its place under the new one.
+        let underway = (self.gangs.get(&planned.gang).and_then(|g| g.progress.plan()).into_iter())
+            .flat_map(|plan| &plan.members)
+            .filter(|m| self.members.get(&m.uid).is_some_and(|m| m.unbound()));
+        let members = underway.cloned().chain(planned.placements.into_iter().map(|p| PlannedMember {
+            pod: p.key.name,
+            uid: p.uid,
+            node: p.node,
+            gpus: p.cards,
+        }));
+        let record = PlanRecord {
+            epoch: step.epoch,
+            deadline: step.now.after(self.settings.bind_timeout),
+            members: members.collect(),
+        };
+        self.decide(&planned.gang, record);
     }
 
     /// What to ask the planner for a gang; `None` when it is not complete, wants nothing, or is being lifted.
@@ -82,7 +268,9 @@ impl Engine {
             return None;
         }
         let ready = || census.ready.iter().filter_map(|uid| self.members.get(uid)).map(|m| &m.pod);
-        let priority = ready().map(|pod| pod.priority).max().unwrap_or(0);
+        let class =
+            group.priority_class.as_ref().and_then(|class| self.priority_classes.as_ref()?.get(class));
+        let priority = class.copied().or_else(|| ready().map(|pod| pod.priority).max()).unwrap_or(0);
         let age = ready().map(|pod| pod.created).min().unwrap_or_default();
         let started = self.complete(&group.quorum, &census, &[]);
         let members = ready().map(|pod| Member {
@@ -99,4 +287,15 @@ impl Engine {
         };
         Some(((!started, Reverse(priority), age, id.clone()), request))
     }
+}
+
+/// What came of asking.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fits {
+    /// It, or a part of it that may start, has places.
+    Yes,
+    /// There is no way to place it.
+    No,
+    /// The search stopped before it could be sure.
+    Unsure,
 }

@@ -1,10 +1,13 @@
 //! What the engine keeps of each gang and member.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
-use super::types::{GangStatus, PlanRecord};
-use crate::model::{Epoch, NodeName, PodUid, ResourceVersion, Str, Time};
+use super::conditions::{ConditionType, Truth};
+use super::queue::Rank;
+use super::types::{GangStatus, Phase, PlanRecord};
+use crate::model::{Epoch, NodeName, PodUid, Reason, ResourceVersion, Str, Time};
 use crate::objects::Pod;
 use crate::planner::Explanation;
 
@@ -92,6 +95,8 @@ pub(super) struct Gang {
     pub progress: Progress,
     /// Our object about it.
     pub object: Object,
+    /// `metadata.generation` of that object.
+    pub generation: u64,
     /// The request about that object that is under way.
     pub request: Option<GangRequest>,
     /// It has changed behind our back.
@@ -100,8 +105,12 @@ pub(super) struct Gang {
     pub backoff: Backoff,
     /// Why it could not be planned when it last was looked at.
     pub verdict: Option<Waiting>,
+    /// Its place in the queue, while it is in it.
+    pub rank: Option<Rank>,
+    /// When it was last asked whether it fits.
+    pub looked: Option<Time>,
     /// What it would say of itself, and since when: written once it has been so for a while.
-    pub pending: Option<(GangStatus, Time)>,
+    pub pending: Option<Pending>,
     /// When its alarm is set for.
     pub alarm: Option<Time>,
     /// What the API server last refused to do for it.
@@ -112,12 +121,43 @@ pub(super) struct Gang {
     pub evicted: Option<Time>,
 }
 
+/// A status that is not written yet.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Pending {
+    /// What of it is news.
+    pub gist: Gist,
+    /// Since when its gist is this.
+    pub since: Time,
+    /// How long it has to be so.
+    pub wait: Duration,
+}
+
+/// What of a status is news by itself; the rest is numbers.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Gist {
+    phase: Phase,
+    reason: Option<Reason>,
+    ready: String,
+    members: u32,
+    conditions: Vec<(ConditionType, Truth)>,
+}
+
+impl Gist {
+    pub(super) fn of(status: &GangStatus) -> Self {
+        Self {
+            phase: status.phase,
+            reason: status.reason,
+            ready: status.ready.clone(),
+            members: status.members,
+            conditions: status.conditions.iter().map(|c| (c.kind, c.status)).collect(),
+        }
+    }
+}
+
 /// Why a complete gang has no plan.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Waiting {
     pub explanation: Explanation,
-    /// Place in the queue, from 1.
-    pub position: u32,
 }
 
 /// What is decided about a gang.
@@ -151,7 +191,7 @@ pub(super) enum Object {
     #[default]
     Absent,
     /// It looked like this.
-    Known(ResourceVersion, GangStatus),
+    Known(ResourceVersion, Arc<GangStatus>),
 }
 
 /// A request about a `Gang` object.

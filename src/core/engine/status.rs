@@ -1,5 +1,6 @@
 //! What a gang says of itself: one sentence for condition, event and log, made in one place.
 
+use super::conditions::{ConditionType, Truth, conditions};
 use super::gather::Census;
 use super::state::{Gang, Progress};
 use super::types::{GangStatus, Note, Phase, PlanRecord, PodRef};
@@ -7,7 +8,7 @@ use super::{Action, Engine, Step};
 use crate::dialect::Group;
 use crate::gpu::ShareSize;
 use crate::model::{Bytes, GangId, MilliCpu, PodUid, Reason, Time, VramMib};
-use crate::objects::{Shape, names};
+use crate::objects::{Shape, class_not_found, names};
 
 /// How many members a sentence names before it says "and N more".
 const NAMED: usize = 8;
@@ -38,6 +39,7 @@ impl Engine {
                 wanted.phase = Phase::Waiting;
                 wanted.reason = Some(Reason::PlanDropped);
                 wanted.message = format!("planned anew, nothing was lifted: {why}");
+                "another plan".clone_into(&mut wanted.waiting_for);
             }
             Progress::Recorded(plan) => {
                 let unbound = self.unbound_because(plan);
@@ -52,6 +54,7 @@ impl Engine {
                     if lines.is_empty() {
                         lines.push("some members are not lifted yet".to_owned());
                     }
+                    wanted.waiting_for = self.waits_for(plan);
                     wanted.message =
                         format!("past its deadline of {}: {}", plan.deadline, shorten(&lines, "; "));
                     wanted.plan = Some(plan.clone());
@@ -69,10 +72,27 @@ impl Engine {
                 }
             }
         }
+        wanted.ready = format!("{}/{}", census.here(), wanted.min_member);
         wanted.epoch = stored.epoch;
-        wanted.since =
-            if wanted.phase == stored.phase && stored.since != Time::default() { stored.since } else { now };
+        let same = wanted.phase == stored.phase && stored.since != Time::default();
+        wanted.since = if same { stored.since } else { now };
+        let missing = self.missing_class(id);
+        wanted.conditions = conditions(&wanted, &stored.conditions, missing, gang.generation, now);
         wanted
+    }
+
+    /// The sentence about a PriorityClass that the group names and that does not exist.
+    ///
+    /// Such a gang waits and starts all the same, by the priority of its pods, as if the group named none: a tutorial's
+    /// group names a class of a scheduler that is not installed here, and that must not hold its pods for ever. But it
+    /// is said at apply, on the group and on the gang.
+    fn missing_class(&self, id: &GangId) -> Option<String> {
+        let (classes, class) =
+            (self.priority_classes.as_ref()?, self.groups.get(id)?.priority_class.as_ref()?);
+        (!classes.contains_key(class)).then(|| {
+            let sentence = class_not_found(class, classes.keys().map(|known| &**known));
+            format!("{sentence} It is queued by the priority of its pods.")
+        })
     }
 
     fn say_undecided(
@@ -88,6 +108,7 @@ impl Engine {
             wanted.reason = Some(Reason::GroupNotFound);
             let count = counted(census.live, "pod names", "pods name");
             wanted.message = format!("{count} the group {id}, which does not exist; they start when it does");
+            wanted.waiting_for = format!("group {}", id.name);
             return;
         };
         let least = group.quorum.least();
@@ -98,10 +119,11 @@ impl Engine {
             wanted.plan.clone_from(&stored.plan);
         } else if !self.complete(&group.quorum, census, &census.ready) {
             wanted.phase = Phase::Gathering;
-            let here = census.started() + u32::try_from(census.ready.len()).unwrap_or(u32::MAX);
+            let here = census.here();
             match census.held.first() {
                 Some((pod, gate)) => {
                     wanted.reason = Some(Reason::ForeignGate);
+                    wanted.waiting_for = format!("gate {gate} of pod {pod}");
                     wanted.message = format!(
                         "{here} of {least} members are ready; pod {pod} is held by the scheduling gate {gate}, which is not ours to remove"
                     );
@@ -110,6 +132,7 @@ impl Engine {
                     wanted.reason = Some(Reason::Gathering);
                     let missing = group.quorum.missing(&self.by_role(census));
                     wanted.message = format!("{here} of {least} members are here; waiting for {missing}");
+                    wanted.waiting_for = missing;
                 }
             }
         } else {
@@ -118,12 +141,14 @@ impl Engine {
                 Some(waiting) => {
                     wanted.reason = Some(waiting.explanation.reason);
                     wanted.message.clone_from(&waiting.explanation.sentence);
+                    wanted.waiting_for.clone_from(&waiting.explanation.waiting_for);
                     wanted.remedy.clone_from(&waiting.explanation.remedy);
-                    wanted.position = Some(waiting.position);
+                    wanted.position = gang.rank.as_ref().map(|rank| self.queue.position(rank));
                 }
                 None => {
                     wanted.reason = Some(Reason::Queued);
                     wanted.message = format!("all {least} members are here; not planned yet");
+                    "its turn".clone_into(&mut wanted.waiting_for);
                 }
             }
         }
@@ -152,7 +177,7 @@ impl Engine {
         }
         if let Some(waiting) = gang.verdict.as_ref().filter(|_| !census.ready.is_empty()) {
             wanted.remedy.clone_from(&waiting.explanation.remedy);
-            wanted.position = Some(waiting.position);
+            wanted.position = gang.rank.as_ref().map(|rank| self.queue.position(rank));
         }
         wanted.plan = Some(plan.clone());
     }
@@ -165,9 +190,21 @@ impl Engine {
         wanted: &GangStatus,
         step: &mut Step,
     ) {
+        let unknown_class = |status: &GangStatus| {
+            let found = |c: &&super::Condition| c.kind == ConditionType::PriorityClassFound;
+            status
+                .conditions
+                .iter()
+                .find(found)
+                .filter(|c| c.status == Truth::False)
+                .map(|c| c.message.clone())
+        };
+        if let (Some(message), None) = (unknown_class(wanted), unknown_class(stored)) {
+            self.tell(id, Reason::PriorityClassNotFound, message, true, Vec::new(), step);
+        }
         let (Some(reason), changed) = (wanted.reason, wanted.reason != stored.reason) else { return };
         let worth = match wanted.phase {
-            Phase::Waiting => reason != Reason::Queued && (changed || wanted.message != stored.message),
+            Phase::Waiting => changed && reason != Reason::Queued,
             Phase::Gathering => changed && reason != Reason::Gathering,
             Phase::Torn => changed,
             Phase::Planned | Phase::Lifting | Phase::Admitted => false,
@@ -227,6 +264,17 @@ impl Engine {
             }
         }
         counts
+    }
+
+    /// Which planned pods are on no node yet, in a few words.
+    fn waits_for(&self, plan: &PlanRecord) -> String {
+        let waits = |uid: &PodUid| self.members.get(uid).is_some_and(|m| m.pod.gated() || m.unbound());
+        let mut names = plan.members.iter().filter(|m| waits(&m.uid)).map(|m| &m.pod);
+        match (names.next(), names.count()) {
+            (None, _) => String::new(),
+            (Some(first), 0) => format!("{first} to be bound"),
+            (Some(first), more) => format!("{first} and {more} more to be bound"),
+        }
     }
 
     /// Whether any member of a plan is lifted.

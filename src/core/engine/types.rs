@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::conditions::Condition;
 use crate::dialect::Group;
 use crate::model::{Epoch, GangId, NodeName, PodKey, PodUid, Reason, ResourceVersion, Str, Time};
 use crate::objects::{Node, Owner, Pod, PriorityClass};
@@ -85,7 +86,7 @@ pub enum Outcome {
         ours: bool,
     },
     /// The gang object as it is after the write, or as it was read.
-    Gang(GangRecord),
+    Gang(Box<GangRecord>),
     /// The pod as it is after the write, or as it was read.
     Pod(Box<Pod>),
     /// The object is not there, or it is another one by the same name.
@@ -242,6 +243,8 @@ pub struct GangRecord {
     pub gang: GangId,
     /// Version of this reading.
     pub resource_version: ResourceVersion,
+    /// `metadata.generation`: counts changes of its spec.
+    pub generation: u64,
     /// Its status.
     pub status: GangStatus,
 }
@@ -297,6 +300,12 @@ pub struct GangStatus {
     pub remedy: Option<String>,
     /// How many members must be there.
     pub min_member: u32,
+    /// Ready or started members of those that must be there: `3/3`.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub ready: String,
+    /// What is missing, in a few words.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub waiting_for: String,
     /// How many live members there are.
     pub members: u32,
     /// How many of them are bound.
@@ -309,6 +318,9 @@ pub struct GangStatus {
     pub position: Option<u32>,
     /// Since when it is in this phase.
     pub since: Time,
+    /// What holds and what does not, for `kubectl wait` and for tools.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub conditions: Vec<Condition>,
     /// The decision. Its presence is what makes lifting allowed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub plan: Option<PlanRecord>,

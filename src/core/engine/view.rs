@@ -2,6 +2,7 @@
 //! reading is charged to the snapshot at once.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use super::state::{Gang, Member, Object};
 use super::types::{Change, GangRecord, World};
@@ -22,16 +23,16 @@ impl Engine {
             Change::Gone(name) => self.snapshot.remove_node(&name),
         };
         if changed {
-            self.replan = true;
             self.touch_planned_on(&name, step);
         }
     }
 
     /// What changes on a node may undo the plans that count on it.
     fn touch_planned_on(&self, node: &NodeName, step: &mut Step) {
-        for (id, gang) in &self.gangs {
-            if gang.progress.plan().is_some_and(|plan| plan.members.iter().any(|m| m.node == *node)) {
-                step.touch(id);
+        for (uid, _) in self.snapshot.charged_to(node) {
+            let membership = self.members.get(uid).and_then(|member| member.pod.membership.as_ref());
+            if let Some(membership) = membership {
+                step.touch(&membership.gang);
             }
         }
     }
@@ -46,16 +47,16 @@ impl Engine {
             Change::Gone(_) => self.groups.remove(&id).is_some(),
         };
         if changed {
-            self.replan = true;
+            self.look_at(&id);
             step.touch(&id);
         }
     }
 
     pub(super) fn class_changed(&mut self, change: Change<PriorityClass, Str>, step: &mut Step) {
         let classes = self.priority_classes.get_or_insert_default();
-        let changed = match &change {
-            Change::Set(class) => classes.insert(class.name.clone(), class.value) != Some(class.value),
-            Change::Gone(name) => classes.remove(name).is_some(),
+        let changed = match change {
+            Change::Set(class) => classes.insert(class.name, class.value) != Some(class.value),
+            Change::Gone(name) => classes.remove(&name).is_some(),
         };
         if changed {
             self.classes_changed(step);
@@ -64,11 +65,11 @@ impl Engine {
 
     /// The order of the queue may be another one, and what groups are told of the classes they name.
     fn classes_changed(&mut self, step: &mut Step) {
-        self.replan = true;
-        for (id, group) in &self.groups {
-            if group.priority_class.is_some() && self.gangs.contains_key(id) {
-                step.touch(id);
-            }
+        let named = self.groups.iter().filter(|(_, group)| group.priority_class.is_some());
+        let named: Vec<GangId> = named.map(|(id, _)| id.clone()).collect();
+        for id in named.iter().filter(|id| self.gangs.contains_key(id)).cloned().collect::<Vec<_>>() {
+            self.look_at(&id);
+            step.touch(&id);
         }
     }
 
@@ -89,7 +90,7 @@ impl Engine {
                 self.gangs.entry(membership.gang.clone()).or_default().members.insert(uid.clone());
                 step.touch(&membership.gang);
                 self.members.insert(uid.clone(), Member::new(pod));
-                self.replan = true;
+                self.look_at(&membership.gang);
                 self.charge_member(&uid);
             }
             None => self.other_seen(&pod, step),
@@ -117,11 +118,14 @@ impl Engine {
             );
         let uid = pod.uid.clone();
         member.pod = pod;
-        if let Some(membership) = &member.pod.membership {
-            step.touch(&membership.gang);
+        let gang = member.pod.membership.as_ref().map(|membership| membership.gang.clone());
+        if let Some(gang) = &gang {
+            step.touch(gang);
         }
         if bears_on_plans {
-            self.replan = true;
+            if let Some(gang) = &gang {
+                self.look_at(gang);
+            }
             self.charge_member(&uid);
         }
     }
@@ -139,11 +143,8 @@ impl Engine {
             }
             _ => self.others.remove(&pod.uid) && self.snapshot.release(&pod.uid),
         };
-        if changed {
-            self.replan = true;
-            if let Some(node) = &pod.node {
-                self.touch_planned_on(node, step);
-            }
+        if changed && let Some(node) = &pod.node {
+            self.touch_planned_on(node, step);
         }
     }
 
@@ -151,8 +152,8 @@ impl Engine {
         self.rivals.remove(uid);
         if self.members.contains_key(uid) {
             self.forget_member(uid, step);
-        } else if self.others.remove(uid) && self.snapshot.release(uid) {
-            self.replan = true;
+        } else if self.others.remove(uid) {
+            self.snapshot.release(uid);
         }
     }
 
@@ -164,8 +165,8 @@ impl Engine {
         if self.settings.keeps(Rule::ReleaseOnDelete) {
             self.snapshot.release(uid);
         }
-        self.replan = true;
         if let Some(membership) = &member.pod.membership {
+            self.look_at(&membership.gang);
             if let Some(gang) = self.gangs.get_mut(&membership.gang) {
                 gang.members.remove(uid);
             }
@@ -236,7 +237,8 @@ impl Engine {
         }
         gang.must_read = false;
         let stored = record.status.plan.clone();
-        gang.object = Object::Known(record.resource_version, record.status);
+        gang.generation = record.generation;
+        gang.object = Object::Known(record.resource_version, Arc::new(record.status));
         self.plan_seen(&id, stored.as_ref(), step);
         step.touch(&id);
     }
@@ -305,6 +307,10 @@ impl Engine {
         let empty = self.gangs.get(id).is_some_and(|g: &Gang| {
             g.members.is_empty() && g.object == Object::Absent && g.request.is_none() && !g.must_read
         });
+        if empty {
+            self.dequeue(id);
+            self.fresh.remove(id);
+        }
         if empty
             && let Some(gang) = self.gangs.remove(id)
             && let Some(at) = gang.alarm

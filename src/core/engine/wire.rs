@@ -49,7 +49,7 @@ pub enum Verb {
     Update(Value),
     /// `application/json-patch+json`.
     JsonPatch(Value),
-    /// `application/merge-patch+json`; a `metadata.uid` in it must be the object's (HTTP 409 otherwise).
+    /// `application/merge-patch+json`; a `metadata.uid` in it must be the object's (HTTP 422 on 1.36, 409 otherwise).
     MergePatch(Value),
     /// Delete it, with `preconditions.uid` and `preconditions.resourceVersion` where given.
     Delete {
@@ -150,12 +150,17 @@ pub fn answer(effect: &Effect, response: Response) -> Option<Event> {
                 Err(error) => Outcome::Refused(error.to_string()),
             },
             None => match read_gang(&object) {
-                Ok(record) => Outcome::Gang(record),
+                Ok(record) => Outcome::Gang(Box::new(record)),
                 Err(problem) => Outcome::Refused(problem),
             },
         },
         Response::Status { code: 404, .. } => Outcome::Gone,
         Response::Status { code: 409, .. } => Outcome::Conflict,
+        // A merge patch with the `metadata.uid` of a pod that is no more, while another has its name: 422 on 1.36, and 409
+        // where the server compares it as a precondition. Reading it again tells.
+        Response::Status { code: 422, message } if message.contains("metadata.uid: Invalid value") => {
+            Outcome::Conflict
+        }
         // The API server answers a failed `test` of a JSON patch with 422 and this text; other 422s are its validation.
         Response::Status { code: 422, message } if message.contains("the server rejected our request") => {
             Outcome::Conflict
@@ -186,7 +191,8 @@ pub fn read_gang(object: &Value) -> Result<GangRecord, String> {
             .map_err(|e| format!("Gang {namespace}/{name}: status: {e}"))?,
     };
     let resource_version = ResourceVersion::parse(text("/metadata/resourceVersion").unwrap_or(""));
-    Ok(GangRecord { gang: GangId::new(dialect, namespace, name), resource_version, status })
+    let generation = object["metadata"]["generation"].as_u64().unwrap_or_default();
+    Ok(GangRecord { gang: GangId::new(dialect, namespace, name), resource_version, generation, status })
 }
 
 fn gang_object(gang: &GangId, expected: Option<ResourceVersion>, status: Option<&GangStatus>) -> Value {
@@ -420,6 +426,8 @@ mod tests {
         check(status(422, "the server rejected our request due to an error in our request"), &|o| {
             *o == Outcome::Conflict
         });
+        let another = "Pod \"a\" is invalid: metadata.uid: Invalid value: \"u\": field is immutable";
+        check(status(422, another), &|o| *o == Outcome::Conflict);
         check(status(422, "spec.affinity: Forbidden"), &|o| matches!(o, Outcome::Refused(_)));
         check(status(429, "too many requests"), &|o| matches!(o, Outcome::Refused(_)));
         check(status(500, "etcd"), &|o| matches!(o, Outcome::Refused(_)));

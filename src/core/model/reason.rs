@@ -27,6 +27,8 @@ reasons! {
     Gathering,
     /// Pods name a group object that does not exist.
     GroupNotFound,
+    /// The group names a PriorityClass that does not exist.
+    PriorityClassNotFound,
     /// A member is held by somebody else's scheduling gate.
     ForeignGate,
     /// The group object or a member could not be read.

@@ -3,11 +3,11 @@
 use std::fmt;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// Milliseconds since the Unix epoch, as told by whoever calls.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
+/// Milliseconds since the Unix epoch, as told by whoever calls. Serialises as RFC 3339 in UTC, with milliseconds where
+/// there are any.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Time(pub u64);
 
 impl Time {
@@ -82,6 +82,26 @@ impl fmt::Display for Time {
     }
 }
 
+impl Serialize for Time {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.0 % 1000 {
+            0 => serializer.collect_str(self),
+            millis => {
+                let whole = self.to_string();
+                serializer.collect_str(&format_args!("{}.{millis:03}Z", whole.trim_end_matches('Z')))
+            }
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Time {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let unreadable = || de::Error::custom(format!("{text:?} is no RFC 3339 time in UTC"));
+        Self::parse_rfc3339(&text).ok_or_else(unreadable)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -96,6 +116,14 @@ mod tests {
             assert_eq!(Time::parse_rfc3339(text), Some(Time(millis)), "{text}");
             assert_eq!(Time(millis).to_string(), text);
         }
+        for (millis, json) in [
+            (1_795_266_000_000, r#""2026-11-21T13:00:00Z""#),
+            (1_795_266_000_042, r#""2026-11-21T13:00:00.042Z""#),
+        ] {
+            assert_eq!(serde_json::to_string(&Time(millis)).expect("a time serialises"), json);
+            assert_eq!(serde_json::from_str::<Time>(json).expect("and is read back"), Time(millis));
+        }
+        assert!(serde_json::from_str::<Time>("17952").is_err());
         assert_eq!(Time::parse_rfc3339("1970-01-01T00:00:01.25Z"), Some(Time(1250)));
         for bad in
             ["", "1970-01-01", "1970-13-01T00:00:00Z", "x-01-01T00:00:00Z", "1970-01-01T00:00:00+01:00"]

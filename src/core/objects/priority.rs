@@ -53,7 +53,7 @@ pub fn class_not_found<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> 
     let name: String = name.chars().take(LONGEST_NAME).collect();
     match closest(&name, known) {
         Some(meant) => format!("PriorityClass {} not found; did you mean {}?", quoted(&name), quoted(meant)),
-        None => format!("PriorityClass {} not found", quoted(&name)),
+        None => format!("PriorityClass {} not found.", quoted(&name)),
     }
 }
 

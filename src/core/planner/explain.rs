@@ -50,22 +50,23 @@ fn explain<'a>(
     outcome: &Outcome,
 ) -> Explanation {
     let nodes = u32::try_from(board.snapshot().states().len()).unwrap_or(u32::MAX);
-    let plain = |reason, sentence: String, remedy: Option<&str>| Explanation {
+    let plain = |reason, sentence: String, waiting_for: &str, remedy: Option<&str>| Explanation {
         reason,
         sentence,
+        waiting_for: waiting_for.to_owned(),
         remedy: remedy.map(str::to_owned),
         nodes,
         refusals: BTreeMap::new(),
     };
     if let Some(sentence) = gathering(attempt) {
-        return plain(Reason::Gathering, sentence, None);
+        return plain(Reason::Gathering, sentence, "more pods", None);
     }
     if nodes == 0 {
         let sentence = "the cluster has no nodes".to_owned();
-        return plain(Reason::NoNodes, sentence, Some("when a node joins the cluster"));
+        return plain(Reason::NoNodes, sentence, "a node", Some("when a node joins the cluster"));
     }
     let Some(focus) = focus(attempt, outcome) else {
-        return plain(Reason::SearchExhausted, "no place was found".to_owned(), None);
+        return plain(Reason::SearchExhausted, "no place was found".to_owned(), "room", None);
     };
     // By itself: as the cluster is. Together: with the members that do fit in their places.
     let together = outcome.spots.is_empty() && !focus.alone;
@@ -79,7 +80,7 @@ fn explain<'a>(
     }
     let refusals = count(&survey, need);
     let Some((denial, fact)) = survey.main() else {
-        return plain(Reason::SearchExhausted, "no place was found".to_owned(), None);
+        return plain(Reason::SearchExhausted, "no place was found".to_owned(), "room", None);
     };
     let amount = Amount::of(denial, need);
     let shortage = Shortage::new(attempt, shapes, board, amount);
@@ -111,9 +112,22 @@ fn explain<'a>(
         let reach = outcome.reach.len();
         parts.push(format!("room for {reach} of {} members, none for {member}", attempt.waiting()));
     }
-    parts.push(histogram(&survey, need, board, nodes));
+    let refused = histogram(&survey, need, board);
+    let waiting_for = match amount {
+        Some(amount) if never => format!("{}, which no node has", in_one_place(amount, need, fact, board)),
+        Some(amount) if shortage.is_short() && shortage.needs.len() > 1 => {
+            amount.name(u64::try_from(shortage.sum - shortage.free).unwrap_or(u64::MAX))
+        }
+        Some(amount) => {
+            let place = in_one_place(amount, need, fact, board);
+            let name = &board.state(fact.node as usize).node.name;
+            format!("{place} (most free {}, node {name})", amount.say(fact.free))
+        }
+        None => format!("a node that takes its pods ({refused})"),
+    };
+    parts.push(format!("{}/{nodes} nodes: {refused}", survey.fitting));
     let found = remedy::find(attempt, shapes, board, outcome, &focus, &survey, never);
-    Explanation { reason, sentence: parts.join("; "), remedy: found, nodes, refusals }
+    Explanation { reason, sentence: parts.join("; "), waiting_for, remedy: found, nodes, refusals }
 }
 
 /// Too few members for the quorum, whatever the room.
@@ -169,8 +183,18 @@ fn count(survey: &Survey, need: &Need<'_>) -> BTreeMap<Refusal, u32> {
     refusals
 }
 
-/// `0/4 nodes: 2 untolerated taint {test: blocked}, 1 insufficient cpu (free 3 of 4 cores)`: most nodes first.
-fn histogram(survey: &Survey, need: &Need<'_>, board: &Board<'_>, nodes: u32) -> String {
+/// `8000 MiB on one card`, `4 cores on one node`.
+fn in_one_place(amount: Amount<'_>, need: &Need<'_>, fact: &Fact, board: &Board<'_>) -> String {
+    let wanted = amount.say(wanted(amount, need, board, fact.node));
+    match (amount, need.share.map_or(1, |share| share.devices)) {
+        (Amount::Vram, 1) => format!("{wanted} on one card"),
+        (Amount::Vram, devices) => format!("{wanted} on each of {devices} cards"),
+        _ => format!("{wanted} on one node"),
+    }
+}
+
+/// `2 untolerated taint {test: blocked}, 1 insufficient cpu (free 3 of 4 cores)`: most nodes first.
+fn histogram(survey: &Survey, need: &Need<'_>, board: &Board<'_>) -> String {
     let mut lines: BTreeMap<String, (u32, Denial, Option<String>)> = BTreeMap::new();
     for (denial, fact) in &survey.facts {
         let said = refusal(*denial, need, survey).to_string();
@@ -199,7 +223,7 @@ fn histogram(survey: &Survey, need: &Need<'_>, board: &Board<'_>, nodes: u32) ->
         .into_iter()
         .map(|(said, (number, _, part))| format!("{number} {said}{}", part.unwrap_or_default()))
         .collect();
-    format!("{}/{nodes} nodes: {}", survey.fitting, lines.join(", "))
+    lines.join(", ")
 }
 
 /// What one member needs in one place, and the most there is in one.

@@ -88,6 +88,8 @@ pub struct Snapshot {
     hot: Vec<Hot>,
     rows: Vec<CardRow>,
     classes: Classes,
+    /// Something may have been freed since [`Snapshot::take_grown`]; no part of its identity.
+    grown: bool,
 }
 
 impl PartialEq for Snapshot {
@@ -118,6 +120,12 @@ impl Snapshot {
         Self { sharing, ..Self::default() }
     }
 
+    /// Whether anything may have been freed, or any node changed, since this was last asked: whatever had no place before
+    /// has none now as long as it is false.
+    pub fn take_grown(&mut self) -> bool {
+        std::mem::take(&mut self.grown)
+    }
+
     /// Which nodes share their cards.
     pub fn sharing(&self) -> SharingMode {
         self.sharing
@@ -131,6 +139,7 @@ impl Snapshot {
         {
             return false;
         }
+        self.grown = true;
         let (class, capacity) = self.classes.enter(&node);
         let mut state = Box::new(NodeState::new(node, class, capacity));
         for uid in self.by_node.get(&state.node.name).into_iter().flatten() {
@@ -155,6 +164,7 @@ impl Snapshot {
     /// Forgets a node; what is charged to it stays charged. True when it was there.
     pub fn remove_node(&mut self, name: &NodeName) -> bool {
         let Ok(index) = self.position(name) else { return false };
+        self.grown = true;
         let old = self.states.remove(index);
         self.hot.remove(index);
         self.rows.remove(index);
@@ -210,6 +220,7 @@ impl Snapshot {
     /// Frees what a pod holds; true when it held anything.
     pub fn release(&mut self, pod: &PodUid) -> bool {
         let Some(charge) = self.charges.remove(pod) else { return false };
+        self.grown = true;
         if let Some(pods) = self.by_node.get_mut(&charge.node) {
             pods.remove(pod);
             if pods.is_empty() {

@@ -1,11 +1,13 @@
 //! Benchmarks, printed as tables. Nothing here passes or fails: a person compares.
 //!
 //! `cargo run --release -p portcullis-bench` runs them all; one alone with
-//! `cargo run --release -p portcullis-bench -- admission`, `planner` or `webhook`.
+//! `cargo run --release -p portcullis-bench -- admission`, `planner`, `queue`, `webhook` or `cluster`.
 
 mod admission;
 mod bodies;
+mod cluster;
 mod planner;
+mod queue;
 mod webhook;
 
 use std::process::ExitCode;
@@ -13,7 +15,9 @@ use std::process::ExitCode;
 const USAGE: &str = "usage: portcullis-bench [all]      every benchmark in turn
        portcullis-bench admission  one decision, bytes to bytes, without a network
        portcullis-bench planner    one decision of the planner on large clusters
-       portcullis-bench webhook    reviews over TLS [--reviewer core|stub] [--seconds N]";
+       portcullis-bench queue      one event while hundreds of gangs wait
+       portcullis-bench webhook    reviews over TLS [--reviewer core|stub] [--seconds N]
+       portcullis-bench cluster    gangs on a real control plane [load|steady|large|crowd]... [--only floor|portcullis]";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -22,8 +26,14 @@ fn main() -> ExitCode {
         "" | "all" => all(),
         "admission" => admission::run(),
         "webhook" => webhook::run(rest),
+        "cluster" => cluster::run(rest),
+        cluster::FLOOR => cluster::floor_process(rest),
         "planner" => {
             planner::run();
+            Ok(())
+        }
+        "queue" => {
+            queue::run();
             Ok(())
         }
         webhook::SERVER => webhook::serve(rest),
@@ -47,5 +57,9 @@ fn all() -> anyhow::Result<()> {
     println!();
     planner::run();
     println!();
-    webhook::run(&[])
+    queue::run();
+    println!();
+    webhook::run(&[])?;
+    println!();
+    cluster::run(&[])
 }

@@ -259,21 +259,25 @@ pub(crate) async fn serve(arguments: &[String]) -> anyhow::Result<()> {
         clock: Arc::new(SystemTime::now),
         requirements: Vec::new(),
     };
+    let config = Config { shutdown_delay: Duration::ZERO, ..Config::default() };
+    run_webhook(listener, admin, config, service, until_input_ends()).await;
+    Ok(())
+}
+
+/// Ends when standard input does: when the process that started this one is gone.
+pub(crate) fn until_input_ends() -> impl Future<Output = ()> {
     let (ended, wait) = tokio::sync::oneshot::channel::<()>();
     std::thread::spawn(move || {
         let _ = std::io::stdin().read_to_end(&mut Vec::new());
         drop(ended);
     });
-    let config = Config { shutdown_delay: Duration::ZERO, ..Config::default() };
-    let shutdown = async {
+    async {
         let _ = wait.await;
-    };
-    run_webhook(listener, admin, config, service, shutdown).await;
-    Ok(())
+    }
 }
 
 /// The least a reviewer can do: find the envelope, answer with a patch. Shows what the webhook itself costs.
-fn stub(hook: Hook, body: &[u8]) -> Result<Answer, BadReview> {
+pub(crate) fn stub(hook: Hook, body: &[u8]) -> Result<Answer, BadReview> {
     #[derive(Deserialize)]
     struct Review<'a> {
         #[serde(borrow)]

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::*;
 
+mod groups;
 mod properties;
 mod updates;
 
@@ -70,6 +71,7 @@ fn a_member_with_the_label_only_is_linked_gated_and_equipped() {
             "metadata": { "name": "model-1", "labels": { "kai.scheduler/podgroup": "app-with-models" },
                 "annotations": { "gpu-memory": "8000", "pod-group-name": "app-with-models" } },
             "spec": {
+                "runtimeClassName": "nvidia",
                 "schedulingGates": [{ "name": "portcullis.dev/gang" }],
                 "tolerations": [{ "key": "portcullis.dev/gpu-sharing", "operator": "Equal", "value": "vram",
                     "effect": "NoSchedule" }],

@@ -131,6 +131,9 @@ impl ApiServer {
         self.uids += 1;
         object["metadata"]["uid"] = json!(format!("{:08x}-0000-4000-8000-{:012x}", self.uids, self.uids));
         object["metadata"]["creationTimestamp"] = json!(self.now.to_string());
+        if kind == Kind::Gang {
+            object["metadata"]["generation"] = json!(1);
+        }
         if kind == Kind::Pod {
             let review = Review {
                 user: actor.user_name(),

@@ -1,0 +1,165 @@
+//! What the service account must be allowed to do: the rules of `manifests/base/rbac*.yaml`, one question for each.
+
+use serde_json::{Value, json};
+
+/// One thing that must be allowed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Need {
+    pub(super) verb: &'static str,
+    pub(super) group: &'static str,
+    /// `pods`, or `pods/status`.
+    pub(super) resource: &'static str,
+    /// Which object; empty for any.
+    pub(super) name: &'static str,
+    /// In our own namespace only, instead of everywhere.
+    pub(super) own_namespace: bool,
+    /// Only for certificates of our own.
+    pub(super) certificates: bool,
+}
+
+/// A line of the table below: verbs, group, resource, name.
+type Line = (&'static [&'static str], &'static str, &'static str, &'static str);
+
+const LOOK: &[&str] = &["get", "list", "watch"];
+
+const EVERYWHERE: &[Line] = &[
+    (LOOK, "", "nodes", ""),
+    (LOOK, "scheduling.k8s.io", "priorityclasses", ""),
+    (LOOK, "node.k8s.io", "runtimeclasses", ""),
+    (&["get", "list", "watch", "patch", "delete"], "", "pods", ""),
+    (&["patch"], "", "pods/status", ""),
+    (LOOK, "scheduling.run.ai", "podgroups", ""),
+    (&["patch"], "scheduling.run.ai", "podgroups/status", ""),
+    (&["get", "list", "watch", "create", "delete"], "portcullis.dev", "gangs", ""),
+    (&["update"], "portcullis.dev", "gangs/status", ""),
+    (&["create", "patch"], "events.k8s.io", "events", ""),
+];
+
+const AT_HOME: &[Line] = &[
+    (&["create"], "coordination.k8s.io", "leases", ""),
+    (&["get", "patch"], "coordination.k8s.io", "leases", "portcullis"),
+];
+
+const CERTIFICATES: &[Line] = &[
+    (&["get", "patch"], "admissionregistration.k8s.io", "mutatingwebhookconfigurations", "portcullis"),
+    (&["get", "patch"], "admissionregistration.k8s.io", "validatingwebhookconfigurations", "portcullis"),
+];
+
+const CERTIFICATES_AT_HOME: &[Line] =
+    &[(&["create"], "", "secrets", ""), (&["get", "update"], "", "secrets", "portcullis-tls")];
+
+/// Everything that must be allowed.
+pub(super) fn needs() -> Vec<Need> {
+    let tables = [
+        (EVERYWHERE, false, false),
+        (AT_HOME, true, false),
+        (CERTIFICATES, false, true),
+        (CERTIFICATES_AT_HOME, true, true),
+    ];
+    let mut needs = Vec::new();
+    for (lines, own_namespace, certificates) in tables {
+        for &(verbs, group, resource, name) in lines {
+            needs.extend(verbs.iter().map(|&verb| Need {
+                verb,
+                group,
+                resource,
+                name,
+                own_namespace,
+                certificates,
+            }));
+        }
+    }
+    needs
+}
+
+impl Need {
+    /// The question for the API server.
+    pub(super) fn review(&self, namespace: &str) -> Value {
+        let (resource, subresource) = self.resource.split_once('/').unwrap_or((self.resource, ""));
+        json!({
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SubjectAccessReview",
+            "spec": {
+                "user": format!("system:serviceaccount:{namespace}:portcullis"),
+                "groups": [
+                    "system:serviceaccounts",
+                    format!("system:serviceaccounts:{namespace}"),
+                    "system:authenticated"
+                ],
+                "resourceAttributes": {
+                    "verb": self.verb,
+                    "group": self.group,
+                    "resource": resource,
+                    "subresource": subresource,
+                    "name": self.name,
+                    "namespace": if self.own_namespace { namespace } else { "" }
+                }
+            }
+        })
+    }
+
+    /// As a person says it: `patch pods/status`.
+    pub(super) fn words(&self) -> String {
+        let group = if self.group.is_empty() { String::new() } else { format!(".{}", self.group) };
+        let name = if self.name.is_empty() { String::new() } else { format!(" {}", self.name) };
+        format!("{} {}{group}{name}", self.verb, self.resource)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    /// Every (verb, group, resource, name, in our namespace) that a file of manifests grants.
+    fn granted(file: &str) -> BTreeSet<(String, String, String, String, bool)> {
+        let path = format!("{}/manifests/base/{file}", env!("CARGO_MANIFEST_DIR"));
+        let text = std::fs::read_to_string(path).unwrap();
+        let mut granted = BTreeSet::new();
+        for document in text.split("\n---\n") {
+            let object: Value = serde_saphyr::from_str(document).unwrap();
+            let own_namespace = object["kind"] == "Role";
+            for rule in object["rules"].as_array().into_iter().flatten() {
+                let list = |key: &str| -> Vec<String> {
+                    let items = rule[key].as_array().into_iter().flatten();
+                    items.map(|item| item.as_str().unwrap().to_owned()).collect()
+                };
+                let names =
+                    if rule["resourceNames"].is_null() { vec![String::new()] } else { list("resourceNames") };
+                for verb in list("verbs") {
+                    for group in list("apiGroups") {
+                        for resource in list("resources") {
+                            for name in &names {
+                                let (verb, group) = (verb.clone(), group.clone());
+                                granted.insert((verb, group, resource.clone(), name.clone(), own_namespace));
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        granted
+    }
+
+    #[test]
+    fn the_manifests_grant_what_is_asked_for_and_nothing_else() {
+        for (file, certificates) in [("rbac.yaml", false), ("rbac-certificates.yaml", true)] {
+            let asked: BTreeSet<_> = needs()
+                .into_iter()
+                .filter(|need| need.certificates == certificates)
+                .map(|need| {
+                    let owned = |text: &str| text.to_owned();
+                    (
+                        owned(need.verb),
+                        owned(need.group),
+                        owned(need.resource),
+                        owned(need.name),
+                        need.own_namespace,
+                    )
+                })
+                .collect();
+            assert_eq!(granted(file), asked, "{file}");
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! Checks of nodes with GPUs: labels that are missing, and sharing that is half set up.
+
+use std::collections::BTreeSet;
+
+use portcullis_core::objects::{Node, Pod, PodPhase, Sharing, names};
+
+use super::judge::{Check, count, named};
+
+pub(super) fn checks(nodes: &[Node], pods: &[Pod]) -> Vec<Check> {
+    let with_gpus: Vec<&Node> =
+        nodes.iter().filter(|node| node.gpus.cards > 0 || node.gpus.sharing != Sharing::No).collect();
+    if with_gpus.is_empty() {
+        return vec![Check::ok("GPU nodes", "no node has GPUs; gangs without them are planned all the same")];
+    }
+    let mut checks = vec![memory(&with_gpus)];
+    checks.extend(sharing(&with_gpus, pods));
+    checks
+}
+
+fn names_of(nodes: &[&Node]) -> Vec<String> {
+    nodes.iter().map(|node| node.name.to_string()).collect()
+}
+
+fn memory(nodes: &[&Node]) -> Check {
+    const NAME: &str = "GPU labels";
+    let without: Vec<&Node> =
+        nodes.iter().copied().filter(|node| node.gpus.vram_each.is_none() && !node.gpus.mig).collect();
+    if without.is_empty() {
+        return Check::ok(
+            NAME,
+            format!("{} with GPUs say how much memory a card has", count(nodes.len(), "node")),
+        );
+    }
+    let names = names_of(&without);
+    let label = names::NVIDIA_GPU_MEMORY;
+    Check::warn(
+        NAME,
+        format!("no label {label} on {}: their cards have no memory to share", named(&names)),
+        [
+            "# NVIDIA GPU feature discovery sets it; by hand, in MiB of one card:".to_owned(),
+            format!("kubectl label node {} {label}=MIB", names.join(" ")),
+        ],
+    )
+}
+
+fn sharing(nodes: &[&Node], pods: &[Pod]) -> Vec<Check> {
+    const NAME: &str = "shared nodes";
+    let of = |sharing: Sharing| -> Vec<&Node> {
+        nodes.iter().copied().filter(|node| node.gpus.sharing == sharing).collect()
+    };
+    let (key, value) = (names::SHARING, names::SHARING_VRAM);
+    let label = |nodes: &str| format!("kubectl label node {nodes} {key}={value}");
+    let taint = |nodes: &str| format!("kubectl taint node {nodes} {key}={value}:NoSchedule");
+    let mut checks = Vec::new();
+    let label_only = names_of(&of(Sharing::LabelOnly));
+    if !label_only.is_empty() {
+        let says = format!("{}: the label without the taint, so nothing is shared there", named(&label_only));
+        checks.push(Check::warn(NAME, says, [taint(&label_only.join(" "))]));
+    }
+    let taint_only = names_of(&of(Sharing::TaintOnly));
+    if !taint_only.is_empty() {
+        let says = format!("{}: the taint without the label, so nothing is shared there", named(&taint_only));
+        checks.push(Check::warn(NAME, says, [label(&taint_only.join(" "))]));
+    }
+    let shared = of(Sharing::Vram);
+    let on_shared: BTreeSet<&str> = shared.iter().map(|node| &*node.name.0).collect();
+    let alive = |pod: &&Pod| !matches!(pod.phase, PodPhase::Succeeded | PodPhase::Failed);
+    let whole: Vec<&Pod> = pods
+        .iter()
+        .filter(alive)
+        .filter(|pod| pod.node.as_ref().is_some_and(|node| on_shared.contains(&*node.0)))
+        .filter(|pod| pod.shape.requests.extended(names::NVIDIA_GPU) > 0)
+        .collect();
+    if !whole.is_empty() {
+        let pairs: Vec<String> = whole
+            .iter()
+            .map(|pod| format!("{} on {}", pod.key, pod.node.as_ref().map_or("", |node| &*node.0)))
+            .collect();
+        let says = format!(
+            "whole GPUs are in use on shared nodes ({}): nobody knows which card, so these nodes take no further shares",
+            named(&pairs)
+        );
+        let remedy: Vec<String> = whole
+            .iter()
+            .take(3)
+            .map(|pod| format!("kubectl delete pod -n {} {}", pod.key.namespace, pod.key.name))
+            .collect();
+        checks.push(Check::warn(NAME, says, remedy));
+    }
+    let wants_share = |pod: &&Pod| pod.node.is_none() && pod.shape.share.is_some();
+    let wanting = pods.iter().filter(alive).filter(wants_share).count();
+    if shared.is_empty() && wanting > 0 {
+        let says = format!("{} for a share of a card, and no node is shared", waits(wanting));
+        checks.push(Check::warn(NAME, says, [label("NODE"), taint("NODE")]));
+    }
+    if checks.is_empty() {
+        checks.push(Check::ok(NAME, format!("{} by memory", count(shared.len(), "node"))));
+    }
+    checks
+}
+
+fn waits(number: usize) -> String {
+    if number == 1 { "1 pod waits".to_owned() } else { format!("{number} pods wait") }
+}

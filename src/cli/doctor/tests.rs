@@ -1,0 +1,253 @@
+//! Whole outputs for whole clusters. What is registered is read from the manifests, so that the doctor knows them.
+
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use portcullis_core::objects::{Node, Pod};
+use serde_json::{Value, json};
+
+use super::access::needs;
+use super::gather::{Found, Gathered};
+use super::judge::{Verdict, judge};
+use super::show;
+use crate::certs::{Kept, Names, Step, carry_out};
+
+fn now() -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000)
+}
+
+fn root(path: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(path)
+}
+
+/// An object of the manifests.
+fn manifest(file: &str, kind: &str) -> Value {
+    let text = std::fs::read_to_string(root("manifests/base").join(file)).unwrap();
+    let objects = text.split("\n---\n").map(|document| serde_saphyr::from_str::<Value>(document).unwrap());
+    objects.into_iter().find(|object| object["kind"] == kind).unwrap()
+}
+
+fn kept() -> Kept {
+    let mut kept = Kept::default();
+    let names = Names::of_service("portcullis", "portcullis-system");
+    carry_out(Step::Found, &mut kept, &names, now() - Duration::from_secs(86_400)).unwrap();
+    kept
+}
+
+fn believing(mut configuration: Value, bundle: &str) -> Found {
+    for hook in configuration["webhooks"].as_array_mut().unwrap() {
+        hook["clientConfig"]["caBundle"] = STANDARD.encode(bundle).into();
+    }
+    Found::Object(configuration)
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "reads better with json!() than with &json!()")]
+fn node(name: &str, labels: Value, taints: Value, gpus: &str) -> Node {
+    let allocatable = json!({"cpu": "8", "memory": "32Gi", "pods": "110", "nvidia.com/gpu": gpus});
+    let node = json!({
+        "metadata": {"name": name, "labels": labels},
+        "spec": {"taints": taints},
+        "status": {"allocatable": allocatable, "conditions": [{"type": "Ready", "status": "True"}]}
+    });
+    Node::read(&node.to_string()).unwrap()
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "reads better with json!() than with &json!()")]
+fn pod(namespace: &str, name: &str, annotations: Value, spec: Value) -> Pod {
+    let metadata = json!({
+        "namespace": namespace, "name": name, "uid": format!("uid-{name}"), "resourceVersion": "1", "annotations": annotations
+    });
+    let pod = json!({"metadata": metadata, "spec": spec, "status": {"phase": "Pending"}});
+    Pod::read(&pod.to_string()).unwrap()
+}
+
+const SHARED: &str = "portcullis.dev/gpu-sharing";
+
+fn gate() -> Value {
+    json!([{"name": "portcullis.dev/gang"}])
+}
+
+/// A cluster in which all is well.
+fn healthy() -> Gathered {
+    let kept = kept();
+    let bundle = kept.bundle_pem();
+    let mut crd = manifest("gangs.portcullis.dev.yaml", "CustomResourceDefinition");
+    crd["status"] = json!({"conditions": [{"type": "Established", "status": "True"}]});
+    let data: Value =
+        kept.data().into_iter().map(|(key, text)| (key.to_owned(), STANDARD.encode(text))).collect();
+    let mut deployment = manifest("deployment.yaml", "Deployment");
+    deployment["status"] = json!({"availableReplicas": 2});
+    let taint = json!([{"key": SHARED, "value": "vram", "effect": "NoSchedule"}]);
+    let labels = json!({SHARED: "vram", "nvidia.com/gpu.count": "1", "nvidia.com/gpu.memory": "32768"});
+    let member = |name: &str| {
+        let spec = json!({"schedulerName": "default-scheduler", "schedulingGates": gate()});
+        pod("team-a", name, json!({"pod-group-name": "app"}), spec)
+    };
+    Gathered {
+        server: "https://10.0.0.1".to_owned(),
+        version: "v1.36.3".to_owned(),
+        namespace: "portcullis-system".to_owned(),
+        try_in: "default".to_owned(),
+        crd: Found::Object(crd),
+        mutating: believing(manifest("webhooks.yaml", "MutatingWebhookConfiguration"), &bundle),
+        validating: believing(manifest("webhooks.yaml", "ValidatingWebhookConfiguration"), &bundle),
+        guard: Found::Object(manifest("gate-guard.yaml", "ValidatingAdmissionPolicy")),
+        guard_binding: Found::Object(manifest("gate-guard.yaml", "ValidatingAdmissionPolicyBinding")),
+        fallback: Found::Missing,
+        secret: Found::Object(json!({"data": data})),
+        lease: Found::Object(json!({"spec": {
+            "holderIdentity": "portcullis-5d6f-abcde", "leaseDurationSeconds": 15, "renewTime": "2027-01-15T07:59:58.123456Z"
+        }})),
+        deployment: Found::Object(deployment),
+        nodes: Ok(vec![node("gpu-1", labels, taint, "4"), node("cpu-1", json!({}), json!([]), "0")]),
+        pods: Ok(vec![member("model-1"), member("model-2")]),
+        leases: vec!["kube-scheduler".to_owned()],
+        access: needs().into_iter().map(|need| (need, Some(true))).collect(),
+        trial: (201, json!({"spec": {"schedulingGates": gate()}})),
+    }
+}
+
+/// Everything that can be half right is.
+fn half_right() -> Gathered {
+    let mut seen = healthy();
+    let other = kept().bundle_pem();
+    seen.mutating = believing(manifest("webhooks.yaml", "MutatingWebhookConfiguration"), &other);
+    if let Found::Object(validating) = &mut seen.validating {
+        validating["webhooks"][0]["failurePolicy"] = "Ignore".into();
+    }
+    seen.guard_binding = Found::Missing;
+    for (need, allowed) in &mut seen.access {
+        *allowed = Some(need.resource != "pods/status");
+    }
+    if let Found::Object(deployment) = &mut seen.deployment {
+        deployment["status"] = json!({"availableReplicas": 1});
+    }
+    let taint = json!([{"key": SHARED, "value": "vram", "effect": "NoSchedule"}]);
+    let memory = json!({SHARED: "vram", "nvidia.com/gpu.count": "1", "nvidia.com/gpu.memory": "32768"});
+    seen.nodes = Ok(vec![
+        node("gpu-1", memory.clone(), taint.clone(), "4"),
+        node("gpu-2", memory, json!([]), "4"),
+        node("gpu-3", json!({}), taint, "1"),
+    ]);
+    let whole = json!({"containers": [{"name": "c", "resources": {"limits": {"nvidia.com/gpu": "1"}}}], "nodeName": "gpu-1"});
+    let waits_for = |scheduler: &str| json!({"schedulerName": scheduler});
+    seen.pods = Ok(vec![
+        pod("team-a", "trainer", json!({}), whole),
+        pod("team-b", "volcanic-0", json!({}), waits_for("volcano")),
+        pod("team-b", "leased", json!({}), waits_for("kube-scheduler")),
+        pod(
+            "team-c",
+            "orphan",
+            json!({}),
+            json!({"schedulerName": "default-scheduler", "schedulingGates": gate()}),
+        ),
+        pod(
+            "kube-system",
+            "insider",
+            json!({"pod-group-name": "app"}),
+            json!({"schedulerName": "default-scheduler", "schedulingGates": gate()}),
+        ),
+    ]);
+    let refused =
+        "Internal error occurred: failed calling webhook \"pods.portcullis.dev\": connection refused";
+    seen.trial = (500, json!({"kind": "Status", "message": refused}));
+    seen
+}
+
+/// Portcullis was removed while pods waited.
+fn removed() -> Gathered {
+    let mut seen = healthy();
+    let gone = [
+        &mut seen.crd,
+        &mut seen.mutating,
+        &mut seen.validating,
+        &mut seen.guard,
+        &mut seen.guard_binding,
+        &mut seen.secret,
+        &mut seen.lease,
+        &mut seen.deployment,
+    ];
+    for found in gone {
+        *found = Found::Missing;
+    }
+    for (_, allowed) in &mut seen.access {
+        *allowed = Some(false);
+    }
+    seen.trial = (201, json!({"spec": {}}));
+    seen
+}
+
+/// Somebody who may see little.
+fn outsider() -> Gathered {
+    let mut seen = healthy();
+    let forbidden = || "403: secrets is forbidden: User \"developer\" cannot get it".to_owned();
+    seen.secret = Found::Unknown(forbidden());
+    seen.nodes = Err(forbidden());
+    seen.pods = Err(forbidden());
+    for (_, allowed) in &mut seen.access {
+        *allowed = None;
+    }
+    seen.trial = (403, json!({"message": "pods is forbidden: User \"developer\" cannot create pods"}));
+    seen
+}
+
+#[test]
+fn what_is_said_of_a_cluster() {
+    let check = |name: &str, seen: &Gathered, worst: Verdict| {
+        let checks = judge(seen, now());
+        assert_eq!(checks.iter().map(|check| check.verdict).max(), Some(worst), "{name}");
+        let mut text = Vec::new();
+        show::text(&mut anstream::StripStream::new(&mut text), &checks).unwrap();
+        let text = String::from_utf8(text).unwrap();
+        let golden = root("tests/data/doctor").join(name).with_extension("txt");
+        if std::env::var_os("PORTCULLIS_UPDATE_GOLDENS").is_some() {
+            std::fs::write(&golden, &text).unwrap();
+        }
+        assert_eq!(text, std::fs::read_to_string(&golden).unwrap_or_default(), "{name}");
+        let mut json = Vec::new();
+        show::json(&mut json, &checks).unwrap();
+        let json: Value = serde_json::from_slice(&json).unwrap();
+        assert_eq!(json["checks"].as_array().map(Vec::len), Some(checks.len()), "{name}");
+    };
+    check("healthy", &healthy(), Verdict::Ok);
+    check("half-right", &half_right(), Verdict::Fail);
+    check("removed", &removed(), Verdict::Fail);
+    check("outsider", &outsider(), Verdict::Warn);
+}
+
+#[test]
+fn a_certificate_is_judged_by_its_dates_and_by_whom_it_convinces() {
+    let check = |change: &dyn Fn(&mut Gathered), at: SystemTime, verdict: Verdict, part: &str| {
+        let mut seen = healthy();
+        change(&mut seen);
+        let checks = judge(&seen, at);
+        let found = checks.iter().find(|check| check.name == "certificate").unwrap();
+        assert_eq!(found.verdict, verdict, "{found:?}");
+        assert!(found.says.contains(part), "{found:?}");
+    };
+    let days = |days: u64| now() + Duration::from_secs(days * 86_400);
+    check(&|_| {}, days(0), Verdict::Ok, "good until 2027-02-13");
+    check(&|_| {}, days(25), Verdict::Warn, "should have been renewed");
+    check(&|_| {}, days(30), Verdict::Fail, "expired");
+    check(&|seen| seen.secret = Found::Missing, days(0), Verdict::Fail, "no Secret");
+    check(
+        &|seen| seen.namespace = "elsewhere".to_owned(),
+        days(0),
+        Verdict::Fail,
+        "portcullis.elsewhere.svc",
+    );
+    let wiped = |seen: &mut Gathered| {
+        seen.validating = Found::Object(manifest("webhooks.yaml", "ValidatingWebhookConfiguration"));
+    };
+    check(&wiped, days(0), Verdict::Fail, "caBundle of pods.portcullis.dev, changes.portcullis.dev");
+    let injected = |seen: &mut Gathered| {
+        seen.secret = Found::Missing;
+        if let Found::Object(mutating) = &mut seen.mutating {
+            mutating["metadata"]["annotations"] =
+                json!({"cert-manager.io/inject-ca-from": "portcullis-system/x"});
+        }
+    };
+    check(&injected, days(0), Verdict::Ok, "cert-manager");
+}

@@ -1,0 +1,115 @@
+//! Checks of pods that wait: behind our gate, or for a scheduler that is not there.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use portcullis_core::admission::Settings;
+use portcullis_core::objects::{Pod, PodPhase, names};
+
+use super::gather::{Found, Gathered};
+use super::judge::{Check, FREE_ALL, count, named};
+
+pub(super) fn checks(seen: &Gathered, pods: &[Pod], led: bool) -> Vec<Check> {
+    let mut checks = vec![schedulers(seen, pods)];
+    checks.extend(gates(seen, pods, led));
+    checks
+}
+
+fn schedulers(seen: &Gathered, pods: &[Pod]) -> Check {
+    const NAME: &str = "scheduler names";
+    let mut waiting: BTreeMap<&str, Vec<&Pod>> = BTreeMap::new();
+    for pod in pods.iter().filter(|pod| pod.node.is_none() && pod.phase == PodPhase::Pending) {
+        waiting.entry(&pod.scheduler).or_default().push(pod);
+    }
+    let served: BTreeSet<&str> = pods
+        .iter()
+        .filter(|pod| pod.node.is_some())
+        .map(|pod| &*pod.scheduler)
+        .chain(seen.leases.iter().map(String::as_str))
+        .chain([names::DEFAULT_SCHEDULER])
+        .collect();
+    waiting.retain(|name, _| !served.contains(name));
+    if waiting.is_empty() {
+        return Check::ok(NAME, "nobody waits for a scheduler that was never seen at work");
+    }
+    let says: Vec<String> = waiting
+        .iter()
+        .map(|(name, pods)| {
+            let keys: Vec<String> = pods.iter().map(|pod| pod.key.to_string()).collect();
+            format!("{name} ({})", named(&keys))
+        })
+        .collect();
+    Check::warn(
+        NAME,
+        format!("pods wait for schedulers that never bound a pod and hold no Lease: {}", named(&says)),
+        ["# install that scheduler, or take spec.schedulerName out of the manifest and create the pods anew"],
+    )
+}
+
+fn gates(seen: &Gathered, pods: &[Pod], led: bool) -> Vec<Check> {
+    const NAME: &str = "gated pods";
+    let gated: Vec<&Pod> = pods
+        .iter()
+        .filter(|pod| !pod.terminating && pod.gates.iter().any(|gate| &**gate == names::GATE))
+        .collect();
+    if gated.is_empty() {
+        return vec![Check::ok(NAME, "no pod waits behind the gate")];
+    }
+    let keys = |pods: &[&Pod]| -> Vec<String> { pods.iter().map(|pod| pod.key.to_string()).collect() };
+    let gangs: BTreeSet<_> =
+        gated.iter().filter_map(|pod| pod.membership.as_ref()).map(|m| &m.gang).collect();
+    if !led {
+        let installed = seen.deployment != Found::Missing || seen.mutating.object().is_some();
+        let wait = if gated.len() == 1 { "waits" } else { "wait" };
+        let says = format!(
+            "{} {wait} behind the gate and nobody is there to lift it: {}",
+            count(gated.len(), "pod"),
+            named(&keys(&gated))
+        );
+        let first = if installed {
+            "# bring a replica back (see above); or, to start them without us, each on its own:"
+        } else {
+            "# Portcullis was removed. To start them, each on its own:"
+        };
+        return vec![Check::fail(NAME, says, [first].into_iter().chain(FREE_ALL))];
+    }
+    let mut checks = Vec::new();
+    let lost: Vec<&Pod> = gated.iter().copied().filter(|pod| pod.membership.is_none()).collect();
+    if !lost.is_empty() {
+        let says = format!("{} behind the gate and in no group, so nothing lifts them", named(&keys(&lost)));
+        checks.push(Check::fail(NAME, says, free(&lost)));
+    }
+    let excluded = Settings::default().excluded_namespaces;
+    let outside: Vec<&Pod> =
+        gated.iter().copied().filter(|pod| excluded.contains(&*pod.key.namespace)).collect();
+    if !outside.is_empty() {
+        let says = format!(
+            "{} behind the gate in a namespace that the webhook leaves alone",
+            named(&keys(&outside))
+        );
+        checks.push(Check::warn(NAME, says, free(&outside)));
+    }
+    if checks.is_empty() {
+        let says = format!(
+            "{} of {} behind the gate: kubectl get gangs -A",
+            count(gated.len(), "pod"),
+            count(gangs.len(), "gang")
+        );
+        checks.push(Check::ok(NAME, says));
+    }
+    checks
+}
+
+/// One line a pod, after the guard is gone; the guard comes back with the manifests.
+fn free(pods: &[&Pod]) -> Vec<String> {
+    let mut lines = vec![FREE_ALL[0].to_owned()];
+    lines.extend(pods.iter().take(3).map(|pod| {
+        format!(
+            r#"kubectl patch pod -n {} {} -p '{{"spec":{{"schedulingGates":[{{"$patch":"delete","name":"{}"}}]}}}}'"#,
+            pod.key.namespace,
+            pod.key.name,
+            names::GATE
+        )
+    }));
+    lines.push(super::judge::APPLY.to_owned());
+    lines
+}

@@ -1,0 +1,338 @@
+//! What the engine tells people, as events (`events.k8s.io/v1`) and log lines.
+//!
+//! A note that names pods says that something is wrong or waited for: the gang, its group object and those pods each get
+//! the event. A note that names none says that all is well, and is one event: on the group object where there is one,
+//! because our own object's status says it too. The same about the same object again is a series, not a new event.
+//!
+//! Bounds: notes that wait, events a second, events that are remembered. What is too much is dropped and counted; the
+//! status of the gang says the same.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use http::Method;
+use portcullis_core::engine::{Note, wire};
+use portcullis_core::model::Str;
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+use tokio::time::{Interval, MissedTickBehavior, interval};
+
+use super::client::{Client, JSON, MERGE_PATCH, collection_path};
+use super::gangs::Directory;
+use super::lease::micro_time;
+use super::random;
+use crate::telemetry::ClusterMetrics;
+
+/// Notes that may wait.
+const WAITING: usize = 1024;
+/// At most so many events a second, on average; so many at once after a quiet time.
+const EACH_SECOND: u32 = 25;
+const AT_ONCE: u32 = 100;
+/// The same again within this time belongs to the series.
+const SERIES: Duration = Duration::from_secs(30 * 60);
+/// A series is written at most this often.
+const SERIES_WRITE: Duration = Duration::from_secs(60);
+/// Series that are remembered.
+const REMEMBERED: usize = 4096;
+/// The API server takes no longer notes (bytes).
+const LONGEST_NOTE: usize = 1024;
+/// `reportingController` of our events.
+pub const REPORTING_CONTROLLER: &str = "portcullis.dev/gang";
+
+const EVENTS: wire::Resource = wire::Resource { group: "events.k8s.io", version: "v1", plural: "events" };
+
+/// Takes notes and returns at once. Cheap to clone.
+#[derive(Clone)]
+pub(super) struct Announcer {
+    notes: mpsc::Sender<Note>,
+    metrics: ClusterMetrics,
+}
+
+impl Announcer {
+    /// The task writes the notes down until every announcer is gone.
+    pub(super) fn start(
+        client: Client,
+        metrics: ClusterMetrics,
+        directory: Directory,
+        identity: &str,
+    ) -> Self {
+        let (notes, waiting) = mpsc::channel(WAITING);
+        let writer = Writer {
+            client,
+            metrics: metrics.clone(),
+            directory,
+            instance: identity.chars().take(128).collect(),
+            series: BTreeMap::new(),
+            allowance: Allowance::new(),
+        };
+        tokio::spawn(writer.run(waiting));
+        Self { notes, metrics }
+    }
+
+    /// Tells people, soon.
+    pub(super) fn tell(&self, note: Note) {
+        let (gang, dialect, reason) = (note.gang.to_string(), note.gang.dialect, note.reason);
+        if note.warning {
+            tracing::warn!(gang, %dialect, %reason, "{}", note.message);
+        } else {
+            tracing::info!(gang, %dialect, %reason, "{}", note.message);
+        }
+        if self.notes.try_send(note).is_err() {
+            self.metrics.event(false);
+        }
+    }
+}
+
+/// An object that an event is about.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Regarding {
+    api_version: Str,
+    kind: Str,
+    namespace: Str,
+    name: Str,
+    uid: Option<Str>,
+}
+
+/// What makes two events the same.
+type SeriesKey = (Regarding, &'static str, String);
+
+struct Series {
+    /// Name of the event object.
+    event: Arc<str>,
+    count: u32,
+    last: Instant,
+    written: Instant,
+}
+
+struct Writer {
+    client: Client,
+    metrics: ClusterMetrics,
+    directory: Directory,
+    instance: String,
+    series: BTreeMap<SeriesKey, Series>,
+    allowance: Allowance,
+}
+
+impl Writer {
+    async fn run(mut self, mut notes: mpsc::Receiver<Note>) {
+        while let Some(note) = notes.recv().await {
+            for regarding in audience(&note, &self.directory) {
+                self.write(&note, regarding).await;
+            }
+        }
+    }
+
+    async fn write(&mut self, note: &Note, regarding: Regarding) {
+        let now = Instant::now();
+        let key = (regarding, note.reason.as_str(), shortened(&note.message));
+        if let Some(series) = self.series.get_mut(&key).filter(|s| now.duration_since(s.last) < SERIES) {
+            series.count = series.count.saturating_add(1);
+            series.last = now;
+            if now.duration_since(series.written) < SERIES_WRITE {
+                return;
+            }
+            series.written = now;
+            let (event, count) = (series.event.clone(), series.count);
+            let patch =
+                json!({"series": {"count": count, "lastObservedTime": micro_time(SystemTime::now())}});
+            let path = format!("{}/{event}", collection_path(&EVENTS, &key.0.namespace));
+            if self.send(Method::PATCH, &path, MERGE_PATCH, &patch).await != Some(404) {
+                return;
+            }
+            // The event has outlived its time: begin anew.
+        }
+        let event: Arc<str> =
+            format!("{}.{}", key.0.name.chars().take(200).collect::<String>(), random::name()).into();
+        let object = event_object(&event, &key, note.warning, &self.instance);
+        let path = collection_path(&EVENTS, &key.0.namespace);
+        if self.send(Method::POST, &path, JSON, &object).await.is_some_and(|code| code < 300) {
+            self.remember(key, Series { event, count: 1, last: now, written: now });
+        }
+    }
+
+    fn remember(&mut self, key: SeriesKey, series: Series) {
+        if self.series.len() >= REMEMBERED {
+            let old = |series: &Series| series.last.elapsed() >= SERIES / 2;
+            self.series.retain(|_, series| !old(series));
+            if self.series.len() >= REMEMBERED {
+                self.series.clear();
+            }
+        }
+        self.series.insert(key, series);
+    }
+
+    /// The status code, or nothing when there is no answer.
+    async fn send(&mut self, method: Method, path: &str, media: &str, body: &Value) -> Option<u16> {
+        self.allowance.take().await;
+        let reply = self.client.request(method, path, media, body.to_string().into_bytes()).await;
+        let sent = reply.as_ref().is_ok_and(super::client::Reply::ok);
+        let expected = reply.as_ref().is_ok_and(|reply| reply.code == 404);
+        if sent || !expected {
+            self.metrics.event(sent);
+        }
+        match reply {
+            Ok(reply) => {
+                if !sent && !expected {
+                    tracing::debug!(code = reply.code, problem = reply.message(), "an event was refused");
+                }
+                Some(reply.code)
+            }
+            Err(lost) => {
+                tracing::debug!(problem = %lost, "an event was lost");
+                None
+            }
+        }
+    }
+}
+
+/// Who is told.
+fn audience(note: &Note, directory: &Directory) -> Vec<Regarding> {
+    let namespace = note.gang.namespace.clone();
+    let gang = || Regarding {
+        api_version: format!("{}/{}", wire::GANGS.group, wire::GANGS.version).into(),
+        kind: "Gang".into(),
+        namespace: namespace.clone(),
+        name: note.gang.name.clone(),
+        uid: directory.uid(&note.gang),
+    };
+    let group = note.group.as_ref().map(|group| Regarding {
+        api_version: group.api_version.clone(),
+        kind: group.kind.clone(),
+        namespace: namespace.clone(),
+        name: group.name.clone(),
+        uid: Some(group.uid.clone()),
+    });
+    if note.pods.is_empty() && !note.warning {
+        return vec![group.unwrap_or_else(gang)];
+    }
+    let pods = note.pods.iter().map(|pod| Regarding {
+        api_version: "v1".into(),
+        kind: "Pod".into(),
+        namespace: pod.key.namespace.clone(),
+        name: pod.key.name.clone(),
+        uid: Some(pod.uid.0.clone()),
+    });
+    std::iter::once(gang()).chain(group).chain(pods).collect()
+}
+
+fn event_object(name: &str, key: &SeriesKey, warning: bool, instance: &str) -> Value {
+    let (regarding, reason, note) = key;
+    let mut about = json!({
+        "apiVersion": &*regarding.api_version, "kind": &*regarding.kind,
+        "namespace": &*regarding.namespace, "name": &*regarding.name,
+    });
+    if let Some(uid) = &regarding.uid {
+        about["uid"] = (**uid).into();
+    }
+    json!({
+        "apiVersion": "events.k8s.io/v1", "kind": "Event",
+        "metadata": {"name": name, "namespace": &*regarding.namespace},
+        "eventTime": micro_time(SystemTime::now()),
+        "reportingController": REPORTING_CONTROLLER, "reportingInstance": instance,
+        "action": "Gang", "reason": reason, "note": note,
+        "type": if warning { "Warning" } else { "Normal" },
+        "regarding": about,
+    })
+}
+
+/// Not more than the API server takes, cut between characters.
+fn shortened(note: &str) -> String {
+    if note.len() <= LONGEST_NOTE {
+        return note.to_owned();
+    }
+    let mut end = LONGEST_NOTE - '…'.len_utf8();
+    while !note.is_char_boundary(end) {
+        end -= 1;
+    }
+    format!("{}…", &note[..end])
+}
+
+/// So many at once, and so many a second after that.
+struct Allowance {
+    left: u32,
+    refill: Interval,
+}
+
+impl Allowance {
+    fn new() -> Self {
+        let mut refill = interval(Duration::from_secs(1) / EACH_SECOND);
+        refill.set_missed_tick_behavior(MissedTickBehavior::Burst);
+        Self { left: AT_ONCE, refill }
+    }
+
+    async fn take(&mut self) {
+        use futures_util::FutureExt;
+        while self.left < AT_ONCE && self.refill.tick().now_or_never().is_some() {
+            self.left += 1;
+        }
+        if self.left == 0 {
+            self.refill.tick().await;
+            return;
+        }
+        self.left -= 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use portcullis_core::engine::PodRef;
+    use portcullis_core::model::{DialectId, GangId, PodKey, Reason, str};
+    use portcullis_core::objects::Owner;
+
+    use super::*;
+
+    fn note(group: bool, pods: &[&str], warning: bool) -> Note {
+        let pod = |name: &&str| PodRef { key: PodKey::new("ns", name), uid: (*name).into() };
+        Note {
+            gang: GangId::new(DialectId::Kai, "ns", "train"),
+            reason: Reason::Lifted,
+            message: "2 of 2 lifted".to_owned(),
+            warning,
+            group: group.then(|| Owner {
+                api_version: str("scheduling.run.ai/v2alpha2"),
+                kind: str("PodGroup"),
+                name: str("train"),
+                uid: str("g"),
+            }),
+            pods: pods.iter().map(pod).collect(),
+        }
+    }
+
+    #[test]
+    fn good_news_is_one_event_and_bad_news_reaches_everybody() {
+        let directory = Directory::default();
+        let check = |note: Note, expected: &[&str]| {
+            let kinds: Vec<String> =
+                audience(&note, &directory).into_iter().map(|r| format!("{}/{}", r.kind, r.name)).collect();
+            assert_eq!(kinds, expected);
+        };
+        check(note(true, &[], false), &["PodGroup/train"]);
+        check(note(false, &[], false), &["Gang/train"]);
+        check(note(true, &["a", "b"], false), &["Gang/train", "PodGroup/train", "Pod/a", "Pod/b"]);
+        check(note(false, &[], true), &["Gang/train"]);
+    }
+
+    #[test]
+    fn an_event_says_about_which_object_of_that_name() {
+        let directory = Directory::default();
+        let note = note(false, &[], false);
+        directory.note(&note.gang, &str("u"));
+        let regarding = audience(&note, &directory).remove(0);
+        let key = (regarding, note.reason.as_str(), note.message.clone());
+        let event = event_object("train.1", &key, note.warning, "a");
+        assert_eq!(
+            event["regarding"],
+            json!({"apiVersion": "portcullis.dev/v1alpha1", "kind": "Gang", "namespace": "ns", "name": "train", "uid": "u"})
+        );
+        assert_eq!((&event["type"], &event["reason"]), (&json!("Normal"), &json!("Lifted")));
+    }
+
+    #[test]
+    fn a_note_is_cut_to_what_the_api_server_takes() {
+        let long = "ä".repeat(LONGEST_NOTE);
+        let cut = shortened(&long);
+        assert!(cut.len() <= LONGEST_NOTE && cut.ends_with("ä…"), "{} bytes", cut.len());
+        assert_eq!(shortened("short"), "short");
+    }
+}

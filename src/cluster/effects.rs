@@ -1,0 +1,182 @@
+//! Carries out what the engine wants done: each effect is a request of its own, many at a time, within a bound.
+//!
+//! Invariant: each effect that is to be answered is answered exactly once, whatever happens to its request.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use portcullis_core::engine::wire::{self, Response};
+use portcullis_core::engine::{Action, Effect, Event, Outcome, Subject};
+use tokio::sync::{Semaphore, mpsc};
+
+use super::client::{Client, respond};
+use super::failpoint::{Side, reached};
+use super::lease::Lease;
+use crate::telemetry::ClusterMetrics;
+
+/// The API server's wish to be left alone is heeded up to here; then the engine decides anew.
+const LONGEST_REST: Duration = Duration::from_secs(5);
+
+/// Sends requests and brings their answers back. Cheap to clone.
+#[derive(Clone)]
+pub(super) struct Effects {
+    client: Client,
+    lease: Arc<Lease>,
+    metrics: ClusterMetrics,
+    slots: Arc<Semaphore>,
+    concurrency: u32,
+    answers: mpsc::UnboundedSender<Event>,
+}
+
+impl Effects {
+    pub(super) fn new(
+        client: Client,
+        lease: Arc<Lease>,
+        metrics: ClusterMetrics,
+        concurrency: u32,
+        answers: mpsc::UnboundedSender<Event>,
+    ) -> Self {
+        let slots = Arc::new(Semaphore::new(usize::try_from(concurrency).unwrap_or(usize::MAX)));
+        Self { client, lease, metrics, slots, concurrency, answers }
+    }
+
+    /// Begins with an effect that is a request about one object, or a read of the lease. The order between effects does
+    /// not matter: the engine has at most one under way for each subject.
+    pub(super) fn begin(&self, effect: Effect) {
+        let this = self.clone();
+        tokio::spawn(async move { this.carry_out(effect).await });
+    }
+
+    /// Waits until nothing is under way any more, or this long.
+    pub(super) async fn settle(&self, patience: Duration) {
+        let all = self.slots.acquire_many(self.concurrency);
+        if tokio::time::timeout(patience, all).await.is_err() {
+            tracing::warn!(
+                "requests were still under way at the end; whoever leads next finds out what came of them"
+            );
+        }
+    }
+
+    async fn carry_out(self, effect: Effect) {
+        let mut owed = Owed { effect: Some(effect), answers: self.answers.clone() };
+        let Some(effect) = owed.effect.clone() else { return };
+        let name = action_name(&effect.action);
+        if effect.action == Action::ReadLease {
+            reached(Side::Before, name);
+            let outcome = self.lease.verify(effect.epoch).await;
+            reached(Side::After, name);
+            owed.answer(Event::Answer { epoch: effect.epoch, subject: Subject::Lease, outcome });
+            return;
+        }
+        let Some(request) = wire::request(&effect) else { return };
+        // The semaphore is never closed.
+        let Ok(_slot) = self.slots.acquire().await else { return };
+        reached(Side::Before, name);
+        let reply = self.client.exchange(&request).await;
+        reached(Side::After, name);
+        if let Ok(reply) = &reply
+            && reply.code == 429
+        {
+            // With its slot held: the others wait as well.
+            tokio::time::sleep(reply.retry_after.unwrap_or_default().min(LONGEST_REST)).await;
+        }
+        let response = respond(&request.verb, reply);
+        log(&effect, &response);
+        if matches!(effect.action, Action::Lift { .. }) {
+            self.metrics.lift(matches!(response, Response::Object(_)));
+        }
+        match wire::answer(&effect, response) {
+            Some(answer) => owed.answer(answer),
+            None => owed.effect = None,
+        }
+    }
+}
+
+/// An effect that has not been answered yet. Dropped without an answer, it is answered as lost.
+struct Owed {
+    effect: Option<Effect>,
+    answers: mpsc::UnboundedSender<Event>,
+}
+
+impl Owed {
+    fn answer(&mut self, event: Event) {
+        self.effect = None;
+        // Nobody listens when the process ends.
+        let _ = self.answers.send(event);
+    }
+}
+
+impl Drop for Owed {
+    fn drop(&mut self) {
+        let Some(effect) = self.effect.take() else { return };
+        let answer = match &effect.action {
+            Action::ReadLease => Some(Event::Answer {
+                epoch: effect.epoch,
+                subject: Subject::Lease,
+                outcome: Outcome::Unknown,
+            }),
+            _ => wire::answer(&effect, Response::Lost),
+        };
+        if let Some(answer) = answer {
+            let _ = self.answers.send(answer);
+        }
+    }
+}
+
+/// Decisions are told at `info`, everything else that was asked for at `debug`.
+fn log(effect: &Effect, response: &Response) {
+    let (epoch, action) = (effect.epoch, action_name(&effect.action));
+    let about = match &effect.action {
+        Action::CreateGang { gang, .. }
+        | Action::ReadGang { gang }
+        | Action::WriteGang { gang, .. }
+        | Action::DeleteGang { gang, .. } => gang.to_string(),
+        Action::ReadPod { pod }
+        | Action::Fence { pod, .. }
+        | Action::Nominate { pod, .. }
+        | Action::Evict { pod, .. } => pod.key.to_string(),
+        Action::Lift { pod, .. } => pod.key.to_string(),
+        Action::List | Action::ReadLease | Action::StepDown | Action::Tell(_) => String::new(),
+    };
+    match response {
+        Response::Object(_) => {
+            if let Action::Evict { message, .. } = &effect.action {
+                tracing::info!(%epoch, pod = about, message, "evicted");
+            } else {
+                tracing::debug!(%epoch, action, object = about, "done");
+            }
+        }
+        Response::Status { code: 404, .. } => tracing::debug!(%epoch, action, object = about, "it is gone"),
+        Response::Status { code: 409, message } => {
+            tracing::debug!(%epoch, action, object = about, message, "it has changed");
+        }
+        Response::Status { code: 403, message } => {
+            tracing::error!(%epoch, action, object = about, message, "we may not do this: apply manifests/ again");
+        }
+        Response::Status { code, message } => {
+            tracing::warn!(%epoch, action, object = about, code, message, "the API server refuses; trying again");
+        }
+        Response::Lost => {
+            tracing::warn!(%epoch, action, object = about, "nobody knows what came of this; finding out");
+        }
+    }
+}
+
+/// The name of an action in logs and fail points.
+pub(super) fn action_name(action: &Action) -> &'static str {
+    match action {
+        Action::List => "List",
+        Action::ReadLease => "ReadLease",
+        Action::StepDown => "StepDown",
+        Action::CreateGang { .. } => "CreateGang",
+        Action::ReadGang { .. } => "ReadGang",
+        Action::WriteGang { .. } => "WriteGang",
+        Action::DeleteGang { .. } => "DeleteGang",
+        Action::ReadPod { .. } => "ReadPod",
+        Action::Fence { .. } => "Fence",
+        Action::Nominate { .. } => "Nominate",
+        Action::Lift { .. } => "Lift",
+        Action::Evict { .. } => "Evict",
+        Action::Tell(_) => "Tell",
+    }
+}

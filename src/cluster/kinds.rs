@@ -1,0 +1,326 @@
+//! What is watched, where it lives, and how it is read.
+//!
+//! Objects are read with the lean views of the core, straight from the bytes of a list or watch.
+
+use portcullis_core::admission::Facts;
+use portcullis_core::dialect::{self, Group, GroupResource};
+use portcullis_core::engine::wire::{self, Resource};
+use portcullis_core::engine::{Change, Event, GangRecord, World};
+use portcullis_core::model::{DialectId, GangId, NodeName, PodUid, Str, str};
+use portcullis_core::objects::text::Text;
+use portcullis_core::objects::{Node, Pod, PriorityClass, ReadError};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+/// A kind that is watched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Our own objects.
+    Gangs,
+    /// Pods of all namespaces. Finished ones too: to a gang, a member that has ended well is not a member that is gone.
+    Pods,
+    /// Nodes.
+    Nodes,
+    /// The group objects of one dialect.
+    Groups(DialectId, GroupResource),
+    /// PriorityClasses.
+    PriorityClasses,
+    /// RuntimeClasses.
+    RuntimeClasses,
+}
+
+/// An object that was read.
+#[derive(Clone, Debug)]
+pub(super) enum Object {
+    /// One of ours, with its UID.
+    Gang(GangRecord, Str),
+    Pod(Pod),
+    Node(Node),
+    Group(Group),
+    PriorityClass(PriorityClass),
+    RuntimeClass(Str),
+}
+
+/// What an object is known by as long as it is there.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Key {
+    Gang(GangId),
+    Pod(PodUid),
+    Node(NodeName),
+    Group(GangId),
+    PriorityClass(Str),
+    RuntimeClass(Str),
+}
+
+impl Object {
+    pub(super) fn key(&self) -> Key {
+        match self {
+            Self::Gang(record, _) => Key::Gang(record.gang.clone()),
+            Self::Pod(pod) => Key::Pod(pod.uid.clone()),
+            Self::Node(node) => Key::Node(node.name.clone()),
+            Self::Group(group) => Key::Group(group.gang.clone()),
+            Self::PriorityClass(class) => Key::PriorityClass(class.name.clone()),
+            Self::RuntimeClass(name) => Key::RuntimeClass(name.clone()),
+        }
+    }
+
+    /// Puts it where a consistent read of everything keeps it.
+    pub(super) fn add_to(self, world: &mut World) {
+        match self {
+            Self::Gang(record, _) => world.gangs.get_or_insert_default().push(record),
+            Self::Pod(pod) => world.pods.get_or_insert_default().push(pod),
+            Self::Node(node) => world.nodes.get_or_insert_default().push(node),
+            Self::Group(group) => world.groups.get_or_insert_default().push(group),
+            Self::PriorityClass(class) => world.priority_classes.get_or_insert_default().push(class),
+            Self::RuntimeClass(_) => {}
+        }
+    }
+}
+
+/// What the engine is told of a change; it does not ask for RuntimeClasses.
+pub(super) fn event(change: Change<Object, Key>) -> Option<Event> {
+    Some(match change {
+        Change::Set(Object::Gang(record, _)) => Event::Gang(Change::Set(record)),
+        Change::Set(Object::Pod(pod)) => Event::Pod(Change::Set(pod)),
+        Change::Set(Object::Node(node)) => Event::Node(Change::Set(node)),
+        Change::Set(Object::Group(group)) => Event::Group(Change::Set(group)),
+        Change::Set(Object::PriorityClass(class)) => Event::PriorityClass(Change::Set(class)),
+        Change::Gone(Key::Gang(gang)) => Event::Gang(Change::Gone(gang)),
+        Change::Gone(Key::Pod(uid)) => Event::Pod(Change::Gone(uid)),
+        Change::Gone(Key::Node(name)) => Event::Node(Change::Gone(name)),
+        Change::Gone(Key::Group(gang)) => Event::Group(Change::Gone(gang)),
+        Change::Gone(Key::PriorityClass(name)) => Event::PriorityClass(Change::Gone(name)),
+        Change::Set(Object::RuntimeClass(_)) | Change::Gone(Key::RuntimeClass(_)) => return None,
+    })
+}
+
+/// Follows a change of a class that reviews ask for.
+pub(super) fn note_fact(facts: &mut Facts, change: &Change<Object, Key>) {
+    match change {
+        Change::Set(Object::PriorityClass(class)) => {
+            facts.priority_classes.get_or_insert_default().insert(class.name.clone());
+        }
+        Change::Set(Object::RuntimeClass(name)) => {
+            facts.runtime_classes.get_or_insert_default().insert(name.clone());
+        }
+        Change::Gone(Key::PriorityClass(name)) => {
+            facts.priority_classes.get_or_insert_default().remove(name);
+        }
+        Change::Gone(Key::RuntimeClass(name)) => {
+            facts.runtime_classes.get_or_insert_default().remove(name);
+        }
+        _ => {}
+    }
+}
+
+impl Kind {
+    /// What the engine has to know, in the order in which it has to be read: the plans before the pods, so that every
+    /// lift of a plan that is not in the list comes after the list of pods.
+    pub(super) fn of_the_engine() -> Vec<Self> {
+        let groups = dialect::group_resources().map(|(id, resource)| Self::Groups(id, resource));
+        [Self::Gangs, Self::Pods, Self::Nodes]
+            .into_iter()
+            .chain(groups)
+            .chain([Self::PriorityClasses])
+            .collect()
+    }
+
+    pub(super) fn resource(self) -> Resource {
+        match self {
+            Self::Gangs => wire::GANGS,
+            Self::Pods => wire::PODS,
+            Self::Nodes => Resource { group: "", version: "v1", plural: "nodes" },
+            Self::Groups(_, GroupResource { group, version, plural, .. }) => {
+                Resource { group, version, plural }
+            }
+            Self::PriorityClasses => {
+                Resource { group: "scheduling.k8s.io", version: "v1", plural: "priorityclasses" }
+            }
+            Self::RuntimeClasses => {
+                Resource { group: "node.k8s.io", version: "v1", plural: "runtimeclasses" }
+            }
+        }
+    }
+
+    /// The name by which RBAC and people know it.
+    pub(super) fn name(self) -> String {
+        let Resource { group, plural, .. } = self.resource();
+        if group.is_empty() { plural.to_owned() } else { format!("{plural}.{group}") }
+    }
+
+    /// Its name in metrics, out of a fixed set.
+    pub(super) fn label(self) -> &'static str {
+        match self {
+            Self::Groups(dialect, _) => dialect.as_str(),
+            other => other.resource().plural,
+        }
+    }
+
+    /// Whether a cluster may do without it: then an absent kind is an empty list.
+    pub(super) fn optional(self) -> bool {
+        matches!(self, Self::Groups(..) | Self::PriorityClasses | Self::RuntimeClasses)
+    }
+
+    /// Reads an object.
+    pub(super) fn read(self, json: &str) -> Result<Object, ReadError> {
+        Ok(match self {
+            Self::Pods => Object::Pod(Pod::read(json)?),
+            Self::Nodes => Object::Node(Node::read(json)?),
+            Self::Groups(id, _) => Object::Group(dialect::read_group(id, json)?),
+            Self::PriorityClasses => Object::PriorityClass(PriorityClass::read(json)?),
+            Self::RuntimeClasses => Object::RuntimeClass(self.identity(json)?.name()),
+            Self::Gangs => {
+                let fail = |problem| ReadError { kind: "Gang", name: "?".to_owned(), problem };
+                let value = serde_json::from_str(json).map_err(|e| fail(e.to_string()))?;
+                let record = wire::read_gang(&value).map_err(fail)?;
+                Object::Gang(record, str(self.identity(json)?.metadata.uid.as_str()))
+            }
+        })
+    }
+
+    /// What an object is known by that need not be readable otherwise.
+    pub(super) fn key(self, json: &str) -> Result<Key, ReadError> {
+        let identity = self.identity(json)?;
+        let Metadata { namespace, name, uid, .. } = &identity.metadata;
+        let gang = |dialect| GangId::new(dialect, namespace.as_str(), name.as_str());
+        Ok(match self {
+            Self::Pods => Key::Pod(PodUid(str(uid.as_str()))),
+            Self::Nodes => Key::Node(NodeName(identity.name())),
+            Self::Groups(dialect, _) => Key::Group(gang(dialect)),
+            Self::Gangs => {
+                let missing = || self.unreadable(format!("{namespace}/{name}"), "spec.dialect is missing");
+                Key::Gang(gang(identity.spec.as_ref().and_then(|spec| spec.dialect).ok_or_else(missing)?))
+            }
+            Self::PriorityClasses => Key::PriorityClass(identity.name()),
+            Self::RuntimeClasses => Key::RuntimeClass(identity.name()),
+        })
+    }
+
+    fn identity(self, json: &str) -> Result<Identity<'_>, ReadError> {
+        let identity: Identity<'_> =
+            serde_json::from_str(json).map_err(|e| self.unreadable("?".to_owned(), &e.to_string()))?;
+        if identity.metadata.name.is_empty() {
+            return Err(self.unreadable("?".to_owned(), "metadata.name is missing"));
+        }
+        Ok(identity)
+    }
+
+    fn unreadable(self, name: String, problem: &str) -> ReadError {
+        ReadError { kind: self.resource().plural, name, problem: problem.to_owned() }
+    }
+}
+
+/// The part of any object by which it is known.
+#[derive(Deserialize)]
+#[serde(bound(deserialize = "'de: 'a"))]
+struct Identity<'a> {
+    metadata: Metadata<'a>,
+    #[serde(default)]
+    spec: Option<GangSpec>,
+}
+
+impl Identity<'_> {
+    fn name(&self) -> Str {
+        str(self.metadata.name.as_str())
+    }
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default, bound(deserialize = "'de: 'a"))]
+struct Metadata<'a> {
+    namespace: Text<'a>,
+    name: Text<'a>,
+    uid: Text<'a>,
+    resource_version: Text<'a>,
+}
+
+#[derive(Deserialize)]
+struct GangSpec {
+    #[serde(default)]
+    dialect: Option<DialectId>,
+}
+
+/// One page of a list.
+#[derive(Deserialize)]
+#[serde(bound(deserialize = "'de: 'a"))]
+pub(super) struct Page<'a> {
+    #[serde(default)]
+    pub metadata: PageMetadata<'a>,
+    /// Objects as they came.
+    #[serde(default, borrow)]
+    pub items: Option<Vec<&'a RawValue>>,
+}
+
+/// `metadata` of a list.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default, bound(deserialize = "'de: 'a"))]
+pub(super) struct PageMetadata<'a> {
+    /// The version at which the whole list was read: a watch goes on from here.
+    pub resource_version: Text<'a>,
+    /// Asks for the next page; empty on the last one.
+    pub r#continue: Text<'a>,
+}
+
+/// One line of a watch.
+#[derive(Deserialize)]
+#[serde(bound(deserialize = "'de: 'a"))]
+pub(super) struct WatchLine<'a> {
+    /// `ADDED`, `MODIFIED`, `DELETED`, `BOOKMARK`, `ERROR`.
+    pub r#type: Text<'a>,
+    /// The object, or a `Status`.
+    #[serde(borrow)]
+    pub object: &'a RawValue,
+}
+
+/// `metadata.resourceVersion` of any object.
+pub(super) fn version(json: &str) -> Option<String> {
+    #[derive(Deserialize)]
+    #[serde(bound(deserialize = "'de: 'a"))]
+    struct Versioned<'a> {
+        metadata: Metadata<'a>,
+    }
+    let read: Versioned<'_> = serde_json::from_str(json).ok()?;
+    let version = read.metadata.resource_version.as_str();
+    (!version.is_empty()).then(|| version.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_read_is_still_known_by_its_identity() {
+        let kai = Kind::of_the_engine().into_iter().find(|k| matches!(k, Kind::Groups(DialectId::Kai, _)));
+        let kai = kai.expect("KAI has a group object");
+        let gang = || GangId::new(DialectId::Kai, "ns", "a");
+        let pod = r#"{"metadata":{"namespace":"ns","name":"a","uid":"u"},"spec":{"containers":7}}"#;
+        let group = r#"{"metadata":{"namespace":"ns","name":"a","uid":"u"},"spec":{"minMember":"many"}}"#;
+        let ours = r#"{"metadata":{"namespace":"ns","name":"a"},"spec":{"dialect":"kai"},"status":7}"#;
+        for (kind, json, expected) in [
+            (Kind::Pods, pod, Key::Pod("u".into())),
+            (kai, group, Key::Group(gang())),
+            (Kind::Gangs, ours, Key::Gang(gang())),
+        ] {
+            assert!(kind.read(json).is_err(), "{json}");
+            assert_eq!(kind.key(json).ok(), Some(expected), "{json}");
+        }
+        assert!(Kind::Pods.key("{}").is_err());
+    }
+
+    #[test]
+    fn plans_are_read_before_the_pods_they_are_about() {
+        let kinds = Kind::of_the_engine();
+        assert_eq!(kinds[..3], [Kind::Gangs, Kind::Pods, Kind::Nodes]);
+        assert_eq!(kinds.last(), Some(&Kind::PriorityClasses));
+    }
+
+    #[test]
+    fn facts_follow_the_watches() {
+        let mut facts = Facts::default();
+        note_fact(&mut facts, &Change::Set(Object::RuntimeClass(str("nvidia"))));
+        assert_eq!(facts.runtime_classes.as_ref().map(std::collections::BTreeSet::len), Some(1));
+        note_fact(&mut facts, &Change::Gone(Key::RuntimeClass(str("nvidia"))));
+        assert_eq!(facts.runtime_classes.as_ref().map(std::collections::BTreeSet::len), Some(0));
+        assert_eq!(facts.priority_classes, None);
+    }
+}

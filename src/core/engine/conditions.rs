@@ -1,0 +1,212 @@
+//! `status.conditions` by the conventions of Kubernetes: what holds and what does not, for `kubectl wait` and for tools.
+//!
+//! Owns nothing that the status does not say already. A condition that has nothing to say yet is left out (unknown); one
+//! that was there stays. Its time is when its status last changed, and moves for nothing else.
+
+use serde::{Deserialize, Serialize};
+
+use super::types::{GangStatus, Phase};
+use crate::model::Time;
+
+/// One entry of `status.conditions` (`metav1.Condition`).
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Condition {
+    /// Which one; there is one of each.
+    #[serde(rename = "type")]
+    pub kind: ConditionType,
+    /// Whether it holds.
+    pub status: Truth,
+    /// Why, in one word.
+    pub reason: String,
+    /// Why, in a sentence with numbers.
+    pub message: String,
+    /// Since when `status` is as it is; whole seconds, as the API server writes `metav1.Time`.
+    pub last_transition_time: Time,
+    /// `metadata.generation` of the `Gang` object for which this was said.
+    #[serde(default)]
+    pub observed_generation: u64,
+}
+
+/// What a condition is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum ConditionType {
+    /// Enough members are there.
+    Complete,
+    /// Every planned member has a place, and the plan is durable.
+    Planned,
+    /// Every planned member is bound to a node.
+    Admitted,
+    /// Started, past its deadline, and not whole.
+    Torn,
+    /// The PriorityClass that the group names exists. Left out until it once did not.
+    PriorityClassFound,
+}
+
+/// `True` or `False`; what is unknown is left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Truth {
+    /// It holds.
+    True,
+    /// It does not.
+    False,
+}
+
+/// The conditions that go with a status.
+pub(super) fn conditions(
+    wanted: &GangStatus,
+    stored: &[Condition],
+    class_missing: Option<String>,
+    generation: u64,
+    now: Time,
+) -> Vec<Condition> {
+    let known = |kind| stored.iter().find(|c| c.kind == kind);
+    let mut list = Vec::new();
+    let mut say = |kind, holds: bool, reason: &str, message: String| {
+        let status = if holds { Truth::True } else { Truth::False };
+        let since = known(kind).filter(|c| c.status == status).map(|c| c.last_transition_time);
+        list.push(Condition {
+            kind,
+            status,
+            reason: reason.to_owned(),
+            message,
+            last_transition_time: since.unwrap_or(Time(now.0 / 1000 * 1000)),
+            observed_generation: generation,
+        });
+    };
+    let reason = wanted.reason.map_or("Unknown", |reason| reason.as_str());
+    let message = || wanted.message.clone();
+    let planned = matches!(wanted.phase, Phase::Planned | Phase::Lifting | Phase::Admitted | Phase::Torn);
+    match wanted.phase {
+        Phase::Gathering => say(ConditionType::Complete, false, reason, message()),
+        _ => {
+            let text = format!("the group wants {} members, and they are here", wanted.min_member);
+            say(ConditionType::Complete, true, "Complete", text);
+        }
+    }
+    if let Some(plan) = wanted.plan.as_ref().filter(|_| planned) {
+        let members = plan.members.len();
+        let text = format!("{members} {} a place", if members == 1 { "member has" } else { "members have" });
+        say(ConditionType::Planned, true, "Planned", text);
+    } else if wanted.phase == Phase::Waiting || (!planned && known(ConditionType::Planned).is_some()) {
+        say(ConditionType::Planned, false, reason, message());
+    }
+    match wanted.phase {
+        Phase::Admitted => say(ConditionType::Admitted, true, "Admitted", message()),
+        Phase::Torn => say(ConditionType::Admitted, false, reason, message()),
+        Phase::Planned | Phase::Lifting => {
+            let text = format!("{} of {} members are bound", wanted.bound, wanted.members);
+            say(ConditionType::Admitted, false, reason, text);
+        }
+        Phase::Gathering | Phase::Waiting => {
+            if known(ConditionType::Admitted).is_some() {
+                say(ConditionType::Admitted, false, reason, message());
+            }
+        }
+    }
+    if wanted.phase == Phase::Torn {
+        say(ConditionType::Torn, true, reason, message());
+    } else if known(ConditionType::Torn).is_some() {
+        say(ConditionType::Torn, false, reason, message());
+    }
+    match class_missing {
+        Some(text) => say(ConditionType::PriorityClassFound, false, "PriorityClassNotFound", text),
+        None if known(ConditionType::PriorityClassFound).is_some() => {
+            let text = "the PriorityClass that the group names exists".to_owned();
+            say(ConditionType::PriorityClassFound, true, "Found", text);
+        }
+        None => {}
+    }
+    list
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::PlanRecord;
+    use crate::model::{Epoch, Reason};
+
+    fn said(list: &[Condition]) -> Vec<String> {
+        list.iter()
+            .map(|c| format!("{:?}={:?} {} since {}", c.kind, c.status, c.reason, c.last_transition_time.0))
+            .collect()
+    }
+
+    /// The story of one gang: each status follows the one before it, a second later.
+    #[test]
+    fn a_condition_moves_its_time_only_when_it_turns() {
+        let plan = Some(PlanRecord { epoch: Epoch(1), deadline: Time(9), members: Vec::new() });
+        let status = |phase, reason, plan: &Option<PlanRecord>| GangStatus {
+            phase,
+            reason: Some(reason),
+            plan: plan.clone(),
+            ..GangStatus::default()
+        };
+        let missing = || Some("PriorityClass \"x\" not found".to_owned());
+        let story: [(GangStatus, Option<String>, &[&str]); 6] = [
+            (
+                status(Phase::Gathering, Reason::Gathering, &None),
+                missing(),
+                &[
+                    "Complete=False Gathering since 1000",
+                    "PriorityClassFound=False PriorityClassNotFound since 1000",
+                ],
+            ),
+            (
+                status(Phase::Waiting, Reason::InsufficientVram, &None),
+                missing(),
+                &[
+                    "Complete=True Complete since 2000",
+                    "Planned=False InsufficientVram since 2000",
+                    "PriorityClassFound=False PriorityClassNotFound since 1000",
+                ],
+            ),
+            (
+                status(Phase::Waiting, Reason::Fragmented, &None),
+                None,
+                &[
+                    "Complete=True Complete since 2000",
+                    "Planned=False Fragmented since 2000",
+                    "PriorityClassFound=True Found since 3000",
+                ],
+            ),
+            (
+                status(Phase::Planned, Reason::Planned, &plan),
+                None,
+                &[
+                    "Complete=True Complete since 2000",
+                    "Planned=True Planned since 4000",
+                    "Admitted=False Planned since 4000",
+                    "PriorityClassFound=True Found since 3000",
+                ],
+            ),
+            (
+                status(Phase::Torn, Reason::Torn, &plan),
+                None,
+                &[
+                    "Complete=True Complete since 2000",
+                    "Planned=True Planned since 4000",
+                    "Admitted=False Torn since 4000",
+                    "Torn=True Torn since 5000",
+                    "PriorityClassFound=True Found since 3000",
+                ],
+            ),
+            (
+                status(Phase::Admitted, Reason::Admitted, &plan),
+                None,
+                &[
+                    "Complete=True Complete since 2000",
+                    "Planned=True Planned since 4000",
+                    "Admitted=True Admitted since 6000",
+                    "Torn=False Admitted since 6000",
+                    "PriorityClassFound=True Found since 3000",
+                ],
+            ),
+        ];
+        let mut stored = Vec::new();
+        for (second, (status, missing, expected)) in (1..).zip(story) {
+            stored = conditions(&status, &stored, missing, 1, Time(second * 1000 + 7));
+            assert_eq!(said(&stored), expected);
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! The floor: what no gang system can be faster than on this machine. A webhook that answers every pod with the same
+//! patch, and a loop that removes the gates of a gang as soon as it has seen all its pods. It plans nothing.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use anyhow::{Context, ensure};
+use http::Method;
+use portcullis::certs::{Authority, LiveCertificate, Names};
+use portcullis::cluster::Client;
+use portcullis::telemetry::Metrics;
+use portcullis::webhook::{Config, Service, run as run_webhook};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+
+use super::client;
+use crate::webhook::{stub, until_input_ends};
+
+/// The hidden subcommand of its process.
+pub(crate) const PROCESS: &str = "floor-process";
+
+/// Serves and lifts until standard input ends: `[kubeconfig]`.
+#[tokio::main(flavor = "current_thread")]
+pub(crate) async fn process(arguments: &[String]) -> anyhow::Result<()> {
+    let kubeconfig = arguments.first().context("which kubeconfig?")?;
+    let api = client(kubeconfig.as_ref()).await?;
+    let now = SystemTime::now();
+    let authority = Authority::new(now)?;
+    let certificate = LiveCertificate::new(authority.issue(&Names::loopback(), now)?.presented()?);
+    let (listener, admin) =
+        (TcpListener::bind("127.0.0.1:0").await?, TcpListener::bind("127.0.0.1:0").await?);
+    print!("{}\n{}", listener.local_addr()?, authority.pem());
+    std::io::stdout().flush()?;
+    let service = Service {
+        review: Arc::new(stub),
+        certificate: Arc::new(certificate),
+        metrics: Arc::new(Metrics::new()),
+        clock: Arc::new(SystemTime::now),
+        requirements: Vec::new(),
+    };
+    let config = Config { shutdown_delay: Duration::ZERO, ..Config::default() };
+    tokio::select! {
+        _ = run_webhook(listener, admin, config, service, until_input_ends()) => Ok(()),
+        outcome = lift(&api) => outcome,
+    }
+}
+
+/// Registers the webhook for pods that name a group, and for nothing else.
+pub(super) fn registration(address: &str, ca_pem: &str) -> Value {
+    use base64::Engine as _;
+    json!({
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "MutatingWebhookConfiguration",
+        "metadata": {"name": "floor"},
+        "webhooks": [{
+            "name": "pods.floor.example",
+            "clientConfig": {
+                "url": format!("https://{address}/mutate"),
+                "caBundle": base64::engine::general_purpose::STANDARD.encode(ca_pem),
+            },
+            "admissionReviewVersions": ["v1"],
+            "sideEffects": "None",
+            "failurePolicy": "Fail",
+            "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE"]}],
+            "objectSelector": {"matchExpressions": [{"key": "kai.scheduler/podgroup", "operator": "Exists"}]},
+        }],
+    })
+}
+
+#[derive(Deserialize)]
+struct Event<T> {
+    #[serde(rename = "type")]
+    kind: String,
+    object: T,
+}
+
+#[derive(Deserialize)]
+struct Object {
+    metadata: Metadata,
+    #[serde(default)]
+    spec: Spec,
+}
+
+#[derive(Deserialize)]
+struct Metadata {
+    name: Option<String>,
+    namespace: Option<String>,
+    #[serde(default)]
+    labels: BTreeMap<String, String>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Spec {
+    scheduling_gates: Vec<serde::de::IgnoredAny>,
+    min_member: usize,
+}
+
+#[derive(Default)]
+struct Gang {
+    size: Option<usize>,
+    pods: Vec<String>,
+}
+
+/// Lifts each gang when its last pod is seen.
+async fn lift(api: &Client) -> anyhow::Result<()> {
+    let (pods, groups) = ("/api/v1/pods", "/apis/scheduling.run.ai/v2alpha2/podgroups");
+    let watch = |path: &'static str| async move {
+        let lines = api.lines(&format!("{path}?watch=1&timeoutSeconds=3600")).await?;
+        lines.map_err(|reply| anyhow::anyhow!("no watch of {path}: {}", reply.message()))
+    };
+    let (mut pod_lines, mut group_lines) = (watch(pods).await?, watch(groups).await?);
+    let mut gangs: BTreeMap<(String, String), Gang> = BTreeMap::new();
+    let patience = Duration::from_secs(3600);
+    loop {
+        let (line, of_group) = tokio::select! {
+            line = pod_lines.next(patience) => (line?, false),
+            line = group_lines.next(patience) => (line?, true),
+        };
+        let event: Event<Object> = serde_json::from_slice(&line.context("a watch ended")?)?;
+        if event.kind != "ADDED" {
+            continue;
+        }
+        let Metadata { name, namespace, labels } = event.object.metadata;
+        let (name, namespace) = (name.unwrap_or_default(), namespace.unwrap_or_default());
+        let group = if of_group { Some(&name) } else { labels.get("kai.scheduler/podgroup") };
+        let Some(group) = group else { continue };
+        let key = (namespace, group.clone());
+        let gang = gangs.entry(key.clone()).or_default();
+        if of_group {
+            gang.size = Some(event.object.spec.min_member);
+        } else if !event.object.spec.scheduling_gates.is_empty() {
+            gang.pods.push(name);
+        }
+        if gang.size.is_some_and(|size| gang.pods.len() >= size) {
+            for pod in std::mem::take(&mut gang.pods) {
+                tokio::spawn(ungate(api.clone(), key.0.clone(), pod));
+            }
+        }
+    }
+}
+
+async fn ungate(api: Client, namespace: String, pod: String) -> anyhow::Result<()> {
+    let patch = json!([
+        {"op": "test", "path": "/spec/schedulingGates/0/name", "value": "portcullis.dev/gang"},
+        {"op": "remove", "path": "/spec/schedulingGates/0"},
+    ]);
+    let path = format!("/api/v1/namespaces/{namespace}/pods/{pod}");
+    let body = patch.to_string().into_bytes();
+    let reply = api.request(Method::PATCH, &path, "application/json-patch+json", body).await?;
+    ensure!(reply.ok(), "{path}: {}", reply.message());
+    Ok(())
+}

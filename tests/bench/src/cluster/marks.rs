@@ -1,0 +1,134 @@
+//! When what happened to which pod: the loader's own clock, set by the answers to its creates and by one watch.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+use portcullis::cluster::Client;
+use serde::Deserialize;
+use tokio::sync::Notify;
+
+/// All pods of the load carry this label; its value is `load`.
+pub(super) const LABEL: &str = "portcullis-bench";
+
+/// One pod.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Mark {
+    /// When its create was answered.
+    pub(super) created: Option<Instant>,
+    /// How long that took.
+    pub(super) took: Duration,
+    /// When it was first seen without any gate.
+    pub(super) free: Option<Instant>,
+    /// When it was first seen on a node.
+    pub(super) bound: Option<Instant>,
+}
+
+/// All pods, by gang and place in it.
+pub(super) struct Marks {
+    marks: Mutex<Vec<Vec<Mark>>>,
+    /// Rung at every change.
+    pub(super) changed: Notify,
+}
+
+impl Marks {
+    pub(super) fn new(gangs: usize, size: usize) -> Arc<Self> {
+        Arc::new(Self { marks: Mutex::new(vec![vec![Mark::default(); size]; gangs]), changed: Notify::new() })
+    }
+
+    pub(super) fn all(&self) -> MutexGuard<'_, Vec<Vec<Mark>>> {
+        self.marks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn created(&self, gang: usize, member: usize, sent: Instant) {
+        let now = Instant::now();
+        let mut marks = self.all();
+        let mark = &mut marks[gang][member];
+        (mark.created, mark.took) = (Some(now), now - sent);
+    }
+
+    /// How many gangs are bound as a whole, and how many pods.
+    pub(super) fn bound(&self) -> (usize, usize) {
+        let marks = self.all();
+        let whole = marks.iter().filter(|gang| gang.iter().all(|m| m.bound.is_some())).count();
+        (whole, marks.iter().flatten().filter(|m| m.bound.is_some()).count())
+    }
+
+    fn seen(&self, line: &[u8]) -> anyhow::Result<()> {
+        #[derive(Deserialize)]
+        struct Event<'a> {
+            #[serde(rename = "type")]
+            kind: &'a str,
+            object: Pod,
+        }
+        #[derive(Deserialize)]
+        struct Pod {
+            metadata: Metadata,
+            #[serde(default)]
+            spec: Spec,
+        }
+        #[derive(Deserialize)]
+        struct Metadata {
+            name: Option<String>,
+        }
+        #[derive(Default, Deserialize)]
+        #[serde(rename_all = "camelCase", default)]
+        struct Spec {
+            scheduling_gates: Vec<serde::de::IgnoredAny>,
+            node_name: Option<String>,
+        }
+        let event: Event<'_> = serde_json::from_slice(line).context("a line of the watch")?;
+        ensure!(event.kind != "ERROR", "the watch broke: {}", String::from_utf8_lossy(line));
+        let name = event.object.metadata.name.unwrap_or_default();
+        let Some((gang, member)) = place(&name) else { return Ok(()) };
+        let now = Instant::now();
+        let mut marks = self.all();
+        let Some(mark) = marks.get_mut(gang).and_then(|gang| gang.get_mut(member)) else { return Ok(()) };
+        if event.object.spec.scheduling_gates.is_empty() {
+            mark.free.get_or_insert(now);
+        }
+        if event.object.spec.node_name.is_some() {
+            mark.bound.get_or_insert(now);
+        }
+        drop(marks);
+        self.changed.notify_one();
+        Ok(())
+    }
+}
+
+/// `gang-12-3` is member 3 of gang 12.
+fn place(name: &str) -> Option<(usize, usize)> {
+    let (gang, member) = name.strip_prefix("gang-")?.split_once('-')?;
+    Some((gang.parse().ok()?, member.parse().ok()?))
+}
+
+/// Starts the watch; from then on nothing is missed.
+pub(super) async fn watch(
+    api: &Client,
+    marks: &Arc<Marks>,
+) -> anyhow::Result<tokio::task::JoinHandle<anyhow::Result<()>>> {
+    #[derive(Deserialize)]
+    struct List {
+        metadata: ListMetadata,
+    }
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct ListMetadata {
+        resource_version: String,
+    }
+    let selector = format!("/api/v1/pods?labelSelector={LABEL}%3Dload");
+    let reply = api.get(&selector).await?;
+    ensure!(reply.ok(), "pods cannot be listed: {}", reply.message());
+    let list: List = serde_json::from_slice(&reply.body)?;
+    let path =
+        format!("{selector}&watch=1&timeoutSeconds=3600&resourceVersion={}", list.metadata.resource_version);
+    let mut lines =
+        api.lines(&path).await?.map_err(|reply| anyhow::anyhow!("no watch: {}", reply.message()))?;
+    let marks = Arc::clone(marks);
+    Ok(tokio::spawn(async move {
+        while let Some(line) = lines.next(Duration::from_secs(3600)).await? {
+            marks.seen(&line)?;
+        }
+        anyhow::bail!("the watch ended")
+    }))
+}

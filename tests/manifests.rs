@@ -1,0 +1,183 @@
+//! What is installed and what the program knows agree: keys, namespaces, names, options, times.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Parser;
+use portcullis::serve::ServeOptions;
+use portcullis_core::admission::Settings;
+use portcullis_core::dialect;
+use portcullis_core::objects::names;
+use serde_json::Value;
+
+fn manifests() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("manifests")
+}
+
+/// Every object of a file.
+fn objects(file: &str) -> Vec<Value> {
+    let text = fs::read_to_string(manifests().join(file)).unwrap();
+    text.split("\n---\n").map(|document| serde_saphyr::from_str(document).unwrap()).collect()
+}
+
+fn of_kind(file: &str, kind: &str) -> Value {
+    objects(file).into_iter().find(|object| object["kind"] == kind).unwrap()
+}
+
+fn list(value: &Value) -> impl Iterator<Item = &Value> {
+    value.as_array().into_iter().flatten()
+}
+
+/// Every hook with the kind of its configuration.
+fn hooks() -> Vec<(String, Value)> {
+    let configurations = objects("base/webhooks.yaml");
+    let kind = |object: &Value| object["kind"].as_str().unwrap().to_owned();
+    configurations
+        .iter()
+        .flat_map(|c| list(&c["webhooks"]).map(move |hook| (kind(c), hook.clone())))
+        .collect()
+}
+
+fn expression(hook: &Value) -> &str {
+    let conditions: Vec<&Value> = list(&hook["matchConditions"]).collect();
+    assert_eq!(conditions.len(), 1, "{hook}");
+    conditions[0]["expression"].as_str().unwrap()
+}
+
+/// Keys whose presence makes a pod ours.
+const KEYS: &[&str] = &[
+    names::KAI_GROUP_LABEL,
+    names::KAI_GROUP_ANNOTATION,
+    names::GPU_MEMORY,
+    names::GPU_FRACTION,
+    names::GPU_FRACTION_NUM_DEVICES,
+    names::GPU_FRACTION_CONTAINER,
+];
+
+#[test]
+fn the_api_server_asks_about_every_key_that_is_judged() {
+    for (kind, hook) in hooks() {
+        let name = hook["name"].as_str().unwrap();
+        let text = expression(&hook);
+        let more: &[&str] = match name {
+            "pods.portcullis.dev" => &[names::MIRROR_POD],
+            "changes.portcullis.dev" => &[names::KAI_SUBGROUP_LABEL, names::MPS],
+            "groups.portcullis.dev" => continue,
+            other => panic!("what is {other}?"),
+        };
+        for key in KEYS.iter().chain(more) {
+            assert!(text.contains(&format!("'{key}'")), "{kind} {name} does not know {key}");
+        }
+    }
+    // Together the two hooks of the fallback know the same keys.
+    let split = of_kind("components/gate-fallback/mutating.yaml", "MutatingWebhookConfiguration");
+    let text: String = list(&split["webhooks"]).map(expression).collect();
+    assert!(KEYS.iter().all(|key| text.contains(&format!("'{key}'"))), "{text}");
+    let policy = of_kind("components/gate-fallback/policy.yaml", "MutatingAdmissionPolicy");
+    assert!(policy.to_string().contains(&format!("name: '{}'", names::GATE)));
+}
+
+#[test]
+fn groups_of_every_dialect_are_asked_about() {
+    let (_, hook) = hooks().into_iter().find(|(_, hook)| hook["name"] == "groups.portcullis.dev").unwrap();
+    let rules: BTreeSet<(String, String)> = list(&hook["rules"])
+        .map(|rule| {
+            let text = |key: &str| rule[key][0].as_str().unwrap().to_owned();
+            (text("apiGroups"), text("resources"))
+        })
+        .collect();
+    let known: BTreeSet<(String, String)> =
+        dialect::group_resources().map(|(_, r)| (r.group.to_owned(), r.plural.to_owned())).collect();
+    assert_eq!(rules, known);
+}
+
+#[test]
+fn every_hook_keeps_to_the_rules_of_a_webhook_that_takes_no_cluster_down() {
+    let excluded = Settings::default().excluded_namespaces;
+    for (kind, hook) in hooks() {
+        let name = hook["name"].as_str().unwrap();
+        assert_eq!(hook["sideEffects"], "None", "{name}");
+        assert_eq!(hook["matchPolicy"], "Equivalent", "{name}");
+        assert!(hook["timeoutSeconds"].as_u64().unwrap() <= 5, "{name}");
+        assert!(hook["clientConfig"]["caBundle"].is_null(), "{name}");
+        let mutates = kind == "MutatingWebhookConfiguration";
+        assert_eq!(hook["clientConfig"]["service"]["path"], if mutates { "/mutate" } else { "/validate" });
+        assert_eq!(hook["reinvocationPolicy"] == "IfNeeded", mutates, "{name}");
+        if name == "groups.portcullis.dev" {
+            assert_eq!(hook["failurePolicy"], "Ignore");
+            continue;
+        }
+        let selector = &hook["namespaceSelector"]["matchExpressions"][0];
+        let values: BTreeSet<String> =
+            list(&selector["values"]).map(|value| value.as_str().unwrap().to_owned()).collect();
+        assert_eq!((selector["operator"].as_str(), &values), (Some("NotIn"), &excluded), "{name}");
+    }
+}
+
+#[derive(Parser)]
+struct Line {
+    #[command(flatten)]
+    serve: ServeOptions,
+}
+
+#[test]
+fn the_deployment_starts_the_program_as_it_wants_to_be_started() {
+    let deployment = of_kind("base/deployment.yaml", "Deployment");
+    let template = &deployment["spec"]["template"]["spec"];
+    let container = &template["containers"][0];
+    let arguments: Vec<&str> = list(&container["args"]).map(|argument| argument.as_str().unwrap()).collect();
+    let options = Line::parse_from(&arguments).serve;
+    assert!(!options.standalone && options.bind.ip().is_unspecified());
+    let port = |name: &str| {
+        let found = list(&container["ports"]).find(|port| port["name"] == name).unwrap();
+        found["containerPort"].as_u64()
+    };
+    assert_eq!(port("webhook"), Some(options.bind.port().into()));
+    assert_eq!(port("admin"), Some(options.admin_bind.port().into()));
+    let drain = portcullis::webhook::Config::default().drain_timeout;
+    let grace = Duration::from_secs(template["terminationGracePeriodSeconds"].as_u64().unwrap());
+    assert!(options.shutdown_delay + drain < grace, "{grace:?}");
+
+    // With cert-manager: the same, and the files.
+    let patch = of_kind("components/cert-manager/deployment.yaml", "Deployment");
+    let patched: Vec<&str> = list(&patch["spec"]["template"]["spec"]["containers"][0]["args"])
+        .map(|a| a.as_str().unwrap())
+        .collect();
+    assert_eq!(patched[..arguments.len()], arguments[..]);
+    assert!(Line::parse_from(patched).serve.tls_cert.is_some());
+}
+
+#[test]
+fn the_guard_lets_our_service_account_through_and_nobody_else() {
+    let account = of_kind("base/rbac.yaml", "ServiceAccount");
+    let user = format!(
+        "system:serviceaccount:{}:{}",
+        account["metadata"]["namespace"].as_str().unwrap(),
+        account["metadata"]["name"].as_str().unwrap()
+    );
+    let guard = of_kind("base/gate-guard.yaml", "ValidatingAdmissionPolicy");
+    let conditions: Vec<&str> =
+        list(&guard["spec"]["matchConditions"]).map(|c| c["expression"].as_str().unwrap()).collect();
+    assert_eq!(conditions[0], format!("request.userInfo.username != '{user}'"));
+    assert!(conditions[1].contains(&format!("'{}'", names::GATE)));
+    let (_, changes) =
+        hooks().into_iter().find(|(_, hook)| hook["name"] == "changes.portcullis.dev").unwrap();
+    assert!(expression(&changes).contains(&format!("'{user}'")));
+}
+
+#[test]
+fn the_remedy_of_the_doctor_is_the_one_of_the_manual() {
+    let manual = fs::read_to_string(manifests().join("README.md")).unwrap();
+    let printed = fs::read_to_string(manifests().join("../tests/data/doctor/removed.txt")).unwrap();
+    let lines: Vec<&str> = printed
+        .lines()
+        .map(str::trim)
+        .filter(|l| l.contains("schedulingGates") || l.contains("sleep 5"))
+        .collect();
+    assert_eq!(lines.len(), 2, "{printed}");
+    for line in lines {
+        assert!(manual.contains(line), "{line}");
+    }
+}
