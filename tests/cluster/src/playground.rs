@@ -232,7 +232,7 @@ pub fn status() -> Result<()> {
     let empty = Vec::new();
     let nodes: &Vec<Value> = nodes["items"].as_array().unwrap_or(&empty);
     let ready = nodes.iter().filter(|node| has_condition(node, "Ready")).count();
-    println!("{ready} of {} nodes are ready", nodes.len());
+    let _ = writeln!(std::io::stdout(), "{ready} of {} nodes are ready", nodes.len());
     greet();
     Ok(())
 }
