@@ -93,7 +93,14 @@ fn reach(entry: &str, is_root: bool, reached: &mut BTreeSet<String>) {
 #[test]
 fn every_source_file_is_compiled() {
     let mut reached = BTreeSet::new();
-    for entry in ["src/lib.rs", "src/main.rs", "src/core/lib.rs", "tests/bench/src/main.rs"] {
+    for entry in [
+        "src/lib.rs",
+        "src/main.rs",
+        "src/core/lib.rs",
+        "tests/bench/src/main.rs",
+        "tests/cluster/src/lib.rs",
+        "tests/cluster/src/main.rs",
+    ] {
         reach(entry, true, &mut reached);
     }
     for name in sources() {

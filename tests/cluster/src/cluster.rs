@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -34,13 +35,17 @@ impl Cluster {
     /// # Errors
     /// As [`ControlPlane::start`].
     pub fn start(options: &Options) -> Result<Self> {
-        Ok(Self::of(ControlPlane::start(options)?))
+        Self::of(ControlPlane::start(options)?)
     }
 
     /// Around a control plane.
-    pub fn of(control_plane: ControlPlane) -> Self {
+    ///
+    /// # Errors
+    /// When its directory cannot be written to.
+    pub fn of(control_plane: ControlPlane) -> Result<Self> {
         let identity = control_plane.identity();
-        Self {
+        put_kubectl(control_plane.directory(), &control_plane.binaries().kubectl)?;
+        Ok(Self {
             admin: identity.admin.clone(),
             program: identity.program.clone(),
             directory: control_plane.directory().to_path_buf(),
@@ -48,7 +53,7 @@ impl Cluster {
             api: control_plane.api().clone(),
             control_plane: Some(control_plane),
             guard: None,
-        }
+        })
     }
 
     /// One that runs already, by the kubeconfig of an administrator who may impersonate. It has to reach 127.0.0.1 of this machine
@@ -124,14 +129,19 @@ impl Cluster {
         &self.directory
     }
 
+    /// A directory with `kubectl`, where the control plane is ours.
+    pub fn bin(&self) -> PathBuf {
+        self.directory.join("bin")
+    }
+
     /// How kubectl is called.
     pub fn kubectl_command(&self) -> &[OsString] {
         &self.kubectl
     }
 
-    /// What ends processes with us; `None` where they are to go on.
+    /// What ends processes with us.
     pub fn guard(&self) -> Option<&Guard> {
-        self.guard.as_ref().or_else(|| self.control_plane.as_ref().and_then(ControlPlane::guard))
+        self.guard.as_ref().or_else(|| self.control_plane.as_ref().map(ControlPlane::guard))
     }
 
     /// Creates a namespace with a name of its own that begins with `name`, and gives that name.
@@ -166,7 +176,8 @@ pub fn available(version: Version) -> bool {
 }
 
 /// The one cluster that the tests of a binary share, each in a namespace of its own; `None` where there can be none.
-/// It is the running one that `PORTCULLIS_TEST_KUBECONFIG` names, or else one of our own with default options.
+/// It is the running one that `PORTCULLIS_TEST_KUBECONFIG` names, or else one of our own with default options. `KUBECONFIG` alone is
+/// not enough: it may name somebody's production, and tests install things.
 ///
 /// # Panics
 /// When it does not start.
@@ -181,6 +192,9 @@ pub fn shared() -> Option<&'static Cluster> {
                 return None;
             }
             let cluster = Cluster::start(&Options::default()).unwrap_or_else(|e| panic!("{e:#}"));
+            if std::env::var_os("PORTCULLIS_KEEP").is_some() {
+                cluster.own().keep_directory();
+            }
             // A static is never dropped; the guard cleans up. So it is told of a failure when it happens.
             let previous = std::panic::take_hook();
             std::panic::set_hook(Box::new(move |panic| {
@@ -194,6 +208,17 @@ pub fn shared() -> Option<&'static Cluster> {
             Some(cluster)
         })
         .as_ref()
+}
+
+/// A directory `bin` with a kubectl in it, for the path of a shell.
+fn put_kubectl(directory: &Path, command: &[OsString]) -> Result<()> {
+    let bin = directory.join("bin");
+    fs::create_dir_all(&bin)?;
+    if let Some(program) = command.first() {
+        // Our own binary is what it is called.
+        symlink(program, bin.join("kubectl"))?;
+    }
+    Ok(())
 }
 
 /// Labels, taints or annotations as JSON.

@@ -115,7 +115,7 @@ pub struct ControlPlane {
     etcd_port: u16,
     api: Api,
     running: Mutex<BTreeMap<Part, Process>>,
-    guard: Option<Guard>,
+    guard: Guard,
 }
 
 impl ControlPlane {
@@ -127,18 +127,18 @@ impl ControlPlane {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let directory = scratch().join(format!("run/{}-{number}", std::process::id()));
-        Self::start_in(options, &directory, true)
+        Self::start_in(options, &directory)
     }
 
-    /// Starts one in a directory of the caller's; not `guarded`, it goes on when this process ends.
+    /// Starts one in a directory of the caller's.
     ///
     /// # Errors
     /// As [`ControlPlane::start`].
-    pub fn start_in(options: &Options, directory: &Path, guarded: bool) -> Result<Self> {
+    pub fn start_in(options: &Options, directory: &Path) -> Result<Self> {
         let binaries = Binaries::of(options.version)?;
         let mut tries = 1;
         loop {
-            match Self::try_start(options, &binaries, directory, guarded) {
+            match Self::try_start(options, &binaries, directory) {
                 // Somebody took a port between our look and the part's.
                 Err(error) if tries < 4 && format!("{error:#}").contains("address already in use") => {
                     tries += 1;
@@ -148,10 +148,10 @@ impl ControlPlane {
         }
     }
 
-    fn try_start(options: &Options, binaries: &Binaries, directory: &Path, guarded: bool) -> Result<Self> {
+    fn try_start(options: &Options, binaries: &Binaries, directory: &Path) -> Result<Self> {
         let _ = fs::remove_dir_all(directory);
         fs::create_dir_all(directory).with_context(|| directory.display().to_string())?;
-        let guard = if guarded { Some(Guard::new(directory)?) } else { None };
+        let guard = Guard::new(directory)?;
         let (etcd_port, peer_port, api_port) = (ports::free()?, ports::free()?, ports::free()?);
         let identity = Identity::write(directory, &format!("https://127.0.0.1:{api_port}"))?;
         let recipes = recipes(options, binaries, directory, &identity, [etcd_port, peer_port, api_port])?;
@@ -186,7 +186,7 @@ impl ControlPlane {
             if running.contains_key(&part) {
                 bail!("{part} runs already");
             }
-            running.insert(part, recipe.start(self.guard.as_ref())?);
+            running.insert(part, recipe.start(Some(&self.guard))?);
         }
         match part {
             Part::Etcd => {
@@ -228,7 +228,7 @@ impl ControlPlane {
     /// Kills a part, as a crash would; nothing when it does not run.
     pub fn stop_part(&self, part: Part) {
         if let Some(mut process) = self.running().remove(&part) {
-            process.kill(self.guard.as_ref());
+            process.kill(Some(&self.guard));
         }
     }
 
@@ -291,23 +291,26 @@ impl ControlPlane {
         &self.binaries
     }
 
-    /// What ends other processes with this one; `None` where they are to go on.
-    pub fn guard(&self) -> Option<&Guard> {
-        self.guard.as_ref()
+    /// What ends other processes with this one.
+    pub fn guard(&self) -> &Guard {
+        &self.guard
+    }
+
+    /// Everything that runs goes on without us, and its files stay.
+    pub fn let_go(&self) {
+        self.guard.release();
+        self.running().clear();
     }
 
     /// Says where the logs are and leaves them there.
     pub fn keep_directory(&self) {
-        if let Some(guard) = &self.guard {
-            guard.keep_directory();
-        }
+        self.guard.keep_directory();
         eprintln!("the logs of the test cluster: {}", self.directory.display());
     }
 }
 
 impl Drop for ControlPlane {
     fn drop(&mut self) {
-        let Some(guard) = &self.guard else { return };
         if std::thread::panicking() || std::env::var_os("PORTCULLIS_KEEP").is_some() {
             self.keep_directory();
         }
@@ -315,7 +318,7 @@ impl Drop for ControlPlane {
         for part in Part::ALL.into_iter().rev() {
             self.stop_part(part);
         }
-        guard.finish();
+        self.guard.finish();
     }
 }
 

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow, bail};
 use rustix::process::{Pid, Signal, kill_process_group};
 
-/// Reads `add PID`, `gone PID` and `keep` (the directory), until whoever writes is gone.
+/// Reads `add PID`, `gone PID`, `keep` (the directory) and `release` (everything), until whoever writes is gone.
 const SHELL: &str = r#"
 trap '' INT HUP TERM QUIT
 directory=$1
@@ -26,6 +26,7 @@ while read -r word group; do
     add) alive="$alive$group " ;;
     gone) case $alive in *" $group "*) alive="${alive%%" $group "*} ${alive#*" $group "}" ;; esac ;;
     keep) directory= ;;
+    release) directory= alive=' ' ;;
   esac
 done
 for group in $alive; do kill -KILL "-$group" 2>/dev/null; done
@@ -72,6 +73,11 @@ impl Guard {
         let _ = self.say("keep");
     }
 
+    /// Leaves everything as it is: what runs goes on without us.
+    pub fn release(&self) {
+        let _ = self.say("release");
+    }
+
     /// Lets it do its work now, and waits for it.
     pub fn finish(&self) {
         drop(self.input.lock().unwrap_or_else(PoisonError::into_inner).take());
@@ -98,7 +104,7 @@ impl Recipe {
         self.directory.join(format!("{}.log", self.name))
     }
 
-    /// Starts it under a guard; without one it outlives us.
+    /// Starts it under a guard; without one it outlives us, which is for whoever keeps a list of its own.
     ///
     /// # Errors
     /// When the program or the log file cannot be opened.

@@ -13,8 +13,10 @@ pub mod guard;
 pub mod identity;
 pub mod kubectl;
 pub mod nodes;
+pub mod playground;
 pub mod ports;
 pub mod program;
+pub mod transcript;
 pub mod wait;
 
 pub use api::Api;

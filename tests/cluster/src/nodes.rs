@@ -97,7 +97,11 @@ impl Node {
             "kind": "Node",
             "metadata": {"name": self.name, "labels": labels},
             "spec": {"taints": taints},
-            "status": {"capacity": capacity, "allocatable": capacity},
+            "status": {
+                "capacity": capacity,
+                "allocatable": capacity,
+                "nodeInfo": {"kubeletVersion": "fake", "operatingSystem": "linux", "architecture": "amd64"},
+            },
         })
     }
 }

@@ -32,7 +32,7 @@ pub struct ProgramOptions {
     pub binary: PathBuf,
     /// How many processes.
     pub replicas: usize,
-    /// Added to the arguments of the Deployment.
+    /// Added to the arguments of the Deployment, `--name=value` each; one that is there already is replaced.
     pub flags: Vec<String>,
     /// Added to the environment.
     pub environment: Vec<(String, String)>,
@@ -349,16 +349,14 @@ pub fn recipe(
         .as_array()
         .ok_or_else(|| anyhow!("the Deployment names no arguments"))?;
     let binary = fs::canonicalize(&options.binary).with_context(|| options.binary.display().to_string())?;
+    let mut ours = vec![format!("--bind={webhook}"), format!("--admin-bind={admin}")];
+    ours.extend(options.flags.iter().cloned());
+    let name_of = |flag: &str| flag.split('=').next().unwrap_or(flag).to_owned();
+    let replaced: Vec<String> = ours.iter().map(|flag| name_of(flag)).collect();
     let mut command = vec![binary.into_os_string()];
-    command.extend(
-        arguments
-            .iter()
-            .filter_map(Value::as_str)
-            .filter(|argument| !argument.starts_with("--bind=") && !argument.starts_with("--admin-bind="))
-            .map(OsString::from),
-    );
-    command.extend([format!("--bind={webhook}").into(), format!("--admin-bind={admin}").into()]);
-    command.extend(options.flags.iter().map(OsString::from));
+    let kept = arguments.iter().filter_map(Value::as_str).filter(|flag| !replaced.contains(&name_of(flag)));
+    command.extend(kept.map(OsString::from));
+    command.extend(ours.into_iter().map(OsString::from));
     let kubeconfig: &Path = options.kubeconfig.as_deref().unwrap_or(cluster.program());
     let mut environment = vec![
         ("KUBECONFIG".to_owned(), kubeconfig.display().to_string()),
@@ -369,15 +367,18 @@ pub fn recipe(
     Ok(Recipe { name: name.to_owned(), command, environment, directory: cluster.directory().to_path_buf() })
 }
 
-/// Waits until whoever serves probes at `admin` is ready.
+/// Waits until a replica that stands alone is ready.
 ///
 /// # Errors
-/// When it is not in time.
-pub fn wait_answering(cluster: &Cluster, admin: SocketAddr, log: &Path) -> Result<()> {
+/// The end of its log, when it ends or is not ready in time.
+pub fn wait_answering(cluster: &Cluster, admin: SocketAddr, process: &mut Process) -> Result<()> {
     let deadline = Instant::now() + PATIENCE;
     while !cluster.api().runtime().block_on(is_ready(admin)) {
-        if Instant::now() > deadline {
-            bail!("portcullis is not ready in time; {} ends with\n{}", log.display(), tail(log, 40));
+        let ended = process.ended()?;
+        if ended.is_some() || Instant::now() > deadline {
+            let how =
+                ended.map_or("is not ready in time".to_owned(), |status| format!("ended with {status}"));
+            bail!("portcullis {how}; its log ends with\n{}", tail(process.log(), 40));
         }
         std::thread::sleep(Duration::from_millis(50));
     }

@@ -1,0 +1,253 @@
+//! The cluster of the tests for a person to play with: it goes on when `up` has ended, until `down`.
+//!
+//! Everything of it lies in `target/cluster/playground`: processes, kubeconfig, logs, data.
+
+use std::fs;
+use std::io::Write;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use rustix::process::{Pid, Signal, kill_process_group};
+use serde_json::Value;
+
+use crate::api::Api;
+use crate::binaries::{Binaries, root, scratch};
+use crate::cluster::Cluster;
+use crate::control_plane::{ControlPlane, Options};
+use crate::guard::Process;
+use crate::nodes::Node;
+use crate::ports;
+use crate::program::{ProgramOptions, install, recipe, redirect, wait_answering, wait_gating};
+use crate::wait::has_condition;
+
+/// What GPU clusters have besides nodes: a priority for models that answer requests, and the class of NVIDIA's runtime.
+const CLASSES: &str = "\
+apiVersion: scheduling.k8s.io/v1
+kind: PriorityClass
+metadata: {name: inference}
+value: 125
+description: Models that answer requests.
+---
+apiVersion: node.k8s.io/v1
+kind: RuntimeClass
+metadata: {name: nvidia}
+handler: nvidia
+";
+
+fn directory() -> PathBuf {
+    scratch().join("playground")
+}
+
+fn kubeconfig() -> PathBuf {
+    directory().join("admin.kubeconfig")
+}
+
+/// The processes that `up` has left running: name and process group.
+fn processes() -> Vec<(String, i32)> {
+    let text = fs::read_to_string(directory().join("processes")).unwrap_or_default();
+    text.lines()
+        .filter_map(|line| line.split_once(' '))
+        .filter_map(|(name, group)| Some((name.to_owned(), group.parse().ok()?)))
+        .collect()
+}
+
+/// Whether that process is still one of the playground: process ids are used again.
+fn is_ours(process: i32) -> bool {
+    let place = fs::read_link(format!("/proc/{process}/cwd"));
+    place.map_or(!Path::new("/proc/self").exists(), |place| {
+        fs::canonicalize(directory()).is_ok_and(|own| own == place)
+    })
+}
+
+/// Whether the API server of a playground answers.
+fn answers() -> bool {
+    kubeconfig().is_file()
+        && processes().iter().any(|(_, process)| is_ours(*process))
+        && Api::new(&kubeconfig()).and_then(|api| api.get("/readyz")).is_ok()
+}
+
+/// Starts the playground, unless it is up.
+///
+/// # Errors
+/// What did not start, and why. Nothing is left running then.
+pub fn up() -> Result<()> {
+    if answers() {
+        println!("The playground is up already.");
+        greet();
+        return Ok(());
+    }
+    sweep();
+    let began = Instant::now();
+    let step = |what: &str| eprintln!("{:>4} s  {what}", began.elapsed().as_secs());
+    let binary = program()?;
+
+    step("looking for the control plane");
+    Binaries::of(Options::default().version)?;
+    step("etcd, API server, scheduler, controllers, fake kubelets");
+    let cluster = Cluster::of(ControlPlane::start_in(&Options::default(), &directory())?)?;
+
+    step("nodes with GPUs");
+    let mut nodes = vec![Node::whole("gpu-1", 8), Node::whole("gpu-2", 8)];
+    nodes.extend((1..=3).map(|number| Node::shared(&format!("shared-{number}"), 1, 32_768)));
+    cluster.create_nodes(&nodes)?;
+    let classes = cluster.apply("default", CLASSES);
+    if classes.code != 0 {
+        bail!("{}", classes.stderr);
+    }
+
+    step("Portcullis: kubectl apply -k manifests/");
+    let mut options = ProgramOptions::new(binary);
+    options.flags.push("--shutdown-delay=0s".to_owned());
+    install(&cluster, &options.components)?;
+    let (webhook, admin) = (ports::free()?, ports::free()?);
+    redirect(&cluster, webhook)?;
+    let loopback = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    let recipe = recipe(&cluster, &options, "portcullis-0", loopback(webhook), loopback(admin))?;
+    let mut portcullis = recipe.start(cluster.guard())?;
+    wait_answering(&cluster, loopback(admin), &mut portcullis)?;
+    wait_gating(&cluster)?;
+
+    let_go(&cluster, &portcullis)?;
+    step("ready");
+    greet();
+    Ok(())
+}
+
+/// From here on the processes live without us.
+fn let_go(cluster: &Cluster, portcullis: &Process) -> Result<()> {
+    let mut text: String =
+        cluster.own().processes().iter().map(|(part, process)| format!("{part} {process}\n")).collect();
+    text.push_str(&format!("portcullis {}\n", portcullis.id()));
+    fs::write(directory().join("processes"), text)?;
+    cluster.own().let_go();
+    Ok(())
+}
+
+/// The binary beside this one.
+fn program() -> Result<PathBuf> {
+    let own = std::env::current_exe()?;
+    let path = own.with_file_name("portcullis");
+    if !path.is_file() {
+        bail!(
+            "{} is not there: run `cargo build`, or start the playground by tests/cluster/up",
+            path.display()
+        );
+    }
+    Ok(path)
+}
+
+fn greet() {
+    let here = std::env::current_dir().unwrap_or_default();
+    let root = root();
+    let shown = |path: &Path| path.strip_prefix(&here).unwrap_or(path).display().to_string();
+    let path = if on_path("kubectl") {
+        String::new()
+    } else {
+        format!("  export PATH='{}':$PATH      # has kubectl\n", directory().join("bin").display())
+    };
+    let text = format!(
+        "
+A Kubernetes cluster of your own, with Portcullis. In your shell:
+
+  export KUBECONFIG='{kubeconfig}'
+{path}
+An app and the two models it calls, 20,000 MiB of GPU memory in all: the three start together or not at all.
+
+  kubectl apply -f {example}
+  kubectl get gangs
+  kubectl get pods -o wide
+
+gpu-1 and gpu-2 have 8 cards each, given out whole; shared-1 to shared-3 have one card of 32 GiB each, shared by memory.
+The nodes are made up: no container runs. Everything else is real. Logs: {logs}
+When you have had enough: {down}
+",
+        kubeconfig = kubeconfig().display(),
+        example = shown(&root.join("manifests/examples/app-with-models.yaml")),
+        logs = shown(&directory()),
+        down = shown(&root.join("tests/cluster/down")),
+    );
+    // Whoever pipes it into `head` has read enough.
+    let _ = std::io::stdout().write_all(text.as_bytes());
+}
+
+fn on_path(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|directory| directory.join(program).is_file())
+}
+
+/// Ends the playground and removes all of it.
+///
+/// # Errors
+/// When its directory cannot be removed.
+pub fn down() -> Result<()> {
+    if !directory().exists() {
+        println!("There is no playground.");
+        return Ok(());
+    }
+    let ended = sweep();
+    if directory().exists() {
+        bail!("{} cannot be removed", directory().display());
+    }
+    println!("The playground is gone: {ended} processes ended, {} removed.", directory().display());
+    Ok(())
+}
+
+/// Ends what is left of a playground, and gives how many processes that were.
+fn sweep() -> usize {
+    let mut groups: Vec<i32> = processes().into_iter().map(|(_, group)| group).collect();
+    // The API server before etcd.
+    groups.reverse();
+    groups.retain(|group| is_ours(*group));
+    for group in &groups {
+        if let Some(group) = Pid::from_raw(*group) {
+            let _ = kill_process_group(group, Signal::KILL);
+        }
+    }
+    let deadline = Instant::now() + Duration::from_secs(5);
+    while groups.iter().any(|group| is_ours(*group)) && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let _ = fs::remove_dir_all(directory());
+    groups.len()
+}
+
+/// Says what runs.
+///
+/// # Errors
+/// When the API server does not answer.
+pub fn status() -> Result<()> {
+    if processes().is_empty() {
+        println!("There is no playground. {} starts one.", root().join("tests/cluster/up").display());
+        return Ok(());
+    }
+    for (name, process) in processes() {
+        let state = if is_ours(process) { "running" } else { "ended" };
+        let _ = writeln!(std::io::stdout(), "{name:<24} {process:>8}  {state}");
+    }
+    let api = Api::new(&kubeconfig())?;
+    let nodes = api.get("/api/v1/nodes").context("the API server does not answer")?;
+    let empty = Vec::new();
+    let nodes: &Vec<Value> = nodes["items"].as_array().unwrap_or(&empty);
+    let ready = nodes.iter().filter(|node| has_condition(node, "Ready")).count();
+    let _ = writeln!(std::io::stdout(), "{ready} of {} nodes are ready", nodes.len());
+    greet();
+    Ok(())
+}
+
+/// `kubectl` with the playground's kubeconfig, for whoever has no kubectl.
+///
+/// # Errors
+/// When there is no playground.
+pub fn kubectl(arguments: &[String]) -> Result<i32> {
+    if !answers() {
+        bail!("there is no playground");
+    }
+    let status = Command::new(directory().join("bin/kubectl"))
+        .args(arguments)
+        .env("KUBECONFIG", kubeconfig())
+        .status()?;
+    Ok(status.code().unwrap_or(1))
+}
