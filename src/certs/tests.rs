@@ -142,8 +142,10 @@ fn replicas_that_want_different_names_agree_on_one_leaf() {
 fn a_patient_replica_renews_later_and_never_too_late() {
     let kept = founded(at(0, 0));
     let names = names();
-    let step =
-        |now, patience| Situation { kept: &kept, published_for: None, names: &names, now, settling: SETTLING, patience }.next();
+    let step = |now, patience| {
+        Situation { kept: &kept, published_for: None, names: &names, now, settling: SETTLING, patience }
+            .next()
+    };
     assert_eq!((step(at(20, 0), 0), step(at(20, 0), 50)), (Step::RenewLeaf, Step::Rest));
     assert_eq!(step(at(21, 13 * 3600), 50), Step::RenewLeaf);
     assert_eq!(step(at(22, 0), 4_000_000), Step::RenewLeaf);

@@ -67,7 +67,9 @@ pub(super) async fn run(options: ServeOptions, stop: Stop) -> anyhow::Result<()>
                 let (namespace, names) = (options.namespace.clone(), names(&options));
                 let (live, metrics) = (Arc::clone(&live), Arc::clone(&metrics));
                 let settling = options.authority_settling;
-                Keeper::new(client.clone(), namespace, names, settling, &options.name, live, metrics).run().await;
+                Keeper::new(client.clone(), namespace, names, settling, &options.name, live, metrics)
+                    .run()
+                    .await;
             }
         }
     };
