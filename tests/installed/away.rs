@@ -21,14 +21,14 @@ Error from server (Forbidden): pods "train-1" is forbidden: ValidatingAdmissionP
     cluster.check(&namespace, gate_kept);
     cluster.check(
         &namespace,
-        "
+        r#"
 $ kubectl label pod train-1 --overwrite kai.scheduler/podgroup=another
 The Pod "train-1" is invalid: metadata.labels[kai.scheduler/podgroup]: "another" is not the group that the annotation pod-group-name says ("train"). Give both the name of one PodGroup, or remove one of them: the other is then filled in.
 $ kubectl get pods -L kai.scheduler/podgroup
 NAME      READY   STATUS            RESTARTS   AGE   PODGROUP
 train-1   0/1     SchedulingGated   0          …     train
 train-2   0/1     SchedulingGated   0          …     train
-",
+"#,
     );
 
     for replica in 0..2 {
@@ -52,8 +52,8 @@ pod/train-1 labeled
 $~ kubectl get pod plain
 NAME    READY   STATUS    RESTARTS   AGE
 plain   1/1     Running   0          …
-$ kubectl patch pod plain --subresource resize -p '{{"spec":{{"containers":[{{"name":"plain","resources":{{"requests":{{"cpu":"10m"}}}}}}]}}}}'
-pod/plain patched
+$ kubectl patch pod train-2 --subresource resize -p '{{"spec":{{"containers":[{{"name":"main","resources":{{"requests":{{"cpu":"20m"}}}}}}]}}}}'
+pod/train-2 patched
 $ kubectl patch pod train-2 --subresource ephemeralcontainers -p '{{"spec":{{"ephemeralContainers":[{{"name":"look","image":"example.com/nothing"}}]}}}}'
 pod/train-2 patched
 $ kubectl delete pod train-1 --wait=false

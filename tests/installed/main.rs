@@ -40,6 +40,6 @@ fn gang(name: &str, wanted: usize, members: usize) -> String {
 fn member(gang: &str, number: usize, annotations: &str) -> String {
     format!(
         "apiVersion: v1\nkind: Pod\nmetadata:\n  name: {gang}-{number}\n  labels: {{kai.scheduler/podgroup: {gang}}}\n  \
-         annotations: {{pod-group-name: {gang}{annotations}}}\nspec:\n  containers: [{{name: main, image: example.com/nothing}}]\n"
+         annotations: {{pod-group-name: {gang}{annotations}}}\nspec:\n  containers: [{{name: main, image: example.com/nothing, resources: {{requests: {{cpu: 10m}}}}}}]\n"
     )
 }
