@@ -35,8 +35,8 @@ pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
 
     eprintln!("  two replicas ...");
     let portcullis = Portcullis::start(&cluster, ProgramOptions::new(binary))?;
-    let leader = wait_for("a leader", || portcullis.leader())?;
-    wait_for("the leader to read everything", || is_read(&portcullis.log(leader)))?;
+    let has_read = |number: usize| says(&portcullis.log(number), "everything is read");
+    let leader = wait_for("a leader to read everything", || (0..2).find(|number| has_read(*number)))?;
     let told = settled(&cluster, filled.waiting)?;
     let memory = |number: usize| -> anyhow::Result<String> {
         let process = portcullis.process(number).context("it runs")?;
@@ -48,9 +48,9 @@ pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
     eprintln!("  the leader is killed ...");
     let killed = Instant::now();
     portcullis.kill(leader);
-    wait_for("another leader", || (portcullis.leader() == Some(1 - leader)).then_some(()))?;
+    wait_for("another leader", || says(&portcullis.log(1 - leader), "\"leading\"").then_some(()))?;
     let leading = killed.elapsed();
-    wait_for("it to read everything", || is_read(&portcullis.log(1 - leader)))?;
+    wait_for("it to read everything", || has_read(1 - leader).then_some(()))?;
     let took = killed.elapsed();
     std::thread::sleep(Duration::from_secs(10));
 
@@ -189,8 +189,9 @@ fn settled(cluster: &Cluster, waiting: usize) -> anyhow::Result<Duration> {
     Ok(began.elapsed())
 }
 
-fn is_read(log: &Path) -> Option<()> {
-    std::fs::read_to_string(log).ok()?.contains("everything is read").then_some(())
+/// Whether a log has these words.
+fn says(log: &Path, words: &str) -> bool {
+    std::fs::read_to_string(log).is_ok_and(|text| text.contains(words))
 }
 
 fn wait_for<T>(what: &str, mut is_so: impl FnMut() -> Option<T>) -> anyhow::Result<T> {
