@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use base64::Engine as _;
 use portcullis_test_cluster::Cluster;
-use portcullis_test_cluster::program::wait_gating;
+use portcullis_test_cluster::program::{install, wait_gating};
 use serde_json::{Value, json};
 
 use crate::{cluster, options, start};
@@ -49,6 +49,14 @@ fn replicas_agree_and_mend_what_others_break() {
     cluster.api().delete(SECRET).unwrap();
     let back = cluster.wait(SECRET, "the Secret is back", |secret| !secret.is_null());
     assert_eq!(back["data"], secret["data"]);
+
+    // Applying the manifests again takes nothing away, so nobody has to be there to mend it.
+    cluster.wait_until("all is as it was", || published(&cluster));
+    for replica in 0..2 {
+        portcullis.kill(replica);
+    }
+    install(&cluster, &options().components).unwrap();
+    assert!(published(&cluster), "kubectl apply -k has wiped caBundle");
 }
 
 #[test]
