@@ -1,6 +1,6 @@
 //! `portcullis doctor` in a healthy cluster, in broken ones, and after the end.
 
-use portcullis_test_cluster::Signal;
+use portcullis_test_cluster::guard::Signal;
 use portcullis_test_cluster::program::{install, redirect, wait_gating};
 
 use crate::{cluster, gang, options, start};

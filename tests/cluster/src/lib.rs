@@ -25,4 +25,3 @@ pub use cluster::{Cluster, available, may_be_used, shared};
 pub use control_plane::{ControlPlane, Options, Part};
 pub use nodes::Node;
 pub use program::{Portcullis, ProgramOptions};
-pub use rustix::process::Signal;
