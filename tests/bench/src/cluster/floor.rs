@@ -16,7 +16,6 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
-use super::client;
 use crate::webhook::{stub, until_input_ends};
 
 /// The hidden subcommand of its process.
@@ -26,7 +25,7 @@ pub(crate) const PROCESS: &str = "floor-process";
 #[tokio::main(flavor = "current_thread")]
 pub(crate) async fn process(arguments: &[String]) -> anyhow::Result<()> {
     let kubeconfig = arguments.first().context("which kubeconfig?")?;
-    let api = client(kubeconfig.as_ref()).await?;
+    let api = Client::of_kubeconfig(kubeconfig.as_ref()).await?;
     let now = SystemTime::now();
     let authority = Authority::new(now)?;
     let certificate = LiveCertificate::new(authority.issue(&Names::loopback(), now)?.presented()?);
