@@ -6,6 +6,7 @@
 
 mod account;
 mod floor;
+mod follow;
 mod load;
 mod marks;
 
@@ -103,13 +104,15 @@ impl System {
     }
 }
 
-/// Runs the scenarios that are named, or all: `[NAME...] [--only floor|portcullis]`.
+/// Runs the scenarios that are named, or all: `[NAME...] [--only floor|portcullis] [--then COMMAND]`. The command is
+/// run by a shell once Portcullis is installed, with KUBECONFIG set: to see what a part of the registration costs.
 pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
-    let (mut names, mut only) = (Vec::new(), None);
+    let (mut names, mut only, mut then) = (Vec::new(), None, None);
     let mut rest = arguments.iter();
     while let Some(argument) = rest.next() {
         match argument.as_str() {
             "--only" => only = Some(rest.next().context("--only needs floor or portcullis")?.as_str()),
+            "--then" => then = Some(rest.next().context("--then needs a command")?.as_str()),
             name if SCENARIOS.iter().any(|s| s.name == name) => names.push(name),
             other => bail!("no scenario {other}: there are {}", SCENARIOS.map(|s| s.name).join(", ")),
         }
@@ -122,7 +125,7 @@ pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
                 && (system == System::Portcullis || scenario.floor);
             if wanted {
                 eprintln!("  {} ...", system.name());
-                columns.push((system, measure(*scenario, system)?));
+                columns.push((system, measure(*scenario, system, then)?));
             }
         }
         print_table(scenario, &columns);
@@ -207,11 +210,22 @@ impl Drop for Running<'_> {
 }
 
 /// One run on a control plane of its own.
-fn measure(scenario: Scenario, system: System) -> anyhow::Result<Outcome> {
+fn measure(scenario: Scenario, system: System, then: Option<&str>) -> anyhow::Result<Outcome> {
     let cluster = Cluster::start(&Options::default())?;
     let nodes: Vec<Node> = (0..NODES).map(|n| Node::whole(&format!("node-{n:03}"), 8)).collect();
     cluster.create_nodes(&nodes)?;
     let running = Running::start(system, &cluster)?;
+    if let Some(command) = then.filter(|_| system == System::Portcullis) {
+        let path = std::env::var("PATH").unwrap_or_default();
+        let done = Command::new("sh")
+            .args(["-c", command])
+            .env("KUBECONFIG", cluster.admin())
+            .env("PATH", format!("{}:{path}", cluster.bin().display()))
+            .stdout(std::io::stderr())
+            .status()?;
+        ensure!(done.success(), "{command} failed");
+        std::thread::sleep(Duration::from_secs(3));
+    }
     let mut processes: BTreeMap<String, Vec<u32>> = BTreeMap::new();
     for (part, id) in cluster.own().processes() {
         processes.insert(part.name().to_owned(), vec![id]);
