@@ -89,11 +89,15 @@ impl Options {
     }
 }
 
-/// A name for this life of this process: host (in a cluster the pod's name) and chance.
+/// A name for this life of this process: host and chance.
 pub fn identity() -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    let host = if host.trim().is_empty() { "portcullis" } else { host.trim() };
-    format!("{host}_{}", random::name())
+    identity_of(if host.trim().is_empty() { "portcullis" } else { host.trim() })
+}
+
+/// A name for this life of the replica `name`: the Lease tells people which one leads.
+pub fn identity_of(name: &str) -> String {
+    format!("{name}_{}", random::name())
 }
 
 /// Why the edge stopped before it was told to.

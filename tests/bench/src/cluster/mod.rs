@@ -4,7 +4,7 @@
 //! invocation, because only ratios to it mean something on another machine. Nothing is taken from the program itself:
 //! times are the loader's, costs are the kernel's and the API server's.
 
-mod account;
+pub(crate) mod account;
 mod floor;
 mod follow;
 mod load;
@@ -151,7 +151,7 @@ enum Running<'a> {
 }
 
 /// The program, built now: a binary that was left lying would be measured otherwise.
-fn binary() -> anyhow::Result<PathBuf> {
+pub(crate) fn binary() -> anyhow::Result<PathBuf> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let built =
         Command::new(cargo).args(["build", "--release", "--quiet", "--bin", "portcullis"]).status()?;
