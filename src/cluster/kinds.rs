@@ -171,8 +171,7 @@ impl Kind {
             Self::RuntimeClasses => Object::RuntimeClass(self.identity(json)?.name()),
             Self::Gangs => {
                 let fail = |problem| ReadError { kind: "Gang", name: "?".to_owned(), problem };
-                let value = serde_json::from_str(json).map_err(|e| fail(e.to_string()))?;
-                let record = wire::read_gang(&value).map_err(fail)?;
+                let record = wire::read_gang(json).map_err(fail)?;
                 Object::Gang(record, str(self.identity(json)?.metadata.uid.as_str()))
             }
         })

@@ -535,6 +535,7 @@ fn subject_of(action: &Action) -> Option<Subject> {
             Subject::Pod(pod.uid.clone())
         }
         Action::Lift { pod, .. } => Subject::Pod(pod.uid.clone()),
+        Action::WriteGroup { gang, .. } => Subject::Group(gang.clone()),
         Action::List | Action::StepDown | Action::Evict { .. } | Action::Tell(_) => return None,
     })
 }
