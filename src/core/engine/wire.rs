@@ -103,7 +103,7 @@ pub fn request(effect: &Effect) -> Option<Request> {
         Action::WriteGroup { gang: id, group, status } => {
             let resource = dialect::group_resource(id.dialect)?;
             Request {
-                verb: Verb::Apply(group_object(id, group, dialect::group_status(id.dialect, status)?)),
+                verb: Verb::Apply(group_object(id, group, &dialect::group_status(id.dialect, status)?)),
                 resource: Resource {
                     group: resource.group,
                     version: resource.version,
@@ -270,7 +270,7 @@ fn gang_object(gang: &GangId, expected: Option<ResourceVersion>, status: Option<
 }
 
 /// With its UID: what was said of a group that is gone must not be said of the next one by that name.
-fn group_object(gang: &GangId, group: &Owner, status: Value) -> Value {
+fn group_object(gang: &GangId, group: &Owner, status: &Value) -> Value {
     json!({
         "apiVersion": &*group.api_version,
         "kind": &*group.kind,

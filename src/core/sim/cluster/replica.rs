@@ -290,7 +290,9 @@ impl Cluster {
     }
 
     fn request(&mut self, index: usize, life: u64, effect: Box<Effect>) {
-        self.last_activity = self.now();
+        if !matches!(effect.action, Action::WriteGroup { .. }) {
+            self.last_activity = self.now();
+        }
         let faults = self.options.faults.clone();
         let request = self.options.timing.request;
         let lost =
