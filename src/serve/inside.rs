@@ -73,7 +73,7 @@ pub(super) async fn run(options: ServeOptions, stop: Stop) -> anyhow::Result<()>
     let (failed, failure) = oneshot::channel();
     let engine = async {
         let edge = cluster::Options {
-            identity: cluster::identity(),
+            identity: cluster::identity(&options.name),
             engine: options.engine.settings(),
             ..cluster::Options::new(&options.namespace)
         };
