@@ -3,6 +3,10 @@
 //!
 //! `cargo test --features failpoints --test faults`
 
+mod answers;
+mod changes;
 mod checker;
+mod parts;
 mod points;
+mod rollout;
 mod stage;

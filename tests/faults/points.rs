@@ -13,7 +13,7 @@ use portcullis_test_cluster::wait::PATIENCE;
 use portcullis_test_cluster::{Node, Portcullis, Signal};
 use serde_json::{Value, json};
 
-use crate::stage::{Ask, Gang, Stage, cluster, persist, program};
+use crate::stage::{Ask, End, Gang, Stage, cluster, persist, program};
 
 /// Whose fail point it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -186,13 +186,13 @@ fn arm(stage: &Stage<'_>, replica: usize, points: &str) {
 
 /// What the kernel says of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Life {
+pub(crate) enum Life {
     Running,
     Stopped,
     Dead,
 }
 
-fn life(portcullis: &Portcullis<'_>, replica: usize) -> Life {
+pub(crate) fn life(portcullis: &Portcullis<'_>, replica: usize) -> Life {
     let Some(process) = portcullis.process(replica) else { return Life::Dead };
     let text = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
     match text.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next()) {
@@ -207,14 +207,6 @@ struct Nemesis<'a> {
     stage: &'a Stage<'a>,
     wake: Wake,
     over: AtomicBool,
-}
-
-struct End<'a>(&'a AtomicBool);
-
-impl Drop for End<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
 }
 
 impl<'a> Nemesis<'a> {

@@ -43,6 +43,8 @@ pub(crate) enum Ask {
     Vram(u64),
     /// Whole cards.
     Whole(u64),
+    /// No GPU.
+    Nothing,
 }
 
 /// A gang to be.
@@ -66,6 +68,7 @@ impl Gang {
         match self.ask {
             Ask::Vram(mib) => annotations[names::GPU_MEMORY] = mib.to_string().into(),
             Ask::Whole(cards) => limits[names::NVIDIA_GPU] = cards.to_string().into(),
+            Ask::Nothing => {}
         }
         json!({
             "metadata": {
@@ -106,7 +109,6 @@ impl<'a> Stage<'a> {
     pub(crate) fn watched(&self, story: impl FnOnce()) {
         std::thread::scope(|scope| {
             let sentry = scope.spawn(|| self.watch());
-            // Also when the story panics: a scope waits for its threads.
             let end = End(&self.over);
             story();
             drop(end);
@@ -269,7 +271,8 @@ impl<'a> Stage<'a> {
     }
 }
 
-struct End<'a>(&'a AtomicBool);
+/// Says that something is over, also when a test panics: a scope waits for its threads.
+pub(crate) struct End<'a>(pub(crate) &'a AtomicBool);
 
 impl Drop for End<'_> {
     fn drop(&mut self) {

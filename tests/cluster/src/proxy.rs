@@ -32,7 +32,7 @@ use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tokio::time::{Sleep, sleep};
+use tokio::time::sleep;
 use tokio_rustls::TlsAcceptor;
 
 use crate::cluster::Cluster;
@@ -88,6 +88,11 @@ impl Rule {
             percent: 100,
             what,
         }
+    }
+
+    /// What it is counted under.
+    pub fn name(&self) -> &str {
+        &self.name
     }
 
     /// Only for these methods.
@@ -186,7 +191,8 @@ impl Proxy {
         &self.kubeconfig
     }
 
-    /// From now on these rules and no others. What is held by a rule that is gone goes on.
+    /// From now on these rules and no others. What is held by a rule that is gone goes on; open watches break off, so that
+    /// the rules are about them too.
     pub fn set(&self, rules: impl IntoIterator<Item = Rule>) {
         self.shared.locked().rules = rules.into_iter().map(|rule| (rule, 0)).collect();
         self.shared.changes.send_modify(|count| *count += 1);
@@ -282,7 +288,7 @@ async fn answer(request: Request<Incoming>, shared: &Shared) -> Option<Response<
     head.uri = path.parse().ok()?;
     let forwarded = Request::from_parts(head, kube::client::Body::from(body));
     let (head, body) = shared.upstream.send(forwarded).await.ok()?.into_parts();
-    let end = match rule.map(|rule| rule.what) {
+    let end: Option<End> = match rule.map(|rule| rule.what) {
         Some(What::DropAfter) => {
             let _ = body.collect().await;
             return None;
@@ -292,6 +298,13 @@ async fn answer(request: Request<Incoming>, shared: &Shared) -> Option<Response<
             return Some(made_up(code, None));
         }
         Some(What::CutAfter(long)) => Some(Box::pin(sleep(long))),
+        // New rules are about what is watched as well: it is asked for again.
+        None if path.contains("watch=1") => {
+            let mut changes = shared.changes.subscribe();
+            Some(Box::pin(async move {
+                let _ = changes.changed().await;
+            }))
+        }
         _ => None,
     };
     let body = Cut { body: BodyExt::map_err(body, Into::into).boxed_unsync(), end };
@@ -312,10 +325,12 @@ fn made_up(code: u16, retry_after: Option<u64>) -> Response<AnswerBody> {
     response.body(body.boxed_unsync()).expect("status codes and headers above are valid")
 }
 
+type End = Pin<Box<dyn Future<Output = ()> + Send>>;
+
 /// A body that breaks off at some time.
 struct Cut {
     body: AnswerBody,
-    end: Option<Pin<Box<Sleep>>>,
+    end: Option<End>,
 }
 
 impl Body for Cut {
