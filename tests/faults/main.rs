@@ -6,6 +6,7 @@
 mod answers;
 mod changes;
 mod checker;
+mod checker_tests;
 mod parts;
 mod points;
 mod rollout;

@@ -113,7 +113,7 @@ impl Rule {
         Self { first, last, ..self }
     }
 
-    /// Only for so many of a hundred, by chance.
+    /// Only for the first of these requests, and by chance for so many of a hundred of the others.
     #[must_use]
     pub fn percent(self, percent: u64) -> Self {
         Self { percent, ..self }
@@ -147,7 +147,8 @@ impl Shared {
         let State { rules, struck, dice } = &mut *state;
         for (rule, seen) in rules.iter_mut().filter(|(rule, _)| rule.is_about(method, path)) {
             *seen += 1;
-            if (rule.first..=rule.last).contains(seen) && dice.percent(rule.percent) {
+            let chosen = *seen == rule.first || dice.percent(rule.percent);
+            if (rule.first..=rule.last).contains(seen) && chosen {
                 *struck.entry(rule.name.clone()).or_default() += 1;
                 return Some(rule.clone());
             }

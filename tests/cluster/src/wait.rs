@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::cluster::Cluster;
 
 /// How long anything may take on a busy machine. No test asserts how fast something is; this only ends what never comes.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 impl Cluster {
     /// Asks for `path` until `is_so` holds of what is there (`Null` where nothing is) and gives it.
