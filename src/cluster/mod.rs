@@ -82,22 +82,16 @@ impl Options {
         Self {
             namespace: namespace.into(),
             lease: "portcullis".to_owned(),
-            identity: identity(),
+            identity: identity("portcullis"),
             engine: Settings::default(),
             concurrency: 32,
         }
     }
 }
 
-/// A name for this life of this process: host and chance.
-pub fn identity() -> String {
-    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    identity_of(if host.trim().is_empty() { "portcullis" } else { host.trim() })
-}
-
-/// A name for this life of the replica `name`: the Lease tells people which one leads.
-pub fn identity_of(name: &str) -> String {
-    format!("{name}_{}", random::name())
+/// A name for this life of this process: that of the replica (in a cluster the pod's name) and chance.
+pub fn identity(replica: &str) -> String {
+    format!("{replica}_{}", random::name())
 }
 
 /// Why the edge stopped before it was told to.

@@ -76,7 +76,7 @@ pub(super) async fn run(options: ServeOptions, stop: Stop) -> anyhow::Result<()>
     let (failed, failure) = oneshot::channel();
     let engine = async {
         let edge = cluster::Options {
-            identity: cluster::identity_of(&options.name),
+            identity: cluster::identity(&options.name),
             engine: options.engine.settings(),
             ..cluster::Options::new(&options.namespace)
         };
