@@ -260,7 +260,10 @@ impl Keeper {
             problem,
         };
         match self.client.send(&request).await {
-            Response::Object(object) => Ok(Some(object)),
+            Response::Object(json) => {
+                let object = serde_json::from_str(&json);
+                object.map(Some).map_err(|e| refused(format!("the answer cannot be read: {e}")))
+            }
             Response::Status { code: 404 | 409, .. } => Ok(None),
             // The answer to a JSON patch whose `test` fails.
             Response::Status { code: 422, message }

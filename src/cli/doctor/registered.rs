@@ -91,7 +91,7 @@ fn configurations(seen: &Gathered) -> [Configured<'_>; 2] {
         Configured {
             name: "mutating webhook",
             found: &seen.mutating,
-            closed: &["pods.portcullis.dev"],
+            closed: &["members.portcullis.dev", "pods.portcullis.dev"],
             open: &[],
         },
         Configured {

@@ -34,7 +34,7 @@ pub struct ProgramOptions {
     pub replicas: usize,
     /// Added to the arguments of the Deployment, `--name=value` each; one that is there already is replaced.
     pub flags: Vec<String>,
-    /// Added to the environment.
+    /// Added to the environment; `{name}` in a value is the name of the replica, `portcullis-0` and so on.
     pub environment: Vec<(String, String)>,
     /// Directories in `manifests/components` that are installed as well.
     pub components: Vec<String>,
@@ -364,7 +364,8 @@ pub fn recipe(
         ("POD_NAME".to_owned(), name.to_owned()),
         ("POD_NAMESPACE".to_owned(), NAMESPACE.to_owned()),
     ];
-    environment.extend(options.environment.iter().cloned());
+    environment
+        .extend(options.environment.iter().map(|(key, value)| (key.clone(), value.replace("{name}", name))));
     Ok(Recipe { name: name.to_owned(), command, environment, directory: cluster.directory().to_path_buf() })
 }
 

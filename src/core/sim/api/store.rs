@@ -10,7 +10,7 @@ use super::stored::{Actor, Applied, LeaseRecord, Stored, Subresource, Typed, Wri
 use super::{Kind, ObjectKey, Status, pod_rules};
 use crate::engine::wire::{self, Request, Response, Verb};
 use crate::model::{ResourceVersion, Time, str};
-use crate::objects::{Node, Pod};
+use crate::objects::{Node, Pod, names};
 
 /// The store and its doors.
 pub struct ApiServer {
@@ -187,7 +187,8 @@ impl ApiServer {
         }
         let uid = new["metadata"].get("uid").and_then(Value::as_str).unwrap_or("");
         if !uid.is_empty() && uid != &*old.uid {
-            return Err(precondition(key, uid, &old.uid));
+            let problem = format!("Invalid value: \"{uid}\": field is immutable");
+            return Err(Status::invalid(key.kind.as_str(), &key.name, "metadata.uid", &problem));
         }
         if subresource == Subresource::Status {
             let status = new.get_mut("status").map(Value::take).unwrap_or_default();
@@ -272,6 +273,48 @@ impl ApiServer {
         let mut new = (*self.found(key)?.object).clone();
         json_patch::merge(&mut new, patch);
         self.update(actor, key, subresource, new)
+    }
+
+    /// Server-side apply to an existing object by the program, as far as the program needs it: the fields of `object` take
+    /// the place of what was there, and whose they are is noted. What it leaves out stays, as no dialect leaves out what it
+    /// has once written.
+    ///
+    /// # Errors
+    /// 409 when somebody else owns one of the fields, and those of [`Self::update`].
+    fn apply(
+        &mut self,
+        actor: &Actor,
+        key: &ObjectKey,
+        subresource: Subresource,
+        object: &Value,
+    ) -> Result<Applied, Status> {
+        let mut new = (*self.found(key)?.object).clone();
+        let mut managers = new["metadata"]["managedFields"].as_array().cloned().unwrap_or_default();
+        let entry = json!({
+            "manager": names::FIELD_MANAGER, "operation": "Apply", "subresource": "status", "fieldsType": "FieldsV1",
+        });
+        let foreign =
+            |known: &Value| known["subresource"] == "status" && known["manager"] != entry["manager"];
+        if managers.iter().any(foreign) {
+            return Err(Status::conflict("Apply failed with 1 conflict: .status.phase"));
+        }
+        if !managers.contains(&entry) {
+            managers.push(entry);
+        }
+        json_patch::merge(&mut new, object);
+        new["metadata"]["managedFields"] = Value::Array(managers.clone());
+        let done = self.update(actor, key, subresource, new)?;
+        if !done.changed {
+            return Ok(done);
+        }
+        // The status has a door of its own, which leaves the rest as it was.
+        let mut noted = (*done.object).clone();
+        noted["metadata"]["managedFields"] = Value::Array(managers);
+        if noted == *done.object {
+            return Ok(done);
+        }
+        let object = self.commit(actor, key.clone(), noted);
+        Ok(Applied { object, ..done })
     }
 
     /// Deletes an object. A pod that is bound and has not ended is only marked: its kubelet stops it first.
@@ -370,7 +413,7 @@ impl ApiServer {
 
     /// Carries out a request of the engine.
     pub fn handle(&mut self, actor: &Actor, request: &Request) -> Response {
-        let kind = if request.resource == wire::PODS { Kind::Pod } else { Kind::Gang };
+        let kind = kind_of(request.resource);
         let key = ObjectKey::new(kind, &request.namespace, &request.name);
         let subresource = match request.subresource {
             Some(_) => Subresource::Status,
@@ -388,12 +431,13 @@ impl ApiServer {
             Verb::MergePatch(patch) => {
                 self.merge_patch(actor, &key, subresource, patch).map(|applied| applied.object)
             }
+            Verb::Apply(object) => self.apply(actor, &key, subresource, object).map(|applied| applied.object),
             Verb::Delete { uid, resource_version } => self
                 .delete(actor, &key, uid.as_deref(), resource_version.as_deref())
                 .map(|applied| applied.object),
         };
         match done {
-            Ok(object) => Response::Object((*object).clone()),
+            Ok(object) => Response::Object(object.to_string()),
             Err(status) => Response::Status { code: status.code, message: status.message },
         }
     }
@@ -435,6 +479,14 @@ impl ApiServer {
         self.writes.push(Write { key, actor: actor.clone(), before, after: Some(stored) });
         object
     }
+}
+
+fn kind_of(resource: wire::Resource) -> Kind {
+    let same = |kind: &Kind| {
+        let (group, _) = kind.api_version().split_once('/').unwrap_or(("", ""));
+        kind.plural() == resource.plural && group == resource.group
+    };
+    Kind::ALL.iter().copied().find(same).unwrap_or(Kind::Gang)
 }
 
 fn precondition(key: &ObjectKey, wanted: &str, found: &str) -> Status {

@@ -97,7 +97,7 @@ impl Checker {
     pub(super) fn observe(&mut self, write: &Write, api: &ApiServer) {
         self.now = api.now;
         let engine = matches!(write.actor, Actor::Engine(_));
-        if engine && !matches!(write.key.kind, Kind::Pod | Kind::Gang) {
+        if engine && !matches!(write.key.kind, Kind::Pod | Kind::Gang) && !only_group_status(write) {
             self.found(Rule::OwnGateOnly, format!("an engine wrote {}", write.key));
         }
         let before = write.before.as_ref();
@@ -482,6 +482,19 @@ impl Checker {
         }
         snapshot
     }
+}
+
+/// Whether it is a write of the status of a group, and of nothing else in it.
+fn only_group_status(write: &Write) -> bool {
+    let (Some(before), Some(after)) = (&write.before, &write.after) else { return false };
+    let rest = |object: &Value| {
+        let mut rest = object.clone();
+        rest["status"] = Value::Null;
+        rest["metadata"]["managedFields"] = Value::Null;
+        rest["metadata"]["resourceVersion"] = Value::Null;
+        rest
+    };
+    write.key.kind == Kind::PodGroup && rest(&before.object) == rest(&after.object)
 }
 
 fn gang_object<'a>(api: &'a ApiServer, gang: &GangId) -> Option<&'a Arc<GangRecord>> {
