@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use portcullis_test_cluster::program::LEASE;
 use portcullis_test_cluster::wait::PATIENCE;
 use portcullis_test_cluster::{Node, Portcullis, Signal};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::stage::{Ask, End, Gang, Stage, cluster, persist, program};
 
@@ -26,6 +26,8 @@ enum Who {
     Heir,
     /// It takes over when the leader is killed with its plan written.
     HeirOfPlan,
+    /// As `Leader`, and its lease runs out by itself: the others wait for that.
+    LeaderOfWholeLease,
     /// As `Leader`, while a pod of nobody's gang waits: members are nominated first.
     ContendedLeader,
 }
@@ -55,6 +57,7 @@ const POINTS: &[(Who, &str)] = &[
     (Who::ContendedLeader, "after:Nominate:1"),
     (Who::ContendedLeader, "before:Nominate:3"),
     (Who::ContendedLeader, "after:Nominate:3"),
+    (Who::LeaderOfWholeLease, "after:Lift:2"),
     (Who::Heir, "before:List:1"),
     (Who::HeirOfPlan, "before:Fence:1"),
     (Who::HeirOfPlan, "after:Fence:1"),
@@ -106,7 +109,7 @@ fn row(stage: &Stage<'_>, who: Who, point: &str, wake: Wake) {
     stage.settle(&format!("before {point}"));
     let leader = portcullis.leader().expect("settled with a leader");
     let heir = 1 - leader;
-    let nemesis = Nemesis::new(stage, wake);
+    let nemesis = Nemesis::new(stage, wake, who != Who::LeaderOfWholeLease);
     let struck = std::thread::scope(|scope| {
         let struck = scope.spawn(|| nemesis.run());
         let end = nemesis.ends_with_this();
@@ -117,11 +120,11 @@ fn row(stage: &Stage<'_>, who: Who, point: &str, wake: Wake) {
             stage.create_pods(gang);
         }
         if who == Who::ContendedLeader {
-            stage.create(&format!("/api/v1/namespaces/{namespace}/pods"), &rival());
+            stage.create_rival(&namespace);
         }
         match who {
             Who::EarlyLeader => {}
-            Who::Leader | Who::ContendedLeader => {
+            Who::Leader | Who::LeaderOfWholeLease | Who::ContendedLeader => {
                 // Whatever there is to say of pods without a group is said.
                 for gang in &gangs {
                     stage.wait_phase(gang, "Gathering");
@@ -162,13 +165,6 @@ fn row(stage: &Stage<'_>, who: Who, point: &str, wake: Wake) {
     stage.settle(&format!("after {point}"));
 }
 
-/// A pod of nobody's gang, for which there will never be room.
-fn rival() -> Value {
-    let resources = json!({"requests": {"cpu": "10k"}});
-    let container = json!({"name": "main", "image": "example.com/nothing", "resources": resources});
-    json!({"metadata": {"name": "rival"}, "spec": {"containers": [container]}})
-}
-
 /// The gang that got the card.
 fn admitted<'a>(stage: &Stage<'_>, gangs: &'a [Gang; 2], point: &str) -> &'a Gang {
     let found = || gangs.iter().find(|gang| stage.phase(gang) == "Admitted");
@@ -206,12 +202,13 @@ pub(crate) fn life(portcullis: &Portcullis<'_>, replica: usize) -> Life {
 struct Nemesis<'a> {
     stage: &'a Stage<'a>,
     wake: Wake,
+    frees_the_lease: bool,
     over: AtomicBool,
 }
 
 impl<'a> Nemesis<'a> {
-    fn new(stage: &'a Stage<'a>, wake: Wake) -> Self {
-        Self { stage, wake, over: AtomicBool::new(false) }
+    fn new(stage: &'a Stage<'a>, wake: Wake, frees_the_lease: bool) -> Self {
+        Self { stage, wake, frees_the_lease, over: AtomicBool::new(false) }
     }
 
     fn ends_with_this(&self) -> End<'_> {
@@ -257,7 +254,7 @@ impl<'a> Nemesis<'a> {
     /// The lease of one that is gone is over, without the wait, and another takes it.
     fn pass_on(&self, replica: usize) {
         let stage = self.stage;
-        if stage.portcullis.leader() == Some(replica) {
+        if self.frees_the_lease && stage.portcullis.leader() == Some(replica) {
             persist("the lease", || {
                 let spec = json!({"spec": {"holderIdentity": null}});
                 stage.cluster.api().merge(LEASE, &spec).map(drop).map_err(|error| format!("{error:#}"))
