@@ -74,6 +74,10 @@ enum Wake {
     AtTheEnd,
 }
 
+/// Where a leader has decided on a gang and has lifted nothing of it.
+const DECIDED: &[&str] =
+    &["before:WriteGang:1", "after:WriteGang:1", "before:ReadLease:1", "after:ReadLease:1", "before:Lift:1"];
+
 #[test]
 fn killed_between_any_two_requests() {
     play(|point, _| (format!("{point}=kill"), Wake::AtOnce));
@@ -85,6 +89,57 @@ fn asleep_between_any_two_requests() {
         let wake = if index % 3 == 2 { Wake::AtTheEnd } else { Wake::AtOnce };
         (format!("{point}=stop"), wake)
     });
+}
+
+/// The card was given to another gang in the meantime.
+#[test]
+fn asleep_until_the_decision_is_another() {
+    let Some(cluster) = cluster() else { return };
+    cluster.create_nodes(&[Node::shared("card", 1, 32_768), Node::plain("elsewhere")]).unwrap();
+    let portcullis = Portcullis::start(&cluster, program(&cluster)).unwrap();
+    let stage = Stage::new(&cluster, &portcullis);
+    stage.watched(|| {
+        for point in DECIDED {
+            superseded(&stage, point);
+        }
+    });
+}
+
+fn superseded(stage: &Stage<'_>, point: &str) {
+    let portcullis = stage.portcullis;
+    let namespace = stage.namespace("point");
+    let [first, second] = ["first", "second"].map(|name| Gang::new(&namespace, name, 3, Ask::Vram(10_000)));
+    stage.settle(&format!("before {point}"));
+    let leader = portcullis.leader().expect("settled with a leader");
+    for gang in [&first, &second] {
+        stage.create_pods(gang);
+        stage.wait_phase(gang, "Gathering");
+    }
+    arm(stage, leader, &format!("{point}=stop"));
+    stage.create_group(&first);
+    stage.cluster.wait_until(&format!("{point} is reached"), || life(portcullis, leader) == Life::Stopped);
+    // Before anybody else leads: two of three may not start.
+    let pods = format!("/api/v1/namespaces/{namespace}/pods");
+    stage.cluster.api().delete(&format!("{pods}/first-2")).unwrap();
+    stage.create_group(&second);
+    let nemesis = Nemesis::new(stage, Wake::AtTheEnd, true);
+    nemesis.pass_on(leader);
+    stage.wait_phase(&second, "Admitted");
+    let log = fs::read_to_string(portcullis.log(leader)).unwrap_or_default().len();
+    nemesis.wake(leader, log);
+    // Whatever it had still to send is sent by then; with more time the check could only find more.
+    std::thread::sleep(Duration::from_millis(300));
+    stage.settle(&format!("after {point}"));
+    for index in 0..2 {
+        let pod = stage.cluster.api().get(&format!("{pods}/first-{index}")).unwrap();
+        assert!(pod["spec"]["schedulingGates"].is_array(), "{point}: first-{index} is lifted");
+    }
+    arm(stage, leader, "");
+    for gang in [&first, &second] {
+        stage.delete_gang(gang);
+    }
+    stage.wait_gone(&namespace);
+    portcullis.wait_ready(leader).unwrap();
 }
 
 fn play(how: impl Fn(&str, usize) -> (String, Wake)) {
