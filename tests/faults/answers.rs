@@ -36,8 +36,9 @@ fn kinds() -> Vec<Vec<Rule>> {
         some("watch cut", 100, What::CutAfter(Duration::from_millis(150))).path("watch=1"),
     ];
     let mut kinds: Vec<Vec<Rule>> = alone.into_iter().map(|rule| vec![rule]).collect();
-    // Who hears that its version is too old has to list.
-    kinds.push(vec![broken, too_old]);
+    // Who hears that its version is too old has to list, again and again.
+    let cut = some("watch cut soon", 100, What::CutAfter(Duration::from_millis(300))).path("watch=1");
+    kinds.push(vec![broken, too_old, cut]);
     kinds
 }
 

@@ -75,8 +75,12 @@ fn absent_scheduler(stage: &Stage<'_>) {
     let namespace = stage.namespace("unbound");
     let soon = Gang::new(&namespace, "soon", 3, Ask::Vram(10_000));
     plane.stop_part(Part::Scheduler);
+    // So they are nominated; a scheduler that is restarted has forgotten that, and reads it again.
+    stage.create_rival(&namespace);
     stage.create_gang(&soon);
     stage.wait_phase(&soon, "Lifting");
+    let pod = stage.cluster.api().get(&format!("/api/v1/namespaces/{namespace}/pods/soon-0")).unwrap();
+    assert_eq!(pod["status"]["nominatedNodeName"], "cards");
     plane.start_part(Part::Scheduler).unwrap();
     stage.wait_phase(&soon, "Admitted");
     stage.settle("a scheduler that is restarted");
@@ -89,6 +93,7 @@ fn absent_scheduler(stage: &Stage<'_>) {
     plane.start_part(Part::Scheduler).unwrap();
     stage.wait_phase(&late, "Admitted");
     stage.settle("a scheduler that is back");
+    stage.cluster.api().delete(&format!("/api/v1/namespaces/{namespace}/pods/rival")).unwrap();
     for gang in [&soon, &late] {
         stage.delete_gang(gang);
     }

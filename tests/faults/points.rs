@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use portcullis_test_cluster::program::LEASE;
 use portcullis_test_cluster::wait::PATIENCE;
 use portcullis_test_cluster::{Node, Portcullis, Signal};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::stage::{Ask, End, Gang, Stage, cluster, persist, program};
 
@@ -26,6 +26,8 @@ enum Who {
     Heir,
     /// It takes over when the leader is killed with its plan written.
     HeirOfPlan,
+    /// As `Leader`, and its lease runs out by itself: the others wait for that.
+    LeaderOfWholeLease,
     /// As `Leader`, while a pod of nobody's gang waits: members are nominated first.
     ContendedLeader,
 }
@@ -55,6 +57,7 @@ const POINTS: &[(Who, &str)] = &[
     (Who::ContendedLeader, "after:Nominate:1"),
     (Who::ContendedLeader, "before:Nominate:3"),
     (Who::ContendedLeader, "after:Nominate:3"),
+    (Who::LeaderOfWholeLease, "after:Lift:2"),
     (Who::Heir, "before:List:1"),
     (Who::HeirOfPlan, "before:Fence:1"),
     (Who::HeirOfPlan, "after:Fence:1"),
@@ -71,6 +74,10 @@ enum Wake {
     AtTheEnd,
 }
 
+/// Where a leader has decided on a gang and has lifted nothing of it.
+const DECIDED: &[&str] =
+    &["before:WriteGang:1", "after:WriteGang:1", "before:ReadLease:1", "after:ReadLease:1", "before:Lift:1"];
+
 #[test]
 fn killed_between_any_two_requests() {
     play(|point, _| (format!("{point}=kill"), Wake::AtOnce));
@@ -82,6 +89,57 @@ fn asleep_between_any_two_requests() {
         let wake = if index % 3 == 2 { Wake::AtTheEnd } else { Wake::AtOnce };
         (format!("{point}=stop"), wake)
     });
+}
+
+/// The card was given to another gang in the meantime.
+#[test]
+fn asleep_until_the_decision_is_another() {
+    let Some(cluster) = cluster() else { return };
+    cluster.create_nodes(&[Node::shared("card", 1, 32_768), Node::plain("elsewhere")]).unwrap();
+    let portcullis = Portcullis::start(&cluster, program(&cluster)).unwrap();
+    let stage = Stage::new(&cluster, &portcullis);
+    stage.watched(|| {
+        for point in DECIDED {
+            superseded(&stage, point);
+        }
+    });
+}
+
+fn superseded(stage: &Stage<'_>, point: &str) {
+    let portcullis = stage.portcullis;
+    let namespace = stage.namespace("point");
+    let [first, second] = ["first", "second"].map(|name| Gang::new(&namespace, name, 3, Ask::Vram(10_000)));
+    stage.settle(&format!("before {point}"));
+    let leader = portcullis.leader().expect("settled with a leader");
+    for gang in [&first, &second] {
+        stage.create_pods(gang);
+        stage.wait_phase(gang, "Gathering");
+    }
+    arm(stage, leader, &format!("{point}=stop"));
+    stage.create_group(&first);
+    stage.cluster.wait_until(&format!("{point} is reached"), || life(portcullis, leader) == Life::Stopped);
+    // Before anybody else leads: two of three may not start.
+    let pods = format!("/api/v1/namespaces/{namespace}/pods");
+    stage.cluster.api().delete(&format!("{pods}/first-2")).unwrap();
+    stage.create_group(&second);
+    let nemesis = Nemesis::new(stage, Wake::AtTheEnd, true);
+    nemesis.pass_on(leader);
+    stage.wait_phase(&second, "Admitted");
+    let log = fs::read_to_string(portcullis.log(leader)).unwrap_or_default().len();
+    nemesis.wake(leader, log);
+    // Whatever it had still to send is sent by then; with more time the check could only find more.
+    std::thread::sleep(Duration::from_millis(300));
+    stage.settle(&format!("after {point}"));
+    for index in 0..2 {
+        let pod = stage.cluster.api().get(&format!("{pods}/first-{index}")).unwrap();
+        assert!(pod["spec"]["schedulingGates"].is_array(), "{point}: first-{index} is lifted");
+    }
+    arm(stage, leader, "");
+    for gang in [&first, &second] {
+        stage.delete_gang(gang);
+    }
+    stage.wait_gone(&namespace);
+    portcullis.wait_ready(leader).unwrap();
 }
 
 fn play(how: impl Fn(&str, usize) -> (String, Wake)) {
@@ -106,7 +164,7 @@ fn row(stage: &Stage<'_>, who: Who, point: &str, wake: Wake) {
     stage.settle(&format!("before {point}"));
     let leader = portcullis.leader().expect("settled with a leader");
     let heir = 1 - leader;
-    let nemesis = Nemesis::new(stage, wake);
+    let nemesis = Nemesis::new(stage, wake, who != Who::LeaderOfWholeLease);
     let struck = std::thread::scope(|scope| {
         let struck = scope.spawn(|| nemesis.run());
         let end = nemesis.ends_with_this();
@@ -117,11 +175,11 @@ fn row(stage: &Stage<'_>, who: Who, point: &str, wake: Wake) {
             stage.create_pods(gang);
         }
         if who == Who::ContendedLeader {
-            stage.create(&format!("/api/v1/namespaces/{namespace}/pods"), &rival());
+            stage.create_rival(&namespace);
         }
         match who {
             Who::EarlyLeader => {}
-            Who::Leader | Who::ContendedLeader => {
+            Who::Leader | Who::LeaderOfWholeLease | Who::ContendedLeader => {
                 // Whatever there is to say of pods without a group is said.
                 for gang in &gangs {
                     stage.wait_phase(gang, "Gathering");
@@ -162,13 +220,6 @@ fn row(stage: &Stage<'_>, who: Who, point: &str, wake: Wake) {
     stage.settle(&format!("after {point}"));
 }
 
-/// A pod of nobody's gang, for which there will never be room.
-fn rival() -> Value {
-    let resources = json!({"requests": {"cpu": "10k"}});
-    let container = json!({"name": "main", "image": "example.com/nothing", "resources": resources});
-    json!({"metadata": {"name": "rival"}, "spec": {"containers": [container]}})
-}
-
 /// The gang that got the card.
 fn admitted<'a>(stage: &Stage<'_>, gangs: &'a [Gang; 2], point: &str) -> &'a Gang {
     let found = || gangs.iter().find(|gang| stage.phase(gang) == "Admitted");
@@ -206,12 +257,13 @@ pub(crate) fn life(portcullis: &Portcullis<'_>, replica: usize) -> Life {
 struct Nemesis<'a> {
     stage: &'a Stage<'a>,
     wake: Wake,
+    frees_the_lease: bool,
     over: AtomicBool,
 }
 
 impl<'a> Nemesis<'a> {
-    fn new(stage: &'a Stage<'a>, wake: Wake) -> Self {
-        Self { stage, wake, over: AtomicBool::new(false) }
+    fn new(stage: &'a Stage<'a>, wake: Wake, frees_the_lease: bool) -> Self {
+        Self { stage, wake, frees_the_lease, over: AtomicBool::new(false) }
     }
 
     fn ends_with_this(&self) -> End<'_> {
@@ -257,7 +309,7 @@ impl<'a> Nemesis<'a> {
     /// The lease of one that is gone is over, without the wait, and another takes it.
     fn pass_on(&self, replica: usize) {
         let stage = self.stage;
-        if stage.portcullis.leader() == Some(replica) {
+        if self.frees_the_lease && stage.portcullis.leader() == Some(replica) {
             persist("the lease", || {
                 let spec = json!({"spec": {"holderIdentity": null}});
                 stage.cluster.api().merge(LEASE, &spec).map(drop).map_err(|error| format!("{error:#}"))

@@ -2,8 +2,8 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, Once};
 use std::time::{Duration, Instant};
 
 use portcullis_core::objects::names;
@@ -18,8 +18,14 @@ pub(crate) const GANGS: &str = "/apis/portcullis.dev/v1alpha1";
 
 /// A cluster of its own for a test; `None` where fault tests cannot run.
 pub(crate) fn cluster() -> Option<Cluster> {
+    static SAID: Once = Once::new();
     if !cfg!(feature = "failpoints") {
-        eprintln!("left out: cargo test --features failpoints --test faults");
+        // Not by eprintln, which the test runner keeps to itself when a test passes.
+        let left_out =
+            "left out the faults on a real Kubernetes: cargo test --features failpoints --test faults";
+        SAID.call_once(|| {
+            let _ = writeln!(std::io::stderr(), "{left_out}");
+        });
         return None;
     }
     available(Version::default()).then(|| Cluster::start(&Options::default()).unwrap())
@@ -201,6 +207,15 @@ impl<'a> Stage<'a> {
             Err(error) => Err(format!("{error:#}")),
         });
         made
+    }
+
+    /// A pod of nobody's gang, for which there will never be room: while it waits, members are nominated before they are lifted.
+    #[track_caller]
+    pub(crate) fn create_rival(&self, namespace: &str) {
+        let resources = json!({"requests": {"cpu": "10k"}});
+        let container = json!({"name": "main", "image": "example.com/nothing", "resources": resources});
+        let pod = json!({"metadata": {"name": "rival"}, "spec": {"containers": [container]}});
+        self.create(&format!("/api/v1/namespaces/{namespace}/pods"), &pod);
     }
 
     /// Creates an object, as a controller does: until it is there.

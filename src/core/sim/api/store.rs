@@ -187,8 +187,7 @@ impl ApiServer {
         }
         let uid = new["metadata"].get("uid").and_then(Value::as_str).unwrap_or("");
         if !uid.is_empty() && uid != &*old.uid {
-            let problem = format!("Invalid value: \"{uid}\": field is immutable");
-            return Err(Status::invalid(key.kind.as_str(), &key.name, "metadata.uid", &problem));
+            return Err(precondition(key, uid, &old.uid));
         }
         if subresource == Subresource::Status {
             let status = new.get_mut("status").map(Value::take).unwrap_or_default();
@@ -270,6 +269,7 @@ impl ApiServer {
         subresource: Subresource,
         patch: &Value,
     ) -> Result<Applied, Status> {
+        self.same_uid(key, patch)?;
         let mut new = (*self.found(key)?.object).clone();
         json_patch::merge(&mut new, patch);
         self.update(actor, key, subresource, new)
@@ -288,6 +288,7 @@ impl ApiServer {
         subresource: Subresource,
         object: &Value,
     ) -> Result<Applied, Status> {
+        self.same_uid(key, object)?;
         let mut new = (*self.found(key)?.object).clone();
         let mut managers = new["metadata"]["managedFields"].as_array().cloned().unwrap_or_default();
         let entry = json!({
@@ -439,6 +440,19 @@ impl ApiServer {
         match done {
             Ok(object) => Response::Object(object.to_string()),
             Err(status) => Response::Status { code: status.code, message: status.message },
+        }
+    }
+
+    /// A patch may name the UID that it means. Unlike that of a PUT, it is no precondition: the patched object is
+    /// validated, and its UID may not change (as 1.36 answers).
+    fn same_uid(&self, key: &ObjectKey, patch: &Value) -> Result<(), Status> {
+        let found = &self.found(key)?.uid;
+        match patch["metadata"]["uid"].as_str() {
+            Some(uid) if uid != &**found => {
+                let problem = format!("Invalid value: \"{uid}\": field is immutable");
+                Err(Status::invalid(key.kind.as_str(), &key.name, "metadata.uid", &problem))
+            }
+            _ => Ok(()),
         }
     }
 

@@ -344,9 +344,12 @@ impl Checker {
     /// Looks at a response to a request of an engine.
     pub(super) fn answered(&mut self, effect: &Effect, response: &Response) {
         let Response::Status { code: 422, message } = response else { return };
-        // The only 422 that may happen is a `test` that found another version.
+        // The only 422 that may happen is a `test` that found another version, and a merge or an apply that found another
+        // object by that name.
+        let replaced =
+            !matches!(effect.action, Action::Lift { .. }) && message.contains("metadata.uid: Invalid value");
         let tested = matches!(effect.action, Action::Lift { .. }) && message.contains("value did not match");
-        if !tested {
+        if !tested && !replaced {
             self.found(Rule::Contract, format!("{:?} was refused: {message}", effect.action));
         }
     }
