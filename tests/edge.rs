@@ -29,7 +29,7 @@ impl<'a> Replica<'a> {
         let (stop, stopped) = oneshot::channel::<()>();
         let facts = Arc::new(ArcSwap::from_pointee(Facts::default()));
         let options = cluster::Options {
-            identity: format!("{name}-{}", cluster::identity()),
+            identity: cluster::identity(name),
             ..cluster::Options::new("portcullis-system")
         };
         let (kubeconfig, kept) = (cluster.program().to_path_buf(), Arc::clone(&facts));

@@ -176,8 +176,9 @@ impl Writer {
             }
             // The event has outlived its time: begin anew.
         }
-        let event: Arc<str> =
-            format!("{}.{}", key.0.name.chars().take(200).collect::<String>(), random::name()).into();
+        // kubectl sorts events by a time that events.k8s.io no longer lets us set, so their names decide.
+        let about: String = key.0.name.chars().take(200).collect();
+        let event: Arc<str> = format!("{about}.{}", random::name_in_time_order()).into();
         let object = event_object(&event, &key, warning, &self.instance);
         let path = collection_path(&EVENTS, key.0.events_in());
         if self.send(Method::POST, &path, JSON, &object).await.is_some_and(|code| code < 300) {

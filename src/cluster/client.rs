@@ -29,7 +29,7 @@ pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Idle connections are kept this long; the API server closes them after a good deal longer.
 const POOL_IDLE: Duration = Duration::from_secs(60);
-const POOL_SIZE: usize = 64;
+const POOL_SIZE: usize = 128;
 /// Noticed within a minute and a half when a peer is gone without a word.
 const KEEPALIVE: Duration = Duration::from_secs(30);
 /// A page of 500 pods of a few tens of kilobytes each is the most that is asked for at once.

@@ -2,7 +2,8 @@
 //! alone; in the ordinary program there is nothing to set off.
 //!
 //! `PORTCULLIS_FAILPOINT="after:WriteGang:1=kill,before:Lift:3=stop"`: after the first write of a gang has been answered,
-//! kill -9; before the third lift is sent, SIGSTOP.
+//! kill -9; before the third lift is sent, SIGSTOP. `PORTCULLIS_FAILPOINT=@FILE` has the same in a file that is looked at
+//! every time, so that a process can be set up while it runs; what is new in it is counted from then on.
 
 #[cfg(feature = "failpoints")]
 use std::sync::Mutex;
@@ -23,11 +24,13 @@ pub(super) fn reached(_side: Side, _action: &str) {}
 /// Called around every request of the engine with the name of its action.
 #[cfg(feature = "failpoints")]
 pub(super) fn reached(side: Side, action: &str) {
-    static POINTS: Mutex<Option<Vec<Point>>> = Mutex::new(None);
-    let mut points = POINTS.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    let points =
-        points.get_or_insert_with(|| parse(&std::env::var("PORTCULLIS_FAILPOINT").unwrap_or_default()));
-    for point in points.iter_mut().filter(|point| point.side == side && point.action == action) {
+    static ARMED: Mutex<(String, Vec<Point>)> = Mutex::new((String::new(), Vec::new()));
+    let mut armed = ARMED.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let text = wanted();
+    if text != armed.0 {
+        *armed = (text.clone(), parse(&text));
+    }
+    for point in armed.1.iter_mut().filter(|point| point.side == side && point.action == action) {
         if point.left > 0 {
             point.left -= 1;
             if point.left == 0 {
@@ -37,6 +40,15 @@ pub(super) fn reached(side: Side, action: &str) {
                 let _ = std::process::Command::new("kill").args([point.signal, &process]).status();
             }
         }
+    }
+}
+
+#[cfg(feature = "failpoints")]
+fn wanted() -> String {
+    let text = std::env::var("PORTCULLIS_FAILPOINT").unwrap_or_default();
+    match text.strip_prefix('@') {
+        Some(file) => std::fs::read_to_string(file).unwrap_or_default(),
+        None => text,
     }
 }
 

@@ -72,7 +72,8 @@ pub struct Options {
     pub identity: String,
     /// What the engine goes by.
     pub engine: Settings,
-    /// How many requests of the engine may be under way at once.
+    /// How many requests of the engine may be under way at once. A busy API server shares itself among requests, so
+    /// with a few of them gangs would wait behind everybody else's pods.
     pub concurrency: u32,
 }
 
@@ -82,18 +83,16 @@ impl Options {
         Self {
             namespace: namespace.into(),
             lease: "portcullis".to_owned(),
-            identity: identity(),
+            identity: identity("portcullis"),
             engine: Settings::default(),
-            concurrency: 32,
+            concurrency: 128,
         }
     }
 }
 
-/// A name for this life of this process: host (in a cluster the pod's name) and chance.
-pub fn identity() -> String {
-    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    let host = if host.trim().is_empty() { "portcullis" } else { host.trim() };
-    format!("{host}_{}", random::name())
+/// A name for this life of this process: that of the replica (in a cluster the pod's name) and chance.
+pub fn identity(replica: &str) -> String {
+    format!("{replica}_{}", random::name())
 }
 
 /// Why the edge stopped before it was told to.

@@ -203,7 +203,7 @@ impl Follower {
 
     /// Follows the kind until nobody listens any more: goes on from the last list, if there was one.
     pub(super) async fn follow(mut self, out: mpsc::Sender<Seen>) {
-        let mut backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(15));
+        let mut backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(5));
         while !out.is_closed() {
             let going_on = async {
                 if self.version.is_some() {

@@ -59,6 +59,7 @@ pub(super) struct Keeper {
     client: Client,
     namespace: String,
     names: Names,
+    settling: Duration,
     patience: u32,
     live: Arc<LiveCertificate>,
     metrics: Arc<Metrics>,
@@ -73,6 +74,7 @@ impl Keeper {
         client: Client,
         namespace: String,
         names: Names,
+        settling: Duration,
         replica: &str,
         live: Arc<LiveCertificate>,
         metrics: Arc<Metrics>,
@@ -81,6 +83,7 @@ impl Keeper {
             client,
             namespace,
             names,
+            settling,
             patience: patience(replica),
             live,
             metrics,
@@ -162,6 +165,7 @@ impl Keeper {
             published_for: self.published_since.map(|since| since.elapsed()),
             names: &self.names,
             now,
+            settling: self.settling,
             patience: self.patience,
         };
         let step = situation.next();

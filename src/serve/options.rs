@@ -42,6 +42,10 @@ pub struct ServeOptions {
     #[arg(long, value_name = "NAME")]
     pub dns_name: Vec<String>,
 
+    /// How long a new authority must have been in caBundle before it signs: until every API server has seen it there
+    #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = duration)]
+    pub authority_settling: Duration,
+
     /// How log lines look
     #[arg(long, value_enum, default_value_t)]
     pub log_format: LogFormat,

@@ -16,12 +16,15 @@ pub mod nodes;
 pub mod playground;
 pub mod ports;
 pub mod program;
+pub mod proxy;
 pub mod transcript;
 pub mod wait;
 
 pub use api::Api;
 pub use binaries::Version;
-pub use cluster::{Cluster, available, shared};
+pub use cluster::{Cluster, available, may_be_used, shared};
 pub use control_plane::{ControlPlane, Options, Part};
 pub use nodes::Node;
 pub use program::{Portcullis, ProgramOptions};
+pub use proxy::{Proxy, Rule, What};
+pub use rustix::process::Signal;

@@ -34,7 +34,7 @@ pub struct ProgramOptions {
     pub replicas: usize,
     /// Added to the arguments of the Deployment, `--name=value` each; one that is there already is replaced.
     pub flags: Vec<String>,
-    /// Added to the environment.
+    /// Added to the environment; `{name}` in a value is the name of the replica, `portcullis-0` and so on.
     pub environment: Vec<(String, String)>,
     /// Directories in `manifests/components` that are installed as well.
     pub components: Vec<String>,
@@ -78,6 +78,7 @@ impl<'a> Portcullis<'a> {
     /// What kubectl says, or the end of the log of a replica that does not become ready.
     pub fn start(cluster: &'a Cluster, options: ProgramOptions) -> Result<Self> {
         install(cluster, &options.components)?;
+        cluster.put_on_path("portcullis", &options.binary)?;
         let balancer = Balancer::start(cluster.api().runtime(), ports::free()?)?;
         redirect(cluster, balancer.port())?;
         let count = options.replicas;
@@ -363,7 +364,8 @@ pub fn recipe(
         ("POD_NAME".to_owned(), name.to_owned()),
         ("POD_NAMESPACE".to_owned(), NAMESPACE.to_owned()),
     ];
-    environment.extend(options.environment.iter().cloned());
+    environment
+        .extend(options.environment.iter().map(|(key, value)| (key.clone(), value.replace("{name}", name))));
     Ok(Recipe { name: name.to_owned(), command, environment, directory: cluster.directory().to_path_buf() })
 }
 
