@@ -6,10 +6,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
+use portcullis_test_cluster::binaries::Binaries;
+use portcullis_test_cluster::cluster::FOR_TESTS;
 use portcullis_test_cluster::program::wait_gating;
 use portcullis_test_cluster::wait::{PATIENCE, has_condition};
 use portcullis_test_cluster::{
-    Cluster, Node, Options, Part, Portcullis, ProgramOptions, Version, available, shared,
+    Cluster, Node, Options, Part, Portcullis, ProgramOptions, Version, available, may_be_used, shared,
 };
 use serde_json::json;
 
@@ -56,6 +58,10 @@ $~ kubectl get pods
 No resources found in … namespace.
 ",
     );
+    // A running cluster is used again.
+    for name in ["smoke-1", "smoke-2"] {
+        cluster.api().delete(&format!("/api/v1/nodes/{name}")).unwrap();
+    }
 }
 
 #[test]
@@ -105,6 +111,78 @@ fn the_manifests_are_accepted_and_what_they_register_gates_a_pod() {
     portcullis.wait_ready(1).unwrap();
     wait_gating(&cluster).unwrap();
     portcullis.terminate(1).unwrap();
+}
+
+/// Runs the smoke test in a process of its own, where an environment variable can be set, and gives what it printed.
+fn smoke_with(variable: &str, value: &Path) -> String {
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "a_node_is_ready_and_a_pod_runs_on_it", "--nocapture"])
+        .env_remove("KUBEBUILDER_ASSETS")
+        .env_remove("KUBECONFIG")
+        .env_remove("PORTCULLIS_TEST_KUBECONFIG")
+        .env(variable, value)
+        .output()
+        .unwrap();
+    let said =
+        format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{said}");
+    assert!(said.contains("1 passed"), "{said}");
+    said
+}
+
+#[test]
+fn the_programs_of_somebody_else_are_taken() {
+    if !available(Version::default()) {
+        return;
+    }
+    let binaries = Binaries::of(Version::default()).unwrap();
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("assets-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).unwrap();
+    let missing = Binaries::in_directory(&directory).unwrap_err().to_string();
+    assert!(missing.contains("which has no etcd, no kube-apiserver"), "{missing}");
+
+    // Each is the program by another name; etcd tells us that it was started.
+    let parts = [
+        ("kube-apiserver", &binaries.api_server),
+        ("kube-scheduler", &binaries.scheduler),
+        ("kube-controller-manager", &binaries.controller_manager),
+        ("kubectl", &binaries.kubectl),
+        ("kwok", &binaries.kwok),
+    ];
+    for (name, command) in parts {
+        std::os::unix::fs::symlink(&command[0], directory.join(name)).unwrap();
+    }
+    let (etcd, started) = (directory.join("etcd"), directory.join("started"));
+    let words: Vec<String> = binaries.etcd.iter().map(|word| format!("'{}'", word.display())).collect();
+    let script = format!("#!/bin/sh\n: >'{}'\nexec {} \"$@\"\n", started.display(), words.join(" "));
+    std::fs::write(&etcd, script).unwrap();
+    std::fs::set_permissions(&etcd, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    smoke_with("KUBEBUILDER_ASSETS", &directory);
+    assert!(started.exists(), "another etcd was started than the one in KUBEBUILDER_ASSETS");
+    std::fs::remove_dir_all(&directory).unwrap();
+}
+
+#[test]
+fn a_running_cluster_is_used_if_it_says_so_itself() {
+    if !available(Version::default()) {
+        return;
+    }
+    let cluster = Cluster::start(&Options::default()).unwrap();
+    let refused = |kubeconfig: &Path| may_be_used(kubeconfig).unwrap_err().to_string();
+    let production = cluster.directory().join("production.kubeconfig");
+    let text = std::fs::read_to_string(cluster.admin()).unwrap();
+    std::fs::write(&production, text.replace("https://127.0.0.1:", "https://192.0.2.1:")).unwrap();
+    assert!(refused(&production).contains("is not on this machine"), "{}", refused(&production));
+    assert!(refused(cluster.admin()).contains("it does not say that it is there for tests"));
+    assert!(refused(Path::new("/nonexistent")).contains("current-context"));
+
+    // As the message says.
+    let mark = format!("{FOR_TESTS}=true");
+    cluster.kubectl(&["label", "namespace", "kube-system", &mark]).good();
+    let said = smoke_with("KUBECONFIG", cluster.admin());
+    assert!(!said.contains("left alone") && !said.contains("leave the cluster"), "{said}");
+    let namespaces = cluster.kubectl(&["get", "namespaces", "-o", "name"]).good();
+    assert!(namespaces.contains("namespace/smoke-"), "it ran elsewhere\n{said}");
 }
 
 /// What is left of a test that was killed: processes and files. Zombies are gone, whoever is to bury them.

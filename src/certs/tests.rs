@@ -20,7 +20,7 @@ fn names() -> Names {
 
 fn next(kept: &Kept, published_for: Option<u64>, now: SystemTime) -> Step {
     let (names, published_for) = (names(), published_for.map(Duration::from_secs));
-    Situation { kept, published_for, names: &names, now, patience: 0 }.next()
+    Situation { kept, published_for, names: &names, now, settling: SETTLING, patience: 0 }.next()
 }
 
 /// As a Secret keeps it: what one replica writes, another reads.
@@ -130,7 +130,7 @@ fn replicas_that_want_different_names_agree_on_one_leaf() {
     let mut kept = founded(at(0, 0));
     let more = Names { dns: vec!["portcullis.example".to_owned()], addresses: vec![[10, 0, 0, 7].into()] };
     let wants = |kept: &Kept, names: &Names| {
-        Situation { kept, published_for: None, names, now: at(1, 0), patience: 0 }.next()
+        Situation { kept, published_for: None, names, now: at(1, 0), settling: SETTLING, patience: 0 }.next()
     };
     assert_eq!(wants(&kept, &more), Step::RenewLeaf);
     carry_out(Step::RenewLeaf, &mut kept, &more, at(1, 0)).unwrap();
@@ -142,8 +142,10 @@ fn replicas_that_want_different_names_agree_on_one_leaf() {
 fn a_patient_replica_renews_later_and_never_too_late() {
     let kept = founded(at(0, 0));
     let names = names();
-    let step =
-        |now, patience| Situation { kept: &kept, published_for: None, names: &names, now, patience }.next();
+    let step = |now, patience| {
+        Situation { kept: &kept, published_for: None, names: &names, now, settling: SETTLING, patience }
+            .next()
+    };
     assert_eq!((step(at(20, 0), 0), step(at(20, 0), 50)), (Step::RenewLeaf, Step::Rest));
     assert_eq!(step(at(21, 13 * 3600), 50), Step::RenewLeaf);
     assert_eq!(step(at(22, 0), 4_000_000), Step::RenewLeaf);

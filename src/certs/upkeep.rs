@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 use super::authority::CLOCK_SKEW;
 use super::{CertificateError, Kept, LEAF_LIFETIME, Names, Validity};
 
-/// How long the bundle must have been seen in the webhook configurations before a leaf is signed by an authority that is
+/// How long the bundle should have been seen in the webhook configurations before a leaf is signed by an authority that is
 /// new in it: API servers learn of a configuration by a watch, each on its own.
 pub const SETTLING: Duration = Duration::from_secs(60);
 
@@ -40,6 +40,9 @@ pub struct Situation<'a> {
     pub names: &'a Names,
     /// The time of day.
     pub now: SystemTime,
+    /// How long the bundle must have been seen published before an authority that is new in it signs; [`SETTLING`] unless
+    /// somebody says otherwise.
+    pub settling: Duration,
     /// How much later than others this replica renews, so that they do not all do it at once; in 1/1000 of a life, up
     /// to 50.
     pub patience: u32,
@@ -63,7 +66,7 @@ impl Situation<'_> {
             return Step::RollAuthority;
         }
         if !current {
-            let settled = self.published_for.is_some_and(|long| long >= SETTLING);
+            let settled = self.published_for.is_some_and(|long| long >= self.settling);
             return if settled { Step::RenewLeaf } else { Step::Rest };
         }
         let named = leaf.names().is_ok_and(|has| has.cover(self.names));
@@ -84,7 +87,7 @@ impl Situation<'_> {
 
     /// The old authority signed its last leaf before the new one was made.
     fn forget_after(&self, new_since: SystemTime) -> SystemTime {
-        new_since + CLOCK_SKEW + LEAF_LIFETIME + SETTLING
+        new_since + CLOCK_SKEW + LEAF_LIFETIME + self.settling
     }
 }
 

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use http::Method;
 use portcullis_core::engine::{Note, wire};
-use portcullis_core::model::Str;
+use portcullis_core::model::{Reason, Str};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::time::{Interval, MissedTickBehavior, interval};
@@ -45,7 +45,7 @@ const EVENTS: wire::Resource = wire::Resource { group: "events.k8s.io", version:
 /// Takes notes and returns at once. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct Announcer {
-    notes: mpsc::Sender<Note>,
+    words: mpsc::Sender<Word>,
     metrics: ClusterMetrics,
 }
 
@@ -57,7 +57,7 @@ impl Announcer {
         directory: Directory,
         identity: &str,
     ) -> Self {
-        let (notes, waiting) = mpsc::channel(WAITING);
+        let (words, waiting) = mpsc::channel(WAITING);
         let writer = Writer {
             client,
             metrics: metrics.clone(),
@@ -67,7 +67,7 @@ impl Announcer {
             allowance: Allowance::new(),
         };
         tokio::spawn(writer.run(waiting));
-        Self { notes, metrics }
+        Self { words, metrics }
     }
 
     /// Tells people, soon.
@@ -78,20 +78,47 @@ impl Announcer {
         } else {
             tracing::info!(gang, %dialect, %reason, "{}", note.message);
         }
-        if self.notes.try_send(note).is_err() {
+        self.say(Word::Note(note));
+    }
+
+    /// Tells whoever looks at an object that it cannot be read; the log has been told.
+    pub(super) fn unreadable(&self, regarding: Regarding, problem: &str) {
+        let message =
+            format!("Portcullis cannot read this object and goes by what it last read of it: {problem}");
+        self.say(Word::Unreadable(regarding, message));
+    }
+
+    fn say(&self, word: Word) {
+        if self.words.try_send(word).is_err() {
             self.metrics.event(false);
         }
     }
 }
 
+/// Something to tell.
+enum Word {
+    /// By the engine, about a gang.
+    Note(Note),
+    /// By the edge, about one object.
+    Unreadable(Regarding, String),
+}
+
 /// An object that an event is about.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Regarding {
-    api_version: Str,
-    kind: Str,
-    namespace: Str,
-    name: Str,
-    uid: Option<Str>,
+pub(super) struct Regarding {
+    pub api_version: Str,
+    pub kind: Str,
+    /// Empty where the kind lives in none.
+    pub namespace: Str,
+    pub name: Str,
+    pub uid: Option<Str>,
+}
+
+impl Regarding {
+    /// Where events about it are kept.
+    fn events_in(&self) -> &str {
+        if self.namespace.is_empty() { "default" } else { &self.namespace }
+    }
 }
 
 /// What makes two events the same.
@@ -115,17 +142,24 @@ struct Writer {
 }
 
 impl Writer {
-    async fn run(mut self, mut notes: mpsc::Receiver<Note>) {
-        while let Some(note) = notes.recv().await {
-            for regarding in audience(&note, &self.directory) {
-                self.write(&note, regarding).await;
+    async fn run(mut self, mut words: mpsc::Receiver<Word>) {
+        while let Some(word) = words.recv().await {
+            match word {
+                Word::Note(note) => {
+                    for regarding in audience(&note, &self.directory) {
+                        self.write(regarding, note.reason, &note.message, note.warning).await;
+                    }
+                }
+                Word::Unreadable(regarding, message) => {
+                    self.write(regarding, Reason::Unreadable, &message, true).await;
+                }
             }
         }
     }
 
-    async fn write(&mut self, note: &Note, regarding: Regarding) {
+    async fn write(&mut self, regarding: Regarding, reason: Reason, message: &str, warning: bool) {
         let now = Instant::now();
-        let key = (regarding, note.reason.as_str(), shortened(&note.message));
+        let key = (regarding, reason.as_str(), shortened(message));
         if let Some(series) = self.series.get_mut(&key).filter(|s| now.duration_since(s.last) < SERIES) {
             series.count = series.count.saturating_add(1);
             series.last = now;
@@ -136,16 +170,17 @@ impl Writer {
             let (event, count) = (series.event.clone(), series.count);
             let patch =
                 json!({"series": {"count": count, "lastObservedTime": micro_time(SystemTime::now())}});
-            let path = format!("{}/{event}", collection_path(&EVENTS, &key.0.namespace));
+            let path = format!("{}/{event}", collection_path(&EVENTS, key.0.events_in()));
             if self.send(Method::PATCH, &path, MERGE_PATCH, &patch).await != Some(404) {
                 return;
             }
             // The event has outlived its time: begin anew.
         }
-        let event: Arc<str> =
-            format!("{}.{}", key.0.name.chars().take(200).collect::<String>(), random::name()).into();
-        let object = event_object(&event, &key, note.warning, &self.instance);
-        let path = collection_path(&EVENTS, &key.0.namespace);
+        // kubectl sorts events by a time that events.k8s.io no longer lets us set, so their names decide.
+        let about: String = key.0.name.chars().take(200).collect();
+        let event: Arc<str> = format!("{about}.{}", random::name_in_time_order()).into();
+        let object = event_object(&event, &key, warning, &self.instance);
+        let path = collection_path(&EVENTS, key.0.events_in());
         if self.send(Method::POST, &path, JSON, &object).await.is_some_and(|code| code < 300) {
             self.remember(key, Series { event, count: 1, last: now, written: now });
         }
@@ -219,15 +254,17 @@ fn audience(note: &Note, directory: &Directory) -> Vec<Regarding> {
 fn event_object(name: &str, key: &SeriesKey, warning: bool, instance: &str) -> Value {
     let (regarding, reason, note) = key;
     let mut about = json!({
-        "apiVersion": &*regarding.api_version, "kind": &*regarding.kind,
-        "namespace": &*regarding.namespace, "name": &*regarding.name,
+        "apiVersion": &*regarding.api_version, "kind": &*regarding.kind, "name": &*regarding.name,
     });
+    if !regarding.namespace.is_empty() {
+        about["namespace"] = (*regarding.namespace).into();
+    }
     if let Some(uid) = &regarding.uid {
         about["uid"] = (**uid).into();
     }
     json!({
         "apiVersion": "events.k8s.io/v1", "kind": "Event",
-        "metadata": {"name": name, "namespace": &*regarding.namespace},
+        "metadata": {"name": name, "namespace": regarding.events_in()},
         "eventTime": micro_time(SystemTime::now()),
         "reportingController": REPORTING_CONTROLLER, "reportingInstance": instance,
         "action": "Gang", "reason": reason, "note": note,
@@ -277,7 +314,7 @@ impl Allowance {
 #[cfg(test)]
 mod tests {
     use portcullis_core::engine::PodRef;
-    use portcullis_core::model::{DialectId, GangId, PodKey, Reason, str};
+    use portcullis_core::model::{DialectId, GangId, PodKey, str};
     use portcullis_core::objects::Owner;
 
     use super::*;
@@ -326,6 +363,24 @@ mod tests {
             json!({"apiVersion": "portcullis.dev/v1alpha1", "kind": "Gang", "namespace": "ns", "name": "train", "uid": "u"})
         );
         assert_eq!((&event["type"], &event["reason"]), (&json!("Normal"), &json!("Lifted")));
+    }
+
+    #[test]
+    fn an_event_about_what_lives_in_no_namespace_is_kept_in_default() {
+        let node = Regarding {
+            api_version: str("v1"),
+            kind: str("Node"),
+            namespace: str(""),
+            name: str("gpu-1"),
+            uid: Some(str("n")),
+        };
+        let key = (node, Reason::Unreadable.as_str(), "no".to_owned());
+        let event = event_object("gpu-1.1", &key, true, "a");
+        assert_eq!(event["metadata"]["namespace"], json!("default"));
+        assert_eq!(
+            event["regarding"],
+            json!({"apiVersion": "v1", "kind": "Node", "name": "gpu-1", "uid": "n"})
+        );
     }
 
     #[test]

@@ -17,6 +17,7 @@ use kube::Config;
 use kube::client::{Body, ConfigExt};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use portcullis_core::engine::wire::{self, Response, Verb};
+pub use portcullis_core::objects::names::FIELD_MANAGER;
 use serde::Deserialize;
 use tower::{BoxError, ServiceBuilder, ServiceExt};
 
@@ -28,13 +29,11 @@ pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Idle connections are kept this long; the API server closes them after a good deal longer.
 const POOL_IDLE: Duration = Duration::from_secs(60);
-const POOL_SIZE: usize = 64;
+const POOL_SIZE: usize = 128;
 /// Noticed within a minute and a half when a peer is gone without a word.
 const KEEPALIVE: Duration = Duration::from_secs(30);
 /// A page of 500 pods of a few tens of kilobytes each is the most that is asked for at once.
 const LARGEST_BODY: usize = 256 * 1024 * 1024;
-/// Under this name our fields appear in `managedFields`.
-pub const FIELD_MANAGER: &str = "portcullis";
 
 /// Why there is no client.
 #[derive(Debug, thiserror::Error)]
@@ -189,6 +188,8 @@ impl Client {
             Verb::Update(object) => self.request(Method::PUT, &managed, JSON, json(object)).await,
             Verb::JsonPatch(patch) => self.request(Method::PATCH, &managed, JSON_PATCH, json(patch)).await,
             Verb::MergePatch(patch) => self.request(Method::PATCH, &managed, MERGE_PATCH, json(patch)).await,
+            // Without force: fields that somebody else has written stay theirs.
+            Verb::Apply(object) => self.request(Method::PATCH, &managed, APPLY_PATCH, json(object)).await,
             Verb::Delete { uid, resource_version } => {
                 let options = delete_options(uid.as_deref(), resource_version.as_deref());
                 self.request(Method::DELETE, &path, JSON, json(&options)).await
@@ -382,10 +383,10 @@ pub(super) fn respond(verb: &Verb, reply: Result<Reply, Lost>) -> Response {
         }
     };
     if reply.ok() {
-        return match serde_json::from_slice(&reply.body) {
-            Ok(object) => Response::Object(object),
+        return match String::from_utf8(reply.body.into()) {
+            Ok(json) => Response::Object(json),
             Err(error) => {
-                tracing::warn!(%error, "an answer of the API server is no JSON");
+                tracing::warn!(%error, "an answer of the API server is no text");
                 Response::Lost
             }
         };
@@ -447,11 +448,11 @@ mod tests {
             ),
             (&Verb::Get, Ok(reply(500, "etcd")), refused(500, "etcd")),
             (&Verb::Get, Err(Lost("gone".to_owned())), Response::Lost),
-            (&write, Ok(Reply { code: 200, body: "no JSON".into(), retry_after: None }), Response::Lost),
+            (&write, Ok(Reply { code: 200, body: (&b"\xff"[..]).into(), retry_after: None }), Response::Lost),
             (
                 &write,
                 Ok(Reply { code: 200, body: "{}".into(), retry_after: None }),
-                Response::Object(serde_json::json!({})),
+                Response::Object("{}".to_owned()),
             ),
         ] {
             assert_eq!(respond(verb, reply), expected);

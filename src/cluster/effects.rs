@@ -2,7 +2,7 @@
 //!
 //! Invariant: each effect that is to be answered is answered exactly once, whatever happens to its request.
 
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 use std::time::Duration;
 
 use portcullis_core::engine::wire::{self, Response};
@@ -85,6 +85,9 @@ impl Effects {
         if matches!(effect.action, Action::Lift { .. }) {
             self.metrics.lift(matches!(response, Response::Object(_)));
         }
+        if matches!(effect.action, Action::WriteGroup { .. }) {
+            self.metrics.group_status(matches!(response, Response::Object(_)));
+        }
         match wire::answer(&effect, response) {
             Some(answer) => owed.answer(answer),
             None => owed.effect = None,
@@ -130,7 +133,8 @@ fn log(effect: &Effect, response: &Response) {
         Action::CreateGang { gang, .. }
         | Action::ReadGang { gang }
         | Action::WriteGang { gang, .. }
-        | Action::DeleteGang { gang, .. } => gang.to_string(),
+        | Action::DeleteGang { gang, .. }
+        | Action::WriteGroup { gang, .. } => gang.to_string(),
         Action::ReadPod { pod }
         | Action::Fence { pod, .. }
         | Action::Nominate { pod, .. }
@@ -138,6 +142,9 @@ fn log(effect: &Effect, response: &Response) {
         Action::Lift { pod, .. } => pod.key.to_string(),
         Action::List | Action::ReadLease | Action::StepDown | Action::Tell(_) => String::new(),
     };
+    if matches!(effect.action, Action::WriteGroup { .. }) {
+        return log_courtesy(&about, response);
+    }
     match response {
         Response::Object(_) => {
             if let Action::Evict { message, .. } = &effect.action {
@@ -162,6 +169,23 @@ fn log(effect: &Effect, response: &Response) {
     }
 }
 
+/// Nothing rests on the status of a group: that it is refused is said once.
+fn log_courtesy(group: &str, response: &Response) {
+    static SAID: Once = Once::new();
+    if let Response::Status { code, message } = response {
+        SAID.call_once(|| {
+            tracing::info!(
+                group,
+                code,
+                message,
+                "the status of a group object is not taken from us; gangs are not affected, and it is said once only \
+                 (metric group_status_refused; --group-status never leaves them alone)"
+            );
+        });
+    }
+    tracing::debug!(group, accepted = matches!(response, Response::Object(_)), "told the group");
+}
+
 /// The name of an action in logs and fail points.
 pub(super) fn action_name(action: &Action) -> &'static str {
     match action {
@@ -172,6 +196,7 @@ pub(super) fn action_name(action: &Action) -> &'static str {
         Action::ReadGang { .. } => "ReadGang",
         Action::WriteGang { .. } => "WriteGang",
         Action::DeleteGang { .. } => "DeleteGang",
+        Action::WriteGroup { .. } => "WriteGroup",
         Action::ReadPod { .. } => "ReadPod",
         Action::Fence { .. } => "Fence",
         Action::Nominate { .. } => "Nominate",

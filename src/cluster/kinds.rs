@@ -12,6 +12,8 @@ use portcullis_core::objects::{Node, Pod, PriorityClass, ReadError};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use super::announce::Regarding;
+
 /// A kind that is watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
@@ -171,8 +173,7 @@ impl Kind {
             Self::RuntimeClasses => Object::RuntimeClass(self.identity(json)?.name()),
             Self::Gangs => {
                 let fail = |problem| ReadError { kind: "Gang", name: "?".to_owned(), problem };
-                let value = serde_json::from_str(json).map_err(|e| fail(e.to_string()))?;
-                let record = wire::read_gang(&value).map_err(fail)?;
+                let record = wire::read_gang(json).map_err(fail)?;
                 Object::Gang(record, str(self.identity(json)?.metadata.uid.as_str()))
             }
         })
@@ -193,6 +194,31 @@ impl Kind {
             }
             Self::PriorityClasses => Key::PriorityClass(identity.name()),
             Self::RuntimeClasses => Key::RuntimeClass(identity.name()),
+        })
+    }
+
+    /// The object in the words of an event about it, if at least its name can be read.
+    pub(super) fn regarding(self, json: &str) -> Option<Regarding> {
+        let Metadata { namespace, name, uid, .. } = self.identity(json).ok()?.metadata;
+        let Resource { group, version, .. } = self.resource();
+        let uid = Some(str(uid.as_str())).filter(|uid| !uid.is_empty());
+        Some(Regarding {
+            api_version: str(if group.is_empty() {
+                version.to_owned()
+            } else {
+                format!("{group}/{version}")
+            }),
+            kind: str(match self {
+                Self::Pods => "Pod",
+                Self::Nodes => "Node",
+                Self::Gangs => "Gang",
+                Self::Groups(_, resource) => resource.kind,
+                Self::PriorityClasses => "PriorityClass",
+                Self::RuntimeClasses => "RuntimeClass",
+            }),
+            namespace: str(namespace.as_str()),
+            name: str(name.as_str()),
+            uid,
         })
     }
 
@@ -303,6 +329,8 @@ mod tests {
         ] {
             assert!(kind.read(json).is_err(), "{json}");
             assert_eq!(kind.key(json).ok(), Some(expected), "{json}");
+            let about = kind.regarding(json).expect("it has a name");
+            assert_eq!((&*about.namespace, &*about.name), ("ns", "a"), "{json}");
         }
         assert!(Kind::Pods.key("{}").is_err());
     }

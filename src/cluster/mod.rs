@@ -72,7 +72,8 @@ pub struct Options {
     pub identity: String,
     /// What the engine goes by.
     pub engine: Settings,
-    /// How many requests of the engine may be under way at once.
+    /// How many requests of the engine may be under way at once. A busy API server shares itself among requests, so
+    /// with a few of them gangs would wait behind everybody else's pods.
     pub concurrency: u32,
 }
 
@@ -84,7 +85,7 @@ impl Options {
             lease: "portcullis".to_owned(),
             identity: identity("portcullis"),
             engine: Settings::default(),
-            concurrency: 32,
+            concurrency: 128,
         }
     }
 }

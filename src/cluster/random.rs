@@ -24,6 +24,12 @@ pub(super) fn name() -> String {
     format!("{:016x}", bits())
 }
 
+/// The same, for objects that are shown in the order of their names: nanoseconds first, then chance.
+pub(super) fn name_in_time_order() -> String {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    format!("{:016x}{:04x}", now.as_nanos(), bits() & 0xffff)
+}
+
 /// Waits that grow with every failure, up to a limit, each one cut by chance.
 #[derive(Clone, Debug)]
 pub(super) struct Backoff {

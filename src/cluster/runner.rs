@@ -215,10 +215,10 @@ impl Runner {
         reached(Side::Before, "List");
         let (done, listed) = oneshot::channel();
         let (out, seen) = mpsc::channel(BACKLOG);
-        let (client, metrics, directory) =
-            (self.client.clone(), self.metrics.clone(), self.directory.clone());
+        let (client, metrics, directory, announcer) =
+            (self.client.clone(), self.metrics.clone(), self.directory.clone(), self.announcer.clone());
         let reading = tokio::spawn(async move {
-            let _ = done.send(read_everything(&client, &metrics, &directory).await);
+            let _ = done.send(read_everything(&client, &metrics, &directory, &announcer).await);
         });
         *term = Some(Term { epoch, reading: reading.abort_handle(), listed: Some(listed), seen, out });
     }

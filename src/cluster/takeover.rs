@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use portcullis_core::engine::World;
 
+use super::announce::Announcer;
 use super::client::Client;
 use super::gangs::Directory;
 use super::kinds::{Kind, Object};
@@ -20,6 +21,7 @@ pub(super) async fn read_everything(
     client: &Client,
     metrics: &ClusterMetrics,
     directory: &Directory,
+    announcer: &Announcer,
 ) -> (World, Vec<Follower>) {
     let mut world = World {
         nodes: Some(Vec::new()),
@@ -30,7 +32,7 @@ pub(super) async fn read_everything(
     };
     let mut followers = Vec::new();
     for kind in Kind::of_the_engine() {
-        let mut follower = Follower::new(client.clone(), metrics.clone(), kind);
+        let mut follower = Follower::new(client.clone(), metrics.clone(), kind).telling(announcer);
         for object in read(&mut follower, &mut world).await {
             if let Object::Gang(record, uid) = &object {
                 directory.note(&record.gang, uid);

@@ -12,6 +12,7 @@ use bytes::Bytes;
 use portcullis_core::engine::Change;
 use tokio::sync::mpsc;
 
+use super::announce::Announcer;
 use super::client::{Client, Lost, Reply, collection_path};
 use super::kinds::{self, Key, Kind, Object, Page, WatchLine};
 use super::random::{Backoff, between};
@@ -87,6 +88,8 @@ pub(super) struct Follower {
     known: BTreeSet<Key>,
     /// Unreadable objects that were named.
     unreadable: BTreeSet<Key>,
+    /// Who tells people of objects that cannot be read.
+    announcer: Option<Announcer>,
     /// What the last complaint in the log was, so that the same is not said every few seconds.
     complained: Option<Trouble>,
 }
@@ -100,8 +103,14 @@ impl Follower {
             version: None,
             known: BTreeSet::new(),
             unreadable: BTreeSet::new(),
+            announcer: None,
             complained: None,
         }
+    }
+
+    /// The same, which also has an event written about each object that cannot be read: once for each.
+    pub(super) fn telling(self, announcer: &Announcer) -> Self {
+        Self { announcer: Some(announcer.clone()), ..self }
     }
 
     pub(super) fn kind(&self) -> Kind {
@@ -368,6 +377,9 @@ impl Follower {
                 problem = %error,
                 "an object cannot be read and is left as it was last read; the others go on"
             );
+            if let (Some(announcer), Some(regarding)) = (&self.announcer, self.kind.regarding(json)) {
+                announcer.unreadable(regarding, &error.to_string());
+            }
         }
         key
     }

@@ -66,7 +66,10 @@ pub(super) async fn run(options: ServeOptions, stop: Stop) -> anyhow::Result<()>
             None => {
                 let (namespace, names) = (options.namespace.clone(), names(&options));
                 let (live, metrics) = (Arc::clone(&live), Arc::clone(&metrics));
-                Keeper::new(client.clone(), namespace, names, &options.name, live, metrics).run().await;
+                let settling = options.authority_settling;
+                Keeper::new(client.clone(), namespace, names, settling, &options.name, live, metrics)
+                    .run()
+                    .await;
             }
         }
     };

@@ -59,6 +59,7 @@ pub(super) struct Keeper {
     client: Client,
     namespace: String,
     names: Names,
+    settling: Duration,
     patience: u32,
     live: Arc<LiveCertificate>,
     metrics: Arc<Metrics>,
@@ -73,6 +74,7 @@ impl Keeper {
         client: Client,
         namespace: String,
         names: Names,
+        settling: Duration,
         replica: &str,
         live: Arc<LiveCertificate>,
         metrics: Arc<Metrics>,
@@ -81,6 +83,7 @@ impl Keeper {
             client,
             namespace,
             names,
+            settling,
             patience: patience(replica),
             live,
             metrics,
@@ -162,6 +165,7 @@ impl Keeper {
             published_for: self.published_since.map(|since| since.elapsed()),
             names: &self.names,
             now,
+            settling: self.settling,
             patience: self.patience,
         };
         let step = situation.next();
@@ -256,7 +260,10 @@ impl Keeper {
             problem,
         };
         match self.client.send(&request).await {
-            Response::Object(object) => Ok(Some(object)),
+            Response::Object(json) => {
+                let object = serde_json::from_str(&json);
+                object.map(Some).map_err(|e| refused(format!("the answer cannot be read: {e}")))
+            }
             Response::Status { code: 404 | 409, .. } => Ok(None),
             // The answer to a JSON patch whose `test` fails.
             Response::Status { code: 422, message }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::ValueEnum;
-use portcullis_core::engine::{Nominate, OnTorn, Settings};
+use portcullis_core::engine::{GroupStatusMode, Nominate, OnTorn, Settings};
 use portcullis_core::snapshot::SharingMode;
 
 use crate::telemetry::LogFormat;
@@ -41,6 +41,10 @@ pub struct ServeOptions {
     /// One more DNS name for the certificate; may be repeated
     #[arg(long, value_name = "NAME")]
     pub dns_name: Vec<String>,
+
+    /// How long a new authority must have been in caBundle before it signs: until every API server has seen it there
+    #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = duration)]
+    pub authority_settling: Duration,
 
     /// How log lines look
     #[arg(long, value_enum, default_value_t)]
@@ -87,6 +91,10 @@ pub struct EngineOptions {
     #[arg(long, value_enum, default_value_t)]
     pub nominate: Nomination,
 
+    /// Whether the status of group objects is filled in, where nobody of their own stack does it
+    #[arg(long, value_enum, default_value_t)]
+    pub group_status: GroupStatus,
+
     /// Tie every member to its planned node, not only those with a share of a card
     #[arg(long)]
     pub pin_all: bool,
@@ -124,6 +132,16 @@ pub enum Nomination {
     Never,
 }
 
+/// `--group-status`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum GroupStatus {
+    /// Unless somebody else writes that status, or the pods name a scheduler that places gangs itself
+    #[default]
+    Auto,
+    /// Leave it alone
+    Never,
+}
+
 impl EngineOptions {
     /// What the engine goes by.
     pub fn settings(&self) -> Settings {
@@ -143,6 +161,10 @@ impl EngineOptions {
                 Nomination::Never => Nominate::Never,
             },
             pin_all: self.pin_all,
+            group_status: match self.group_status {
+                GroupStatus::Auto => GroupStatusMode::Auto,
+                GroupStatus::Never => GroupStatusMode::Never,
+            },
             ..Settings::default()
         }
     }
@@ -167,7 +189,7 @@ mod tests {
     #[test]
     fn what_is_not_said_is_as_the_engine_has_it() {
         assert_eq!(Line::parse_from(["serve"]).engine.settings(), Settings::default());
-        let line = "serve --bind-timeout 5s --sharing any --on-torn evict --nominate never --pin-all";
+        let line = "serve --bind-timeout 5s --sharing any --on-torn evict --nominate never --pin-all --group-status never";
         let said = Line::parse_from(line.split(' ')).engine.settings();
         let expected = Settings {
             bind_timeout: Duration::from_secs(5),
@@ -175,6 +197,7 @@ mod tests {
             on_torn: OnTorn::Evict,
             nominate: Nominate::Never,
             pin_all: true,
+            group_status: GroupStatusMode::Never,
             ..Settings::default()
         };
         assert_eq!(said, expected);

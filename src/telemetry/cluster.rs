@@ -89,6 +89,7 @@ pub struct ClusterMetrics {
     waiting: Histogram,
     lifts: Counter,
     lifts_refused: Counter,
+    group_status_refused: Counter,
     requests: Family<RequestLabels, Counter>,
     watches_ended: Family<WatchLabels, Counter>,
     unreadable: Family<KindLabels, Counter>,
@@ -107,6 +108,7 @@ impl Default for ClusterMetrics {
             waiting: Histogram::new(WAITING_BUCKETS),
             lifts: Counter::default(),
             lifts_refused: Counter::default(),
+            group_status_refused: Counter::default(),
             requests: Family::default(),
             watches_ended: Family::default(),
             unreadable: Family::default(),
@@ -145,6 +147,11 @@ impl ClusterMetrics {
             "lifts_refused",
             "Lifts that the API server did not accept; each one is tried again. Rising: somebody else changes gated pods all the time, or a webhook or policy refuses our patch; kubectl describe the gang says which",
             self.lifts_refused.clone(),
+        );
+        registry.register(
+            "group_status_refused",
+            "Writes of the status of group objects that the API server did not accept. Gangs are not affected. Rising: RBAC does not allow patch on podgroups/status, or somebody else writes it too; --group-status never leaves it alone",
+            self.group_status_refused.clone(),
         );
         registry.register(
             "api_requests",
@@ -208,6 +215,13 @@ impl ClusterMetrics {
             self.lifts.inc();
         } else {
             self.lifts_refused.inc();
+        }
+    }
+
+    /// The status of a group object was accepted, or was not.
+    pub fn group_status(&self, accepted: bool) {
+        if !accepted {
+            self.group_status_refused.inc();
         }
     }
 

@@ -33,7 +33,7 @@ impl State {
         let pods = each(&api.get("/api/v1/pods")?, |json| Ok(Pod::read(json)?))?;
         let list = api.get("/apis/portcullis.dev/v1alpha1/gangs")?;
         let gangs = list["items"].as_array().into_iter().flatten();
-        let gangs = gangs.map(|gang| wire::read_gang(gang).map_err(anyhow::Error::msg));
+        let gangs = gangs.map(|gang| wire::read_gang(&gang.to_string()).map_err(anyhow::Error::msg));
         let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?;
         let now = Time(u64::try_from(since.as_millis())?);
         Ok(Self { nodes, pods, gangs: gangs.collect::<Result<_, _>>()?, now, ..Self::default() })

@@ -69,6 +69,7 @@ fn group(gang: &str) -> Group {
         quorum: Quorum::Count(3),
         priority_class: None,
         queue: None,
+        said: Default::default(),
     }
 }
 

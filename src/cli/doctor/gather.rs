@@ -174,7 +174,8 @@ async fn allowed(client: &Client, namespace: &str, need: Need) -> Option<bool> {
 }
 
 /// Creates a pod of a gang as a dry run: the only question that goes all the way an ordinary pod goes. It is a pod that
-/// any pod security standard lets through.
+/// any pod security standard lets through, and it wants a share of a card: such a pod cannot do without us, whatever the
+/// components, and both hooks are asked about it.
 async fn trial(client: &Client, namespace: &str) -> (u16, Value) {
     let pod = json!({
         "apiVersion": "v1",
@@ -183,7 +184,7 @@ async fn trial(client: &Client, namespace: &str) -> (u16, Value) {
             "generateName": "portcullis-doctor-",
             "namespace": namespace,
             "labels": {names::KAI_GROUP_LABEL: "portcullis-doctor"},
-            "annotations": {names::KAI_GROUP_ANNOTATION: "portcullis-doctor"}
+            "annotations": {names::KAI_GROUP_ANNOTATION: "portcullis-doctor", names::GPU_MEMORY: "100"}
         },
         "spec": {
             "automountServiceAccountToken": false,

@@ -1,7 +1,9 @@
 //! KAI: `scheduling.run.ai/v2alpha2 PodGroup`; annotation `pod-group-name` and label `kai.scheduler/podgroup` as a pair.
 
+use serde_json::Value;
+
 use super::link::{LABEL_VALUE_LONGEST, Link, MetadataMap, Repair, is_label_value};
-use super::{Dialect, Group, GroupResource, Membership};
+use super::{Dialect, Group, GroupResource, GroupStatus, Membership};
 use crate::model::{DialectId, Finding, GangId, Rule, quoted, str};
 use crate::objects::view::PodView;
 use crate::objects::{ReadError, names};
@@ -99,11 +101,15 @@ impl Dialect for Kai {
     fn read_group(&self, json: &str) -> Result<Group, ReadError> {
         super::kai_group::read(json)
     }
+
+    fn status(&self, status: &GroupStatus) -> Option<Value> {
+        Some(super::kai_status::status(status))
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
     use crate::dialect::{link, membership};

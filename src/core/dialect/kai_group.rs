@@ -70,6 +70,7 @@ pub(super) fn read(json: &str) -> Result<Group, ReadError> {
         quorum,
         priority_class: text(&spec.priority_class_name),
         queue: text(&spec.queue),
+        said: super::status::said(json),
     })
 }
 

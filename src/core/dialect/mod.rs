@@ -2,11 +2,16 @@
 
 mod kai;
 mod kai_group;
+mod kai_status;
 mod link;
 mod quorum;
+mod status;
 
 pub use link::{LABEL_VALUE_LONGEST, Link, MetadataMap, Repair, is_label_value};
 pub use quorum::Quorum;
+pub use status::{GroupPhase, GroupStatus, Said};
+
+use serde_json::Value;
 
 use crate::model::{DialectId, GangId, Str, Time, str};
 use crate::objects::view::PodView;
@@ -36,6 +41,8 @@ pub struct Group {
     pub priority_class: Option<Str>,
     /// The queue it names; passed through.
     pub queue: Option<Str>,
+    /// What its status says, and by whom. Nothing is decided by it.
+    pub said: Said,
 }
 
 impl Group {
@@ -48,6 +55,13 @@ impl Group {
             name: self.gang.name.clone(),
             uid: self.uid.clone(),
         })
+    }
+
+    /// The same group as far as anything is decided by it, whatever its status says.
+    pub(crate) fn same_but_said(&self, other: &Self) -> bool {
+        let Self { gang, uid, created, quorum, priority_class, queue, said: _ } = self;
+        (gang, uid, created, quorum, priority_class, queue)
+            == (&other.gang, &other.uid, &other.created, &other.quorum, &other.priority_class, &other.queue)
     }
 }
 
@@ -63,6 +77,8 @@ pub(crate) trait Dialect: Sync {
     fn link(&self, pod: &PodView<'_>) -> Link;
     /// Reads the group object.
     fn read_group(&self, json: &str) -> Result<Group, ReadError>;
+    /// `status` of the group object in this stack's words; `None` where there is no group object, or none is written.
+    fn status(&self, status: &GroupStatus) -> Option<Value>;
 }
 
 /// Where group objects of a dialect live.
@@ -106,4 +122,14 @@ pub fn group_resources() -> impl Iterator<Item = (DialectId, GroupResource)> {
 /// When a field we need is missing or has the wrong type.
 pub fn read_group(id: DialectId, json: &str) -> Result<Group, ReadError> {
     dialect(id).read_group(json)
+}
+
+/// `status` of a group object in the words of its stack; `None` where we write none.
+pub fn group_status(id: DialectId, status: &GroupStatus) -> Option<Value> {
+    dialect(id).status(status)
+}
+
+/// Where the group objects of a dialect live; `None` where it has none.
+pub fn group_resource(id: DialectId) -> Option<GroupResource> {
+    dialect(id).group_resource()
 }

@@ -17,8 +17,8 @@ use std::time::Duration;
 
 use super::state::Object;
 use super::{
-    Action, Change, Effect, Engine, Event, GangRecord, GangStatus, Nominate, Outcome, Rule, Settings,
-    Subject, World,
+    Action, Change, Effect, Engine, Event, GangRecord, GangStatus, GroupStatusMode, Nominate, Outcome, Rule,
+    Settings, Subject, World,
 };
 use crate::dialect::{Group, Quorum};
 use crate::model::{DialectId, Epoch, GangId, PodUid, ResourceVersion, Time, VramMib};
@@ -110,6 +110,8 @@ impl State {
         let settings = Settings {
             nominate: Nominate::Never,
             quiet: Duration::from_secs(3600),
+            // Nothing rests on it: it would add states and no danger.
+            group_status: GroupStatusMode::Never,
             broken,
             ..Settings::default()
         };
@@ -321,7 +323,11 @@ fn request_key(effect: &Effect) -> Option<RequestKey> {
             (3, Some(Subject::Pod(pod.uid.clone())))
         }
         Action::Lift { pod, .. } => (3, Some(Subject::Pod(pod.uid.clone()))),
-        Action::List | Action::StepDown | Action::Evict { .. } | Action::Tell(_) => return None,
+        Action::List
+        | Action::StepDown
+        | Action::Evict { .. }
+        | Action::Tell(_)
+        | Action::WriteGroup { .. } => return None,
     };
     Some((kind, effect.epoch, subject))
 }
@@ -383,7 +389,8 @@ impl Api {
             | Action::StepDown
             | Action::Nominate { .. }
             | Action::Evict { .. }
-            | Action::Tell(_) => {
+            | Action::Tell(_)
+            | Action::WriteGroup { .. } => {
                 unreachable!("not sent in this world")
             }
         };
@@ -425,6 +432,7 @@ impl Api {
             quorum: Quorum::Count(members),
             priority_class: None,
             queue: None,
+            said: crate::dialect::Said::Nothing,
         });
         World {
             priority_classes: None,

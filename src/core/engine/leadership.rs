@@ -86,6 +86,7 @@ impl Engine {
     /// Asks whether the lease is ours, for every member that could be lifted if it is. What it may license is fixed
     /// before the question is sent.
     pub(super) fn verify_lease(&mut self, step: &mut Step) {
+        self.lease_backoff.pass(step.now);
         if self.verifying.is_some() || !self.leads() || self.lease_backoff.waits(step.now).is_some() {
             return;
         }
@@ -136,6 +137,7 @@ impl Engine {
             },
             Subject::Gang(gang) => self.gang_answered(&gang, outcome, step),
             Subject::Pod(uid) => self.pod_answered(&uid, outcome, step),
+            Subject::Group(gang) => self.courtesy_answered(&gang, &outcome, step),
         }
     }
 

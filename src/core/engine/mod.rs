@@ -14,6 +14,7 @@
 //! - State is keyed by identity and has no counters that only grow: equal knowledge is an equal engine.
 
 mod conditions;
+mod courtesy;
 mod gather;
 mod leadership;
 mod lift;
@@ -34,7 +35,7 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 
 pub use conditions::{Condition, ConditionType, Truth};
-pub use settings::{Nominate, OnTorn, Rule, Settings};
+pub use settings::{GroupStatusMode, Nominate, OnTorn, Rule, Settings};
 pub use types::{
     Action, Change, Effect, Event, GangRecord, GangStatus, Note, Outcome, Phase, Pin, PlanRecord,
     PlannedMember, PodRef, Subject, World,
@@ -77,6 +78,8 @@ pub struct Engine {
     grown: bool,
     /// There is something to plan.
     replan: bool,
+    /// Groups that are to be told how their gang stands.
+    courtesies: courtesy::Courtesies,
 }
 
 /// What one step has to say, and what it still has to look at.
@@ -121,6 +124,7 @@ impl Engine {
             fresh: BTreeSet::new(),
             grown: false,
             replan: false,
+            courtesies: courtesy::Courtesies::default(),
         }
     }
 
@@ -196,7 +200,7 @@ impl Engine {
     /// The first moment at which a [`Event::Tick`] would do something by itself.
     pub fn next_alarm(&self) -> Option<Time> {
         let gang = self.alarms.first().map(|(at, _)| *at);
-        gang.into_iter().chain(self.lease_backoff.until()).min()
+        gang.into_iter().chain(self.lease_backoff.until()).chain(self.courtesy_alarm()).min()
     }
 
     fn tick(&mut self, step: &mut Step) {
@@ -218,6 +222,7 @@ impl Engine {
             self.replan = false;
             self.plan_queue(step);
         }
+        self.pay_courtesies(step);
     }
 
     /// Does what follows for every gang that was touched, then asks for the lease if somebody waits for it.
@@ -257,6 +262,7 @@ impl Engine {
             self.tell_lifted(id, step);
         }
         self.note_lifting(id);
+        self.note_courtesy(id, step.now);
         self.set_alarm(id, step.now);
     }
 }

@@ -1,13 +1,18 @@
 //! Our own `Gang` object: created with the first member, written when it has something new to say, deleted with the
 //! last member. Every write is a compare-and-swap; at most one is under way for each gang.
 
+use std::time::Duration;
+
 use super::state::{GangRequest, Gist, Object, Pending, Progress};
 use super::types::{GangStatus, Outcome, Phase};
 use super::{Action, Engine, Step};
-use crate::model::{GangId, str};
+use crate::model::{GangId, Time, str};
 
 /// How much longer a status that differs by numbers only waits.
 const NUMBERS: u32 = 4;
+/// And how long after the last write, so that a job that ends pod by pod does not cost a write for each. Gates that are on
+/// their way wait as long: the plan is written, and the end of it soon will be.
+const SELDOM: u32 = 20;
 
 impl Engine {
     /// Sends the next request about the object of a gang, if there is one to send.
@@ -19,7 +24,7 @@ impl Engine {
         let empty = gang.members.is_empty();
         let (request, action) = match &gang.object {
             _ if gang.must_read => (GangRequest::Read, Action::ReadGang { gang: id.clone() }),
-            Object::Absent if empty => return self.forget_if_empty(id),
+            Object::Absent if empty => return self.forget_if_empty(id, step.now),
             Object::Absent => {
                 let owner = self.groups.get(id).and_then(crate::dialect::Group::owner);
                 (GangRequest::Create, Action::CreateGang { gang: id.clone(), owner })
@@ -34,6 +39,9 @@ impl Engine {
                     return;
                 }
                 self.tell_news(id, &stored, &wanted, step);
+                if let Some(gang) = self.gangs.get_mut(id) {
+                    gang.written = Some(step.now);
+                }
                 let status = GangStatus { epoch: step.epoch, ..wanted };
                 (GangRequest::Write, Action::WriteGang { gang: id.clone(), expected, status })
             }
@@ -60,7 +68,15 @@ impl Engine {
             return true;
         }
         let gist = Gist::of(wanted);
-        let wait = if gist == Gist::of(stored) { quiet * NUMBERS } else { quiet };
+        let rest = |since: Time| quiet.saturating_mul(SELDOM).saturating_sub(step.now.since(since));
+        let wait = match wanted.phase {
+            Phase::Planned | Phase::Lifting => quiet * SELDOM,
+            Phase::Gathering | Phase::Waiting if gist == Gist::of(stored) => quiet * NUMBERS,
+            Phase::Admitted | Phase::Torn if gist == Gist::of(stored) => {
+                (quiet * NUMBERS).max(gang.written.map_or(Duration::ZERO, rest))
+            }
+            _ => quiet,
+        };
         match &gang.pending {
             Some(pending) if pending.gist == gist => {
                 if step.now.since(pending.since) >= pending.wait || step.now < pending.since {
@@ -105,7 +121,7 @@ impl Engine {
     }
 
     /// Sets the alarm of a gang to the first moment at which time alone changes something for it.
-    pub(super) fn set_alarm(&mut self, id: &GangId, now: crate::model::Time) {
+    pub(super) fn set_alarm(&mut self, id: &GangId, now: Time) {
         let Some(gang) = self.gangs.get(id) else { return };
         let backoffs = gang.members.iter().filter_map(|uid| self.members.get(uid)?.backoff.waits(now));
         let torn = match &gang.progress {
@@ -116,9 +132,9 @@ impl Engine {
                     .any(|m| self.members.get(&m.uid).is_some_and(|m| m.unbound() || m.pod.gated())) =>
             {
                 if now > plan.deadline {
-                    gang.evicted.map(|at| at.after(std::time::Duration::from_secs(5)))
+                    gang.evicted.map(|at| at.after(Duration::from_secs(5)))
                 } else {
-                    Some(plan.deadline.after(std::time::Duration::from_millis(1)))
+                    Some(plan.deadline.after(Duration::from_millis(1)))
                 }
             }
             _ => None,

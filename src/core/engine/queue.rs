@@ -365,6 +365,7 @@ mod tests {
                 quorum: Quorum::Count(u32::try_from(random.between(1, 3)).expect("small")),
                 priority_class: None,
                 queue: None,
+                said: crate::dialect::Said::Nothing,
             });
             let groups: Vec<Group> = groups.collect();
             // Nearly full at first: a long queue forms.

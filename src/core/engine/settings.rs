@@ -20,6 +20,8 @@ pub struct Settings {
     /// How long a gathering or waiting gang must have looked the same before its status is written: most gangs gather
     /// and lift within this time, and need no word about it.
     pub quiet: Duration,
+    /// Whether the status of the group objects is filled in.
+    pub group_status: GroupStatusMode,
     /// A rule that a test has taken away, to see that its absence is noticed.
     #[cfg(any(test, feature = "sabotage"))]
     pub broken: Option<Rule>,
@@ -34,6 +36,7 @@ impl Default for Settings {
             nominate: Nominate::default(),
             pin_all: false,
             quiet: Duration::from_millis(500),
+            group_status: GroupStatusMode::default(),
             #[cfg(any(test, feature = "sabotage"))]
             broken: None,
         }
@@ -66,6 +69,19 @@ pub enum Nominate {
     /// While a pod that belongs to no gang has no gate and no node.
     #[default]
     Contended,
+    /// Never.
+    Never,
+}
+
+/// Whether the status of the group objects is filled in, in the words of their stack.
+///
+/// Where that stack's own controllers live, the status is theirs. Nobody announces that: what shows it is that somebody
+/// else has written the status (`metadata.managedFields`), or that the pods are meant for that stack's scheduler.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum GroupStatusMode {
+    /// Unless somebody else has written the status of that group, or its pods name a scheduler that places gangs itself.
+    #[default]
+    Auto,
     /// Never.
     Never,
 }

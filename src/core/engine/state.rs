@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::conditions::{ConditionType, Truth};
+use super::courtesy::Courtesy;
 use super::queue::Rank;
 use super::types::{GangStatus, Phase, PlanRecord};
 use crate::model::{Epoch, NodeName, PodUid, Reason, ResourceVersion, Str, Time};
@@ -111,6 +112,8 @@ pub(super) struct Gang {
     pub looked: Option<Time>,
     /// What it would say of itself, and since when: written once it has been so for a while.
     pub pending: Option<Pending>,
+    /// When its status was last written.
+    pub written: Option<Time>,
     /// When its alarm is set for.
     pub alarm: Option<Time>,
     /// What the API server last refused to do for it.
@@ -119,6 +122,8 @@ pub(super) struct Gang {
     pub told_lifted: bool,
     /// When its members were last asked to leave.
     pub evicted: Option<Time>,
+    /// What its group object says.
+    pub courtesy: Courtesy,
 }
 
 /// A status that is not written yet.
@@ -137,8 +142,8 @@ pub(super) struct Pending {
 pub(super) struct Gist {
     phase: Phase,
     reason: Option<Reason>,
-    ready: String,
-    members: u32,
+    /// Who is there, while it gathers; of a gang that has started it is a number like others.
+    here: Option<(String, u32)>,
     conditions: Vec<(ConditionType, Truth)>,
 }
 
@@ -147,8 +152,7 @@ impl Gist {
         Self {
             phase: status.phase,
             reason: status.reason,
-            ready: status.ready.clone(),
-            members: status.members,
+            here: (status.phase == Phase::Gathering).then(|| (status.ready.clone(), status.members)),
             conditions: status.conditions.iter().map(|c| (c.kind, c.status)).collect(),
         }
     }
@@ -224,7 +228,14 @@ impl Backoff {
         *self = Self::default();
     }
 
-    /// Until when to wait, whether or not that is still ahead.
+    /// Forgets a wait that is over, so that nothing is woken by it again; how often it failed stays.
+    pub(super) fn pass(&mut self, now: Time) {
+        if self.waits(now).is_none() {
+            self.until = None;
+        }
+    }
+
+    /// Until when to wait.
     pub(super) fn until(&self) -> Option<Time> {
         self.until
     }

@@ -45,6 +45,7 @@ fn group(min: u32) -> Group {
         quorum: Quorum::Count(min),
         priority_class: None,
         queue: None,
+        said: crate::dialect::Said::Nothing,
     }
 }
 
@@ -65,7 +66,11 @@ impl Lab {
         pods: Vec<Pod>,
     ) -> (Self, Vec<Action>) {
         let mut lab = Self {
-            engine: Engine::new(Settings { quiet: Duration::ZERO, ..settings.clone() }),
+            engine: Engine::new(Settings {
+                quiet: Duration::ZERO,
+                group_status: GroupStatusMode::Never,
+                ..settings.clone()
+            }),
             now: START,
             version: 100,
             stored: None,
@@ -155,6 +160,7 @@ impl Lab {
                     p.nominated = Some(node);
                 })
             }
+            Action::WriteGroup { gang, .. } => self.answer(Subject::Group(gang.clone()), Outcome::Done),
             Action::List | Action::StepDown | Action::Evict { .. } | Action::Tell(_) => Vec::new(),
         }
     }
@@ -639,3 +645,6 @@ fn members_are_nominated_while_somebody_else_waits_for_a_scheduler() {
         assert_eq!(found, nominated, "{mode:?} {pod:?}");
     }
 }
+
+#[path = "courtesy_tests.rs"]
+mod courtesy;

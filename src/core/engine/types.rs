@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::conditions::Condition;
-use crate::dialect::Group;
+use crate::dialect::{Group, GroupStatus};
 use crate::model::{Epoch, GangId, NodeName, PodKey, PodUid, Reason, ResourceVersion, Str, Time};
 use crate::objects::{Node, Owner, Pod, PriorityClass};
 
@@ -75,6 +75,8 @@ pub enum Subject {
     Gang(GangId),
     /// A pod.
     Pod(PodUid),
+    /// The status of a group object.
+    Group(GangId),
 }
 
 /// What came of a request.
@@ -89,6 +91,8 @@ pub enum Outcome {
     Gang(Box<GangRecord>),
     /// The pod as it is after the write, or as it was read.
     Pod(Box<Pod>),
+    /// It is done, and what the object looks like now is of no concern.
+    Done,
     /// The object is not there, or it is another one by the same name.
     Gone,
     /// The object has changed since the version we know (HTTP 409, or a failed `test` of a patch: 422).
@@ -144,6 +148,16 @@ pub enum Action {
         gang: GangId,
         /// Only if it is still at this version.
         expected: ResourceVersion,
+    },
+    /// Say in the status of the group object itself how its gang stands. A courtesy: nothing rests on it, so it is not
+    /// fenced, and a late one is written over by the next. Answered about [`Subject::Group`] ([`Outcome::Done`] is success).
+    WriteGroup {
+        /// Which gang.
+        gang: GangId,
+        /// Its group object.
+        group: Owner,
+        /// What is said.
+        status: GroupStatus,
     },
     /// Read a pod. Answered about [`Subject::Pod`].
     ReadPod {

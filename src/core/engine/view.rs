@@ -8,7 +8,7 @@ use super::state::{Gang, Member, Object};
 use super::types::{Change, GangRecord, World};
 use super::{Action, Engine, Rule, Step};
 use crate::dialect::Group;
-use crate::model::{GangId, NodeName, PodUid, Str};
+use crate::model::{GangId, NodeName, PodUid, Str, Time};
 use crate::objects::{Node, Pod, PriorityClass};
 use crate::snapshot::{Cards, Charge, Hold};
 
@@ -43,7 +43,16 @@ impl Engine {
             Change::Gone(id) => id.clone(),
         };
         let changed = match change {
-            Change::Set(group) => self.groups.insert(id.clone(), group.clone()).as_ref() != Some(&group),
+            Change::Set(group) => {
+                if !self.gangs.contains_key(&id) && self.courtesy_left_behind(&group) {
+                    self.gangs.insert(id.clone(), Gang::default());
+                }
+                let known = self.groups.insert(id.clone(), group.clone());
+                if known.as_ref().is_some_and(|known| known.said != group.said) {
+                    step.touch(&id);
+                }
+                known.is_none_or(|known| !known.same_but_said(&group))
+            }
             Change::Gone(_) => self.groups.remove(&id).is_some(),
         };
         if changed {
@@ -303,13 +312,17 @@ impl Engine {
     }
 
     /// Forgets a gang of which nothing is left.
-    pub(super) fn forget_if_empty(&mut self, id: &GangId) {
+    pub(super) fn forget_if_empty(&mut self, id: &GangId, now: Time) {
         let empty = self.gangs.get(id).is_some_and(|g: &Gang| {
             g.members.is_empty() && g.object == Object::Absent && g.request.is_none() && !g.must_read
         });
+        if empty && self.owes_courtesy(id, now) {
+            return;
+        }
         if empty {
             self.dequeue(id);
             self.fresh.remove(id);
+            self.forget_courtesy(id);
         }
         if empty
             && let Some(gang) = self.gangs.remove(id)

@@ -1,10 +1,13 @@
 //! Effects as requests to an API server, and its responses as answers: one place that knows what goes over the wire,
 //! used alike by the simulated and the real cluster. Pure: it makes requests, it sends none.
 
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::types::{Action, Effect, Event, GangRecord, GangStatus, Outcome, Pin, PodRef, Subject};
+use crate::dialect;
 use crate::model::{DialectId, GangId, NodeName, ResourceVersion};
+use crate::objects::text::Text;
 use crate::objects::{Owner, Pod, names};
 
 /// A resource of the API server.
@@ -51,6 +54,8 @@ pub enum Verb {
     JsonPatch(Value),
     /// `application/merge-patch+json`; a `metadata.uid` in it must be the object's (HTTP 422 on 1.36, 409 otherwise).
     MergePatch(Value),
+    /// Server-side apply under our field manager, without force.
+    Apply(Value),
     /// Delete it, with `preconditions.uid` and `preconditions.resourceVersion` where given.
     Delete {
         /// Only this very object.
@@ -63,8 +68,8 @@ pub enum Verb {
 /// What the API server said.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Response {
-    /// 2xx, with the object as it is now.
-    Object(Value),
+    /// 2xx, with the object as it is now, as JSON text: whoever wants it reads it once, with a view of its own.
+    Object(String),
     /// Any other status: code and the message of the `Status`.
     Status {
         /// HTTP status code.
@@ -95,6 +100,20 @@ pub fn request(effect: &Effect) -> Option<Request> {
     };
     Some(match &effect.action {
         Action::List | Action::ReadLease | Action::StepDown | Action::Tell(_) => return None,
+        Action::WriteGroup { gang: id, group, status } => {
+            let resource = dialect::group_resource(id.dialect)?;
+            Request {
+                verb: Verb::Apply(group_object(id, group, &dialect::group_status(id.dialect, status)?)),
+                resource: Resource {
+                    group: resource.group,
+                    version: resource.version,
+                    plural: resource.plural,
+                },
+                namespace: id.namespace.to_string(),
+                name: group.name.to_string(),
+                subresource: Some("status"),
+            }
+        }
         Action::CreateGang { gang: id, owner } => {
             let mut object = gang_object(id, None, None);
             if let Some(owner) = owner {
@@ -135,6 +154,7 @@ pub fn answer(effect: &Effect, response: Response) -> Option<Event> {
             (Subject::Pod(pod.uid.clone()), Some(&pod.uid))
         }
         Action::Lift { pod, .. } => (Subject::Pod(pod.uid.clone()), Some(&pod.uid)),
+        Action::WriteGroup { gang, .. } => (Subject::Group(gang.clone()), None),
         Action::List | Action::ReadLease | Action::StepDown | Action::Evict { .. } | Action::Tell(_) => {
             return None;
         }
@@ -143,15 +163,16 @@ pub fn answer(effect: &Effect, response: Response) -> Option<Event> {
     let outcome = match response {
         Response::Lost => Outcome::Unknown,
         Response::Object(_) if deleting => Outcome::Gone,
-        Response::Object(object) => match uid {
-            Some(uid) => match Pod::read(&object.to_string()) {
+        Response::Object(_) if matches!(subject, Subject::Group(_)) => Outcome::Done,
+        Response::Object(json) => match uid {
+            Some(uid) => match Pod::read(&json) {
                 Ok(pod) if pod.uid == *uid => Outcome::Pod(Box::new(pod)),
                 Ok(_) => Outcome::Gone,
-                Err(error) => Outcome::Refused(error.to_string()),
+                Err(error) => unreadable(&json, error.to_string()),
             },
-            None => match read_gang(&object) {
+            None => match read_gang(&json) {
                 Ok(record) => Outcome::Gang(Box::new(record)),
-                Err(problem) => Outcome::Refused(problem),
+                Err(problem) => unreadable(&json, problem),
             },
         },
         Response::Status { code: 404, .. } => Outcome::Gone,
@@ -175,24 +196,61 @@ pub fn answer(effect: &Effect, response: Response) -> Option<Event> {
     Some(Event::Answer { epoch: effect.epoch, subject, outcome })
 }
 
+/// What is no JSON says nothing of what was done; an object that cannot be understood is there all the same.
+fn unreadable(json: &str, problem: String) -> Outcome {
+    match serde_json::from_str::<serde::de::IgnoredAny>(json) {
+        Ok(_) => Outcome::Refused(problem),
+        Err(_) => Outcome::Unknown,
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(bound(deserialize = "'de: 'a"))]
+struct GangView<'a> {
+    #[serde(default)]
+    metadata: GangMetadata<'a>,
+    #[serde(default)]
+    spec: GangSpec<'a>,
+    #[serde(default)]
+    status: Option<GangStatus>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", bound(deserialize = "'de: 'a"))]
+struct GangMetadata<'a> {
+    #[serde(default)]
+    namespace: Option<Text<'a>>,
+    #[serde(default)]
+    resource_version: Text<'a>,
+    #[serde(default)]
+    generation: Option<u64>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(bound(deserialize = "'de: 'a"))]
+struct GangSpec<'a> {
+    #[serde(default)]
+    group: Option<Text<'a>>,
+    #[serde(default)]
+    dialect: Option<DialectId>,
+}
+
 /// Reads one of our own objects.
 ///
 /// # Errors
 /// A sentence naming what is missing or wrong.
-pub fn read_gang(object: &Value) -> Result<GangRecord, String> {
-    let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str);
-    let namespace = text("/metadata/namespace").ok_or("Gang: metadata.namespace is missing")?;
-    let name = text("/spec/group").ok_or("Gang: spec.group is missing")?;
-    let dialect: DialectId = serde_json::from_value(object["spec"]["dialect"].clone())
-        .map_err(|e| format!("Gang {namespace}/{name}: spec.dialect: {e}"))?;
-    let status = match object.get("status") {
-        None | Some(Value::Null) => GangStatus::default(),
-        Some(status) => serde_json::from_value(status.clone())
-            .map_err(|e| format!("Gang {namespace}/{name}: status: {e}"))?,
-    };
-    let resource_version = ResourceVersion::parse(text("/metadata/resourceVersion").unwrap_or(""));
-    let generation = object["metadata"]["generation"].as_u64().unwrap_or_default();
-    Ok(GangRecord { gang: GangId::new(dialect, namespace, name), resource_version, generation, status })
+pub fn read_gang(json: &str) -> Result<GangRecord, String> {
+    let object: GangView<'_> = serde_json::from_str(json).map_err(|e| format!("Gang: {e}"))?;
+    let namespace = object.metadata.namespace.ok_or("Gang: metadata.namespace is missing")?;
+    let name = object.spec.group.ok_or("Gang: spec.group is missing")?;
+    let missing = || format!("Gang {}/{}: spec.dialect is missing", namespace.as_str(), name.as_str());
+    let dialect = object.spec.dialect.ok_or_else(missing)?;
+    Ok(GangRecord {
+        gang: GangId::new(dialect, namespace.as_str(), name.as_str()),
+        resource_version: ResourceVersion::parse(object.metadata.resource_version.as_str()),
+        generation: object.metadata.generation.unwrap_or_default(),
+        status: object.status.unwrap_or_default(),
+    })
 }
 
 fn gang_object(gang: &GangId, expected: Option<ResourceVersion>, status: Option<&GangStatus>) -> Value {
@@ -209,6 +267,16 @@ fn gang_object(gang: &GangId, expected: Option<ResourceVersion>, status: Option<
         object["status"] = serde_json::to_value(status).unwrap_or_default();
     }
     object
+}
+
+/// With its UID: what was said of a group that is gone must not be said of the next one by that name.
+fn group_object(gang: &GangId, group: &Owner, status: &Value) -> Value {
+    json!({
+        "apiVersion": &*group.api_version,
+        "kind": &*group.kind,
+        "metadata": {"namespace": &*gang.namespace, "name": &*group.name, "uid": &*group.uid},
+        "status": status,
+    })
 }
 
 /// Without `controller` and `blockOwnerDeletion`: it goes with its group, steers nothing and holds nobody up.
@@ -409,7 +477,8 @@ mod tests {
     fn responses_become_the_answers_the_engine_acts_on() {
         let pod = PodRef { key: crate::model::PodKey::new("default", "a"), uid: "u".into() };
         let fence = Effect { epoch: Epoch(1), action: Action::Fence { pod, token: str("1-7") } };
-        let named = |uid: &str| json!({"metadata": {"namespace": "default", "name": "a", "uid": uid}});
+        let named =
+            |uid: &str| json!({"metadata": {"namespace": "default", "name": "a", "uid": uid}}).to_string();
         let status = |code, message: &str| Response::Status { code, message: message.to_owned() };
         let check = |response, expected: &dyn Fn(&Outcome) -> bool| {
             let shown = format!("{response:?}");
@@ -421,6 +490,8 @@ mod tests {
         check(Response::Object(named("u")), &|o| matches!(o, Outcome::Pod(_)));
         check(Response::Object(named("another pod by that name")), &|o| *o == Outcome::Gone);
         check(Response::Lost, &|o| *o == Outcome::Unknown);
+        check(Response::Object("<html>".to_owned()), &|o| *o == Outcome::Unknown);
+        check(Response::Object("{\"metadata\": 7}".to_owned()), &|o| matches!(o, Outcome::Refused(_)));
         check(status(404, "not found"), &|o| *o == Outcome::Gone);
         check(status(409, "conflict"), &|o| *o == Outcome::Conflict);
         check(status(422, "the server rejected our request due to an error in our request"), &|o| {

@@ -13,6 +13,9 @@ pub const SHARING_VRAM: &str = "vram";
 /// API group of our own objects.
 pub const API_GROUP: &str = "portcullis.dev";
 
+/// The name under which the API server keeps what we write (`metadata.managedFields`).
+pub const FIELD_MANAGER: &str = "portcullis";
+
 /// KAI: the annotation that links a pod to its PodGroup.
 pub const KAI_GROUP_ANNOTATION: &str = "pod-group-name";
 /// KAI tutorials: the label by which users select the pods of a group.

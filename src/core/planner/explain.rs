@@ -115,8 +115,10 @@ fn explain<'a>(
     let refused = histogram(&survey, need, board);
     let waiting_for = match amount {
         Some(amount) if never => format!("{}, which no node has", in_one_place(amount, need, fact, board)),
-        Some(amount) if shortage.is_short() && shortage.needs.len() > 1 => {
-            amount.name(u64::try_from(shortage.sum - shortage.free).unwrap_or(u64::MAX))
+        Some(amount) if shortage.is_short() && shortage.needs.len() > 1 && !focus.alone => {
+            let whole = |number: u128| u64::try_from(number).unwrap_or(u64::MAX);
+            let part = amount.part(whole(shortage.free), whole(shortage.sum));
+            format!("{} ({part} free)", amount.more(whole(shortage.sum - shortage.free)))
         }
         Some(amount) => {
             let place = in_one_place(amount, need, fact, board);

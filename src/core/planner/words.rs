@@ -55,6 +55,19 @@ impl<'a> Amount<'a> {
         }
     }
 
+    /// What is missing: `8000 MiB more VRAM`, `2 more GPUs`.
+    pub(super) fn more(self, amount: u64) -> String {
+        let said = self.say(amount);
+        match self {
+            Self::Cpu => format!("{said} more cpu"),
+            Self::Memory => format!("{said} more memory"),
+            Self::EphemeralStorage => format!("{said} more ephemeral-storage"),
+            Self::Gpus => format!("{amount} more GPU{}", if amount == 1 { "" } else { "s" }),
+            Self::Extended(name) => format!("{amount} more {name}"),
+            Self::Vram => format!("{said} more VRAM"),
+        }
+    }
+
     /// `3 of 4 cores`: the unit once where it is the same.
     pub(super) fn part(self, free: u64, of: u64) -> String {
         let (free, of) = match self {

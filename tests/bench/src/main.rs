@@ -1,11 +1,12 @@
 //! Benchmarks, printed as tables. Nothing here passes or fails: a person compares.
 //!
 //! `cargo run --release -p portcullis-bench` runs them all; one alone with
-//! `cargo run --release -p portcullis-bench -- admission`, `planner`, `queue`, `webhook` or `cluster`.
+//! `cargo run --release -p portcullis-bench -- admission`, `planner`, `queue`, `webhook`, `cluster` or `memory`.
 
 mod admission;
 mod bodies;
 mod cluster;
+mod memory;
 mod planner;
 mod queue;
 mod webhook;
@@ -17,7 +18,8 @@ const USAGE: &str = "usage: portcullis-bench [all]      every benchmark in turn
        portcullis-bench planner    one decision of the planner on large clusters
        portcullis-bench queue      one event while hundreds of gangs wait
        portcullis-bench webhook    reviews over TLS [--reviewer core|stub] [--seconds N]
-       portcullis-bench cluster    gangs on a real control plane [load|steady|large|crowd]... [--only floor|portcullis]";
+       portcullis-bench cluster    gangs on a real control plane [load|steady|large|crowd]... [--only floor|portcullis]
+       portcullis-bench memory     a real control plane with 50,000 pods [PODS]; not part of all";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -27,6 +29,7 @@ fn main() -> ExitCode {
         "admission" => admission::run(),
         "webhook" => webhook::run(rest),
         "cluster" => cluster::run(rest),
+        "memory" => memory::run(rest),
         cluster::FLOOR => cluster::floor_process(rest),
         "planner" => {
             planner::run();

@@ -164,6 +164,7 @@ fn group(index: usize) -> Group {
         quorum: Quorum::Count(8),
         priority_class: None,
         queue: None,
+        said: portcullis_core::dialect::Said::Nothing,
     }
 }
 

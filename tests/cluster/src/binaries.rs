@@ -84,15 +84,33 @@ impl Binaries {
         }
         let directory = scratch().join(version.number());
         built(version, &directory)?;
+        Ok(Self::of_one(&directory))
+    }
+
+    /// kubectl as it can be had without building anything: of the test cluster, or else from the path.
+    pub fn any_kubectl() -> Vec<OsString> {
+        let version = Version::default();
+        let directory = scratch().join(version.number());
+        match std::env::var_os("KUBEBUILDER_ASSETS").filter(|value| !value.is_empty()) {
+            Some(assets) if Path::new(&assets).join("kubectl").is_file() => {
+                vec![Path::new(&assets).join("kubectl").into_os_string()]
+            }
+            _ if current(version, &directory) => Self::of_one(&directory).kubectl,
+            _ => vec!["kubectl".into()],
+        }
+    }
+
+    /// Those that we have built.
+    fn of_one(directory: &Path) -> Self {
         let part = |name: &str| vec![directory.join("control-plane").into_os_string(), name.into()];
-        Ok(Self {
+        Self {
             etcd: part("etcd"),
             api_server: part("kube-apiserver"),
             scheduler: part("kube-scheduler"),
             controller_manager: part("kube-controller-manager"),
             kubectl: part("kubectl"),
             kwok: vec![directory.join("kwok").into_os_string()],
-        })
+        }
     }
 
     /// The programs in a directory of somebody else.
@@ -110,6 +128,8 @@ impl Binaries {
                 missing.join(", no ")
             );
         }
+        // The parts run elsewhere, so a path that begins here will not do.
+        let directory = fs::canonicalize(directory)?;
         let part = |name: &str| vec![directory.join(name).into_os_string()];
         Ok(Self {
             etcd: part("etcd"),

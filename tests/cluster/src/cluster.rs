@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
 use std::io::Write;
+use std::net::IpAddr;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, bail};
 use serde_json::{Value, json};
 
 use crate::api::Api;
@@ -58,7 +59,7 @@ impl Cluster {
     }
 
     /// One that runs already, by the kubeconfig of an administrator who may impersonate. It has to reach 127.0.0.1 of this machine
-    /// for the webhook, and there is no control over its processes. `kubectl` is taken from the path.
+    /// for the webhook, and there is no control over its processes.
     ///
     /// # Errors
     /// When the file cannot be used.
@@ -67,13 +68,9 @@ impl Cluster {
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let directory = scratch().join(format!("run/{}-running-{number}", std::process::id()));
         fs::create_dir_all(&directory)?;
-        let kubectl = vec![OsString::from("kubectl")];
-        let output = crate::kubectl::run(
-            &kubectl,
-            kubeconfig,
-            &["config", "view", "--raw", "--flatten", "--minify", "-o", "json"],
-            "",
-        )?;
+        let kubectl = Binaries::any_kubectl();
+        put_kubectl(&directory, &kubectl)?;
+        let output = crate::kubectl::run(&kubectl, kubeconfig, &VIEW, "")?;
         let admin = directory.join("admin.kubeconfig");
         fs::write(&admin, &output.stdout)?;
         let mut config: Value = serde_json::from_str(&output.stdout)
@@ -130,9 +127,19 @@ impl Cluster {
         &self.directory
     }
 
-    /// A directory with `kubectl`, where the control plane is ours.
+    /// The directory that comes first on the path of terminal sessions: `kubectl` is there.
     pub fn bin(&self) -> PathBuf {
         self.directory.join("bin")
+    }
+
+    /// Lets terminal sessions call `program` by `name`.
+    ///
+    /// # Errors
+    /// When the cluster's directory cannot be written to.
+    pub fn put_on_path(&self, name: &str, program: &Path) -> Result<()> {
+        let link = self.bin().join(name);
+        let _ = fs::remove_file(&link);
+        symlink(fs::canonicalize(program)?, link).with_context(|| program.display().to_string())
     }
 
     /// How kubectl is called.
@@ -180,8 +187,8 @@ pub fn available(version: Version) -> bool {
 }
 
 /// The one cluster that the tests of a binary share, each in a namespace of its own; `None` where there can be none.
-/// It is the running one that `PORTCULLIS_TEST_KUBECONFIG` names, or else one of our own with default options. `KUBECONFIG` alone is
-/// not enough: it may name somebody's production, and tests install things.
+/// It is the running one that `PORTCULLIS_TEST_KUBECONFIG` names, or that of `KUBECONFIG` if it [`may_be_used`], or else one of our
+/// own with default options.
 ///
 /// # Panics
 /// When it does not start.
@@ -191,6 +198,16 @@ pub fn shared() -> Option<&'static Cluster> {
         .get_or_init(|| {
             if let Some(kubeconfig) = std::env::var_os("PORTCULLIS_TEST_KUBECONFIG") {
                 return Some(Cluster::running(Path::new(&kubeconfig)).unwrap_or_else(|e| panic!("{e:#}")));
+            }
+            if let Some(kubeconfig) = std::env::var_os("KUBECONFIG").filter(|value| !value.is_empty()) {
+                match may_be_used(Path::new(&kubeconfig)) {
+                    Ok(()) => {
+                        return Some(
+                            Cluster::running(Path::new(&kubeconfig)).unwrap_or_else(|e| panic!("{e:#}")),
+                        );
+                    }
+                    Err(reason) => eprintln!("the tests leave the cluster of KUBECONFIG alone: {reason:#}"),
+                }
             }
             if !available(Version::default()) {
                 return None;
@@ -214,12 +231,46 @@ pub fn shared() -> Option<&'static Cluster> {
         .as_ref()
 }
 
+/// Label of the namespace `kube-system` of a cluster that tests may do anything to, with the value `true`.
+pub const FOR_TESTS: &str = "portcullis.dev/for-tests";
+
+const VIEW: [&str; 7] = ["config", "view", "--raw", "--flatten", "--minify", "-o", "json"];
+
+/// Whether tests may use the cluster of a kubeconfig that happens to be set: its API server is on this machine, and it is marked
+/// by [`FOR_TESTS`]. Tests install things and delete nodes, so the cluster has to say so itself; one elsewhere is not even asked.
+///
+/// # Errors
+/// Why not, and how to change that.
+pub fn may_be_used(kubeconfig: &Path) -> Result<()> {
+    let kubectl = Binaries::any_kubectl();
+    let run = |arguments: &[&str]| -> Result<Value> {
+        let output = crate::kubectl::run(&kubectl, kubeconfig, arguments, "")?;
+        serde_json::from_str(&output.stdout).map_err(|_| anyhow!("{}", output.stderr.trim()))
+    };
+    let config = run(&VIEW)?;
+    let server = config["clusters"][0]["cluster"]["server"].as_str().unwrap_or_default().to_owned();
+    let address: http::Uri = server.parse().with_context(|| format!("{server:?} is no address"))?;
+    let host = address.host().unwrap_or_default().trim_matches(['[', ']']);
+    let here = host == "localhost" || host.parse().is_ok_and(|address: IpAddr| address.is_loopback());
+    if !here {
+        bail!("its API server {server} is not on this machine");
+    }
+    let namespace = run(&["get", "namespace", "kube-system", "-o", "json", "--request-timeout=10s"])?;
+    if namespace["metadata"]["labels"][FOR_TESTS] != "true" {
+        bail!(
+            "it does not say that it is there for tests, which delete what they find. If it is: \
+             kubectl label namespace kube-system {FOR_TESTS}=true"
+        );
+    }
+    Ok(())
+}
+
 /// A directory `bin` with a kubectl in it, for the path of a shell.
 fn put_kubectl(directory: &Path, command: &[OsString]) -> Result<()> {
     let bin = directory.join("bin");
     fs::create_dir_all(&bin)?;
-    if let Some(program) = command.first() {
-        // Our own binary is what it is called.
+    // Our own binary is what it is called; one that is found on the path is found there by everybody.
+    if let Some(program) = command.first().map(Path::new).filter(|program| program.is_absolute()) {
         symlink(program, bin.join("kubectl"))?;
     }
     Ok(())

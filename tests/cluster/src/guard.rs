@@ -14,7 +14,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
-use rustix::process::{Pid, Signal, kill_process_group};
+pub use rustix::process::Signal;
+use rustix::process::{Pid, kill_process_group};
 
 /// Reads `add PID`, `gone PID`, `keep` (the directory) and `release` (everything), until whoever writes is gone.
 const SHELL: &str = r#"

@@ -22,7 +22,7 @@ pub mod wait;
 
 pub use api::Api;
 pub use binaries::Version;
-pub use cluster::{Cluster, available, shared};
+pub use cluster::{Cluster, available, may_be_used, shared};
 pub use control_plane::{ControlPlane, Options, Part};
 pub use nodes::Node;
 pub use program::{Portcullis, ProgramOptions};

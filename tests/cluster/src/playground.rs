@@ -148,24 +148,45 @@ fn greet() {
     } else {
         format!("  export PATH='{}':$PATH      # has kubectl\n", directory().join("bin").display())
     };
+    let program = program().map_or("portcullis".to_owned(), |program| shown(&program));
     let text = format!(
         "
 A Kubernetes cluster of your own, with Portcullis. In your shell:
 
   export KUBECONFIG='{kubeconfig}'
 {path}
-An app and the two models it calls, 20,000 MiB of GPU memory in all: the three start together or not at all.
+1. An app and the two models it calls, 20,000 MiB of GPU memory in all: the three start together or not at all.
 
   kubectl apply -f {example}
   kubectl get gangs
   kubectl get pods -o wide
 
+2. Without room the gang waits as one, and says for what. As soon as there is room, it starts:
+
+  kubectl delete -f {example}
+  kubectl cordon shared-1 shared-2 shared-3
+  kubectl apply -f {example}
+  sleep 2; kubectl get gangs
+  kubectl describe gang app-with-models
+  kubectl uncordon shared-3
+  sleep 2; kubectl get gangs
+
+3. Mistakes are refused while you watch, each with its place and its fix:
+
+  kubectl create namespace try
+  kubectl apply -n try -f {mistakes}
+
+4. Is everything as it should be?
+
+  {program} doctor
+
 gpu-1 and gpu-2 have 8 cards each, given out whole; shared-1 to shared-3 have one card of 32 GiB each, shared by memory.
-The nodes are made up: no container runs. Everything else is real. Logs: {logs}
+The nodes are made up and no container runs; everything else is real. Logs: {logs}
 When you have had enough: {down}
 ",
         kubeconfig = kubeconfig().display(),
         example = shown(&root.join("manifests/examples/app-with-models.yaml")),
+        mistakes = shown(&root.join("tests/data/review/contradictions.yaml")),
         logs = shown(&directory()),
         down = shown(&root.join("tests/cluster/down")),
     );

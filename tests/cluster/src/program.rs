@@ -78,6 +78,7 @@ impl<'a> Portcullis<'a> {
     /// What kubectl says, or the end of the log of a replica that does not become ready.
     pub fn start(cluster: &'a Cluster, options: ProgramOptions) -> Result<Self> {
         install(cluster, &options.components)?;
+        cluster.put_on_path("portcullis", &options.binary)?;
         let balancer = Balancer::start(cluster.api().runtime(), ports::free()?)?;
         redirect(cluster, balancer.port())?;
         let count = options.replicas;

@@ -8,15 +8,26 @@
 //!
 //! `$ ` runs a line in a shell once, `$~ ` again and again until the output is as it stands there, `> ` continues the line above (a
 //! here-document). `…` stands for any text within a line, a line of `…` alone for any lines. The width of columns does not count.
+//! Lines that begin with `#` are remarks.
+//!
+//! Sessions in files can be written anew (`PORTCULLIS_UPDATE_GOLDENS=1`): what came, with `…` for ages, times and identities.
 
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::cluster::Cluster;
 use crate::wait::PATIENCE;
 
+/// When a session is written anew: how long an output must have been the same.
+const SETTLED: Duration = Duration::from_millis(2500);
+
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Step {
+    /// What stands before it.
+    remarks: Vec<String>,
     command: String,
     is_repeated: bool,
     expected: Vec<String>,
@@ -24,11 +35,17 @@ struct Step {
 
 fn steps(transcript: &str) -> Vec<Step> {
     let mut steps: Vec<Step> = Vec::new();
+    let mut remarks = Vec::new();
     for line in transcript.lines().map(str::trim_end) {
+        if line.starts_with('#') {
+            remarks.push(line.to_owned());
+            continue;
+        }
         let once = line.strip_prefix("$ ").map(|command| (command, false));
         let repeated = || line.strip_prefix("$~ ").map(|command| (command, true));
         if let Some((command, is_repeated)) = once.or_else(repeated) {
-            steps.push(Step { command: command.to_owned(), is_repeated, expected: Vec::new() });
+            let remarks = std::mem::take(&mut remarks);
+            steps.push(Step { remarks, command: command.to_owned(), is_repeated, expected: Vec::new() });
         } else if let Some(step) = steps.last_mut() {
             match line.strip_prefix('>') {
                 Some(more) if step.expected.is_empty() => {
@@ -80,7 +97,92 @@ fn lines(text: &str) -> Vec<String> {
     text.trim_end().lines().map(narrow).collect()
 }
 
+/// A line as it is written into a session: what differs from run to run and means nothing becomes `…`.
+fn without_chance(line: &str) -> String {
+    const FIELDS: [&str; 9] = [
+        "UID:",
+        "Resource Version:",
+        "Creation Timestamp:",
+        "Last Transition Time:",
+        "Last Update Time:",
+        "Start Time:",
+        "Since:",
+        "Deadline:",
+        "Epoch:",
+    ];
+    let field = FIELDS.iter().find(|field| line.trim_start().starts_with(*field));
+    if let Some((before, after)) =
+        field.and_then(|field| line.split_at_checked(line.find(field)? + field.len()))
+    {
+        let gap = after.len() - after.trim_start().len();
+        return format!("{before}{}…", &after[..gap]);
+    }
+    let mut text = String::new();
+    for (index, word) in line.split(' ').enumerate() {
+        let separator = if index == 0 { "" } else { " " };
+        let _ = write!(text, "{separator}{}", if is_age(word) || is_address(word) { "…" } else { word });
+    }
+    text.trim_end().to_owned()
+}
+
+/// `4s`, `2m3s`, `1h`.
+fn is_age(word: &str) -> bool {
+    word.starts_with(|c: char| c.is_ascii_digit())
+        && word.ends_with(['s', 'm', 'h', 'd'])
+        && word.chars().all(|c| c.is_ascii_digit() || "smhd".contains(c))
+}
+
+fn is_address(word: &str) -> bool {
+    word.parse::<std::net::Ipv4Addr>().is_ok()
+}
+
+fn as_written(step: &Step, printed: &str) -> String {
+    let mut text = String::new();
+    for remark in &step.remarks {
+        let _ = writeln!(text, "{remark}");
+    }
+    let sign = if step.is_repeated { "$~ " } else { "$ " };
+    let _ = writeln!(text, "{sign}{}", step.command.replace('\n', "\n> "));
+    for line in printed.trim_end().lines() {
+        let _ = writeln!(text, "{}", without_chance(line));
+    }
+    text
+}
+
 impl Cluster {
+    /// [`Cluster::check`] of a session in a file, or writes the file anew.
+    ///
+    /// # Panics
+    /// As `check`; and when the file cannot be read or written.
+    #[track_caller]
+    pub fn check_file(&self, namespace: &str, file: &Path) {
+        let named = |error: std::io::Error| -> String { panic!("{}: {error}", file.display()) };
+        let transcript = fs::read_to_string(file).unwrap_or_else(named);
+        if std::env::var_os("PORTCULLIS_UPDATE_GOLDENS").is_none() {
+            eprintln!("{}", file.display());
+            return self.check(namespace, &transcript);
+        }
+        let session: Vec<String> =
+            steps(&transcript).iter().map(|step| as_written(step, &self.settled(namespace, step))).collect();
+        fs::write(file, session.join("\n")).map(|()| String::new()).unwrap_or_else(named);
+    }
+
+    /// What a step prints; for a repeated one, once that stays the same.
+    fn settled(&self, namespace: &str, step: &Step) -> String {
+        let mut printed = self.shell(namespace, &step.command);
+        let (begun, mut since) = (Instant::now(), Instant::now());
+        while step.is_repeated && since.elapsed() < SETTLED && begun.elapsed() < PATIENCE {
+            std::thread::sleep(Duration::from_millis(200));
+            let again = self.shell(namespace, &step.command);
+            let plain = |text: &str| text.lines().map(without_chance).collect::<Vec<_>>();
+            if plain(&again) != plain(&printed) {
+                since = Instant::now();
+            }
+            printed = again;
+        }
+        printed
+    }
+
     /// Runs a session in `namespace` from the root of the repository, and compares all that it prints.
     ///
     /// # Panics
@@ -104,7 +206,7 @@ impl Cluster {
                     step.expected.join("\n"),
                     self.recent_events(&format!("/namespaces/{namespace}/"))
                 );
-                std::thread::sleep(std::time::Duration::from_millis(100));
+                std::thread::sleep(Duration::from_millis(100));
             }
         }
     }
@@ -113,10 +215,10 @@ impl Cluster {
     fn shell(&self, namespace: &str, command: &str) -> String {
         let path = std::env::var("PATH").unwrap_or_default();
         let kubeconfig = format!("{}/{namespace}.kubeconfig", self.directory().display());
-        if !std::path::Path::new(&kubeconfig).exists() {
-            std::fs::copy(self.admin(), &kubeconfig).expect("the cluster's directory can be written to");
+        if !Path::new(&kubeconfig).exists() {
+            fs::copy(self.admin(), &kubeconfig).expect("the cluster's directory can be written to");
             let context = ["config", "set-context", "--current", "--namespace", namespace];
-            crate::kubectl::run(self.kubectl_command(), std::path::Path::new(&kubeconfig), &context, "")
+            crate::kubectl::run(self.kubectl_command(), Path::new(&kubeconfig), &context, "")
                 .expect("kubectl runs")
                 .good();
         }
@@ -141,6 +243,7 @@ mod tests {
     fn commands_and_outputs_are_told_apart() {
         let read = steps("\n$ cat <<E\n> a\n> E\na\n\n$~ kubectl get pods\n> odd\nNAME\n");
         let step = |command: &str, is_repeated, expected: &[&str]| Step {
+            remarks: Vec::new(),
             command: command.to_owned(),
             is_repeated,
             expected: expected.iter().map(|line| (*line).to_owned()).collect(),
@@ -149,6 +252,24 @@ mod tests {
             read,
             [step("cat <<E\na\nE", false, &["a"]), step("kubectl get pods\nodd", true, &["NAME"])]
         );
+    }
+
+    #[test]
+    fn what_chance_decides_is_not_written_down() {
+        for (line, written) in [
+            ("app-with-models   Waiting   3/3   4m12s", "app-with-models   Waiting   3/3   …"),
+            (
+                "  Normal  Lifted  2s (x3 over 5m)  portcullis  3/3",
+                "  Normal  Lifted  … (x3 over 5m)  portcullis  3/3",
+            ),
+            ("  UID:   0b3c", "  UID:   …"),
+            ("app   1/1   Running   0   5s   10.0.0.1   gpu-1", "app   1/1   Running   0   …   …   gpu-1"),
+            ("model-1 needs 8000 MiB", "model-1 needs 8000 MiB"),
+        ] {
+            assert_eq!(without_chance(line), written);
+        }
+        let session = "# why\n$~ kubectl get pods\nNAME   AGE\napp    …\n";
+        assert_eq!(as_written(&steps(session)[0], "NAME   AGE\napp    7s\n"), session);
     }
 
     #[test]

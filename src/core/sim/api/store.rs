@@ -10,7 +10,7 @@ use super::stored::{Actor, Applied, LeaseRecord, Stored, Subresource, Typed, Wri
 use super::{Kind, ObjectKey, Status, pod_rules};
 use crate::engine::wire::{self, Request, Response, Verb};
 use crate::model::{ResourceVersion, Time, str};
-use crate::objects::{Node, Pod};
+use crate::objects::{Node, Pod, names};
 
 /// The store and its doors.
 pub struct ApiServer {
@@ -269,9 +269,53 @@ impl ApiServer {
         subresource: Subresource,
         patch: &Value,
     ) -> Result<Applied, Status> {
+        self.same_uid(key, patch)?;
         let mut new = (*self.found(key)?.object).clone();
         json_patch::merge(&mut new, patch);
         self.update(actor, key, subresource, new)
+    }
+
+    /// Server-side apply to an existing object by the program, as far as the program needs it: the fields of `object` take
+    /// the place of what was there, and whose they are is noted. What it leaves out stays, as no dialect leaves out what it
+    /// has once written.
+    ///
+    /// # Errors
+    /// 409 when somebody else owns one of the fields, and those of [`Self::update`].
+    fn apply(
+        &mut self,
+        actor: &Actor,
+        key: &ObjectKey,
+        subresource: Subresource,
+        object: &Value,
+    ) -> Result<Applied, Status> {
+        self.same_uid(key, object)?;
+        let mut new = (*self.found(key)?.object).clone();
+        let mut managers = new["metadata"]["managedFields"].as_array().cloned().unwrap_or_default();
+        let entry = json!({
+            "manager": names::FIELD_MANAGER, "operation": "Apply", "subresource": "status", "fieldsType": "FieldsV1",
+        });
+        let foreign =
+            |known: &Value| known["subresource"] == "status" && known["manager"] != entry["manager"];
+        if managers.iter().any(foreign) {
+            return Err(Status::conflict("Apply failed with 1 conflict: .status.phase"));
+        }
+        if !managers.contains(&entry) {
+            managers.push(entry);
+        }
+        json_patch::merge(&mut new, object);
+        new["metadata"]["managedFields"] = Value::Array(managers.clone());
+        let done = self.update(actor, key, subresource, new)?;
+        if !done.changed {
+            return Ok(done);
+        }
+        // The status has a door of its own, which leaves the rest as it was.
+        let mut noted = (*done.object).clone();
+        noted["metadata"]["managedFields"] = Value::Array(managers);
+        if noted == *done.object {
+            return Ok(done);
+        }
+        let object = self.commit(actor, key.clone(), noted);
+        Ok(Applied { object, ..done })
     }
 
     /// Deletes an object. A pod that is bound and has not ended is only marked: its kubelet stops it first.
@@ -370,7 +414,7 @@ impl ApiServer {
 
     /// Carries out a request of the engine.
     pub fn handle(&mut self, actor: &Actor, request: &Request) -> Response {
-        let kind = if request.resource == wire::PODS { Kind::Pod } else { Kind::Gang };
+        let kind = kind_of(request.resource);
         let key = ObjectKey::new(kind, &request.namespace, &request.name);
         let subresource = match request.subresource {
             Some(_) => Subresource::Status,
@@ -388,13 +432,27 @@ impl ApiServer {
             Verb::MergePatch(patch) => {
                 self.merge_patch(actor, &key, subresource, patch).map(|applied| applied.object)
             }
+            Verb::Apply(object) => self.apply(actor, &key, subresource, object).map(|applied| applied.object),
             Verb::Delete { uid, resource_version } => self
                 .delete(actor, &key, uid.as_deref(), resource_version.as_deref())
                 .map(|applied| applied.object),
         };
         match done {
-            Ok(object) => Response::Object((*object).clone()),
+            Ok(object) => Response::Object(object.to_string()),
             Err(status) => Response::Status { code: status.code, message: status.message },
+        }
+    }
+
+    /// A patch may name the UID that it means. Unlike that of a PUT, it is no precondition: the patched object is
+    /// validated, and its UID may not change (as 1.36 answers).
+    fn same_uid(&self, key: &ObjectKey, patch: &Value) -> Result<(), Status> {
+        let found = &self.found(key)?.uid;
+        match patch["metadata"]["uid"].as_str() {
+            Some(uid) if uid != &**found => {
+                let problem = format!("Invalid value: \"{uid}\": field is immutable");
+                Err(Status::invalid(key.kind.as_str(), &key.name, "metadata.uid", &problem))
+            }
+            _ => Ok(()),
         }
     }
 
@@ -435,6 +493,14 @@ impl ApiServer {
         self.writes.push(Write { key, actor: actor.clone(), before, after: Some(stored) });
         object
     }
+}
+
+fn kind_of(resource: wire::Resource) -> Kind {
+    let same = |kind: &Kind| {
+        let (group, _) = kind.api_version().split_once('/').unwrap_or(("", ""));
+        kind.plural() == resource.plural && group == resource.group
+    };
+    Kind::ALL.iter().copied().find(same).unwrap_or(Kind::Gang)
 }
 
 fn precondition(key: &ObjectKey, wanted: &str, found: &str) -> Status {

@@ -3,6 +3,7 @@
 use serde_json::json;
 
 use super::*;
+use crate::dialect::Said;
 
 fn server() -> ApiServer {
     ApiServer::new(Time(1_795_266_000_000), AdmitHook::new(None))
@@ -55,6 +56,10 @@ fn versions_and_uids_are_compared_before_anything_is_written() {
 
     let foreign = json!({"metadata": {"uid": "other", "annotations": {"a": "b"}}});
     let refused = server.merge_patch(&Actor::Engine(0), &key("a"), Subresource::None, &foreign).unwrap_err();
+    assert_eq!((refused.code, refused.reason.as_str()), (422, "Invalid"));
+    assert!(refused.message.contains("metadata.uid: Invalid value"), "{refused}");
+    let put = json!({"metadata": {"uid": "other"}, "spec": {}});
+    let refused = server.update(&Actor::Engine(0), &key("a"), Subresource::None, put).unwrap_err();
     assert_eq!((refused.code, refused.reason.as_str()), (409, "Conflict"));
     assert_eq!(server.delete(&Actor::User, &key("a"), Some("other"), None).unwrap_err().code, 409);
     assert_eq!(server.delete(&Actor::User, &key("a"), None, Some("1")).unwrap_err().code, 409);
@@ -136,4 +141,33 @@ fn reviews_carry_the_object_and_patches_are_applied() {
     assert_eq!(refused.kubectl(), "The Pod \"bad\" is invalid: f: m");
     assert!(server.webhook.violations.is_empty(), "{:?}", server.webhook.violations);
     assert_eq!(server.webhook.calls(), 4, "mutate, mutate again, validate; and one denial");
+}
+
+#[test]
+fn what_somebody_else_applied_is_theirs() {
+    let mut server = server();
+    let group = json!({
+        "apiVersion": "scheduling.run.ai/v2alpha2", "kind": "PodGroup", "metadata": {"name": "g", "namespace": "default"},
+        "spec": {"minMember": 3},
+    });
+    let made = server.create(&Actor::User, group).unwrap().object;
+    let key = ObjectKey::new(Kind::PodGroup, "default", "g");
+    let said =
+        |phase: &str| json!({"metadata": {"uid": made["metadata"]["uid"]}, "status": {"phase": phase}});
+    let apply = |server: &mut ApiServer, phase: &str| {
+        server.apply(&Actor::Engine(0), &key, Subresource::Status, &said(phase))
+    };
+    assert!(apply(&mut server, "Pending").unwrap().changed);
+    let again = apply(&mut server, "Pending").unwrap();
+    assert!(!again.changed, "nothing new is no write");
+    assert_eq!(again.object["spec"]["minMember"], 3);
+    let group = server.get(&key).and_then(Stored::group).unwrap().clone();
+    assert_eq!(group.said.says(&json!({"phase": "Pending"})), None, "there is no condition in it");
+    assert!(matches!(&group.said, Said::ByUs(status) if status["phase"] == "Pending"));
+
+    let mut theirs = (*again.object).clone();
+    theirs["metadata"]["managedFields"] = json!([{"manager": "kai-scheduler", "subresource": "status"}]);
+    server.update(&Actor::User, &key, Subresource::None, theirs).unwrap();
+    assert_eq!(apply(&mut server, "Running").unwrap_err().code, 409);
+    assert!(server.get(&key).and_then(Stored::group).unwrap().said.by_others());
 }

@@ -67,7 +67,9 @@ impl Typed {
                 .map_or_else(|e| problem(e.to_string()), |node| Self::Node(Arc::new(node))),
             Kind::PodGroup => dialect::read_group(DialectId::Kai, &object.to_string())
                 .map_or_else(|e| problem(e.to_string()), |group| Self::Group(Arc::new(group))),
-            Kind::Gang => wire::read_gang(object).map_or_else(problem, |gang| Self::Gang(Arc::new(gang))),
+            Kind::Gang => {
+                wire::read_gang(&object.to_string()).map_or_else(problem, |gang| Self::Gang(Arc::new(gang)))
+            }
             Kind::PriorityClass => PriorityClass::read(&object.to_string())
                 .map_or_else(|e| problem(e.to_string()), |class| Self::PriorityClass(Arc::new(class))),
             Kind::Namespace | Kind::Deployment | Kind::ReplicaSet => Self::Other,

@@ -97,7 +97,7 @@ impl Checker {
     pub(super) fn observe(&mut self, write: &Write, api: &ApiServer) {
         self.now = api.now;
         let engine = matches!(write.actor, Actor::Engine(_));
-        if engine && !matches!(write.key.kind, Kind::Pod | Kind::Gang) {
+        if engine && !matches!(write.key.kind, Kind::Pod | Kind::Gang) && !only_group_status(write) {
             self.found(Rule::OwnGateOnly, format!("an engine wrote {}", write.key));
         }
         let before = write.before.as_ref();
@@ -344,9 +344,12 @@ impl Checker {
     /// Looks at a response to a request of an engine.
     pub(super) fn answered(&mut self, effect: &Effect, response: &Response) {
         let Response::Status { code: 422, message } = response else { return };
-        // The only 422 that may happen is a `test` that found another version.
+        // The only 422 that may happen is a `test` that found another version, and a merge or an apply that found another
+        // object by that name.
+        let replaced =
+            !matches!(effect.action, Action::Lift { .. }) && message.contains("metadata.uid: Invalid value");
         let tested = matches!(effect.action, Action::Lift { .. }) && message.contains("value did not match");
-        if !tested {
+        if !tested && !replaced {
             self.found(Rule::Contract, format!("{:?} was refused: {message}", effect.action));
         }
     }
@@ -482,6 +485,19 @@ impl Checker {
         }
         snapshot
     }
+}
+
+/// Whether it is a write of the status of a group, and of nothing else in it.
+fn only_group_status(write: &Write) -> bool {
+    let (Some(before), Some(after)) = (&write.before, &write.after) else { return false };
+    let rest = |object: &Value| {
+        let mut rest = object.clone();
+        rest["status"] = Value::Null;
+        rest["metadata"]["managedFields"] = Value::Null;
+        rest["metadata"]["resourceVersion"] = Value::Null;
+        rest
+    };
+    write.key.kind == Kind::PodGroup && rest(&before.object) == rest(&after.object)
 }
 
 fn gang_object<'a>(api: &'a ApiServer, gang: &GangId) -> Option<&'a Arc<GangRecord>> {

@@ -194,7 +194,10 @@ impl Cluster {
     /// use of [`Self::api`].
     pub fn settle_writes(&mut self) {
         for write in self.api.take_writes() {
-            self.last_activity = self.now();
+            // A courtesy comes when all has been quiet for a while, and disturbs nothing.
+            if !courtesy(&write) {
+                self.last_activity = self.now();
+            }
             self.checker.observe(&write, &self.api);
             self.trace_write(&write);
             self.publish(&write);
@@ -328,4 +331,9 @@ impl Cluster {
         self.sequence += 1;
         self.queue.insert((at, self.sequence), happening);
     }
+}
+
+/// Whether an engine told a group how its gang stands.
+fn courtesy(write: &Write) -> bool {
+    write.key.kind == Kind::PodGroup && matches!(write.actor, Actor::Engine(_))
 }

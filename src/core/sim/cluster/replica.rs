@@ -290,7 +290,9 @@ impl Cluster {
     }
 
     fn request(&mut self, index: usize, life: u64, effect: Box<Effect>) {
-        self.last_activity = self.now();
+        if !matches!(effect.action, Action::WriteGroup { .. }) {
+            self.last_activity = self.now();
+        }
         let faults = self.options.faults.clone();
         let request = self.options.timing.request;
         let lost =
@@ -535,6 +537,7 @@ fn subject_of(action: &Action) -> Option<Subject> {
             Subject::Pod(pod.uid.clone())
         }
         Action::Lift { pod, .. } => Subject::Pod(pod.uid.clone()),
+        Action::WriteGroup { gang, .. } => Subject::Group(gang.clone()),
         Action::List | Action::StepDown | Action::Evict { .. } | Action::Tell(_) => return None,
     })
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
+use serde_json::Value;
 
 use super::file::OneOrMany;
 use super::runner::StepResult;
@@ -33,6 +34,8 @@ pub struct Expect {
     pub count: BTreeMap<String, BTreeMap<String, usize>>,
     /// Gang to what its object says.
     pub gangs: BTreeMap<String, GangExpect>,
+    /// Group object to what its own status says.
+    pub groups: BTreeMap<String, GroupExpect>,
     /// There is no `Gang` object of these names.
     pub no_gang: Vec<String>,
     /// Name to the causes for which it was rejected in this step.
@@ -61,6 +64,18 @@ pub struct GangExpect {
     pub bound: Option<u32>,
 }
 
+/// What the status of a group object must say.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase", default)]
+pub struct GroupExpect {
+    /// `status.phase`.
+    pub phase: Option<String>,
+    /// `status.scheduled`.
+    pub scheduled: Option<u32>,
+    /// Parts of the message of a condition.
+    pub says: Option<OneOrMany>,
+}
+
 /// How a rejection must read.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
@@ -77,6 +92,7 @@ impl Expect {
         let mut verdicts = Vec::new();
         self.judge_pods(seen, &mut verdicts);
         self.judge_gangs(seen, &mut verdicts);
+        self.judge_groups(seen, &mut verdicts);
         self.judge_words(seen, &mut verdicts);
         verdicts
     }
@@ -204,6 +220,29 @@ impl Expect {
             let found = seen.nodes.iter().filter(|node| node.schedulable).count();
             let verdict = if found == wanted { Ok(()) } else { Err(format!("{found} can")) };
             verdicts.push((format!("{wanted} nodes can take pods"), verdict));
+        }
+    }
+
+    fn judge_groups(&self, seen: &StepResult, verdicts: &mut Vec<(String, Result<(), String>)>) {
+        for (name, wanted) in &self.groups {
+            let (namespace, bare) = name.split_once('/').unwrap_or(("default", name));
+            let found = seen.groups.iter().find(|g| g.namespace == namespace && g.name == bare);
+            let status = found.map(|group| &group.status).unwrap_or_default();
+            let mut one = |what: String, holds: bool| {
+                let verdict = if holds { Ok(()) } else { Err(format!("its status is {status}")) };
+                verdicts.push((format!("group {name} {what}"), verdict));
+            };
+            if let Some(phase) = &wanted.phase {
+                one(format!("is {phase}"), status["phase"] == **phase);
+            }
+            if let Some(scheduled) = wanted.scheduled {
+                one(format!("has {scheduled} scheduled"), status["scheduled"] == scheduled);
+            }
+            let conditions = || status["conditions"].as_array().into_iter().flatten();
+            for part in wanted.says.iter().flat_map(OneOrMany::all) {
+                let said = |c: &Value| c["message"].as_str().is_some_and(|text| text.contains(part.as_str()));
+                one(format!("says {part:?}"), conditions().any(said));
+            }
         }
     }
 

@@ -15,5 +15,5 @@ pub use file::{
     Span, Step, TornSpec,
 };
 pub use node::NodeSpec;
-pub use picture::{CardUse, GangLine, NodeUse, PodLine};
+pub use picture::{CardUse, GangLine, GroupLine, NodeUse, PodLine};
 pub use runner::{Expectation, Rejection, Runner, StepResult};

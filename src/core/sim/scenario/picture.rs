@@ -1,9 +1,11 @@
 //! What a cluster looks like: who is where, how full the cards are, what the gangs say.
 
+use serde_json::Value;
+
 use crate::engine::GangStatus;
 use crate::model::{PodKey, VramMib};
 use crate::objects::PodPhase;
-use crate::sim::api::{ApiServer, Kind};
+use crate::sim::api::{ApiServer, Kind, ObjectKey, Stored};
 
 /// A pod in one line.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,6 +36,17 @@ pub struct GangLine {
     pub name: String,
     /// Status.
     pub status: GangStatus,
+}
+
+/// What the status of a group object says.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GroupLine {
+    /// Namespace.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+    /// Status, in the words of its stack; null while it says nothing.
+    pub status: Value,
 }
 
 /// A node and how full its cards are.
@@ -70,7 +83,7 @@ pub(super) fn pods(api: &ApiServer) -> Vec<PodLine> {
         .map(|(stored, pod)| {
             let map = |field: &str| -> Vec<(String, String)> {
                 let map = stored.object["metadata"][field].as_object();
-                let text = |value: &serde_json::Value| value.as_str().unwrap_or("").to_owned();
+                let text = |value: &Value| value.as_str().unwrap_or("").to_owned();
                 map.into_iter().flatten().map(|(key, value)| (key.clone(), text(value))).collect()
             };
             PodLine {
@@ -103,6 +116,16 @@ pub(super) fn gangs(api: &ApiServer) -> Vec<GangLine> {
             status: record.status.clone(),
         })
         .collect()
+}
+
+/// All group objects.
+pub(super) fn groups(api: &ApiServer) -> Vec<GroupLine> {
+    let line = |(key, stored): (&ObjectKey, &Stored)| GroupLine {
+        namespace: key.namespace.to_string(),
+        name: key.name.to_string(),
+        status: stored.object["status"].clone(),
+    };
+    api.list(Kind::PodGroup).map(line).collect()
 }
 
 /// All readable nodes with their cards.

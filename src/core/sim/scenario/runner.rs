@@ -6,7 +6,7 @@ use serde_saphyr::Spanned;
 
 use super::file::{OneOrMany, Scenario, ScenarioError, Step};
 use super::kubectl::{self, Outcome};
-use super::picture::{self, GangLine, NodeUse, PodLine};
+use super::picture::{self, GangLine, GroupLine, NodeUse, PodLine};
 use crate::sim::api::{Actor, Admit};
 use crate::sim::cluster::{Cluster, Options, START, Told, Violation};
 
@@ -47,6 +47,8 @@ pub struct StepResult {
     pub pods: Vec<PodLine>,
     /// All gangs at its end.
     pub gangs: Vec<GangLine>,
+    /// All group objects at its end.
+    pub groups: Vec<GroupLine>,
     /// All nodes at its end.
     pub nodes: Vec<NodeUse>,
     /// What was expected, and whether it was so.
@@ -141,6 +143,7 @@ impl Runner {
         StepResult {
             pods: picture::pods(&self.cluster.api),
             gangs: picture::gangs(&self.cluster.api),
+            groups: picture::groups(&self.cluster.api),
             nodes: picture::nodes(&self.cluster.api),
             at: self.cluster.now().since(START),
             ..StepResult::default()

@@ -8,17 +8,17 @@ use portcullis::cluster::Client;
 
 /// User and system time and memory of a process, from `/proc`.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Usage {
+pub(crate) struct Usage {
     /// Seconds of CPU.
-    pub(super) cpu: f64,
+    pub(crate) cpu: f64,
     /// Resident memory now, in MB of a million bytes.
-    pub(super) resident_mb: f64,
+    pub(crate) resident_mb: f64,
     /// The most it ever was.
-    pub(super) peak_mb: f64,
+    pub(crate) peak_mb: f64,
 }
 
 /// Reads the usage of a process.
-pub(super) fn usage(process: u32) -> anyhow::Result<Usage> {
+pub(crate) fn usage(process: u32) -> anyhow::Result<Usage> {
     let stat = fs::read_to_string(format!("/proc/{process}/stat"))?;
     let after_name = stat.rsplit_once(')').context("/proc/PID/stat has no name")?.1;
     let fields: Vec<&str> = after_name.split_whitespace().collect();

@@ -16,7 +16,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
-use super::client;
+use super::follow::Follow;
 use crate::webhook::{stub, until_input_ends};
 
 /// The hidden subcommand of its process.
@@ -26,7 +26,7 @@ pub(crate) const PROCESS: &str = "floor-process";
 #[tokio::main(flavor = "current_thread")]
 pub(crate) async fn process(arguments: &[String]) -> anyhow::Result<()> {
     let kubeconfig = arguments.first().context("which kubeconfig?")?;
-    let api = client(kubeconfig.as_ref()).await?;
+    let api = Client::of_kubeconfig(kubeconfig.as_ref()).await?;
     let now = SystemTime::now();
     let authority = Authority::new(now)?;
     let certificate = LiveCertificate::new(authority.issue(&Names::loopback(), now)?.presented()?);
@@ -107,20 +107,15 @@ struct Gang {
 
 /// Lifts each gang when its last pod is seen.
 async fn lift(api: &Client) -> anyhow::Result<()> {
-    let (pods, groups) = ("/api/v1/pods", "/apis/scheduling.run.ai/v2alpha2/podgroups");
-    let watch = |path: &'static str| async move {
-        let lines = api.lines(&format!("{path}?watch=1&timeoutSeconds=3600")).await?;
-        lines.map_err(|reply| anyhow::anyhow!("no watch of {path}: {}", reply.message()))
-    };
-    let (mut pod_lines, mut group_lines) = (watch(pods).await?, watch(groups).await?);
+    let mut pods = Follow::from_now(api, "/api/v1/pods").await?;
+    let mut groups = Follow::from_now(api, "/apis/scheduling.run.ai/v2alpha2/podgroups").await?;
     let mut gangs: BTreeMap<(String, String), Gang> = BTreeMap::new();
-    let patience = Duration::from_secs(3600);
     loop {
         let (line, of_group) = tokio::select! {
-            line = pod_lines.next(patience) => (line?, false),
-            line = group_lines.next(patience) => (line?, true),
+            line = pods.next() => (line?, false),
+            line = groups.next() => (line?, true),
         };
-        let event: Event<Object> = serde_json::from_slice(&line.context("a watch ended")?)?;
+        let event: Event<Object> = serde_json::from_slice(&line)?;
         if event.kind != "ADDED" {
             continue;
         }

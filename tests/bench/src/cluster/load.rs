@@ -7,7 +7,7 @@ use anyhow::ensure;
 use http::Method;
 use portcullis::cluster::Client;
 use serde_json::{Value, json};
-use tokio::sync::Semaphore;
+use tokio::sync::{OnceCell, Semaphore};
 
 use super::Arrival;
 use super::marks::{LABEL, Marks};
@@ -94,14 +94,14 @@ pub(super) async fn run(
                 (0..gangs).flat_map(|gang| (0..size).map(move |member| (gang, member))).collect()
             };
             let slots = Arc::new(Semaphore::new(creates));
+            let groups: Arc<Vec<OnceCell<()>>> = Arc::new((0..gangs).map(|_| OnceCell::new()).collect());
             let mut tasks = Vec::new();
             for (gang, member) in order {
                 let slot = Arc::clone(&slots).acquire_owned().await?;
-                let (api, marks) = (api.clone(), Arc::clone(marks));
+                let (api, marks, groups) = (api.clone(), Arc::clone(marks), Arc::clone(&groups));
                 tasks.push(tokio::spawn(async move {
-                    if member == 0 {
-                        new_group(&api, gang, size).await?;
-                    }
+                    // As `kubectl apply` does it: the group first, then its pods.
+                    groups[gang].get_or_try_init(|| new_group(&api, gang, size)).await?;
                     let outcome = new_pod(&api, &marks, gang, member).await;
                     drop(slot);
                     outcome

@@ -3,10 +3,12 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, ensure};
+use anyhow::Context;
 use portcullis::cluster::Client;
 use serde::Deserialize;
 use tokio::sync::Notify;
+
+use super::follow::Follow;
 
 /// All pods of the load carry this label; its value is `load`.
 pub(super) const LABEL: &str = "portcullis-bench";
@@ -56,9 +58,7 @@ impl Marks {
 
     fn seen(&self, line: &[u8]) -> anyhow::Result<()> {
         #[derive(Deserialize)]
-        struct Event<'a> {
-            #[serde(rename = "type")]
-            kind: &'a str,
+        struct Event {
             object: Pod,
         }
         #[derive(Deserialize)]
@@ -77,8 +77,7 @@ impl Marks {
             scheduling_gates: Vec<serde::de::IgnoredAny>,
             node_name: Option<String>,
         }
-        let event: Event<'_> = serde_json::from_slice(line).context("a line of the watch")?;
-        ensure!(event.kind != "ERROR", "the watch broke: {}", String::from_utf8_lossy(line));
+        let event: Event = serde_json::from_slice(line).context("a line of the watch")?;
         let name = event.object.metadata.name.unwrap_or_default();
         let Some((gang, member)) = place(&name) else { return Ok(()) };
         let now = Instant::now();
@@ -107,28 +106,11 @@ pub(super) async fn watch(
     api: &Client,
     marks: &Arc<Marks>,
 ) -> anyhow::Result<tokio::task::JoinHandle<anyhow::Result<()>>> {
-    #[derive(Deserialize)]
-    struct List {
-        metadata: ListMetadata,
-    }
-    #[derive(Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct ListMetadata {
-        resource_version: String,
-    }
-    let selector = format!("/api/v1/pods?labelSelector={LABEL}%3Dload");
-    let reply = api.get(&selector).await?;
-    ensure!(reply.ok(), "pods cannot be listed: {}", reply.message());
-    let list: List = serde_json::from_slice(&reply.body)?;
-    let path =
-        format!("{selector}&watch=1&timeoutSeconds=3600&resourceVersion={}", list.metadata.resource_version);
-    let mut lines =
-        api.lines(&path).await?.map_err(|reply| anyhow::anyhow!("no watch: {}", reply.message()))?;
+    let mut pods = Follow::from_now(api, &format!("/api/v1/pods?labelSelector={LABEL}%3Dload")).await?;
     let marks = Arc::clone(marks);
     Ok(tokio::spawn(async move {
-        while let Some(line) = lines.next(Duration::from_secs(3600)).await? {
-            marks.seen(&line)?;
+        loop {
+            marks.seen(&pods.next().await?)?;
         }
-        anyhow::bail!("the watch ended")
     }))
 }

@@ -4,8 +4,9 @@
 //! invocation, because only ratios to it mean something on another machine. Nothing is taken from the program itself:
 //! times are the loader's, costs are the kernel's and the API server's.
 
-mod account;
+pub(crate) mod account;
 mod floor;
+mod follow;
 mod load;
 mod marks;
 
@@ -103,13 +104,15 @@ impl System {
     }
 }
 
-/// Runs the scenarios that are named, or all: `[NAME...] [--only floor|portcullis]`.
+/// Runs the scenarios that are named, or all: `[NAME...] [--only floor|portcullis] [--then COMMAND]`. The command is
+/// run by a shell once Portcullis is installed, with KUBECONFIG set: to see what a part of the registration costs.
 pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
-    let (mut names, mut only) = (Vec::new(), None);
+    let (mut names, mut only, mut then) = (Vec::new(), None, None);
     let mut rest = arguments.iter();
     while let Some(argument) = rest.next() {
         match argument.as_str() {
             "--only" => only = Some(rest.next().context("--only needs floor or portcullis")?.as_str()),
+            "--then" => then = Some(rest.next().context("--then needs a command")?.as_str()),
             name if SCENARIOS.iter().any(|s| s.name == name) => names.push(name),
             other => bail!("no scenario {other}: there are {}", SCENARIOS.map(|s| s.name).join(", ")),
         }
@@ -122,7 +125,7 @@ pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
                 && (system == System::Portcullis || scenario.floor);
             if wanted {
                 eprintln!("  {} ...", system.name());
-                columns.push((system, measure(*scenario, system)?));
+                columns.push((system, measure(*scenario, system, then)?));
             }
         }
         print_table(scenario, &columns);
@@ -141,14 +144,6 @@ struct Outcome {
     requests: Requests,
 }
 
-/// A client with the credentials of a kubeconfig.
-async fn client(kubeconfig: &Path) -> anyhow::Result<Client> {
-    let config = kube::config::Kubeconfig::read_from(kubeconfig)?;
-    let config =
-        kube::Config::from_custom_kubeconfig(config, &kube::config::KubeConfigOptions::default()).await?;
-    Ok(Client::new(config)?)
-}
-
 /// The system under test: its processes, kept alive.
 enum Running<'a> {
     Floor(Child),
@@ -156,7 +151,7 @@ enum Running<'a> {
 }
 
 /// The program, built now: a binary that was left lying would be measured otherwise.
-fn binary() -> anyhow::Result<PathBuf> {
+pub(crate) fn binary() -> anyhow::Result<PathBuf> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let built =
         Command::new(cargo).args(["build", "--release", "--quiet", "--bin", "portcullis"]).status()?;
@@ -173,6 +168,9 @@ impl<'a> Running<'a> {
             }
             System::Floor => {
                 cluster.kubectl(&["apply", "-k", "manifests/components/pod-group-crds"]).good();
+                cluster.wait("/apis/scheduling.run.ai/v2alpha2/podgroups", "it is served", |list| {
+                    list["items"].is_array()
+                });
                 let mut child = Command::new(std::env::current_exe()?)
                     .arg(FLOOR)
                     .arg(cluster.admin())
@@ -211,42 +209,44 @@ impl Drop for Running<'_> {
     }
 }
 
-#[tokio::main(flavor = "multi_thread", worker_threads = 2)]
-async fn measure(scenario: Scenario, system: System) -> anyhow::Result<Outcome> {
-    // Starting and stopping a cluster blocks; no other task runs then.
-    let cluster = tokio::task::block_in_place(|| -> anyhow::Result<Cluster> {
-        let cluster = Cluster::start(&Options::default())?;
-        let nodes: Vec<Node> = (0..NODES).map(|n| Node::whole(&format!("node-{n:03}"), 8)).collect();
-        cluster.create_nodes(&nodes)?;
-        Ok(cluster)
-    })?;
-    let running = tokio::task::block_in_place(|| Running::start(system, &cluster))?;
-    let api = client(cluster.admin()).await?;
-    load::create(&api, "/api/v1/namespaces", &json!({"metadata": {"name": load::NAMESPACE}})).await?;
-    warm_up(&api).await?;
-
-    let marks = Marks::new(scenario.gangs, scenario.size);
-    let watch = marks::watch(&api, &marks).await?;
+/// One run on a control plane of its own.
+fn measure(scenario: Scenario, system: System, then: Option<&str>) -> anyhow::Result<Outcome> {
+    let cluster = Cluster::start(&Options::default())?;
+    let nodes: Vec<Node> = (0..NODES).map(|n| Node::whole(&format!("node-{n:03}"), 8)).collect();
+    cluster.create_nodes(&nodes)?;
+    let running = Running::start(system, &cluster)?;
+    if let Some(command) = then.filter(|_| system == System::Portcullis) {
+        let path = std::env::var("PATH").unwrap_or_default();
+        let done = Command::new("sh")
+            .args(["-c", command])
+            .env("KUBECONFIG", cluster.admin())
+            .env("PATH", format!("{}:{path}", cluster.bin().display()))
+            .stdout(std::io::stderr())
+            .status()?;
+        ensure!(done.success(), "{command} failed");
+        std::thread::sleep(Duration::from_secs(3));
+    }
     let mut processes: BTreeMap<String, Vec<u32>> = BTreeMap::new();
     for (part, id) in cluster.own().processes() {
         processes.insert(part.name().to_owned(), vec![id]);
     }
     processes.insert(system.name().to_owned(), running.processes());
     processes.insert("loader".to_owned(), vec![std::process::id()]);
-    let usage = || -> anyhow::Result<BTreeMap<String, Usage>> {
-        let sum = |ids: &Vec<u32>| -> anyhow::Result<Usage> {
-            ids.iter().try_fold(Usage::default(), |sum, id| {
-                let one = account::usage(*id)?;
-                Ok(Usage {
-                    cpu: sum.cpu + one.cpu,
-                    resident_mb: sum.resident_mb.max(one.resident_mb),
-                    peak_mb: sum.peak_mb.max(one.peak_mb),
-                })
-            })
-        };
-        processes.iter().map(|(name, ids)| Ok((name.clone(), sum(ids)?))).collect()
-    };
-    let (asked, spent) = (account::requests(&api).await?, usage()?);
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    runtime.block_on(drive(scenario, cluster.admin(), &processes))
+}
+
+async fn drive(
+    scenario: Scenario,
+    kubeconfig: &Path,
+    processes: &BTreeMap<String, Vec<u32>>,
+) -> anyhow::Result<Outcome> {
+    let api = Client::of_kubeconfig(kubeconfig).await?;
+    load::create(&api, "/api/v1/namespaces", &json!({"metadata": {"name": load::NAMESPACE}})).await?;
+    warm_up(&api).await?;
+    let marks = Marks::new(scenario.gangs, scenario.size);
+    let watch = marks::watch(&api, &marks).await?;
+    let (asked, spent) = (account::requests(&api).await?, usage(processes)?);
     let begun = load::run(&api, &marks, (scenario.gangs, scenario.size), scenario.arrival).await?;
     load::settle(&marks, scenario.room, Duration::from_secs(10), Duration::from_secs(120)).await;
     // What follows a bind (kubelet, the last status writes) belongs to the cost.
@@ -254,15 +254,28 @@ async fn measure(scenario: Scenario, system: System) -> anyhow::Result<Outcome> 
     ensure!(!watch.is_finished(), "the loader's watch ended, so the times are wrong");
     watch.abort();
     let requests = account::between(&asked, &account::requests(&api).await?);
-    let costs = usage()?.into_iter().map(|(name, after)| {
+    let costs = usage(processes)?.into_iter().map(|(name, after)| {
         let before = spent.get(&name).copied().unwrap_or_default();
         (name, (after.cpu - before.cpu, Usage { resident_mb: before.resident_mb, ..after }))
     });
     let costs = costs.collect();
     let marks = marks.all().clone();
-    tokio::task::block_in_place(|| drop(running));
-    tokio::task::block_in_place(|| drop(cluster));
     Ok(Outcome { begun, marks, costs, requests })
+}
+
+/// CPU of all processes of a name together, memory of the largest.
+fn usage(processes: &BTreeMap<String, Vec<u32>>) -> anyhow::Result<BTreeMap<String, Usage>> {
+    let sum = |ids: &Vec<u32>| -> anyhow::Result<Usage> {
+        ids.iter().try_fold(Usage::default(), |sum, id| {
+            let one = account::usage(*id)?;
+            Ok(Usage {
+                cpu: sum.cpu + one.cpu,
+                resident_mb: sum.resident_mb.max(one.resident_mb),
+                peak_mb: sum.peak_mb.max(one.peak_mb),
+            })
+        })
+    };
+    processes.iter().map(|(name, ids)| Ok((name.clone(), sum(ids)?))).collect()
 }
 
 /// One gang through everything before the clocks start: connections, compiled expressions, caches.

@@ -1,0 +1,61 @@
+//! The status of a KAI PodGroup in KAI's words, for clusters in which KAI itself is not there to write it.
+//!
+//! `phase`, `scheduled` and `running` are what its tutorials print; newer definitions have dropped some of them, and the
+//! API server drops them then. `conditions` is in all of them, and says the same in a sentence.
+
+use serde_json::{Value, json};
+
+use super::{GroupPhase, GroupStatus};
+
+pub(super) fn status(status: &GroupStatus) -> Value {
+    let phase = match status.phase {
+        GroupPhase::Pending | GroupPhase::Starting => "Pending",
+        GroupPhase::Running => "Running",
+        GroupPhase::Finished => "Completed",
+        GroupPhase::Torn => "Unknown",
+    };
+    let (kind, holds) = match status.phase {
+        GroupPhase::Pending | GroupPhase::Torn => ("Unschedulable", "True"),
+        GroupPhase::Starting => ("Scheduled", "False"),
+        GroupPhase::Running | GroupPhase::Finished => ("Scheduled", "True"),
+    };
+    json!({
+        "phase": phase,
+        "scheduled": status.scheduled,
+        "running": status.running,
+        "conditions": [{
+            "type": kind,
+            "status": holds,
+            "reason": status.reason,
+            "message": status.message,
+            "lastTransitionTime": crate::model::Time(status.since.0 / 1000 * 1000).to_string(),
+        }],
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Time;
+
+    #[test]
+    fn a_gang_is_told_in_the_words_of_the_tutorials() {
+        for (phase, shown, kind, holds) in [
+            (GroupPhase::Pending, "Pending", "Unschedulable", "True"),
+            (GroupPhase::Starting, "Pending", "Scheduled", "False"),
+            (GroupPhase::Running, "Running", "Scheduled", "True"),
+            (GroupPhase::Finished, "Completed", "Scheduled", "True"),
+            (GroupPhase::Torn, "Unknown", "Unschedulable", "True"),
+        ] {
+            let (message, since) = ("because".to_owned(), Time(1_500));
+            let said =
+                status(&GroupStatus { phase, scheduled: 3, running: 2, reason: "Why", message, since });
+            let condition = json!({
+                "type": kind, "status": holds, "reason": "Why", "message": "because",
+                "lastTransitionTime": "1970-01-01T00:00:01Z",
+            });
+            let expected = json!({"phase": shown, "scheduled": 3, "running": 2, "conditions": [condition]});
+            assert_eq!(said, expected);
+        }
+    }
+}

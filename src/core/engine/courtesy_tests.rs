@@ -1,0 +1,225 @@
+//! How often a gang is written about, to its own object and to its group: what the API server is asked for.
+
+use serde_json::json;
+
+use super::*;
+use crate::dialect::{self, GroupPhase, GroupStatus, Said};
+use crate::engine::GroupStatusMode;
+use crate::objects::PodPhase;
+
+/// As it is in production.
+fn real(lab: &mut Lab) {
+    lab.engine.settings.quiet = Duration::from_millis(500);
+    lab.engine.settings.group_status = GroupStatusMode::Auto;
+}
+
+/// Lets this much time pass, and carries out what is asked for; returned is what was written, with the time in ms.
+fn pass(lab: &mut Lab, time: Duration, mut actions: Vec<Action>, refuse: bool) -> Vec<(u64, Action)> {
+    let (end, mut sent) = (lab.now.after(time), Vec::new());
+    loop {
+        let mut queue: std::collections::VecDeque<Action> = std::mem::take(&mut actions).into();
+        while let Some(action) = queue.pop_front() {
+            if matches!(action, Action::WriteGang { .. } | Action::WriteGroup { .. }) {
+                sent.push((lab.now.0 - START.0, action.clone()));
+            }
+            queue.extend(match &action {
+                Action::WriteGroup { gang, .. } if refuse => {
+                    lab.answer(Subject::Group(gang.clone()), Outcome::Refused("403: no".to_owned()))
+                }
+                action => lab.carry_out(action),
+            });
+            queue.extend(lab.tick());
+        }
+        if lab.now >= end {
+            return sent;
+        }
+        lab.now = lab.now.after(Duration::from_millis(100));
+        actions = lab.tick();
+    }
+}
+
+fn groups(sent: &[(u64, Action)]) -> Vec<(u64, GroupStatus)> {
+    let told = sent.iter().filter_map(|(at, action)| match action {
+        Action::WriteGroup { status, .. } => Some((*at, status.clone())),
+        _ => None,
+    });
+    told.collect()
+}
+
+fn gang_phases(sent: &[(u64, Action)]) -> Vec<Phase> {
+    let told = sent.iter().filter_map(|(_, action)| match action {
+        Action::WriteGang { status, .. } => Some(status.phase),
+        _ => None,
+    });
+    told.collect()
+}
+
+fn set(lab: &mut Lab, name: &str, change: impl FnOnce(&mut Pod)) -> Vec<Action> {
+    let uid = PodUid::from(&*format!("uid-{name}"));
+    lab.touch(&uid, change);
+    lab.step(Event::Pod(Change::Set(lab.pods[&uid].clone())))
+}
+
+/// Also where the scheduler takes its time: the object of the gang is written twice, and that of the group once.
+#[test]
+fn a_gang_that_lifts_is_told_of_once_however_slowly_it_is_bound() {
+    for pause in [0, 100, 2500] {
+        let (mut lab, actions) = leading_three();
+        real(&mut lab);
+        let mut sent = pass(&mut lab, Duration::from_millis(pause), actions, false);
+        for name in ["app-server", "model-1", "model-2"] {
+            let actions = set(&mut lab, name, |pod| {
+                pod.node = Some(NodeName::from("gpu-1"));
+                pod.phase = PodPhase::Running;
+            });
+            sent.extend(pass(&mut lab, Duration::from_millis(pause), actions, false));
+        }
+        sent.extend(pass(&mut lab, Duration::from_secs(300), Vec::new(), false));
+        assert_eq!(gang_phases(&sent), [Phase::Planned, Phase::Admitted], "{pause}");
+        let told = groups(&sent);
+        let [(_, status)] = &*told else { panic!("{pause}: {told:?}") };
+        assert_eq!((status.phase, status.scheduled, status.running), (GroupPhase::Running, 3, 3));
+        assert!(matches!(sent.last(), Some((_, Action::WriteGroup { .. }))), "{sent:?}");
+    }
+}
+
+#[test]
+fn a_gang_that_waits_says_in_its_group_why() {
+    let (mut lab, actions) =
+        Lab::leading(&Settings::default(), vec![node("gpu-1", 1, "")], vec![group(4)], three());
+    real(&mut lab);
+    let sent = pass(&mut lab, Duration::from_secs(60), actions, false);
+    let told = groups(&sent);
+    let [(at, status)] = &*told else { panic!("{told:?}") };
+    assert!((2000..4000).contains(at), "{at}");
+    let text = (status.phase, status.scheduled, status.reason, &*status.message);
+    assert_eq!(
+        text,
+        (GroupPhase::Pending, 0, "Gathering", "3 of 4 members are here; waiting for 1 more pod")
+    );
+    // A new leader finds it written, and writes nothing.
+    let written = dialect::group_status(gang_id().dialect, status).expect("KAI has one");
+    let group = Group { said: Said::ByUs(std::sync::Arc::new(written.clone())), ..group(4) };
+    for (found, writes) in [(group.clone(), 0), (Group { said: Said::Nothing, ..group.clone() }, 1)] {
+        let record = lab.stored.clone().expect("it was written");
+        lab.engine = Engine::new(lab.engine.settings.clone());
+        assert_eq!(lab.step(Event::LeaseAcquired(Epoch(4))), [Action::List]);
+        let world = World {
+            nodes: Some(vec![node("gpu-1", 1, "")]),
+            pods: Some(lab.pods.values().cloned().collect()),
+            groups: Some(vec![found]),
+            gangs: Some(vec![record]),
+            ..World::default()
+        };
+        let actions = lab.step(Event::Listed(Epoch(4), world));
+        let sent = pass(&mut lab, Duration::from_secs(60), actions, false);
+        assert_eq!(groups(&sent).len(), writes, "{sent:?}");
+        lab.engine.settings.group_status = GroupStatusMode::Auto;
+    }
+    // What somebody has changed in it is put right.
+    let mut wrong = written;
+    wrong["phase"] = json!("Running");
+    let group = Group { said: Said::ByUs(std::sync::Arc::new(wrong)), ..group };
+    let actions = lab.step(Event::Group(Change::Set(group)));
+    assert_eq!(groups(&pass(&mut lab, Duration::from_secs(15), actions, false)).len(), 1);
+}
+
+#[test]
+fn what_is_not_ours_to_say_is_left_alone() {
+    let theirs = Group { said: Said::ByOthers, ..group(4) };
+    let nameless = Group { uid: str(""), ..group(4) };
+    let (auto, never) = (GroupStatusMode::Auto, GroupStatusMode::Never);
+    for (group, scheduler, mode, writes) in [
+        (group(4), "default-scheduler", auto, 1),
+        (group(4), "default-scheduler", never, 0),
+        (group(4), "kai-scheduler", auto, 0),
+        (theirs, "default-scheduler", auto, 0),
+        (nameless, "default-scheduler", auto, 0),
+    ] {
+        let pods = three().into_iter().map(|pod| Pod { scheduler: str(scheduler), ..pod }).collect();
+        let shown = format!("{group:?} {scheduler} {mode:?}");
+        let (mut lab, actions) =
+            Lab::leading(&Settings::default(), vec![node("gpu-1", 1, "")], vec![group], pods);
+        real(&mut lab);
+        lab.engine.settings.group_status = mode;
+        let sent = pass(&mut lab, Duration::from_secs(30), actions, false);
+        assert_eq!(groups(&sent).len(), writes, "{shown}");
+    }
+}
+
+#[test]
+fn a_refusal_is_met_with_patience_and_holds_up_nothing() {
+    let (mut lab, actions) = leading_three();
+    real(&mut lab);
+    let mut sent = pass(&mut lab, Duration::from_millis(300), actions, true);
+    assert!(lab.gated().is_empty());
+    for name in ["app-server", "model-1", "model-2"] {
+        let actions = set(&mut lab, name, |pod| pod.node = Some(NodeName::from("gpu-1")));
+        sent.extend(pass(&mut lab, Duration::ZERO, actions, true));
+    }
+    assert_eq!(lab.status().phase, Phase::Admitted);
+    sent.extend(pass(&mut lab, Duration::from_secs(600), Vec::new(), true));
+    let times: Vec<u64> = groups(&sent).iter().map(|(at, _)| at / 1000).collect();
+    assert_eq!(times, [2, 12, 32, 72, 152, 312], "twice as long after each");
+}
+
+/// One write for each of many pods would be the most expensive thing about a job.
+#[test]
+fn a_job_that_ends_pod_by_pod_is_not_written_about_for_each() {
+    let names: Vec<String> = (0..40).map(|index| format!("worker-{index:02}")).collect();
+    let pods = names.iter().map(|name| pod(name, 100, &[names::GATE])).collect();
+    let (mut lab, actions) =
+        Lab::leading(&Settings::default(), vec![node("gpu-1", 1, "")], vec![group(40)], pods);
+    real(&mut lab);
+    pass(&mut lab, Duration::from_millis(300), actions, false);
+    for name in &names {
+        let actions = set(&mut lab, name, |pod| {
+            pod.node = Some(NodeName::from("gpu-1"));
+            pod.phase = PodPhase::Running;
+        });
+        pass(&mut lab, Duration::ZERO, actions, false);
+    }
+    pass(&mut lab, Duration::from_secs(60), Vec::new(), false);
+    let mut sent = Vec::new();
+    for name in &names {
+        let actions = set(&mut lab, name, |pod| pod.phase = PodPhase::Succeeded);
+        sent.extend(pass(&mut lab, Duration::from_secs(1), actions, false));
+    }
+    sent.extend(pass(&mut lab, Duration::from_secs(60), Vec::new(), false));
+    let gang = gang_phases(&sent);
+    assert!((4..=7).contains(&gang.len()), "{gang:?}");
+    let told = groups(&sent);
+    assert!((4..=7).contains(&told.len()), "{told:?}");
+    let (_, last) = told.last().expect("it was told");
+    assert_eq!((last.phase, &*last.message), (GroupPhase::Finished, "all 40 members have finished"));
+}
+
+/// Also when nothing else is left of the gang.
+#[test]
+fn a_group_that_is_left_behind_does_not_say_for_ever_that_it_runs() {
+    let (mut lab, actions) = leading_three();
+    real(&mut lab);
+    let sent = pass(&mut lab, Duration::from_secs(5), actions, false);
+    assert_eq!(groups(&sent).len(), 0, "it is being started");
+    let names = ["app-server", "model-1", "model-2"];
+    let bound = |pod: &mut Pod| pod.node = Some(NodeName::from("gpu-1"));
+    let actions = names.map(|name| set(&mut lab, name, bound)).concat();
+    let sent = pass(&mut lab, Duration::from_secs(5), actions, false);
+    let (_, status) = &groups(&sent)[0];
+    let written = dialect::group_status(gang_id().dialect, status).expect("KAI has one");
+    let mut actions =
+        lab.step(Event::Group(Change::Set(Group { said: Said::ByUs(written.into()), ..group(3) })));
+    for name in names {
+        let uid = PodUid::from(&*format!("uid-{name}"));
+        lab.pods.remove(&uid);
+        actions.extend(lab.step(Event::Pod(Change::Gone(uid))));
+    }
+    let sent = pass(&mut lab, Duration::from_secs(5), actions, false);
+    let told = groups(&sent);
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert_eq!((told[0].1.phase, told[0].1.scheduled), (GroupPhase::Pending, 0));
+    let written = dialect::group_status(gang_id().dialect, &told[0].1).expect("KAI has one");
+    lab.step(Event::Group(Change::Set(Group { said: Said::ByUs(written.into()), ..group(3) })));
+    assert!(lab.engine.gangs.is_empty());
+    assert_eq!(lab.engine.next_alarm(), None);
+}
