@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use portcullis_test_cluster::{Node, Part, Portcullis};
+use serde_json::Value;
 
 use crate::stage::{Ask, Gang, Stage, cluster, program};
 
@@ -78,7 +79,10 @@ fn absent_scheduler(stage: &Stage<'_>) {
     // So they are nominated; a scheduler that is restarted has forgotten that, and reads it again.
     stage.create_rival(&namespace);
     stage.create_gang(&soon);
-    stage.wait_phase(&soon, "Lifting");
+    let pods = format!("/api/v1/namespaces/{namespace}/pods?labelSelector=gang");
+    let lifted = |pod: &Value| pod["spec"]["schedulingGates"].is_null();
+    let all_lifted = |list: &Value| list["items"].as_array().is_some_and(|pods| pods.iter().all(lifted));
+    stage.cluster.wait(&pods, "all are lifted", all_lifted);
     let pod = stage.cluster.api().get(&format!("/api/v1/namespaces/{namespace}/pods/soon-0")).unwrap();
     assert_eq!(pod["status"]["nominatedNodeName"], "cards");
     plane.start_part(Part::Scheduler).unwrap();

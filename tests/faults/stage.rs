@@ -1,5 +1,6 @@
 //! One cluster with Portcullis in it, and what every story there is made of.
 
+use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -102,7 +103,7 @@ pub(crate) struct Stage<'a> {
     pub(crate) cluster: &'a Cluster,
     pub(crate) portcullis: &'a Portcullis<'a>,
     /// What was never to be seen, and was.
-    seen: Mutex<Vec<String>>,
+    seen: Mutex<BTreeSet<String>>,
     over: AtomicBool,
 }
 
@@ -121,8 +122,7 @@ impl<'a> Stage<'a> {
             let looks = sentry.join().unwrap();
             assert!(looks > 0, "nobody looked");
         });
-        let seen = self.seen.lock().unwrap();
-        assert!(seen.is_empty(), "this may never be so:\n{}", seen.join("\n"));
+        self.nothing_seen("while all this was played");
     }
 
     fn watch(&self) -> u32 {
@@ -143,11 +143,18 @@ impl<'a> Stage<'a> {
         looks
     }
 
+    #[track_caller]
+    fn nothing_seen(&self, what: &str) {
+        let seen = self.seen.lock().unwrap().clone();
+        assert!(seen.is_empty(), "{what}: this may never be so:\n{}", Vec::from_iter(seen).join("\n"));
+    }
+
     /// Waits until nothing is left to be done, and everything is as it must be.
     #[track_caller]
     pub(crate) fn settle(&self, what: &str) {
         let deadline = Instant::now() + PATIENCE;
         loop {
+            self.nothing_seen(what);
             let wrong = match State::read_all(self.cluster.api()) {
                 Ok(state) => {
                     let mut wrong = state.never();
@@ -168,8 +175,6 @@ impl<'a> Stage<'a> {
             );
             std::thread::sleep(Duration::from_millis(100));
         }
-        let seen = self.seen.lock().unwrap();
-        assert!(seen.is_empty(), "{what}: this may never be so:\n{}", seen.join("\n"));
     }
 
     /// One replica leads, knows it, and is in the lease.
