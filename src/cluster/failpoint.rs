@@ -35,13 +35,25 @@ pub(super) fn reached(side: Side, action: &str) {
             point.left -= 1;
             if point.left == 0 {
                 tracing::warn!(?side, action, signal = point.signal, "a fail point is reached");
-                // Signals need a system call, and unsafe code is forbidden here: kill(1) does it.
                 let process = std::process::id().to_string();
-                let _ = std::process::Command::new("kill").args([point.signal, &process]).status();
+                let arguments = ["-c", STRIKE, "strike", point.signal, &process];
+                let _ = std::process::Command::new("sh").args(arguments).status();
             }
         }
     }
 }
+
+/// Signals need a system call, and unsafe code is forbidden here: a shell does it. It comes back when the process is
+/// seen to have stopped: on a busy machine that takes a while, and until then it would go on.
+#[cfg(feature = "failpoints")]
+const STRIKE: &str = r#"
+kill "$1" "$2"
+tries=500
+while test $tries -gt 0 && read -r _ _ state _ <"/proc/$2/stat" && test "$state" != T; do
+  tries=$((tries - 1))
+  sleep 0.01
+done
+"#;
 
 #[cfg(feature = "failpoints")]
 fn wanted() -> String {
