@@ -100,10 +100,6 @@ fn a_gang_is_lifted_and_leading_moves_on() {
     let gangs = format!("/apis/portcullis.dev/v1alpha1/namespaces/{namespace}/gangs");
     let admitted = |gang: &Value| gang["status"]["phase"] == "Admitted";
     let train = cluster.wait(&format!("{gangs}/train"), "the gang is admitted", admitted);
-    let group = cluster
-        .api()
-        .get(&format!("/apis/scheduling.run.ai/v2alpha2/namespaces/{namespace}/podgroups/train"));
-    assert_eq!(train["metadata"]["ownerReferences"][0]["uid"], group.unwrap()["metadata"]["uid"]);
     for pod in ["train-0", "train-1"] {
         let pod = cluster.api().get(&format!("/api/v1/namespaces/{namespace}/pods/{pod}")).unwrap();
         assert_eq!(pod["spec"]["nodeName"], "edge-1", "{pod:#}");
@@ -121,6 +117,19 @@ fn a_gang_is_lifted_and_leading_moves_on() {
         ours(events).iter().any(|told| told == "PodGroup/Lifted")
     });
     assert_eq!(ours(&seen).iter().filter(|told| told.ends_with("/Lifted")).count(), 1, "{seen:#}");
+
+    // Its group is told too, a little later; and whose group is known by now is owned by it.
+    let groups = format!("/apis/scheduling.run.ai/v2alpha2/namespaces/{namespace}/podgroups");
+    let group = cluster.wait(&format!("{groups}/train"), "the group says how its gang stands", |group| {
+        group["status"]["phase"] == "Running"
+    });
+    assert_eq!(group["status"]["scheduled"], 2, "{group:#}");
+    assert_eq!(group["status"]["conditions"][0]["message"], "2 of 2 members are bound", "{group:#}");
+    cluster.create_nodes(&[Node::whole("edge-2", 8)]).unwrap();
+    cluster.apply(&namespace, &gang("owned", 2)).good();
+    let owned = cluster.wait(&format!("{gangs}/owned"), "the next gang is admitted", admitted);
+    let group = cluster.api().get(&format!("{groups}/owned")).unwrap();
+    assert_eq!(owned["metadata"]["ownerReferences"][0]["uid"], group["metadata"]["uid"]);
     cluster.wait_until("the classes are known", || {
         let facts = first.facts.load();
         let known = |names: &Option<std::collections::BTreeSet<portcullis_core::model::Str>>, name: &str| {

@@ -97,6 +97,7 @@ fn problems(schema: &Value, value: &Value, place: &str, found: &mut Vec<String>)
             | "description"
             | "properties"
             | "items"
+            | "x-kubernetes-map-type"
             | "x-kubernetes-list-type" => {}
             other => panic!("{place}: a new keyword needs a check here: {other}"),
         }

@@ -66,13 +66,7 @@ impl Engine {
         }
         let Object::Known(_, stored) = &gang.object else { return None };
         let finished = members().all(|member| member.pod.phase == PodPhase::Succeeded);
-        let phase = match stored.phase {
-            _ if finished => GroupPhase::Finished,
-            Phase::Gathering | Phase::Waiting => GroupPhase::Pending,
-            Phase::Planned | Phase::Lifting => GroupPhase::Starting,
-            Phase::Admitted => GroupPhase::Running,
-            Phase::Torn => GroupPhase::Torn,
-        };
+        let phase = if finished { GroupPhase::Finished } else { phase_of(stored.phase) };
         let running = members().filter(|member| member.pod.phase == PodPhase::Running).count();
         let mut message = match stored.phase {
             _ if finished => format!("all {} members have finished", gang.members.len()),
@@ -108,8 +102,21 @@ impl Engine {
         (!settled).then(|| (group.uid.clone(), wanted))
     }
 
+    /// Whether what is noted still is the news: the rest is looked at when it is due. While a large gang is lifted this
+    /// is asked for every pod.
+    fn courtesy_stands(&self, id: &GangId) -> bool {
+        let Some(gang) = self.gangs.get(id).filter(|gang| !gang.members.is_empty()) else { return false };
+        let (Some((_, phase, reason)), Object::Known(_, stored)) = (gang.courtesy.due, &gang.object) else {
+            return false;
+        };
+        phase_of(stored.phase) == phase && stored.reason.is_some_and(|stored| stored.as_str() == reason)
+    }
+
     /// Notes whether and when the group of a gang is to be told something.
     pub(super) fn note_courtesy(&mut self, id: &GangId, now: Time) {
+        if self.courtesy_stands(id) {
+            return;
+        }
         let news = if self.leads() { self.group_news(id) } else { None };
         let quiet = self.settings.quiet;
         let Some(gang) = self.gangs.get_mut(id) else { return };
@@ -201,6 +208,15 @@ impl Engine {
         if let Some((at, ..)) = self.gangs.get(id).and_then(|gang| gang.courtesy.due) {
             self.courtesies.due.remove(&(at, id.clone()));
         }
+    }
+}
+
+fn phase_of(phase: Phase) -> GroupPhase {
+    match phase {
+        Phase::Gathering | Phase::Waiting => GroupPhase::Pending,
+        Phase::Planned | Phase::Lifting => GroupPhase::Starting,
+        Phase::Admitted => GroupPhase::Running,
+        Phase::Torn => GroupPhase::Torn,
     }
 }
 

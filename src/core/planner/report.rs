@@ -33,8 +33,8 @@ pub struct Explanation {
     pub reason: Reason,
     /// One sentence with the numbers, for condition and event: what is short, how much, on how many nodes.
     pub sentence: String,
-    /// The same in a few words, to be put after "waiting for": `13000 MiB VRAM`, `8000 MiB on one card (most free 7000
-    /// MiB, node gpu-1)`.
+    /// The same in a few words, to be put after "waiting for": `5000 MiB more VRAM (15000 of 20000 MiB free)`,
+    /// `8000 MiB on one card (most free 7000 MiB, node gpu-1)`.
     pub waiting_for: String,
     /// The nearest thing that would unblock it, as a sentence.
     pub remedy: Option<String>,

@@ -180,7 +180,8 @@ impl Runner {
         }
         let seen = self.look();
         result.took = self.cluster.now().since(begun);
-        (result.pods, result.gangs, result.nodes, result.at) = (seen.pods, seen.gangs, seen.nodes, seen.at);
+        (result.pods, result.nodes, result.at) = (seen.pods, seen.nodes, seen.at);
+        (result.gangs, result.groups) = (seen.gangs, seen.groups);
         result.told = self.cluster.take_told();
         result.output.extend(self.cluster.take_controller_lines());
         if !settled {
