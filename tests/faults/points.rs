@@ -194,7 +194,8 @@ fn row(stage: &Stage<'_>, who: Who, point: &str, wake: Wake) {
                 for gang in &gangs {
                     stage.wait_phase(gang, "Gathering");
                 }
-                arm(stage, leader, "after:WriteGang:1=kill");
+                // The plan is durable, and nothing is lifted: all three are to be fenced.
+                arm(stage, leader, "before:ReadLease:1=kill");
                 arm(stage, heir, point);
             }
         }
