@@ -95,7 +95,7 @@ pub struct EngineOptions {
     #[arg(long, value_enum, default_value_t)]
     pub group_status: GroupStatus,
 
-    /// Tie every member to its planned node, not only those with a share of a card
+    /// Tie every member to its planned node, also those that are nominated to it and have no share of a card
     #[arg(long)]
     pub pin_all: bool,
 }

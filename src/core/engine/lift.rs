@@ -206,7 +206,10 @@ impl Engine {
                 let pin = match member.pod.shape.share {
                     _ if theirs => Pin::None,
                     Some(_) => Pin::Exact,
-                    None if self.settings.pin_all => Pin::Exact,
+                    // A wish is heard only by a scheduler that looks at the node: it looks at a nominated one first, and
+                    // else, in clusters of more than a hundred nodes, at some of them. Members that land elsewhere take
+                    // the room of other plans.
+                    None if self.settings.pin_all || member.pod.nominated.as_ref() != Some(node) => Pin::Exact,
                     None => Pin::Preferred,
                 };
                 member.request = Some(PodRequest::Lift);

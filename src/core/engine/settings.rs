@@ -15,7 +15,8 @@ pub struct Settings {
     pub on_torn: OnTorn,
     /// Whether members are nominated to their node before they are lifted, so that the scheduler keeps the room.
     pub nominate: Nominate,
-    /// Whether members without a VRAM share are tied to their node for good, too.
+    /// Whether members without a VRAM share are tied to their node for good also where they are nominated to it.
+    /// Without a nomination they always are: a scheduler need not look at the node that is only wished for.
     pub pin_all: bool,
     /// How long a gathering or waiting gang must have looked the same before its status is written: most gangs gather
     /// and lift within this time, and need no word about it.
