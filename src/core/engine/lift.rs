@@ -209,7 +209,9 @@ impl Engine {
                     // A wish is heard only by a scheduler that looks at the node: it looks at a nominated one first, and
                     // else, in clusters of more than a hundred nodes, at some of them. Members that land elsewhere take
                     // the room of other plans.
-                    None if self.settings.pin_all || member.pod.nominated.as_ref() != Some(node) => Pin::Exact,
+                    None if self.settings.pin_all || member.pod.nominated.as_ref() != Some(node) => {
+                        Pin::Exact
+                    }
                     None => Pin::Preferred,
                 };
                 member.request = Some(PodRequest::Lift);

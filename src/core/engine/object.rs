@@ -71,9 +71,7 @@ impl Engine {
         let rest = |since: Time| quiet.saturating_mul(SELDOM).saturating_sub(step.now.since(since));
         let wait = match wanted.phase {
             Phase::Planned | Phase::Lifting => quiet * SELDOM,
-            _ if gist == Gist::of(stored) => {
-                (quiet * NUMBERS).max(gang.written.map_or(Duration::ZERO, rest))
-            }
+            _ if gist == Gist::of(stored) => (quiet * NUMBERS).max(gang.written.map_or(Duration::ZERO, rest)),
             _ => quiet,
         };
         match &gang.pending {
