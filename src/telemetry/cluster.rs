@@ -142,7 +142,7 @@ impl ClusterMetrics {
             "Time from the first member of a gang to its lift. Long: the cluster is too small or too fragmented; kubectl get gangs -A says of what there is too little",
             self.waiting.clone(),
         );
-        registry.register("lifted_pods", "Pods whose gate was removed", self.lifts.clone());
+        registry.register("lifted_pods", "Pods whose gate was removed. Not rising while pods wait: kubectl get gangs says what each gang waits for", self.lifts.clone());
         registry.register(
             "lifts_refused",
             "Lifts that the API server did not accept; each one is tried again. Rising: somebody else changes gated pods all the time, or a webhook or policy refuses our patch; kubectl describe the gang says which",
