@@ -168,7 +168,7 @@ impl ClusterMetrics {
             "Objects that could not be read and were left as last known. Above zero: the log names each one and the field",
             self.unreadable.clone(),
         );
-        registry.register("events_sent", "Events written to the API server", self.events_sent.clone());
+        registry.register("events_sent", "Events written to the API server. Rising fast: gangs change their reason all the time; kubectl get events -A says which", self.events_sent.clone());
         registry.register(
             "events_dropped",
             "Events that were not written because too many wait or the API server refused them. Rising: the status of the gangs says the same; look at api_requests",
