@@ -16,13 +16,14 @@ mod options;
 mod signals;
 mod standalone;
 
+use std::fmt::Display;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::Context;
 use tokio::net::TcpListener;
 
-use crate::certs::{CertificateFiles, LiveCertificate};
+use crate::certs::{CertificateFiles, LiveCertificate, Presented};
 use crate::telemetry::{Metrics, start_logging};
 use crate::webhook::Config;
 use signals::Stop;
@@ -65,16 +66,21 @@ fn webhook_config(options: &ServeOptions) -> Config {
 async fn reload(mut files: CertificateFiles, live: &LiveCertificate, metrics: &Metrics) {
     loop {
         tokio::time::sleep(FILE_CHECK).await;
-        match files.poll() {
-            Ok(None) => {}
-            Ok(Some(next)) => {
-                live.replace(next);
-                tracing::info!("new connections get the new certificate");
-            }
-            Err(error) => {
-                metrics.certificate_reload_failed();
-                tracing::warn!(%error, "the certificate could not be read; the previous one is still served");
-            }
+        swap(files.poll(), live, metrics);
+    }
+}
+
+/// Presents a new certificate from now on, if there is one; says so if there should have been.
+fn swap<E: Display>(next: Result<Option<Presented>, E>, live: &LiveCertificate, metrics: &Metrics) {
+    match next {
+        Ok(None) => {}
+        Ok(Some(next)) => {
+            live.replace(next);
+            tracing::info!("new connections get the new certificate");
+        }
+        Err(error) => {
+            metrics.certificate_reload_failed();
+            tracing::warn!(%error, "there is no new certificate; the previous one is still served");
         }
     }
 }

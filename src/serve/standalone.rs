@@ -104,17 +104,7 @@ impl Own {
     async fn keep_fresh(mut self, live: &LiveCertificate, metrics: &Metrics) {
         loop {
             tokio::time::sleep(RENEWAL_CHECK).await;
-            match self.next(live, SystemTime::now()) {
-                Ok(None) => {}
-                Ok(Some(next)) => {
-                    live.replace(next);
-                    tracing::info!("new connections get the new certificate");
-                }
-                Err(error) => {
-                    metrics.certificate_reload_failed();
-                    tracing::warn!(%error, "the certificate could not be renewed; the previous one is still served");
-                }
-            }
+            super::swap(self.next(live, SystemTime::now()), live, metrics);
         }
     }
 

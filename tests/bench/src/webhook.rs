@@ -19,6 +19,7 @@ use serde_json::value::RawValue;
 use tokio::net::TcpListener;
 
 use crate::bodies;
+use crate::cluster::account::usage;
 
 /// The hidden subcommand of the server process.
 pub(crate) const SERVER: &str = "webhook-server";
@@ -119,7 +120,7 @@ async fn measure(
     duration: Duration,
 ) -> anyhow::Result<()> {
     let server = Server::start(reviewer)?;
-    let idle = server.memory("VmRSS:")?;
+    let before = usage(server.child.id())?;
     let clients: Vec<_> = (0..connections)
         .map(|_| Client::new(server.address, &server.ca_pem).map(Arc::new))
         .collect::<Result<_, _>>()?;
@@ -130,12 +131,12 @@ async fn measure(
         String::from_utf8_lossy(&answer)
     );
     closed_loop(&clients, hook, body, WARM_UP).await?;
-    let cpu_before = server.cpu_seconds()?;
+    let cpu_before = usage(server.child.id())?.cpu;
     let begun = Instant::now();
     let mut times = closed_loop(&clients, hook, body, duration).await?;
     let took = begun.elapsed();
-    let cpu = server.cpu_seconds()? - cpu_before;
-    let peak = server.memory("VmHWM:")?;
+    let after = usage(server.child.id())?;
+    let cpu = after.cpu - cpu_before;
     times.sort_unstable();
     ensure!(!times.is_empty(), "no review was answered");
     let at = |per_mille: usize| times[(times.len() * per_mille / 1000).min(times.len() - 1)].as_micros();
@@ -150,8 +151,8 @@ async fn measure(
         at(990),
         cpu,
         count / cpu,
-        idle,
-        peak
+        before.resident_mb,
+        after.peak_mb
     );
     std::io::stdout().flush()?;
     Ok(())
@@ -199,31 +200,8 @@ impl Server {
         let mut command = on_core(0, &[SERVER, reviewer])?;
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
         let mut output = BufReader::new(child.stdout.take().context("piped")?);
-        let mut address = String::new();
-        output.read_line(&mut address)?;
-        let mut ca_pem = String::new();
-        while !ca_pem.contains("-----END") {
-            ensure!(output.read_line(&mut ca_pem)? > 0, "the server did not start");
-        }
-        let address = address.trim().parse().context("the server did not start")?;
+        let (address, ca_pem) = presented(&mut output)?;
         Ok(Self { child, address, ca_pem, _output: output })
-    }
-
-    /// A field of `/proc/PID/status`, in MB of a million bytes.
-    fn memory(&self, field: &str) -> anyhow::Result<f64> {
-        let text = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
-        let line = text.lines().find_map(|line| line.strip_prefix(field)).context("no such field")?;
-        let kib: u32 = line.trim().trim_end_matches(" kB").parse()?;
-        Ok(f64::from(kib) * 1024.0 / 1e6)
-    }
-
-    /// User and system time so far, from `/proc/PID/stat` (in ticks of a hundredth of a second on Linux).
-    fn cpu_seconds(&self) -> anyhow::Result<f64> {
-        let text = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id()))?;
-        let after_name = text.rsplit_once(')').context("no name")?.1;
-        let fields: Vec<&str> = after_name.split_whitespace().collect();
-        let ticks: u32 = fields[11].parse::<u32>()? + fields[12].parse::<u32>()?;
-        Ok(f64::from(ticks) / 100.0)
     }
 }
 
@@ -244,6 +222,11 @@ pub(crate) async fn serve(arguments: &[String]) -> anyhow::Result<()> {
     };
     // As in production: a line for every review that is patched. The loader has standard error go nowhere.
     start_logging(LogFormat::Logfmt)?;
+    present(review).await
+}
+
+/// Serves reviews and says where: prints the address and the authority, and ends when standard input does.
+pub(crate) async fn present(review: Reviewer) -> anyhow::Result<()> {
     let now = SystemTime::now();
     let authority = Authority::new(now)?;
     let certificate = LiveCertificate::new(authority.issue(&Names::loopback(), now)?.presented()?);
@@ -264,8 +247,19 @@ pub(crate) async fn serve(arguments: &[String]) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// What [`present`] has printed in another process.
+pub(crate) fn presented(output: &mut impl BufRead) -> anyhow::Result<(SocketAddr, String)> {
+    let mut address = String::new();
+    output.read_line(&mut address)?;
+    let mut ca_pem = String::new();
+    while !ca_pem.contains("-----END") {
+        ensure!(output.read_line(&mut ca_pem)? > 0, "the server did not start");
+    }
+    Ok((address.trim().parse().context("the server did not start")?, ca_pem))
+}
+
 /// Ends when standard input does: when the process that started this one is gone.
-pub(crate) fn until_input_ends() -> impl Future<Output = ()> {
+fn until_input_ends() -> impl Future<Output = ()> {
     let (ended, wait) = tokio::sync::oneshot::channel::<()>();
     std::thread::spawn(move || {
         let _ = std::io::stdin().read_to_end(&mut Vec::new());

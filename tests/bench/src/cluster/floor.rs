@@ -2,22 +2,17 @@
 //! patch, and a loop that removes the gates of a gang as soon as it has seen all its pods. It plans nothing.
 
 use std::collections::BTreeMap;
-use std::io::Write;
+use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, ensure};
 use http::Method;
-use portcullis::certs::{Authority, LiveCertificate, Names};
 use portcullis::cluster::Client;
-use portcullis::telemetry::Metrics;
-use portcullis::webhook::{Config, Service, run as run_webhook};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tokio::net::TcpListener;
 
 use super::follow::Follow;
-use crate::webhook::{stub, until_input_ends};
+use crate::webhook::{present, stub};
 
 /// The hidden subcommand of its process.
 pub(crate) const PROCESS: &str = "floor-process";
@@ -27,29 +22,14 @@ pub(crate) const PROCESS: &str = "floor-process";
 pub(crate) async fn process(arguments: &[String]) -> anyhow::Result<()> {
     let kubeconfig = arguments.first().context("which kubeconfig?")?;
     let api = Client::of_kubeconfig(kubeconfig.as_ref()).await?;
-    let now = SystemTime::now();
-    let authority = Authority::new(now)?;
-    let certificate = LiveCertificate::new(authority.issue(&Names::loopback(), now)?.presented()?);
-    let (listener, admin) =
-        (TcpListener::bind("127.0.0.1:0").await?, TcpListener::bind("127.0.0.1:0").await?);
-    print!("{}\n{}", listener.local_addr()?, authority.pem());
-    std::io::stdout().flush()?;
-    let service = Service {
-        review: Arc::new(stub),
-        certificate: Arc::new(certificate),
-        metrics: Arc::new(Metrics::new()),
-        clock: Arc::new(SystemTime::now),
-        requirements: Vec::new(),
-    };
-    let config = Config { shutdown_delay: Duration::ZERO, ..Config::default() };
     tokio::select! {
-        _ = run_webhook(listener, admin, config, service, until_input_ends()) => Ok(()),
+        outcome = present(Arc::new(stub)) => outcome,
         outcome = lift(&api) => outcome,
     }
 }
 
 /// Registers the webhook for pods that name a group, and for nothing else.
-pub(super) fn registration(address: &str, ca_pem: &str) -> Value {
+pub(super) fn registration(address: SocketAddr, ca_pem: &str) -> Value {
     use base64::Engine as _;
     json!({
         "apiVersion": "admissionregistration.k8s.io/v1",

@@ -11,7 +11,7 @@ mod load;
 mod marks;
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -22,6 +22,7 @@ use portcullis::cluster::Client;
 use portcullis_test_cluster::{Cluster, Node, Options, Portcullis, ProgramOptions};
 use serde_json::json;
 
+use crate::webhook::presented;
 use account::{Requests, Usage};
 use marks::Marks;
 
@@ -178,12 +179,8 @@ impl<'a> Running<'a> {
                     .stdout(Stdio::piped())
                     .spawn()?;
                 let mut output = BufReader::new(child.stdout.take().context("piped")?);
-                let (mut address, mut ca_pem) = (String::new(), String::new());
-                output.read_line(&mut address)?;
-                while !ca_pem.contains("-----END") {
-                    ensure!(output.read_line(&mut ca_pem)? > 0, "the floor did not start");
-                }
-                let registration = floor::registration(address.trim(), &ca_pem);
+                let (address, ca_pem) = presented(&mut output)?;
+                let registration = floor::registration(address, &ca_pem);
                 cluster.kubectl_with(&["create", "-f", "-"], &registration.to_string()).good();
                 Ok(Self::Floor(child))
             }
