@@ -62,7 +62,7 @@ impl Cluster {
     /// # Panics
     /// At the deadline.
     #[track_caller]
-    pub fn wait_until(&self, what: &str, is_so: impl Fn() -> bool) {
+    pub fn wait_until(&self, what: &str, mut is_so: impl FnMut() -> bool) {
         let deadline = Instant::now() + PATIENCE;
         while !is_so() {
             assert!(
