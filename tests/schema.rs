@@ -294,6 +294,7 @@ fn typed_pod() -> typed::Pod {
                 ..typed::PodResourceClaim::default()
             }]),
             host_network: Some(true),
+            scheduling_group: Some(typed::PodSchedulingGroup { pod_group_name: set("another") }),
             ..typed::PodSpec::default()
         }),
         status: Some(typed::PodStatus {
@@ -359,6 +360,9 @@ fn every_field_of_the_view_of_a_pod_is_one_of_kubernetes() {
             runtime_class_name: text("nvidia"),
             resource_claims: vec![view::Named { name: text("claim") }],
             host_network: true,
+            scheduling_group: Some(view::SchedulingGroup { pod_group_name: text("another") }),
+            // Gone since 1.36; its names are those of the tests beside the code.
+            workload_ref: None,
         },
         status: view::PodStatus {
             phase: text("Running"),
@@ -415,6 +419,7 @@ fn a_typed_pod_is_read_whole() {
         membership: Some(Membership {
             gang: GangId::new(DialectId::Kai, "training", "app"),
             role: Some(str("workers")),
+            declared: None,
         }),
         shape: Arc::new(Shape {
             requests: Resources {

@@ -228,7 +228,7 @@ fn audience(note: &Note, directory: &Directory) -> Vec<Regarding> {
         api_version: format!("{}/{}", wire::GANGS.group, wire::GANGS.version).into(),
         kind: "Gang".into(),
         namespace: namespace.clone(),
-        name: note.gang.name.clone(),
+        name: note.gang.object_name(),
         uid: directory.uid(&note.gang),
     };
     let group = note.group.as_ref().map(|group| Regarding {

@@ -3,7 +3,7 @@
 //! Objects are read with the lean views of the core, straight from the bytes of a list or watch.
 
 use portcullis_core::admission::Facts;
-use portcullis_core::dialect::{self, Group, GroupResource};
+use portcullis_core::dialect::{self, GroupKey, GroupKind, GroupObject};
 use portcullis_core::engine::wire::{self, Resource};
 use portcullis_core::engine::{Change, Event, GangRecord, World};
 use portcullis_core::model::{DialectId, GangId, NodeName, PodUid, Str, str};
@@ -23,8 +23,8 @@ pub(super) enum Kind {
     Pods,
     /// Nodes.
     Nodes,
-    /// The group objects of one dialect.
-    Groups(DialectId, GroupResource),
+    /// One kind of the group objects of a dialect.
+    Groups(GroupKind),
     /// PriorityClasses.
     PriorityClasses,
     /// RuntimeClasses.
@@ -38,7 +38,7 @@ pub(super) enum Object {
     Gang(GangRecord, Str),
     Pod(Pod),
     Node(Node),
-    Group(Group),
+    Group(GroupObject),
     PriorityClass(PriorityClass),
     RuntimeClass(Str),
 }
@@ -49,7 +49,7 @@ pub(super) enum Key {
     Gang(GangId),
     Pod(PodUid),
     Node(NodeName),
-    Group(GangId),
+    Group(GroupKey),
     PriorityClass(Str),
     RuntimeClass(Str),
 }
@@ -60,7 +60,7 @@ impl Object {
             Self::Gang(record, _) => Key::Gang(record.gang.clone()),
             Self::Pod(pod) => Key::Pod(pod.uid.clone()),
             Self::Node(node) => Key::Node(node.name.clone()),
-            Self::Group(group) => Key::Group(group.gang.clone()),
+            Self::Group(group) => Key::Group(group.key.clone()),
             Self::PriorityClass(class) => Key::PriorityClass(class.name.clone()),
             Self::RuntimeClass(name) => Key::RuntimeClass(name.clone()),
         }
@@ -72,7 +72,7 @@ impl Object {
             Self::Gang(record, _) => world.gangs.get_or_insert_default().push(record),
             Self::Pod(pod) => world.pods.get_or_insert_default().push(pod),
             Self::Node(node) => world.nodes.get_or_insert_default().push(node),
-            Self::Group(group) => world.groups.get_or_insert_default().push(group),
+            Self::Group(group) => world.groups.entry(group.key.kind).or_default().push(group),
             Self::PriorityClass(class) => world.priority_classes.get_or_insert_default().push(class),
             Self::RuntimeClass(_) => {}
         }
@@ -90,7 +90,7 @@ pub(super) fn event(change: Change<Object, Key>) -> Option<Event> {
         Change::Gone(Key::Gang(gang)) => Event::Gang(Change::Gone(gang)),
         Change::Gone(Key::Pod(uid)) => Event::Pod(Change::Gone(uid)),
         Change::Gone(Key::Node(name)) => Event::Node(Change::Gone(name)),
-        Change::Gone(Key::Group(gang)) => Event::Group(Change::Gone(gang)),
+        Change::Gone(Key::Group(key)) => Event::Group(Change::Gone(key)),
         Change::Gone(Key::PriorityClass(name)) => Event::PriorityClass(Change::Gone(name)),
         Change::Set(Object::RuntimeClass(_)) | Change::Gone(Key::RuntimeClass(_)) => return None,
     })
@@ -119,7 +119,7 @@ impl Kind {
     /// What the engine has to know, in the order in which it has to be read: the plans before the pods, so that every
     /// lift of a plan that is not in the list comes after the list of pods.
     pub(super) fn of_the_engine() -> Vec<Self> {
-        let groups = dialect::group_resources().map(|(id, resource)| Self::Groups(id, resource));
+        let groups = dialect::group_kinds().map(Self::Groups);
         [Self::Gangs, Self::Pods, Self::Nodes]
             .into_iter()
             .chain(groups)
@@ -132,8 +132,9 @@ impl Kind {
             Self::Gangs => wire::GANGS,
             Self::Pods => wire::PODS,
             Self::Nodes => Resource { group: "", version: "v1", plural: "nodes" },
-            Self::Groups(_, GroupResource { group, version, plural, .. }) => {
-                Resource { group, version, plural }
+            Self::Groups(kind) => {
+                let resource = kind.resource();
+                Resource { group: resource.group, version: resource.version, plural: resource.plural }
             }
             Self::PriorityClasses => {
                 Resource { group: "scheduling.k8s.io", version: "v1", plural: "priorityclasses" }
@@ -153,7 +154,7 @@ impl Kind {
     /// Its name in metrics, out of a fixed set.
     pub(super) fn label(self) -> &'static str {
         match self {
-            Self::Groups(dialect, _) => dialect.as_str(),
+            Self::Groups(kind) => kind.dialect().as_str(),
             other => other.resource().plural,
         }
     }
@@ -168,7 +169,7 @@ impl Kind {
         Ok(match self {
             Self::Pods => Object::Pod(Pod::read(json)?),
             Self::Nodes => Object::Node(Node::read(json)?),
-            Self::Groups(id, _) => Object::Group(dialect::read_group(id, json)?),
+            Self::Groups(kind) => Object::Group(kind.read(json)?),
             Self::PriorityClasses => Object::PriorityClass(PriorityClass::read(json)?),
             Self::RuntimeClasses => Object::RuntimeClass(self.identity(json)?.name()),
             Self::Gangs => {
@@ -183,14 +184,20 @@ impl Kind {
     pub(super) fn key(self, json: &str) -> Result<Key, ReadError> {
         let identity = self.identity(json)?;
         let Metadata { namespace, name, uid, .. } = &identity.metadata;
-        let gang = |dialect| GangId::new(dialect, namespace.as_str(), name.as_str());
         Ok(match self {
             Self::Pods => Key::Pod(PodUid(str(uid.as_str()))),
             Self::Nodes => Key::Node(NodeName(identity.name())),
-            Self::Groups(dialect, _) => Key::Group(gang(dialect)),
+            Self::Groups(kind) => {
+                Key::Group(GroupKey { kind, namespace: str(namespace.as_str()), name: str(name.as_str()) })
+            }
             Self::Gangs => {
-                let missing = || self.unreadable(format!("{namespace}/{name}"), "spec.dialect is missing");
-                Key::Gang(gang(identity.spec.as_ref().and_then(|spec| spec.dialect).ok_or_else(missing)?))
+                let missing = |field| {
+                    self.unreadable(format!("{namespace}/{name}"), &format!("spec.{field} is missing"))
+                };
+                let spec = identity.spec.as_ref().ok_or_else(|| missing("dialect"))?;
+                let dialect = spec.dialect.ok_or_else(|| missing("dialect"))?;
+                let group = spec.group.as_ref().ok_or_else(|| missing("group"))?;
+                Key::Gang(GangId::new(dialect, namespace.as_str(), group.as_str()))
             }
             Self::PriorityClasses => Key::PriorityClass(identity.name()),
             Self::RuntimeClasses => Key::RuntimeClass(identity.name()),
@@ -212,7 +219,7 @@ impl Kind {
                 Self::Pods => "Pod",
                 Self::Nodes => "Node",
                 Self::Gangs => "Gang",
-                Self::Groups(_, resource) => resource.kind,
+                Self::Groups(kind) => kind.resource().kind,
                 Self::PriorityClasses => "PriorityClass",
                 Self::RuntimeClasses => "RuntimeClass",
             }),
@@ -242,7 +249,7 @@ impl Kind {
 struct Identity<'a> {
     metadata: Metadata<'a>,
     #[serde(default)]
-    spec: Option<GangSpec>,
+    spec: Option<GangSpec<'a>>,
 }
 
 impl Identity<'_> {
@@ -261,9 +268,12 @@ struct Metadata<'a> {
 }
 
 #[derive(Deserialize)]
-struct GangSpec {
+#[serde(bound(deserialize = "'de: 'a"))]
+struct GangSpec<'a> {
     #[serde(default)]
     dialect: Option<DialectId>,
+    #[serde(default)]
+    group: Option<Text<'a>>,
 }
 
 /// One page of a list.
@@ -316,15 +326,17 @@ mod tests {
 
     #[test]
     fn what_cannot_be_read_is_still_known_by_its_identity() {
-        let kai = Kind::of_the_engine().into_iter().find(|k| matches!(k, Kind::Groups(DialectId::Kai, _)));
-        let kai = kai.expect("KAI has a group object");
-        let gang = || GangId::new(DialectId::Kai, "ns", "a");
+        let of_kai = |kind: &GroupKind| kind.dialect() == DialectId::Kai;
+        let kai = dialect::group_kinds().find(of_kai).expect("KAI has a group object");
+        let group_key = GroupKey { kind: kai, namespace: str("ns"), name: str("a") };
+        let kai = Kind::Groups(kai);
+        let gang = || GangId::new(DialectId::Volcano, "ns", "g");
         let pod = r#"{"metadata":{"namespace":"ns","name":"a","uid":"u"},"spec":{"containers":7}}"#;
         let group = r#"{"metadata":{"namespace":"ns","name":"a","uid":"u"},"spec":{"minMember":"many"}}"#;
-        let ours = r#"{"metadata":{"namespace":"ns","name":"a"},"spec":{"dialect":"kai"},"status":7}"#;
+        let ours = r#"{"metadata":{"namespace":"ns","name":"a"},"spec":{"dialect":"volcano","group":"g"},"status":7}"#;
         for (kind, json, expected) in [
             (Kind::Pods, pod, Key::Pod("u".into())),
-            (kai, group, Key::Group(gang())),
+            (kai, group, Key::Group(group_key)),
             (Kind::Gangs, ours, Key::Gang(gang())),
         ] {
             assert!(kind.read(json).is_err(), "{json}");

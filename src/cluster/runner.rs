@@ -160,7 +160,7 @@ impl Runner {
                     gangs = world.gangs.as_ref().map_or(0, Vec::len),
                     pods = world.pods.as_ref().map_or(0, Vec::len),
                     nodes = world.nodes.as_ref().map_or(0, Vec::len),
-                    groups = world.groups.as_ref().map_or(0, Vec::len),
+                    groups = world.groups.values().map(Vec::len).sum::<usize>(),
                     "everything is read"
                 );
                 self.census.listed(&world);

@@ -26,7 +26,7 @@ pub(super) async fn read_everything(
     let mut world = World {
         nodes: Some(Vec::new()),
         pods: Some(Vec::new()),
-        groups: Some(Vec::new()),
+        groups: std::collections::BTreeMap::new(),
         gangs: Some(Vec::new()),
         priority_classes: Some(Vec::new()),
     };

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use portcullis_core::dialect::{Group, group_resources, read_group};
+use portcullis_core::dialect::{Group, group_kinds};
 use portcullis_core::engine::{GangRecord, Phase, wire};
 use portcullis_core::model::{GangId, NodeName, Resources, Str, Time, VramMib};
 use portcullis_core::objects::{Node, Pod};
@@ -42,10 +42,11 @@ impl State {
     /// Reads groups and events too.
     pub(crate) fn read_all(api: &Api) -> anyhow::Result<Self> {
         let mut state = Self::read(api)?;
-        for (dialect, resource) in group_resources() {
+        for kind in group_kinds() {
+            let resource = kind.resource();
             let path = format!("/apis/{}/{}/{}", resource.group, resource.version, resource.plural);
             if let Some(list) = api.find(&path)? {
-                state.groups.extend(each(&list, |json| Ok(read_group(dialect, json)?))?);
+                state.groups.extend(each(&list, |json| Ok(kind.read(json)?.groups))?.into_iter().flatten());
             }
         }
         let events = api.get("/apis/events.k8s.io/v1/events")?;

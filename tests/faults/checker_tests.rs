@@ -62,15 +62,7 @@ fn read(object: &Value) -> Pod {
 }
 
 fn group(gang: &str) -> Group {
-    Group {
-        gang: GangId::new(DialectId::Kai, "x", gang),
-        uid: str("uid"),
-        created: Time(0),
-        quorum: Quorum::Count(3),
-        priority_class: None,
-        queue: None,
-        said: Default::default(),
-    }
+    Group::new(GangId::new(DialectId::Kai, "x", gang), Quorum::Count(3)).of_object("uid")
 }
 
 fn record(gang: &str, phase: Phase) -> GangRecord {

@@ -3,7 +3,7 @@
 //! Templates are found by their shape (a `spec` with a list of `containers`), so that kinds nobody has told us about
 //! are covered too. Never looks at what a pod asks for.
 
-use portcullis_core::dialect::{self, Quorum};
+use portcullis_core::dialect::{self, GroupKind, Quorum};
 use serde_json::{Value, json};
 
 use super::super::manifest::{Document, escape};
@@ -116,17 +116,24 @@ fn walk(value: &Value, pointer: &str, namespace: &str, found: &mut Vec<Found>) {
         let mut pod = value.clone();
         pod["metadata"]["namespace"] = json!(namespace);
         push(name, None, What::Pod(PodFound { pod, review: None }));
-    } else if let Some((id, _)) = dialect::group_resources()
-        .find(|(_, resource)| api_version.split('/').next() == Some(resource.group) && kind == resource.kind)
-    {
-        let mut group = value.clone();
-        group["metadata"]["namespace"] = json!(namespace);
-        let read = dialect::read_group(id, &group.to_string());
-        push(name, None, What::Group(read.map(|group| facts(&group)).map_err(|e| without_place(&e.problem))));
     } else {
+        // A set of replicas is a group and has templates.
+        let of = group_kind(api_version, kind);
+        if let Some(of) = of {
+            let mut group = value.clone();
+            group["metadata"]["namespace"] = json!(namespace);
+            match of.read(&group.to_string()) {
+                Ok(object) => {
+                    for group in &object.groups {
+                        push(name.clone(), None, What::Group(Ok(facts(group))));
+                    }
+                }
+                Err(error) => push(name.clone(), None, What::Group(Err(without_place(&error.problem)))),
+            }
+        }
         let mut templates = Vec::new();
         pod_templates(value, &mut Vec::new(), &mut templates);
-        if templates.is_empty() {
+        if templates.is_empty() && of.is_none() {
             push(name.clone(), None, What::Other("has no pods in it".to_owned()));
         }
         for (path, template) in templates {
@@ -134,6 +141,14 @@ fn walk(value: &Value, pointer: &str, namespace: &str, found: &mut Vec<Found>) {
             push(name.clone(), Some(path), What::Pod(PodFound { pod, review: None }));
         }
     }
+}
+
+/// The kind of group object that this is; of an unknown version the first that is known.
+fn group_kind(api_version: &str, kind: &str) -> Option<GroupKind> {
+    let (group, _) = api_version.split_once('/')?;
+    let alike =
+        || dialect::group_kinds().filter(|k| k.resource().group == group && k.resource().kind == kind);
+    alike().find(|k| k.resource().api_version() == api_version).or_else(|| alike().next())
 }
 
 /// serde_json names a place in the JSON we made, which the reader has never seen.
@@ -232,10 +247,13 @@ fn facts(group: &dialect::Group) -> GroupFacts {
     if let Some(class) = &group.priority_class {
         more.push(format!("priority class {class}"));
     }
+    if let Some(timeout) = group.timeout {
+        more.push(format!("timeout {} s", timeout.as_secs()));
+    }
     GroupFacts {
         gang: group.gang.to_string(),
         needs: needs(&group.quorum),
-        min_member: minimum(&group.quorum),
+        min_member: group.quorum.least(),
         more,
     }
 }
@@ -249,17 +267,6 @@ fn needs(quorum: &Quorum) -> String {
                 children.iter().map(|(name, quorum)| format!("{name}: {}", needs(quorum))).collect();
             format!("{min} of {} subgroups ({})", children.len(), inner.join(", "))
         }
-    }
-}
-
-/// How many pods it takes at least.
-fn minimum(quorum: &Quorum) -> u32 {
-    match quorum {
-        Quorum::Count(count) => *count,
-        Quorum::Groups { min, children } => {
-            let mut counts: Vec<u32> = children.values().map(minimum).collect();
-            counts.sort_unstable();
-            counts.into_iter().take(usize::try_from(*min).unwrap_or(usize::MAX)).sum()
-        }
+        Quorum::Total { least, quorum } => format!("{least} pods, {} among them", needs(quorum)),
     }
 }

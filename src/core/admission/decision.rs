@@ -7,7 +7,7 @@ use super::patch::{self, Wanted};
 use super::review::{Operation, Review};
 use super::settings::Settings;
 use super::{Hook, Verdict};
-use crate::dialect::{self, Group, Link, Membership};
+use crate::dialect::{self, GroupObject, Link, Membership};
 use crate::gpu;
 use crate::model::{Finding, Rule, quoted};
 use crate::objects::view::PodView;
@@ -128,20 +128,24 @@ fn group_judged(
     settings: &Settings,
     facts: &Facts,
     namespace: &str,
-    group: &Result<Group, ReadError>,
+    group: &Result<GroupObject, ReadError>,
 ) -> Decision {
     if settings.excluded_namespaces.contains(namespace) {
         return Decision::untouched();
     }
     let warnings = match group {
         Err(error) => vec![format!("{}; its pods will not start until that is mended", error.problem)],
-        Ok(group) => (group.priority_class.iter())
-            .filter(|class| facts.lacks_priority_class(class))
-            .map(|class| {
+        Ok(object) => {
+            let classes = object.groups.iter().filter_map(|group| group.priority_class.as_ref());
+            let missing = classes.filter(|class| facts.lacks_priority_class(class)).map(|class| {
                 let known = facts.priority_classes.iter().flatten().map(|known| &**known);
                 format!("{} The gang is queued by the priority of its pods.", class_not_found(class, known))
-            })
-            .collect(),
+            });
+            let doubts = object.groups.iter().flat_map(|group| group.doubts.iter().cloned());
+            let mut warnings: Vec<String> = missing.chain(doubts).collect();
+            warnings.dedup();
+            warnings
+        }
     };
     if warnings.is_empty() {
         return Decision::untouched();
@@ -156,7 +160,9 @@ fn updated(settings: &Settings, old: &PodView<'_>, new: &PodView<'_>) -> Decisio
     }
     let (link, old_link) = (dialect::link(new), dialect::link(old));
     let mut causes = fresh(gpu::findings(new, &settings.gpu), || gpu::findings(old, &settings.gpu));
-    causes.extend(fresh(link.faults.clone(), || old_link.faults.clone()));
+    // A group that a controller of another stack adds later changes nothing: the pod stays where it was counted.
+    let faults = link.faults.iter().filter(|fault| fault.rule != Rule::TwoGroups).cloned().collect();
+    causes.extend(fresh(faults, || old_link.faults.clone()));
     causes.extend(group_changed(&old_link, &link));
     if old_link.membership.is_some() && !is_gated(old) && !is_gated(new) {
         causes.extend(share_changed(old, new));
@@ -188,16 +194,15 @@ fn is_gated(pod: &PodView<'_>) -> bool {
 /// group pods after they are made (KAI's pod-grouper) do it that way.
 fn group_changed(old: &Link, new: &Link) -> Option<Finding> {
     let was = old.membership.as_ref()?;
-    if new.membership.as_ref() == Some(was) {
+    if new.membership.as_ref().is_some_and(|now| now.same_place(was)) {
         return None;
     }
     let (key, value) = match &new.membership {
-        Some(now) if now.gang == was.gang => (
-            format!("metadata.labels[{}]", names::KAI_SUBGROUP_LABEL),
-            now.role.as_deref().unwrap_or_default().to_owned(),
-        ),
+        Some(now) if now.gang == was.gang => {
+            (dialect::role_field(was.gang.dialect), now.role.as_deref().unwrap_or_default().to_owned())
+        }
         now => (
-            format!("metadata.annotations[{}]", names::KAI_GROUP_ANNOTATION),
+            dialect::field(now.as_ref().unwrap_or(was).gang.dialect),
             now.as_ref().map(|m| m.gang.name.to_string()).unwrap_or_default(),
         ),
     };
@@ -217,7 +222,7 @@ fn group_changed(old: &Link, new: &Link) -> Option<Finding> {
             quoted(&value)
         ),
     };
-    Some(Finding { field: key, value, rule: Rule::GroupChanged, message })
+    Some(Finding { field: key.to_owned(), value, rule: Rule::GroupChanged, message })
 }
 
 fn share_changed(old: &PodView<'_>, new: &PodView<'_>) -> Vec<Finding> {

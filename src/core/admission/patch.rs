@@ -96,7 +96,7 @@ fn metadata(pod: &PodView<'_>, repairs: &[Repair], patch: &mut Vec<PatchOperatio
     for field in [MetadataMap::Annotations, MetadataMap::Labels] {
         let mine = || repairs.iter().filter(move |r| r.map == field);
         for repair in mine() {
-            let (source, key) = repair.source;
+            let Some((source, key)) = repair.source else { continue };
             patch.push(test(at(["metadata", source.as_str(), key]), json!(repair.value)));
         }
         if map(pod, field).is_empty() {

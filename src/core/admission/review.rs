@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::BadReview;
-use crate::dialect::{self, Group, GroupResource};
+use crate::dialect::{self, GroupObject, GroupResource};
 use crate::objects::ReadError;
 use crate::objects::text::Text;
 use crate::objects::view::PodView;
@@ -36,7 +36,7 @@ pub struct Review<'a> {
     /// The pod as it was, on UPDATE.
     pub old_pod: Option<PodView<'a>>,
     /// The group object, when the review is about one itself and is a CREATE or UPDATE; or why it cannot be read.
-    pub group: Option<Result<Group, ReadError>>,
+    pub group: Option<Result<GroupObject, ReadError>>,
 }
 
 /// The object of a review.
@@ -99,6 +99,8 @@ struct Kind<'a> {
     #[serde(default)]
     group: Option<Text<'a>>,
     #[serde(default)]
+    version: Option<Text<'a>>,
+    #[serde(default)]
     kind: Option<Text<'a>>,
 }
 
@@ -140,8 +142,12 @@ impl<'a> Review<'a> {
             group: None,
         };
         let kind = request.kind.as_ref();
-        let (api_group, kind) = kind.map_or(("", ""), |k| {
-            (k.group.as_deref().unwrap_or_default(), k.kind.as_deref().unwrap_or_default())
+        let (api_group, version, kind) = kind.map_or(("", "", ""), |k| {
+            (
+                k.group.as_deref().unwrap_or_default(),
+                k.version.as_deref().unwrap_or_default(),
+                k.kind.as_deref().unwrap_or_default(),
+            )
         });
         let is_pod = kind == "Pod" && api_group.is_empty();
         let subresource = request.sub_resource.is_some_and(|s| !s.is_empty());
@@ -149,8 +155,11 @@ impl<'a> Review<'a> {
             return Ok(review);
         }
         let is_group = |r: &GroupResource| r.group == api_group && r.kind == kind;
-        if let Some((id, _)) = dialect::group_resources().find(|(_, r)| is_group(r)) {
-            review.group = request.object.map(|object| dialect::read_group(id, object.get()));
+        let same_version = |r: &GroupResource| is_group(r) && r.version == version;
+        // A version that we do not know is read as the first that we do.
+        let kind = dialect::group_kinds().find(|kind| same_version(kind.resource()));
+        if let Some(kind) = kind.or_else(|| dialect::group_kinds().find(|kind| is_group(kind.resource()))) {
+            review.group = request.object.map(|object| kind.read(object.get()));
         }
         if !is_pod {
             return Ok(review);

@@ -2,11 +2,12 @@
 
 use serde_json::Value;
 
+use super::group::Source;
 use super::link::{LABEL_VALUE_LONGEST, Link, MetadataMap, Repair, is_label_value};
-use super::{Dialect, Group, GroupResource, GroupStatus, Membership};
+use super::{Declared, Dialect, GroupKind, GroupResource, GroupStatus, Membership, StatusDoor, Strength};
 use crate::model::{DialectId, Finding, GangId, Rule, quoted, str};
+use crate::objects::names;
 use crate::objects::view::PodView;
-use crate::objects::{ReadError, names};
 
 pub(super) struct Kai;
 
@@ -16,7 +17,7 @@ const LABEL: (MetadataMap, &str) = (MetadataMap::Labels, names::KAI_GROUP_LABEL)
 /// The annotation is the link; without it KAI makes a group of its own for the pod, so the user is told.
 fn annotation_from_label(label: &str, link: &mut Link) {
     let (map, key) = ANNOTATION;
-    link.repairs.push(Repair { map, key, value: label.to_owned(), source: LABEL });
+    link.repairs.push(Repair { map, key, value: label.to_owned(), source: Some(LABEL) });
     link.warnings.push(format!("{key} was missing; set to {} from the label {}", quoted(label), LABEL.1));
 }
 
@@ -24,7 +25,7 @@ fn annotation_from_label(label: &str, link: &mut Link) {
 fn label_from_annotation(annotation: &str, link: &mut Link) {
     let (map, key) = LABEL;
     if is_label_value(annotation) {
-        link.repairs.push(Repair { map, key, value: annotation.to_owned(), source: ANNOTATION });
+        link.repairs.push(Repair { map, key, value: annotation.to_owned(), source: Some(ANNOTATION) });
         return;
     }
     let length = annotation.chars().count();
@@ -60,13 +61,22 @@ impl Dialect for Kai {
         DialectId::Kai
     }
 
-    fn group_resource(&self) -> Option<GroupResource> {
-        Some(GroupResource {
+    fn field(&self) -> &'static str {
+        "metadata.annotations[pod-group-name]"
+    }
+
+    fn role_field(&self) -> &'static str {
+        "metadata.labels[kai.scheduler/subgroup-name]"
+    }
+
+    fn group_resources(&self) -> &'static [GroupResource] {
+        &[GroupResource {
             group: names::KAI_API_GROUP,
             version: "v2alpha2",
             kind: "PodGroup",
             plural: "podgroups",
-        })
+            status: StatusDoor::Subresource,
+        }]
     }
 
     fn link(&self, pod: &PodView<'_>) -> Link {
@@ -95,14 +105,24 @@ impl Dialect for Kai {
         Some(Membership {
             gang: GangId::new(DialectId::Kai, meta.namespace.as_str(), name),
             role: named(meta.labels.text(names::KAI_SUBGROUP_LABEL)),
+            declared: Declared::by(pod, None),
         })
     }
 
-    fn read_group(&self, json: &str) -> Result<Group, ReadError> {
-        super::kai_group::read(json)
+    /// KAI's pod-grouper gives every pod of its scheduler a group, some time after it was made: `pg-`, the owner, its UID.
+    fn strength(&self, gang: &GangId) -> Strength {
+        if gang.name.starts_with("pg-") && super::ends_in_uid(&gang.name) {
+            Strength::Added
+        } else {
+            Strength::Named
+        }
     }
 
-    fn status(&self, status: &GroupStatus) -> Option<Value> {
+    fn read_group(&self, source: &mut Source<'_, '_>) -> Result<(), String> {
+        super::kai_group::read(source)
+    }
+
+    fn status(&self, _: GroupKind, status: &GroupStatus) -> Option<Value> {
         Some(super::kai_status::status(status))
     }
 }

@@ -9,23 +9,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::{Group, Quorum};
-use crate::model::{DialectId, GangId, Str, Time, quoted, str};
-use crate::objects::ReadError;
+use super::Quorum;
+use super::group::{Source, cut, number, text};
+use crate::model::{Str, quoted, str};
 use crate::objects::text::Text;
-use crate::objects::view::Meta;
 
 /// Subgroups in subgroups: deeper than anybody needs, shallow enough to walk.
 const DEEPEST: usize = 32;
-
-#[derive(Deserialize)]
-#[serde(bound(deserialize = "'de: 'a"))]
-struct View<'a> {
-    #[serde(default)]
-    metadata: Meta<'a>,
-    #[serde(default)]
-    spec: Option<Spec<'a>>,
-}
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", bound(deserialize = "'de: 'a"))]
@@ -56,36 +46,14 @@ struct SubGroup<'a> {
 }
 
 /// Reads a PodGroup.
-pub(super) fn read(json: &str) -> Result<Group, ReadError> {
-    let fail = |name: String, problem: String| ReadError { kind: "PodGroup", name, problem };
-    let view: View<'_> = serde_json::from_str(json).map_err(|e| fail("?".to_owned(), e.to_string()))?;
-    let meta = &view.metadata;
-    let spec = view.spec.unwrap_or_default();
-    let quorum = quorum(&spec).map_err(|e| fail(format!("{}/{}", meta.namespace, meta.name), e))?;
-    let text = |t: &Option<Text<'_>>| t.as_ref().filter(|t| !t.is_empty()).map(|t| str(t.as_str()));
-    Ok(Group {
-        gang: GangId::new(DialectId::Kai, meta.namespace.as_str(), meta.name.as_str()),
-        uid: str(meta.uid.as_str()),
-        created: Time::parse_rfc3339(&meta.creation_timestamp).unwrap_or_default(),
-        quorum,
-        priority_class: text(&spec.priority_class_name),
-        queue: text(&spec.queue),
-        said: super::status::said(json),
-    })
-}
-
-fn number(raw: Option<&RawValue>, field: &str) -> Result<Option<u32>, String> {
-    let Some(raw) = raw else { return Ok(None) };
-    let text = raw.get();
-    let read = text.parse::<i32>().ok().and_then(|n| u32::try_from(n).ok());
-    match read {
-        Some(number) => Ok(Some(number)),
-        None => Err(format!("{field} is {}, and has to be a whole number from 0 to {}", cut(text), i32::MAX)),
-    }
-}
-
-fn cut(text: &str) -> String {
-    text.chars().take(40).collect()
+pub(super) fn read(source: &mut Source<'_, '_>) -> Result<(), String> {
+    let spec: Spec<'_> = source.spec()?;
+    let quorum = quorum(&spec)?;
+    let name = source.key.name.clone();
+    let group = source.say(&name, quorum);
+    group.priority_class = text(spec.priority_class_name.as_ref());
+    group.queue = text(spec.queue.as_ref());
+    Ok(())
 }
 
 /// One subgroup with its numbers read.
@@ -178,6 +146,14 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::dialect::{Group, group_kinds};
+    use crate::model::{DialectId, GangId};
+    use crate::objects::ReadError;
+
+    fn read(json: &str) -> Result<Group, ReadError> {
+        let kai = group_kinds().find(|kind| kind.dialect() == DialectId::Kai).unwrap();
+        kai.read(json).map(|object| object.groups[0].clone())
+    }
 
     fn read_spec(spec: &Value) -> Result<Quorum, String> {
         let group = json!({ "metadata": { "namespace": "ml", "name": "g" }, "spec": spec });

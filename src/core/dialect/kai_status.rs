@@ -9,13 +9,13 @@ use super::{GroupPhase, GroupStatus};
 
 pub(super) fn status(status: &GroupStatus) -> Value {
     let phase = match status.phase {
-        GroupPhase::Pending | GroupPhase::Starting => "Pending",
+        GroupPhase::Gathering | GroupPhase::Waiting | GroupPhase::Starting => "Pending",
         GroupPhase::Running => "Running",
         GroupPhase::Finished => "Completed",
         GroupPhase::Torn => "Unknown",
     };
     let (kind, holds) = match status.phase {
-        GroupPhase::Pending | GroupPhase::Torn => ("Unschedulable", "True"),
+        GroupPhase::Gathering | GroupPhase::Waiting | GroupPhase::Torn => ("Unschedulable", "True"),
         GroupPhase::Starting => ("Scheduled", "False"),
         GroupPhase::Running | GroupPhase::Finished => ("Scheduled", "True"),
     };
@@ -23,13 +23,7 @@ pub(super) fn status(status: &GroupStatus) -> Value {
         "phase": phase,
         "scheduled": status.scheduled,
         "running": status.running,
-        "conditions": [{
-            "type": kind,
-            "status": holds,
-            "reason": status.reason,
-            "message": status.message,
-            "lastTransitionTime": crate::model::Time(status.since.0 / 1000 * 1000).to_string(),
-        }],
+        "conditions": [status.condition(kind, holds)],
     })
 }
 
@@ -41,15 +35,26 @@ mod tests {
     #[test]
     fn a_gang_is_told_in_the_words_of_the_tutorials() {
         for (phase, shown, kind, holds) in [
-            (GroupPhase::Pending, "Pending", "Unschedulable", "True"),
+            (GroupPhase::Gathering, "Pending", "Unschedulable", "True"),
+            (GroupPhase::Waiting, "Pending", "Unschedulable", "True"),
             (GroupPhase::Starting, "Pending", "Scheduled", "False"),
             (GroupPhase::Running, "Running", "Scheduled", "True"),
             (GroupPhase::Finished, "Completed", "Scheduled", "True"),
             (GroupPhase::Torn, "Unknown", "Unschedulable", "True"),
         ] {
             let (message, since) = ("because".to_owned(), Time(1_500));
-            let said =
-                status(&GroupStatus { phase, scheduled: 3, running: 2, reason: "Why", message, since });
+            let said = status(&GroupStatus {
+                phase,
+                members: 3,
+                least: 3,
+                scheduled: 3,
+                running: 2,
+                succeeded: 0,
+                failed: 0,
+                reason: "Why",
+                message,
+                since,
+            });
             let condition = json!({
                 "type": kind, "status": holds, "reason": "Why", "message": "because",
                 "lastTransitionTime": "1970-01-01T00:00:01Z",

@@ -25,8 +25,8 @@ pub struct Repair {
     pub key: &'static str,
     /// The value it gets.
     pub value: String,
-    /// Where the value was taken from: a key that is there.
-    pub source: (MetadataMap, &'static str),
+    /// Where the value was taken from: a key that is there. `None` where it comes from fields of the spec.
+    pub source: Option<(MetadataMap, &'static str)>,
 }
 
 /// One of the two maps of text in `metadata`.

@@ -20,6 +20,13 @@ pub enum Quorum {
         /// By name; names are unique in the whole tree.
         children: BTreeMap<Str, Quorum>,
     },
+    /// So many members whoever they are, and what the subgroups ask for. Stands at the top only.
+    Total {
+        /// How many in all.
+        least: u32,
+        /// The subgroups.
+        quorum: Box<Quorum>,
+    },
 }
 
 impl Quorum {
@@ -31,13 +38,14 @@ impl Quorum {
                 let complete = children.iter().filter(|(name, child)| child.satisfied_in(name, counts));
                 at_least(complete.count(), *min)
             }
+            Self::Total { least, quorum } => total(counts) >= u64::from(*least) && quorum.satisfied(counts),
         }
     }
 
     fn satisfied_in(&self, name: &str, counts: &BTreeMap<Option<Str>, u32>) -> bool {
         match self {
             Self::Count(min) => members_of(name, counts) >= u64::from(*min),
-            Self::Groups { .. } => self.satisfied(counts),
+            Self::Groups { .. } | Self::Total { .. } => self.satisfied(counts),
         }
     }
 
@@ -54,6 +62,7 @@ impl Quorum {
                     .take(usize::try_from(*min).unwrap_or(usize::MAX))
                     .fold(0, |sum, n| sum.saturating_add(*n))
             }
+            Self::Total { least, quorum } => quorum.least().max(*least),
         }
     }
 
@@ -69,6 +78,12 @@ impl Quorum {
                 format!("{missing} more {}", if missing == 1 { "pod" } else { "pods" })
             }
             Self::Groups { min, children } => missing_groups(*min, children, counts),
+            Self::Total { least, quorum } => {
+                let all = Self::Count(*least).missing(counts);
+                let groups = quorum.missing(counts);
+                let both = [all, groups].into_iter().filter(|part| !part.is_empty());
+                both.collect::<Vec<_>>().join(" and ")
+            }
         }
     }
 }
@@ -84,6 +99,7 @@ fn missing_groups(min: u32, children: &BTreeMap<Str, Quorum>, counts: &BTreeMap<
         Quorum::Groups { min, children } => {
             format!("subgroup {name} (in it {})", missing_groups(*min, children, counts))
         }
+        Quorum::Total { .. } => format!("subgroup {name} (in it {})", child.missing(counts)),
     });
     let all = each.collect::<Vec<_>>();
     let needed = usize::try_from(min).unwrap_or(usize::MAX).saturating_sub(children.len() - incomplete.len());
@@ -151,6 +167,15 @@ mod tests {
         check(&nested, &[("ps", 1), ("workers", 2)], "");
         check(&nested, &[("ps", 1), ("left", 5)], "subgroup left (in it subgroup workers (0 of 2 pods))");
 
+        let both = |least| Quorum::Total {
+            least,
+            quorum: Box::new(groups(2, &[("ps", Quorum::Count(1)), ("workers", Quorum::Count(2))])),
+        };
+        check(&both(4), &[("ps", 1), ("workers", 3)], "");
+        check(&both(4), &[("ps", 1), ("workers", 2)], "1 more pod");
+        check(&both(4), &[("workers", 4)], "subgroup ps (0 of 1 pods)");
+        check(&both(4), &[("workers", 3)], "1 more pod and subgroup ps (0 of 1 pods)");
+
         let absurd = groups(3, &[("a", Quorum::Count(1))]);
         check(&absurd, &[("a", 7)], "3 subgroups where only 1 exist, so it can never be complete");
     }
@@ -163,6 +188,8 @@ mod tests {
             (groups(2, &[("a", Quorum::Count(4)), ("b", Quorum::Count(2))]), 6),
             (groups(0, &[("a", Quorum::Count(4))]), 0),
             (groups(5, &[("a", Quorum::Count(4)), ("b", Quorum::Count(2))]), 6),
+            (Quorum::Total { least: 9, quorum: Box::new(groups(1, &[("a", Quorum::Count(4))])) }, 9),
+            (Quorum::Total { least: 3, quorum: Box::new(groups(1, &[("a", Quorum::Count(4))])) }, 4),
             (groups(2, &[("a", Quorum::Count(u32::MAX)), ("b", Quorum::Count(2))]), u32::MAX),
         ] {
             assert_eq!(quorum.least(), least, "{quorum:?}");

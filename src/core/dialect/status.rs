@@ -6,8 +6,8 @@
 use std::sync::Arc;
 
 use serde::Deserialize;
-use serde_json::Value;
 use serde_json::value::RawValue;
+use serde_json::{Value, json};
 
 use crate::model::Time;
 use crate::objects::names;
@@ -18,10 +18,18 @@ use crate::objects::text::Text;
 pub struct GroupStatus {
     /// Where it stands.
     pub phase: GroupPhase,
+    /// How many live pods it has.
+    pub members: u32,
+    /// How many have to be there.
+    pub least: u32,
     /// How many of its live pods are on a node.
     pub scheduled: u32,
     /// How many of its pods run.
     pub running: u32,
+    /// How many have ended well.
+    pub succeeded: u32,
+    /// How many have ended badly.
+    pub failed: u32,
     /// Why, in one word.
     pub reason: &'static str,
     /// Why, in a sentence with numbers.
@@ -30,11 +38,26 @@ pub struct GroupStatus {
     pub since: Time,
 }
 
+impl GroupStatus {
+    /// A condition of this type, in the form all stacks share.
+    pub(super) fn condition(&self, kind: &str, holds: &str) -> Value {
+        json!({
+            "type": kind,
+            "status": holds,
+            "reason": self.reason,
+            "message": self.message,
+            "lastTransitionTime": Time(self.since.0 / 1000 * 1000).to_string(),
+        })
+    }
+}
+
 /// Where a gang stands, as far as stacks tell it apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum GroupPhase {
-    /// Nothing is started: members are missing, or there is no room.
-    Pending,
+    /// Nothing is started: members are missing.
+    Gathering,
+    /// Nothing is started: there is no room.
+    Waiting,
     /// It has its places and is being started.
     Starting,
     /// All that were to start are on their nodes.
@@ -66,17 +89,15 @@ impl Said {
     /// Whether a status that we would write stands there already; `None` where that cannot be told, because there is
     /// nothing that tells it.
     ///
-    /// A CRD may drop fields that it does not know, and no answer says so. The conditions are in all of them; any other
-    /// field counts only where there is one.
+    /// A definition may drop fields that it does not know, and no answer says so: a field counts only where there is one.
     pub fn says(&self, wanted: &Value) -> Option<bool> {
         let Self::ByUs(found) = self else { return None };
-        found.get(CONDITIONS)?;
         let fields = wanted.as_object()?;
-        Some(fields.iter().all(|(key, value)| found.get(key).is_none_or(|found| found == value)))
+        let mut there = fields.iter().filter_map(|(key, value)| found.get(key).map(|found| found == value));
+        let first = there.next()?;
+        Some(first && there.all(|same| same))
     }
 }
-
-const CONDITIONS: &str = "conditions";
 
 #[derive(Deserialize)]
 #[serde(bound(deserialize = "'de: 'a"))]
@@ -108,9 +129,18 @@ struct Managed<'a> {
 impl Managed<'_> {
     /// Whether it has written fields of the status.
     fn writes_status(&self) -> bool {
-        self.subresource.as_str() == "status"
-            || self.fields.is_some_and(|fields| fields.get().contains("\"f:status\""))
+        self.subresource.as_str() == "status" || self.fields.is_some_and(|fields| names_status(fields.get()))
     }
+}
+
+/// Whether these fields are some of the status. Whoever creates an object with an empty one has said nothing.
+fn names_status(fields: &str) -> bool {
+    if !fields.contains("\"f:status\"") {
+        return false;
+    }
+    let Ok(fields) = serde_json::from_str::<Value>(fields) else { return true };
+    let status = fields.get("f:status").and_then(Value::as_object);
+    status.is_some_and(|status| status.keys().any(|key| key != "."))
 }
 
 /// What the status of a group object says, and by whom. Whatever cannot be read is taken for somebody else's.
@@ -147,6 +177,8 @@ mod tests {
             (json!([applied, ours]), Said::ByUs(Arc::new(found.clone()))),
             (json!([applied, ours, entry("kai-scheduler", "status", &status)]), Said::ByOthers),
             (json!([entry("volcano", "", &status)]), Said::ByOthers),
+            (json!([entry("lws", "", &json!({"f:status": {}}))]), Said::Nothing),
+            (json!([entry("lws", "", &json!({"f:spec": {"f:status": {}}}))]), Said::Nothing),
         ] {
             let object = json!({"metadata": {"name": "g", "managedFields": managed}, "status": found});
             assert_eq!(said(&object.to_string()), expected, "{object}");
@@ -163,7 +195,9 @@ mod tests {
             (json!({"conditions": [{"type": "Scheduled"}]}), Some(true)),
             (json!({"scheduled": 2, "conditions": [{"type": "Scheduled"}]}), Some(false)),
             (json!({"conditions": [{"type": "Unschedulable"}]}), Some(false)),
-            (json!({"scheduled": 3}), None),
+            (json!({"scheduled": 3}), Some(true)),
+            (json!({"scheduled": 3, "phase": "Pending"}), Some(false)),
+            (json!({"occupiedBy": "x"}), None),
         ] {
             assert_eq!(Said::ByUs(Arc::new(found.clone())).says(&wanted), expected, "{found}");
         }

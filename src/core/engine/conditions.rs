@@ -41,6 +41,8 @@ pub enum ConditionType {
     Torn,
     /// The PriorityClass that the group names exists. Left out until it once did not.
     PriorityClassFound,
+    /// What the pods say of the size of their gang is what the group object says. Left out until it once was not.
+    SizeAgrees,
 }
 
 /// `True` or `False`; what is unknown is left out.
@@ -52,11 +54,20 @@ pub enum Truth {
     False,
 }
 
+/// What is not as it seems, and holds nobody up: a sentence for each.
+#[derive(Default)]
+pub(super) struct Doubts {
+    /// The group names a PriorityClass that does not exist.
+    pub class_missing: Option<String>,
+    /// The members say another size than the group object.
+    pub overruled: Option<String>,
+}
+
 /// The conditions that go with a status.
 pub(super) fn conditions(
     wanted: &GangStatus,
     stored: &[Condition],
-    class_missing: Option<String>,
+    doubts: Doubts,
     generation: u64,
     now: Time,
 ) -> Vec<Condition> {
@@ -112,14 +123,23 @@ pub(super) fn conditions(
     } else if known(ConditionType::Torn).is_some() {
         say(ConditionType::Torn, false, reason, message());
     }
-    match class_missing {
-        Some(text) => say(ConditionType::PriorityClassFound, false, "PriorityClassNotFound", text),
-        None if known(ConditionType::PriorityClassFound).is_some() => {
-            let text = "the PriorityClass that the group names exists".to_owned();
-            say(ConditionType::PriorityClassFound, true, "Found", text);
-        }
+    let mut doubt = |kind, found: Option<String>, code: [&str; 2], all_well: &str| match found {
+        Some(text) => say(kind, false, code[0], text),
+        None if known(kind).is_some() => say(kind, true, code[1], all_well.to_owned()),
         None => {}
-    }
+    };
+    doubt(
+        ConditionType::PriorityClassFound,
+        doubts.class_missing,
+        ["PriorityClassNotFound", "Found"],
+        "the PriorityClass that the group names exists",
+    );
+    doubt(
+        ConditionType::SizeAgrees,
+        doubts.overruled,
+        ["SizesDiffer", "SizesAgree"],
+        "the pods say what the group object says",
+    );
     list
 }
 
@@ -208,7 +228,8 @@ mod tests {
         ];
         let mut stored = Vec::new();
         for (second, (status, missing, expected)) in (1..).zip(story) {
-            stored = conditions(&status, &stored, missing, 1, Time(second * 1000 + 7));
+            let doubts = Doubts { class_missing: missing, ..Doubts::default() };
+            stored = conditions(&status, &stored, doubts, 1, Time(second * 1000 + 7));
             assert_eq!(said(&stored), expected);
         }
     }

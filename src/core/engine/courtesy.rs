@@ -50,8 +50,9 @@ pub(super) struct Courtesies {
 impl Engine {
     /// What the group of a gang should be told; nothing where its status is not ours to write, or there is nothing to say.
     fn group_status(&self, id: &GangId) -> Option<(&Group, GroupStatus)> {
-        let group = self.groups.get(id).filter(|group| !group.uid.is_empty())?;
-        if self.settings.group_status == GroupStatusMode::Never || group.said.by_others() {
+        let group = self.group(id).filter(|group| !group.uid.is_empty())?;
+        let last = dialect::has_said_the_last(group);
+        if self.settings.group_status == GroupStatusMode::Never || group.said.by_others() || last {
             return None;
         }
         let gang = self.gangs.get(id)?;
@@ -67,7 +68,10 @@ impl Engine {
         let Object::Known(_, stored) = &gang.object else { return None };
         let finished = members().all(|member| member.pod.phase == PodPhase::Succeeded);
         let phase = if finished { GroupPhase::Finished } else { phase_of(stored.phase) };
-        let running = members().filter(|member| member.pod.phase == PodPhase::Running).count();
+        let in_phase = |phase| {
+            let count = members().filter(|member| member.pod.phase == phase).count();
+            u32::try_from(count).unwrap_or(u32::MAX)
+        };
         let mut message = match stored.phase {
             _ if finished => format!("all {} members have finished", gang.members.len()),
             // The plan, which names every place, is for the Gang object.
@@ -82,8 +86,12 @@ impl Engine {
         }
         let status = GroupStatus {
             phase,
+            members: stored.members,
+            least: stored.min_member,
             scheduled: if finished { 0 } else { stored.bound },
-            running: u32::try_from(running).unwrap_or(u32::MAX),
+            running: in_phase(PodPhase::Running),
+            succeeded: in_phase(PodPhase::Succeeded),
+            failed: in_phase(PodPhase::Failed),
             reason: if finished { "Finished" } else { stored.reason?.as_str() },
             message,
             since: stored.since,
@@ -95,7 +103,7 @@ impl Engine {
     fn group_news(&self, id: &GangId) -> Option<(Str, GroupStatus)> {
         let (group, wanted) = self.group_status(id)?;
         let gang = self.gangs.get(id)?;
-        let written = dialect::group_status(id.dialect, &wanted)?;
+        let written = dialect::group_status(group, &wanted)?;
         let settled = group.said.says(&written).unwrap_or_else(|| {
             gang.courtesy.told.as_ref().is_some_and(|(uid, told)| *uid == group.uid && *told == wanted)
         });
@@ -154,7 +162,7 @@ impl Engine {
 
     /// A group says something although its gang is not known: what a gang left behind that is gone.
     pub(super) fn courtesy_left_behind(&self, group: &Group) -> bool {
-        let Some(nobody) = dialect::group_status(group.gang.dialect, &nobody(group)) else { return false };
+        let Some(nobody) = dialect::group_status(group, &nobody(group)) else { return false };
         self.settings.group_status == GroupStatusMode::Auto && group.said.says(&nobody) == Some(false)
     }
 
@@ -163,16 +171,17 @@ impl Engine {
         while self.leads() && self.courtesy_alarm().is_some_and(|at| at <= step.now) {
             let Some((_, id)) = self.courtesies.due.pop_first() else { return };
             let news = self.group_news(&id);
+            let told = self.group(&id).and_then(|group| Some((group.object.as_ref()?.kind, group.owner()?)));
             let Some(gang) = self.gangs.get_mut(&id) else { continue };
             gang.courtesy.due = None;
             let Some((uid, status)) = news else { continue };
             if gang.courtesy.sent.is_some() {
                 continue; // Its answer looks again.
             }
-            let Some(group) = self.groups.get(&id).and_then(Group::owner) else { continue };
+            let Some((kind, group)) = told else { continue };
             gang.courtesy.sent = Some((uid, status.clone()));
             self.courtesies.under_way.insert(id.clone());
-            step.send(Action::WriteGroup { gang: id, group, status });
+            step.send(Action::WriteGroup { gang: id, kind, group, status });
         }
     }
 
@@ -213,7 +222,8 @@ impl Engine {
 
 fn phase_of(phase: Phase) -> GroupPhase {
     match phase {
-        Phase::Gathering | Phase::Waiting => GroupPhase::Pending,
+        Phase::Gathering => GroupPhase::Gathering,
+        Phase::Waiting => GroupPhase::Waiting,
         Phase::Planned | Phase::Lifting => GroupPhase::Starting,
         Phase::Admitted => GroupPhase::Running,
         Phase::Torn => GroupPhase::Torn,
@@ -223,9 +233,13 @@ fn phase_of(phase: Phase) -> GroupPhase {
 /// What is said of a group that nobody names any more.
 fn nobody(group: &Group) -> GroupStatus {
     GroupStatus {
-        phase: GroupPhase::Pending,
+        phase: GroupPhase::Gathering,
+        members: 0,
+        least: group.quorum.least(),
         scheduled: 0,
         running: 0,
+        succeeded: 0,
+        failed: 0,
         reason: "Gathering",
         message: "no pod names this group".to_owned(),
         since: group.created,

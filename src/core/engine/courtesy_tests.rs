@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::*;
-use crate::dialect::{self, GroupPhase, GroupStatus, Said};
+use crate::dialect::{self, Group, GroupPhase, GroupStatus, Said};
 use crate::engine::GroupStatusMode;
 use crate::objects::PodPhase;
 
@@ -95,10 +95,10 @@ fn a_gang_that_waits_says_in_its_group_why() {
     let text = (status.phase, status.scheduled, status.reason, &*status.message);
     assert_eq!(
         text,
-        (GroupPhase::Pending, 0, "Gathering", "3 of 4 members are here; waiting for 1 more pod")
+        (GroupPhase::Gathering, 0, "Gathering", "3 of 4 members are here; waiting for 1 more pod")
     );
     // A new leader finds it written, and writes nothing.
-    let written = dialect::group_status(gang_id().dialect, status).expect("KAI has one");
+    let written = dialect::group_status(&group(4), status).expect("KAI has one");
     let group = Group { said: Said::ByUs(std::sync::Arc::new(written.clone())), ..group(4) };
     for (found, writes) in [(group.clone(), 0), (Group { said: Said::Nothing, ..group.clone() }, 1)] {
         let record = lab.stored.clone().expect("it was written");
@@ -107,7 +107,7 @@ fn a_gang_that_waits_says_in_its_group_why() {
         let world = World {
             nodes: Some(vec![node("gpu-1", 1, "")]),
             pods: Some(lab.pods.values().cloned().collect()),
-            groups: Some(vec![found]),
+            groups: by_kind([found]),
             gangs: Some(vec![record]),
             ..World::default()
         };
@@ -120,7 +120,7 @@ fn a_gang_that_waits_says_in_its_group_why() {
     let mut wrong = written;
     wrong["phase"] = json!("Running");
     let group = Group { said: Said::ByUs(std::sync::Arc::new(wrong)), ..group };
-    let actions = lab.step(Event::Group(Change::Set(group)));
+    let actions = lab.step(Event::Group(Change::Set(group.into())));
     assert_eq!(groups(&pass(&mut lab, Duration::from_secs(15), actions, false)).len(), 1);
 }
 
@@ -206,9 +206,9 @@ fn a_group_that_is_left_behind_does_not_say_for_ever_that_it_runs() {
     let actions = names.map(|name| set(&mut lab, name, bound)).concat();
     let sent = pass(&mut lab, Duration::from_secs(5), actions, false);
     let (_, status) = &groups(&sent)[0];
-    let written = dialect::group_status(gang_id().dialect, status).expect("KAI has one");
+    let written = dialect::group_status(&group(4), status).expect("KAI has one");
     let mut actions =
-        lab.step(Event::Group(Change::Set(Group { said: Said::ByUs(written.into()), ..group(3) })));
+        lab.step(Event::Group(Change::Set(Group { said: Said::ByUs(written.into()), ..group(3) }.into())));
     for name in names {
         let uid = PodUid::from(&*format!("uid-{name}"));
         lab.pods.remove(&uid);
@@ -217,9 +217,9 @@ fn a_group_that_is_left_behind_does_not_say_for_ever_that_it_runs() {
     let sent = pass(&mut lab, Duration::from_secs(5), actions, false);
     let told = groups(&sent);
     assert_eq!(told.len(), 1, "{told:?}");
-    assert_eq!((told[0].1.phase, told[0].1.scheduled), (GroupPhase::Pending, 0));
-    let written = dialect::group_status(gang_id().dialect, &told[0].1).expect("KAI has one");
-    lab.step(Event::Group(Change::Set(Group { said: Said::ByUs(written.into()), ..group(3) })));
+    assert_eq!((told[0].1.phase, told[0].1.scheduled), (GroupPhase::Gathering, 0));
+    let written = dialect::group_status(&group(4), &told[0].1).expect("KAI has one");
+    lab.step(Event::Group(Change::Set(Group { said: Said::ByUs(written.into()), ..group(3) }.into())));
     assert!(lab.engine.gangs.is_empty());
     assert_eq!(lab.engine.next_alarm(), None);
 }

@@ -20,7 +20,7 @@ use super::{
     Action, Change, Effect, Engine, Event, GangRecord, GangStatus, GroupStatusMode, Nominate, Outcome, Rule,
     Settings, Subject, World,
 };
-use crate::dialect::{Group, Quorum};
+use crate::dialect::{Group, Quorum, by_kind};
 use crate::model::{DialectId, Epoch, GangId, PodUid, ResourceVersion, Time, VramMib};
 use crate::objects::{Node, Pod};
 
@@ -426,19 +426,14 @@ impl Api {
         );
         let members = u32::try_from(self.members()).unwrap_or(0);
         let groups = self.gangs.keys().map(|id| Group {
-            gang: id.clone(),
-            uid: id.name.clone(),
             created: NOW,
-            quorum: Quorum::Count(members),
-            priority_class: None,
-            queue: None,
-            said: crate::dialect::Said::Nothing,
+            ..Group::new(id.clone(), Quorum::Count(members)).of_object(&id.name)
         });
         World {
             priority_classes: None,
             nodes: Some(vec![Node::read(&node).expect("the node above can be read")]),
             pods: Some(self.pods.values().map(|pod| (**pod).clone()).collect()),
-            groups: Some(groups.collect()),
+            groups: by_kind(groups),
             gangs: Some(
                 self.gangs.iter().map(|(id, (version, status))| record(id, *version, status)).collect(),
             ),

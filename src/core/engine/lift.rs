@@ -103,7 +103,7 @@ impl Engine {
                 return Some(why);
             }
         }
-        let Some(group) = self.groups.get(id) else { return Some("its group object is gone".to_owned()) };
+        let Some(group) = self.group(id) else { return Some("its group object is gone".to_owned()) };
         let uids: Vec<PodUid> = plan.members.iter().map(|m| m.uid.clone()).collect();
         debug_assert!(uids.iter().all(|uid| gang.members.contains(uid)));
         let started = self.census(id).started() > 0;

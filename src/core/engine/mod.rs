@@ -16,6 +16,7 @@
 mod conditions;
 mod courtesy;
 mod gather;
+mod groups;
 mod leadership;
 mod lift;
 mod object;
@@ -41,7 +42,6 @@ pub use types::{
     PlannedMember, PodRef, Subject, World,
 };
 
-use crate::dialect::Group;
 use crate::model::{Epoch, GangId, PodUid, ResourceVersion, Str, Time};
 use crate::snapshot::Snapshot;
 use state::{Backoff, Gang, Member, Progress, Role};
@@ -60,7 +60,7 @@ pub struct Engine {
     rivals: BTreeSet<PodUid>,
     /// Values of the PriorityClasses by name; `None` where they may not be read.
     priority_classes: Option<BTreeMap<Str, i32>>,
-    groups: BTreeMap<GangId, Group>,
+    groups: groups::Groups,
     gangs: BTreeMap<GangId, Gang>,
     /// When which gang has to be looked at again.
     alarms: BTreeSet<(Time, GangId)>,
@@ -114,7 +114,7 @@ impl Engine {
             others: BTreeSet::new(),
             rivals: BTreeSet::new(),
             priority_classes: None,
-            groups: BTreeMap::new(),
+            groups: groups::Groups::default(),
             gangs: BTreeMap::new(),
             alarms: BTreeSet::new(),
             verifying: None,
@@ -152,7 +152,11 @@ impl Engine {
             Event::Node(change) if knows => self.node_changed(change, &mut step),
             Event::Pod(Change::Set(pod)) if knows => self.pod_seen(pod, &mut step),
             Event::Pod(Change::Gone(uid)) if knows => self.pod_gone(&uid, &mut step),
-            Event::Group(change) if knows => self.group_changed(change, &mut step),
+            Event::Group(Change::Set(group)) if knows => {
+                let key = group.key.clone();
+                self.group_seen(&key, Some(group), &mut step);
+            }
+            Event::Group(Change::Gone(key)) if knows => self.group_seen(&key, None, &mut step),
             Event::PriorityClass(change) if knows => self.class_changed(change, &mut step),
             Event::Gang(Change::Set(record)) if knows => self.gang_seen(record, &mut step),
             Event::Gang(Change::Gone(gang)) if knows => self.gang_gone(&gang, &mut step),

@@ -275,7 +275,7 @@ impl Engine {
             }
             Progress::Recording(_) | Progress::Dropping(..) => false,
         };
-        let group = self.groups.get(id)?;
+        let group = self.group(id)?;
         let census = self.census(id);
         let settled = !census.ready.iter().any(|uid| self.members.get(uid).is_some_and(|m| m.must_fence));
         if !free
@@ -323,7 +323,7 @@ mod tests {
     use super::*;
     use crate::dialect::Group;
     use crate::engine::{Change, Event, Settings, World};
-    use crate::model::{DialectId, Epoch, PodUid, str};
+    use crate::model::{DialectId, Epoch, PodUid};
     use crate::objects::{Node, Pod};
     use crate::sim::random::Random;
 
@@ -358,16 +358,12 @@ mod tests {
             let mut random = Random::new(seed);
             let mut engine = Engine::new(Settings::default());
             let mut now = Time(1_000_000);
-            let groups = (0..GANGS).map(|g| Group {
-                gang: GangId::new(DialectId::Kai, "x", format!("g{g}")),
-                uid: str(format!("uid-{g}")),
-                created: Time(0),
-                quorum: Quorum::Count(u32::try_from(random.between(1, 3)).expect("small")),
-                priority_class: None,
-                queue: None,
-                said: crate::dialect::Said::Nothing,
+            let groups = (0..GANGS).map(|g| {
+                let quorum = Quorum::Count(u32::try_from(random.between(1, 3)).expect("small"));
+                Group::new(GangId::new(DialectId::Kai, "x", format!("g{g}")), quorum)
+                    .of_object(&format!("uid-{g}"))
             });
-            let groups: Vec<Group> = groups.collect();
+            let groups = crate::dialect::by_kind(groups);
             // Nearly full at first: a long queue forms.
             let mut pods: Vec<Pod> =
                 (0..6).map(|n| pod(&format!("foreign-{n}-7"), None, Some(n), 7)).collect();
@@ -381,7 +377,7 @@ mod tests {
             let world = World {
                 nodes: Some((0..6).map(node).collect()),
                 pods: Some(pods),
-                groups: Some(groups),
+                groups,
                 gangs: Some(Vec::new()),
                 ..World::default()
             };

@@ -1,11 +1,11 @@
 //! What a gang says of itself: one sentence for condition, event and log, made in one place.
 
-use super::conditions::{ConditionType, Truth, conditions};
+use super::conditions::{ConditionType, Doubts, Truth, conditions};
 use super::gather::Census;
 use super::state::{Gang, Progress};
 use super::types::{GangStatus, Note, Phase, PlanRecord, PodRef};
 use super::{Action, Engine, Step};
-use crate::dialect::Group;
+use crate::dialect::{self, Group};
 use crate::gpu::ShareSize;
 use crate::model::{Bytes, GangId, MilliCpu, PodUid, Reason, Time, VramMib};
 use crate::objects::{Shape, class_not_found, names};
@@ -21,7 +21,7 @@ impl Engine {
         let Some(gang) = self.gangs.get(id) else { return stored.clone() };
         let census = self.census(id);
         let mut wanted = GangStatus {
-            min_member: self.groups.get(id).map_or(stored.min_member, |group| group.quorum.least()),
+            min_member: self.group(id).map_or(stored.min_member, |group| group.quorum.least()),
             members: census.live,
             bound: census.bound,
             needs: self.needs(gang),
@@ -72,15 +72,15 @@ impl Engine {
                 }
             }
         }
-        wanted.ready = match self.groups.get(id) {
+        wanted.ready = match self.group(id) {
             Some(_) => format!("{}/{}", census.here(), wanted.min_member),
             None => format!("{}/?", census.here()),
         };
         wanted.epoch = stored.epoch;
         let same = wanted.phase == stored.phase && stored.since != Time::default();
         wanted.since = if same { stored.since } else { now };
-        let missing = self.missing_class(id);
-        wanted.conditions = conditions(&wanted, &stored.conditions, missing, gang.generation, now);
+        let doubts = Doubts { class_missing: self.missing_class(id), overruled: self.overruled(id) };
+        wanted.conditions = conditions(&wanted, &stored.conditions, doubts, gang.generation, now);
         wanted
     }
 
@@ -90,12 +90,48 @@ impl Engine {
     /// group names a class of a scheduler that is not installed here, and that must not hold its pods for ever. But it
     /// is said at apply, on the group and on the gang.
     fn missing_class(&self, id: &GangId) -> Option<String> {
-        let (classes, class) =
-            (self.priority_classes.as_ref()?, self.groups.get(id)?.priority_class.as_ref()?);
+        let (classes, class) = (self.priority_classes.as_ref()?, self.group(id)?.priority_class.as_ref()?);
         (!classes.contains_key(class)).then(|| {
             let sentence = class_not_found(class, classes.keys().map(|known| &**known));
             format!("{sentence} It is queued by the priority of its pods.")
         })
+    }
+
+    /// The sentence about members that say another size than their group object.
+    fn overruled(&self, id: &GangId) -> Option<String> {
+        let (group, declared) = self.groups.overruled(id)?;
+        let object = group.owner()?;
+        Some(format!(
+            "{} {} wants {} members, its pods say {} ({}): the {} counts",
+            object.kind,
+            object.name,
+            group.quorum.least(),
+            declared.least(),
+            dialect::declares_by(id.dialect)?,
+            object.kind
+        ))
+    }
+
+    /// Nobody knows how many members it takes.
+    fn say_unknown(&self, id: &GangId, census: &Census, wanted: &mut GangStatus) {
+        wanted.phase = Phase::Gathering;
+        if let Some(problem) = self.groups.disagreement(id) {
+            wanted.reason = Some(Reason::MembersDisagree);
+            wanted.message = problem.to_string();
+            "its pods to agree".clone_into(&mut wanted.waiting_for);
+            return;
+        }
+        wanted.reason = Some(Reason::GroupNotFound);
+        let count = counted(census.live, "pod names", "pods name");
+        let say = dialect::declares_by(id.dialect).map(|key| format!("one of them says its size by {key}"));
+        wanted.message = if dialect::has_group_objects(id.dialect) {
+            let or = say.map(|say| format!(", or {say}")).unwrap_or_default();
+            format!("{count} the group {id}, which does not exist; they start when it does{or}")
+        } else {
+            let when = say.unwrap_or_else(|| "one of them says its size".to_owned());
+            format!("{count} the gang {id}, and none says how many members it takes; they start when {when}")
+        };
+        wanted.waiting_for = format!("group {}", id.name);
     }
 
     fn say_undecided(
@@ -106,14 +142,7 @@ impl Engine {
         stored: &GangStatus,
         wanted: &mut GangStatus,
     ) {
-        let Some(group) = self.groups.get(id) else {
-            wanted.phase = Phase::Gathering;
-            wanted.reason = Some(Reason::GroupNotFound);
-            let count = counted(census.live, "pod names", "pods name");
-            wanted.message = format!("{count} the group {id}, which does not exist; they start when it does");
-            wanted.waiting_for = format!("group {}", id.name);
-            return;
-        };
+        let Some(group) = self.group(id) else { return self.say_unknown(id, census, wanted) };
         let least = group.quorum.least();
         if census.ready.is_empty() && census.started() > 0 && self.complete(&group.quorum, census, &[]) {
             wanted.phase = Phase::Admitted;
@@ -167,7 +196,7 @@ impl Engine {
         census: &Census,
         wanted: &mut GangStatus,
     ) {
-        let met = self.groups.get(id).is_none_or(|group| self.complete(&group.quorum, census, &[]));
+        let met = self.group(id).is_none_or(|group| self.complete(&group.quorum, census, &[]));
         let torn = !met && !census.ready.is_empty();
         wanted.phase = if torn { Phase::Torn } else { Phase::Admitted };
         wanted.reason = Some(if torn { Reason::Torn } else { Reason::Admitted });
@@ -194,17 +223,17 @@ impl Engine {
         wanted: &GangStatus,
         step: &mut Step,
     ) {
-        let unknown_class = |status: &GangStatus| {
-            let found = |c: &&super::Condition| c.kind == ConditionType::PriorityClassFound;
-            status
-                .conditions
-                .iter()
-                .find(found)
-                .filter(|c| c.status == Truth::False)
-                .map(|c| c.message.clone())
+        let doubted = |status: &GangStatus, kind| {
+            let found = status.conditions.iter().find(|c| c.kind == kind && c.status == Truth::False);
+            found.map(|c| c.message.clone())
         };
-        if let (Some(message), None) = (unknown_class(wanted), unknown_class(stored)) {
-            self.tell(id, Reason::PriorityClassNotFound, message, true, Vec::new(), step);
+        for (kind, reason) in [
+            (ConditionType::PriorityClassFound, Reason::PriorityClassNotFound),
+            (ConditionType::SizeAgrees, Reason::SizesDiffer),
+        ] {
+            if let (Some(message), None) = (doubted(wanted, kind), doubted(stored, kind)) {
+                self.tell(id, reason, message, true, Vec::new(), step);
+            }
         }
         let (Some(reason), changed) = (wanted.reason, wanted.reason != stored.reason) else { return };
         let worth = match wanted.phase {
@@ -245,7 +274,7 @@ impl Engine {
         pods: Vec<PodRef>,
         step: &mut Step,
     ) {
-        let group = self.groups.get(id).and_then(Group::owner);
+        let group = self.group(id).and_then(Group::owner);
         step.send(Action::Tell(Note { gang: id.clone(), reason, message, warning, group, pods }));
     }
 

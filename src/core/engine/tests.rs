@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::dialect::Quorum;
+use crate::dialect::{Group, Quorum, by_kind};
 use crate::model::{DialectId, NodeName, PodKey, Reason, ResourceVersion, str};
 use crate::objects::{Node, Pod, names};
 
@@ -38,15 +38,7 @@ fn pod(name: &str, mib: u32, gates: &[&str]) -> Pod {
 }
 
 fn group(min: u32) -> Group {
-    Group {
-        gang: gang_id(),
-        uid: str("group-uid"),
-        created: START,
-        quorum: Quorum::Count(min),
-        priority_class: None,
-        queue: None,
-        said: crate::dialect::Said::Nothing,
-    }
+    Group { created: START, ..Group::new(gang_id(), Quorum::Count(min)).of_object("group-uid") }
 }
 
 /// An engine that leads, and an API server that holds what it has written.
@@ -80,7 +72,7 @@ impl Lab {
         let world = World {
             nodes: Some(nodes),
             pods: Some(pods),
-            groups: Some(groups),
+            groups: by_kind(groups),
             gangs: Some(Vec::new()),
             ..World::default()
         };
@@ -461,7 +453,7 @@ fn a_half_lifted_gang_is_finished_by_the_next_leader() {
     let world = World {
         nodes: Some(vec![node("gpu-1", 1, "")]),
         pods: Some(lab.pods.values().cloned().collect()),
-        groups: Some(vec![group(3)]),
+        groups: by_kind([group(3)]),
         gangs: Some(lab.stored.iter().cloned().collect()),
         ..World::default()
     };
@@ -504,7 +496,7 @@ fn a_gang_without_its_group_object_waits_and_says_so() {
         lab.status().message,
         "3 pods name the group default/app, which does not exist; they start when it does"
     );
-    let mut actions = lab.step(Event::Group(Change::Set(group(3))));
+    let mut actions = lab.step(Event::Group(Change::Set(group(3).into())));
     actions.extend(lab.tick());
     lab.run(actions, |_| false);
     assert_eq!(lab.gated(), Vec::<&str>::new());

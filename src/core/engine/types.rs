@@ -1,9 +1,11 @@
 //! What goes into the engine and what comes out of it, and what it keeps in the `Gang` object.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use super::conditions::Condition;
-use crate::dialect::{Group, GroupStatus};
+use crate::dialect::{GroupKey, GroupKind, GroupObject, GroupStatus};
 use crate::model::{Epoch, GangId, NodeName, PodKey, PodUid, Reason, ResourceVersion, Str, Time};
 use crate::objects::{Node, Owner, Pod, PriorityClass};
 
@@ -23,7 +25,7 @@ pub enum Event {
     /// A watch told of a pod.
     Pod(Change<Pod, PodUid>),
     /// A watch told of a group object.
-    Group(Change<Group, GangId>),
+    Group(Change<GroupObject, GroupKey>),
     /// A watch told of a PriorityClass.
     PriorityClass(Change<PriorityClass, Str>),
     /// A watch told of one of our own `Gang` objects.
@@ -58,8 +60,8 @@ pub struct World {
     pub nodes: Option<Vec<Node>>,
     /// All pods.
     pub pods: Option<Vec<Pod>>,
-    /// All group objects.
-    pub groups: Option<Vec<Group>>,
+    /// All group objects of each kind that was read.
+    pub groups: BTreeMap<GroupKind, Vec<GroupObject>>,
     /// All our `Gang` objects.
     pub gangs: Option<Vec<GangRecord>>,
     /// All PriorityClasses. `None` in [`Event::Listed`] where they may not be read: then nothing is known of them.
@@ -154,7 +156,9 @@ pub enum Action {
     WriteGroup {
         /// Which gang.
         gang: GangId,
-        /// Its group object.
+        /// The kind of its group object.
+        kind: GroupKind,
+        /// That object.
         group: Owner,
         /// What is said.
         status: GroupStatus,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::state::{Gang, Member, Object};
 use super::types::{Change, GangRecord, World};
 use super::{Action, Engine, Rule, Step};
-use crate::dialect::Group;
+use crate::dialect::GroupKey;
 use crate::model::{GangId, NodeName, PodUid, Str, Time};
 use crate::objects::{Node, Pod, PriorityClass};
 use crate::snapshot::{Cards, Charge, Hold};
@@ -37,30 +37,6 @@ impl Engine {
         }
     }
 
-    pub(super) fn group_changed(&mut self, change: Change<Group, GangId>, step: &mut Step) {
-        let id = match &change {
-            Change::Set(group) => group.gang.clone(),
-            Change::Gone(id) => id.clone(),
-        };
-        let changed = match change {
-            Change::Set(group) => {
-                if !self.gangs.contains_key(&id) && self.courtesy_left_behind(&group) {
-                    self.gangs.insert(id.clone(), Gang::default());
-                }
-                let known = self.groups.insert(id.clone(), group.clone());
-                if known.as_ref().is_some_and(|known| known.said != group.said) {
-                    step.touch(&id);
-                }
-                known.is_none_or(|known| !known.same_but_said(&group))
-            }
-            Change::Gone(_) => self.groups.remove(&id).is_some(),
-        };
-        if changed {
-            self.look_at(&id);
-            step.touch(&id);
-        }
-    }
-
     pub(super) fn class_changed(&mut self, change: Change<PriorityClass, Str>, step: &mut Step) {
         let classes = self.priority_classes.get_or_insert_default();
         let changed = match change {
@@ -86,7 +62,7 @@ impl Engine {
     pub(super) fn pod_seen(&mut self, pod: Pod, step: &mut Step) {
         let uid = pod.uid.clone();
         match self.members.get(&uid) {
-            Some(known) if known.pod.membership == pod.membership => return self.member_read(pod, step),
+            Some(known) if same_place(&known.pod, &pod) => return self.member_read(pod, step),
             Some(known) if known.pod.resource_version >= pod.resource_version => return,
             // It changed its gang, which admission forbids; with the webhook away it can happen.
             Some(_) => self.forget_member(&uid, step),
@@ -100,6 +76,9 @@ impl Engine {
                 step.touch(&membership.gang);
                 self.members.insert(uid.clone(), Member::new(pod));
                 self.look_at(&membership.gang);
+                if membership.declared.is_some() {
+                    self.redeclare(&membership.gang);
+                }
                 self.charge_member(&uid);
             }
             None => self.other_seen(&pod, step),
@@ -125,6 +104,8 @@ impl Engine {
                 &member.pod.shape,
                 &member.pod.gpus,
             );
+        let says = (&pod.membership, pod.gated(), pod.terminating, pod.phase)
+            != (&member.pod.membership, member.pod.gated(), member.pod.terminating, member.pod.phase);
         let uid = pod.uid.clone();
         member.pod = pod;
         let gang = member.pod.membership.as_ref().map(|membership| membership.gang.clone());
@@ -136,6 +117,9 @@ impl Engine {
                 self.look_at(gang);
             }
             self.charge_member(&uid);
+        }
+        if says && let Some(gang) = self.speaks_of(&uid) {
+            self.redeclare(&gang);
         }
     }
 
@@ -178,6 +162,9 @@ impl Engine {
             self.look_at(&membership.gang);
             if let Some(gang) = self.gangs.get_mut(&membership.gang) {
                 gang.members.remove(uid);
+            }
+            if membership.declared.is_some() {
+                self.redeclare(&membership.gang);
             }
             step.touch(&membership.gang);
         }
@@ -282,14 +269,16 @@ impl Engine {
                 self.pod_seen(pod, step);
             }
         }
-        if let Some(groups) = world.groups {
-            let listed: BTreeSet<GangId> = groups.iter().map(|g| g.gang.clone()).collect();
-            let known: Vec<GangId> = self.groups.keys().cloned().collect();
-            for gang in known.into_iter().filter(|g| !listed.contains(g)) {
-                self.group_changed(Change::Gone(gang), step);
+        for (kind, groups) in world.groups {
+            let listed: BTreeSet<&GroupKey> = groups.iter().map(|g| &g.key).collect();
+            let known = self.groups.keys().filter(|key| key.kind == kind);
+            let gone: Vec<GroupKey> = known.filter(|key| !listed.contains(key)).cloned().collect();
+            for key in gone {
+                self.group_seen(&key, None, step);
             }
             for group in groups {
-                self.group_changed(Change::Set(group), step);
+                let key = group.key.clone();
+                self.group_seen(&key, Some(group), step);
             }
         }
         if let Some(classes) = world.priority_classes {
@@ -337,6 +326,15 @@ impl Engine {
         self.forget(super::state::Role::Following);
         step.touched.clear();
         step.send(Action::StepDown);
+    }
+}
+
+/// Whether two readings of a pod say that it is in the same place of the same gang.
+fn same_place(known: &Pod, pod: &Pod) -> bool {
+    match (&known.membership, &pod.membership) {
+        (Some(known), Some(now)) => known.same_place(now),
+        (None, None) => true,
+        _ => false,
     }
 }
 

@@ -5,7 +5,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::types::{Action, Effect, Event, GangRecord, GangStatus, Outcome, Pin, PodRef, Subject};
-use crate::dialect;
+use crate::dialect::{self, GroupResource, StatusDoor};
 use crate::model::{DialectId, GangId, NodeName, ResourceVersion};
 use crate::objects::text::Text;
 use crate::objects::{Owner, Pod, names};
@@ -95,23 +95,19 @@ pub fn request(effect: &Effect) -> Option<Request> {
         verb,
         resource: GANGS,
         namespace: gang.namespace.to_string(),
-        name: gang.name.to_string(),
+        name: gang.object_name().to_string(),
         subresource,
     };
     Some(match &effect.action {
         Action::List | Action::ReadLease | Action::StepDown | Action::Tell(_) => return None,
-        Action::WriteGroup { gang: id, group, status } => {
-            let resource = dialect::group_resource(id.dialect)?;
+        Action::WriteGroup { gang: id, kind, group, status } => {
+            let GroupResource { group: api_group, version, plural, status: door, .. } = *kind.resource();
             Request {
-                verb: Verb::Apply(group_object(id, group, &dialect::group_status(id.dialect, status)?)),
-                resource: Resource {
-                    group: resource.group,
-                    version: resource.version,
-                    plural: resource.plural,
-                },
+                verb: Verb::Apply(group_object(id, group, &dialect::status_of(*kind, status)?)),
+                resource: Resource { group: api_group, version, plural },
                 namespace: id.namespace.to_string(),
                 name: group.name.to_string(),
-                subresource: Some("status"),
+                subresource: (door == StatusDoor::Subresource).then_some("status"),
             }
         }
         Action::CreateGang { gang: id, owner } => {
@@ -257,7 +253,7 @@ fn gang_object(gang: &GangId, expected: Option<ResourceVersion>, status: Option<
     let mut object = json!({
         "apiVersion": format!("{}/{}", GANGS.group, GANGS.version),
         "kind": "Gang",
-        "metadata": {"namespace": &*gang.namespace, "name": &*gang.name},
+        "metadata": {"namespace": &*gang.namespace, "name": &*gang.object_name()},
         "spec": {"dialect": gang.dialect.as_str(), "group": &*gang.name},
     });
     if let Some(version) = expected {

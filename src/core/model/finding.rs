@@ -25,6 +25,10 @@ pub enum Rule {
     ContainerWithoutShare,
     /// Two keys of one pair name different groups.
     GroupsDiffer,
+    /// One pod names groups in two dialects.
+    TwoGroups,
+    /// How many members a gang takes is no number, or cannot be read.
+    SizeValue,
     /// An existing pod is moved to another group, or out of its group.
     GroupChanged,
     /// The share of a started gang member is changed.
@@ -46,6 +50,8 @@ impl Rule {
             Self::UnknownContainer => "UnknownContainer",
             Self::ContainerWithoutShare => "ContainerWithoutShare",
             Self::GroupsDiffer => "GroupsDiffer",
+            Self::TwoGroups => "TwoGroups",
+            Self::SizeValue => "SizeValue",
             Self::GroupChanged => "GroupChanged",
             Self::ShareChanged => "ShareChanged",
         }
@@ -58,6 +64,7 @@ impl Rule {
             | Self::FractionValue
             | Self::DevicesValue
             | Self::GroupsDiffer
+            | Self::SizeValue
             | Self::GroupChanged
             | Self::ShareChanged => "FieldValueInvalid",
             Self::UnknownContainer => "FieldValueNotFound",
@@ -66,6 +73,7 @@ impl Rule {
             | Self::FractionAndWhole
             | Self::MemoryAndWhole
             | Self::DevicesWithoutShare
+            | Self::TwoGroups
             | Self::ContainerWithoutShare => "FieldValueForbidden",
         }
     }

@@ -27,6 +27,10 @@ reasons! {
     Gathering,
     /// Pods name a group object that does not exist.
     GroupNotFound,
+    /// Members that wait say different sizes of their gang.
+    MembersDisagree,
+    /// Members say another size than their group object, which counts.
+    SizesDiffer,
     /// The group names a PriorityClass that does not exist.
     PriorityClassNotFound,
     /// A member is held by somebody else's scheduling gate.

@@ -16,6 +16,66 @@ pub const API_GROUP: &str = "portcullis.dev";
 /// The name under which the API server keeps what we write (`metadata.managedFields`).
 pub const FIELD_MANAGER: &str = "portcullis";
 
+/// How long a gang may wait for its start, on the group object or where there is none on its pods: `120`, `2m`, `1h30m`.
+pub const TIMEOUT_ANNOTATION: &str = "portcullis.dev/timeout";
+/// Plain gangs: annotation or label that names the gang of a pod.
+pub const GANG_KEY: &str = "portcullis.dev/gang";
+/// Plain gangs: annotation or label that says how many members it takes.
+pub const GANG_SIZE_KEY: &str = "portcullis.dev/gang-size";
+/// The native group of a pod, copied at admission: an API server without that feature drops the field it came from.
+pub const SCHEDULING_GROUP_ANNOTATION: &str = "portcullis.dev/scheduling-group";
+/// The manifest as `kubectl apply` saw it.
+pub const LAST_APPLIED_ANNOTATION: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
+/// Coscheduling: the label that links a pod to its PodGroup.
+pub const COSCHEDULING_LABEL: &str = "scheduling.x-k8s.io/pod-group";
+/// Coscheduling in old guides: the same.
+pub const COSCHEDULING_OLD_LABEL: &str = "pod-group.scheduling.sigs.k8s.io/name";
+/// Coscheduling in old guides: how many members it takes.
+pub const COSCHEDULING_OLD_MIN_LABEL: &str = "pod-group.scheduling.sigs.k8s.io/min-available";
+/// Coscheduling: API group of its PodGroup.
+pub const COSCHEDULING_API_GROUP: &str = "scheduling.x-k8s.io";
+/// Coscheduling: API group of its PodGroup in old guides.
+pub const COSCHEDULING_OLD_API_GROUP: &str = "scheduling.sigs.k8s.io";
+
+/// Volcano: the annotation that links a pod to its PodGroup.
+pub const VOLCANO_GROUP_ANNOTATION: &str = "scheduling.k8s.io/group-name";
+/// Volcano: annotation and label that say which task of its job a pod is.
+pub const VOLCANO_TASK_KEY: &str = "volcano.sh/task-spec";
+/// Volcano: annotation of a group, how long it may wait.
+pub const VOLCANO_WAITING_TIME: &str = "volcano.sh/sla-waiting-time";
+/// Volcano: API group of its PodGroup.
+pub const VOLCANO_API_GROUP: &str = "scheduling.volcano.sh";
+
+/// LeaderWorkerSet: label with the name of the set.
+pub const LWS_NAME_LABEL: &str = "leaderworkerset.sigs.k8s.io/name";
+/// LeaderWorkerSet: label with the index of the replica; a leader has it only after the webhook of LeaderWorkerSet.
+pub const LWS_GROUP_INDEX_LABEL: &str = "leaderworkerset.sigs.k8s.io/group-index";
+/// LeaderWorkerSet: label with the place in the replica, 0 for its leader; a worker has it only after that webhook.
+pub const LWS_WORKER_INDEX_LABEL: &str = "leaderworkerset.sigs.k8s.io/worker-index";
+/// LeaderWorkerSet: annotation with the number of pods of a replica.
+pub const LWS_SIZE_ANNOTATION: &str = "leaderworkerset.sigs.k8s.io/size";
+/// LeaderWorkerSet: annotation of pods whose workers are made only when their leader has a node.
+pub const LWS_EXCLUSIVE_ANNOTATION: &str = "leaderworkerset.sigs.k8s.io/exclusive-topology";
+/// LeaderWorkerSet: its API group.
+pub const LWS_API_GROUP: &str = "leaderworkerset.x-k8s.io";
+
+/// Kubernetes itself: API group of its Workload and PodGroup.
+pub const NATIVE_API_GROUP: &str = "scheduling.k8s.io";
+
+/// YuniKorn: label or annotation that says which application a pod belongs to.
+pub const YUNIKORN_APP_ID: &str = "yunikorn.apache.org/app-id";
+/// YuniKorn: the same, in older manifests.
+pub const YUNIKORN_OLD_APP_ID: &str = "applicationId";
+/// YuniKorn: the same, as Spark sets it.
+pub const SPARK_APP_SELECTOR: &str = "spark-app-selector";
+/// YuniKorn: annotation of a member, its task group.
+pub const YUNIKORN_TASK_GROUP_NAME: &str = "yunikorn.apache.org/task-group-name";
+/// YuniKorn: annotation of the first pod, all task groups as JSON.
+pub const YUNIKORN_TASK_GROUPS: &str = "yunikorn.apache.org/task-groups";
+/// YuniKorn: annotation of the first pod, parameters of gang scheduling.
+pub const YUNIKORN_POLICY_PARAMETERS: &str = "yunikorn.apache.org/schedulingPolicyParameters";
+
 /// KAI: the annotation that links a pod to its PodGroup.
 pub const KAI_GROUP_ANNOTATION: &str = "pod-group-name";
 /// KAI tutorials: the label by which users select the pods of a group.

@@ -111,6 +111,30 @@ view! {
         resource_claims: Vec<Named<'a>>,
         /// Shares the node's network.
         host_network: bool,
+        /// The native group it belongs to (1.36 and later).
+        scheduling_group: Option<SchedulingGroup<'a>>,
+        /// The group of a Workload it belongs to (1.35).
+        workload_ref: Option<WorkloadRef<'a>>,
+    }
+}
+
+view! {
+    /// `spec.schedulingGroup`.
+    SchedulingGroup {
+        /// Name of a PodGroup in the namespace of the pod.
+        pod_group_name: Text<'a>,
+    }
+}
+
+view! {
+    /// `spec.workloadRef`.
+    WorkloadRef {
+        /// Name of a Workload in the namespace of the pod.
+        name: Text<'a>,
+        /// Name of one of its groups.
+        pod_group: Text<'a>,
+        /// Tells replicas of that group apart.
+        pod_group_replica_key: Text<'a>,
     }
 }
 

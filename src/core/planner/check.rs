@@ -95,6 +95,9 @@ fn complete(quorum: &Quorum, group: Option<&Str>, started: &BTreeMap<Option<&Str
             }
             met >= *min
         }
+        Quorum::Total { least, quorum } => {
+            started.values().sum::<u64>() >= u64::from(*least) && complete(quorum, group, started)
+        }
     }
 }
 

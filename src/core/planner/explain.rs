@@ -146,7 +146,12 @@ fn gathering(attempt: &Attempt<'_>) -> Option<String> {
     let here: u64 = counts.values().map(|n| u64::from(*n)).sum();
     Some(match &request.quorum {
         Quorum::Count(least) => format!("{here} of {least} members are here"),
-        Quorum::Groups { .. } => format!("{here} members are here, and a subgroup has too few of them"),
+        Quorum::Total { least, .. } if here < u64::from(*least) => {
+            format!("{here} of {least} members are here")
+        }
+        Quorum::Groups { .. } | Quorum::Total { .. } => {
+            format!("{here} members are here, and a subgroup has too few of them")
+        }
     })
 }
 

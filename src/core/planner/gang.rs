@@ -246,7 +246,7 @@ impl<'a> Attempt<'a> {
                 let missing = u64::from(*least).saturating_sub(active);
                 usize::try_from(missing).unwrap_or(usize::MAX).clamp(1, self.waiting().max(1))
             }
-            Quorum::Groups { .. } => self.waiting(),
+            Quorum::Groups { .. } | Quorum::Total { .. } => self.waiting(),
         }
     }
 

@@ -6,7 +6,7 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use portcullis_core::dialect::{Group, Quorum};
+use portcullis_core::dialect::{Group, Quorum, by_kind};
 use portcullis_core::engine::{
     Action, Change, Effect, Engine, Event, GangRecord, GangStatus, Outcome, Settings, Subject, World,
 };
@@ -65,7 +65,7 @@ impl Queue {
         let world = World {
             nodes: Some((0..NODES).map(node).collect()),
             pods: Some(pods),
-            groups: Some(groups),
+            groups: by_kind(groups),
             gangs: Some(Vec::new()),
             ..World::default()
         };
@@ -157,15 +157,8 @@ impl Queue {
 }
 
 fn group(index: usize) -> Group {
-    Group {
-        gang: GangId::new(DialectId::Kai, "x", format!("gang-{index}")),
-        uid: str(format!("group-{index}")),
-        created: Time(0),
-        quorum: Quorum::Count(8),
-        priority_class: None,
-        queue: None,
-        said: portcullis_core::dialect::Said::Nothing,
-    }
+    let gang = GangId::new(DialectId::Kai, "x", format!("gang-{index}"));
+    Group::new(gang, Quorum::Count(8)).of_object(&format!("group-{index}"))
 }
 
 fn node(index: usize) -> Node {

@@ -126,6 +126,7 @@ fn complete(quorum: &Quorum, roles: &BTreeMap<Option<crate::model::Str>, u32>) -
             });
             met.count() >= *min as usize
         }
+        Quorum::Total { least, quorum } => roles.values().sum::<u32>() >= *least && complete(quorum, roles),
     }
 }
 
@@ -266,6 +267,10 @@ fn random_gang(random: &mut Random, name: &str, most_members: u64) -> GangReques
         let mut least = || Quorum::Count(u32::try_from(random.below(3)).expect("small"));
         request.quorum =
             Quorum::Groups { min, children: BTreeMap::from([(str("x"), least()), (str("y"), least())]) };
+        if random.one_in(3) {
+            let least = u32::try_from(random.below(u64::from(members) + 2)).expect("small");
+            request.quorum = Quorum::Total { least, quorum: Box::new(request.quorum) };
+        }
     }
     if random.one_in(5) {
         request.active.insert(request.members[0].role.clone(), 1);

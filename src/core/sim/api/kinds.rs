@@ -5,36 +5,52 @@ use std::fmt;
 use serde_json::Value;
 
 use super::Status;
+use crate::dialect::{self, GroupKind, StatusDoor};
 use crate::model::{Str, str};
 
 macro_rules! kinds {
     ($($(#[$doc:meta])* $name:ident: $api_version:literal, $plural:literal, $namespaced:literal;)*) => {
         /// A kind of object.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub enum Kind { $($(#[$doc])* $name),* }
+        pub enum Kind {
+            $($(#[$doc])* $name,)*
+            /// The group objects of a dialect.
+            Group(GroupKind),
+        }
 
         impl Kind {
             /// All of them.
-            pub const ALL: &'static [Self] = &[$(Self::$name),*];
+            pub fn all() -> impl Iterator<Item = Self> {
+                [$(Self::$name),*].into_iter().chain(dialect::group_kinds().map(Self::Group))
+            }
 
             /// `kind`.
             pub fn as_str(self) -> &'static str {
-                match self { $(Self::$name => stringify!($name)),* }
+                match self {
+                    $(Self::$name => stringify!($name),)*
+                    Self::Group(kind) => kind.resource().kind,
+                }
             }
 
-            /// `apiVersion`.
-            pub fn api_version(self) -> &'static str {
-                match self { $(Self::$name => $api_version),* }
+            /// `apiVersion`: group and version, the group empty for core.
+            pub fn group_version(self) -> (&'static str, &'static str) {
+                match self {
+                    $(Self::$name => $api_version.split_once('/').unwrap_or(("", $api_version)),)*
+                    Self::Group(kind) => (kind.resource().group, kind.resource().version),
+                }
             }
 
             /// Plural name, as in URLs and messages.
             pub fn plural(self) -> &'static str {
-                match self { $(Self::$name => $plural),* }
+                match self {
+                    $(Self::$name => $plural,)*
+                    Self::Group(kind) => kind.resource().plural,
+                }
             }
 
             /// Whether its objects live in a namespace.
             pub fn namespaced(self) -> bool {
-                match self { $(Self::$name => $namespaced),* }
+                match self { $(Self::$name => $namespaced,)* Self::Group(_) => true }
             }
         }
     };
@@ -45,8 +61,6 @@ kinds! {
     Node: "v1", "nodes", false;
     /// A pod.
     Pod: "v1", "pods", true;
-    /// A group of the KAI dialect.
-    PodGroup: "scheduling.run.ai/v2alpha2", "podgroups", true;
     /// Our own object.
     Gang: "portcullis.dev/v1alpha1", "gangs", true;
     /// A priority class.
@@ -67,43 +81,50 @@ impl Kind {
     pub fn of(object: &Value) -> Result<Self, Status> {
         let text = |key: &str| object.get(key).and_then(Value::as_str).unwrap_or("");
         let (api_version, kind) = (text("apiVersion"), text("kind"));
-        Self::ALL.iter().copied().find(|k| k.as_str() == kind && k.api_version() == api_version).ok_or_else(
-            || {
-                Status::new(
-                    404,
-                    "NotFound",
-                    format!("no matches for kind \"{kind}\" in version \"{api_version}\""),
-                )
-            },
-        )
+        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+        Self::all().find(|k| k.as_str() == kind && k.group_version() == (group, version)).ok_or_else(|| {
+            let message = format!("no matches for kind \"{kind}\" in version \"{api_version}\"");
+            Status::new(404, "NotFound", message)
+        })
     }
 
-    /// The kind by one of the names people type: `pod`, `pods`, `Pod`.
+    /// The kind by one of the names people type: `pod`, `pods`, `Pod`, `podgroups.scheduling.volcano.sh`, or with the
+    /// version as well, `podgroups.v1alpha2.scheduling.k8s.io`.
     pub fn named(name: &str) -> Option<Self> {
         let name = name.to_ascii_lowercase();
-        Self::ALL.iter().copied().find(|k| k.as_str().eq_ignore_ascii_case(&name) || k.plural() == name)
+        let (bare, rest) = name.split_once('.').unwrap_or((&name, ""));
+        Self::all().find(|k| {
+            let (group, version) = k.group_version();
+            let qualified =
+                rest.is_empty() || rest == group || rest.strip_prefix(version) == Some(&format!(".{group}"));
+            qualified && (k.as_str().eq_ignore_ascii_case(bare) || k.plural() == bare)
+        })
     }
 
     /// How kubectl prefixes names of this kind: `pod`, `podgroup.scheduling.run.ai`.
     pub fn kubectl_name(self) -> String {
         let lower = self.as_str().to_ascii_lowercase();
-        match self.api_version().split_once('/') {
-            Some((group, _)) => format!("{lower}.{group}"),
-            None => lower,
+        match self.group_version() {
+            ("", _) => lower,
+            (group, _) => format!("{lower}.{group}"),
         }
     }
 
     /// The group of its resource in messages: `podgroups.scheduling.run.ai`.
     pub fn qualified_plural(self) -> String {
-        match self.api_version().split_once('/') {
-            Some((group, _)) => format!("{}.{group}", self.plural()),
-            None => self.plural().to_owned(),
+        match self.group_version() {
+            ("", _) => self.plural().to_owned(),
+            (group, _) => format!("{}.{group}", self.plural()),
         }
     }
 
     /// Whether `status` can only be written through the `status` subresource.
     pub(super) fn isolates_status(self) -> bool {
-        matches!(self, Self::Pod | Self::PodGroup | Self::Gang)
+        match self {
+            Self::Pod | Self::Gang => true,
+            Self::Group(kind) => kind.resource().status == StatusDoor::Subresource,
+            _ => false,
+        }
     }
 }
 

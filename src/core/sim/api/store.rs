@@ -291,9 +291,17 @@ impl ApiServer {
         self.same_uid(key, object)?;
         let mut new = (*self.found(key)?.object).clone();
         let mut managers = new["metadata"]["managedFields"].as_array().cloned().unwrap_or_default();
-        let entry = json!({
-            "manager": names::FIELD_MANAGER, "operation": "Apply", "subresource": "status", "fieldsType": "FieldsV1",
-        });
+        // Where the definition has no status subresource, it is written with the object.
+        let entry = if subresource == Subresource::Status {
+            json!({
+                "manager": names::FIELD_MANAGER, "operation": "Apply", "subresource": "status", "fieldsType": "FieldsV1",
+            })
+        } else {
+            json!({
+                "manager": names::FIELD_MANAGER, "operation": "Apply", "fieldsType": "FieldsV1",
+                "fieldsV1": {"f:status": {"f:phase": {}}},
+            })
+        };
         let foreign =
             |known: &Value| known["subresource"] == "status" && known["manager"] != entry["manager"];
         if managers.iter().any(foreign) {
@@ -497,10 +505,9 @@ impl ApiServer {
 
 fn kind_of(resource: wire::Resource) -> Kind {
     let same = |kind: &Kind| {
-        let (group, _) = kind.api_version().split_once('/').unwrap_or(("", ""));
-        kind.plural() == resource.plural && group == resource.group
+        kind.plural() == resource.plural && kind.group_version() == (resource.group, resource.version)
     };
-    Kind::ALL.iter().copied().find(same).unwrap_or(Kind::Gang)
+    Kind::all().find(same).unwrap_or(Kind::Gang)
 }
 
 fn precondition(key: &ObjectKey, wanted: &str, found: &str) -> Status {

@@ -151,7 +151,7 @@ fn what_somebody_else_applied_is_theirs() {
         "spec": {"minMember": 3},
     });
     let made = server.create(&Actor::User, group).unwrap().object;
-    let key = ObjectKey::new(Kind::PodGroup, "default", "g");
+    let key = ObjectKey::new(Kind::named("podgroup").unwrap(), "default", "g");
     let said =
         |phase: &str| json!({"metadata": {"uid": made["metadata"]["uid"]}, "status": {"phase": phase}});
     let apply = |server: &mut ApiServer, phase: &str| {
@@ -162,12 +162,13 @@ fn what_somebody_else_applied_is_theirs() {
     assert!(!again.changed, "nothing new is no write");
     assert_eq!(again.object["spec"]["minMember"], 3);
     let group = server.get(&key).and_then(Stored::group).unwrap().clone();
-    assert_eq!(group.said.says(&json!({"phase": "Pending"})), None, "there is no condition in it");
-    assert!(matches!(&group.said, Said::ByUs(status) if status["phase"] == "Pending"));
+    let said = &group.groups[0].said;
+    assert_eq!(said.says(&json!({"phase": "Pending"})), Some(true));
+    assert!(matches!(said, Said::ByUs(status) if status["phase"] == "Pending"));
 
     let mut theirs = (*again.object).clone();
     theirs["metadata"]["managedFields"] = json!([{"manager": "kai-scheduler", "subresource": "status"}]);
     server.update(&Actor::User, &key, Subresource::None, theirs).unwrap();
     assert_eq!(apply(&mut server, "Running").unwrap_err().code, 409);
-    assert!(server.get(&key).and_then(Stored::group).unwrap().said.by_others());
+    assert!(server.get(&key).and_then(Stored::group).unwrap().groups[0].said.by_others());
 }

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::{Kind, ObjectKey};
-use crate::dialect::{self, Group};
+use crate::dialect::GroupObject;
 use crate::engine::GangRecord;
 use crate::engine::wire;
-use crate::model::{DialectId, Epoch, Str, Time};
+use crate::model::{Epoch, Str, Time};
 use crate::objects::{Node, Pod, PriorityClass};
 
 /// Who writes.
@@ -46,7 +46,7 @@ pub enum Typed {
     /// A pod.
     Pod(Arc<Pod>),
     /// A group object.
-    Group(Arc<Group>),
+    Group(Arc<GroupObject>),
     /// One of our own.
     Gang(Arc<GangRecord>),
     /// A priority class.
@@ -65,7 +65,8 @@ impl Typed {
                 .map_or_else(|e| problem(e.to_string()), |pod| Self::Pod(Arc::new(pod))),
             Kind::Node => Node::read(&object.to_string())
                 .map_or_else(|e| problem(e.to_string()), |node| Self::Node(Arc::new(node))),
-            Kind::PodGroup => dialect::read_group(DialectId::Kai, &object.to_string())
+            Kind::Group(kind) => kind
+                .read(&object.to_string())
                 .map_or_else(|e| problem(e.to_string()), |group| Self::Group(Arc::new(group))),
             Kind::Gang => {
                 wire::read_gang(&object.to_string()).map_or_else(problem, |gang| Self::Gang(Arc::new(gang)))
@@ -108,7 +109,7 @@ impl Stored {
     }
 
     /// The group, if it is a readable one.
-    pub fn group(&self) -> Option<&Arc<Group>> {
+    pub fn group(&self) -> Option<&Arc<GroupObject>> {
         match &self.typed {
             Typed::Group(group) => Some(group),
             _ => None,

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::super::api::{Actor, ApiServer, Kind, ObjectKey, Write};
+use super::quorums::{self, Quorums};
 use crate::dialect::Quorum;
 use crate::engine::wire::Response;
 use crate::engine::{Action, Effect, GangRecord, OnTorn, Phase, Settings};
@@ -68,8 +69,7 @@ pub struct Checker {
     violations: Vec<Violation>,
     /// Every pod ever seen, as it was last, and when it went.
     pods: BTreeMap<PodUid, (Arc<Pod>, Option<Time>)>,
-    /// Every quorum a group ever had.
-    quorums: BTreeMap<GangId, Vec<Quorum>>,
+    quorums: Quorums,
     recount: bool,
 }
 
@@ -80,7 +80,7 @@ impl Checker {
             now: super::START,
             violations: Vec::new(),
             pods: BTreeMap::new(),
-            quorums: BTreeMap::new(),
+            quorums: Quorums::default(),
             recount: false,
         }
     }
@@ -109,18 +109,16 @@ impl Checker {
                     self.engine_wrote_pod(write, api);
                 }
                 if let Some(pod) = after {
+                    self.quorums.pod(pod);
                     self.pods.insert(pod.uid.clone(), (pod.clone(), None));
                 } else if let Some(pod) = before.and_then(|before| before.pod()) {
                     self.pods.insert(pod.uid.clone(), (pod.clone(), Some(self.now)));
                 }
             }
             Kind::Node => self.recount = true,
-            Kind::PodGroup => {
+            Kind::Group(_) => {
                 if let Some(group) = write.after.as_ref().and_then(|after| after.group()) {
-                    let known = self.quorums.entry(group.gang.clone()).or_default();
-                    if !known.contains(&group.quorum) {
-                        known.push(group.quorum.clone());
-                    }
+                    self.quorums.group(group);
                 }
             }
             Kind::Gang => {
@@ -258,7 +256,7 @@ impl Checker {
                 *roles.entry(membership.role.clone()).or_default() += 1;
             }
         }
-        let quorums = self.quorums.get(&after.gang).map_or(&[][..], Vec::as_slice);
+        let quorums: Vec<&Quorum> = self.quorums.of(&after.gang).collect();
         if !quorums.iter().any(|quorum| met(quorum, None, &roles)) {
             let problem = format!(
                 "the plan of gang {} has {} members, with those already active {roles:?}: {quorums:?} is not met",
@@ -367,11 +365,7 @@ impl Checker {
             let live: Vec<&Arc<Pod>> =
                 api.pods().filter(mine).filter(|pod| !pod.terminating && !pod.finished()).collect();
             self.check_record(gang, &live, api);
-            let Some(group) =
-                api.get(&ObjectKey::new(Kind::PodGroup, &gang.namespace, &gang.name)).and_then(|s| s.group())
-            else {
-                continue;
-            };
+            let Some(quorum) = quorums::current(api, gang, &live) else { continue };
             let role = |pod: &Pod| pod.membership.as_ref().and_then(|m| m.role.clone());
             let mut active: BTreeMap<Option<Str>, u32> = BTreeMap::new();
             for pod in live.iter().filter(|pod| pod.gates.is_empty()) {
@@ -394,7 +388,7 @@ impl Checker {
                         shape: pod.shape.clone(),
                     })
                     .collect(),
-                quorum: group.quorum.clone(),
+                quorum,
                 active,
             });
         }
@@ -497,11 +491,11 @@ fn only_group_status(write: &Write) -> bool {
         rest["metadata"]["resourceVersion"] = Value::Null;
         rest
     };
-    write.key.kind == Kind::PodGroup && rest(&before.object) == rest(&after.object)
+    matches!(write.key.kind, Kind::Group(_)) && rest(&before.object) == rest(&after.object)
 }
 
 fn gang_object<'a>(api: &'a ApiServer, gang: &GangId) -> Option<&'a Arc<GangRecord>> {
-    api.get(&ObjectKey::new(Kind::Gang, &gang.namespace, &gang.name))?.gang()
+    api.get(&ObjectKey::new(Kind::Gang, &gang.namespace, gang.object_name()))?.gang()
 }
 
 /// Whether so many members, by role, are enough.
@@ -517,6 +511,7 @@ fn met(quorum: &Quorum, name: Option<&str>, roles: &BTreeMap<Option<Str>, u32>) 
             let enough = children.iter().filter(|(name, child)| met(child, Some(name), roles)).count();
             u32::try_from(enough).unwrap_or(u32::MAX) >= *min
         }
+        Quorum::Total { least, quorum } => roles.values().sum::<u32>() >= *least && met(quorum, None, roles),
     }
 }
 

@@ -9,6 +9,7 @@ mod controllers;
 mod kubelet;
 mod lease;
 mod options;
+mod quorums;
 mod replica;
 mod scheduler;
 mod trace;
@@ -315,7 +316,7 @@ impl Cluster {
                 self.wake_scheduler();
             }
             Kind::Deployment | Kind::ReplicaSet => self.wake_controllers(),
-            Kind::PodGroup | Kind::Gang | Kind::PriorityClass | Kind::Namespace => {}
+            Kind::Group(_) | Kind::Gang | Kind::PriorityClass | Kind::Namespace => {}
         }
     }
 
@@ -335,5 +336,5 @@ impl Cluster {
 
 /// Whether an engine told a group how its gang stands.
 fn courtesy(write: &Write) -> bool {
-    write.key.kind == Kind::PodGroup && matches!(write.actor, Actor::Engine(_))
+    matches!(write.key.kind, Kind::Group(_)) && matches!(write.actor, Actor::Engine(_))
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use super::{Cluster, Happening, Moment, Range, Reply, Rule};
-use crate::dialect::Group;
+use crate::dialect::{self, GroupObject};
 use crate::engine::wire::{self, Response};
 use crate::engine::{Action, Change, Effect, Engine, Event, GangRecord, Note, Outcome, Subject, World};
 use crate::model::{Epoch, Time};
@@ -13,8 +13,10 @@ use crate::sim::api::{Actor, Kind, Stored, Typed, Write};
 
 /// The kinds an engine watches, in the order in which a consistent list has to read them: the plans before the pods,
 /// so that every lift of a plan that is not in the list comes after the list of pods.
-pub(super) const WATCHED: [Kind; 5] =
-    [Kind::Gang, Kind::Pod, Kind::Node, Kind::PodGroup, Kind::PriorityClass];
+pub(super) fn watched() -> impl Iterator<Item = Kind> {
+    let groups = dialect::group_kinds().map(Kind::Group);
+    [Kind::Gang, Kind::Pod, Kind::Node].into_iter().chain(groups).chain([Kind::PriorityClass])
+}
 
 /// How long a client waits for an answer.
 const CLIENT_TIMEOUT: Range = Range(3000, 10_000);
@@ -118,7 +120,7 @@ impl Cluster {
             clock_ahead_ms: replica.clock_ahead_ms,
             ..Replica::new(index)
         };
-        for kind in WATCHED {
+        for kind in watched() {
             self.push(self.options.timing.watch, Happening::Relist(index, life, kind));
         }
         let after = |millis| Duration::from_millis(millis);
@@ -377,7 +379,7 @@ impl Cluster {
     fn release(&mut self, index: usize, listed: Option<Epoch>) {
         let life = self.replicas[index].life;
         let now = self.now();
-        for kind in WATCHED {
+        for kind in watched() {
             let stream = self.replicas[index].streams.entry(kind).or_default();
             if stream.held == listed {
                 stream.held = None;
@@ -396,13 +398,13 @@ impl Cluster {
         if self.replicas[index].gone(life) {
             return;
         }
-        let Some(kind) = WATCHED.get(part) else {
+        let Some(kind) = watched().nth(part) else {
             let event = Event::Listed(epoch, *world);
             self.push(self.options.timing.answer, Happening::Answer(index, life, Box::new(event)));
             return;
         };
-        self.read_kind(*kind, &mut world);
-        let stream = self.replicas[index].streams.entry(*kind).or_default();
+        self.read_kind(kind, &mut world);
+        let stream = self.replicas[index].streams.entry(kind).or_default();
         stream.queue.clear();
         stream.held = Some(epoch);
         self.push(self.options.timing.request, Happening::List(index, life, epoch, part + 1, world));
@@ -415,8 +417,9 @@ impl Cluster {
                 world.nodes = Some(objects.filter_map(Stored::node).map(|n| Node::clone(n)).collect());
             }
             Kind::Pod => world.pods = Some(objects.filter_map(Stored::pod).map(|p| Pod::clone(p)).collect()),
-            Kind::PodGroup => {
-                world.groups = Some(objects.filter_map(Stored::group).map(|g| Group::clone(g)).collect());
+            Kind::Group(kind) => {
+                let groups = objects.filter_map(Stored::group).map(|g| GroupObject::clone(g));
+                world.groups.insert(kind, groups.collect());
             }
             Kind::Gang => {
                 world.gangs = Some(objects.filter_map(Stored::gang).map(|g| GangRecord::clone(g)).collect());
@@ -443,7 +446,7 @@ impl Cluster {
     /// Puts a write onto a replica's watch of its kind.
     pub(super) fn watch(&mut self, index: usize, write: &Write) {
         let kind = write.key.kind;
-        if !WATCHED.contains(&kind) || !self.replicas[index].alive {
+        if !watched().any(|watched| watched == kind) || !self.replicas[index].alive {
             return;
         }
         let stream = self.replicas[index].streams.entry(kind).or_default();
@@ -503,8 +506,8 @@ fn watch_event(write: &Write) -> Option<Event> {
         Typed::Node(node) => Event::Node(Change::Gone(node.name.clone())),
         Typed::Pod(pod) if here => Event::Pod(Change::Set(Pod::clone(pod))),
         Typed::Pod(pod) => Event::Pod(Change::Gone(pod.uid.clone())),
-        Typed::Group(group) if here => Event::Group(Change::Set(Group::clone(group))),
-        Typed::Group(group) => Event::Group(Change::Gone(group.gang.clone())),
+        Typed::Group(group) if here => Event::Group(Change::Set(GroupObject::clone(group))),
+        Typed::Group(group) => Event::Group(Change::Gone(group.key.clone())),
         Typed::PriorityClass(class) if here => Event::PriorityClass(Change::Set(PriorityClass::clone(class))),
         Typed::PriorityClass(class) => Event::PriorityClass(Change::Gone(class.name.clone())),
         Typed::Gang(gang) if here => Event::Gang(Change::Set(GangRecord::clone(gang))),

@@ -68,13 +68,13 @@ pub(super) fn event(event: &Event) -> String {
             format!("gang {} v{} {}", gang.gang, gang.resource_version, gang.status.phase.as_str())
         }
         Event::Node(Change::Set(node)) => format!("node {}", node.name),
-        Event::Group(Change::Set(group)) => format!("group {}", group.gang),
+        Event::Group(Change::Set(group)) => format!("group {}/{}", group.key.namespace, group.key.name),
         Event::Listed(epoch, _) => format!("the list of epoch {epoch}"),
         Event::Relisted(world) => format!(
             "a relist (nodes {}, pods {}, groups {}, gangs {})",
             world.nodes.is_some(),
             world.pods.is_some(),
-            world.groups.is_some(),
+            !world.groups.is_empty(),
             world.gangs.is_some()
         ),
         Event::Answer { epoch, subject, outcome } => {

@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use crate::dialect;
 use crate::engine::GangStatus;
 use crate::model::{PodKey, VramMib};
 use crate::objects::PodPhase;
@@ -125,7 +126,7 @@ pub(super) fn groups(api: &ApiServer) -> Vec<GroupLine> {
         name: key.name.to_string(),
         status: stored.object["status"].clone(),
     };
-    api.list(Kind::PodGroup).map(line).collect()
+    dialect::group_kinds().flat_map(|kind| api.list(Kind::Group(kind))).map(line).collect()
 }
 
 /// All readable nodes with their cards.

@@ -1,0 +1,141 @@
+//! Plain: two keys of our own, for pods that no stack has a group object for. `portcullis.dev/gang` names the gang,
+//! `portcullis.dev/gang-size` says how many members it takes; as annotations, or as labels, which can be selected by.
+
+use super::group::{count, no_count};
+use super::{Declared, Dialect, Link, Membership, Quorum};
+use crate::model::{DialectId, Finding, GangId, Rule, quoted};
+use crate::objects::names;
+use crate::objects::view::PodView;
+
+pub(super) struct Plain;
+
+/// The value of a key: as an annotation, else as a label.
+fn said<'p>(pod: &'p PodView<'_>, key: &str) -> Option<(&'static str, &'p str)> {
+    let meta = &pod.metadata;
+    let annotation = meta.annotations.text(key).map(|text| ("annotations", text));
+    let label = meta.labels.text(key).map(|text| ("labels", text));
+    annotation.filter(|(_, text)| !text.is_empty()).or(label.filter(|(_, text)| !text.is_empty()))
+}
+
+impl Dialect for Plain {
+    fn id(&self) -> DialectId {
+        DialectId::Plain
+    }
+
+    fn field(&self) -> &'static str {
+        "metadata.annotations[portcullis.dev/gang]"
+    }
+
+    fn membership(&self, pod: &PodView<'_>) -> Option<Membership> {
+        let (_, name) = said(pod, names::GANG_KEY)?;
+        let size = said(pod, names::GANG_SIZE_KEY).and_then(|(_, size)| count(size));
+        Some(Membership {
+            gang: GangId::new(DialectId::Plain, pod.metadata.namespace.as_str(), name),
+            role: None,
+            declared: Declared::by(pod, size.map(Quorum::Count)),
+        })
+    }
+
+    fn link(&self, pod: &PodView<'_>) -> Link {
+        let mut link = Link { membership: self.membership(pod), ..Link::default() };
+        let meta = &pod.metadata;
+        for key in [names::GANG_KEY, names::GANG_SIZE_KEY] {
+            let (annotation, label) = (meta.annotations.text(key), meta.labels.text(key));
+            if let (Some(annotation), Some(label)) = (annotation, label)
+                && annotation != label
+            {
+                link.faults.push(Finding {
+                    field: format!("metadata.labels[{key}]"),
+                    value: label.to_owned(),
+                    rule: Rule::GroupsDiffer,
+                    message: format!(
+                        "{} is not what the annotation of the same name says ({}). Give both the same value, or remove one of them.",
+                        quoted(label),
+                        quoted(annotation)
+                    ),
+                });
+            }
+        }
+        match said(pod, names::GANG_SIZE_KEY) {
+            Some((map, size)) if count(size).is_none() => link.faults.push(Finding {
+                field: format!("metadata.{map}[{}]", names::GANG_SIZE_KEY),
+                value: size.to_owned(),
+                rule: Rule::SizeValue,
+                message: no_count(size),
+            }),
+            Some(_) => {}
+            None => link.warnings.push(format!(
+                "{} is missing: the gang waits until one of its pods says how many members it takes",
+                names::GANG_SIZE_KEY
+            )),
+        }
+        link
+    }
+
+    fn declares_by(&self) -> Option<&'static str> {
+        Some(names::GANG_SIZE_KEY)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::dialect::{link, membership};
+
+    const GANG: &str = names::GANG_KEY;
+    const SIZE: &str = names::GANG_SIZE_KEY;
+
+    #[test]
+    fn two_keys_make_a_gang() {
+        let check = |annotations: &Value,
+                     labels: &Value,
+                     expected: Option<(&str, Option<u32>)>,
+                     said: &[&str]| {
+            let pod =
+                json!({ "metadata": { "namespace": "ml", "labels": labels, "annotations": annotations } });
+            let pod = pod.to_string();
+            let view: PodView<'_> = serde_json::from_str(&pod).unwrap();
+            let made = link(&view);
+            assert_eq!(made.membership, membership(&view), "{pod}");
+            let found = made.membership.as_ref().map(|m| {
+                (&*m.gang.name, m.declared.as_ref().and_then(|d| d.quorum.as_ref()).map(Quorum::least))
+            });
+            assert_eq!(found, expected, "{pod}");
+            let faults = made.faults.iter().map(|f| format!("{}: {}", f.field, f.message));
+            let messages: Vec<_> = made.warnings.iter().cloned().chain(faults).collect();
+            assert_eq!(messages, said, "{pod}");
+        };
+        check(&json!({}), &json!({}), None, &[]);
+        check(&json!({ SIZE: "3" }), &json!({}), None, &[]);
+        check(&json!({ GANG: "g", SIZE: "3" }), &json!({}), Some(("g", Some(3))), &[]);
+        check(&json!({}), &json!({ GANG: "g", SIZE: "3" }), Some(("g", Some(3))), &[]);
+        check(&json!({ SIZE: "3" }), &json!({ GANG: "g" }), Some(("g", Some(3))), &[]);
+        check(&json!({ GANG: "g", SIZE: "3" }), &json!({ GANG: "g", SIZE: "3" }), Some(("g", Some(3))), &[]);
+        check(
+            &json!({ GANG: "g" }),
+            &json!({}),
+            Some(("g", None)),
+            &[
+                "portcullis.dev/gang-size is missing: the gang waits until one of its pods says how many members it takes",
+            ],
+        );
+        check(
+            &json!({ GANG: "g", SIZE: "three" }),
+            &json!({}),
+            Some(("g", None)),
+            &[
+                r#"metadata.annotations[portcullis.dev/gang-size]: "three" is not a number of members. Write a whole number of at least 1, in quotes."#,
+            ],
+        );
+        check(
+            &json!({ GANG: "g", SIZE: "3" }),
+            &json!({ GANG: "h" }),
+            Some(("g", Some(3))),
+            &[
+                r#"metadata.labels[portcullis.dev/gang]: "h" is not what the annotation of the same name says ("g"). Give both the same value, or remove one of them."#,
+            ],
+        );
+    }
+}

@@ -1,0 +1,188 @@
+//! YuniKorn: no group object. The first pod of an application carries all its task groups, as JSON in an annotation; each
+//! member names its own.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::{Declared, Dialect, Link, Membership, Quorum, duration};
+use crate::model::{DialectId, Finding, GangId, Rule, Str, quoted, str};
+use crate::objects::names;
+use crate::objects::view::PodView;
+
+pub(super) struct Yunikorn;
+
+/// The application, by the keys YuniKorn looks at, in its order.
+fn application<'p>(pod: &'p PodView<'_>) -> Option<&'p str> {
+    let meta = &pod.metadata;
+    let said = |text: Option<&'p str>| text.filter(|t| !t.is_empty());
+    said(meta.labels.text(names::YUNIKORN_APP_ID))
+        .or_else(|| said(meta.annotations.text(names::YUNIKORN_APP_ID)))
+        .or_else(|| said(meta.labels.text(names::YUNIKORN_OLD_APP_ID)))
+        .or_else(|| said(meta.labels.text(names::SPARK_APP_SELECTOR)))
+}
+
+/// The task groups of an application. Keys are read in any case, as YuniKorn does.
+fn task_groups(text: &str) -> Result<Quorum, String> {
+    let groups: Vec<Value> =
+        serde_json::from_str(text).map_err(|e| format!("it is not a JSON list of task groups: {e}"))?;
+    let mut children: BTreeMap<Str, Quorum> = BTreeMap::new();
+    for (index, group) in groups.iter().enumerate() {
+        let field = |wanted: &str| {
+            let fields = group.as_object().into_iter().flatten();
+            fields.filter(|(key, _)| key.eq_ignore_ascii_case(wanted)).map(|(_, value)| value).next()
+        };
+        let name = field("name").and_then(Value::as_str).filter(|name| !name.is_empty());
+        let name = name.ok_or_else(|| format!("[{index}].name is missing"))?;
+        let least = field("minMember").ok_or_else(|| format!("[{index}].minMember is missing"))?;
+        let least =
+            least.as_i64().and_then(|least| i32::try_from(least).ok()).and_then(|n| u32::try_from(n).ok());
+        let least = least
+            .ok_or_else(|| format!("[{index}].minMember has to be a whole number from 0 to {}", i32::MAX))?;
+        if children.insert(str(name), Quorum::Count(least)).is_some() {
+            return Err(format!("[{index}].name: task group {} stands there twice", quoted(name)));
+        }
+    }
+    if children.is_empty() {
+        return Err("it is an empty list".to_owned());
+    }
+    let min = u32::try_from(children.len()).unwrap_or(u32::MAX);
+    Ok(Quorum::Groups { min, children })
+}
+
+/// `placeholderTimeoutInSeconds=60 gangSchedulingStyle=Hard`: parts that are not understood are skipped, as there.
+fn timeout(pod: &PodView<'_>) -> Option<Duration> {
+    let parameters = pod.metadata.annotations.text(names::YUNIKORN_POLICY_PARAMETERS)?;
+    let value = |part: &str| duration::parse(part.strip_prefix("placeholderTimeoutInSeconds=")?);
+    parameters.split_whitespace().find_map(value)
+}
+
+impl Dialect for Yunikorn {
+    fn id(&self) -> DialectId {
+        DialectId::Yunikorn
+    }
+
+    fn field(&self) -> &'static str {
+        "metadata.annotations[yunikorn.apache.org/task-group-name]"
+    }
+
+    fn role_field(&self) -> &'static str {
+        self.field()
+    }
+
+    fn membership(&self, pod: &PodView<'_>) -> Option<Membership> {
+        let annotations = &pod.metadata.annotations;
+        let role = annotations.text(names::YUNIKORN_TASK_GROUP_NAME).filter(|role| !role.is_empty());
+        let groups = annotations.text(names::YUNIKORN_TASK_GROUPS).filter(|groups| !groups.is_empty());
+        if role.is_none() && groups.is_none() {
+            return None;
+        }
+        let quorum = groups.and_then(|groups| task_groups(groups).ok());
+        let mut declared = Declared::by(pod, quorum);
+        if let Some(declared) = &mut declared {
+            declared.timeout = declared.timeout.or_else(|| timeout(pod));
+        }
+        Some(Membership {
+            gang: GangId::new(DialectId::Yunikorn, pod.metadata.namespace.as_str(), application(pod)?),
+            role: role.map(str),
+            declared,
+        })
+    }
+
+    fn link(&self, pod: &PodView<'_>) -> Link {
+        let mut link = Link { membership: self.membership(pod), ..Link::default() };
+        if let Some(text) =
+            pod.metadata.annotations.text(names::YUNIKORN_TASK_GROUPS).filter(|t| !t.is_empty())
+            && let Err(problem) = task_groups(text)
+        {
+            link.faults.push(Finding {
+                field: format!("metadata.annotations[{}]", names::YUNIKORN_TASK_GROUPS),
+                value: text.to_owned(),
+                rule: Rule::SizeValue,
+                message: format!(
+                    "the task groups cannot be read: {problem}. Write a list such as [{{\"name\": \"workers\", \"minMember\": 4}}]."
+                ),
+            });
+        }
+        link
+    }
+
+    fn declares_by(&self) -> Option<&'static str> {
+        Some(names::YUNIKORN_TASK_GROUPS)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::dialect::{link, membership};
+
+    #[test]
+    fn an_application_is_a_gang_of_its_task_groups() {
+        let app = json!({ "applicationId": "spark-1" });
+        let groups = |tasks: &[(&str, u32)]| {
+            let children = tasks.iter().map(|(name, count)| (str(name), Quorum::Count(*count))).collect();
+            Quorum::Groups { min: u32::try_from(tasks.len()).unwrap(), children }
+        };
+        type Expected = Option<(&'static str, Option<&'static str>, Option<Quorum>, Option<u64>)>;
+        let check = |labels: &Value, annotations: &Value, expected: Expected| {
+            let pod =
+                json!({ "metadata": { "namespace": "ml", "labels": labels, "annotations": annotations } });
+            let pod = pod.to_string();
+            let view: PodView<'_> = serde_json::from_str(&pod).unwrap();
+            let made = membership(&view);
+            let found = made.as_ref().map(|m| {
+                let declared = m.declared.as_ref();
+                (
+                    &*m.gang.name,
+                    m.role.as_deref(),
+                    declared.and_then(|d| d.quorum.clone()),
+                    declared.and_then(|d| d.timeout).map(|t| t.as_secs()),
+                )
+            });
+            assert_eq!(found, expected, "{pod}");
+        };
+        let (name, all) = (names::YUNIKORN_TASK_GROUP_NAME, names::YUNIKORN_TASK_GROUPS);
+        let parameters = names::YUNIKORN_POLICY_PARAMETERS;
+        check(&app, &json!({}), None);
+        check(&app, &json!({ name: "" }), None);
+        check(&json!({}), &json!({ name: "executors" }), None);
+        check(&app, &json!({ name: "executors" }), Some(("spark-1", Some("executors"), None, None)));
+        let both = json!({ names::YUNIKORN_APP_ID: "first", "applicationId": "second" });
+        check(&both, &json!({ name: "executors" }), Some(("first", Some("executors"), None, None)));
+        check(
+            &app,
+            &json!({
+                all: r#"[{"name": "driver", "minMember": 1, "minResource": {"cpu": 1}}, {"Name": "executors", "MINMEMBER": 4}]"#,
+                name: "driver",
+                parameters: "gangSchedulingStyle=Hard placeholderTimeoutInSeconds=60 nonsense",
+            }),
+            Some(("spark-1", Some("driver"), Some(groups(&[("driver", 1), ("executors", 4)])), Some(60))),
+        );
+        for (text, problem) in [
+            ("[]", "it is an empty list"),
+            (r#"[{"minMember": 1}]"#, "[0].name is missing"),
+            (r#"[{"name": "a"}]"#, "[0].minMember is missing"),
+            (
+                r#"[{"name": "a", "minMember": -1}]"#,
+                "[0].minMember has to be a whole number from 0 to 2147483647",
+            ),
+            (
+                r#"[{"name": "a", "minMember": 1}, {"name": "a", "minMember": 1}]"#,
+                "[1].name: task group \"a\" stands there twice",
+            ),
+        ] {
+            let pod = json!({ "metadata": { "labels": app, "annotations": { all: text } } }).to_string();
+            let view: PodView<'_> = serde_json::from_str(&pod).unwrap();
+            let made = link(&view);
+            assert_eq!(made.membership.map(|m| m.declared), Some(None), "{text}");
+            let message = format!(
+                "the task groups cannot be read: {problem}. Write a list such as [{{\"name\": \"workers\", \"minMember\": 4}}]."
+            );
+            assert_eq!(made.faults.iter().map(|f| &*f.message).collect::<Vec<_>>(), [message], "{text}");
+        }
+    }
+}
