@@ -6,9 +6,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::types::Change;
 use super::{Engine, Step};
-use crate::dialect::{self, Group, GroupKey, GroupObject, Quorum};
-use crate::model::{GangId, PodUid, Str, str};
+use crate::dialect::{self, Group, GroupKey, GroupObject, Membership, Quorum};
+use crate::model::{GangId, Str, str};
 
 /// Groups by the gangs they are about.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -86,8 +87,19 @@ impl Engine {
         self.groups.get(id)
     }
 
+    /// A watch told of a group object.
+    pub(super) fn group_changed(&mut self, change: Change<GroupObject, GroupKey>, step: &mut Step) {
+        match change {
+            Change::Set(object) => {
+                let key = object.key.clone();
+                self.group_seen(&key, Some(object), step);
+            }
+            Change::Gone(key) => self.group_seen(&key, None, step),
+        }
+    }
+
     /// A group object as it is now, or its end.
-    pub(super) fn group_seen(&mut self, key: &GroupKey, object: Option<GroupObject>, step: &mut Step) {
+    fn group_seen(&mut self, key: &GroupKey, object: Option<GroupObject>, step: &mut Step) {
         let before: BTreeMap<GangId, Group> = (self.groups.objects.get(key).into_iter().flatten())
             .filter_map(|id| Some((id.clone(), self.groups.of_object(id)?.clone())))
             .collect();
@@ -131,9 +143,20 @@ impl Engine {
         std::iter::once(first).chain(like.cloned()).collect()
     }
 
+    /// A member that says something of its gang came, changed or went: what all of them say is to be looked at anew.
+    pub(super) fn spoken_of(&mut self, membership: Option<&Membership>) {
+        if let Some(membership) = membership.filter(|membership| membership.declared.is_some())
+            && let Some(gang) = self.gangs.get_mut(&membership.gang)
+        {
+            gang.spoken_of = true;
+        }
+    }
+
     /// Looks anew at what the members of a gang say of it. What those that still wait say counts: who has started has been
     /// counted already, and may be of an older making.
     pub(super) fn redeclare(&mut self, id: &GangId) {
+        let Some(gang) = self.gangs.get_mut(id).filter(|gang| gang.spoken_of) else { return };
+        gang.spoken_of = false;
         let declared = self.declaration(id);
         let known = self.groups.declared.get(id);
         if known == declared.as_ref() {
@@ -176,11 +199,5 @@ impl Engine {
             ))));
         }
         Some(Ok(Group { created, timeout, ..Group::new(id.clone(), quorum.clone()) }))
-    }
-
-    /// The gang of a member, if that member says something of it.
-    pub(super) fn speaks_of(&self, uid: &PodUid) -> Option<GangId> {
-        let membership = self.members.get(uid)?.pod.membership.as_ref()?;
-        membership.declared.as_ref().map(|_| membership.gang.clone())
     }
 }

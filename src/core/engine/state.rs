@@ -124,6 +124,8 @@ pub(super) struct Gang {
     pub evicted: Option<Time>,
     /// What its group object says.
     pub courtesy: Courtesy,
+    /// A member that says something of it came, changed or went, and what they say is not looked at yet.
+    pub spoken_of: bool,
 }
 
 /// A status that is not written yet.
@@ -155,6 +157,12 @@ impl Gist {
             here: (status.phase == Phase::Gathering).then(|| (status.ready.clone(), status.members)),
             conditions: status.conditions.iter().map(|c| (c.kind, c.status)).collect(),
         }
+    }
+
+    /// Whether both say the same but for who is there.
+    pub(super) fn differs_by_who_is_here(&self, other: &Self) -> bool {
+        let Self { phase, reason, here: _, conditions } = self;
+        (phase, reason, conditions) == (&other.phase, &other.reason, &other.conditions)
     }
 }
 

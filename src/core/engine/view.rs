@@ -76,9 +76,7 @@ impl Engine {
                 step.touch(&membership.gang);
                 self.members.insert(uid.clone(), Member::new(pod));
                 self.look_at(&membership.gang);
-                if membership.declared.is_some() {
-                    self.redeclare(&membership.gang);
-                }
+                self.spoken_of(Some(&membership));
                 self.charge_member(&uid);
             }
             None => self.other_seen(&pod, step),
@@ -107,6 +105,7 @@ impl Engine {
         let says = (&pod.membership, pod.gated(), pod.terminating, pod.phase)
             != (&member.pod.membership, member.pod.gated(), member.pod.terminating, member.pod.phase);
         let uid = pod.uid.clone();
+        let before = member.pod.membership.clone().filter(|_| says);
         member.pod = pod;
         let gang = member.pod.membership.as_ref().map(|membership| membership.gang.clone());
         if let Some(gang) = &gang {
@@ -118,8 +117,10 @@ impl Engine {
             }
             self.charge_member(&uid);
         }
-        if says && let Some(gang) = self.speaks_of(&uid) {
-            self.redeclare(&gang);
+        if says {
+            let now = self.members.get(&uid).and_then(|m| m.pod.membership.clone());
+            self.spoken_of(before.as_ref());
+            self.spoken_of(now.as_ref());
         }
     }
 
@@ -163,9 +164,7 @@ impl Engine {
             if let Some(gang) = self.gangs.get_mut(&membership.gang) {
                 gang.members.remove(uid);
             }
-            if membership.declared.is_some() {
-                self.redeclare(&membership.gang);
-            }
+            self.spoken_of(Some(membership));
             step.touch(&membership.gang);
         }
     }
@@ -274,11 +273,10 @@ impl Engine {
             let known = self.groups.keys().filter(|key| key.kind == kind);
             let gone: Vec<GroupKey> = known.filter(|key| !listed.contains(key)).cloned().collect();
             for key in gone {
-                self.group_seen(&key, None, step);
+                self.group_changed(Change::Gone(key), step);
             }
             for group in groups {
-                let key = group.key.clone();
-                self.group_seen(&key, Some(group), step);
+                self.group_changed(Change::Set(group), step);
             }
         }
         if let Some(classes) = world.priority_classes {
