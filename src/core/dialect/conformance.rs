@@ -1,6 +1,6 @@
 //! What every dialect has to get right, played on the embedded cluster: one table of dialects, one story for each rule.
 //!
-//! A new dialect gets a line in [`fixtures`], which makes pods and group objects as its stack does, and nothing else.
+//! The table is `sim/stacks.rs`, which makes pods and group objects as each stack does; a new dialect gets a line there.
 
 use std::fmt::Write as _;
 
@@ -13,274 +13,19 @@ use crate::model::{DialectId, GangId};
 use crate::objects::view::PodView;
 use crate::sim::fuzz::webhook;
 use crate::sim::scenario::{Runner, Scenario};
-
-/// How one stack makes a gang. A gang is called by a short name, `size` is how many members it takes.
-struct Fixture {
-    name: &'static str,
-    dialect: DialectId,
-    /// Metadata and spec of a member, as far as it names its gang; the index begins at 0.
-    pod: fn(gang: &str, index: u32, size: u32) -> Value,
-    /// The group object; `None` where the stack has none, or none is used.
-    object: Option<fn(gang: &str, size: u32) -> Value>,
-    /// What kubectl calls it: kind and name.
-    target: fn(gang: &str) -> String,
-    /// Whether pods say by themselves how many it takes.
-    declares: bool,
-    /// The name of the group within [`GangId`].
-    group: fn(gang: &str) -> String,
-}
-
-/// A pod by its labels, annotations and a part of its spec.
-fn keys(labels: Value, annotations: Value) -> Value {
-    json!({ "metadata": { "labels": labels, "annotations": annotations }, "spec": {} })
-}
-
-fn object(api_version: &str, kind: &str, name: &str, spec: &Value) -> Value {
-    json!({ "apiVersion": api_version, "kind": kind, "metadata": { "name": name }, "spec": spec })
-}
-
-fn same(gang: &str) -> String {
-    gang.to_owned()
-}
-
-fn none(_: &str) -> String {
-    String::new()
-}
-
-fn leader_or_worker(gang: &str, index: u32, size: u32) -> Value {
-    let mut pod = keys(
-        json!({ "leaderworkerset.sigs.k8s.io/name": gang, "leaderworkerset.sigs.k8s.io/group-index": "0" }),
-        json!({ "leaderworkerset.sigs.k8s.io/size": size.to_string() }),
-    );
-    if index == 0 {
-        // As a leader enters admission, before the webhook of its own stack.
-        pod["metadata"]["labels"].as_object_mut().unwrap().remove("leaderworkerset.sigs.k8s.io/group-index");
-    }
-    let place = if index == 0 { String::new() } else { format!("-{index}") };
-    pod["metadata"]["name"] = json!(format!("{gang}-0{place}"));
-    pod
-}
-
-fn fixtures() -> Vec<Fixture> {
-    let scheduling_group =
-        |gang: &str, _, _| json!({ "metadata": {}, "spec": { "schedulingGroup": { "podGroupName": gang } } });
-    let labels = |gang: &str, _: u32, size: u32| {
-        let label = "pod-group.scheduling.sigs.k8s.io";
-        keys(
-            json!({ format!("{label}/name"): gang, format!("{label}/min-available"): size.to_string() }),
-            json!({}),
-        )
-    };
-    vec![
-        Fixture {
-            name: "kai",
-            dialect: DialectId::Kai,
-            pod: |gang, _, _| {
-                keys(json!({ "kai.scheduler/podgroup": gang }), json!({ "pod-group-name": gang }))
-            },
-            object: Some(|gang, size| {
-                object("scheduling.run.ai/v2alpha2", "PodGroup", gang, &json!({ "minMember": size }))
-            }),
-            target: |gang| format!("podgroups.scheduling.run.ai/{gang}"),
-            declares: false,
-            group: same,
-        },
-        Fixture {
-            name: "coscheduling",
-            dialect: DialectId::Coscheduling,
-            pod: |gang, _, _| keys(json!({ "scheduling.x-k8s.io/pod-group": gang }), json!({})),
-            object: Some(|gang, size| {
-                object("scheduling.x-k8s.io/v1alpha1", "PodGroup", gang, &json!({ "minMember": size }))
-            }),
-            target: |gang| format!("podgroups.scheduling.x-k8s.io/{gang}"),
-            declares: false,
-            group: same,
-        },
-        Fixture {
-            name: "coscheduling of old guides",
-            dialect: DialectId::Coscheduling,
-            pod: labels,
-            object: Some(|gang, size| {
-                object("scheduling.sigs.k8s.io/v1alpha1", "PodGroup", gang, &json!({ "minMember": size }))
-            }),
-            target: |gang| format!("podgroups.scheduling.sigs.k8s.io/{gang}"),
-            declares: true,
-            group: same,
-        },
-        Fixture {
-            name: "coscheduling by labels alone",
-            dialect: DialectId::Coscheduling,
-            pod: labels,
-            object: None,
-            target: none,
-            declares: true,
-            group: same,
-        },
-        Fixture {
-            name: "volcano",
-            dialect: DialectId::Volcano,
-            pod: |gang, _, _| keys(json!({}), json!({ "scheduling.k8s.io/group-name": gang })),
-            object: Some(|gang, size| {
-                object("scheduling.volcano.sh/v1beta1", "PodGroup", gang, &json!({ "minMember": size }))
-            }),
-            target: |gang| format!("podgroups.scheduling.volcano.sh/{gang}"),
-            declares: false,
-            group: same,
-        },
-        Fixture {
-            name: "volcano with tasks",
-            dialect: DialectId::Volcano,
-            pod: |gang, index, _| {
-                let task = if index == 0 { "ps" } else { "worker" };
-                keys(json!({}), json!({ "scheduling.k8s.io/group-name": gang, "volcano.sh/task-spec": task }))
-            },
-            object: Some(|gang, size| {
-                let tasks = json!({ "ps": 1, "worker": size - 1 });
-                let spec = json!({ "minMember": size, "minTaskMember": tasks });
-                object("scheduling.volcano.sh/v1beta1", "PodGroup", gang, &spec)
-            }),
-            target: |gang| format!("podgroups.scheduling.volcano.sh/{gang}"),
-            declares: false,
-            group: same,
-        },
-        Fixture {
-            name: "lws",
-            dialect: DialectId::Lws,
-            pod: leader_or_worker,
-            object: None,
-            target: none,
-            declares: true,
-            group: |gang| format!("{gang}-0"),
-        },
-        Fixture {
-            name: "lws with its set",
-            dialect: DialectId::Lws,
-            pod: leader_or_worker,
-            object: Some(|gang, size| {
-                let spec = json!({ "leaderWorkerTemplate": { "size": size } });
-                object("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", gang, &spec)
-            }),
-            target: |gang| format!("leaderworkersets.leaderworkerset.x-k8s.io/{gang}"),
-            declares: true,
-            group: |gang| format!("{gang}-0"),
-        },
-        Fixture {
-            name: "lws with a group of volcano",
-            dialect: DialectId::Volcano,
-            pod: |gang, index, size| {
-                let mut pod = leader_or_worker(gang, index, size);
-                pod["metadata"]["annotations"]["scheduling.k8s.io/group-name"] =
-                    json!(format!("{gang}-0-c4864"));
-                pod
-            },
-            object: Some(|gang, size| {
-                let name = format!("{gang}-0-c4864");
-                object("scheduling.volcano.sh/v1beta1", "PodGroup", &name, &json!({ "minMember": size }))
-            }),
-            target: |gang| format!("podgroups.scheduling.volcano.sh/{gang}-0-c4864"),
-            declares: false,
-            group: |gang| format!("{gang}-0-c4864"),
-        },
-        Fixture {
-            name: "native 1.35",
-            dialect: DialectId::Native,
-            pod: |gang, _, _| {
-                let workload = json!({ "name": gang, "podGroup": "workers" });
-                json!({ "metadata": {}, "spec": { "workloadRef": workload } })
-            },
-            object: Some(|gang, size| {
-                let policy = json!({ "gang": { "minCount": size } });
-                let spec = json!({ "podGroups": [{ "name": "workers", "policy": policy }] });
-                object("scheduling.k8s.io/v1alpha1", "Workload", gang, &spec)
-            }),
-            target: |gang| format!("workloads.scheduling.k8s.io/{gang}"),
-            declares: false,
-            group: |gang| format!("{gang}/workers"),
-        },
-        Fixture {
-            name: "native 1.35, a replica of a group",
-            dialect: DialectId::Native,
-            pod: |gang, _, _| {
-                let workload = json!({ "name": gang, "podGroup": "workers", "podGroupReplicaKey": "7" });
-                json!({ "metadata": {}, "spec": { "workloadRef": workload } })
-            },
-            object: Some(|gang, size| {
-                let policy = json!({ "gang": { "minCount": size } });
-                let spec = json!({ "podGroups": [{ "name": "workers", "policy": policy }] });
-                object("scheduling.k8s.io/v1alpha1", "Workload", gang, &spec)
-            }),
-            target: |gang| format!("workloads.scheduling.k8s.io/{gang}"),
-            declares: false,
-            group: |gang| format!("{gang}/workers/7"),
-        },
-        Fixture {
-            name: "native 1.36",
-            dialect: DialectId::Native,
-            pod: scheduling_group,
-            object: Some(|gang, size| {
-                let spec = json!({ "schedulingPolicy": { "gang": { "minCount": size } } });
-                object("scheduling.k8s.io/v1alpha2", "PodGroup", gang, &spec)
-            }),
-            target: |gang| format!("podgroups.v1alpha2.scheduling.k8s.io/{gang}"),
-            declares: false,
-            group: same,
-        },
-        Fixture {
-            name: "native 1.37",
-            dialect: DialectId::Native,
-            pod: scheduling_group,
-            object: Some(|gang, size| {
-                let spec = json!({ "schedulingPolicy": { "gang": { "minCount": size } } });
-                object("scheduling.k8s.io/v1beta1", "PodGroup", gang, &spec)
-            }),
-            target: |gang| format!("podgroups.v1beta1.scheduling.k8s.io/{gang}"),
-            declares: false,
-            group: same,
-        },
-        Fixture {
-            name: "yunikorn",
-            dialect: DialectId::Yunikorn,
-            pod: |gang, index, size| {
-                let task = if index == 0 { "driver" } else { "workers" };
-                let mut annotations = json!({ "yunikorn.apache.org/task-group-name": task });
-                if index == 0 {
-                    let groups = json!([{ "name": "driver", "minMember": 1 }, { "name": "workers", "minMember": size - 1 }]);
-                    annotations["yunikorn.apache.org/task-groups"] = json!(groups.to_string());
-                }
-                keys(json!({ "applicationId": gang }), annotations)
-            },
-            object: None,
-            target: none,
-            declares: true,
-            group: same,
-        },
-        Fixture {
-            name: "plain",
-            dialect: DialectId::Plain,
-            pod: |gang, _, size| {
-                let annotations =
-                    json!({ "portcullis.dev/gang": gang, "portcullis.dev/gang-size": size.to_string() });
-                keys(json!({}), annotations)
-            },
-            object: None,
-            target: none,
-            declares: true,
-            group: same,
-        },
-    ]
-}
+use crate::sim::stacks::{Stack, stacks};
 
 /// A story that is being written: a scenario as text, so that one that fails can be kept as a file.
 struct Story<'f> {
-    fixture: &'f Fixture,
+    stack: &'f Stack,
     cpu: u32,
     steps: String,
 }
 
 impl<'f> Story<'f> {
     /// On one node with room for so many members.
-    fn on(fixture: &'f Fixture, room: u32) -> Self {
-        Self { fixture, cpu: room, steps: String::new() }
+    fn on(stack: &'f Stack, room: u32) -> Self {
+        Self { stack, cpu: room, steps: String::new() }
     }
 
     fn step(mut self, line: &str) -> Self {
@@ -289,7 +34,7 @@ impl<'f> Story<'f> {
     }
 
     fn expect(mut self, text: &str) -> Self {
-        let gang = |name: &str| format!("default/{}", (self.fixture.group)(name));
+        let gang = |name: &str| format!("default/{}", (self.stack.group)(name));
         let text = text.replace("$A", &gang("a")).replace("$B", &gang("b"));
         writeln!(self.steps, "  expect: {text}").unwrap();
         self
@@ -307,17 +52,17 @@ impl<'f> Story<'f> {
     }
 
     fn pod(&self, gang: &str, index: u32, size: u32) -> Value {
-        let mut pod = (self.fixture.pod)(gang, index, size);
+        let mut pod = (self.stack.pod)(gang, index, size);
         pod["apiVersion"] = json!("v1");
         pod["kind"] = json!("Pod");
-        pod["metadata"]["name"] = json!(pod_name(self.fixture, gang, index));
+        pod["metadata"]["name"] = json!(pod_name(self.stack, gang, index));
         pod["spec"]["containers"] = json!([{ "name": "main", "resources": { "requests": { "cpu": "1" } } }]);
         pod
     }
 
     /// The size of a gang is this from now on: by its group object, else by its pods, of which there are so many.
     fn size(self, gang: &str, here: u32, size: u32) -> Self {
-        match self.fixture.object {
+        match self.stack.object {
             Some(object) => {
                 let object = object(gang, size);
                 self.apply(&[object])
@@ -327,7 +72,7 @@ impl<'f> Story<'f> {
     }
 
     fn play(self) {
-        let mut text = format!("name: {:?}\ncluster:\n  nodes:\n", self.fixture.name);
+        let mut text = format!("name: {:?}\ncluster:\n  nodes:\n", self.stack.name);
         writeln!(text, "  - {{name: node-1, cpu: \"{}\", memory: 64Gi}}", self.cpu).unwrap();
         writeln!(text, "steps:\n{}", self.steps).unwrap();
         let scenario = Scenario::parse("conformance.yaml", &text).unwrap_or_else(|e| panic!("{e}\n{text}"));
@@ -338,7 +83,7 @@ impl<'f> Story<'f> {
             assert!(
                 step.good(),
                 "{}, step {}: {:#?}\n{told:#?}\n{text}",
-                self.fixture.name,
+                self.stack.name,
                 step.number,
                 step.failures()
             );
@@ -346,49 +91,49 @@ impl<'f> Story<'f> {
     }
 }
 
-fn pod_name(fixture: &Fixture, gang: &str, index: u32) -> String {
-    let named = (fixture.pod)(gang, index, 3);
+fn pod_name(stack: &Stack, gang: &str, index: u32) -> String {
+    let named = (stack.pod)(gang, index, 3);
     named["metadata"]["name"].as_str().map_or_else(|| format!("{gang}-p{index}"), str::to_owned)
 }
 
 /// Names of members, as a list in YAML.
-fn list(fixture: &Fixture, gang: &str, indexes: std::ops::Range<u32>) -> String {
-    let names: Vec<String> = indexes.map(|index| pod_name(fixture, gang, index)).collect();
+fn list(stack: &Stack, gang: &str, indexes: std::ops::Range<u32>) -> String {
+    let names: Vec<String> = indexes.map(|index| pod_name(stack, gang, index)).collect();
     format!("[{}]", names.join(", "))
 }
 
-fn each(story: impl Fn(&Fixture)) {
-    for fixture in fixtures() {
-        story(&fixture);
+fn each(story: impl Fn(&Stack)) {
+    for stack in stacks() {
+        story(&stack);
     }
 }
 
-fn each_with_object(story: impl Fn(&Fixture)) {
-    each(|fixture| {
-        if fixture.object.is_some() {
-            story(fixture);
+fn each_with_object(story: impl Fn(&Stack)) {
+    each(|stack| {
+        if stack.object.is_some() {
+            story(stack);
         }
     });
 }
 
-fn each_that_declares(story: impl Fn(&Fixture)) {
-    each(|fixture| {
-        if fixture.declares {
-            story(fixture);
+fn each_that_declares(story: impl Fn(&Stack)) {
+    each(|stack| {
+        if stack.declares {
+            story(stack);
         }
     });
 }
 
 #[test]
-fn every_dialect_and_every_kind_of_group_has_a_fixture() {
-    let fixtures = fixtures();
+fn every_dialect_and_every_kind_of_group_has_a_stack() {
+    let stacks = stacks();
     for id in DialectId::ALL {
-        assert!(fixtures.iter().any(|fixture| fixture.dialect == *id), "{id}");
+        assert!(stacks.iter().any(|stack| stack.dialect == *id), "{id}");
     }
     for kind in group_kinds() {
         let api_version = json!(kind.resource().api_version());
-        let covers = |f: &Fixture| f.object.is_some_and(|object| object("a", 3)["apiVersion"] == api_version);
-        assert!(fixtures.iter().any(covers), "{api_version}");
+        let covers = |f: &Stack| f.object.is_some_and(|object| object("a", 3)["apiVersion"] == api_version);
+        assert!(stacks.iter().any(covers), "{api_version}");
     }
 }
 
@@ -439,11 +184,11 @@ fn a_group_that_is_made_again_is_another_one() {
             .size("a", 0, 4)
             .pods("a", 0..2, 4)
             .expect(&format!("{{gated: {two}, gangs: {{$A: {{reason: Gathering}}}}}}"))
-            .step(&format!("delete: {}", (f.target)("a")))
+            .step(&format!("delete: {}", f.target("default", "a").unwrap()))
             .expect(&format!("{{gated: {two}, gangs: {{$A: {{reason: {without}}}}}}}"))
             .size("a", 2, 2)
             .expect(&format!("{{running: {two}, gangs: {{$A: {{phase: Admitted}}}}}}"))
-            .step(&format!("delete: {}", (f.target)("a")))
+            .step(&format!("delete: {}", f.target("default", "a").unwrap()))
             .expect(&format!("{{running: {two}}}"))
             .play();
     });
@@ -590,7 +335,7 @@ fn members_that_disagree_wait_and_are_told_so() {
 
 #[test]
 fn the_group_object_counts_for_more_than_what_pods_say() {
-    let old = fixtures().into_iter().find(|f| f.name == "coscheduling of old guides").unwrap();
+    let old = stacks().into_iter().find(|f| f.name == "coscheduling of old guides").unwrap();
     let two = list(&old, "a", 0..2);
     Story::on(&old, 8)
         .size("a", 0, 2)
@@ -603,10 +348,10 @@ fn the_group_object_counts_for_more_than_what_pods_say() {
 
 #[test]
 fn a_pod_that_names_groups_in_two_dialects_is_rejected() {
-    let fixtures = fixtures();
-    for (index, f) in fixtures.iter().enumerate() {
-        for other in &fixtures[index + 1..] {
-            let implied = |f: &Fixture| f.name.starts_with("lws");
+    let stacks = stacks();
+    for (index, f) in stacks.iter().enumerate() {
+        for other in &stacks[index + 1..] {
+            let implied = |f: &Stack| f.name.starts_with("lws");
             if f.dialect == other.dialect || implied(f) || implied(other) {
                 continue;
             }
@@ -659,7 +404,7 @@ fn a_group_that_another_stack_adds_later_changes_nothing() {
 
 #[test]
 fn every_dialect_can_say_how_long_it_waits() {
-    let own = |f: &Fixture| -> Option<(Value, u64)> {
+    let own = |f: &Stack| -> Option<(Value, u64)> {
         let mut object = f.object?("a", 3);
         match f.dialect {
             DialectId::Coscheduling => object["spec"]["scheduleTimeoutSeconds"] = json!(90),
@@ -708,10 +453,10 @@ fn every_dialect_can_say_how_long_it_waits() {
 
 #[test]
 fn gangs_of_one_name_in_every_dialect_live_side_by_side() {
-    let fixtures = fixtures();
+    let stacks = stacks();
     let kinds = [DialectId::Kai, DialectId::Coscheduling, DialectId::Volcano, DialectId::Plain];
-    let picked: Vec<&Fixture> =
-        kinds.iter().map(|id| fixtures.iter().find(|f| f.dialect == *id).unwrap()).collect();
+    let picked: Vec<&Stack> =
+        kinds.iter().map(|id| stacks.iter().find(|f| f.dialect == *id).unwrap()).collect();
     let mut text =
         "name: side by side\ncluster:\n  nodes: [{name: node-1, cpu: \"8\", memory: 64Gi}]\nsteps:\n"
             .to_owned();

@@ -8,6 +8,7 @@ pub mod cluster;
 pub mod fuzz;
 pub mod random;
 pub mod scenario;
+pub(crate) mod stacks;
 
 pub use fuzz::fuzz_bytes;
 

@@ -10,6 +10,7 @@ use super::super::random::Random;
 use super::super::scenario::{
     Chaos, ClusterSpec, Fault, NodeSpec, NominateSpec, OneOrMany, Scenario, SettingsSpec, Span, Step,
 };
+use super::super::stacks::{Stack, stacks};
 
 /// The scenario of this seed: always the same.
 pub fn generate(seed: u64) -> Scenario {
@@ -45,6 +46,7 @@ fn scenario(name: String, mut random: Random, mut swarm: Random) -> Scenario {
         chaos: Some(chaos),
     };
     let mut maker = Maker {
+        stacks: stacks(),
         gangs: Vec::new(),
         nodes: names,
         specs: nodes.clone(),
@@ -156,12 +158,16 @@ impl Mishaps {
 struct Gang {
     namespace: &'static str,
     name: String,
-    group: Value,
+    /// Which of the stacks it is of.
+    stack: usize,
+    size: u32,
+    group: Option<Value>,
     pods: Vec<Value>,
 }
 
 struct Maker {
     random: Random,
+    stacks: Vec<Stack>,
     gangs: Vec<Gang>,
     nodes: Vec<String>,
     specs: Vec<NodeSpec>,
@@ -181,17 +187,20 @@ impl Maker {
             1..=3 => random.between(1, size),
             _ => size,
         };
-        let group = json!({
-            "apiVersion": "scheduling.run.ai/v2alpha2", "kind": "PodGroup",
-            "metadata": {"name": name, "namespace": namespace}, "spec": {"minMember": least},
-        });
+        let least = u32::try_from(least).unwrap_or(1);
         let sort = random.below(10);
-        let pods: Vec<Value> = (0..size).map(|pod| self.pod(namespace, &name, pod, sort)).collect();
-        let gang = Gang { namespace, name, group, pods };
+        // KAI alone knows shares of cards; all others can use them.
+        let stack = if random.percent(30) { 0 } else { pick(random, self.stacks.len() as u64) };
+        let with_object = !self.stacks[stack].declares || random.percent(60);
+        let mut gang = Gang { namespace, name, stack, size: least, group: None, pods: Vec::new() };
+        gang.group = self.group(&gang, least).filter(|_| with_object);
+        gang.pods = (0..u32::try_from(size).unwrap_or(1)).map(|pod| self.pod(&gang, pod, sort)).collect();
         let mut objects = gang.pods.clone();
         let place =
             if self.random.percent(75) { 0 } else { pick(&mut self.random, objects.len() as u64 + 1) };
-        objects.insert(place, gang.group.clone());
+        if let Some(group) = &gang.group {
+            objects.insert(place, group.clone());
+        }
         self.pods.extend(gang.pods.iter().map(|pod| target("pod", &pod["metadata"])));
         self.gangs.push(gang);
         if self.random.percent(50) {
@@ -201,13 +210,21 @@ impl Maker {
         }
     }
 
+    fn group(&self, gang: &Gang, size: u32) -> Option<Value> {
+        let mut group = self.stacks[gang.stack].object?(&gang.name, size);
+        group["metadata"]["namespace"] = json!(gang.namespace);
+        Some(group)
+    }
+
     /// `sort`: 0-5 shares by memory, 6 by fraction, 7 whole GPUs, 8-9 plain.
-    fn pod(&mut self, namespace: &str, gang: &str, index: u64, sort: u64) -> Value {
+    fn pod(&mut self, gang: &Gang, index: u32, sort: u64) -> Value {
+        let mut made = (self.stacks[gang.stack].pod)(&gang.name, index, gang.size);
         let random = &mut self.random;
-        let mut metadata = json!({
-            "name": format!("{gang}-{index}"), "namespace": namespace,
-            "annotations": {"pod-group-name": gang}, "labels": {"kai.scheduler/podgroup": gang},
-        });
+        let mut metadata = made["metadata"].take();
+        if metadata["name"].is_null() {
+            metadata["name"] = json!(format!("{}-{index}", gang.name));
+        }
+        metadata["namespace"] = json!(gang.namespace);
         let mut requests = json!({"cpu": format!("{}m", random.between(1, 12) * 250)});
         match sort {
             0..=5 => {
@@ -224,9 +241,8 @@ impl Maker {
         if let Some(limits) = limits.as_object_mut() {
             limits.remove("cpu");
         }
-        let mut spec = json!({
-            "containers": [{"name": "main", "image": "app:1", "resources": {"requests": requests, "limits": limits}}]
-        });
+        let mut spec = made["spec"].take();
+        spec["containers"] = json!([{"name": "main", "image": "app:1", "resources": {"requests": requests, "limits": limits}}]);
         if random.percent(8) {
             spec["schedulingGates"] = json!([{"name": "example.com/other"}]);
         }
@@ -242,19 +258,19 @@ impl Maker {
         let gang = self.gangs[pick(&mut self.random, self.gangs.len() as u64)].clone();
         let pod = self.pods[pick(&mut self.random, self.pods.len() as u64)].clone();
         let one = |target: String| Some(OneOrMany::One(target));
-        let group = target("podgroup", &gang.group["metadata"]);
+        let group = self.stacks[gang.stack].target(gang.namespace, &gang.name);
+        let group = group.filter(|_| gang.group.is_some());
         let bare = pod.trim_start_matches("pod/").to_owned();
         let mut step = Step::default();
-        match self.random.below(24) {
+        match self.random.below(26) {
             0..=2 => step.delete = one(pod),
-            3 => step.delete = one(group),
+            3 => step.delete = group.map(OneOrMany::One),
             4 => {
                 let pods = gang.pods.iter().map(|pod| target("pod", &pod["metadata"]));
-                step.delete = Some(OneOrMany::Many(pods.chain([group]).collect()));
+                step.delete = Some(OneOrMany::Many(pods.chain(group).collect()));
             }
             5..=7 => {
-                step.objects = gang.pods.clone();
-                step.objects.insert(0, gang.group.clone());
+                step.objects = gang.group.iter().chain(&gang.pods).cloned().collect();
             }
             8 => step.cordon = one(node),
             9 => step.uncordon = one(node),
@@ -271,7 +287,8 @@ impl Maker {
             15 => {
                 step.scale.insert("web".to_owned(), self.random.below(4));
             }
-            16 => step.objects = vec![self.pod(gang.namespace, &gang.name, 7, 8)],
+            16 => step.objects = vec![self.pod(&gang, 7, 8)],
+            24..=25 => step.objects = self.resized(gang),
             17 if self.random.percent(40) => {
                 // Stored by nobody's rules: what a bug or an older release may have left.
                 let (namespace, name) = (gang.namespace, &gang.name);
@@ -294,6 +311,25 @@ impl Maker {
         step
     }
 
+    /// A gang takes more or fewer members from now on: by its group object, or by what its pods say.
+    fn resized(&mut self, mut gang: Gang) -> Vec<Value> {
+        gang.size = u32::try_from(self.random.between(1, 6)).unwrap_or(1);
+        if gang.group.is_some() {
+            return self.group(&gang, gang.size).into_iter().collect();
+        }
+        let say = |(index, pod): (u32, &Value)| {
+            let said = (self.stacks[gang.stack].pod)(&gang.name, index, gang.size);
+            let mut pod = pod.clone();
+            for map in ["labels", "annotations"] {
+                for (key, value) in said["metadata"][map].as_object().into_iter().flatten() {
+                    pod["metadata"][map][key] = value.clone();
+                }
+            }
+            pod
+        };
+        (0..).zip(&gang.pods).map(say).collect()
+    }
+
     fn mishap(&mut self, node: &str) -> Option<Fault> {
         let sort = *self.random.pick(&self.mishaps.0)?;
         let span = |random: &mut Random| Span(Duration::from_millis(random.between(5, 40_000)));
@@ -308,7 +344,12 @@ impl Maker {
             5 => fault.node_back = Some(node.to_owned()),
             6 => fault.jump_clock = Some(span(random)),
             7 => fault.restart_scheduler = true,
-            _ => fault.break_watches = Some(["pod", "node", "gang", "podgroup"][pick(random, 4)].to_owned()),
+            _ => {
+                let kinds: Vec<&str> =
+                    self.stacks.iter().map(|stack| stack.kind).filter(|k| !k.is_empty()).collect();
+                let group = kinds[pick(random, kinds.len() as u64)];
+                fault.break_watches = Some(["pod", "node", "gang", group][pick(random, 4)].to_owned());
+            }
         }
         fault.lasts = Some(span(random));
         if sort < 2 && random.percent(60) {
@@ -338,12 +379,16 @@ impl Maker {
 
     fn deployment(&mut self) -> Value {
         let gang = &self.gangs[0];
-        let metadata = if self.random.percent(50) {
-            json!({"labels": {"app": "web"}, "annotations": {"pod-group-name": gang.name, "gpu-memory": "3000"}})
+        let mut made = (self.stacks[gang.stack].pod)(&gang.name, 6, gang.size);
+        let (mut metadata, mut spec) = (made["metadata"].take(), made["spec"].take());
+        if self.random.percent(50) {
+            metadata["labels"]["app"] = json!("web");
+            metadata["annotations"]["gpu-memory"] = json!("3000");
+            metadata.as_object_mut().map(|metadata| metadata.remove("name"));
         } else {
-            json!({"labels": {"app": "web"}})
-        };
-        let spec = json!({"containers": [{"name": "main", "resources": {"requests": {"cpu": "1"}}}]});
+            (metadata, spec) = (json!({"labels": {"app": "web"}}), json!({}));
+        }
+        spec["containers"] = json!([{"name": "main", "resources": {"requests": {"cpu": "1"}}}]);
         json!({
             "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web", "namespace": "default"},
             "spec": {"replicas": self.random.between(1, 3), "template": {"metadata": metadata, "spec": spec}},
