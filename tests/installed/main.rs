@@ -4,6 +4,7 @@ mod away;
 mod certificates;
 mod doctor;
 mod permissions;
+mod unregistered;
 
 use portcullis_test_cluster::{Cluster, Node, Options, Portcullis, ProgramOptions, Version, available};
 

@@ -106,6 +106,28 @@ fn reversed(value: &Value) -> String {
 }
 
 #[test]
+fn validate_refuses_exactly_what_mutate_would_still_add_to_the_spec() {
+    let settings = Settings::default();
+    let mut refused = [0, 0];
+    for seed in 0..3000 {
+        let asked = random_review(&mut Random(seed));
+        let (answer, mutated) = ask(&settings, Hook::Mutate, &asked);
+        if mutated.verdict == Verdict::Denied {
+            continue;
+        }
+        let mut after = patched(&answer, &asked["request"]["object"])["spec"].take();
+        let mut before = asked["request"]["object"]["spec"].clone();
+        for spec in [&mut before, &mut after] {
+            spec.as_object_mut().unwrap().remove("runtimeClassName");
+        }
+        let denied = ask(&settings, Hook::Validate, &asked).1.verdict == Verdict::Denied;
+        assert_eq!(denied, before != after, "seed {seed}: {asked}");
+        refused[usize::from(denied)] += 1;
+    }
+    assert!(refused.iter().all(|count| *count > 300), "{refused:?}");
+}
+
+#[test]
 fn random_pods_keep_every_promise() {
     let mut seen = std::collections::BTreeMap::new();
     let settings = Settings::default();
