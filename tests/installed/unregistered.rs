@@ -1,9 +1,11 @@
 //! While the registration of `/mutate` is gone and that of `/validate` is not: no member gets through without its gate.
 
 use portcullis_test_cluster::program::{install, redirect, wait_gating};
-use serde_json::json;
 
 use crate::{cluster, gang, member, options, start};
+
+/// How every such refusal ends.
+const REMEDY: &str = "Portcullis adds it at creation: its mutating webhook was not called, or something undid it. Create the pod again; if that does not help, the platform team runs \"portcullis doctor\" and looks at MutatingWebhookConfiguration portcullis.";
 
 #[test]
 fn a_member_that_nobody_gated_is_refused_and_told_what_to_do() {
@@ -20,18 +22,33 @@ fn a_member_that_nobody_gated_is_refused_and_told_what_to_do() {
     let by_hand =
         member("hand", 1, "").replace("spec:\n", "spec:\n  schedulingGates: [{name: portcullis.dev/gang}]\n");
     let by_hand = file("by-hand.yaml", &by_hand);
+    let lacks_gate = |gang: &str| {
+        format!(
+            r#"spec.schedulingGates: "portcullis.dev/gang" is missing. A member of group "{gang}" without this gate starts without its gang, and a gate cannot be added later. {REMEDY}"#
+        )
+    };
+    let lacks_equipment = format!(
+        r#"* spec.tolerations: there is no toleration of "portcullis.dev/gpu-sharing=vram:NoSchedule". A member with a share of a card can run on nodes with this taint only. {REMEDY}
+* spec.containers[0].env: NVIDIA_VISIBLE_DEVICES is missing; it has to be a fieldRef to metadata.annotations['portcullis.dev/gpus']. A member with a share of a card learns from it which card is its own, and a variable cannot be changed later. {REMEDY}"#
+    );
+    let denied = format!(
+        r#"Error from server (Invalid): error when creating "{train}": admission webhook "pods.portcullis.dev" denied the request:"#
+    );
+    let (app_gate, train_gate) = (lacks_gate("app"), lacks_gate("train"));
     cluster.check(
         &namespace,
         &format!(
             r#"
 $ kubectl delete mutatingwebhookconfiguration portcullis
 mutatingwebhookconfiguration.admissionregistration.k8s.io "portcullis" deleted
-$~ kubectl apply -f {share}
-The Pod "app-1" is invalid: 
-* spec.schedulingGates: x
+$~ kubectl apply --dry-run=server -f {share}
+The Pod "app-1" is invalid:
+* {app_gate}
+{lacks_equipment}
 $ kubectl apply -f {train}
 podgroup.scheduling.run.ai/train created
-x
+{denied} Pod "train-1" is invalid: {train_gate}
+{denied} Pod "train-2" is invalid: {train_gate}
 $ kubectl run plain --image example.com/nothing
 pod/plain created
 $ kubectl apply -f {by_hand}
@@ -76,9 +93,9 @@ train   Admitted   2/2     …
             r#"
 $ kubectl delete mutatingwebhookconfiguration portcullis
 mutatingwebhookconfiguration.admissionregistration.k8s.io "portcullis" deleted
-$~ kubectl apply -f {share}
-The Pod "app-1" is invalid: 
-* spec.tolerations: x
+$~ kubectl apply --dry-run=server -f {share}
+The Pod "app-1" is invalid:
+{lacks_equipment}
 $ kubectl apply -f {train}
 podgroup.scheduling.run.ai/train created
 pod/train-1 created
@@ -90,7 +107,4 @@ train-2   1/1     Running   0          …
 "#
         ),
     );
-    let refused = cluster.api().find(&format!("/api/v1/namespaces/{again}/pods/app-1")).unwrap();
-    assert_eq!(refused, None);
-    let _ = json!(null);
 }

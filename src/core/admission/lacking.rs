@@ -11,9 +11,9 @@ use crate::objects::names;
 use crate::objects::view::PodView;
 
 /// Why it is so, and what to do: the same for all, because one thing went wrong.
-const REMEDY: &str = "Portcullis adds it while a pod is created, so its mutating webhook was not called, or something \
-                      undid what it added. Create the pod again. If it is refused again, the platform team runs \
-                      \"portcullis doctor\" and looks at the MutatingWebhookConfiguration portcullis.";
+const REMEDY: &str = "Portcullis adds it at creation: its mutating webhook was not called, or something undid it. Create \
+                      the pod again; if that does not help, the platform team runs \"portcullis doctor\" and looks at \
+                      MutatingWebhookConfiguration portcullis.";
 
 /// The findings on a sound member; `shares_cards` where we give it cards. Without containers there are none: the API
 /// server refuses such a pod.
@@ -48,8 +48,8 @@ pub(super) fn findings(pod: &PodView<'_>, membership: &Membership, shares_cards:
             value: String::new(),
             rule: Rule::TolerationMissing,
             message: format!(
-                "no toleration of {taint:?} is among them. Cards are shared on nodes with this taint only, so a member with a \
-                 share of a card has no other place. {REMEDY}"
+                "there is no toleration of {taint:?}. A member with a share of a card can run on nodes with this taint only. \
+                 {REMEDY}"
             ),
         });
     }

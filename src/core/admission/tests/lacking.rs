@@ -20,7 +20,7 @@ fn a_member_that_was_not_gated_is_refused_and_told_what_to_do() {
     assert_eq!(
         answer["response"]["status"]["details"]["causes"],
         json!([{ "reason": "FieldValueRequired", "field": "spec.schedulingGates",
-            "message": "\"portcullis.dev/gang\" is missing. A member of group \"train\" without this gate starts without its gang, and a gate cannot be added later. Portcullis adds it while a pod is created, so its mutating webhook was not called, or something undid what it added. Create the pod again. If it is refused again, the platform team runs \"portcullis doctor\" and looks at the MutatingWebhookConfiguration portcullis." }])
+            "message": "\"portcullis.dev/gang\" is missing. A member of group \"train\" without this gate starts without its gang, and a gate cannot be added later. Portcullis adds it at creation: its mutating webhook was not called, or something undid it. Create the pod again; if that does not help, the platform team runs \"portcullis doctor\" and looks at MutatingWebhookConfiguration portcullis." }])
     );
     let gated = patched(&create(&member).0, &member);
     assert_eq!(validated(&gated).1.verdict, Verdict::Allowed);
@@ -30,7 +30,7 @@ fn a_member_that_was_not_gated_is_refused_and_told_what_to_do() {
 fn what_mutate_would_still_add_is_refused_and_what_can_wait_is_not() {
     const GATE: &str = "spec.schedulingGates: \"portcullis.dev/gang\" is missing";
     const TOLERATION: &str =
-        "spec.tolerations: no toleration of \"portcullis.dev/gpu-sharing=vram:NoSchedule\"";
+        "spec.tolerations: there is no toleration of \"portcullis.dev/gpu-sharing=vram:NoSchedule\"";
     let whole = json!({ GROUP: "g" });
     let share = json!({ GROUP: "g", "gpu-memory": "1" });
     let in_other = json!({ GROUP: "g", "gpu-memory": "1", "gpu-fraction-container-name": "other" });
