@@ -85,13 +85,14 @@ impl Runner {
             let mut news = self.next(&mut term, &mut stop, sleep).await;
             let started = Instant::now();
             let mut taken = 0;
+            let mut told = Vec::new();
             loop {
                 match news {
                     News::Stop => return,
                     News::Time => {}
                     other => {
                         planned.pending = true;
-                        self.take(other, &mut engine, &mut term);
+                        self.take(other, &mut told, &mut engine, &mut term);
                     }
                 }
                 taken += 1;
@@ -102,10 +103,13 @@ impl Runner {
             }
             if planned.may_tick(engine.next_alarm()) {
                 let before = Instant::now();
-                self.step(&mut engine, &mut term, Event::Tick);
+                told.push(Event::Tick);
+                self.step(&mut engine, &mut term, &mut told);
                 planned.ticked(before, engine.next_alarm());
                 let backlog = term.as_ref().map_or(0, |term| term.seen.len());
                 self.metrics.engine(started.elapsed(), backlog);
+            } else {
+                self.step(&mut engine, &mut term, &mut told);
             }
         }
     }
@@ -143,16 +147,19 @@ impl Runner {
         term.as_mut().and_then(|term| term.seen.try_recv().ok()).map(News::Seen)
     }
 
-    fn take(&mut self, news: News, engine: &mut Engine, term: &mut Option<Term>) {
+    /// Notes what the engine is to be told, with all that has come meanwhile; a term begins and ends at once.
+    fn take(&mut self, news: News, told: &mut Vec<Event>, engine: &mut Engine, term: &mut Option<Term>) {
         match news {
             News::Lease(event) => {
+                self.step(engine, term, told);
                 // Whatever an older term still has to tell is of no concern to a newer one.
                 self.end(term);
-                self.step(engine, term, event);
+                told.push(event);
+                self.step(engine, term, told);
             }
             News::Answer(event) => {
                 self.census.answered(&event);
-                self.step(engine, term, event);
+                told.push(event);
             }
             News::Listed(epoch, (world, followers)) => {
                 tracing::info!(
@@ -164,7 +171,8 @@ impl Runner {
                     "everything is read"
                 );
                 self.census.listed(&world);
-                self.step(engine, term, Event::Listed(epoch, world));
+                told.push(Event::Listed(epoch, world));
+                self.step(engine, term, told);
                 // Not before: the engine is told of changes after what they change.
                 if let Some(term) = term {
                     for follower in followers {
@@ -180,15 +188,16 @@ impl Runner {
                 }
                 if let Some(event) = event(change) {
                     self.census.told(&event);
-                    self.step(engine, term, event);
+                    told.push(event);
                 }
             }
             News::Seen(Seen::Complete) | News::Time | News::Stop => {}
         }
     }
 
-    fn step(&mut self, engine: &mut Engine, term: &mut Option<Term>, event: Event) {
-        for effect in engine.step(event, now()) {
+    /// Tells the engine, and begins with what it wants done.
+    fn step(&mut self, engine: &mut Engine, term: &mut Option<Term>, told: &mut Vec<Event>) {
+        for effect in engine.steps(told.drain(..), now()) {
             self.perform(effect, term);
         }
     }

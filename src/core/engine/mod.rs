@@ -128,15 +128,29 @@ impl Engine {
         }
     }
 
-    /// Takes one event, at this time, and says what is to be done.
+    /// Takes one event, at this time, and says what is to be done: see [`Engine::steps`].
+    pub fn step(&mut self, event: Event, now: Time) -> Vec<Effect> {
+        self.steps(std::iter::once(event), now)
+    }
+
+    /// Takes events in their order, all at this time, and says what is to be done when all of them are known: a gang that
+    /// many of them are about is looked at once.
     ///
     /// Guarantees: deterministic; no effect that lifts a gate unless the rules at the head of this module hold.
     /// Assumptions: watch events of one kind come in order, and continue from the reads they follow; each answered
     /// effect is answered exactly once.
     /// Caveats: `now` may jump in either direction; only waiting, deadlines and messages depend on it.
-    pub fn step(&mut self, event: Event, now: Time) -> Vec<Effect> {
+    pub fn steps(&mut self, events: impl IntoIterator<Item = Event>, now: Time) -> Vec<Effect> {
         let epoch = self.epoch().unwrap_or_default();
         let mut step = Step { now, epoch, effects: Vec::new(), touched: BTreeSet::new() };
+        for event in events {
+            self.take(event, &mut step);
+        }
+        self.conclude(&mut step);
+        step.effects
+    }
+
+    fn take(&mut self, event: Event, step: &mut Step) {
         let knows = matches!(self.role, Role::Fencing(_) | Role::Leading(_));
         match event {
             Event::LeaseAcquired(epoch) => {
@@ -145,21 +159,23 @@ impl Engine {
                 step.send(Action::List);
             }
             Event::LeaseLost => self.forget(Role::Following),
-            Event::Listed(epoch, world) if self.role == Role::Listing(epoch) => {
-                self.take_over(world, &mut step);
-            }
-            Event::Relisted(world) if knows => self.relist(world, &mut step),
-            Event::Node(change) if knows => self.node_changed(change, &mut step),
-            Event::Pod(Change::Set(pod)) if knows => self.pod_seen(pod, &mut step),
-            Event::Pod(Change::Gone(uid)) if knows => self.pod_gone(&uid, &mut step),
-            Event::Group(change) if knows => self.group_changed(change, &mut step),
-            Event::PriorityClass(change) if knows => self.class_changed(change, &mut step),
-            Event::Gang(Change::Set(record)) if knows => self.gang_seen(record, &mut step),
-            Event::Gang(Change::Gone(gang)) if knows => self.gang_gone(&gang, &mut step),
+            Event::Listed(epoch, world) if self.role == Role::Listing(epoch) => self.take_over(world, step),
+            Event::Relisted(world) if knows => self.relist(world, step),
+            Event::Node(change) if knows => self.node_changed(change, step),
+            Event::Pod(Change::Set(pod)) if knows => self.pod_seen(pod, step),
+            Event::Pod(Change::Gone(uid)) if knows => self.pod_gone(&uid, step),
+            Event::Group(change) if knows => self.group_changed(change, step),
+            Event::PriorityClass(change) if knows => self.class_changed(change, step),
+            Event::Gang(Change::Set(record)) if knows => self.gang_seen(record, step),
+            Event::Gang(Change::Gone(gang)) if knows => self.gang_gone(&gang, step),
             Event::Answer { epoch, subject, outcome } if knows && Some(epoch) == self.epoch() => {
-                self.answered(subject, outcome, &mut step);
+                self.answered(subject, outcome, step);
             }
-            Event::Tick if knows => self.tick(&mut step),
+            Event::Tick if knows => {
+                // What is planned is planned on all that came before.
+                self.conclude(step);
+                self.tick(step);
+            }
             // What a replica that does not lead is told is not kept: it lists everything when it takes over.
             Event::Listed(..)
             | Event::Relisted(_)
@@ -171,12 +187,15 @@ impl Engine {
             | Event::Answer { .. }
             | Event::Tick => {}
         }
-        self.settle(&mut step);
+    }
+
+    /// Looks at every gang that something has happened to.
+    fn conclude(&mut self, step: &mut Step) {
+        self.settle(step);
         if self.snapshot.take_grown() {
             self.grown = true;
             self.replan = true;
         }
-        step.effects
     }
 
     /// Capacity as this engine sees it, reservations included.

@@ -13,6 +13,10 @@ const NUMBERS: u32 = 4;
 /// And how long after the last write, so that a job that ends pod by pod does not cost a write for each. Gates that are on
 /// their way wait as long: the plan is written, and the end of it soon will be.
 const SELDOM: u32 = 20;
+/// However many gangs gather and wait, no more than twenty of them are written each second.
+const EACH: Duration = Duration::from_millis(50);
+/// A gang that keeps on gathering is written all the same after this many times the wait.
+const PATIENCE: u32 = 4;
 
 impl Engine {
     /// Sends the next request about the object of a gang, if there is one to send.
@@ -53,9 +57,10 @@ impl Engine {
     }
 
     /// Decisions are written at once. A gathering or waiting gang is written when it has looked the same for a while, and
-    /// where only numbers in it differ a little later.
+    /// where only numbers in it differ a little later; the more of them there are, the more seldom each.
     fn worth_writing(&mut self, id: &GangId, stored: &GangStatus, wanted: &GangStatus, step: &Step) -> bool {
         let quiet = self.settings.quiet;
+        let crowd = EACH.saturating_mul(u32::try_from(self.alarms.len()).unwrap_or(u32::MAX));
         let Some(gang) = self.gangs.get_mut(id) else { return false };
         if stored == wanted {
             gang.pending = None;
@@ -63,27 +68,35 @@ impl Engine {
         }
         let ends = wanted.phase != stored.phase && matches!(wanted.phase, Phase::Admitted | Phase::Torn);
         let decisive = wanted.plan != stored.plan || ends;
-        if decisive {
+        if decisive || quiet.is_zero() {
             gang.pending = None;
             return true;
         }
         let gist = Gist::of(wanted);
-        let rest = |since: Time| quiet.saturating_mul(SELDOM).saturating_sub(step.now.since(since));
+        let written = gang.written;
+        let rest = |interval: Duration| {
+            written.map_or(Duration::ZERO, |at| interval.saturating_sub(step.now.since(at)))
+        };
         let wait = match wanted.phase {
             Phase::Planned | Phase::Lifting => quiet * SELDOM,
-            _ if gist == Gist::of(stored) => (quiet * NUMBERS).max(gang.written.map_or(Duration::ZERO, rest)),
-            _ => quiet,
+            _ if gist == Gist::of(stored) => (quiet * NUMBERS).max(rest(crowd.max(quiet * SELDOM))),
+            _ => quiet.max(rest(crowd)),
         };
-        match &gang.pending {
-            Some(pending) if pending.gist == gist => {
-                if step.now.since(pending.since) >= pending.wait || step.now < pending.since {
-                    gang.pending = None;
-                    return true;
-                }
+        let (since, wait) = match &gang.pending {
+            Some(pending) if pending.gist == gist => (pending.since, pending.wait),
+            // One more is there: when they stop coming, or when it has gone on for long.
+            Some(pending) if pending.gist.differs_by_who_is_here(&gist) => {
+                let longest = pending.wait.max(wait * PATIENCE);
+                (pending.since, longest.min(step.now.since(pending.since).saturating_add(wait)))
             }
-            _ => gang.pending = Some(Pending { gist, since: step.now, wait }),
+            _ => (step.now, wait),
+        };
+        if step.now.since(since) >= wait || step.now < since {
+            gang.pending = None;
+            return true;
         }
-        quiet.is_zero()
+        gang.pending = Some(Pending { gist, since, wait });
+        false
     }
 
     pub(super) fn gang_answered(&mut self, id: &GangId, outcome: Outcome, step: &mut Step) {

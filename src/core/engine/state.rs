@@ -156,6 +156,12 @@ impl Gist {
             conditions: status.conditions.iter().map(|c| (c.kind, c.status)).collect(),
         }
     }
+
+    /// Whether both say the same but for who is there.
+    pub(super) fn differs_by_who_is_here(&self, other: &Self) -> bool {
+        let Self { phase, reason, here: _, conditions } = self;
+        (phase, reason, conditions) == (&other.phase, &other.reason, &other.conditions)
+    }
 }
 
 /// Why a complete gang has no plan.

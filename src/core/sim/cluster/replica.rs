@@ -220,30 +220,28 @@ impl Cluster {
         self.replicas[index].woken = false;
         let events: Vec<Event> =
             self.replicas[index].inbox.drain(..).chain(std::iter::once(Event::Tick)).collect();
-        for event in events {
-            self.step_engine(index, event);
-        }
+        self.step_engine(index, events);
     }
 
-    fn step_engine(&mut self, index: usize, event: Event) {
+    fn step_engine(&mut self, index: usize, events: Vec<Event>) {
         let now = self.clock_of(index);
-        if event != Event::Tick {
-            self.trace(|| format!("replica {index} is told {}", super::trace::event(&event)));
-        }
-        if let Event::Answer { epoch, subject, .. } = &event {
-            self.replicas[index].under_way.remove(&(*epoch, subject.clone()));
+        for event in events.iter().filter(|event| **event != Event::Tick) {
+            self.trace(|| format!("replica {index} is told {}", super::trace::event(event)));
+            if let Event::Answer { epoch, subject, .. } = event {
+                self.replicas[index].under_way.remove(&(*epoch, subject.clone()));
+            }
         }
         let life = self.replicas[index].life;
         let Some(engine) = self.replicas[index].engine.as_mut() else { return };
-        let again = self.options.step_twice.then(|| (engine.clone(), event.clone()));
-        let effects = engine.step(event, now);
+        let again = self.options.step_twice.then(|| (engine.clone(), events.clone()));
+        let effects = engine.steps(events, now);
         engine.snapshot().assert_consistent();
-        if let Some((mut twin, event)) = again {
-            let same = twin.step(event.clone(), now) == effects && twin == *engine;
+        if let Some((mut twin, events)) = again {
+            let same = twin.steps(events.clone(), now) == effects && twin == *engine;
             if !same {
                 self.checker.found(
                     Rule::Determinism,
-                    format!("the same engine, told the same, decided otherwise: {event:?}"),
+                    format!("the same engine, told the same, decided otherwise: {events:?}"),
                 );
             }
         }
