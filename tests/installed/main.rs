@@ -1,6 +1,7 @@
 //! Installed by its manifests on a real control plane: what an administrator sees of it, and what happens while it is away.
 
 mod away;
+mod cert_manager;
 mod certificates;
 mod doctor;
 mod permissions;
