@@ -7,7 +7,7 @@
 //! shows the Secret as files behind a symbolic link, which it replaces in one step. The kinds are accepted whatever is in them.
 
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -49,13 +49,13 @@ struct Played<'a> {
 }
 
 impl Played<'_> {
-    /// Cert-manager: makes the Secret of a Certificate, or renews it; gives when that ends, in seconds since 1970.
-    fn issue(&self) -> u64 {
+    /// Cert-manager: makes the Secret of a Certificate at `now`, or renews it; gives when that ends, in seconds since 1970.
+    fn issue(&self, now: SystemTime) -> u64 {
         let certificate = self.cluster.api().get(&format!("{CERTIFICATES}/portcullis-webhook")).unwrap();
         let spec = &certificate["spec"];
         let dns = spec["dnsNames"].as_array().unwrap().iter().map(|name| name.as_str().unwrap().to_owned());
         let names = Names { dns: dns.collect(), addresses: Vec::new() };
-        let leaf = self.authority.issue(&names, SystemTime::now()).unwrap();
+        let leaf = self.authority.issue(&names, now).unwrap();
         let secret = spec["secretName"].as_str().unwrap();
         let data = json!({
             "ca.crt": STANDARD.encode(self.authority.pem()),
@@ -151,7 +151,8 @@ fn certificates_of_others_are_loaded_and_loaded_again() {
     options.replicas = 0;
     let portcullis = start(&cluster, options);
     let played = Played { cluster: &cluster, authority: Authority::new(SystemTime::now()).unwrap(), mount };
-    let first = played.issue();
+    // Made so long ago that it is to be renewed now: the Certificate says 720h, and renewal 240h before that.
+    let first = played.issue(SystemTime::now() - Duration::from_secs(480 * 3600));
     played.show(1);
     played.inject();
     for replica in 0..2 {
@@ -178,7 +179,7 @@ exit 0
 
     let namespace = cluster.namespace("stream").unwrap();
     without_a_failed_create(&cluster, &namespace, || {
-        let second = played.issue();
+        let second = played.issue(SystemTime::now());
         assert_ne!(first, second);
         played.show(2);
         for replica in 0..2 {
