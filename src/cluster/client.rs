@@ -5,6 +5,7 @@
 //! Invariant: every request that is not a watch comes back within [`REQUEST_TIMEOUT`], as a status or as [`Lost`].
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -87,6 +88,7 @@ pub struct Client {
     kube: kube::Client,
     server: String,
     metrics: Option<ClusterMetrics>,
+    config: Arc<Config>,
 }
 
 impl Client {
@@ -143,7 +145,16 @@ impl Client {
             .layer(config.extra_headers_layer().map_err(|e| unusable(&e))?)
             .service(http.map_err(BoxError::from));
         let server = config.cluster_url.to_string();
-        Ok(Self { kube: kube::Client::new(service, config.default_namespace), server, metrics: None })
+        let kube = kube::Client::new(service, config.default_namespace.clone());
+        Ok(Self { kube, server, metrics: None, config: Arc::new(config) })
+    }
+
+    /// The same client with connections of its own.
+    ///
+    /// # Errors
+    /// When its certificates or credentials can no longer be read.
+    pub fn apart(&self) -> Result<Self, ClientError> {
+        Ok(Self { metrics: self.metrics.clone(), ..Self::new(Config::clone(&self.config))? })
     }
 
     /// The same client, whose requests are counted.

@@ -3,7 +3,7 @@
 //! Invariant: each effect that is to be answered is answered exactly once, whatever happens to its request.
 
 use std::sync::{Arc, Once};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use portcullis_core::engine::wire::{self, Response};
 use portcullis_core::engine::{Action, Effect, Event, Outcome, Subject};
@@ -63,14 +63,18 @@ impl Effects {
         let name = action_name(&effect.action);
         if effect.action == Action::ReadLease {
             reached(Side::Before, name);
+            let begun = Instant::now();
             let outcome = self.lease.verify(effect.epoch).await;
             reached(Side::After, name);
+            let duration_us = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
+            tracing::debug!(epoch = %effect.epoch, action = name, ?outcome, duration_us, "done");
             owed.answer(Event::Answer { epoch: effect.epoch, subject: Subject::Lease, outcome });
             return;
         }
         let Some(request) = wire::request(&effect) else { return };
         // The semaphore is never closed.
         let Ok(_slot) = self.slots.acquire().await else { return };
+        let begun = Instant::now();
         reached(Side::Before, name);
         let reply = self.client.exchange(&request).await;
         reached(Side::After, name);
@@ -81,7 +85,7 @@ impl Effects {
             tokio::time::sleep(reply.retry_after.unwrap_or_default().min(LONGEST_REST)).await;
         }
         let response = respond(&request.verb, reply);
-        log(&effect, &response);
+        log(&effect, &response, begun.elapsed());
         if matches!(effect.action, Action::Lift { .. }) {
             self.metrics.lift(matches!(response, Response::Object(_)));
         }
@@ -127,7 +131,7 @@ impl Drop for Owed {
 }
 
 /// Decisions are told at `info`, everything else that was asked for at `debug`.
-fn log(effect: &Effect, response: &Response) {
+fn log(effect: &Effect, response: &Response, took: Duration) {
     let (epoch, action) = (effect.epoch, action_name(&effect.action));
     let about = match &effect.action {
         Action::CreateGang { gang, .. }
@@ -150,7 +154,8 @@ fn log(effect: &Effect, response: &Response) {
             if let Action::Evict { message, .. } = &effect.action {
                 tracing::info!(%epoch, pod = about, message, "evicted");
             } else {
-                tracing::debug!(%epoch, action, object = about, "done");
+                let duration_us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+                tracing::debug!(%epoch, action, object = about, duration_us, "done");
             }
         }
         Response::Status { code: 404, .. } => tracing::debug!(%epoch, action, object = about, "it is gone"),

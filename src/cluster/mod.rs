@@ -101,13 +101,19 @@ pub enum RunError {
     /// A bug: the engine panicked. The lease was given back.
     #[error("the engine has panicked, which is a bug: report it with the log lines before this one ({0})")]
     Engine(String),
+    /// No connections of the engine's own.
+    #[error(transparent)]
+    Client(ClientError),
+    /// The system has no thread, or no file descriptor, for the engine.
+    #[error("the engine cannot start: {0}. Look at the limits of this process (threads, open files)")]
+    Thread(std::io::Error),
 }
 
 /// Takes part in leading until `shutdown` is done, and keeps `facts` up to date meanwhile. Then gives the lease back and
 /// returns.
 ///
 /// # Errors
-/// When the engine has panicked.
+/// When the engine cannot start, or has panicked.
 pub async fn run(
     client: Client,
     options: Options,
@@ -127,9 +133,11 @@ pub async fn run(
     let (step_down, stepping_down) = mpsc::unbounded_channel();
     let (answer, answers) = mpsc::unbounded_channel();
 
+    // Its own connections, because each lives on the thread that opened it.
+    let engines = client.apart().map_err(RunError::Client)?;
     let effects = Effects::new(
-        client.clone(),
-        Arc::new(lease.clone()),
+        engines.clone(),
+        Arc::new(Lease { client: engines.clone(), ..lease.clone() }),
         metrics.clone(),
         options.concurrency.max(1),
         answer,
@@ -138,7 +146,7 @@ pub async fn run(
     let election = Election::new(lease, floor.clone(), metrics.clone(), news);
     let election = tokio::spawn(election.run(stepping_down));
     let runner = Runner {
-        client: client.clone(),
+        client: engines,
         metrics: metrics.clone(),
         effects: effects.clone(),
         announcer,
@@ -149,10 +157,17 @@ pub async fn run(
         stepping_down: step_down.clone(),
     };
     let (stop, stopped) = oneshot::channel();
-    let handle = tokio::runtime::Handle::current();
-    // A plan takes milliseconds of a processor at a stretch: not on a thread that answers reviews.
-    let mut engine =
-        tokio::task::spawn_blocking(move || handle.block_on(runner.run(options.engine, stopped)));
+    // A plan takes milliseconds of a processor at a stretch: not on a thread that answers reviews. And what the watches
+    // tell goes from the wire to the engine on one thread: where every frame wakes another one, a busy machine falls so
+    // far behind that the API server ends the watch.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(RunError::Thread)?;
+    let mut engine = tokio::task::spawn_blocking(move || {
+        runtime.block_on(async {
+            runner.run(options.engine, stopped).await;
+            effects.settle(SETTLE).await;
+        });
+    });
     let ended = tokio::select! {
         ended = &mut engine => Some(ended),
         () = shutdown => None,
@@ -165,8 +180,7 @@ pub async fn run(
             engine.await
         }
     };
-    effects.settle(SETTLE).await;
-    drop((step_down, effects));
+    drop(step_down);
     // The election ends when nobody can tell it to step down any more.
     if let Err(error) = election.await {
         tracing::error!(%error, "the election has panicked");
