@@ -10,9 +10,9 @@ use serde_json::{Value, json};
 use crate::{cluster, options, start};
 
 const SECRET: &str = "/api/v1/namespaces/portcullis-system/secrets/portcullis-tls";
-const KINDS: [&str; 2] = ["mutatingwebhookconfigurations", "validatingwebhookconfigurations"];
+pub(crate) const KINDS: [&str; 2] = ["mutatingwebhookconfigurations", "validatingwebhookconfigurations"];
 
-fn configuration(kind: &str) -> String {
+pub(crate) fn configuration(kind: &str) -> String {
     format!("/apis/admissionregistration.k8s.io/v1/{kind}/portcullis")
 }
 
@@ -68,9 +68,7 @@ fn the_authority_is_rolled_without_a_failed_create() {
     let namespace = cluster.namespace("stream").unwrap();
     let before = cluster.api().get(SECRET).unwrap();
 
-    let stop = AtomicBool::new(false);
-    let (created, failed) = std::thread::scope(|scope| {
-        let stream = scope.spawn(|| stream(&cluster, &namespace, &stop));
+    without_a_failed_create(&cluster, &namespace, || {
         // As certs/README.md says.
         cluster.check(
             "portcullis-system",
@@ -100,7 +98,26 @@ secret/portcullis-tls patched
             portcullis.revive(replica).unwrap();
             portcullis.wait_ready(replica).unwrap();
         }
-        stop.store(true, Ordering::Relaxed);
+    });
+}
+
+/// Creates members of a gang without a pause while something is done, and wants every one of them to succeed.
+pub(crate) fn without_a_failed_create(cluster: &Cluster, namespace: &str, act: impl FnOnce()) {
+    /// Ends the stream, also when the test fails.
+    struct End<'a>(&'a AtomicBool);
+
+    impl Drop for End<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+
+    let stop = AtomicBool::new(false);
+    let (created, failed) = std::thread::scope(|scope| {
+        let stream = scope.spawn(|| stream(cluster, namespace, &stop));
+        let end = End(&stop);
+        act();
+        drop(end);
         stream.join().unwrap()
     });
     assert_eq!(failed, Vec::<String>::new(), "of {created} creates");

@@ -62,12 +62,11 @@ $ kubectl delete mutatingwebhookconfiguration portcullis
 mutatingwebhookconfiguration.admissionregistration.k8s.io "portcullis" deleted
 $~ portcullis doctor; echo "exit $?"
 …
-FAIL  mutating webhook    is not registered: pods of gangs are neither gated nor judged
+FAIL  mutating webhook    is not registered: members of gangs are not gated, and so they are refused
       kubectl apply -k manifests/
 …
-FAIL  trial pod           a member of a gang was created without its gate (dry run in default)
+FAIL  trial pod           a member of a gang was refused because it lacked what the mutating webhook adds: spec.schedulingGates, spec.tolerations, spec.containers[0].env (dry run in default)
       kubectl apply -k manifests/
-      kubectl logs -n portcullis-system deployment/portcullis --all-pods --tail=50
 …
 2 things broken.
 exit 1

@@ -1,9 +1,11 @@
 //! Installed by its manifests on a real control plane: what an administrator sees of it, and what happens while it is away.
 
 mod away;
+mod cert_manager;
 mod certificates;
 mod doctor;
 mod permissions;
+mod unregistered;
 
 use portcullis_test_cluster::{Cluster, Node, Options, Portcullis, ProgramOptions, Version, available};
 

@@ -71,7 +71,7 @@ ok    permissions         the service account may do all 37 things it needs
 }
 
 /// What a replica serves at `/metrics`.
-fn metrics(
+pub(crate) fn metrics(
     cluster: &portcullis_test_cluster::Cluster,
     portcullis: &Portcullis<'_>,
     replica: usize,

@@ -79,6 +79,8 @@ fn list(value: &Value) -> impl Iterator<Item = &Value> {
 struct Configured<'a> {
     /// As people say it.
     name: &'static str,
+    /// What follows where it is gone.
+    missing: &'static str,
     found: &'a Found,
     /// Hooks that must be in it and refuse what they cannot judge.
     closed: &'static [&'static str],
@@ -90,12 +92,14 @@ fn configurations(seen: &Gathered) -> [Configured<'_>; 2] {
     [
         Configured {
             name: "mutating webhook",
+            missing: "members of gangs are not gated, and so they are refused",
             found: &seen.mutating,
             closed: &["members.portcullis.dev", "pods.portcullis.dev"],
             open: &[],
         },
         Configured {
             name: "validating webhook",
+            missing: "nobody sees what other webhooks make of the members of gangs, or what is changed in them",
             found: &seen.validating,
             closed: &["pods.portcullis.dev", "changes.portcullis.dev"],
             open: &["groups.portcullis.dev"],
@@ -109,8 +113,7 @@ impl Configured<'_> {
         let object = match self.found {
             Found::Object(object) => object,
             Found::Missing => {
-                let says = "is not registered: pods of gangs are neither gated nor judged";
-                return Check::fail(name, says, [APPLY]);
+                return Check::fail(name, format!("is not registered: {}", self.missing), [APPLY]);
             }
             Found::Unknown(problem) => return Check::unknown(name, problem),
         };
@@ -235,11 +238,38 @@ fn trial(seen: &Gathered) -> Check {
         _ if says.contains("portcullis.dev") && says.contains("failed calling webhook") => {
             Check::fail(NAME, format!("the webhook does not answer: {says}"), [logs(seen)])
         }
+        _ if !lacking(body).is_empty() => {
+            let says = format!(
+                "a member of a gang was refused because it lacked what the mutating webhook adds: {} (dry run in {})",
+                named(&lacking(body)),
+                seen.try_in
+            );
+            let remedy = if seen.mutating == Found::Missing {
+                vec![APPLY.to_owned()]
+            } else {
+                vec![
+                    "# it is not asked, or another webhook undoes what it added; these change new pods:"
+                        .to_owned(),
+                    "kubectl get mutatingwebhookconfigurations".to_owned(),
+                    APPLY.to_owned(),
+                ]
+            };
+            Check::fail(NAME, says, remedy)
+        }
         _ => {
             let says = format!("could not be created (dry run in {}): {says}", seen.try_in);
             Check::warn(NAME, says, ["portcullis doctor --try-in ANOTHER-NAMESPACE"])
         }
     }
+}
+
+/// The fields for which our validating webhook has refused the trial pod; it refuses a sound one for no others.
+fn lacking(refusal: &Value) -> Vec<&str> {
+    let ours =
+        refusal["message"].as_str().is_some_and(|says| says.contains("portcullis.dev\" denied the request"));
+    let causes =
+        list(&refusal["details"]["causes"]).filter(|cause| ours && cause["reason"] == "FieldValueRequired");
+    causes.filter_map(|cause| cause["field"].as_str()).collect()
 }
 
 fn permissions(seen: &Gathered) -> Check {

@@ -218,6 +218,45 @@ fn what_is_said_of_a_cluster() {
 }
 
 #[test]
+fn a_trial_pod_that_is_refused_says_whose_fault_that_is() {
+    let refused = |who: &str, reason: &str| {
+        let causes = json!([{"reason": reason, "field": "spec.schedulingGates", "message": "m"}]);
+        let message = format!("admission webhook {who:?} denied the request: Pod is invalid");
+        (422, json!({"message": message, "details": {"causes": causes}}))
+    };
+    let check = |trial: (u16, Value), registered: bool, verdict: Verdict, part: &str, remedy: &str| {
+        let mut seen = healthy();
+        seen.trial = trial;
+        if !registered {
+            seen.mutating = Found::Missing;
+        }
+        let checks = judge(&seen, now());
+        let found = checks.iter().find(|check| check.name == "trial pod").unwrap();
+        assert_eq!(found.verdict, verdict, "{found:?}");
+        assert!(found.says.contains(part) && found.remedy.concat().contains(remedy), "{found:?}");
+    };
+    let ours = "pods.portcullis.dev";
+    let lacked = "lacked what the mutating webhook adds: spec.schedulingGates (dry run in default)";
+    check(refused(ours, "FieldValueRequired"), false, Verdict::Fail, lacked, "kubectl apply -k manifests/");
+    check(refused(ours, "FieldValueRequired"), true, Verdict::Fail, lacked, "another webhook undoes");
+    check(refused(ours, "FieldValueInvalid"), true, Verdict::Warn, "could not be created", "--try-in");
+    check(
+        refused("a.example.com", "FieldValueRequired"),
+        true,
+        Verdict::Warn,
+        "could not be created",
+        "--try-in",
+    );
+    check(
+        (201, json!({"spec": {}})),
+        true,
+        Verdict::Fail,
+        "was created without its gate",
+        "kubectl apply -k",
+    );
+}
+
+#[test]
 fn a_certificate_is_judged_by_its_dates_and_by_whom_it_convinces() {
     let check = |change: &dyn Fn(&mut Gathered), at: SystemTime, verdict: Verdict, part: &str| {
         let mut seen = healthy();

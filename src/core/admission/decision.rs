@@ -3,7 +3,8 @@
 use json_patch::PatchOperation;
 
 use super::facts::Facts;
-use super::patch::{self, Wanted};
+use super::lacking;
+use super::patch::{self, Wanted, is_gated};
 use super::review::{Operation, Review};
 use super::settings::Settings;
 use super::{Hook, Verdict};
@@ -50,7 +51,8 @@ impl Decision {
 
 /// Decides on a review. Pure: the same review, settings and facts give the same decision.
 ///
-/// CREATE: all findings on GPU requests and group keys are judged; `/mutate` then links, gates and equips the pod.
+/// CREATE: all findings on GPU requests and group keys are judged; `/mutate` then links, gates and equips the pod, and
+/// `/validate` refuses one that still lacks what nobody can give it later.
 /// UPDATE: only findings that the old object did not have count, a member stays in its gang, and the share of a member
 /// whose gate is gone stays as it was planned. Nothing is patched on UPDATE: gates cannot be added any more, and every
 /// repair belongs to the moment the pod is made.
@@ -94,19 +96,29 @@ fn created(settings: &Settings, facts: &Facts, hook: Hook, pod: &PodView<'_>) ->
     if !causes.is_empty() {
         return Decision::denied(causes, link.membership);
     }
-    match hook {
-        Hook::Validate => Decision::allowed(link.membership),
-        Hook::Mutate => equipped(settings, facts, pod, link, share),
+    match (hook, &link.membership) {
+        (Hook::Mutate, _) => equipped(settings, facts, pod, link, share),
+        (Hook::Validate, Some(membership)) => {
+            match lacking::findings(pod, membership, share && is_placed_by_us(pod)) {
+                causes if causes.is_empty() => Decision::allowed(link.membership),
+                causes => Decision::denied(causes, link.membership),
+            }
+        }
+        (Hook::Validate, None) => Decision::allowed(None),
     }
+}
+
+/// Whether no gang scheduler places it.
+fn is_placed_by_us(pod: &PodView<'_>) -> bool {
+    !names::GANG_SCHEDULERS.contains(&pod.spec.scheduler_name.as_str())
 }
 
 /// Links a sound pod to its gang, gates it, and gives a VRAM member what it needs on a shared node.
 fn equipped(settings: &Settings, facts: &Facts, pod: &PodView<'_>, link: Link, share: bool) -> Decision {
     let Link { membership, repairs, mut warnings, faults: _ } = link;
-    let own_scheduler = names::GANG_SCHEDULERS.contains(&pod.spec.scheduler_name.as_str());
     // The cards of a pod are given by us only where we also place it: members of a gang that no gang scheduler places.
-    let shares_cards = share && membership.is_some() && !own_scheduler;
-    if share && membership.is_none() && !own_scheduler {
+    let shares_cards = share && membership.is_some() && is_placed_by_us(pod);
+    if share && membership.is_none() && is_placed_by_us(pod) {
         warnings.push(format!(
             "GPU memory is not accounted for this pod: it is in no group. Set annotation {}",
             names::KAI_GROUP_ANNOTATION
@@ -184,10 +196,6 @@ fn fresh(now: Vec<Finding>, before: impl FnOnce() -> Vec<Finding>) -> Vec<Findin
     }
     let before = before();
     now.into_iter().filter(|finding| !before.contains(finding)).collect()
-}
-
-fn is_gated(pod: &PodView<'_>) -> bool {
-    pod.spec.scheduling_gates.iter().any(|gate| gate.name.as_str() == names::GATE)
 }
 
 /// A member stays where it was counted. Joining later is allowed: such a pod was never gated, and controllers that

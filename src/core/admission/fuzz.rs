@@ -9,14 +9,23 @@ use super::{Facts, Hook, Settings, Verdict, answer};
 ///
 /// # Panics
 /// When a promise is broken: the uid is not echoed, the answer is no valid response, the patch does not apply to the
-/// object it came for, or the patched object is patched or denied again.
+/// object it came for, the patched object is patched or denied again, or an object that mutate leaves as it is is denied
+/// by validate.
 pub fn fuzz_review(bytes: &[u8]) {
     let settings = Settings::default();
     let classes = |name: &str| Some([crate::model::str(name)].into());
     let facts = Facts { runtime_classes: classes("nvidia"), priority_classes: classes("inference") };
+    let mut mutated = None;
     for hook in [Hook::Mutate, Hook::Validate] {
         match answer(&settings, &facts, hook, bytes) {
-            Ok(given) => check(&settings, &facts, hook, bytes, &given.body, given.summary.verdict),
+            Ok(given) => {
+                let verdict = given.summary.verdict;
+                check(&settings, &facts, hook, bytes, &given.body, verdict);
+                match mutated.replace(verdict) {
+                    None | Some(Verdict::Patched) => {}
+                    Some(first) => assert_eq!(verdict, first, "validate differs only where mutate patches"),
+                }
+            }
             Err(error) => assert!(
                 !matches!(error, super::BadReview::Unpatchable(_)),
                 "{hook:?}: {error}: {}",

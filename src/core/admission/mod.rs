@@ -6,6 +6,7 @@
 mod decision;
 mod facts;
 mod fuzz;
+mod lacking;
 mod patch;
 mod response;
 mod review;
@@ -26,7 +27,7 @@ pub use settings::Settings;
 pub enum Hook {
     /// `POST /mutate`: may patch, and denies what cannot be mended.
     Mutate,
-    /// `POST /validate`: judges the final object, never patches.
+    /// `POST /validate`: judges the final object, never patches. A new member that comes here without its gate is denied.
     Validate,
 }
 

@@ -121,22 +121,31 @@ fn append(list: [&str; 2], is_empty: bool, item: Value, patch: &mut Vec<PatchOpe
     });
 }
 
+/// Whether the pod has our gate.
+pub(super) fn is_gated(pod: &PodView<'_>) -> bool {
+    pod.spec.scheduling_gates.iter().any(|gate| gate.name.as_str() == names::GATE)
+}
+
 fn gate(pod: &PodView<'_>, patch: &mut Vec<PatchOperation>) {
-    let gates = &pod.spec.scheduling_gates;
-    if gates.iter().all(|g| g.name.as_str() != names::GATE) {
+    if !is_gated(pod) {
+        let gates = &pod.spec.scheduling_gates;
         append(["spec", "schedulingGates"], gates.is_empty(), json!({ "name": names::GATE }), patch);
     }
 }
 
-fn toleration(pod: &PodView<'_>, patch: &mut Vec<PatchOperation>) {
+/// Whether the pod may run on nodes whose cards are shared.
+pub(super) fn tolerates_sharing(pod: &PodView<'_>) -> bool {
     let taint =
         Taint { key: names::SHARING.into(), value: names::SHARING_VRAM.into(), effect: Effect::NoSchedule };
-    let list = &pod.spec.tolerations;
-    if !list.iter().filter_map(Toleration::read).any(|t| t.tolerates(&taint)) {
+    pod.spec.tolerations.iter().filter_map(Toleration::read).any(|t| t.tolerates(&taint))
+}
+
+fn toleration(pod: &PodView<'_>, patch: &mut Vec<PatchOperation>) {
+    if !tolerates_sharing(pod) {
         let ours = json!({
             "key": names::SHARING, "operator": "Equal", "value": names::SHARING_VRAM, "effect": "NoSchedule"
         });
-        append(["spec", "tolerations"], list.is_empty(), ours, patch);
+        append(["spec", "tolerations"], pod.spec.tolerations.is_empty(), ours, patch);
     }
 }
 
@@ -148,27 +157,52 @@ fn runtime_class(pod: &PodView<'_>, class: Option<&str>, patch: &mut Vec<PatchOp
     }
 }
 
-/// The container the share is for: the one the pod names, else the first. `None` when it names none of them, which
-/// the findings have refused before.
-fn target<'p, 'a>(pod: &'p PodView<'a>) -> Option<(&'static str, usize, &'p Container<'a>)> {
-    let Some(name) = pod.metadata.annotations.text(names::GPU_FRACTION_CONTAINER) else {
-        return Some(("containers", 0, pod.spec.containers.first()?));
-    };
-    let lists = [("initContainers", &pod.spec.init_containers), ("containers", &pod.spec.containers)];
-    lists.into_iter().find_map(|(list, containers)| {
-        let found = containers.iter().position(|c| c.name.as_str() == name)?;
-        Some((list, found, &containers[found]))
-    })
+/// The container that a share is for, and the variable in it that says which cards.
+pub(super) struct CardsVariable<'p, 'a> {
+    /// `containers` or `initContainers`.
+    pub(super) list: &'static str,
+    /// Its place in that list.
+    pub(super) index: usize,
+    pub(super) container: &'p Container<'a>,
+    /// The place of the variable among the container's; where it stands twice the last one counts.
+    pub(super) existing: Option<usize>,
+}
+
+impl<'p, 'a> CardsVariable<'p, 'a> {
+    /// In the container the pod names, else in the first. `None` when it names none of them, which the findings have
+    /// refused before.
+    pub(super) fn of(pod: &'p PodView<'a>) -> Option<Self> {
+        let (list, index, container) = match pod.metadata.annotations.text(names::GPU_FRACTION_CONTAINER) {
+            None => ("containers", 0, pod.spec.containers.first()?),
+            Some(name) => {
+                let lists =
+                    [("initContainers", &pod.spec.init_containers), ("containers", &pod.spec.containers)];
+                lists.into_iter().find_map(|(list, containers)| {
+                    let found = containers.iter().position(|c| c.name.as_str() == name)?;
+                    Some((list, found, &containers[found]))
+                })?
+            }
+        };
+        let variables = container.env.as_deref().unwrap_or_default();
+        let existing = variables.iter().rposition(|v| v.name.as_str() == names::NVIDIA_VISIBLE_DEVICES);
+        Some(Self { list, index, container, existing })
+    }
+
+    /// The variable as it stands.
+    pub(super) fn variable(&self) -> Option<&'p EnvVar<'a>> {
+        self.container.env.as_deref()?.get(self.existing?)
+    }
+
+    /// Whether it will carry the cards that the gang is given.
+    pub(super) fn is_ours(&self) -> bool {
+        self.variable().is_some_and(is_ours)
+    }
 }
 
 fn cards(pod: &PodView<'_>, patch: &mut Vec<PatchOperation>, warnings: &mut Vec<String>) {
-    let Some((list, index, container)) = target(pod) else { return };
+    let Some(cards) = CardsVariable::of(pod).filter(|cards| !cards.is_ours()) else { return };
+    let CardsVariable { list, index, container, existing } = cards;
     let variables = container.env.as_deref().unwrap_or_default();
-    // Where a variable stands twice the last one counts.
-    let existing = variables.iter().rposition(|v| v.name.as_str() == names::NVIDIA_VISIBLE_DEVICES);
-    if existing.is_some_and(|at| is_ours(&variables[at])) {
-        return;
-    }
     let index = index.to_string();
     let ours = json!({
         "name": names::NVIDIA_VISIBLE_DEVICES,

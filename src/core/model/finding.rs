@@ -33,6 +33,12 @@ pub enum Rule {
     GroupChanged,
     /// The share of a started gang member is changed.
     ShareChanged,
+    /// A member is created without our scheduling gate.
+    GateMissing,
+    /// A member with a share of a card is created without the toleration of shared nodes.
+    TolerationMissing,
+    /// A member with a share of a card is created without the variable that tells it which card is its own.
+    CardsUnknown,
 }
 
 impl Rule {
@@ -54,6 +60,9 @@ impl Rule {
             Self::SizeValue => "SizeValue",
             Self::GroupChanged => "GroupChanged",
             Self::ShareChanged => "ShareChanged",
+            Self::GateMissing => "GateMissing",
+            Self::TolerationMissing => "TolerationMissing",
+            Self::CardsUnknown => "CardsUnknown",
         }
     }
 
@@ -68,6 +77,7 @@ impl Rule {
             | Self::GroupChanged
             | Self::ShareChanged => "FieldValueInvalid",
             Self::UnknownContainer => "FieldValueNotFound",
+            Self::GateMissing | Self::TolerationMissing | Self::CardsUnknown => "FieldValueRequired",
             Self::SharingDisabled
             | Self::MpsWithoutShare
             | Self::FractionAndWhole

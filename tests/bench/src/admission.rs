@@ -5,10 +5,8 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, ensure};
-use base64::Engine as _;
+use anyhow::ensure;
 use portcullis_core::admission::{Facts, Hook, Settings, Verdict, answer};
-use serde_json::Value;
 
 use crate::bodies;
 
@@ -25,7 +23,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
     let settings = Settings::default();
     for managed_fields in [false, true] {
         let new = bodies::gpu_pod(managed_fields);
-        let patched = patched(&settings, &new)?;
+        let patched = bodies::patched(&new)?;
         let plain = bodies::plain_pod(managed_fields);
         row(&settings, Hook::Mutate, "gang member, new", Verdict::Patched, &new)?;
         row(&settings, Hook::Validate, "gang member, as patched", Verdict::Allowed, &patched)?;
@@ -33,18 +31,6 @@ pub(crate) fn run() -> anyhow::Result<()> {
         row(&settings, Hook::Validate, "no gang, no share", Verdict::Untouched, &plain)?;
     }
     Ok(())
-}
-
-/// The review that the API server sends to `/validate` after this one: with our patch in it.
-fn patched(settings: &Settings, body: &[u8]) -> anyhow::Result<Vec<u8>> {
-    let answer: Value =
-        serde_json::from_slice(&answer(settings, &Facts::default(), Hook::Mutate, body)?.body)?;
-    let patch = answer["response"]["patch"].as_str().context("there is no patch")?;
-    let patch = base64::engine::general_purpose::STANDARD.decode(patch)?;
-    let patch: json_patch::Patch = serde_json::from_slice(&patch)?;
-    let mut review: Value = serde_json::from_slice(body)?;
-    json_patch::patch(&mut review["request"]["object"], &patch)?;
-    Ok(review.to_string().into_bytes())
 }
 
 /// A table of something else than it says is worse than none, so the verdict is checked.

@@ -1,5 +1,8 @@
 //! Reviews as an API server sends them.
 
+use anyhow::Context;
+use base64::Engine as _;
+use portcullis_core::admission::{Facts, Hook, Settings, answer};
 use serde_json::{Value, json};
 
 /// A CREATE review of a pod that is a member of a gang and asks for a share of a GPU: about 4.2 KB, and with
@@ -19,6 +22,18 @@ pub(crate) fn plain_pod(managed_fields: bool) -> Vec<u8> {
         pod["metadata"][list].as_object_mut().and_then(|entries| entries.remove(key));
     }
     review(pod, managed_fields)
+}
+
+/// The review that the API server sends to `/validate` after this one: with our patch in it.
+pub(crate) fn patched(body: &[u8]) -> anyhow::Result<Vec<u8>> {
+    let answer = answer(&Settings::default(), &Facts::default(), Hook::Mutate, body)?;
+    let answer: Value = serde_json::from_slice(&answer.body)?;
+    let patch = answer["response"]["patch"].as_str().context("there is no patch")?;
+    let patch = base64::engine::general_purpose::STANDARD.decode(patch)?;
+    let patch: json_patch::Patch = serde_json::from_slice(&patch)?;
+    let mut review: Value = serde_json::from_slice(body)?;
+    json_patch::patch(&mut review["request"]["object"], &patch)?;
+    Ok(review.to_string().into_bytes())
 }
 
 fn review(mut pod: Value, managed_fields: bool) -> Vec<u8> {

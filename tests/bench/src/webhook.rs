@@ -103,7 +103,8 @@ async fn load(job: &str) -> anyhow::Result<()> {
     for hook in [Hook::Mutate, Hook::Validate] {
         for managed_fields in [false, true] {
             for connections in [1, 16] {
-                let body = bodies::gpu_pod(managed_fields);
+                let new = bodies::gpu_pod(managed_fields);
+                let body = if hook == Hook::Validate { bodies::patched(&new)? } else { new };
                 measure(reviewer, hook, &body, connections, duration).await?;
             }
         }

@@ -106,6 +106,29 @@ fn reversed(value: &Value) -> String {
 }
 
 #[test]
+fn validate_refuses_exactly_what_mutate_would_still_add_to_the_spec() {
+    let settings = Settings::default();
+    let mut refused = [0, 0];
+    for seed in 0..3000 {
+        let asked = random_review(&mut Random(seed));
+        let (answer, mutated) = ask(&settings, Hook::Mutate, &asked);
+        if mutated.verdict == Verdict::Denied {
+            continue;
+        }
+        let before = &asked["request"]["object"]["spec"];
+        let after = &patched(&answer, &asked["request"]["object"])["spec"];
+        let fields = ["schedulingGates", "tolerations", "containers", "initContainers"];
+        let added: Vec<&str> = fields.into_iter().filter(|field| before[field] != after[field]).collect();
+        let causes = ask(&settings, Hook::Validate, &asked).1.causes;
+        let named = causes.iter().map(|cause| cause["spec.".len()..].split(['[', ':']).next().unwrap());
+        assert_eq!(named.collect::<Vec<_>>(), added, "seed {seed}: {asked}");
+        let denied = !causes.is_empty();
+        refused[usize::from(denied)] += 1;
+    }
+    assert!(refused.iter().all(|count| *count > 300), "{refused:?}");
+}
+
+#[test]
 fn random_pods_keep_every_promise() {
     let mut seen = std::collections::BTreeMap::new();
     let settings = Settings::default();
