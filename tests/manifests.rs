@@ -46,10 +46,23 @@ fn expression(hook: &Value) -> &str {
     conditions[0]["expression"].as_str().unwrap()
 }
 
-/// Keys whose presence makes a pod ours.
+/// Labels whose presence makes a pod ours: each has a hook, in this order.
+const LABELS: &[(&str, &str)] = &[
+    ("members.portcullis.dev", names::KAI_GROUP_LABEL),
+    ("members-coscheduling.portcullis.dev", names::COSCHEDULING_LABEL),
+    ("members-coscheduling-old.portcullis.dev", names::COSCHEDULING_OLD_LABEL),
+    ("members-lws.portcullis.dev", names::LWS_NAME_LABEL),
+    ("members-plain.portcullis.dev", names::GANG_KEY),
+];
+
+/// Annotations whose presence makes a pod ours.
 const KEYS: &[&str] = &[
-    names::KAI_GROUP_LABEL,
     names::KAI_GROUP_ANNOTATION,
+    names::VOLCANO_GROUP_ANNOTATION,
+    names::YUNIKORN_TASK_GROUP_NAME,
+    names::YUNIKORN_TASK_GROUPS,
+    names::GANG_KEY,
+    names::SCHEDULING_GROUP_ANNOTATION,
     names::GPU_MEMORY,
     names::GPU_FRACTION,
     names::GPU_FRACTION_NUM_DEVICES,
@@ -61,12 +74,14 @@ const KEYS: &[&str] = &[
 fn the_api_server_asks_about_every_key_that_is_judged() {
     for (kind, hook) in hooks() {
         let name = hook["name"].as_str().unwrap();
-        if name == "members.portcullis.dev" {
-            let selector = &hook["objectSelector"]["matchExpressions"][0];
-            assert_eq!(
-                (&selector["key"], &selector["operator"]),
-                (&names::KAI_GROUP_LABEL.into(), &"Exists".into())
-            );
+        let selected: Vec<(&str, &str)> = list(&hook["objectSelector"]["matchExpressions"])
+            .map(|line| (line["key"].as_str().unwrap(), line["operator"].as_str().unwrap()))
+            .collect();
+        // Pods without the labels of the hooks before: every pod is asked about once.
+        let without = |count: usize| LABELS[..count].iter().map(|(_, label)| (*label, "DoesNotExist"));
+        if let Some(place) = LABELS.iter().position(|(hook, _)| *hook == name) {
+            let expected: Vec<_> = [(LABELS[place].1, "Exists")].into_iter().chain(without(place)).collect();
+            assert_eq!(selected, expected, "{name}");
             assert!(
                 hook["matchConditions"].is_null(),
                 "an expression costs as much as the call that it saves"
@@ -75,15 +90,19 @@ fn the_api_server_asks_about_every_key_that_is_judged() {
         }
         let mutates = kind == "MutatingWebhookConfiguration";
         if mutates && name == "pods.portcullis.dev" {
-            // Together with the hook above: every pod once.
-            let selector = &hook["objectSelector"]["matchExpressions"][0];
-            let known = (&names::KAI_GROUP_LABEL.into(), &"DoesNotExist".into());
-            assert_eq!((&selector["key"], &selector["operator"]), known);
+            assert_eq!(selected, without(LABELS.len()).collect::<Vec<_>>());
         }
         let text = expression(&hook);
         let more: &[&str] = match name {
             "pods.portcullis.dev" => &[names::MIRROR_POD],
-            "changes.portcullis.dev" => &[names::KAI_SUBGROUP_LABEL],
+            "changes.portcullis.dev" => &[
+                names::KAI_SUBGROUP_LABEL,
+                names::LWS_GROUP_INDEX_LABEL,
+                names::VOLCANO_TASK_KEY,
+                names::YUNIKORN_APP_ID,
+                names::YUNIKORN_OLD_APP_ID,
+                names::SPARK_APP_SELECTOR,
+            ],
             "groups.portcullis.dev" => continue,
             other => panic!("what is {other}?"),
         };
@@ -91,17 +110,31 @@ fn the_api_server_asks_about_every_key_that_is_judged() {
             // What makes a member whole, without which it is judged.
             assert!(text.contains(&format!("gate.name == '{}'", names::GATE)), "{text}");
         }
-        let selected = |key: &&&str| mutates && ***key == *names::KAI_GROUP_LABEL;
-        for key in KEYS.iter().chain(more).filter(|key| !selected(key)) {
+        if name != "changes.portcullis.dev" {
+            // Fields of a pod cannot be changed.
+            assert!(text.contains("has(object.spec.schedulingGroup)"), "{text}");
+            assert!(text.contains("has(object.spec.workloadRef)"), "{text}");
+        }
+        let labels = LABELS.iter().map(|(_, label)| label).filter(|_| !mutates);
+        for key in KEYS.iter().chain(more).chain(labels) {
             assert!(text.contains(&format!("'{key}'")), "{kind} {name} does not know {key}");
         }
     }
     // Together the two hooks of the fallback know the same keys.
     let split = of_kind("components/gate-fallback/mutating.yaml", "MutatingWebhookConfiguration");
-    let text: String = list(&split["webhooks"]).map(expression).collect();
-    assert!(KEYS.iter().all(|key| text.contains(&format!("'{key}'"))), "{text}");
+    let deleted = |hook: &&Value| hook["$patch"] == "delete";
+    let text: String = list(&split["webhooks"]).filter(|hook| !deleted(hook)).map(expression).collect();
+    let keys = || KEYS.iter().chain(LABELS.iter().map(|(_, label)| label));
+    assert!(keys().all(|key| text.contains(&format!("'{key}'"))), "{text}");
+    let left: Vec<&str> =
+        list(&split["webhooks"]).filter(deleted).map(|hook| hook["name"].as_str().unwrap()).collect();
+    assert_eq!(left, LABELS[1..].iter().map(|(hook, _)| *hook).collect::<Vec<_>>());
     let policy = of_kind("components/gate-fallback/policy.yaml", "MutatingAdmissionPolicy");
     assert!(policy.to_string().contains(&format!("name: '{}'", names::GATE)));
+    let groups = keys().filter(|key| !key.starts_with("gpu-") && **key != names::MPS);
+    for key in groups {
+        assert!(policy.to_string().contains(&format!("'{key}'")), "the policy does not know {key}");
+    }
 }
 
 #[test]

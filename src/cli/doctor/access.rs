@@ -1,14 +1,15 @@
 //! What the service account must be allowed to do: the rules of `manifests/base/rbac*.yaml`, one question for each.
 
+use portcullis_core::dialect::{GroupResource, StatusDoor, group_resources};
 use serde_json::{Value, json};
 
 /// One thing that must be allowed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Need {
     pub(super) verb: &'static str,
     pub(super) group: &'static str,
     /// `pods`, or `pods/status`.
-    pub(super) resource: &'static str,
+    pub(super) resource: String,
     /// Which object; empty for any.
     pub(super) name: &'static str,
     /// In our own namespace only, instead of everywhere.
@@ -28,8 +29,6 @@ const EVERYWHERE: &[Line] = &[
     (LOOK, "node.k8s.io", "runtimeclasses", ""),
     (&["get", "list", "watch", "patch", "delete"], "", "pods", ""),
     (&["patch"], "", "pods/status", ""),
-    (LOOK, "scheduling.run.ai", "podgroups", ""),
-    (&["patch"], "scheduling.run.ai", "podgroups/status", ""),
     (&["get", "list", "watch", "create", "delete"], "portcullis.dev", "gangs", ""),
     (&["update"], "portcullis.dev", "gangs/status", ""),
     (&["create", "patch"], "events.k8s.io", "events", ""),
@@ -56,13 +55,16 @@ pub(super) fn needs() -> Vec<Need> {
         (CERTIFICATES, false, true),
         (CERTIFICATES_AT_HOME, true, true),
     ];
-    let mut needs = Vec::new();
+    let mut needs: Vec<Need> = group_resources().flat_map(|(_, resource)| of_groups(resource)).collect();
+    // Several versions of one kind are one permission.
+    needs.sort_by_key(|need| (need.group, need.resource.clone(), need.verb));
+    needs.dedup_by_key(|need| (need.group, need.resource.clone(), need.verb));
     for (lines, own_namespace, certificates) in tables {
         for &(verbs, group, resource, name) in lines {
             needs.extend(verbs.iter().map(|&verb| Need {
                 verb,
                 group,
-                resource,
+                resource: resource.to_owned(),
                 name,
                 own_namespace,
                 certificates,
@@ -72,10 +74,29 @@ pub(super) fn needs() -> Vec<Need> {
     needs
 }
 
+/// Group objects are read, and their status is written where there is a way to.
+fn of_groups(resource: &GroupResource) -> Vec<Need> {
+    let need = |verb, plural: String| Need {
+        verb,
+        group: resource.group,
+        resource: plural,
+        name: "",
+        own_namespace: false,
+        certificates: false,
+    };
+    let mut needs: Vec<Need> = LOOK.iter().map(|verb| need(verb, resource.plural.to_owned())).collect();
+    match resource.status {
+        StatusDoor::Closed => {}
+        StatusDoor::Subresource => needs.push(need("patch", format!("{}/status", resource.plural))),
+        StatusDoor::Object => needs.push(need("patch", resource.plural.to_owned())),
+    }
+    needs
+}
+
 impl Need {
     /// The question for the API server.
     pub(super) fn review(&self, namespace: &str) -> Value {
-        let (resource, subresource) = self.resource.split_once('/').unwrap_or((self.resource, ""));
+        let (resource, subresource) = self.resource.split_once('/').unwrap_or((&self.resource, ""));
         json!({
             "apiVersion": "authorization.k8s.io/v1",
             "kind": "SubjectAccessReview",
@@ -153,7 +174,7 @@ mod tests {
                     (
                         owned(need.verb),
                         owned(need.group),
-                        owned(need.resource),
+                        owned(&need.resource),
                         owned(need.name),
                         need.own_namespace,
                     )

@@ -90,9 +90,10 @@ pub(super) async fn gather(client: &Client, namespace: &str, try_in: &str) -> Re
     let found = join_all(paths.iter().map(|path| read(client, path))).await;
     let [crd, mutating, validating, guard, guard_binding, fallback, secret, lease, deployment] =
         <[Found; 9]>::try_from(found).map_err(|_| anyhow!("as many answers as questions"))?;
-    let access = join_all(
-        needs().into_iter().map(|need| async move { (need, allowed(client, namespace, need).await) }),
-    );
+    let access = join_all(needs().into_iter().map(|need| async move {
+        let allowed = allowed(client, namespace, &need).await;
+        (need, allowed)
+    }));
     Ok(Gathered {
         server: client.server().to_owned(),
         version: version["gitVersion"].as_str().unwrap_or("of unknown version").to_owned(),
@@ -165,7 +166,7 @@ fn name_of(text: &str) -> Option<String> {
     object["metadata"]["name"].as_str().map(str::to_owned)
 }
 
-async fn allowed(client: &Client, namespace: &str, need: Need) -> Option<bool> {
+async fn allowed(client: &Client, namespace: &str, need: &Need) -> Option<bool> {
     let path = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
     let body = need.review(namespace).to_string().into_bytes();
     let reply = client.request(Method::POST, path, JSON, body).await.ok().filter(Reply::ok)?;

@@ -94,7 +94,14 @@ fn configurations(seen: &Gathered) -> [Configured<'_>; 2] {
             name: "mutating webhook",
             missing: "members of gangs are not gated, and so they are refused",
             found: &seen.mutating,
-            closed: &["members.portcullis.dev", "pods.portcullis.dev"],
+            closed: &[
+                "members.portcullis.dev",
+                "members-coscheduling.portcullis.dev",
+                "members-coscheduling-old.portcullis.dev",
+                "members-lws.portcullis.dev",
+                "members-plain.portcullis.dev",
+                "pods.portcullis.dev",
+            ],
             open: &[],
         },
         Configured {
