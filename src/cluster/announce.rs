@@ -2,7 +2,7 @@
 //!
 //! A note that names pods says that something is wrong or waited for: the gang, its group object and those pods each get
 //! the event. A note that names none says that all is well, and is one event: on the group object where there is one,
-//! because our own object's status says it too. The same about the same object again is a series, not a new event.
+//! because our own object's status says it too. The group object hears it in the words of its stack. The same about the same object again is a series, not a new event.
 //!
 //! Bounds: notes that wait, events a second, events that are remembered. What is too much is dropped and counted; the
 //! status of the gang says the same.
@@ -146,20 +146,20 @@ impl Writer {
         while let Some(word) = words.recv().await {
             match word {
                 Word::Note(note) => {
-                    for regarding in audience(&note, &self.directory) {
-                        self.write(regarding, note.reason, &note.message, note.warning).await;
+                    for (regarding, reason, message) in audience(&note, &self.directory) {
+                        self.write(regarding, reason, message, note.warning).await;
                     }
                 }
                 Word::Unreadable(regarding, message) => {
-                    self.write(regarding, Reason::Unreadable, &message, true).await;
+                    self.write(regarding, Reason::Unreadable.as_str(), &message, true).await;
                 }
             }
         }
     }
 
-    async fn write(&mut self, regarding: Regarding, reason: Reason, message: &str, warning: bool) {
+    async fn write(&mut self, regarding: Regarding, reason: &'static str, message: &str, warning: bool) {
         let now = Instant::now();
-        let key = (regarding, reason.as_str(), shortened(message));
+        let key = (regarding, reason, shortened(message));
         if let Some(series) = self.series.get_mut(&key).filter(|s| now.duration_since(s.last) < SERIES) {
             series.count = series.count.saturating_add(1);
             series.last = now;
@@ -221,8 +221,9 @@ impl Writer {
     }
 }
 
-/// Who is told.
-fn audience(note: &Note, directory: &Directory) -> Vec<Regarding> {
+/// Who is told what: reason and sentence.
+fn audience<'n>(note: &'n Note, directory: &Directory) -> Vec<(Regarding, &'static str, &'n str)> {
+    let ours = |regarding| (regarding, note.reason.as_str(), note.message.as_str());
     let namespace = note.gang.namespace.clone();
     let gang = || Regarding {
         api_version: format!("{}/{}", wire::GANGS.group, wire::GANGS.version).into(),
@@ -231,15 +232,21 @@ fn audience(note: &Note, directory: &Directory) -> Vec<Regarding> {
         name: note.gang.object_name(),
         uid: directory.uid(&note.gang),
     };
-    let group = note.group.as_ref().map(|group| Regarding {
-        api_version: group.api_version.clone(),
-        kind: group.kind.clone(),
-        namespace: namespace.clone(),
-        name: group.name.clone(),
-        uid: Some(group.uid.clone()),
+    let group = note.group.as_ref().map(|group| {
+        let regarding = Regarding {
+            api_version: group.api_version.clone(),
+            kind: group.kind.clone(),
+            namespace: namespace.clone(),
+            name: group.name.clone(),
+            uid: Some(group.uid.clone()),
+        };
+        match &note.in_words_of_its_stack {
+            Some(event) => (regarding, event.reason, event.message.as_str()),
+            None => ours(regarding),
+        }
     });
     if note.pods.is_empty() && !note.warning {
-        return vec![group.unwrap_or_else(gang)];
+        return vec![group.unwrap_or_else(|| ours(gang()))];
     }
     let pods = note.pods.iter().map(|pod| Regarding {
         api_version: "v1".into(),
@@ -248,7 +255,7 @@ fn audience(note: &Note, directory: &Directory) -> Vec<Regarding> {
         name: pod.key.name.clone(),
         uid: Some(pod.uid.0.clone()),
     });
-    std::iter::once(gang()).chain(group).chain(pods).collect()
+    std::iter::once(ours(gang())).chain(group).chain(pods.map(ours)).collect()
 }
 
 fn event_object(name: &str, key: &SeriesKey, warning: bool, instance: &str) -> Value {
@@ -313,6 +320,7 @@ impl Allowance {
 
 #[cfg(test)]
 mod tests {
+    use portcullis_core::dialect::GroupEvent;
     use portcullis_core::engine::PodRef;
     use portcullis_core::model::{DialectId, GangId, PodKey, str};
     use portcullis_core::objects::Owner;
@@ -332,6 +340,8 @@ mod tests {
                 name: str("train"),
                 uid: str("g"),
             }),
+            in_words_of_its_stack: group
+                .then(|| GroupEvent { reason: "Scheduled", message: "pod group is ready".to_owned() }),
             pods: pods.iter().map(pod).collect(),
         }
     }
@@ -340,14 +350,19 @@ mod tests {
     fn good_news_is_one_event_and_bad_news_reaches_everybody() {
         let directory = Directory::default();
         let check = |note: Note, expected: &[&str]| {
-            let kinds: Vec<String> =
-                audience(&note, &directory).into_iter().map(|r| format!("{}/{}", r.kind, r.name)).collect();
+            let kinds: Vec<String> = audience(&note, &directory)
+                .into_iter()
+                .map(|(r, why, _)| format!("{why}: {}/{}", r.kind, r.name))
+                .collect();
             assert_eq!(kinds, expected);
         };
-        check(note(true, &[], false), &["PodGroup/train"]);
-        check(note(false, &[], false), &["Gang/train"]);
-        check(note(true, &["a", "b"], false), &["Gang/train", "PodGroup/train", "Pod/a", "Pod/b"]);
-        check(note(false, &[], true), &["Gang/train"]);
+        check(note(true, &[], false), &["Scheduled: PodGroup/train"]);
+        check(note(false, &[], false), &["Lifted: Gang/train"]);
+        check(
+            note(true, &["a", "b"], false),
+            &["Lifted: Gang/train", "Scheduled: PodGroup/train", "Lifted: Pod/a", "Lifted: Pod/b"],
+        );
+        check(note(false, &[], true), &["Lifted: Gang/train"]);
     }
 
     #[test]
@@ -355,8 +370,8 @@ mod tests {
         let directory = Directory::default();
         let note = note(false, &[], false);
         directory.note(&note.gang, &str("u"));
-        let regarding = audience(&note, &directory).remove(0);
-        let key = (regarding, note.reason.as_str(), note.message.clone());
+        let (regarding, reason, message) = audience(&note, &directory).remove(0);
+        let key = (regarding, reason, message.to_owned());
         let event = event_object("train.1", &key, note.warning, "a");
         assert_eq!(
             event["regarding"],

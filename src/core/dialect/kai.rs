@@ -4,7 +4,10 @@ use serde_json::Value;
 
 use super::group::Source;
 use super::link::{LABEL_VALUE_LONGEST, Link, MetadataMap, Repair, is_label_value};
-use super::{Declared, Dialect, GroupKind, GroupResource, GroupStatus, Membership, StatusDoor, Strength};
+use super::{
+    Declared, Dialect, GroupEvent, GroupKind, GroupNews, GroupResource, GroupStatus, Membership, StatusDoor,
+    Strength,
+};
 use crate::model::{DialectId, Finding, GangId, Rule, quoted, str};
 use crate::objects::names;
 use crate::objects::view::PodView;
@@ -124,6 +127,10 @@ impl Dialect for Kai {
 
     fn status(&self, _: GroupKind, status: &GroupStatus) -> Option<Value> {
         Some(super::kai_status::status(status))
+    }
+
+    fn event(&self, news: &GroupNews<'_>) -> Option<GroupEvent> {
+        super::kai_status::event(news)
     }
 }
 

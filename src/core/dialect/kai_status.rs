@@ -5,7 +5,8 @@
 
 use serde_json::{Value, json};
 
-use super::{GroupPhase, GroupStatus};
+use super::{GroupEvent, GroupNews, GroupPhase, GroupStatus};
+use crate::model::Reason;
 
 pub(super) fn status(status: &GroupStatus) -> Value {
     let phase = match status.phase {
@@ -25,6 +26,18 @@ pub(super) fn status(status: &GroupStatus) -> Value {
         "running": status.running,
         "conditions": [status.condition(kind, holds)],
     })
+}
+
+/// KAI has a word of its own for pods that are held by gates.
+pub(super) fn event(news: &GroupNews<'_>) -> Option<GroupEvent> {
+    if news.reason != Reason::ForeignGate {
+        return news.event();
+    }
+    let GroupNews { message, members, least, held, .. } = news;
+    let message = format!(
+        "Job is not ready for scheduling. Waiting for {least} pods, currently {members} exist, {held} are gated; {message}"
+    );
+    Some(GroupEvent { reason: "NotReady", message })
 }
 
 #[cfg(test)]

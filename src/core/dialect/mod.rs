@@ -2,6 +2,7 @@
 
 mod coscheduling;
 mod duration;
+mod event;
 mod group;
 mod kai;
 mod kai_group;
@@ -20,6 +21,7 @@ mod yunikorn;
 #[cfg(test)]
 mod conformance;
 
+pub use event::{GroupEvent, GroupNews};
 pub use group::{Declared, Group, GroupKey, GroupKind, GroupObject, GroupResource, StatusDoor, by_kind};
 pub use link::{LABEL_VALUE_LONGEST, Link, MetadataMap, Repair, is_label_value};
 pub use quorum::Quorum;
@@ -96,6 +98,10 @@ pub(crate) trait Dialect: Sync {
     fn status(&self, kind: GroupKind, status: &GroupStatus) -> Option<Value> {
         let _ = (kind, status);
         None
+    }
+    /// The event that tells the group object of news, in this stack's words; `None` where it has none for them.
+    fn event(&self, news: &GroupNews<'_>) -> Option<GroupEvent> {
+        news.event()
     }
     /// Whether what we have said in a status must stay, whatever happens to the gang after that.
     fn has_said_the_last(&self, said: &Said) -> bool {
@@ -225,6 +231,11 @@ pub(crate) fn status_of(kind: GroupKind, status: &GroupStatus) -> Option<Value> 
         return None;
     }
     dialect(kind.dialect).status(kind, status)
+}
+
+/// The event that tells the object of a group of news, in the words of its stack; `None` where it has none for them.
+pub(crate) fn group_event(group: &Group, news: &GroupNews<'_>) -> Option<GroupEvent> {
+    dialect(group.gang.dialect).event(news)
 }
 
 /// Whether what we have said in the status of the object of a group must stay.

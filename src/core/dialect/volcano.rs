@@ -8,7 +8,8 @@ use serde_json::value::RawValue;
 
 use super::group::{Source, number, text};
 use super::{
-    Declared, Dialect, GroupKind, GroupResource, GroupStatus, Membership, Quorum, StatusDoor, Strength,
+    Declared, Dialect, GroupEvent, GroupKind, GroupNews, GroupResource, GroupStatus, Membership, Quorum,
+    StatusDoor, Strength,
 };
 use crate::model::{DialectId, GangId, str};
 use crate::objects::names;
@@ -110,6 +111,10 @@ impl Dialect for Volcano {
 
     fn status(&self, _: GroupKind, status: &GroupStatus) -> Option<Value> {
         Some(super::volcano_status::status(status))
+    }
+
+    fn event(&self, news: &GroupNews<'_>) -> Option<GroupEvent> {
+        super::volcano_status::event(news)
     }
 }
 

@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::{GroupPhase, GroupStatus};
+use super::event::NewsKind;
+use super::{GroupEvent, GroupNews, GroupPhase, GroupStatus};
 
 pub(super) fn status(status: &GroupStatus) -> Value {
     let phase = match status.phase {
@@ -12,13 +13,7 @@ pub(super) fn status(status: &GroupStatus) -> Value {
         GroupPhase::Finished => "Completed",
         GroupPhase::Torn => "Unknown",
     };
-    let waiting = status.members.saturating_sub(status.scheduled);
-    let unschedulable = || {
-        format!(
-            "{waiting}/{} tasks in gang unschedulable: pod group is not ready, {waiting} Pending, {} minAvailable; {}",
-            status.members, status.least, status.message
-        )
-    };
+    let unschedulable = || unschedulable(status.members, status.scheduled, status.least, &status.message);
     let (kind, reason, message) = match status.phase {
         GroupPhase::Gathering => (
             "Unschedulable",
@@ -43,6 +38,23 @@ pub(super) fn status(status: &GroupStatus) -> Value {
         "failed": status.failed,
         "conditions": [condition],
     })
+}
+
+fn unschedulable(members: u32, scheduled: u32, least: u32, why: &str) -> String {
+    let waiting = members.saturating_sub(scheduled);
+    format!(
+        "{waiting}/{members} tasks in gang unschedulable: pod group is not ready, {waiting} Pending, {least} minAvailable; {why}"
+    )
+}
+
+/// Which pod went where is for the `Gang` object: of a group that starts Volcano says nothing but that.
+pub(super) fn event(news: &GroupNews<'_>) -> Option<GroupEvent> {
+    let GroupNews { message, members, least, scheduled, .. } = *news;
+    let (reason, message) = match news.kind()? {
+        NewsKind::Unschedulable => ("Unschedulable", unschedulable(members, scheduled, least, message)),
+        NewsKind::Scheduled => ("Scheduled", "pod group is ready".to_owned()),
+    };
+    Some(GroupEvent { reason, message })
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use super::gather::Census;
 use super::state::{Gang, Progress};
 use super::types::{GangStatus, Note, Phase, PlanRecord, PodRef};
 use super::{Action, Engine, Step};
-use crate::dialect::{self, Group};
+use crate::dialect::{self, Group, GroupNews};
 use crate::gpu::ShareSize;
 use crate::model::{Bytes, GangId, MilliCpu, PodUid, Reason, Time, VramMib};
 use crate::objects::{Shape, class_not_found, names};
@@ -274,8 +274,22 @@ impl Engine {
         pods: Vec<PodRef>,
         step: &mut Step,
     ) {
-        let group = self.group(id).and_then(Group::owner);
-        step.send(Action::Tell(Note { gang: id.clone(), reason, message, warning, group, pods }));
+        let known = self.group(id);
+        let group = known.and_then(Group::owner);
+        let in_words_of_its_stack = known.and_then(|known| {
+            let census = self.census(id);
+            let news = GroupNews {
+                reason,
+                message: &message,
+                members: census.live,
+                least: known.quorum.least(),
+                scheduled: census.bound,
+                held: u32::try_from(census.held.len()).unwrap_or(u32::MAX),
+            };
+            dialect::group_event(known, &news)
+        });
+        let gang = id.clone();
+        step.send(Action::Tell(Note { gang, reason, message, warning, group, in_words_of_its_stack, pods }));
     }
 
     /// The pods that are told why they wait: not all of a large gang, because each is a write.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::conditions::Condition;
-use crate::dialect::{GroupKey, GroupKind, GroupObject, GroupStatus};
+use crate::dialect::{GroupEvent, GroupKey, GroupKind, GroupObject, GroupStatus};
 use crate::model::{Epoch, GangId, NodeName, PodKey, PodUid, Reason, ResourceVersion, Str, Time};
 use crate::objects::{Node, Owner, Pod, PriorityClass};
 
@@ -238,6 +238,8 @@ pub struct Note {
     pub warning: bool,
     /// The group object, where there is one.
     pub group: Option<Owner>,
+    /// What the group object is told instead, where its stack has words of its own for it.
+    pub in_words_of_its_stack: Option<GroupEvent>,
     /// The pods that are told as well: the engine keeps this list short, and empty where all is well.
     pub pods: Vec<PodRef>,
 }

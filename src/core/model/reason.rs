@@ -22,6 +22,32 @@ macro_rules! reasons {
     };
 }
 
+impl Reason {
+    /// Whether a gang of which all members are here cannot start for this reason.
+    pub fn is_unschedulable(self) -> bool {
+        matches!(
+            self,
+            Self::InsufficientVram
+                | Self::InsufficientExtended
+                | Self::InsufficientCpu
+                | Self::InsufficientMemory
+                | Self::InsufficientEphemeralStorage
+                | Self::TooManyPods
+                | Self::HostPortConflict
+                | Self::UntoleratedTaint
+                | Self::NodeAffinityMismatch
+                | Self::NodeUnavailable
+                | Self::NoSharedNode
+                | Self::MissingVramLabel
+                | Self::NoNodes
+                | Self::Fragmented
+                | Self::SearchExhausted
+                | Self::PlanDropped
+                | Self::Torn
+        )
+    }
+}
+
 reasons! {
     /// Members are missing: fewer than `minMember` live ones exist.
     Gathering,
