@@ -63,18 +63,24 @@ pub struct GroupEvent {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dialect::{DIALECTS, Dialect};
+    use crate::dialect::{GroupKind, dialect, group_kinds};
     use crate::model::DialectId;
 
     #[test]
     fn each_stack_has_its_words() {
-        let check = |id: DialectId, reason: Reason, expected: Option<(&'static str, &str)>| {
-            let found: Vec<&&dyn Dialect> = DIALECTS.iter().filter(|d| d.id() == id).collect();
+        let of_kind = |kind: GroupKind, reason: Reason, expected: Option<(&'static str, &str)>| {
             let news = GroupNews { reason, message: "because", members: 4, least: 3, scheduled: 1, held: 1 };
-            let said = found[0].event(&news);
+            let said = dialect(kind.dialect()).event(kind, &news);
             let said = said.as_ref().map(|event| (event.reason, event.message.as_str()));
-            assert_eq!(said, expected, "{id} {reason}");
+            assert_eq!(said, expected, "{kind:?} {reason}");
         };
+        let check = |id: DialectId, reason: Reason, expected: Option<(&'static str, &str)>| {
+            let first = group_kinds().find(|kind| kind.dialect() == id).unwrap();
+            of_kind(first, reason, expected);
+        };
+        let workload = group_kinds().find(|kind| kind.resource().kind == "Workload").unwrap();
+        of_kind(workload, Reason::Lifted, Some(("GangScheduled", "because")));
+        of_kind(workload, Reason::Torn, Some(("Unschedulable", "because")));
         let every = [DialectId::Kai, DialectId::Coscheduling, DialectId::Volcano, DialectId::Native];
         for id in every {
             for reason in [Reason::SizesDiffer, Reason::PriorityClassNotFound, Reason::Unreadable] {

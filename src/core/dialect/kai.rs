@@ -129,7 +129,7 @@ impl Dialect for Kai {
         Some(super::kai_status::status(status))
     }
 
-    fn event(&self, news: &GroupNews<'_>) -> Option<GroupEvent> {
+    fn event(&self, _: GroupKind, news: &GroupNews<'_>) -> Option<GroupEvent> {
         super::kai_status::event(news)
     }
 }

@@ -100,7 +100,8 @@ pub(crate) trait Dialect: Sync {
         None
     }
     /// The event that tells the group object of news, in this stack's words; `None` where it has none for them.
-    fn event(&self, news: &GroupNews<'_>) -> Option<GroupEvent> {
+    fn event(&self, kind: GroupKind, news: &GroupNews<'_>) -> Option<GroupEvent> {
+        let _ = kind;
         news.event()
     }
     /// Whether what we have said in a status must stay, whatever happens to the gang after that.
@@ -235,7 +236,8 @@ pub(crate) fn status_of(kind: GroupKind, status: &GroupStatus) -> Option<Value> 
 
 /// The event that tells the object of a group of news, in the words of its stack; `None` where it has none for them.
 pub(crate) fn group_event(group: &Group, news: &GroupNews<'_>) -> Option<GroupEvent> {
-    dialect(group.gang.dialect).event(news)
+    let kind = group.object.as_ref()?.kind;
+    dialect(kind.dialect).event(kind, news)
 }
 
 /// Whether what we have said in the status of the object of a group must stay.

@@ -10,7 +10,8 @@ use serde_json::Value;
 
 use super::group::Source;
 use super::{
-    Declared, Dialect, GroupKind, GroupResource, GroupStatus, Link, Membership, MetadataMap, Repair, Said,
+    Declared, Dialect, GroupEvent, GroupKind, GroupNews, GroupResource, GroupStatus, Link, Membership,
+    MetadataMap, Repair, Said, StatusDoor,
 };
 use crate::model::{DialectId, GangId};
 use crate::objects::names;
@@ -86,6 +87,13 @@ impl Dialect for Native {
 
     fn status(&self, kind: GroupKind, status: &GroupStatus) -> Option<Value> {
         super::native_group::status(kind, status)
+    }
+
+    /// A Workload of 1.35 has no status: guides that look for a condition of this name find an event.
+    fn event(&self, kind: GroupKind, news: &GroupNews<'_>) -> Option<GroupEvent> {
+        let event = news.event()?;
+        let is_done = kind.resource().status == StatusDoor::Closed && event.reason == "Scheduled";
+        Some(if is_done { GroupEvent { reason: "GangScheduled", ..event } } else { event })
     }
 
     fn has_said_the_last(&self, said: &Said) -> bool {

@@ -113,7 +113,7 @@ impl Dialect for Volcano {
         Some(super::volcano_status::status(status))
     }
 
-    fn event(&self, news: &GroupNews<'_>) -> Option<GroupEvent> {
+    fn event(&self, _: GroupKind, news: &GroupNews<'_>) -> Option<GroupEvent> {
         super::volcano_status::event(news)
     }
 }

@@ -3,6 +3,7 @@
 //! In this order: the directory in `KUBEBUILDER_ASSETS`; what was built before from the very same sources; a new build, which
 //! only one process does while the others wait. Nothing is ever downloaded but Go modules, by `go` itself.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -79,8 +80,8 @@ impl Binaries {
     /// # Errors
     /// What is missing, and what to do about it.
     pub fn of(version: Version) -> Result<Self> {
-        if let Some(assets) = std::env::var_os("KUBEBUILDER_ASSETS").filter(|value| !value.is_empty()) {
-            return Self::in_directory(Path::new(&assets));
+        if let Some(assets) = assets(version) {
+            return Self::in_directory(&assets);
         }
         let directory = scratch().join(version.number());
         built(version, &directory)?;
@@ -91,9 +92,9 @@ impl Binaries {
     pub fn any_kubectl() -> Vec<OsString> {
         let version = Version::default();
         let directory = scratch().join(version.number());
-        match std::env::var_os("KUBEBUILDER_ASSETS").filter(|value| !value.is_empty()) {
-            Some(assets) if Path::new(&assets).join("kubectl").is_file() => {
-                vec![Path::new(&assets).join("kubectl").into_os_string()]
+        match assets(version) {
+            Some(assets) if assets.join("kubectl").is_file() => {
+                vec![assets.join("kubectl").into_os_string()]
             }
             _ if current(version, &directory) => Self::of_one(&directory).kubectl,
             _ => vec!["kubectl".into()],
@@ -143,14 +144,26 @@ impl Binaries {
 
     /// Why there can be no cluster here, in one line; `None` when there can be one.
     pub fn unavailable(version: Version) -> Option<String> {
-        if std::env::var_os("KUBEBUILDER_ASSETS").is_some_and(|value| !value.is_empty())
-            || current(version, &scratch().join(version.number()))
-            || go().is_some()
+        if assets(version).is_some() || current(version, &scratch().join(version.number())) || go().is_some()
         {
             return None;
         }
-        Some("neither Go nor KUBEBUILDER_ASSETS is there to make a Kubernetes control plane from".to_owned())
+        let number = version.number();
+        Some(format!(
+            "neither Go nor KUBEBUILDER_ASSETS is there to make a control plane of Kubernetes {number} from"
+        ))
     }
+}
+
+/// The directory in `KUBEBUILDER_ASSETS`. It is taken for the default version, and for another one only if its API server says so.
+fn assets(version: Version) -> Option<PathBuf> {
+    let directory =
+        std::env::var_os("KUBEBUILDER_ASSETS").filter(|value| !value.is_empty()).map(PathBuf::from)?;
+    let says = || {
+        let output = Command::new(directory.join("kube-apiserver")).arg("--version").output().ok()?;
+        Some(String::from_utf8_lossy(&output.stdout).contains(&format!(" v1.{}.", version.minor())))
+    };
+    (version == Version::default() || says() == Some(true)).then_some(directory)
 }
 
 fn sources() -> PathBuf {
@@ -165,9 +178,12 @@ fn go() -> Option<()> {
 
 /// Everything that a build depends on besides Go itself, in one text.
 fn inputs(version: Version) -> Result<String> {
-    let modules = version.modules();
     let mut text = format!("{}\n", version.number());
-    for name in ["main.go", modules, &modules.replace(".mod", ".sum")] {
+    let mut names = vec!["main.go".to_owned()];
+    for modules in BTreeSet::from([version.modules(), Version::default().modules()]) {
+        names.extend([modules.to_owned(), modules.replace(".mod", ".sum")]);
+    }
+    for name in names {
         let path = sources().join(name);
         text.push_str(&fs::read_to_string(&path).with_context(|| path.display().to_string())?);
     }
@@ -202,7 +218,8 @@ fn built(version: Version, directory: &Path) -> Result<()> {
         version.number()
     );
     go_build(version, directory, "control-plane", ".")?;
-    go_build(version, directory, "kwok", "sigs.k8s.io/kwok/cmd/kwok")?;
+    // It cannot be built against every version, and speaks to each.
+    go_build(Version::default(), directory, "kwok", "sigs.k8s.io/kwok/cmd/kwok")?;
     fs::write(directory.join("built-from"), inputs(version)?)?;
     Ok(())
 }

@@ -1,14 +1,14 @@
 //! A cluster to test on: one of our own, or one that runs already.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fs;
 use std::io::Write;
 use std::net::IpAddr;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use anyhow::{Context, Result, anyhow, bail};
 use serde_json::{Value, json};
@@ -176,13 +176,13 @@ impl Drop for Cluster {
 /// # Panics
 /// When they cannot run and `PORTCULLIS_REQUIRE_CLUSTER` is set.
 pub fn available(version: Version) -> bool {
-    static SAID: OnceLock<()> = OnceLock::new();
+    static SAID: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
     let Some(reason) = Binaries::unavailable(version) else { return true };
     assert!(std::env::var_os("PORTCULLIS_REQUIRE_CLUSTER").is_none(), "{reason}");
     // Not by eprintln, which the test runner keeps to itself when a test passes.
-    SAID.get_or_init(|| {
+    if SAID.lock().unwrap_or_else(PoisonError::into_inner).insert(reason.clone()) {
         let _ = writeln!(std::io::stderr(), "left out the tests on a real Kubernetes: {reason}");
-    });
+    }
     false
 }
 

@@ -8,9 +8,11 @@
 //!
 //! `$ ` runs a line in a shell once, `$~ ` again and again until the output is as it stands there, `> ` continues the line above (a
 //! here-document). `…` stands for any text within a line, a line of `…` alone for any lines. The width of columns does not count.
-//! Lines that begin with `#` are remarks.
+//! Lines that begin with `#` are remarks. In a Markdown file the sessions are the blocks that begin with "```console"; one that stands
+//! in a comment is played as well, and not shown to readers.
 //!
-//! Sessions in files can be written anew (`PORTCULLIS_UPDATE_GOLDENS=1`): what came, with `…` for ages, times and identities.
+//! Sessions in files can be written anew (`PORTCULLIS_UPDATE_GOLDENS=1`): what came, with `…` for ages, times and identities. A command
+//! that prints what stands there is left as it stands, so a `…` that a person has put there stays.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -64,6 +66,35 @@ fn steps(transcript: &str) -> Vec<Step> {
         }
     }
     steps
+}
+
+/// A part of a Markdown file.
+#[derive(Debug, PartialEq, Eq)]
+enum Part<'t> {
+    /// As it is, fences included.
+    Prose(&'t str),
+    /// What stands between the fences of a session.
+    Session(&'t str),
+}
+
+fn parts(text: &str) -> Vec<Part<'_>> {
+    let mut parts = Vec::new();
+    let (mut begun, mut at, mut inside) = (0, 0, false);
+    for line in text.split_inclusive('\n') {
+        let next = at + line.len();
+        let fence = line.trim_end();
+        if inside && fence == "```" {
+            parts.push(Part::Session(&text[begun..at]));
+            (begun, inside) = (at, false);
+        } else if !inside && fence == "```console" {
+            parts.push(Part::Prose(&text[begun..next]));
+            (begun, inside) = (next, true);
+        }
+        at = next;
+    }
+    assert!(!inside, "a block ```console has no end");
+    parts.push(Part::Prose(&text[begun..]));
+    parts
 }
 
 /// Runs of spaces count as one.
@@ -120,9 +151,21 @@ fn without_chance(line: &str) -> String {
     let mut text = String::new();
     for (index, word) in line.split(' ').enumerate() {
         let separator = if index == 0 { "" } else { " " };
-        let _ = write!(text, "{separator}{}", if is_age(word) || is_address(word) { "…" } else { word });
+        let written = if is_age(word) || is_address(word) { "…".to_owned() } else { without_suffix(word) };
+        let _ = write!(text, "{separator}{written}");
     }
     text.trim_end().to_owned()
+}
+
+/// Controllers end the names of pods in five random characters of these.
+fn without_suffix(word: &str) -> String {
+    const ALPHABET: &str = "bcdfghjklmnpqrstvwxz2456789";
+    let is_random = |part: &str| part.len() == 5 && part.chars().all(|c| ALPHABET.contains(c));
+    let (stem, rest) = word.split_at(word.find([',', ';', ':', '[']).unwrap_or(word.len()));
+    match stem.rsplit_once('-') {
+        Some((name, suffix)) if is_random(suffix) => format!("{name}-…{rest}"),
+        _ => word.to_owned(),
+    }
 }
 
 /// `4s`, `2m3s`, `1h`.
@@ -157,14 +200,32 @@ impl Cluster {
     #[track_caller]
     pub fn check_file(&self, namespace: &str, file: &Path) {
         let named = |error: std::io::Error| -> String { panic!("{}: {error}", file.display()) };
-        let transcript = fs::read_to_string(file).unwrap_or_else(named);
-        if std::env::var_os("PORTCULLIS_UPDATE_GOLDENS").is_none() {
-            eprintln!("{}", file.display());
-            return self.check(namespace, &transcript);
+        let text = fs::read_to_string(file).unwrap_or_else(named);
+        let is_markdown = file.extension().is_some_and(|extension| extension == "md");
+        let parts = if is_markdown { parts(&text) } else { vec![Part::Session(&text)] };
+        let is_session = |part: &Part<'_>| matches!(part, Part::Session(_));
+        assert!(parts.iter().any(is_session), "{} has no block that begins with ```console", file.display());
+        eprintln!("{}", file.display());
+        let write = std::env::var_os("PORTCULLIS_UPDATE_GOLDENS").is_some();
+        let mut written = String::new();
+        for part in parts {
+            match part {
+                Part::Prose(text) => written.push_str(text),
+                Part::Session(text) if write => {
+                    let came = steps(text).into_iter().map(|step| {
+                        let printed = self.settled(namespace, &step);
+                        let expected: Vec<String> = step.expected.iter().map(|line| narrow(line)).collect();
+                        let stands = matches(&expected, &lines(&printed));
+                        as_written(&step, &if stands { step.expected.join("\n") } else { printed })
+                    });
+                    written.push_str(&came.collect::<Vec<_>>().join("\n"));
+                }
+                Part::Session(text) => self.check(namespace, text),
+            }
         }
-        let session: Vec<String> =
-            steps(&transcript).iter().map(|step| as_written(step, &self.settled(namespace, step))).collect();
-        fs::write(file, session.join("\n")).map(|()| String::new()).unwrap_or_else(named);
+        if write {
+            fs::write(file, written).map(|()| String::new()).unwrap_or_else(named);
+        }
     }
 
     /// What a step prints; for a repeated one, once that stays the same.
@@ -255,6 +316,18 @@ mod tests {
     }
 
     #[test]
+    fn sessions_are_found_in_a_guide() {
+        let text = "Type:\n```console\n$ a\nb\n```\nand\n```text\nno\n```\n";
+        let expected = [
+            Part::Prose("Type:\n```console\n"),
+            Part::Session("$ a\nb\n"),
+            Part::Prose("```\nand\n```text\nno\n```\n"),
+        ];
+        assert_eq!(parts(text), expected);
+        assert_eq!(parts("nothing\n"), [Part::Prose("nothing\n")]);
+    }
+
+    #[test]
     fn what_chance_decides_is_not_written_down() {
         for (line, written) in [
             ("app-with-models   Waiting   3/3   4m12s", "app-with-models   Waiting   3/3   …"),
@@ -263,6 +336,7 @@ mod tests {
                 "  Normal  Lifted  … (x3 over 5m)  portcullis  3/3",
             ),
             ("  UID:   0b3c", "  UID:   …"),
+            ("render-x7k2p train-0-bbbbb, worker-1", "render-… train-0-…, worker-1"),
             ("app   1/1   Running   0   5s   10.0.0.1   gpu-1", "app   1/1   Running   0   …   …   gpu-1"),
             ("model-1 needs 8000 MiB", "model-1 needs 8000 MiB"),
         ] {

@@ -1,0 +1,82 @@
+#!/bin/sh
+# Plays the controller of LeaderWorkerSet 0.10 with the provider `volcano`, of which none runs in the tests: a set of one replica, NAME,
+# with a leader and three workers of so many thousandths of a CPU and MiB each. As it does and in its order: a StatefulSet for the leader;
+# when that is there, its PodGroup, which it owns, and a StatefulSet for the workers. The stock controllers make the pods.
+# What its webhook would add to a pod stands in the templates.
+set -eu
+name=$1 cpu=$2 memory=$3
+revision=c4864947c
+group=$name-0-$revision
+set=leaderworkerset.sigs.k8s.io
+
+common="$set/name: $name
+        $set/group-index: '0'
+        $set/group-key: 3026934fa959105a39223221cf76941a46fb01bb
+        $set/template-revision-hash: $revision"
+containers="- name: main
+        image: registry.k8s.io/pause:3.10
+        resources: {requests: {cpu: ${cpu}m, memory: ${memory}Mi}}"
+
+kubectl apply -n gang-demo -f - <<Y
+apiVersion: apps/v1
+kind: StatefulSet
+metadata: {name: $name, labels: {$set/name: $name, $set/template-revision-hash: $revision}}
+spec:
+  serviceName: $name
+  podManagementPolicy: Parallel
+  replicas: 1
+  selector: {matchLabels: {$set/name: $name, $set/worker-index: '0'}}
+  template:
+    metadata:
+      labels:
+        $common
+        $set/worker-index: '0'
+      annotations:
+        $set/size: '4'
+        scheduling.k8s.io/group-name: $group
+    spec:
+      containers:
+      $containers
+Y
+
+kubectl wait --for=create "pod/$name-0" -n gang-demo --timeout=30s >/dev/null
+uid=$(kubectl get pod "$name-0" -n gang-demo -o jsonpath='{.metadata.uid}')
+owner="{apiVersion: v1, kind: Pod, name: $name-0, uid: $uid, controller: true, blockOwnerDeletion: true}"
+
+kubectl apply -n gang-demo -f - <<Y
+apiVersion: scheduling.volcano.sh/v1beta1
+kind: PodGroup
+metadata:
+  name: $group
+  labels: {$set/name: $name, $set/group-index: '0', $set/template-revision-hash: $revision}
+  ownerReferences: [$owner]
+spec:
+  minMember: 4
+  minResources: {cpu: $((4 * cpu))m, memory: $((4 * memory))Mi}
+  queue: default
+---
+apiVersion: apps/v1
+kind: StatefulSet
+metadata:
+  name: $name-0
+  labels: {$set/name: $name, $set/group-index: '0', $set/template-revision-hash: $revision}
+  ownerReferences: [$owner]
+spec:
+  serviceName: $name
+  podManagementPolicy: Parallel
+  replicas: 3
+  ordinals: {start: 1}
+  selector: {matchLabels: {$set/name: $name, $set/group-index: '0', role: worker}}
+  template:
+    metadata:
+      labels:
+        $common
+        role: worker
+      annotations:
+        $set/leader-name: $name-0
+        $set/size: '4'
+        scheduling.k8s.io/group-name: $group
+    spec:
+      containers:
+      $containers
+Y
