@@ -24,6 +24,10 @@ pub const GANG_KEY: &str = "portcullis.dev/gang";
 pub const GANG_SIZE_KEY: &str = "portcullis.dev/gang-size";
 /// The native group of a pod, copied at admission: an API server without that feature drops the field it came from.
 pub const SCHEDULING_GROUP_ANNOTATION: &str = "portcullis.dev/scheduling-group";
+/// On a StatefulSet whose pods are a gang: [`ORDERED_KEEP`] leaves it as it is, to start its pods one after the other.
+pub const ORDERED_ANNOTATION: &str = "portcullis.dev/ordered";
+/// The value of [`ORDERED_ANNOTATION`] that means "as it is".
+pub const ORDERED_KEEP: &str = "keep";
 /// The manifest as `kubectl apply` saw it.
 pub const LAST_APPLIED_ANNOTATION: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
