@@ -10,7 +10,12 @@ use portcullis_test_cluster::{Cluster, Options, Portcullis, ProgramOptions, Vers
 /// Takes away what the last session left, down to the nodes.
 fn clear(cluster: &Cluster) {
     cluster.kubectl(&["delete", "statefulsets,deployments,jobs", "--all", "-n", "default"]).good();
-    for kind in ["pods", "podgroups.scheduling.run.ai", "podgroups.scheduling.sigs.k8s.io"] {
+    for kind in [
+        "pods",
+        "podgroups.scheduling.run.ai",
+        "podgroups.scheduling.sigs.k8s.io",
+        "podgroups.scheduling.x-k8s.io",
+    ] {
         cluster.kubectl(&["delete", kind, "--all", "-n", "default"]).good();
     }
     cluster.kubectl(&["delete", "nodes,runtimeclasses", "--all"]).good();

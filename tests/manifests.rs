@@ -99,6 +99,7 @@ fn the_api_server_asks_about_every_key_that_is_judged() {
                 names::KAI_SUBGROUP_LABEL,
                 names::LWS_GROUP_INDEX_LABEL,
                 names::VOLCANO_TASK_KEY,
+                names::MPI_ROLE_LABEL,
                 names::YUNIKORN_APP_ID,
                 names::YUNIKORN_OLD_APP_ID,
                 names::SPARK_APP_SELECTOR,

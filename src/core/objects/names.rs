@@ -42,6 +42,11 @@ pub const COSCHEDULING_API_GROUP: &str = "scheduling.x-k8s.io";
 /// Coscheduling: API group of its PodGroup in old guides.
 pub const COSCHEDULING_OLD_API_GROUP: &str = "scheduling.sigs.k8s.io";
 
+/// MPI operator: label that says what a pod of its job is, `worker` or [`MPI_LAUNCHER`].
+pub const MPI_ROLE_LABEL: &str = "training.kubeflow.org/job-role";
+/// MPI operator: the pod that starts the program on all workers, and computes nothing itself.
+pub const MPI_LAUNCHER: &str = "launcher";
+
 /// Volcano: the annotation that links a pod to its PodGroup.
 pub const VOLCANO_GROUP_ANNOTATION: &str = "scheduling.k8s.io/group-name";
 /// Volcano: annotation and label that say which task of its job a pod is.
