@@ -36,7 +36,7 @@ fn the_doctor_says_what_is_wrong_and_how_to_mend_it() {
 $~ portcullis doctor; echo "exit $?"
 ok    API server          v1.…
 ok    gang definition     gangs.portcullis.dev/v1alpha1 is served
-ok    mutating webhook    registered: members.portcullis.dev, members-coscheduling.portcullis.dev, members-coscheduling-old.portcullis.dev, members-lws.portcullis.dev, members-plain.portcullis.dev, pods.portcullis.dev
+ok    mutating webhook    registered: members.portcullis.dev, members-coscheduling.portcullis.dev, members-coscheduling-old.portcullis.dev, members-lws.portcullis.dev, members-plain.portcullis.dev, pods.portcullis.dev, owners.portcullis.dev
 ok    validating webhook  registered: pods.portcullis.dev, changes.portcullis.dev, groups.portcullis.dev
 ok    certificate         caBundle and leaf fit together, good until …
 ok    gate guard          only Portcullis can lift its gate
