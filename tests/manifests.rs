@@ -147,13 +147,16 @@ fn the_api_server_asks_about_every_key_that_is_judged() {
 fn stateful_sets_of_gangs_are_asked_about(hook: &Value) {
     assert_eq!(
         hook["rules"],
-        json!([{ "apiGroups": ["apps"], "apiVersions": ["v1"], "resources": ["statefulsets"], "operations": ["CREATE"],
+        json!([{ "apiGroups": ["apps"], "apiVersions": ["v1"], "resources": ["statefulsets"], "operations": ["CREATE", "UPDATE"],
             "scope": "Namespaced" }])
     );
     // What comes past us cannot be mended.
     assert_eq!(hook["failurePolicy"], "Fail");
     let text = expression(hook);
     assert!(text.contains("object.spec.?podManagementPolicy.orValue('OrderedReady') == 'OrderedReady'"));
+    assert!(text.contains(
+        "request.operation == 'CREATE' || oldObject.spec.?podManagementPolicy.orValue('') == 'Parallel'"
+    ));
     assert!(text.contains("has(object.spec.template.spec.schedulingGroup)"), "{text}");
     assert!(text.contains("has(object.spec.template.spec.workloadRef)"), "{text}");
     let labels = LABELS.iter().map(|(_, label)| *label).filter(|label| *label != names::LWS_NAME_LABEL);

@@ -62,7 +62,11 @@ pub fn decide(settings: &Settings, facts: &Facts, hook: Hook, review: &Review<'_
         return group_judged(settings, facts, &review.namespace, group);
     }
     if let Some(set) = &review.stateful_set {
-        return owners::stateful_set(settings, hook, set);
+        return match (review.operation, &review.old_stateful_set) {
+            (Operation::Create, _) => owners::made(settings, hook, set),
+            (_, Some(old)) => owners::changed(settings, hook, old, set),
+            (_, None) => Decision::untouched(),
+        };
     }
     let Some(pod) = &review.pod else { return Decision::untouched() };
     if settings.excluded_namespaces.contains(review.namespace.as_str()) || is_node_bound(&pod.view) {

@@ -12,16 +12,19 @@ use crate::model::{DialectId, quoted};
 use crate::objects::names;
 use crate::objects::view::StatefulSetView;
 
+/// The policy by which a StatefulSet makes its pods one after the other.
+const ORDERED: &str = "OrderedReady";
+
 /// Decides on a new StatefulSet: one whose pods are members of a gang makes them all at once, unless it says that its order
 /// is to be kept.
-pub(super) fn stateful_set(settings: &Settings, hook: Hook, set: &StatefulSetView<'_>) -> Decision {
+pub(super) fn made(settings: &Settings, hook: Hook, set: &StatefulSetView<'_>) -> Decision {
     let template = &set.spec.template;
     let excluded = settings.excluded_namespaces.contains(template.metadata.namespace.as_str());
     // The controller of LeaderWorkerSet makes StatefulSets of its own, in the order it wants.
     let membership = dialect::membership(template).filter(|m| m.gang.dialect != DialectId::Lws);
     let Some(membership) = membership.filter(|_| !excluded) else { return Decision::untouched() };
     let policy = set.spec.pod_management_policy.as_str();
-    if !matches!(policy, "" | "OrderedReady") {
+    if !matches!(policy, "" | ORDERED) {
         return Decision::allowed(None);
     }
     let asked = set.metadata.annotations.text(names::ORDERED_ANNOTATION);
@@ -42,13 +45,28 @@ pub(super) fn stateful_set(settings: &Settings, hook: Hook, set: &StatefulSetVie
         return Decision::allowed(None);
     }
     warnings.push(format!(
-        "spec.podManagementPolicy was OrderedReady; set to {PARALLEL}: in order, pod 1 would wait for pod 0, and pod 0 for \
+        "spec.podManagementPolicy was {ORDERED}; set to {PARALLEL}: in order, pod 1 would wait for pod 0, and pod 0 for \
          its gang {} (to keep the order: annotation {}: {})",
         quoted(&shortened(&membership)),
         names::ORDERED_ANNOTATION,
         names::ORDERED_KEEP
     ));
     Decision { verdict: Verdict::Patched, patch: patch::parallel(set), warnings, ..Decision::untouched() }
+}
+
+/// Decides on a change of a StatefulSet: a manifest that says the order in so many words is applied again after [`made`] has
+/// changed it. It stays as it was made; the API server would refuse the change.
+pub(super) fn changed(
+    settings: &Settings,
+    hook: Hook,
+    old: &StatefulSetView<'_>,
+    set: &StatefulSetView<'_>,
+) -> Decision {
+    if old.spec.pod_management_policy.as_str() == PARALLEL {
+        made(settings, hook, set)
+    } else {
+        Decision::untouched()
+    }
 }
 
 /// What follows from an order that is kept.

@@ -33,8 +33,10 @@ pub struct Review<'a> {
     pub dry_run: bool,
     /// The pod, when the review is about a pod itself (not a subresource) and is a CREATE or UPDATE.
     pub pod: Option<Subject<'a>>,
-    /// The StatefulSet, when the review is about making one.
+    /// The StatefulSet, when the review is about one itself and is a CREATE or UPDATE.
     pub stateful_set: Option<StatefulSetView<'a>>,
+    /// The StatefulSet as it was, on UPDATE.
+    pub old_stateful_set: Option<StatefulSetView<'a>>,
     /// The pod as it was, on UPDATE.
     pub old_pod: Option<PodView<'a>>,
     /// The group object, when the review is about one itself and is a CREATE or UPDATE; or why it cannot be read.
@@ -141,6 +143,7 @@ impl<'a> Review<'a> {
             dry_run: request.dry_run.unwrap_or(false),
             pod: None,
             stateful_set: None,
+            old_stateful_set: None,
             old_pod: None,
             group: None,
         };
@@ -165,9 +168,12 @@ impl<'a> Review<'a> {
         if let Some(kind) = kind.or_else(|| dialect::group_kinds().find(|kind| is_group(kind.resource()))) {
             review.group = request.object.map(|object| kind.read(object.get()));
         }
-        if is_stateful_set && operation == Operation::Create {
-            review.stateful_set =
-                request.object.map(|set| read_stateful_set(set.get(), &mut review.namespace)).transpose()?;
+        if is_stateful_set {
+            let mut read = |set: Option<&'a RawValue>| {
+                set.map(|set| read_stateful_set(set.get(), &mut review.namespace)).transpose()
+            };
+            let (set, old) = (read(request.object)?, read(request.old_object)?);
+            (review.stateful_set, review.old_stateful_set) = (set, old);
         }
         if !is_pod {
             return Ok(review);

@@ -109,6 +109,7 @@ pub(super) fn verify(
         dry_run: review.dry_run,
         pod: Some(Subject { raw: "", view }),
         stateful_set: None,
+        old_stateful_set: None,
         old_pod: None,
         group: None,
     };

@@ -113,6 +113,29 @@ fn other_stateful_sets_stay_as_they_are() {
 }
 
 #[test]
+fn a_manifest_with_the_order_in_it_can_be_applied_again() {
+    let (named, member) = (json!({ "name": "w" }), stacks().swap_remove(0).1);
+    let keep = json!({ "name": "w", "annotations": { "portcullis.dev/ordered": "keep" } });
+    let check = |was: &str, becomes: &str, metadata: &Value, expected: Verdict| {
+        let mut asked = set_review("UPDATE", json!(becomes), metadata, &member);
+        let mut old = asked["request"]["object"].clone();
+        old["spec"]["podManagementPolicy"] = json!(was);
+        asked["request"]["oldObject"] = old.clone();
+        let (answer, summary) = ask(&Settings::default(), Hook::Mutate, &asked);
+        assert_eq!(summary.verdict, expected, "{was} {becomes}");
+        if expected == Verdict::Patched {
+            assert_eq!(patched(&answer, &asked["request"]["object"]), old);
+        }
+    };
+    check("Parallel", "OrderedReady", &named, Verdict::Patched);
+    check("Parallel", "Parallel", &named, Verdict::Allowed);
+    check("OrderedReady", "OrderedReady", &named, Verdict::Untouched);
+    check("OrderedReady", "Parallel", &named, Verdict::Untouched);
+    // Refused by the API server, as it should be: it says keep.
+    check("Parallel", "OrderedReady", &keep, Verdict::Allowed);
+}
+
+#[test]
 fn an_order_that_is_asked_for_is_kept_and_what_follows_is_said() {
     let member = stacks().swap_remove(0).1;
     let check = |wish: &str, verdict: Verdict, expected: &[&str]| {
