@@ -22,8 +22,10 @@ mod lift;
 mod object;
 mod queue;
 mod settings;
+mod stale;
 mod state;
 mod status;
+mod timeout;
 mod types;
 mod view;
 pub mod wire;
@@ -231,9 +233,13 @@ impl Engine {
             let again = self.queue.look_again();
             let Some(known) = self.gangs.get_mut(&gang) else { continue };
             known.alarm = None;
+            let leads = matches!(self.role, Role::Leading(_));
             let due = |looked: Time| step.now.since(looked) >= again || step.now < looked;
             if known.rank.is_some() && known.looked.is_some_and(due) {
                 self.look_at(&gang);
+            }
+            if leads {
+                self.judge_timeout(&gang, step.now);
             }
             step.touched.insert(gang);
         }
@@ -275,9 +281,12 @@ impl Engine {
         self.redeclare(id);
         if self.leads() {
             self.judge_plan(id, step);
+            self.judge_timeout(id, step.now);
+            self.judge_stale(id, step);
         }
         self.drive_members(id, step);
         if self.leads() {
+            self.delete_expired(id, step);
             self.drive_object(id, step);
             self.tell_lifted(id, step);
         }

@@ -18,7 +18,7 @@ use crate::model::{GangId, Reason, Str, Time};
 use crate::objects::Shape;
 use crate::planner::{self, GangRequest, Member, PlannedGang, Verdict};
 
-/// The place of a gang in the queue: those that have started and want more members first, then by priority, then by age.
+/// The place of a gang in the queue: those of which something has started first, then by priority, then by age.
 pub(super) type Rank = (bool, Reverse<i32>, Time, GangId);
 
 /// How often a waiting gang is told anew how far it is, at the most.
@@ -280,6 +280,7 @@ impl Engine {
         let settled = !census.ready.iter().any(|uid| self.members.get(uid).is_some_and(|m| m.must_fence));
         if !free
             || !settled
+            || !gang.expired.is_empty()
             || census.ready.is_empty()
             || !self.complete(&group.quorum, &census, &census.ready)
         {
@@ -289,8 +290,10 @@ impl Engine {
         let class =
             group.priority_class.as_ref().and_then(|class| self.priority_classes.as_ref()?.get(class));
         let priority = class.copied().or_else(|| ready().map(|pod| pod.priority).max()).unwrap_or(0);
-        let age = ready().map(|pod| pod.created).min().unwrap_or_default();
-        let started = self.complete(&group.quorum, &census, &[]);
+        let created = ready().map(|pod| pod.created).min().unwrap_or_default();
+        let age = gang.lapse.and_then(|lapse| lapse.at).unwrap_or(created);
+        // What it takes to make a started gang whole again, and what it wants beyond that, goes first.
+        let started = census.started() > 0;
         let members = ready().map(|pod| Member {
             uid: pod.uid.clone(),
             key: pod.key.clone(),
