@@ -19,7 +19,7 @@ struct Case {
     says: Option<fn(&Value) -> bool>,
 }
 
-fn keys(labels: Value, annotations: Value) -> Value {
+fn keys(labels: &Value, annotations: &Value) -> Value {
     json!({ "metadata": { "labels": labels, "annotations": annotations } })
 }
 
@@ -35,7 +35,7 @@ fn cases() -> Vec<Case> {
     vec![
         Case {
             name: "kai",
-            keys: |_| keys(json!({ "kai.scheduler/podgroup": "app" }), json!({})),
+            keys: |_| keys(&json!({ "kai.scheduler/podgroup": "app" }), &json!({})),
             group: Some((
                 group("scheduling.run.ai/v2alpha2", &json!({ "minMember": 3 })),
                 "/apis/scheduling.run.ai/v2alpha2/namespaces/NS/podgroups/app",
@@ -45,7 +45,7 @@ fn cases() -> Vec<Case> {
         },
         Case {
             name: "coscheduling",
-            keys: |_| keys(json!({ "scheduling.x-k8s.io/pod-group": "app" }), json!({})),
+            keys: |_| keys(&json!({ "scheduling.x-k8s.io/pod-group": "app" }), &json!({})),
             group: Some((
                 group(
                     "scheduling.x-k8s.io/v1alpha1",
@@ -61,8 +61,8 @@ fn cases() -> Vec<Case> {
             keys: |_| {
                 let label = "pod-group.scheduling.sigs.k8s.io";
                 keys(
-                    json!({ format!("{label}/name"): "app", format!("{label}/min-available"): "3" }),
-                    json!({}),
+                    &json!({ format!("{label}/name"): "app", format!("{label}/min-available"): "3" }),
+                    &json!({}),
                 )
             },
             group: Some((
@@ -77,8 +77,8 @@ fn cases() -> Vec<Case> {
             keys: |_| {
                 let label = "pod-group.scheduling.sigs.k8s.io";
                 keys(
-                    json!({ format!("{label}/name"): "app", format!("{label}/min-available"): "3" }),
-                    json!({}),
+                    &json!({ format!("{label}/name"): "app", format!("{label}/min-available"): "3" }),
+                    &json!({}),
                 )
             },
             group: None,
@@ -87,7 +87,7 @@ fn cases() -> Vec<Case> {
         },
         Case {
             name: "volcano",
-            keys: |_| keys(json!({}), json!({ "scheduling.k8s.io/group-name": "app" })),
+            keys: |_| keys(&json!({}), &json!({ "scheduling.k8s.io/group-name": "app" })),
             group: Some((
                 group("scheduling.volcano.sh/v1beta1", &json!({ "minMember": 3, "queue": "default" })),
                 "/apis/scheduling.volcano.sh/v1beta1/namespaces/NS/podgroups/app",
@@ -103,7 +103,7 @@ fn cases() -> Vec<Case> {
                 if index > 0 {
                     labels[format!("{set}/group-index")] = json!("0");
                 }
-                let mut keys = keys(labels, json!({ format!("{set}/size"): "3" }));
+                let mut keys = keys(&labels, &json!({ format!("{set}/size"): "3" }));
                 let place = if index == 0 { String::new() } else { format!("-{index}") };
                 keys["metadata"]["name"] = json!(format!("app-0{place}"));
                 keys
@@ -120,7 +120,7 @@ fn cases() -> Vec<Case> {
                     annotations["yunikorn.apache.org/task-groups"] =
                         json!(r#"[{"name": "workers", "minMember": 3}]"#);
                 }
-                keys(json!({ "applicationId": "app" }), annotations)
+                keys(&json!({ "applicationId": "app" }), &annotations)
             },
             group: None,
             gang: "app.yunikorn",
@@ -129,7 +129,7 @@ fn cases() -> Vec<Case> {
         Case {
             name: "plain",
             keys: |_| {
-                keys(json!({}), json!({ "portcullis.dev/gang": "app", "portcullis.dev/gang-size": "3" }))
+                keys(&json!({}), &json!({ "portcullis.dev/gang": "app", "portcullis.dev/gang-size": "3" }))
             },
             group: None,
             gang: "app.plain",
@@ -138,7 +138,7 @@ fn cases() -> Vec<Case> {
         Case {
             name: "plain-by-label",
             keys: |_| {
-                keys(json!({ "portcullis.dev/gang": "app" }), json!({ "portcullis.dev/gang-size": "3" }))
+                keys(&json!({ "portcullis.dev/gang": "app" }), &json!({ "portcullis.dev/gang-size": "3" }))
             },
             group: None,
             gang: "app.plain",

@@ -203,7 +203,8 @@ impl Engine {
             // Recording -> Recorded: it is durable.
             (Progress::Recording(plan), Some(stored)) if plan == stored => {
                 // Members that are not in it, an amended one above all, can be planned from now on.
-                let more = plan.members.len() < gang.members.len();
+                let planned = |uid: &PodUid| plan.members.iter().any(|m| m.uid == *uid);
+                let more = !gang.members.iter().all(planned);
                 gang.progress = Progress::Recorded(plan.clone());
                 if more {
                     self.look_at(id);

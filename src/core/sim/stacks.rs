@@ -28,7 +28,7 @@ pub(crate) struct Stack {
 }
 
 /// A pod by its labels, annotations and a part of its spec.
-fn keys(labels: Value, annotations: Value) -> Value {
+fn keys(labels: &Value, annotations: &Value) -> Value {
     json!({ "metadata": { "labels": labels, "annotations": annotations }, "spec": {} })
 }
 
@@ -46,7 +46,7 @@ fn leader_or_worker(gang: &str, index: u32, size: u32) -> Value {
         // A leader enters admission without it: the webhook of its own stack comes after that.
         labels["leaderworkerset.sigs.k8s.io/group-index"] = json!("0");
     }
-    let mut pod = keys(labels, json!({ "leaderworkerset.sigs.k8s.io/size": size.to_string() }));
+    let mut pod = keys(&labels, &json!({ "leaderworkerset.sigs.k8s.io/size": size.to_string() }));
     let place = if index == 0 { String::new() } else { format!("-{index}") };
     pod["metadata"]["name"] = json!(format!("{gang}-0{place}"));
     pod
@@ -67,8 +67,8 @@ pub(crate) fn stacks() -> Vec<Stack> {
     let labels = |gang: &str, _: u32, size: u32| {
         let label = "pod-group.scheduling.sigs.k8s.io";
         keys(
-            json!({ format!("{label}/name"): gang, format!("{label}/min-available"): size.to_string() }),
-            json!({}),
+            &json!({ format!("{label}/name"): gang, format!("{label}/min-available"): size.to_string() }),
+            &json!({}),
         )
     };
     vec![
@@ -76,7 +76,7 @@ pub(crate) fn stacks() -> Vec<Stack> {
             name: "kai",
             dialect: DialectId::Kai,
             pod: |gang, _, _| {
-                keys(json!({ "kai.scheduler/podgroup": gang }), json!({ "pod-group-name": gang }))
+                keys(&json!({ "kai.scheduler/podgroup": gang }), &json!({ "pod-group-name": gang }))
             },
             object: Some(|gang, size| {
                 object("scheduling.run.ai/v2alpha2", "PodGroup", gang, &json!({ "minMember": size }))
@@ -88,7 +88,7 @@ pub(crate) fn stacks() -> Vec<Stack> {
         Stack {
             name: "coscheduling",
             dialect: DialectId::Coscheduling,
-            pod: |gang, _, _| keys(json!({ "scheduling.x-k8s.io/pod-group": gang }), json!({})),
+            pod: |gang, _, _| keys(&json!({ "scheduling.x-k8s.io/pod-group": gang }), &json!({})),
             object: Some(|gang, size| {
                 object("scheduling.x-k8s.io/v1alpha1", "PodGroup", gang, &json!({ "minMember": size }))
             }),
@@ -119,7 +119,7 @@ pub(crate) fn stacks() -> Vec<Stack> {
         Stack {
             name: "volcano",
             dialect: DialectId::Volcano,
-            pod: |gang, _, _| keys(json!({}), json!({ "scheduling.k8s.io/group-name": gang })),
+            pod: |gang, _, _| keys(&json!({}), &json!({ "scheduling.k8s.io/group-name": gang })),
             object: Some(|gang, size| {
                 object("scheduling.volcano.sh/v1beta1", "PodGroup", gang, &json!({ "minMember": size }))
             }),
@@ -132,7 +132,10 @@ pub(crate) fn stacks() -> Vec<Stack> {
             dialect: DialectId::Volcano,
             pod: |gang, index, _| {
                 let task = if index == 0 { "ps" } else { "worker" };
-                keys(json!({}), json!({ "scheduling.k8s.io/group-name": gang, "volcano.sh/task-spec": task }))
+                keys(
+                    &json!({}),
+                    &json!({ "scheduling.k8s.io/group-name": gang, "volcano.sh/task-spec": task }),
+                )
             },
             object: Some(|gang, size| {
                 let tasks = json!({ "ps": 1, "worker": size - 1 });
@@ -247,7 +250,7 @@ pub(crate) fn stacks() -> Vec<Stack> {
                     let groups = json!([{ "name": "driver", "minMember": 1 }, { "name": "workers", "minMember": size - 1 }]);
                     annotations["yunikorn.apache.org/task-groups"] = json!(groups.to_string());
                 }
-                keys(json!({ "applicationId": gang }), annotations)
+                keys(&json!({ "applicationId": gang }), &annotations)
             },
             object: None,
             kind: "",
@@ -260,7 +263,7 @@ pub(crate) fn stacks() -> Vec<Stack> {
             pod: |gang, _, size| {
                 let annotations =
                     json!({ "portcullis.dev/gang": gang, "portcullis.dev/gang-size": size.to_string() });
-                keys(json!({}), annotations)
+                keys(&json!({}), &annotations)
             },
             object: None,
             kind: "",

@@ -108,7 +108,7 @@ impl Queue {
 
     fn arrival(&mut self, round: usize) -> Vec<Event> {
         let gang = self.waiting + round;
-        let mut events = vec![Event::Group(Change::Set(group(gang)))];
+        let mut events = vec![Event::Group(Change::Set(group(gang).into()))];
         events.extend((0..8).map(|member| Event::Pod(Change::Set(self.member(gang, member)))));
         events
     }
