@@ -17,6 +17,7 @@ mod conditions;
 mod courtesy;
 mod gather;
 mod groups;
+mod hold;
 mod leadership;
 mod lift;
 mod object;
@@ -74,6 +75,10 @@ pub struct Engine {
     lifting: BTreeSet<GangId>,
     /// Complete gangs that wait for a plan.
     queue: queue::Queue,
+    /// Room that is held for a gang that has waited for long.
+    hold: Option<hold::Hold>,
+    /// What would not fit into an empty cluster, as long as no node changes.
+    unholdable: BTreeSet<std::sync::Arc<queue::Likeness>>,
     /// Gangs of which something changed that bears on planning.
     fresh: BTreeSet<GangId>,
     /// Something may have been freed since the queue was last planned.
@@ -123,6 +128,8 @@ impl Engine {
             lease_backoff: Backoff::default(),
             lifting: BTreeSet::new(),
             queue: queue::Queue::default(),
+            hold: None,
+            unholdable: BTreeSet::new(),
             fresh: BTreeSet::new(),
             grown: false,
             replan: false,

@@ -200,6 +200,9 @@ impl Engine {
                     "its turn".clone_into(&mut wanted.waiting_for);
                 }
             }
+            if self.hold.as_ref().is_some_and(|hold| hold.gang == *id) {
+                wanted.message = format!("{}; room is held for it as it gets free", wanted.message);
+            }
             if let Some(lapsed) = self.lapsed(id) {
                 wanted.reason = Some(Reason::SchedulingTimeout);
                 wanted.message = format!("{lapsed}; {}", wanted.message);

@@ -23,6 +23,7 @@ impl Engine {
             Change::Gone(name) => self.snapshot.remove_node(&name),
         };
         if changed {
+            self.doubt_hold(&name);
             self.touch_planned_on(&name, step);
         }
     }

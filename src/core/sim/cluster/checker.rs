@@ -417,7 +417,18 @@ impl Checker {
             if let Err(problems) = planner::check(&snapshot, alone, &plan) {
                 self.found(Rule::AllOrNone, problems.join("; "));
             }
-            if let Some(planned) = plan.gangs.first() {
+            let held = || {
+                let record = gang_object(api, &request.gang);
+                record.is_some_and(|record| {
+                    departures::held_for_another(
+                        &record.status,
+                        &requests,
+                        &snapshot,
+                        self.settings.hold_after,
+                    )
+                })
+            };
+            if let Some(planned) = plan.gangs.first().filter(|_| !held()) {
                 let places: Vec<String> = planned
                     .placements
                     .iter()

@@ -10,6 +10,8 @@ use crate::dialect::OnStale;
 use crate::engine::{ConditionType, GangRecord, GangStatus, Truth};
 use crate::model::{PodUid, Str, Time};
 use crate::objects::Pod;
+use crate::planner::{self, GangRequest};
+use crate::snapshot::Snapshot;
 
 /// What is wrong with the pods that are newly said to have expired: they are all that waits of a gang of which nothing has
 /// started, or all that is left of one that was whole.
@@ -75,4 +77,24 @@ pub(super) fn overdue(
         problems.push(format!("stale since {}, and not evicted", stale.last_transition_time));
     }
     problems
+}
+
+/// Whether a gang that waits although it fits is said to wait for one that does not fit, and would in an empty cluster.
+pub(super) fn held_for_another(
+    status: &GangStatus,
+    requests: &[GangRequest],
+    snapshot: &Snapshot,
+    hold_after: Duration,
+) -> bool {
+    let fits = |snapshot: &Snapshot, request: &GangRequest| {
+        let (plan, _) = planner::plan(snapshot, std::slice::from_ref(request));
+        !plan.gangs.is_empty()
+    };
+    let mut empty = snapshot.clone();
+    for uid in snapshot.charges().map(|(uid, _)| uid).collect::<Vec<_>>() {
+        empty.release(uid);
+    }
+    let named = |request: &&GangRequest| status.message.contains(&format!("held for gang {}, ", request.gang));
+    !hold_after.is_zero()
+        && requests.iter().filter(named).any(|request| !fits(snapshot, request) && fits(&empty, request))
 }
