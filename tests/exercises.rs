@@ -9,7 +9,13 @@ use portcullis_test_cluster::{Cluster, Options, Portcullis, ProgramOptions, Vers
 
 /// Takes away what the last session left, down to the nodes.
 fn clear(cluster: &Cluster) {
-    for kind in ["pods", "podgroups.scheduling.run.ai"] {
+    cluster.kubectl(&["delete", "statefulsets,deployments,jobs", "--all", "-n", "default"]).good();
+    for kind in [
+        "pods",
+        "podgroups.scheduling.run.ai",
+        "podgroups.scheduling.sigs.k8s.io",
+        "podgroups.scheduling.x-k8s.io",
+    ] {
         cluster.kubectl(&["delete", kind, "--all", "-n", "default"]).good();
     }
     cluster.kubectl(&["delete", "nodes,runtimeclasses", "--all"]).good();
@@ -20,26 +26,41 @@ fn clear(cluster: &Cluster) {
     cluster.kubectl(&["delete", "events.events.k8s.io", "--all", "-n", "default"]).good();
 }
 
+/// Plays the sessions of a directory.
+fn play(cluster: &Cluster, directory: &str) {
+    let _portcullis =
+        Portcullis::start(cluster, ProgramOptions::new(env!("CARGO_BIN_EXE_portcullis"))).unwrap();
+    let only = std::env::var("PORTCULLIS_EXERCISE").unwrap_or_default();
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join(directory);
+    let mut files: Vec<PathBuf> = fs::read_dir(directory)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|e| e == "txt"))
+        .collect();
+    assert!(!files.is_empty());
+    files.retain(|path| path.file_stem().is_some_and(|name| name.to_string_lossy().starts_with(&only)));
+    files.sort();
+    for file in files {
+        cluster.check_file("default", &file);
+        clear(cluster);
+    }
+}
+
 #[test]
 fn the_exercises_work_as_they_read() {
     if !available(Version::default()) {
         return;
     }
     let cluster = Cluster::start(&Options::default()).unwrap();
-    let _portcullis =
-        Portcullis::start(&cluster, ProgramOptions::new(env!("CARGO_BIN_EXE_portcullis"))).unwrap();
-    let only = std::env::var("PORTCULLIS_EXERCISE").unwrap_or_default();
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/exercises");
-    let mut files: Vec<PathBuf> = fs::read_dir(directory)
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
-        .filter(|path| path.extension().is_some_and(|e| e == "txt"))
-        .filter(|path| path.file_stem().is_some_and(|name| name.to_string_lossy().starts_with(&only)))
-        .collect();
-    files.sort();
-    assert!(!files.is_empty(), "no session is called {only}");
-    for file in files {
-        cluster.check_file("default", &file);
-        clear(&cluster);
+    play(&cluster, "tests/exercises");
+}
+
+/// With the groups of Kubernetes itself switched on.
+#[test]
+fn the_exercises_of_native_groups_work_as_they_read() {
+    if !available(Version::V1_36) {
+        return;
     }
+    let cluster = Cluster::start(&Options::native_groups(Version::V1_36)).unwrap();
+    play(&cluster, "tests/exercises/native");
 }

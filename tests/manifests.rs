@@ -10,7 +10,7 @@ use portcullis::serve::ServeOptions;
 use portcullis_core::admission::Settings;
 use portcullis_core::dialect;
 use portcullis_core::objects::names;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 fn manifests() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("manifests")
@@ -99,11 +99,16 @@ fn the_api_server_asks_about_every_key_that_is_judged() {
                 names::KAI_SUBGROUP_LABEL,
                 names::LWS_GROUP_INDEX_LABEL,
                 names::VOLCANO_TASK_KEY,
+                names::MPI_ROLE_LABEL,
                 names::YUNIKORN_APP_ID,
                 names::YUNIKORN_OLD_APP_ID,
                 names::SPARK_APP_SELECTOR,
             ],
             "groups.portcullis.dev" => continue,
+            "owners.portcullis.dev" => {
+                stateful_sets_of_gangs_are_asked_about(&hook);
+                continue;
+            }
             other => panic!("what is {other}?"),
         };
         if kind == "ValidatingWebhookConfiguration" && name == "pods.portcullis.dev" {
@@ -135,6 +140,46 @@ fn the_api_server_asks_about_every_key_that_is_judged() {
     for key in groups {
         assert!(policy.to_string().contains(&format!("'{key}'")), "the policy does not know {key}");
     }
+}
+
+/// Those that make their pods in order, and whose pods name a group by any key; the controller of LeaderWorkerSet makes its own
+/// as it wants them, and pods with a share of a card alone are no gang.
+fn stateful_sets_of_gangs_are_asked_about(hook: &Value) {
+    assert_eq!(
+        hook["rules"],
+        json!([{ "apiGroups": ["apps"], "apiVersions": ["v1"], "resources": ["statefulsets"], "operations": ["CREATE", "UPDATE"],
+            "scope": "Namespaced" }])
+    );
+    // What comes past us cannot be mended.
+    assert_eq!(hook["failurePolicy"], "Fail");
+    let text = expression(hook);
+    assert!(text.contains("object.spec.?podManagementPolicy.orValue('OrderedReady') == 'OrderedReady'"));
+    assert!(text.contains(
+        "request.operation == 'CREATE' || oldObject.spec.?podManagementPolicy.orValue('') == 'Parallel'"
+    ));
+    assert!(text.contains("has(object.spec.template.spec.schedulingGroup)"), "{text}");
+    assert!(text.contains("has(object.spec.template.spec.workloadRef)"), "{text}");
+    let labels = LABELS.iter().map(|(_, label)| *label).filter(|label| *label != names::LWS_NAME_LABEL);
+    let keys = KEYS.iter().copied().filter(|key| !key.starts_with("gpu-") && *key != names::MPS);
+    for key in labels.chain(keys) {
+        assert!(text.contains(&format!("'{key}'")), "owners.portcullis.dev does not know {key}");
+    }
+}
+
+/// Every scheduler that the exercises name is rewritten, so that they work as they are pasted.
+#[test]
+fn schedulers_of_tutorials_are_replaced_unless_somebody_takes_them_out() {
+    let deployment = of_kind("base/deployment.yaml", "Deployment");
+    let container = &deployment["spec"]["template"]["spec"]["containers"][0];
+    let arguments = list(&container["args"]).map(|argument| argument.as_str().unwrap());
+    let settings = Line::parse_from(arguments).serve.admission();
+    let named = names::GANG_SCHEDULERS.iter().chain(&["scheduler-plugins-scheduler"]);
+    let expected: BTreeSet<String> = named.map(|name| (*name).to_owned()).collect();
+    assert_eq!(settings.rewritten_schedulers, expected);
+    // The program itself takes nothing for granted.
+    assert_eq!(Line::parse_from(["serve"]).serve.admission(), Settings::default());
+    let none = Line::parse_from(["serve", "--rewrite-schedulers="]).serve.admission();
+    assert_eq!(none, Settings::default());
 }
 
 #[test]

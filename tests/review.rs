@@ -81,6 +81,11 @@ fn pod_templates_are_reviewed_as_their_pods() {
 }
 
 #[test]
+fn what_becomes_of_a_stateful_set_is_said() {
+    check("stateful-set", &["review", "stateful-set.yaml"], 0);
+}
+
+#[test]
 fn a_recorded_review_is_answered() {
     check("review", &["review", "review.json"], 0);
 }

@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use k8s_openapi::api::apps::v1 as apps;
 use k8s_openapi::api::core::v1 as typed;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1 as meta;
@@ -380,6 +381,30 @@ fn every_field_of_the_view_of_a_pod_is_one_of_kubernetes() {
         },
     };
     assert_eq!(read, expected, "\n{read:#?}\n{expected:#?}");
+}
+
+#[test]
+fn every_field_of_the_view_of_a_stateful_set_is_one_of_kubernetes() {
+    let pod = typed_pod();
+    let set = apps::StatefulSet {
+        metadata: typed_meta("workers", LABELS),
+        spec: apps::StatefulSetSpec {
+            pod_management_policy: set("OrderedReady"),
+            template: typed::PodTemplateSpec { metadata: Some(pod.metadata), spec: pod.spec },
+            ..apps::StatefulSetSpec::default()
+        },
+        status: None,
+    };
+    let json = serde_json::to_string(&set).expect("a StatefulSet serialises");
+    let read: view::StatefulSetView<'_> = serde_json::from_str(&json).expect("a StatefulSet reads");
+    let json = serde_json::to_string(&typed_pod()).expect("a pod serialises");
+    let pod: view::PodView<'_> = serde_json::from_str(&json).expect("a pod reads");
+    let template = view::PodView { status: view::PodStatus::default(), ..pod };
+    let expected = view::StatefulSetView {
+        metadata: meta_view("workers", LABELS),
+        spec: view::StatefulSetSpec { pod_management_policy: text("OrderedReady"), template },
+    };
+    assert_eq!(read, expected);
 }
 
 #[test]

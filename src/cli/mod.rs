@@ -83,7 +83,7 @@ enum Command {
     Demo(demo::Options),
     Doctor(doctor::Options),
     Review(review::Options),
-    Serve(serve::Options),
+    Serve(Box<serve::Options>),
     Simulate(simulate::Options),
     Version(version::Options),
 }
@@ -113,7 +113,7 @@ fn run(command: Command) -> anyhow::Result<Outcome> {
         Command::Demo(options) => demo::run(&options),
         Command::Doctor(options) => doctor::run(&options),
         Command::Review(options) => review::run(&options),
-        Command::Serve(options) => serve::run(options),
+        Command::Serve(options) => serve::run(*options),
         Command::Simulate(options) => simulate::run(&options),
         Command::Version(options) => version::run(&options),
     }

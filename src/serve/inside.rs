@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::Context;
 use arc_swap::ArcSwap;
-use portcullis_core::admission::{Facts, Settings};
+use portcullis_core::admission::Facts;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
@@ -43,7 +43,7 @@ pub(super) async fn run(options: ServeOptions, stop: Stop) -> anyhow::Result<()>
     };
     let live = Arc::new(LiveCertificate::new(first));
     let service = Service {
-        review: informed_reviewer(Settings::default(), Arc::clone(&facts)),
+        review: informed_reviewer(options.admission(), Arc::clone(&facts)),
         certificate: Arc::clone(&live),
         metrics: Arc::clone(&metrics),
         clock: Arc::new(SystemTime::now),

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::ValueEnum;
+use portcullis_core::admission;
 use portcullis_core::dialect::{OnStale, OnTimeout};
 use portcullis_core::engine::{GroupStatusMode, Nominate, OnTorn, Settings};
 use portcullis_core::snapshot::SharingMode;
@@ -67,9 +68,24 @@ pub struct ServeOptions {
     #[arg(long, value_name = "NAME", env = "POD_NAME", default_value = "portcullis")]
     pub name: String,
 
+    /// Schedulers that do not run here, separated by commas: new members of gangs that name one are given to default-scheduler
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    pub rewrite_schedulers: Vec<String>,
+
     /// How the engine works
     #[command(flatten)]
     pub engine: EngineOptions,
+}
+
+impl ServeOptions {
+    /// What admission goes by.
+    pub fn admission(&self) -> admission::Settings {
+        let names = self.rewrite_schedulers.iter().filter(|name| !name.is_empty());
+        admission::Settings {
+            rewritten_schedulers: names.cloned().collect(),
+            ..admission::Settings::default()
+        }
+    }
 }
 
 /// How the engine works.

@@ -10,7 +10,6 @@ use std::time::SystemTime;
 
 use anstyle::{AnsiColor, Style};
 use anyhow::Context;
-use portcullis_core::admission::Settings;
 
 use super::signals::Stop;
 use super::{ServeOptions, bind, reload, webhook_config};
@@ -36,7 +35,7 @@ pub(super) async fn run(options: ServeOptions, stop: Stop) -> anyhow::Result<()>
     fs::write(&sample, sample_review()).with_context(|| format!("cannot write {}", sample.display()))?;
 
     let service = Service {
-        review: reviewer(Settings::default()),
+        review: reviewer(options.admission()),
         certificate: Arc::new(LiveCertificate::new(first)),
         metrics: Arc::new(Metrics::new()),
         clock: Arc::new(SystemTime::now),

@@ -43,6 +43,9 @@ train-2   0/1     SchedulingGated   0          …     train
             r#"
 $ kubectl apply -f {file}
 Error from server (InternalError): error when creating "{file}": Internal error occurred: failed calling webhook "members.portcullis.dev": …
+$ kubectl apply -f tests/exercises/pytorch-training.yaml
+podgroup.scheduling.sigs.k8s.io/pytorch-training-group created
+Error from server (InternalError): error when creating "tests/exercises/pytorch-training.yaml": Internal error occurred: failed calling webhook "owners.portcullis.dev": …
 $ kubectl label pod train-1 --overwrite kai.scheduler/podgroup=another
 Error from server (InternalError): Internal error occurred: failed calling webhook "changes.portcullis.dev": …
 $ kubectl run plain --image example.com/nothing

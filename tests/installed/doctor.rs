@@ -36,7 +36,7 @@ fn the_doctor_says_what_is_wrong_and_how_to_mend_it() {
 $~ portcullis doctor; echo "exit $?"
 ok    API server          v1.…
 ok    gang definition     gangs.portcullis.dev/v1alpha1 is served
-ok    mutating webhook    registered: members.portcullis.dev, members-coscheduling.portcullis.dev, members-coscheduling-old.portcullis.dev, members-lws.portcullis.dev, members-plain.portcullis.dev, pods.portcullis.dev
+ok    mutating webhook    registered: members.portcullis.dev, members-coscheduling.portcullis.dev, members-coscheduling-old.portcullis.dev, members-lws.portcullis.dev, members-plain.portcullis.dev, pods.portcullis.dev, owners.portcullis.dev
 ok    validating webhook  registered: pods.portcullis.dev, changes.portcullis.dev, groups.portcullis.dev
 ok    certificate         caBundle and leaf fit together, good until …
 ok    gate guard          only Portcullis can lift its gate
@@ -152,7 +152,8 @@ warn  shared nodes        half: the label without the taint, so nothing is share
 warn  shared nodes        whole GPUs are in use on shared nodes (default/whole on shared-1): nobody knows which card, so these nodes take no further shares
       kubectl delete pod -n default whole
 warn  scheduler names     pods wait for schedulers that never bound a pod and hold no Lease: nobody (default/forgotten)
-      # install that scheduler, or take spec.schedulerName out of the manifest and create the pods anew
+      # install that scheduler; or name it in --rewrite-schedulers (manifests/base/deployment.yaml), or take
+      # spec.schedulerName out of the manifest, and create the pods anew
 ok    gated pods          no pod waits behind the gate
 
 Nothing is broken; 4 warnings.

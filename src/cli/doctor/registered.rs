@@ -101,6 +101,7 @@ fn configurations(seen: &Gathered) -> [Configured<'_>; 2] {
                 "members-lws.portcullis.dev",
                 "members-plain.portcullis.dev",
                 "pods.portcullis.dev",
+                "owners.portcullis.dev",
             ],
             open: &[],
         },

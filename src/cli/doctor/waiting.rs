@@ -41,7 +41,10 @@ fn schedulers(seen: &Gathered, pods: &[Pod]) -> Check {
     Check::warn(
         NAME,
         format!("pods wait for schedulers that never bound a pod and hold no Lease: {}", named(&says)),
-        ["# install that scheduler, or take spec.schedulerName out of the manifest and create the pods anew"],
+        [
+            "# install that scheduler; or name it in --rewrite-schedulers (manifests/base/deployment.yaml), or take",
+            "# spec.schedulerName out of the manifest, and create the pods anew",
+        ],
     )
 }
 

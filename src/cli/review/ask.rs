@@ -31,7 +31,8 @@ pub(super) fn about(document: &Document, found: &Found, subject: &PodFound) -> V
         return Verdict::Unreadable(broken);
     }
 
-    let review = subject.review.clone().unwrap_or_else(|| review_of(&found.namespace, &subject.pod));
+    let kind = ["", "v1", "Pod", "pods"];
+    let review = subject.review.clone().unwrap_or_else(|| review_of(&found.namespace, kind, &subject.pod));
     let settings = Settings::default();
     let answer =
         match admission::answer(&settings, &Facts::default(), Hook::Mutate, review.to_string().as_bytes()) {
@@ -60,34 +61,42 @@ pub(super) fn about(document: &Document, found: &Found, subject: &PodFound) -> V
         }
     }
 
+    let owner = subject.owner.as_ref().and_then(|owner| {
+        let review = review_of(&found.namespace, ["apps", "v1", "StatefulSet", "statefulsets"], owner);
+        let asked = review.to_string();
+        let answer = admission::answer(&settings, &Facts::default(), Hook::Mutate, asked.as_bytes());
+        answer.ok().map(|answer| self::response(&answer.body))
+    });
     Verdict::Allowed(Allowed {
         ours: answer.summary.verdict != admission::Verdict::Untouched,
         changes: changes::in_words(&subject.pod, &patched),
-        warnings: response["warnings"]
-            .as_array()
-            .into_iter()
-            .flatten()
-            .filter_map(|warning| warning.as_str().map(ToOwned::to_owned))
-            .collect(),
+        warnings: owner.iter().flat_map(warnings).chain(warnings(&response)).collect(),
         gang: gang_of(&patched),
         patch,
         patched,
     })
 }
 
-/// A CREATE review as kube-apiserver writes it, as far as any webhook may rely on it.
-fn review_of(namespace: &str, pod: &Value) -> Value {
-    let kind = json!({"group": "", "version": "v1", "kind": "Pod"});
-    let resource = json!({"group": "", "version": "v1", "resource": "pods"});
+/// The lines that kubectl would print.
+fn warnings(response: &Value) -> impl Iterator<Item = String> {
+    let lines = response["warnings"].as_array().into_iter().flatten();
+    lines.filter_map(|line| line.as_str().map(ToOwned::to_owned))
+}
+
+/// A CREATE review as kube-apiserver writes it, as far as any webhook may rely on it. The type is group, version, kind and
+/// the plural.
+fn review_of(namespace: &str, [group, version, kind, plural]: [&str; 4], object: &Value) -> Value {
+    let kind = json!({"group": group, "version": version, "kind": kind});
+    let resource = json!({"group": group, "version": version, "resource": plural});
     json!({
         "apiVersion": "admission.k8s.io/v1",
         "kind": "AdmissionReview",
         "request": {
             "uid": "00000000-0000-4000-8000-000000000000",
             "kind": kind, "resource": resource, "requestKind": kind, "requestResource": resource,
-            "name": pod.pointer("/metadata/name"), "namespace": namespace, "operation": "CREATE",
+            "name": object.pointer("/metadata/name"), "namespace": namespace, "operation": "CREATE",
             "userInfo": {"username": "portcullis-review"},
-            "object": pod, "oldObject": null, "dryRun": true,
+            "object": object, "oldObject": null, "dryRun": true,
             "options": {"kind": "CreateOptions", "apiVersion": "meta.k8s.io/v1"},
         },
     })

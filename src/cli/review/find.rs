@@ -59,6 +59,8 @@ pub(super) struct PodFound {
     pub(super) pod: Value,
     /// The review it came in, to be sent as it is.
     pub(super) review: Option<Value>,
+    /// The StatefulSet that makes it: admission is asked about it as well.
+    pub(super) owner: Option<Value>,
 }
 
 /// What a group object says, in our words.
@@ -115,7 +117,7 @@ fn walk(value: &Value, pointer: &str, namespace: &str, found: &mut Vec<Found>) {
     } else if (api_version, kind) == ("v1", "Pod") {
         let mut pod = value.clone();
         pod["metadata"]["namespace"] = json!(namespace);
-        push(name, None, What::Pod(PodFound { pod, review: None }));
+        push(name, None, What::Pod(PodFound { pod, review: None, owner: None }));
     } else {
         // A set of replicas is a group and has templates.
         let of = group_kind(api_version, kind);
@@ -136,9 +138,10 @@ fn walk(value: &Value, pointer: &str, namespace: &str, found: &mut Vec<Found>) {
         if templates.is_empty() && of.is_none() {
             push(name.clone(), None, What::Other("has no pods in it".to_owned()));
         }
+        let owner = ((api_version, kind) == ("apps/v1", "StatefulSet")).then(|| value.clone());
         for (path, template) in templates {
             let pod = pod_of(template, value, kind, namespace);
-            push(name.clone(), Some(path), What::Pod(PodFound { pod, review: None }));
+            push(name.clone(), Some(path), What::Pod(PodFound { pod, review: None, owner: owner.clone() }));
         }
     }
 }
@@ -182,7 +185,7 @@ fn review(value: &Value, pointer: &str, namespace: &str, found: &mut Vec<Found>)
     let what = if kind.is_empty() {
         What::Unreadable("request.kind.kind is missing: it says what is being reviewed".to_owned())
     } else {
-        What::Pod(PodFound { pod: object.clone(), review: Some(value.clone()) })
+        What::Pod(PodFound { pod: object.clone(), review: Some(value.clone()), owner: None })
     };
     found.push(Found {
         kind: if kind.is_empty() { "AdmissionReview".to_owned() } else { kind.to_owned() },

@@ -4,6 +4,7 @@ use json_patch::PatchOperation;
 
 use super::facts::Facts;
 use super::lacking;
+use super::owners;
 use super::patch::{self, Wanted, is_gated};
 use super::review::{Operation, Review};
 use super::settings::Settings;
@@ -30,7 +31,7 @@ pub struct Decision {
 }
 
 impl Decision {
-    fn untouched() -> Self {
+    pub(super) fn untouched() -> Self {
         Self {
             verdict: Verdict::Untouched,
             patch: Vec::new(),
@@ -44,7 +45,7 @@ impl Decision {
         Self { verdict: Verdict::Denied, causes, membership, ..Self::untouched() }
     }
 
-    fn allowed(membership: Option<Membership>) -> Self {
+    pub(super) fn allowed(membership: Option<Membership>) -> Self {
         Self { verdict: Verdict::Allowed, membership, ..Self::untouched() }
     }
 }
@@ -59,6 +60,13 @@ impl Decision {
 pub fn decide(settings: &Settings, facts: &Facts, hook: Hook, review: &Review<'_>) -> Decision {
     if let Some(group) = &review.group {
         return group_judged(settings, facts, &review.namespace, group);
+    }
+    if let Some(set) = &review.stateful_set {
+        return match (review.operation, &review.old_stateful_set) {
+            (Operation::Create, _) => owners::made(settings, hook, set),
+            (_, Some(old)) => owners::changed(settings, hook, old, set),
+            (_, None) => Decision::untouched(),
+        };
     }
     let Some(pod) = &review.pod else { return Decision::untouched() };
     if settings.excluded_namespaces.contains(review.namespace.as_str()) || is_node_bound(&pod.view) {
@@ -99,7 +107,7 @@ fn created(settings: &Settings, facts: &Facts, hook: Hook, pod: &PodView<'_>) ->
     match (hook, &link.membership) {
         (Hook::Mutate, _) => equipped(settings, facts, pod, link, share),
         (Hook::Validate, Some(membership)) => {
-            match lacking::findings(pod, membership, share && is_placed_by_us(pod)) {
+            match lacking::findings(pod, membership, share && is_placed_by_us(&pod.spec.scheduler_name)) {
                 causes if causes.is_empty() => Decision::allowed(link.membership),
                 causes => Decision::denied(causes, link.membership),
             }
@@ -108,17 +116,27 @@ fn created(settings: &Settings, facts: &Facts, hook: Hook, pod: &PodView<'_>) ->
     }
 }
 
-/// Whether no gang scheduler places it.
-fn is_placed_by_us(pod: &PodView<'_>) -> bool {
-    !names::GANG_SCHEDULERS.contains(&pod.spec.scheduler_name.as_str())
+/// Whether the pods of a scheduler are placed by us: it is no gang scheduler.
+fn is_placed_by_us(scheduler: &str) -> bool {
+    !names::GANG_SCHEDULERS.contains(&scheduler)
 }
 
 /// Links a sound pod to its gang, gates it, and gives a VRAM member what it needs on a shared node.
 fn equipped(settings: &Settings, facts: &Facts, pod: &PodView<'_>, link: Link, share: bool) -> Decision {
     let Link { membership, repairs, mut warnings, faults: _ } = link;
+    let named = pod.spec.scheduler_name.as_str();
+    let scheduler = if membership.is_some() { settings.scheduler(named) } else { named };
+    let rewritten = (!named.is_empty() && scheduler != named).then_some(scheduler);
+    if let Some(scheduler) = rewritten {
+        warnings.push(format!(
+            "spec.schedulerName {} is not installed here: changed to {}, and the gang is placed by portcullis",
+            quoted(named),
+            quoted(scheduler)
+        ));
+    }
     // The cards of a pod are given by us only where we also place it: members of a gang that no gang scheduler places.
-    let shares_cards = share && membership.is_some() && is_placed_by_us(pod);
-    if share && membership.is_none() && is_placed_by_us(pod) {
+    let shares_cards = share && membership.is_some() && is_placed_by_us(scheduler);
+    if share && membership.is_none() && is_placed_by_us(scheduler) {
         warnings.push(format!(
             "GPU memory is not accounted for this pod: it is in no group. Set annotation {}",
             names::KAI_GROUP_ANNOTATION
@@ -128,6 +146,7 @@ fn equipped(settings: &Settings, facts: &Facts, pod: &PodView<'_>, link: Link, s
     let wanted = Wanted {
         repairs: &repairs,
         gate: membership.is_some(),
+        scheduler: rewritten,
         equipment: shares_cards.then_some(patch::Equipment { runtime_class }),
     };
     let patch = patch::build(pod, &wanted, &mut warnings);

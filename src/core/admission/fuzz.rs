@@ -12,7 +12,8 @@ use super::{Facts, Hook, Settings, Verdict, answer};
 /// object it came for, the patched object is patched or denied again, or an object that mutate leaves as it is is denied
 /// by validate.
 pub fn fuzz_review(bytes: &[u8]) {
-    let settings = Settings::default();
+    let settings =
+        Settings { rewritten_schedulers: ["kai-scheduler".to_owned()].into(), ..Settings::default() };
     let classes = |name: &str| Some([crate::model::str(name)].into());
     let facts = Facts { runtime_classes: classes("nvidia"), priority_classes: classes("inference") };
     let mut mutated = None;

@@ -7,6 +7,7 @@ mod decision;
 mod facts;
 mod fuzz;
 mod lacking;
+mod owners;
 mod patch;
 mod response;
 mod review;

@@ -13,10 +13,13 @@ use crate::objects::affinity::{Effect, Taint, Toleration};
 use crate::objects::names;
 use crate::objects::text::Entries;
 use crate::objects::text::Text;
-use crate::objects::view::{Container, EnvVar, PodView};
+use crate::objects::view::{Container, EnvVar, PodView, StatefulSetView};
 
 /// The field that carries a pod's cards into its environment.
 pub(super) const GPUS_FIELD_PATH: &str = "metadata.annotations['portcullis.dev/gpus']";
+
+/// The policy by which a StatefulSet makes all its pods at once.
+pub(super) const PARALLEL: &str = "Parallel";
 
 /// What a pod is to have.
 pub(super) struct Wanted<'w> {
@@ -24,6 +27,8 @@ pub(super) struct Wanted<'w> {
     pub(super) repairs: &'w [Repair],
     /// Our scheduling gate.
     pub(super) gate: bool,
+    /// The scheduler it is given to instead of the one it names.
+    pub(super) scheduler: Option<&'w str>,
     /// What a VRAM member needs.
     pub(super) equipment: Option<Equipment<'w>>,
 }
@@ -52,10 +57,24 @@ pub(super) fn build(
     if wanted.gate {
         gate(pod, &mut patch);
     }
+    if let Some(scheduler) = wanted.scheduler {
+        replace(at(["spec", "schedulerName"]), pod.spec.scheduler_name.as_str(), scheduler, &mut patch);
+    }
     if let Some(equipment) = &wanted.equipment {
         toleration(pod, &mut patch);
         runtime_class(pod, equipment.runtime_class, &mut patch);
         cards(pod, &mut patch, warnings);
+    }
+    patch
+}
+
+/// The operations that make a StatefulSet start its pods all at once.
+pub(super) fn parallel(set: &StatefulSetView<'_>) -> Vec<PatchOperation> {
+    let mut patch = Vec::new();
+    let path = at(["spec", "podManagementPolicy"]);
+    match set.spec.pod_management_policy.as_str() {
+        "" => patch.push(add(path, json!(PARALLEL))),
+        policy => replace(path, policy, PARALLEL, &mut patch),
     }
     patch
 }
@@ -70,6 +89,11 @@ fn add(path: PointerBuf, value: Value) -> PatchOperation {
 
 fn test(path: PointerBuf, value: Value) -> PatchOperation {
     PatchOperation::Test(TestOperation { path, value })
+}
+
+fn replace(path: PointerBuf, was: &str, becomes: &str, patch: &mut Vec<PatchOperation>) {
+    patch.push(test(path.clone(), json!(was)));
+    patch.push(PatchOperation::Replace(ReplaceOperation { path, value: json!(becomes) }));
 }
 
 fn map<'p, 'a>(pod: &'p PodView<'a>, map: MetadataMap) -> &'p Entries<'a, Text<'a>> {

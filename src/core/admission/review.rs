@@ -9,7 +9,7 @@ use super::BadReview;
 use crate::dialect::{self, GroupObject, GroupResource};
 use crate::objects::ReadError;
 use crate::objects::text::Text;
-use crate::objects::view::PodView;
+use crate::objects::view::{PodView, StatefulSetView};
 
 /// `metadata` API version of the reviews we answer.
 pub(super) const API_VERSION: &str = "admission.k8s.io/v1";
@@ -33,6 +33,10 @@ pub struct Review<'a> {
     pub dry_run: bool,
     /// The pod, when the review is about a pod itself (not a subresource) and is a CREATE or UPDATE.
     pub pod: Option<Subject<'a>>,
+    /// The StatefulSet, when the review is about one itself and is a CREATE or UPDATE.
+    pub stateful_set: Option<StatefulSetView<'a>>,
+    /// The StatefulSet as it was, on UPDATE.
+    pub old_stateful_set: Option<StatefulSetView<'a>>,
     /// The pod as it was, on UPDATE.
     pub old_pod: Option<PodView<'a>>,
     /// The group object, when the review is about one itself and is a CREATE or UPDATE; or why it cannot be read.
@@ -108,8 +112,8 @@ impl<'a> Review<'a> {
     /// Reads a review.
     ///
     /// # Errors
-    /// [`BadReview`] when the body is no JSON, is another kind or version, has no request or uid, or is about a pod whose
-    /// fields have the wrong types.
+    /// [`BadReview`] when the body is no JSON, is another kind or version, has no request or uid, or is about a pod or a
+    /// StatefulSet whose fields have the wrong types.
     pub fn parse(body: &'a [u8]) -> Result<Self, BadReview> {
         let malformed = |problem: String| BadReview::Malformed(problem);
         let text = std::str::from_utf8(body).map_err(|e| malformed(e.to_string()))?;
@@ -138,6 +142,8 @@ impl<'a> Review<'a> {
             name: request.name.unwrap_or_default(),
             dry_run: request.dry_run.unwrap_or(false),
             pod: None,
+            stateful_set: None,
+            old_stateful_set: None,
             old_pod: None,
             group: None,
         };
@@ -150,6 +156,7 @@ impl<'a> Review<'a> {
             )
         });
         let is_pod = kind == "Pod" && api_group.is_empty();
+        let is_stateful_set = kind == "StatefulSet" && api_group == "apps";
         let subresource = request.sub_resource.is_some_and(|s| !s.is_empty());
         if subresource || operation == Operation::Other {
             return Ok(review);
@@ -160,6 +167,13 @@ impl<'a> Review<'a> {
         let kind = dialect::group_kinds().find(|kind| same_version(kind.resource()));
         if let Some(kind) = kind.or_else(|| dialect::group_kinds().find(|kind| is_group(kind.resource()))) {
             review.group = request.object.map(|object| kind.read(object.get()));
+        }
+        if is_stateful_set {
+            let mut read = |set: Option<&'a RawValue>| {
+                set.map(|set| read_stateful_set(set.get(), &mut review.namespace)).transpose()
+            };
+            let (set, old) = (read(request.object)?, read(request.old_object)?);
+            (review.stateful_set, review.old_stateful_set) = (set, old);
         }
         if !is_pod {
             return Ok(review);
@@ -180,7 +194,8 @@ impl<'a> Review<'a> {
 
     /// What the user calls the object: its name, or `generateName` with a `*`.
     pub fn display_name(&self) -> String {
-        let meta = self.pod.as_ref().map(|pod| &pod.view.metadata);
+        let set = self.stateful_set.as_ref().map(|set| &set.metadata);
+        let meta = self.pod.as_ref().map(|pod| &pod.view.metadata).or(set);
         match meta {
             Some(meta) if !meta.name.is_empty() => meta.name.to_string(),
             Some(meta) if self.name.is_empty() && !meta.generate_name.is_empty() => {
@@ -189,6 +204,16 @@ impl<'a> Review<'a> {
             _ => self.name.to_string(),
         }
     }
+}
+
+fn read_stateful_set<'a>(raw: &'a str, namespace: &mut Text<'a>) -> Result<StatefulSetView<'a>, BadReview> {
+    let mut view: StatefulSetView<'a> =
+        serde_json::from_str(raw).map_err(|e| BadReview::Malformed(format!("request.object: {e}")))?;
+    if namespace.is_empty() {
+        *namespace = view.metadata.namespace.clone();
+    }
+    view.spec.template.metadata.namespace = namespace.clone();
+    Ok(view)
 }
 
 fn read_pod<'a>(raw: &'a str, place: &str, namespace: &mut Text<'a>) -> Result<PodView<'a>, BadReview> {

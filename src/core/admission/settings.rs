@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::gpu::GpuRules;
+use crate::objects::names;
 
 /// What admission goes by.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,6 +15,20 @@ pub struct Settings {
     /// The RuntimeClass that pods with a share of a card get when they name none, where the facts say that it exists.
     /// `None` leaves them as they are.
     pub gpu_runtime_class: Option<String>,
+    /// Names of schedulers that do not run here: new members that name one are given to the stock scheduler. Empty leaves
+    /// every name as it is.
+    pub rewritten_schedulers: BTreeSet<String>,
+}
+
+impl Settings {
+    /// The scheduler that will place a new member which names this one (empty is the stock scheduler).
+    pub(super) fn scheduler<'n>(&self, named: &'n str) -> &'n str {
+        if named.is_empty() || self.rewritten_schedulers.contains(named) {
+            names::DEFAULT_SCHEDULER
+        } else {
+            named
+        }
+    }
 }
 
 impl Default for Settings {
@@ -22,7 +37,8 @@ impl Default for Settings {
         Self {
             excluded_namespaces: excluded.map(str::to_owned).into(),
             gpu: GpuRules::default(),
-            gpu_runtime_class: Some(crate::objects::names::NVIDIA_RUNTIME_CLASS.to_owned()),
+            gpu_runtime_class: Some(names::NVIDIA_RUNTIME_CLASS.to_owned()),
+            rewritten_schedulers: BTreeSet::new(),
         }
     }
 }

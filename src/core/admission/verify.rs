@@ -108,6 +108,8 @@ pub(super) fn verify(
         name: review.name.clone(),
         dry_run: review.dry_run,
         pod: Some(Subject { raw: "", view }),
+        stateful_set: None,
+        old_stateful_set: None,
         old_pod: None,
         group: None,
     };

@@ -12,7 +12,7 @@ use super::{
     Declared, Dialect, GroupKind, GroupPhase, GroupResource, GroupStatus, Link, Membership, Quorum,
     StatusDoor,
 };
-use crate::model::{DialectId, Finding, GangId, Rule, quoted};
+use crate::model::{DialectId, Finding, GangId, Rule, quoted, str};
 use crate::objects::names;
 use crate::objects::text::Text;
 use crate::objects::view::PodView;
@@ -55,6 +55,10 @@ impl Dialect for Coscheduling {
         "metadata.labels[scheduling.x-k8s.io/pod-group]"
     }
 
+    fn role_field(&self) -> &'static str {
+        "metadata.labels[training.kubeflow.org/job-role]"
+    }
+
     fn group_resources(&self) -> &'static [GroupResource] {
         const { &[resource(names::COSCHEDULING_API_GROUP), resource(names::COSCHEDULING_OLD_API_GROUP)] }
     }
@@ -65,7 +69,7 @@ impl Dialect for Coscheduling {
         let least = label(pod, names::COSCHEDULING_OLD_MIN_LABEL).and_then(count);
         Some(Membership {
             gang: GangId::new(DialectId::Coscheduling, pod.metadata.namespace.as_str(), name),
-            role: None,
+            role: label(pod, names::MPI_ROLE_LABEL).filter(|role| *role == names::MPI_LAUNCHER).map(str),
             declared: Declared::by(pod, least.map(Quorum::Count)),
         })
     }
@@ -149,6 +153,16 @@ mod tests {
     const NEW: &str = names::COSCHEDULING_LABEL;
     const OLD: &str = names::COSCHEDULING_OLD_LABEL;
     const MIN: &str = names::COSCHEDULING_OLD_MIN_LABEL;
+
+    #[test]
+    fn a_launcher_is_told_from_workers() {
+        for (role, expected) in [("launcher", Some("launcher")), ("worker", None), ("", None)] {
+            let labels = json!({ NEW: "g", names::MPI_ROLE_LABEL: role });
+            let pod = json!({ "metadata": { "namespace": "ml", "labels": labels } }).to_string();
+            let membership = membership(&serde_json::from_str(&pod).unwrap()).unwrap();
+            assert_eq!(membership.role.as_deref(), expected, "{role}");
+        }
+    }
 
     #[test]
     fn labels_of_today_and_of_old_guides_name_the_group() {

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::model::Str;
+use crate::model::{Str, str};
 use crate::objects::names;
 
 /// When a gang is complete.
@@ -46,6 +46,26 @@ impl Quorum {
         match self {
             Self::Count(min) => members_of(name, counts) >= u64::from(*min),
             Self::Groups { .. } | Self::Total { .. } => self.satisfied(counts),
+        }
+    }
+
+    /// What so many members by role are to be planned for. A launcher takes nobody's place: where the others are enough by
+    /// themselves, only they count; where it is needed to make up the number, it counts like everybody.
+    #[must_use]
+    pub fn without_launcher(&self, counts: &BTreeMap<Option<Str>, u32>) -> Self {
+        let launches = |role: &Option<Str>| role.as_deref() == Some(names::MPI_LAUNCHER);
+        let others = || counts.iter().filter(|(role, _)| !launches(role));
+        match self {
+            // Nobody else names a role there.
+            Self::Count(least)
+                if counts.keys().any(launches)
+                    && others().all(|(role, _)| role.is_none())
+                    && others().map(|(_, number)| u64::from(*number)).sum::<u64>() >= u64::from(*least) =>
+            {
+                let others = (str(names::KAI_DEFAULT_SUBGROUP), Self::Count(*least));
+                Self::Groups { min: 1, children: [others].into() }
+            }
+            quorum => quorum.clone(),
         }
     }
 
@@ -126,7 +146,6 @@ fn members_of(name: &str, counts: &BTreeMap<Option<Str>, u32>) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::str;
 
     fn counts(of: &[(&str, u32)]) -> BTreeMap<Option<Str>, u32> {
         of.iter().map(|(role, n)| ((!role.is_empty()).then(|| str(role)), *n)).collect()
@@ -134,6 +153,26 @@ mod tests {
 
     fn groups(min: u32, children: &[(&str, Quorum)]) -> Quorum {
         Quorum::Groups { min, children: children.iter().map(|(n, q)| (str(n), q.clone())).collect() }
+    }
+
+    #[test]
+    fn a_launcher_takes_no_place_of_a_worker() {
+        let check = |members: &[(&str, u32)], placed: &[(&str, u32)], starts: bool| {
+            let planned = Quorum::Count(8).without_launcher(&counts(members));
+            assert_eq!(planned.satisfied(&counts(placed)), starts, "{members:?} {placed:?}");
+        };
+        let all = [("", 8), ("launcher", 1)];
+        check(&all, &all, true);
+        check(&all, &[("", 8)], true);
+        check(&all, &[("", 7), ("launcher", 1)], false);
+        check(&all, &[("launcher", 1)], false);
+        // Where there are seven workers and no more it is one of eight.
+        check(&[("", 7), ("launcher", 1)], &[("", 7), ("launcher", 1)], true);
+        check(&[("", 9)], &[("", 8)], true);
+        // Roles of others are what they are.
+        check(&[("a", 8), ("launcher", 1)], &[("a", 7), ("launcher", 1)], true);
+        let tree = groups(1, &[("launcher", Quorum::Count(1))]);
+        assert_eq!(tree.without_launcher(&counts(&all)), tree);
     }
 
     #[test]

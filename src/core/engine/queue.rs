@@ -368,7 +368,7 @@ impl Engine {
         let request = GangRequest {
             gang: id.clone(),
             members: members.collect(),
-            quorum: group.quorum.clone(),
+            quorum: group.quorum.without_launcher(&self.by_role(&census)),
             active: census.active.clone(),
         };
         Some(((!started, Reverse(priority), age, id.clone()), request))

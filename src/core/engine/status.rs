@@ -314,7 +314,10 @@ impl Engine {
         pods
     }
 
-    fn by_role(&self, census: &Census) -> std::collections::BTreeMap<Option<crate::model::Str>, u32> {
+    pub(super) fn by_role(
+        &self,
+        census: &Census,
+    ) -> std::collections::BTreeMap<Option<crate::model::Str>, u32> {
         let mut counts = census.active.clone();
         for uid in &census.ready {
             if let Some(member) = self.members.get(uid) {

@@ -29,6 +29,10 @@ pub const GANG_KEY: &str = "portcullis.dev/gang";
 pub const GANG_SIZE_KEY: &str = "portcullis.dev/gang-size";
 /// The native group of a pod, copied at admission: an API server without that feature drops the field it came from.
 pub const SCHEDULING_GROUP_ANNOTATION: &str = "portcullis.dev/scheduling-group";
+/// On a StatefulSet whose pods are a gang: [`ORDERED_KEEP`] leaves it as it is, to start its pods one after the other.
+pub const ORDERED_ANNOTATION: &str = "portcullis.dev/ordered";
+/// The value of [`ORDERED_ANNOTATION`] that means "as it is".
+pub const ORDERED_KEEP: &str = "keep";
 /// The manifest as `kubectl apply` saw it.
 pub const LAST_APPLIED_ANNOTATION: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
@@ -42,6 +46,11 @@ pub const COSCHEDULING_OLD_MIN_LABEL: &str = "pod-group.scheduling.sigs.k8s.io/m
 pub const COSCHEDULING_API_GROUP: &str = "scheduling.x-k8s.io";
 /// Coscheduling: API group of its PodGroup in old guides.
 pub const COSCHEDULING_OLD_API_GROUP: &str = "scheduling.sigs.k8s.io";
+
+/// MPI operator: label that says what a pod of its job is, `worker` or [`MPI_LAUNCHER`].
+pub const MPI_ROLE_LABEL: &str = "training.kubeflow.org/job-role";
+/// MPI operator: the pod that starts the program on all workers, and computes nothing itself.
+pub const MPI_LAUNCHER: &str = "launcher";
 
 /// Volcano: the annotation that links a pod to its PodGroup.
 pub const VOLCANO_GROUP_ANNOTATION: &str = "scheduling.k8s.io/group-name";

@@ -328,6 +328,26 @@ view! {
 }
 
 view! {
+    /// A StatefulSet, as far as it decides how its pods come into being.
+    StatefulSetView {
+        /// `metadata`.
+        metadata: Meta<'a>,
+        /// `spec`.
+        spec: StatefulSetSpec<'a>,
+    }
+}
+
+view! {
+    /// `spec` of a StatefulSet.
+    StatefulSetSpec {
+        /// `OrderedReady` when empty, or `Parallel`. Cannot be changed later.
+        pod_management_policy: Text<'a>,
+        /// `metadata` and `spec` of its pods.
+        template: PodView<'a>,
+    }
+}
+
+view! {
     /// A node.
     NodeView {
         /// `metadata`.

@@ -9,6 +9,7 @@ use super::*;
 
 mod groups;
 mod lacking;
+mod owners;
 mod properties;
 mod updates;
 

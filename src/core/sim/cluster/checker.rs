@@ -396,6 +396,10 @@ impl Checker {
                 continue;
             }
             waiting.sort_by(|a, b| (a.created, &a.key).cmp(&(b.created, &b.key)));
+            let mut here = active.clone();
+            for pod in &waiting {
+                *here.entry(role(pod)).or_default() += 1;
+            }
             requests.push(GangRequest {
                 gang: gang.clone(),
                 members: waiting
@@ -407,7 +411,7 @@ impl Checker {
                         shape: pod.shape.clone(),
                     })
                     .collect(),
-                quorum,
+                quorum: quorum.without_launcher(&here),
                 active,
             });
         }

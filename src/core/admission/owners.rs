@@ -1,0 +1,86 @@
+//! What owners of pods do that no gang survives, mended when they are made: it cannot be changed later.
+//!
+//! A StatefulSet makes its pods in order unless it is told otherwise: pod 1 when pod 0 is Ready, and pod 0 waits for pod 1.
+//! Only the pods of a gang are looked at; nothing else of an owner is ever touched.
+
+use super::decision::Decision;
+use super::patch::{self, PARALLEL};
+use super::settings::Settings;
+use super::{Hook, Verdict};
+use crate::dialect::{self, Membership};
+use crate::model::{DialectId, quoted};
+use crate::objects::names;
+use crate::objects::view::StatefulSetView;
+
+/// The policy by which a StatefulSet makes its pods one after the other.
+const ORDERED: &str = "OrderedReady";
+
+/// Decides on a new StatefulSet: one whose pods are members of a gang makes them all at once, unless it says that its order
+/// is to be kept.
+pub(super) fn made(settings: &Settings, hook: Hook, set: &StatefulSetView<'_>) -> Decision {
+    let template = &set.spec.template;
+    let excluded = settings.excluded_namespaces.contains(template.metadata.namespace.as_str());
+    // The controller of LeaderWorkerSet makes StatefulSets of its own, in the order it wants.
+    let membership = dialect::membership(template).filter(|m| m.gang.dialect != DialectId::Lws);
+    let Some(membership) = membership.filter(|_| !excluded) else { return Decision::untouched() };
+    let policy = set.spec.pod_management_policy.as_str();
+    if !matches!(policy, "" | ORDERED) {
+        return Decision::allowed(None);
+    }
+    let asked = set.metadata.annotations.text(names::ORDERED_ANNOTATION);
+    let mut warnings = Vec::new();
+    match asked {
+        Some(names::ORDERED_KEEP) => {
+            return Decision { warnings: vec![kept(&membership)], ..Decision::allowed(None) };
+        }
+        Some(other) => warnings.push(format!(
+            "{} {} is not known: write {}, or take it out",
+            names::ORDERED_ANNOTATION,
+            quoted(&other.chars().take(32).collect::<String>()),
+            quoted(names::ORDERED_KEEP)
+        )),
+        None => {}
+    }
+    if hook == Hook::Validate {
+        return Decision::allowed(None);
+    }
+    warnings.push(format!(
+        "spec.podManagementPolicy was {ORDERED}; set to {PARALLEL}: in order, pod 1 would wait for pod 0, and pod 0 for \
+         its gang {} (to keep the order: annotation {}: {})",
+        quoted(&shortened(&membership)),
+        names::ORDERED_ANNOTATION,
+        names::ORDERED_KEEP
+    ));
+    Decision { verdict: Verdict::Patched, patch: patch::parallel(set), warnings, ..Decision::untouched() }
+}
+
+/// Decides on a change of a StatefulSet: a manifest that says the order in so many words is applied again after [`made`] has
+/// changed it. It stays as it was made; the API server would refuse the change.
+pub(super) fn changed(
+    settings: &Settings,
+    hook: Hook,
+    old: &StatefulSetView<'_>,
+    set: &StatefulSetView<'_>,
+) -> Decision {
+    if old.spec.pod_management_policy.as_str() == PARALLEL {
+        made(settings, hook, set)
+    } else {
+        Decision::untouched()
+    }
+}
+
+/// What follows from an order that is kept.
+fn kept(membership: &Membership) -> String {
+    format!(
+        "the pods are made in order ({}: {}), each when the one before it is Ready: gang {} never starts unless the first of \
+         them, with members made elsewhere, is enough for it",
+        names::ORDERED_ANNOTATION,
+        names::ORDERED_KEEP,
+        quoted(&shortened(membership))
+    )
+}
+
+/// A name of at most 40 characters: warnings are cut by the API server at 256.
+fn shortened(membership: &Membership) -> String {
+    membership.gang.name.chars().take(40).collect()
+}
