@@ -154,8 +154,12 @@ fn full(phase: Phase, reason: Reason) -> GangStatus {
             condition(ConditionType::Planned, Truth::False),
             condition(ConditionType::Admitted, Truth::False),
             condition(ConditionType::Torn, Truth::True),
+            condition(ConditionType::SchedulingTimeout, Truth::True),
+            condition(ConditionType::Stale, Truth::False),
             condition(ConditionType::PriorityClassFound, Truth::True),
         ],
+        started_with: 3,
+        expired: vec![PodUid::from("uid-2")],
         plan: Some(PlanRecord {
             epoch: Epoch(7),
             deadline: Time(1_795_266_060_042),

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use portcullis_core::admission;
+use portcullis_core::dialect::{OnStale, OnTimeout};
 use portcullis_core::engine::{GroupStatusMode, Nominate, OnTorn, Settings};
 use portcullis_core::snapshot::SharingMode;
 
@@ -103,6 +104,22 @@ pub struct EngineOptions {
     #[arg(long, value_enum, default_value_t)]
     pub on_torn: Torn,
 
+    /// What becomes of a gang that has not started within its timeout, where its group has no portcullis.dev/on-timeout
+    #[arg(long, value_enum, default_value_t)]
+    pub on_timeout: Timeout,
+
+    /// What becomes of a gang that was whole and has lost members, where its group has no portcullis.dev/on-stale
+    #[arg(long, value_enum, default_value_t)]
+    pub on_stale: Stale,
+
+    /// How long a gang may lack members before anything becomes of it: its controller may replace them
+    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = duration)]
+    pub stale_grace: Duration,
+
+    /// After how long the room that a gang needs is held for it, which until then smaller ones may take; 0s is never
+    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = duration)]
+    pub hold_after: Duration,
+
     /// When members are nominated to their node first, so that the scheduler keeps the room
     #[arg(long, value_enum, default_value_t)]
     pub nominate: Nomination,
@@ -134,6 +151,26 @@ pub enum Torn {
     Hold,
     /// Delete its members
     Evict,
+}
+
+/// `--on-timeout`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Timeout {
+    /// It goes on waiting, behind the others of its priority
+    #[default]
+    Requeue,
+    /// Delete its pods, which are all still gated
+    Delete,
+}
+
+/// `--on-stale`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Stale {
+    /// Delete what is left of it, so that it can start again as a whole
+    #[default]
+    Evict,
+    /// Leave what is left of it alone
+    Keep,
 }
 
 /// `--nominate`.
@@ -171,6 +208,16 @@ impl EngineOptions {
                 Torn::Hold => OnTorn::Hold,
                 Torn::Evict => OnTorn::Evict,
             },
+            on_timeout: match self.on_timeout {
+                Timeout::Requeue => OnTimeout::Requeue,
+                Timeout::Delete => OnTimeout::Delete,
+            },
+            on_stale: match self.on_stale {
+                Stale::Evict => OnStale::Evict,
+                Stale::Keep => OnStale::Keep,
+            },
+            stale_grace: self.stale_grace,
+            hold_after: self.hold_after,
             nominate: match self.nominate {
                 Nomination::Always => Nominate::Always,
                 Nomination::Contended => Nominate::Contended,
@@ -205,7 +252,7 @@ mod tests {
     #[test]
     fn what_is_not_said_is_as_the_engine_has_it() {
         assert_eq!(Line::parse_from(["serve"]).engine.settings(), Settings::default());
-        let line = "serve --bind-timeout 5s --sharing any --on-torn evict --nominate never --pin-all --group-status never";
+        let line = "serve --bind-timeout 5s --sharing any --on-torn evict --nominate never --pin-all --group-status never --on-timeout delete --on-stale keep --stale-grace 30s --hold-after 0s";
         let said = Line::parse_from(line.split(' ')).engine.settings();
         let expected = Settings {
             bind_timeout: Duration::from_secs(5),
@@ -214,6 +261,10 @@ mod tests {
             nominate: Nominate::Never,
             pin_all: true,
             group_status: GroupStatusMode::Never,
+            on_timeout: OnTimeout::Delete,
+            on_stale: OnStale::Keep,
+            stale_grace: Duration::from_secs(30),
+            hold_after: Duration::ZERO,
             ..Settings::default()
         };
         assert_eq!(said, expected);

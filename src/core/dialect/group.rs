@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::{Quorum, Said, dialect, duration};
+use super::{Policies, Quorum, Said, dialect, duration};
 use crate::model::{DialectId, GangId, Str, Time, quoted, str};
 use crate::objects::text::Text;
 use crate::objects::view::{Meta, PodView};
@@ -86,6 +86,7 @@ impl GroupKind {
             }
             read
         });
+        let policies = Policies::read(meta, &mut doubts);
         let mut source = Source { key: &key, meta, spec: view.spec, groups: Vec::new(), timeout, doubts };
         let spoken = dialect(self.dialect).read_group(&mut source);
         spoken.map_err(|problem| fail(format!("{}/{}", meta.namespace, meta.name), problem))?;
@@ -93,6 +94,7 @@ impl GroupKind {
         let said = super::status::said(json);
         for group in &mut groups {
             group.timeout = timeout.or(group.timeout);
+            group.policies = policies.or(group.policies);
             group.doubts.extend(doubts.iter().cloned());
             group.said = said.clone();
         }
@@ -135,6 +137,8 @@ pub struct Group {
     pub quorum: Quorum,
     /// How long it may wait for its start.
     pub timeout: Option<Duration>,
+    /// What becomes of it when it does not start in time, or falls apart.
+    pub policies: Policies,
     /// The PriorityClass it names.
     pub priority_class: Option<Str>,
     /// The queue it names; passed through.
@@ -155,6 +159,7 @@ impl Group {
             created: Time::default(),
             quorum,
             timeout: None,
+            policies: Policies::default(),
             priority_class: None,
             queue: None,
             doubts: Vec::new(),
@@ -214,13 +219,17 @@ pub struct Declared {
     pub quorum: Option<Quorum>,
     /// How long the gang may wait for its start.
     pub timeout: Option<Duration>,
+    /// What becomes of it when it does not start in time, or falls apart.
+    pub policies: Policies,
 }
 
 impl Declared {
     /// What a pod says, with the quorum that its stack's keys give; `None` when it says nothing.
     pub(super) fn by(pod: &PodView<'_>, quorum: Option<Quorum>) -> Option<Self> {
         let timeout = pod.metadata.annotations.text(names::TIMEOUT_ANNOTATION).and_then(duration::parse);
-        (quorum.is_some() || timeout.is_some()).then_some(Self { quorum, timeout })
+        let policies = Policies::read(&pod.metadata, &mut Vec::new());
+        let speaks = quorum.is_some() || timeout.is_some() || !policies.silent();
+        speaks.then_some(Self { quorum, timeout, policies })
     }
 }
 

@@ -12,6 +12,7 @@ mod lws;
 mod native;
 mod native_group;
 mod plain;
+mod policy;
 mod quorum;
 mod status;
 mod volcano;
@@ -24,12 +25,13 @@ mod conformance;
 pub use event::{GroupEvent, GroupNews};
 pub use group::{Declared, Group, GroupKey, GroupKind, GroupObject, GroupResource, StatusDoor, by_kind};
 pub use link::{LABEL_VALUE_LONGEST, Link, MetadataMap, Repair, is_label_value};
+pub use policy::{OnStale, OnTimeout, Policies};
 pub use quorum::Quorum;
 pub use status::{GroupPhase, GroupStatus, Said};
 
 use serde_json::Value;
 
-use crate::model::{DialectId, Finding, GangId, Rule, Str, quoted};
+use crate::model::{DialectId, Finding, GangId, Reason, Rule, Str, quoted};
 use crate::objects::view::PodView;
 use group::Source;
 
@@ -231,7 +233,14 @@ pub(crate) fn status_of(kind: GroupKind, status: &GroupStatus) -> Option<Value> 
     if kind.resource().status == StatusDoor::Closed {
         return None;
     }
-    dialect(kind.dialect).status(kind, status)
+    let mut said = dialect(kind.dialect).status(kind, status)?;
+    // No stack has a word of its own for it; guides of several have this one.
+    if status.reason == Reason::SchedulingTimeout.as_str()
+        && let Some(conditions) = said.get_mut("conditions").and_then(Value::as_array_mut)
+    {
+        conditions.push(status.condition(status.reason, "True"));
+    }
+    Some(said)
 }
 
 /// The event that tells the object of a group of news, in the words of its stack; `None` where it has none for them.

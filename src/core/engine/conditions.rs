@@ -6,7 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::types::{GangStatus, Phase};
-use crate::model::Time;
+use crate::model::{Reason, Time};
 
 /// One entry of `status.conditions` (`metav1.Condition`).
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -39,6 +39,10 @@ pub enum ConditionType {
     Admitted,
     /// Started, past its deadline, and not whole.
     Torn,
+    /// It has not started within its timeout. Left out until that has happened once.
+    SchedulingTimeout,
+    /// It was whole, and has lost members since. Left out until that has happened once.
+    Stale,
     /// The PriorityClass that the group names exists. Left out until it once did not.
     PriorityClassFound,
     /// What the pods say of the size of their gang is what the group object says. Left out until it once was not.
@@ -61,6 +65,8 @@ pub(super) struct Doubts {
     pub class_missing: Option<String>,
     /// The members say another size than the group object.
     pub overruled: Option<String>,
+    /// It was whole, and is not any more.
+    pub stale: bool,
 }
 
 /// The conditions that go with a status.
@@ -123,6 +129,16 @@ pub(super) fn conditions(
     } else if known(ConditionType::Torn).is_some() {
         say(ConditionType::Torn, false, reason, message());
     }
+    if wanted.reason == Some(Reason::SchedulingTimeout) {
+        say(ConditionType::SchedulingTimeout, true, reason, message());
+    } else if known(ConditionType::SchedulingTimeout).is_some() {
+        say(ConditionType::SchedulingTimeout, false, reason, message());
+    }
+    if doubts.stale {
+        say(ConditionType::Stale, true, "StaleJob", message());
+    } else if known(ConditionType::Stale).is_some() {
+        say(ConditionType::Stale, false, reason, message());
+    }
     let mut doubt = |kind, found: Option<String>, code: [&str; 2], all_well: &str| match found {
         Some(text) => say(kind, false, code[0], text),
         None if known(kind).is_some() => say(kind, true, code[1], all_well.to_owned()),
@@ -147,7 +163,7 @@ pub(super) fn conditions(
 mod tests {
     use super::*;
     use crate::engine::PlanRecord;
-    use crate::model::{Epoch, Reason};
+    use crate::model::Epoch;
 
     fn said(list: &[Condition]) -> Vec<String> {
         list.iter()

@@ -129,6 +129,8 @@ impl Engine {
         let quiet = self.settings.quiet;
         let Some(gang) = self.gangs.get_mut(id) else { return };
         let courtesy = &mut gang.courtesy;
+        // What is being said is looked at again when it is answered.
+        let news = news.filter(|news| courtesy.sent.as_ref() != Some(news));
         let due = news.map(|(_, wanted)| match courtesy.due {
             Some((at, phase, reason)) if phase == wanted.phase && reason == wanted.reason => {
                 (at, phase, reason)

@@ -112,6 +112,8 @@ impl State {
             quiet: Duration::from_secs(3600),
             // Nothing rests on it: it would add states and no danger.
             group_status: GroupStatusMode::Never,
+            // Time stands still here.
+            hold_after: Duration::ZERO,
             broken,
             ..Settings::default()
         };

@@ -14,8 +14,10 @@ pub(super) struct Census {
     pub ready: Vec<PodUid>,
     /// Behind our gate and somebody else's: pod name and that gate.
     pub held: Vec<(Str, Str)>,
-    /// Started and live, by role.
+    /// Started, and running or ended well, by role.
     pub active: BTreeMap<Option<Str>, u32>,
+    /// Those of them that have ended well.
+    pub succeeded: u32,
     /// All that are live.
     pub live: u32,
     /// Those of them that are on a node.
@@ -31,6 +33,11 @@ impl Census {
     /// All that have started.
     pub(super) fn started(&self) -> u32 {
         self.active.values().sum()
+    }
+
+    /// All that have started and not ended.
+    pub(super) fn running(&self) -> u32 {
+        self.started().saturating_sub(self.succeeded)
     }
 }
 
@@ -52,6 +59,7 @@ impl Engine {
             }
             if member.active() {
                 *census.active.entry(role(pod).cloned()).or_default() += 1;
+                census.succeeded += u32::from(pod.finished());
             } else if member.ready() {
                 census.ready.push(uid.clone());
             } else if member.live()

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::types::Change;
 use super::{Engine, Step};
-use crate::dialect::{self, Group, GroupKey, GroupObject, Membership, Quorum};
+use crate::dialect::{self, Group, GroupKey, GroupObject, Membership, Policies, Quorum};
 use crate::model::{GangId, Str, str};
 
 /// Groups by the gangs they are about.
@@ -178,6 +178,8 @@ impl Engine {
         members().next()?;
         let timeout = members().filter(|(m, _)| m.live()).filter_map(|(_, declared)| declared.timeout).min();
         let created = members().map(|(m, _)| m.pod.created).min().unwrap_or_default();
+        let policies = (members().filter(|(m, _)| m.live()))
+            .fold(Policies::default(), |said, (_, declared)| said.or(declared.policies));
         // The oldest that says a number, of those that still wait; else the newest of the others.
         let mut waiting: Vec<_> = (members())
             .filter(|(m, _)| m.live() && m.pod.gated())
@@ -198,6 +200,6 @@ impl Engine {
                 dialect::declares_by(id.dialect).unwrap_or("number")
             ))));
         }
-        Some(Ok(Group { created, timeout, ..Group::new(id.clone(), quorum.clone()) }))
+        Some(Ok(Group { created, timeout, policies, ..Group::new(id.clone(), quorum.clone()) }))
     }
 }

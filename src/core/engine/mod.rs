@@ -17,13 +17,16 @@ mod conditions;
 mod courtesy;
 mod gather;
 mod groups;
+mod hold;
 mod leadership;
 mod lift;
 mod object;
 mod queue;
 mod settings;
+mod stale;
 mod state;
 mod status;
+mod timeout;
 mod types;
 mod view;
 pub mod wire;
@@ -72,6 +75,10 @@ pub struct Engine {
     lifting: BTreeSet<GangId>,
     /// Complete gangs that wait for a plan.
     queue: queue::Queue,
+    /// Room that is held for a gang that has waited for long.
+    hold: Option<hold::Hold>,
+    /// What would not fit into an empty cluster, as long as no node changes.
+    unholdable: BTreeSet<std::sync::Arc<queue::Likeness>>,
     /// Gangs of which something changed that bears on planning.
     fresh: BTreeSet<GangId>,
     /// Something may have been freed since the queue was last planned.
@@ -121,6 +128,8 @@ impl Engine {
             lease_backoff: Backoff::default(),
             lifting: BTreeSet::new(),
             queue: queue::Queue::default(),
+            hold: None,
+            unholdable: BTreeSet::new(),
             fresh: BTreeSet::new(),
             grown: false,
             replan: false,
@@ -231,9 +240,13 @@ impl Engine {
             let again = self.queue.look_again();
             let Some(known) = self.gangs.get_mut(&gang) else { continue };
             known.alarm = None;
+            let leads = matches!(self.role, Role::Leading(_));
             let due = |looked: Time| step.now.since(looked) >= again || step.now < looked;
             if known.rank.is_some() && known.looked.is_some_and(due) {
                 self.look_at(&gang);
+            }
+            if leads {
+                self.judge_timeout(&gang, step.now);
             }
             step.touched.insert(gang);
         }
@@ -275,9 +288,12 @@ impl Engine {
         self.redeclare(id);
         if self.leads() {
             self.judge_plan(id, step);
+            self.judge_timeout(id, step.now);
+            self.judge_stale(id, step);
         }
         self.drive_members(id, step);
         if self.leads() {
+            self.delete_expired(id, step);
             self.drive_object(id, step);
             self.tell_lifted(id, step);
         }

@@ -67,7 +67,9 @@ impl Engine {
             return false;
         }
         let ends = wanted.phase != stored.phase && matches!(wanted.phase, Phase::Admitted | Phase::Torn);
-        let decisive = wanted.plan != stored.plan || ends;
+        // That it has ended well in part has to be known to whoever leads when it is gone.
+        let ending = wanted.started_with == 0 && stored.started_with > 0;
+        let decisive = wanted.plan != stored.plan || wanted.expired != stored.expired || ends || ending;
         if decisive || quiet.is_zero() {
             gang.pending = None;
             return true;
@@ -153,8 +155,16 @@ impl Engine {
         let blocked = gang.backoff.waits(now).unwrap_or_default();
         let pending = (gang.pending.as_ref().filter(|_| gang.request.is_none()))
             .map(|pending| pending.since.after(pending.wait).max(blocked));
+        let lapse = gang.lapse.map(|lapse| lapse.next);
+        let grace = gang.stale.filter(|stale| !stale.told);
+        let grace = grace.map(|stale| stale.since.after(self.settings.stale_grace));
+        let going = !gang.expired.is_empty() || gang.stale.is_some_and(|stale| stale.told);
+        let going = gang.evicted.filter(|_| going).map(|at| at.after(super::timeout::DELETE_AGAIN));
         let again = gang.looked.filter(|_| gang.rank.is_some()).map(|at| at.after(self.queue.look_again()));
-        let alarm = backoffs.chain(torn).chain(pending).chain(again).chain(gang.backoff.waits(now)).min();
+        // What is over has been done, or is done when what stands in its way is.
+        let life = lapse.into_iter().chain(grace).chain(going).filter(|at| *at > now);
+        let alarm =
+            backoffs.chain(torn).chain(pending).chain(again).chain(gang.backoff.waits(now)).chain(life).min();
         if alarm != gang.alarm {
             if let Some(at) = gang.alarm {
                 self.alarms.remove(&(at, id.clone()));

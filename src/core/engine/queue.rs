@@ -17,8 +17,10 @@ use crate::dialect::Quorum;
 use crate::model::{GangId, Reason, Str, Time};
 use crate::objects::Shape;
 use crate::planner::{self, GangRequest, Member, PlannedGang, Verdict};
+#[cfg(debug_assertions)]
+use crate::snapshot::{Cards, Charge, Hold};
 
-/// The place of a gang in the queue: those that have started and want more members first, then by priority, then by age.
+/// The place of a gang in the queue: those of which something has started first, then by priority, then by age.
 pub(super) type Rank = (bool, Reverse<i32>, Time, GangId);
 
 /// How often a waiting gang is told anew how far it is, at the most.
@@ -91,6 +93,11 @@ impl Queue {
         self.look_again() > LOOK_AGAIN
     }
 
+    /// The next in line.
+    pub(super) fn after(&self, from: &Bound<Rank>) -> Option<(&Rank, &Arc<Likeness>)> {
+        self.ranks.range((from.as_ref(), Bound::Unbounded)).next()
+    }
+
     /// The next of those that are alike.
     fn next_alike(&self, likeness: &Likeness, after: &Rank) -> Option<Rank> {
         let ranks = self.alike.get(likeness)?;
@@ -130,6 +137,7 @@ impl Engine {
         for id in &fresh {
             self.enqueue(id);
         }
+        let mut grown = self.renew_hold(grown, step.now) || grown;
         #[cfg(debug_assertions)]
         let expected = self.plan_without_shortcut();
         let mut agenda: BTreeSet<Rank> =
@@ -151,7 +159,14 @@ impl Engine {
                 full.insert(likeness);
                 continue;
             }
-            let fits = self.plan_one(id, step);
+            let held = self.hold.is_some();
+            let fits = self.plan_one(&rank, step);
+            if held && self.hold.is_none() {
+                // What was held is anybody's.
+                grown = true;
+                full.clear();
+                agenda.extend(self.queue.alike.keys().filter_map(|l| self.queue.next_alike(l, &rank)));
+            }
             match fits {
                 Fits::No => {
                     full.insert(likeness);
@@ -180,12 +195,51 @@ impl Engine {
         queue.sort_by(|(a, _), (b, _)| a.cmp(b));
         let queued: Vec<&Rank> = self.queue.ranks.keys().collect();
         assert_eq!(queue.iter().map(|(rank, _)| rank).collect::<Vec<_>>(), queued, "the queue is up to date");
+        let sure = |report: &planner::Report| {
+            report.verdicts.values().all(
+                |verdict| !matches!(verdict, Verdict::Waiting(why) if why.reason == Reason::SearchExhausted),
+            )
+        };
+        if self.hold.is_some() {
+            return self.plan_beside_hold(&queue, sure);
+        }
         let requests: Vec<GangRequest> = queue.into_iter().map(|(_, request)| request).collect();
         let (plan, report) = planner::plan(&self.snapshot, &requests);
-        let sure = report.verdicts.values().all(
-            |verdict| !matches!(verdict, Verdict::Waiting(why) if why.reason == Reason::SearchExhausted),
-        );
-        sure.then_some(plan)
+        sure(&report).then_some(plan)
+    }
+
+    /// The same where room is held: one after the other, and those behind the holder beside its places.
+    #[cfg(debug_assertions)]
+    fn plan_beside_hold(
+        &self,
+        queue: &[(Rank, GangRequest)],
+        sure: impl Fn(&planner::Report) -> bool,
+    ) -> Option<planner::Plan> {
+        let mut hold = self.hold.as_ref();
+        let mut snapshot = self.snapshot.clone();
+        let mut expected = planner::Plan::default();
+        for (rank, request) in queue {
+            let one = std::slice::from_ref(request);
+            let (mut plan, mut report) = planner::plan(&snapshot, one);
+            if let Some(hold) = hold.filter(|_| self.held_before(rank).is_some() && !plan.gangs.is_empty()) {
+                let mut beside = snapshot.clone();
+                hold.charge(&mut beside);
+                (plan, report) = planner::plan(&beside, one);
+            }
+            if !sure(&report) {
+                return None;
+            }
+            hold = hold.filter(|hold| hold.gang != request.gang || plan.gangs.is_empty());
+            for place in plan.gangs.iter().flat_map(|gang| &gang.placements) {
+                let member = request.members.iter().find(|m| m.uid == place.uid)?;
+                let shared = member.shape.share.is_some();
+                let cards = if shared { Cards::Known(place.cards.clone()) } else { Cards::Unshared };
+                let (key, node, shape) = (Some(place.key.clone()), place.node.clone(), member.shape.clone());
+                snapshot.charge(&place.uid, Charge { key, node, shape, cards, hold: Hold::Reserved });
+            }
+            expected.gangs.extend(plan.gangs);
+        }
+        Some(expected)
     }
 
     #[cfg(debug_assertions)]
@@ -215,9 +269,19 @@ impl Engine {
     }
 
     /// Plans one gang of the queue.
-    fn plan_one(&mut self, id: &GangId, step: &mut Step) -> Fits {
+    fn plan_one(&mut self, rank: &Rank, step: &mut Step) -> Fits {
+        let id = &rank.3;
         let Some((_, request)) = self.planning_request(id) else { return Fits::No };
-        let (plan, mut report) = planner::plan(&self.snapshot, std::slice::from_ref(&request));
+        let (mut plan, mut report) = planner::plan(&self.snapshot, std::slice::from_ref(&request));
+        let room = plan.gangs.first().map(|planned| planned.placements.len());
+        if let (Some(room), Some(hold)) = (room, self.held_before(rank).cloned()) {
+            (plan, report) = self.plan_beside(&hold, &request);
+            if let Some(Verdict::Waiting(why)) = report.verdicts.get_mut(id)
+                && why.reason != Reason::SearchExhausted
+            {
+                *why = self.held_for(&hold, room);
+            }
+        }
         let placed = plan.gangs.into_iter().next();
         let fits = placed.is_some();
         if let Some(placed) = placed {
@@ -247,6 +311,7 @@ impl Engine {
 
     fn take_up(&mut self, planned: PlannedGang, step: &mut Step) {
         self.dequeue(&planned.gang);
+        self.hold = self.hold.take().filter(|hold| hold.gang != planned.gang);
         // What an earlier plan has lifted and is not bound yet keeps its place under the new one.
         let underway = (self.gangs.get(&planned.gang).and_then(|g| g.progress.plan()).into_iter())
             .flat_map(|plan| &plan.members)
@@ -266,7 +331,7 @@ impl Engine {
     }
 
     /// What to ask the planner for a gang; `None` when it is not complete, wants nothing, or is being lifted.
-    fn planning_request(&self, id: &GangId) -> Option<(Rank, GangRequest)> {
+    pub(super) fn planning_request(&self, id: &GangId) -> Option<(Rank, GangRequest)> {
         let gang = self.gangs.get(id)?;
         let free = match &gang.progress {
             Progress::Undecided => true,
@@ -280,6 +345,7 @@ impl Engine {
         let settled = !census.ready.iter().any(|uid| self.members.get(uid).is_some_and(|m| m.must_fence));
         if !free
             || !settled
+            || !gang.expired.is_empty()
             || census.ready.is_empty()
             || !self.complete(&group.quorum, &census, &census.ready)
         {
@@ -289,8 +355,10 @@ impl Engine {
         let class =
             group.priority_class.as_ref().and_then(|class| self.priority_classes.as_ref()?.get(class));
         let priority = class.copied().or_else(|| ready().map(|pod| pod.priority).max()).unwrap_or(0);
-        let age = ready().map(|pod| pod.created).min().unwrap_or_default();
-        let started = self.complete(&group.quorum, &census, &[]);
+        let created = ready().map(|pod| pod.created).min().unwrap_or_default();
+        let age = gang.lapse.and_then(|lapse| lapse.at).unwrap_or(created);
+        // What it takes to make a started gang whole again, and what it wants beyond that, goes first.
+        let started = census.started() > 0;
         let members = ready().map(|pod| Member {
             uid: pod.uid.clone(),
             key: pod.key.clone(),

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::dialect::{OnStale, OnTimeout};
 use crate::snapshot::SharingMode;
 
 /// What the engine goes by; resolved once, at start.
@@ -23,6 +24,14 @@ pub struct Settings {
     pub quiet: Duration,
     /// Whether the status of the group objects is filled in.
     pub group_status: GroupStatusMode,
+    /// What becomes of a gang that has not started within its timeout, where its group does not say.
+    pub on_timeout: OnTimeout,
+    /// What becomes of a gang that was whole and has lost members, where its group does not say.
+    pub on_stale: OnStale,
+    /// How long it may be so before anything becomes of it.
+    pub stale_grace: Duration,
+    /// How long a gang waits, smaller ones passing it, before the room it needs is held for it; zero is for ever.
+    pub hold_after: Duration,
     /// A rule that a test has taken away, to see that its absence is noticed.
     #[cfg(any(test, feature = "sabotage"))]
     pub broken: Option<Rule>,
@@ -38,6 +47,10 @@ impl Default for Settings {
             pin_all: false,
             quiet: Duration::from_millis(500),
             group_status: GroupStatusMode::default(),
+            on_timeout: OnTimeout::default(),
+            on_stale: OnStale::default(),
+            stale_grace: Duration::from_secs(60),
+            hold_after: Duration::from_secs(300),
             #[cfg(any(test, feature = "sabotage"))]
             broken: None,
         }

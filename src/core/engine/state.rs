@@ -7,6 +7,8 @@ use std::time::Duration;
 use super::conditions::{ConditionType, Truth};
 use super::courtesy::Courtesy;
 use super::queue::Rank;
+use super::stale::Stale;
+use super::timeout::Lapse;
 use super::types::{GangStatus, Phase, PlanRecord};
 use crate::model::{Epoch, NodeName, PodUid, Reason, ResourceVersion, Str, Time};
 use crate::objects::Pod;
@@ -120,6 +122,15 @@ pub(super) struct Gang {
     pub trouble: Option<Str>,
     /// People have been told that the plan of now is lifted.
     pub told_lifted: bool,
+    /// How far it is with its tries, where it may not wait for ever.
+    pub lapse: Option<Lapse>,
+    /// Pods that are to be deleted, because it has not started in time or is not whole any more: decided, and durable or
+    /// about to be.
+    pub expired: BTreeSet<PodUid>,
+    /// With how many members it last was whole; `None` before that was looked at.
+    pub started_with: Option<u32>,
+    /// It was whole, and is not any more.
+    pub stale: Option<Stale>,
     /// When its members were last asked to leave.
     pub evicted: Option<Time>,
     /// What its group object says.

@@ -25,6 +25,8 @@ impl Engine {
             members: census.live,
             bound: census.bound,
             needs: self.needs(gang),
+            started_with: gang.started_with.unwrap_or(stored.started_with),
+            expired: gang.expired.iter().cloned().collect(),
             ..GangStatus::default()
         };
         match &gang.progress {
@@ -72,6 +74,7 @@ impl Engine {
                 }
             }
         }
+        self.say_stale(id, &census, &mut wanted);
         wanted.ready = match self.group(id) {
             Some(_) => format!("{}/{}", census.here(), wanted.min_member),
             None => format!("{}/?", census.here()),
@@ -79,9 +82,23 @@ impl Engine {
         wanted.epoch = stored.epoch;
         let same = wanted.phase == stored.phase && stored.since != Time::default();
         wanted.since = if same { stored.since } else { now };
-        let doubts = Doubts { class_missing: self.missing_class(id), overruled: self.overruled(id) };
+        let stale = gang.stale.is_some();
+        let doubts = Doubts { class_missing: self.missing_class(id), overruled: self.overruled(id), stale };
         wanted.conditions = conditions(&wanted, &stored.conditions, doubts, gang.generation, now);
         wanted
+    }
+
+    /// A gang that is not whole any more, while nothing is on its way that would make it so.
+    fn say_stale(&self, id: &GangId, census: &Census, wanted: &mut GangStatus) {
+        if matches!(wanted.phase, Phase::Planned | Phase::Lifting) {
+            return;
+        }
+        let Some((message, over)) = self.stale_message(id, census) else { return };
+        wanted.phase = if over { Phase::Torn } else { Phase::Admitted };
+        wanted.reason = Some(Reason::StaleJob);
+        wanted.message = message;
+        let missing = self.group(id).map(|group| group.quorum.missing(&census.active));
+        wanted.waiting_for = missing.unwrap_or_default();
     }
 
     /// The sentence about a PriorityClass that the group names and that does not exist.
@@ -183,6 +200,13 @@ impl Engine {
                     "its turn".clone_into(&mut wanted.waiting_for);
                 }
             }
+            if self.hold.as_ref().is_some_and(|hold| hold.gang == *id) {
+                wanted.message = format!("{}; room is held for it as it gets free", wanted.message);
+            }
+            if let Some(lapsed) = self.lapsed(id) {
+                wanted.reason = Some(Reason::SchedulingTimeout);
+                wanted.message = format!("{lapsed}; {}", wanted.message);
+            }
         }
     }
 
@@ -239,7 +263,8 @@ impl Engine {
         let worth = match wanted.phase {
             Phase::Waiting => changed && reason != Reason::Queued,
             Phase::Gathering => changed && reason != Reason::Gathering,
-            Phase::Torn => changed,
+            // That a gang is stale is told at the end of its grace.
+            Phase::Torn => changed && reason != Reason::StaleJob,
             Phase::Planned | Phase::Lifting | Phase::Admitted => false,
         };
         if worth {
@@ -265,7 +290,7 @@ impl Engine {
         }
     }
 
-    fn tell(
+    pub(super) fn tell(
         &self,
         id: &GangId,
         reason: Reason,

@@ -640,3 +640,6 @@ fn members_are_nominated_while_somebody_else_waits_for_a_scheduler() {
 
 #[path = "courtesy_tests.rs"]
 mod courtesy;
+
+#[path = "life_tests.rs"]
+mod life;

@@ -341,9 +341,22 @@ pub struct GangStatus {
     /// What holds and what does not, for `kubectl wait` and for tools.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
+    /// With how many members it last was whole; none while it has not been, and once members of it have ended well: then
+    /// it is on its way to its end.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub started_with: u32,
+    /// Pods that are to be deleted, because the gang has not started in time or is not whole any more. None of them is
+    /// ever lifted.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub expired: Vec<PodUid>,
     /// The decision. Its presence is what makes lifting allowed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub plan: Option<PlanRecord>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes it so")]
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 /// A durable decision: these pods, these places, by this leader.

@@ -23,6 +23,7 @@ impl Engine {
             Change::Gone(name) => self.snapshot.remove_node(&name),
         };
         if changed {
+            self.doubt_hold(&name);
             self.touch_planned_on(&name, step);
         }
     }
@@ -232,9 +233,12 @@ impl Engine {
         }
         gang.must_read = false;
         let stored = record.status.plan.clone();
+        let expired = record.status.expired.clone();
+        gang.started_with = gang.started_with.or(Some(record.status.started_with));
         gang.generation = record.generation;
         gang.object = Object::Known(record.resource_version, Arc::new(record.status));
         self.plan_seen(&id, stored.as_ref(), step);
+        self.expired_seen(&id, &expired, step);
         step.touch(&id);
     }
 

@@ -93,6 +93,12 @@ reasons! {
     NoNodes,
     /// Each member fits somewhere, but not all at once.
     Fragmented,
+    /// There is room, and it is held for a larger gang that has waited for long.
+    RoomHeld,
+    /// It has not started within its timeout.
+    SchedulingTimeout,
+    /// It was whole, and has lost members since.
+    StaleJob,
     /// The planner stopped searching before it could be sure.
     SearchExhausted,
     /// A plan for the whole gang is durable.

@@ -18,6 +18,11 @@ pub const FIELD_MANAGER: &str = "portcullis";
 
 /// How long a gang may wait for its start, on the group object or where there is none on its pods: `120`, `2m`, `1h30m`.
 pub const TIMEOUT_ANNOTATION: &str = "portcullis.dev/timeout";
+/// What becomes of a gang that has not started within its timeout, on the group object or where there is none on its
+/// pods: `requeue` or `delete`.
+pub const ON_TIMEOUT_ANNOTATION: &str = "portcullis.dev/on-timeout";
+/// What becomes of a gang that was whole and has lost members, in the same places: `evict` or `keep`.
+pub const ON_STALE_ANNOTATION: &str = "portcullis.dev/on-stale";
 /// Plain gangs: annotation or label that names the gang of a pod.
 pub const GANG_KEY: &str = "portcullis.dev/gang";
 /// Plain gangs: annotation or label that says how many members it takes.

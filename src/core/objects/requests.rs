@@ -198,6 +198,14 @@ mod tests {
             json!({ "containers": container(json!({ "requests": { "cpu": "1" } })), "resources": { "limits": { "cpu": "3", "memory": "1Ki" } } }),
             json!({ "cpu": 1000, "memory": 1024 }),
         );
+        // The API server lets ephemeral containers ask for nothing.
+        check(
+            json!({
+                "containers": container(json!({ "requests": { "cpu": "1" } })),
+                "ephemeralContainers": [{ "name": "debug", "image": "shell:1", "targetContainerName": "c" }],
+            }),
+            json!({ "cpu": 1000 }),
+        );
         check(
             json!({ "containers": container(json!(null)), "resources": null, "overhead": null }),
             json!({}),

@@ -15,4 +15,6 @@ pub use fuzz::fuzz_bytes;
 #[cfg(test)]
 mod stand_in;
 #[cfg(test)]
+mod starvation;
+#[cfg(test)]
 mod tests;

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::super::api::{Actor, ApiServer, Kind, ObjectKey, Write};
+use super::departures;
 use super::quorums::{self, Quorums};
 use crate::dialect::Quorum;
 use crate::engine::wire::Response;
@@ -123,7 +124,12 @@ impl Checker {
             }
             Kind::Gang => {
                 if let Some(gang) = write.after.as_ref().and_then(|after| after.gang()) {
-                    self.gang_written(before.and_then(|before| before.gang()), gang);
+                    let before = before.and_then(|before| before.gang());
+                    let expired = departures::expired(before, gang, &self.pods, &self.quorums);
+                    for problem in expired {
+                        self.found(Rule::AllOrNone, problem);
+                    }
+                    self.gang_written(before, gang);
                 }
             }
             Kind::PriorityClass | Kind::Namespace | Kind::Deployment | Kind::ReplicaSet => {}
@@ -145,12 +151,12 @@ impl Checker {
             );
         };
         let Some(after) = &write.after else {
-            self.evicted(write, before);
+            self.evicted(write, before, api);
             return;
         };
         let marked = after.object["metadata"].get("deletionTimestamp").is_some();
         if marked && stored.object["metadata"].get("deletionTimestamp").is_none() {
-            self.evicted(write, before);
+            self.evicted(write, before, api);
         }
         if touched(&stored.object, &after.object) {
             let (old, new) = (&stored.object, &after.object);
@@ -172,11 +178,14 @@ impl Checker {
         }
     }
 
-    /// A pod was deleted: only what the policy on torn gangs says may go: members of a plan of which something is lifted.
-    fn evicted(&mut self, write: &Write, pod: &Pod) {
+    /// A pod was deleted: only what the policy on torn gangs says may go, members of a plan of which something is lifted;
+    /// and what is durably expired.
+    fn evicted(&mut self, write: &Write, pod: &Pod, api: &ApiServer) {
         let mine = |other: &Pod| other.membership == pod.membership && !other.gated();
         let begun = self.pods.values().any(|(other, _)| mine(other));
-        if self.settings.on_torn != OnTorn::Evict || !begun {
+        let record = pod.membership.as_ref().and_then(|m| gang_object(api, &m.gang));
+        let expired = record.is_some_and(|record| record.status.expired.contains(&pod.uid));
+        if !expired && (self.settings.on_torn != OnTorn::Evict || !begun) {
             self.found(Rule::OwnGateOnly, format!("an engine deleted {}", write.key));
         }
     }
@@ -184,6 +193,9 @@ impl Checker {
     /// A gate was removed: the plan in the store must say so.
     fn lifted(&mut self, gang: &GangId, pod: &Pod, api: &ApiServer) {
         let record = gang_object(api, gang);
+        if record.is_some_and(|record| record.status.expired.contains(&pod.uid)) {
+            self.found(Rule::AllOrNone, format!("{} was lifted, and is to be deleted", pod.key));
+        }
         let plan = record.and_then(|record| record.status.plan.as_ref());
         let Some(planned) = plan.and_then(|plan| plan.members.iter().find(|m| m.uid == pod.uid)) else {
             return self.found(
@@ -365,6 +377,13 @@ impl Checker {
             let live: Vec<&Arc<Pod>> =
                 api.pods().filter(mine).filter(|pod| !pod.terminating && !pod.finished()).collect();
             self.check_record(gang, &live, api);
+            let grace = self.settings.stale_grace;
+            let kept = quorums::policies(api, gang, &live).on_stale.unwrap_or(self.settings.on_stale);
+            if let Some(record) = gang_object(api, gang) {
+                for problem in departures::overdue(&record.status, &live, kept, grace, api.now) {
+                    self.found(Rule::Liveness, format!("gang {gang}: {problem}"));
+                }
+            }
             let Some(quorum) = quorums::current(api, gang, &live) else { continue };
             let role = |pod: &Pod| pod.membership.as_ref().and_then(|m| m.role.clone());
             let mut active: BTreeMap<Option<Str>, u32> = BTreeMap::new();
@@ -402,7 +421,18 @@ impl Checker {
             if let Err(problems) = planner::check(&snapshot, alone, &plan) {
                 self.found(Rule::AllOrNone, problems.join("; "));
             }
-            if let Some(planned) = plan.gangs.first() {
+            let held = || {
+                let record = gang_object(api, &request.gang);
+                record.is_some_and(|record| {
+                    departures::held_for_another(
+                        &record.status,
+                        &requests,
+                        &snapshot,
+                        self.settings.hold_after,
+                    )
+                })
+            };
+            if let Some(planned) = plan.gangs.first().filter(|_| !held()) {
                 let places: Vec<String> = planned
                     .placements
                     .iter()
@@ -503,7 +533,7 @@ fn gang_object<'a>(api: &'a ApiServer, gang: &GangId) -> Option<&'a Arc<GangReco
 }
 
 /// Whether so many members, by role, are enough.
-fn met(quorum: &Quorum, name: Option<&str>, roles: &BTreeMap<Option<Str>, u32>) -> bool {
+pub(super) fn met(quorum: &Quorum, name: Option<&str>, roles: &BTreeMap<Option<Str>, u32>) -> bool {
     match quorum {
         Quorum::Count(least) => {
             let of_role = |role: &Option<Str>| {

@@ -6,6 +6,17 @@ use super::{Cluster, Happening};
 use crate::model::{NodeName, Str};
 use crate::sim::api::{Actor, Kind, ObjectKey, Write};
 
+/// How the containers of a pod end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// All of them, well.
+    Well,
+    /// At least one badly, for good.
+    Badly,
+    /// One of them badly, and it is started again.
+    Crash,
+}
+
 impl Cluster {
     /// A pod was written: its kubelet may have to start or stop it.
     pub(super) fn on_pod(&mut self, write: &Write) {
@@ -64,16 +75,25 @@ impl Cluster {
         true
     }
 
-    /// A pod's containers end by themselves.
-    pub fn finish_pod(&mut self, namespace: &str, name: &str, succeeded: bool) -> bool {
+    /// A pod's containers end by themselves; false when it does not run.
+    pub fn end_pod(&mut self, namespace: &str, name: &str, end: End) -> bool {
         let key = ObjectKey::new(Kind::Pod, namespace, name);
         let Some(stored) = self.api.get(&key) else { return false };
         if stored.pod().is_none_or(|pod| pod.node.is_none() || pod.finished()) {
             return false;
         }
         let uid = stored.uid.clone();
-        let phase = if succeeded { "Succeeded" } else { "Failed" };
-        self.api.set_status(&Actor::Kubelet, &key, &uid, |pod| pod["status"]["phase"] = json!(phase));
+        self.api.set_status(&Actor::Kubelet, &key, &uid, |pod| match end {
+            End::Well => pod["status"]["phase"] = json!("Succeeded"),
+            End::Badly => pod["status"]["phase"] = json!("Failed"),
+            End::Crash => {
+                let restarts = pod["status"]["containerStatuses"][0]["restartCount"].as_u64().unwrap_or(0);
+                pod["status"]["containerStatuses"] = json!([{
+                    "name": pod["spec"]["containers"][0]["name"], "ready": false, "restartCount": restarts + 1,
+                    "state": {"waiting": {"reason": "CrashLoopBackOff"}},
+                }]);
+            }
+        });
         self.settle_writes();
         true
     }

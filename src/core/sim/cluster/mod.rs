@@ -6,6 +6,7 @@
 
 mod checker;
 mod controllers;
+mod departures;
 mod kubelet;
 mod lease;
 mod options;
@@ -21,6 +22,7 @@ use std::time::Duration;
 use serde_json::json;
 
 pub use checker::{Checker, Rule, Violation};
+pub use kubelet::End;
 pub use options::{Faults, Options, Range, Timing};
 pub use replica::{Replica, Told};
 pub use trap::{Mishap, Moment};

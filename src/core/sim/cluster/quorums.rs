@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::super::api::{ApiServer, Kind};
-use crate::dialect::{self, GroupObject, Quorum};
+use crate::dialect::{self, Group, GroupObject, Policies, Quorum};
 use crate::model::GangId;
 use crate::objects::Pod;
 
@@ -41,17 +41,31 @@ impl Quorums {
     }
 }
 
+/// The group objects of a gang, the one that counts first.
+fn objects<'a>(api: &'a ApiServer, gang: &GangId) -> impl Iterator<Item = &'a Group> {
+    let names = [Some(gang.clone()), dialect::template(gang)].into_iter().flatten();
+    names.flat_map(move |wanted| {
+        let groups = dialect::group_kinds().flat_map(|kind| {
+            let objects = api.list(Kind::Group(kind)).filter_map(|(_, stored)| stored.group());
+            objects.flat_map(|object| &object.groups)
+        });
+        groups.filter(move |group| group.gang == wanted)
+    })
+}
+
+/// What is said now of what becomes of a gang.
+pub(super) fn policies(api: &ApiServer, gang: &GangId, live: &[&Arc<Pod>]) -> Policies {
+    if let Some(group) = objects(api, gang).next() {
+        return group.policies;
+    }
+    let said = live.iter().filter_map(|pod| pod.membership.as_ref()?.declared.as_ref());
+    said.fold(Policies::default(), |all, declared| all.or(declared.policies))
+}
+
 /// The quorum that counts now; `None` where nobody says one, or the waiting pods say different ones.
 pub(super) fn current(api: &ApiServer, gang: &GangId, live: &[&Arc<Pod>]) -> Option<Quorum> {
-    let alike = dialect::template(gang);
-    for wanted in [Some(gang), alike.as_ref()].into_iter().flatten() {
-        for kind in dialect::group_kinds() {
-            let objects = api.list(Kind::Group(kind)).filter_map(|(_, stored)| stored.group());
-            let mut groups = objects.flat_map(|object| &object.groups);
-            if let Some(group) = groups.find(|group| group.gang == *wanted) {
-                return Some(group.quorum.clone());
-            }
-        }
+    if let Some(group) = objects(api, gang).next() {
+        return Some(group.quorum.clone());
     }
     let said = |pod: &Pod| pod.membership.as_ref()?.declared.as_ref()?.quorum.clone();
     let mut waiting: Vec<Quorum> = live.iter().filter(|p| p.gated()).filter_map(|p| said(p)).collect();

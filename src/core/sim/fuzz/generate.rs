@@ -11,6 +11,7 @@ use super::super::scenario::{
     Chaos, ClusterSpec, Fault, NodeSpec, NominateSpec, OneOrMany, Scenario, SettingsSpec, Span, Step,
 };
 use super::super::stacks::{Stack, stacks};
+use crate::objects::names;
 
 /// The scenario of this seed: always the same.
 pub fn generate(seed: u64) -> Scenario {
@@ -43,6 +44,10 @@ fn scenario(name: String, mut random: Random, mut swarm: Random) -> Scenario {
             if random.percent(50) { NominateSpec::Never } else { NominateSpec::Always }
         }),
         pin_all: random.percent(15).then_some(true),
+        on_timeout: random.percent(30).then_some(super::super::scenario::TimeoutSpec::Delete),
+        on_stale: random.percent(30).then_some(super::super::scenario::StaleSpec::Keep),
+        stale_grace: Some(seconds(random.between(2, 20))),
+        hold_after: Some(seconds(if random.percent(50) { 0 } else { random.between(1, 20) })),
         chaos: Some(chaos),
     };
     let mut maker = Maker {
@@ -161,6 +166,8 @@ struct Gang {
     /// Which of the stacks it is of.
     stack: usize,
     size: u32,
+    /// Annotations.
+    policies: Vec<(&'static str, String)>,
     group: Option<Value>,
     pods: Vec<Value>,
 }
@@ -192,7 +199,8 @@ impl Maker {
         // KAI alone knows shares of cards; all others can use them.
         let stack = if random.percent(30) { 0 } else { pick(random, self.stacks.len() as u64) };
         let with_object = !self.stacks[stack].declares || random.percent(60);
-        let mut gang = Gang { namespace, name, stack, size: least, group: None, pods: Vec::new() };
+        let policies = self.policies();
+        let mut gang = Gang { namespace, name, stack, size: least, policies, group: None, pods: Vec::new() };
         gang.group = self.group(&gang, least).filter(|_| with_object);
         gang.pods = (0..u32::try_from(size).unwrap_or(1)).map(|pod| self.pod(&gang, pod, sort)).collect();
         let mut objects = gang.pods.clone();
@@ -213,7 +221,26 @@ impl Maker {
     fn group(&self, gang: &Gang, size: u32) -> Option<Value> {
         let mut group = self.stacks[gang.stack].object?(&gang.name, size);
         group["metadata"]["namespace"] = json!(gang.namespace);
+        put_policies(&mut group["metadata"], &gang.policies);
         Some(group)
+    }
+
+    /// How long a gang may wait, and what becomes of it then, and when it falls apart.
+    fn policies(&mut self) -> Vec<(&'static str, String)> {
+        let random = &mut self.random;
+        let mut said = Vec::new();
+        if random.percent(35) {
+            said.push((names::TIMEOUT_ANNOTATION, format!("{}s", random.between(1, 25))));
+        }
+        for (key, words) in [
+            (names::ON_TIMEOUT_ANNOTATION, ["requeue", "delete"]),
+            (names::ON_STALE_ANNOTATION, ["evict", "keep"]),
+        ] {
+            if random.percent(20) {
+                said.push((key, words[pick(random, 2)].to_owned()));
+            }
+        }
+        said
     }
 
     /// `sort`: 0-5 shares by memory, 6 by fraction, 7 whole GPUs, 8-9 plain.
@@ -225,6 +252,7 @@ impl Maker {
             metadata["name"] = json!(format!("{}-{index}", gang.name));
         }
         metadata["namespace"] = json!(gang.namespace);
+        put_policies(&mut metadata, &gang.policies);
         let mut requests = json!({"cpu": format!("{}m", random.between(1, 12) * 250)});
         match sort {
             0..=5 => {
@@ -262,7 +290,7 @@ impl Maker {
         let group = group.filter(|_| gang.group.is_some());
         let bare = pod.trim_start_matches("pod/").to_owned();
         let mut step = Step::default();
-        match self.random.below(26) {
+        match self.random.below(28) {
             0..=2 => step.delete = one(pod),
             3 => step.delete = group.map(OneOrMany::One),
             4 => {
@@ -288,6 +316,8 @@ impl Maker {
                 step.scale.insert("web".to_owned(), self.random.below(4));
             }
             16 => step.objects = vec![self.pod(&gang, 7, 8)],
+            26 => step.fail = one(bare),
+            27 => step.crash = one(bare),
             24..=25 => step.objects = self.resized(gang),
             17 if self.random.percent(40) => {
                 // Stored by nobody's rules: what a bug or an older release may have left.
@@ -393,6 +423,12 @@ impl Maker {
             "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web", "namespace": "default"},
             "spec": {"replicas": self.random.between(1, 3), "template": {"metadata": metadata, "spec": spec}},
         })
+    }
+}
+
+fn put_policies(metadata: &mut Value, policies: &[(&str, String)]) {
+    for (key, word) in policies {
+        metadata["annotations"][*key] = json!(word);
     }
 }
 

@@ -21,6 +21,10 @@ pub fn to_yaml(scenario: &Scenario) -> String {
     put("pinAll", settings.pin_all.map(Value::from));
     put("sharing", settings.sharing.map(|s| json!(if s == SharingSpec::Any { "any" } else { "labelled" })));
     put("onTorn", settings.on_torn.map(|t| json!(if t == TornSpec::Evict { "evict" } else { "hold" })));
+    put("onTimeout", settings.on_timeout.and_then(|t| serde_json::to_value(t).ok()));
+    put("onStale", settings.on_stale.and_then(|s| serde_json::to_value(s).ok()));
+    put("staleGrace", settings.stale_grace.map(span));
+    put("holdAfter", settings.hold_after.map(span));
     put("chaos", settings.chaos.as_ref().and_then(|chaos| serde_json::to_value(chaos).ok()));
     line(&mut out, &format!("settings: {}", Value::Object(values)));
     line(&mut out, "cluster:\n  nodes:");
@@ -78,6 +82,8 @@ fn scalars(step: &Step) -> String {
         ("cordon", &step.cordon),
         ("uncordon", &step.uncordon),
         ("finish", &step.finish),
+        ("fail", &step.fail),
+        ("crash", &step.crash),
     ] {
         put(key, names.as_ref().map(|names| json!(names.all())));
     }

@@ -8,6 +8,7 @@ use serde_json::Value;
 use serde_saphyr::Spanned;
 
 use super::{Expect, NodeSpec};
+use crate::dialect::{OnStale, OnTimeout};
 use crate::engine::{Nominate, OnTorn, Settings};
 use crate::sim::api::Kind;
 use crate::sim::cluster::{Faults, Mishap, Moment, Options, Timing};
@@ -82,6 +83,14 @@ pub struct SettingsSpec {
     pub sharing: Option<SharingSpec>,
     /// What becomes of a torn gang: `hold` or `evict`.
     pub on_torn: Option<TornSpec>,
+    /// What becomes of a gang that does not start in time: `requeue` or `delete`.
+    pub on_timeout: Option<TimeoutSpec>,
+    /// What becomes of a gang that was whole and has lost members: `evict` or `keep`.
+    pub on_stale: Option<StaleSpec>,
+    /// After how long.
+    pub stale_grace: Option<Span>,
+    /// After how long the room of a gang is held for it; `0s` is never.
+    pub hold_after: Option<Span>,
     /// When members are nominated before they are lifted: `always`, `contended` or `never`.
     pub nominate: Option<NominateSpec>,
     /// Whether members without a VRAM share are pinned for good.
@@ -142,6 +151,26 @@ pub enum TornSpec {
     Evict,
 }
 
+/// What becomes of a gang that does not start in time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum TimeoutSpec {
+    /// It goes on waiting.
+    Requeue,
+    /// Its pods are deleted.
+    Delete,
+}
+
+/// What becomes of a gang that was whole and has lost members.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum StaleSpec {
+    /// The others are deleted.
+    Evict,
+    /// The others are kept.
+    Keep,
+}
+
 impl SettingsSpec {
     /// The options of the simulation.
     pub fn options(&self) -> Options {
@@ -158,6 +187,16 @@ impl SettingsSpec {
             },
             nominate: self.nominate.map_or(usual.nominate, NominateSpec::setting),
             pin_all: self.pin_all.unwrap_or(usual.pin_all),
+            on_timeout: match self.on_timeout {
+                None | Some(TimeoutSpec::Requeue) => OnTimeout::Requeue,
+                Some(TimeoutSpec::Delete) => OnTimeout::Delete,
+            },
+            on_stale: match self.on_stale {
+                None | Some(StaleSpec::Evict) => OnStale::Evict,
+                Some(StaleSpec::Keep) => OnStale::Keep,
+            },
+            stale_grace: self.stale_grace.map_or(usual.stale_grace, |span| span.0),
+            hold_after: self.hold_after.map_or(usual.hold_after, |span| span.0),
             ..usual
         };
         let calm = Options { replicas: self.replicas.unwrap_or(2), settings, ..Options::default() };
@@ -210,6 +249,10 @@ pub struct Step {
     pub uncordon: Option<OneOrMany>,
     /// The containers of these pods end by themselves, well.
     pub finish: Option<OneOrMany>,
+    /// These pods end by themselves, badly: a container that is not started again, or an eviction by the kubelet.
+    pub fail: Option<OneOrMany>,
+    /// A container of each of these pods crashes, and waits for its next start.
+    pub crash: Option<OneOrMany>,
     /// Somebody else removes their own gate: pod to gate.
     pub ungate: BTreeMap<String, String>,
     /// No more faults from now on: every replica is up, every request gets through.

@@ -12,7 +12,7 @@ mod runner;
 pub use expect::Expect;
 pub use file::{
     Chaos, ClusterSpec, Fault, NominateSpec, OneOrMany, Scenario, ScenarioError, SettingsSpec, SharingSpec,
-    Span, Step, TornSpec,
+    Span, StaleSpec, Step, TimeoutSpec, TornSpec,
 };
 pub use node::NodeSpec;
 pub use picture::{CardUse, GangLine, GroupLine, NodeUse, PodLine};

@@ -8,7 +8,7 @@ use super::file::{OneOrMany, Scenario, ScenarioError, Step};
 use super::kubectl::{self, Outcome};
 use super::picture::{self, GangLine, GroupLine, NodeUse, PodLine};
 use crate::sim::api::{Actor, Admit};
-use crate::sim::cluster::{Cluster, Options, START, Told, Violation};
+use crate::sim::cluster::{Cluster, End, Options, START, Told, Violation};
 
 /// How long a step may take to settle.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -276,12 +276,18 @@ impl Runner {
             result.commands.push(format!("kubectl uncordon {node}"));
             result.output.extend(kubectl::cordon(cluster, node, false)?);
         }
-        for name in step.finish.iter().flat_map(OneOrMany::all) {
-            let (namespace, bare) = name.split_once('/').unwrap_or(("default", name));
-            if !cluster.finish_pod(namespace, bare, true) {
-                return Err(Problem::Text(format!("pod {name} does not run, so it cannot finish")));
+        for (pods, end, what) in [
+            (&step.finish, End::Well, "has ended"),
+            (&step.fail, End::Badly, "has failed"),
+            (&step.crash, End::Crash, "has crashed"),
+        ] {
+            for name in pods.iter().flat_map(OneOrMany::all) {
+                let (namespace, bare) = name.split_once('/').unwrap_or(("default", name));
+                if !cluster.end_pod(namespace, bare, end) {
+                    return Err(Problem::Text(format!("pod {name} does not run, so it cannot end")));
+                }
+                result.output.push(format!("pod/{bare} {what}"));
             }
-            result.output.push(format!("pod/{bare} has ended"));
         }
         for (pod, gate) in &step.ungate {
             result.output.extend(kubectl::ungate(cluster, pod, gate)?);

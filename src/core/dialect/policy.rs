@@ -1,0 +1,105 @@
+//! What becomes of a gang that does not start in time, or that has fallen apart: the words for it, and where they stand.
+//!
+//! Owns the two choices and how they are read. What is not said, or not understood, is as the program is set.
+
+use crate::model::quoted;
+use crate::objects::names;
+use crate::objects::view::Meta;
+
+/// What becomes of a gang that has not started within its timeout.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum OnTimeout {
+    /// It goes on waiting, behind the others of its priority, and each further try lasts twice as long.
+    #[default]
+    Requeue,
+    /// Its pods, all of them still gated, are deleted.
+    Delete,
+}
+
+/// What becomes of a gang that was whole and is not any more, when it has been so for the time of grace.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum OnStale {
+    /// The pods that are left are deleted, so that it can start again as a whole.
+    #[default]
+    Evict,
+    /// They are left alone.
+    Keep,
+}
+
+/// What a group object, or where there is none a pod, says of both.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Policies {
+    /// `portcullis.dev/on-timeout`.
+    pub on_timeout: Option<OnTimeout>,
+    /// `portcullis.dev/on-stale`.
+    pub on_stale: Option<OnStale>,
+}
+
+impl Policies {
+    /// Reads both, and notes what is not understood.
+    pub(super) fn read(meta: &Meta<'_>, doubts: &mut Vec<String>) -> Self {
+        let mut choice = |key: &str, known: [&str; 2]| -> Option<bool> {
+            let text = meta.annotations.text(key)?.trim();
+            let second = text == known[1];
+            if !second && text != known[0] {
+                doubts.push(format!(
+                    "{key} is {}, and not understood: write {} or {}",
+                    quoted(text),
+                    known[0],
+                    known[1]
+                ));
+                return None;
+            }
+            Some(second)
+        };
+        let on_timeout = choice(names::ON_TIMEOUT_ANNOTATION, ["requeue", "delete"]);
+        let on_stale = choice(names::ON_STALE_ANNOTATION, ["evict", "keep"]);
+        Self {
+            on_timeout: on_timeout.map(|delete| if delete { OnTimeout::Delete } else { OnTimeout::Requeue }),
+            on_stale: on_stale.map(|keep| if keep { OnStale::Keep } else { OnStale::Evict }),
+        }
+    }
+
+    /// Whether neither is said.
+    pub(super) fn silent(self) -> bool {
+        self == Self::default()
+    }
+
+    /// What is said here, and what is not as `other` says.
+    #[must_use]
+    pub fn or(self, other: Self) -> Self {
+        Self { on_timeout: self.on_timeout.or(other.on_timeout), on_stale: self.on_stale.or(other.on_stale) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn both_are_read_and_what_is_not_understood_is_said() {
+        let check = |timeout: &str, stale: &str, expected: Policies, doubts: &[&str]| {
+            let annotations =
+                json!({ "portcullis.dev/on-timeout": timeout, "portcullis.dev/on-stale": stale });
+            let text = json!({ "annotations": annotations }).to_string();
+            let meta: Meta<'_> = serde_json::from_str(&text).unwrap();
+            let mut found = Vec::new();
+            assert_eq!(Policies::read(&meta, &mut found), expected);
+            assert_eq!(found, doubts);
+        };
+        let of = |on_timeout, on_stale| Policies { on_timeout, on_stale };
+        check("delete", "keep", of(Some(OnTimeout::Delete), Some(OnStale::Keep)), &[]);
+        check("requeue", "evict", of(Some(OnTimeout::Requeue), Some(OnStale::Evict)), &[]);
+        check(
+            "fail",
+            "",
+            Policies::default(),
+            &[
+                "portcullis.dev/on-timeout is \"fail\", and not understood: write requeue or delete",
+                "portcullis.dev/on-stale is \"\", and not understood: write evict or keep",
+            ],
+        );
+    }
+}

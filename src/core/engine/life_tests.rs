@@ -1,0 +1,111 @@
+//! What becomes of gangs that do not start in time, or do not stay whole: what only two leaders, or an odd history, show.
+
+use super::*;
+use crate::dialect::{OnTimeout, Policies};
+
+fn evicted(actions: &[Action]) -> Vec<&str> {
+    let names = actions.iter().filter_map(|action| match action {
+        Action::Evict { pod, .. } => Some(&*pod.key.name),
+        _ => None,
+    });
+    names.collect()
+}
+
+fn later(lab: &mut Lab, seconds: u64) -> Vec<Action> {
+    lab.now = lab.now.after(Duration::from_secs(seconds));
+    let actions = lab.tick();
+    lab.run(actions, |_| false)
+}
+
+fn running(lab: &mut Lab) {
+    for name in ["app-server", "model-1", "model-2"] {
+        lab.bind(name, "gpu-1");
+    }
+    assert_eq!((lab.status().phase, lab.status().started_with), (Phase::Admitted, 3));
+}
+
+fn gone(lab: &mut Lab, name: &str) {
+    let uid = PodUid::from(&*format!("uid-{name}"));
+    lab.pods.remove(&uid);
+    let actions = lab.step(Event::Pod(Change::Gone(uid)));
+    lab.run(actions, |_| false);
+}
+
+/// The word of the other leader was durable before our plan: ours is dropped, and theirs carried out.
+#[test]
+fn a_plan_loses_to_a_timeout_that_was_written_first() {
+    let (mut lab, actions) = leading_three();
+    let planned =
+        |action: &Action| matches!(action, Action::WriteGang { status, .. } if status.plan.is_some());
+    let left = lab.run(actions, planned);
+    assert_eq!(left.iter().filter(|action| planned(action)).count(), 1);
+    let expired: Vec<PodUid> = lab.pods.keys().cloned().collect();
+    lab.version += 1;
+    let version = ResourceVersion(lab.version);
+    let known = lab.stored.as_mut().expect("it was made");
+    known.resource_version = version;
+    known.status = GangStatus { epoch: Epoch(2), expired, ..GangStatus::default() };
+    let actions = lab.answer(Subject::Gang(gang_id()), Outcome::Conflict);
+    let left = lab.run(actions, |_| false);
+    assert_eq!(lab.gated().len(), 3, "nothing is lifted: {left:?}");
+    assert_eq!(evicted(&left), ["app-server", "model-1", "model-2"]);
+    assert_eq!(lab.status().plan, None);
+    // The pods that come after them start as if nothing had been.
+    for name in ["app-server", "model-1", "model-2"] {
+        gone(&mut lab, name);
+    }
+    assert!(lab.engine.gangs.is_empty());
+}
+
+#[test]
+fn nothing_is_deleted_before_that_is_durable() {
+    let policies = Policies { on_timeout: Some(OnTimeout::Delete), ..Policies::default() };
+    let group = Group { timeout: Some(Duration::from_secs(10)), policies, ..group(3) };
+    let full = || vec![node("gpu-1", 1, ""), node("gpu-2", 1, "")];
+    let mut pods = three();
+    pods.iter_mut().for_each(|p| *p = pod(&p.key.name, 2_000_000, &[names::GATE]));
+    let (mut lab, actions) = Lab::leading(&Settings::default(), full(), vec![group], pods);
+    let left = lab.run(actions, |_| false);
+    assert_eq!(evicted(&left), Vec::<&str>::new());
+    lab.now = lab.now.after(Duration::from_secs(10));
+    let actions = lab.tick();
+    let writes =
+        |action: &Action| matches!(action, Action::WriteGang { status, .. } if !status.expired.is_empty());
+    let left = lab.run(actions, writes);
+    assert_eq!(evicted(&left), Vec::<&str>::new());
+    let write = left.iter().find(|action| writes(action)).expect("it is written").clone();
+    let actions = lab.carry_out(&write);
+    assert_eq!(evicted(&lab.run(actions, |_| false)).len(), 3);
+    assert_eq!(lab.status().reason, Some(Reason::SchedulingTimeout));
+}
+
+/// A group that asks for more has lost nobody.
+#[test]
+fn a_running_gang_whose_group_asks_for_more_is_not_stale() {
+    let (mut lab, actions) = leading_three();
+    lab.run(actions, |_| false);
+    running(&mut lab);
+    let actions = lab.step(Event::Group(Change::Set(group(4).into())));
+    lab.run(actions, |_| false);
+    assert_eq!(evicted(&later(&mut lab, 200)), Vec::<&str>::new());
+    gone(&mut lab, "model-2");
+    assert_eq!(evicted(&later(&mut lab, 59)), Vec::<&str>::new());
+    assert_eq!(evicted(&later(&mut lab, 2)), ["app-server", "model-1"]);
+}
+
+/// They may have been there before we were.
+#[test]
+fn pods_of_a_gang_that_never_was_whole_are_left_alone() {
+    let mut pods = three();
+    pods.truncate(2);
+    pods.iter_mut().for_each(|pod| {
+        pod.gates.clear();
+        pod.node = Some(NodeName::from("gpu-1"));
+        pod.phase = crate::objects::PodPhase::Running;
+    });
+    let (mut lab, actions) =
+        Lab::leading(&Settings::default(), vec![node("gpu-1", 1, "")], vec![group(3)], pods);
+    lab.run(actions, |_| false);
+    assert_eq!(evicted(&later(&mut lab, 3600)), Vec::<&str>::new());
+    assert_eq!(lab.status().started_with, 0);
+}
