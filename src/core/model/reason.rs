@@ -41,6 +41,7 @@ impl Reason {
                 | Self::MissingVramLabel
                 | Self::NoNodes
                 | Self::Fragmented
+                | Self::RoomHeld
                 | Self::SearchExhausted
                 | Self::PlanDropped
                 | Self::Torn
