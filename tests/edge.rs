@@ -114,9 +114,9 @@ fn a_gang_is_lifted_and_leading_moves_on() {
         told
     };
     let seen = cluster.wait(&events, "somebody is told", |events| {
-        ours(events).iter().any(|told| told == "PodGroup/Lifted")
+        ours(events).iter().any(|told| told == "PodGroup/Scheduled")
     });
-    assert_eq!(ours(&seen).iter().filter(|told| told.ends_with("/Lifted")).count(), 1, "{seen:#}");
+    assert_eq!(ours(&seen).iter().filter(|told| told.ends_with("/Scheduled")).count(), 1, "{seen:#}");
 
     // Its group is told too, a little later; and whose group is known by now is owned by it.
     let groups = format!("/apis/scheduling.run.ai/v2alpha2/namespaces/{namespace}/podgroups");
