@@ -32,6 +32,13 @@ fn keys(labels: &Value, annotations: &Value) -> Value {
     json!({ "metadata": { "labels": labels, "annotations": annotations }, "spec": {} })
 }
 
+/// A Workload of 1.35 with one group.
+fn workload(gang: &str, size: u32) -> Value {
+    let policy = json!({ "gang": { "minCount": size } });
+    let spec = json!({ "podGroups": [{ "name": "workers", "policy": policy }] });
+    object("scheduling.k8s.io/v1alpha1", "Workload", gang, &spec)
+}
+
 fn object(api_version: &str, kind: &str, name: &str, spec: &Value) -> Value {
     json!({ "apiVersion": api_version, "kind": kind, "metadata": { "name": name }, "spec": spec })
 }
@@ -191,11 +198,7 @@ pub(crate) fn stacks() -> Vec<Stack> {
                 let workload = json!({ "name": gang, "podGroup": "workers" });
                 json!({ "metadata": {}, "spec": { "workloadRef": workload } })
             },
-            object: Some(|gang, size| {
-                let policy = json!({ "gang": { "minCount": size } });
-                let spec = json!({ "podGroups": [{ "name": "workers", "policy": policy }] });
-                object("scheduling.k8s.io/v1alpha1", "Workload", gang, &spec)
-            }),
+            object: Some(workload),
             kind: "workloads.scheduling.k8s.io",
             declares: false,
             group: |gang| format!("{gang}/workers"),
@@ -207,11 +210,7 @@ pub(crate) fn stacks() -> Vec<Stack> {
                 let workload = json!({ "name": gang, "podGroup": "workers", "podGroupReplicaKey": "7" });
                 json!({ "metadata": {}, "spec": { "workloadRef": workload } })
             },
-            object: Some(|gang, size| {
-                let policy = json!({ "gang": { "minCount": size } });
-                let spec = json!({ "podGroups": [{ "name": "workers", "policy": policy }] });
-                object("scheduling.k8s.io/v1alpha1", "Workload", gang, &spec)
-            }),
+            object: Some(workload),
             kind: "workloads.scheduling.k8s.io",
             declares: false,
             group: |gang| format!("{gang}/workers/7"),
