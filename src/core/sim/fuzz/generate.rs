@@ -230,7 +230,8 @@ impl Maker {
         let random = &mut self.random;
         let mut said = Vec::new();
         if random.percent(35) {
-            said.push((names::TIMEOUT_ANNOTATION, format!("{}s", random.between(1, 25))));
+            // Longer than the quiet that is waited for: what a timeout deletes and a Deployment makes again goes on for ever.
+            said.push((names::TIMEOUT_ANNOTATION, format!("{}s", random.between(8, 30))));
         }
         for (key, words) in [
             (names::ON_TIMEOUT_ANNOTATION, ["requeue", "delete"]),
