@@ -33,6 +33,8 @@ pub struct Policies {
     pub on_timeout: Option<OnTimeout>,
     /// `portcullis.dev/on-stale`.
     pub on_stale: Option<OnStale>,
+    /// `portcullis.dev/elastic`: whether it takes as many members as the owners of its pods want.
+    pub elastic: Option<bool>,
 }
 
 impl Policies {
@@ -54,9 +56,11 @@ impl Policies {
         };
         let on_timeout = choice(names::ON_TIMEOUT_ANNOTATION, ["requeue", "delete"]);
         let on_stale = choice(names::ON_STALE_ANNOTATION, ["evict", "keep"]);
+        let elastic = choice(names::ELASTIC_ANNOTATION, ["false", "true"]);
         Self {
             on_timeout: on_timeout.map(|delete| if delete { OnTimeout::Delete } else { OnTimeout::Requeue }),
             on_stale: on_stale.map(|keep| if keep { OnStale::Keep } else { OnStale::Evict }),
+            elastic,
         }
     }
 
@@ -68,7 +72,11 @@ impl Policies {
     /// What is said here, and what is not as `other` says.
     #[must_use]
     pub fn or(self, other: Self) -> Self {
-        Self { on_timeout: self.on_timeout.or(other.on_timeout), on_stale: self.on_stale.or(other.on_stale) }
+        Self {
+            on_timeout: self.on_timeout.or(other.on_timeout),
+            on_stale: self.on_stale.or(other.on_stale),
+            elastic: self.elastic.or(other.elastic),
+        }
     }
 }
 
@@ -89,7 +97,7 @@ mod tests {
             assert_eq!(Policies::read(&meta, &mut found), expected);
             assert_eq!(found, doubts);
         };
-        let of = |on_timeout, on_stale| Policies { on_timeout, on_stale };
+        let of = |on_timeout, on_stale| Policies { on_timeout, on_stale, elastic: None };
         check("delete", "keep", of(Some(OnTimeout::Delete), Some(OnStale::Keep)), &[]);
         check("requeue", "evict", of(Some(OnTimeout::Requeue), Some(OnStale::Evict)), &[]);
         check(

@@ -45,6 +45,8 @@ pub enum ConditionType {
     Stale,
     /// The PriorityClass that the group names exists. Left out until it once did not.
     PriorityClassFound,
+    /// It takes as many members as the owners of its pods want. Left out of gangs that are not elastic.
+    Elastic,
     /// What the pods say of the size of their gang is what the group object says. Left out until it once was not.
     SizeAgrees,
 }
@@ -67,6 +69,27 @@ pub(super) struct Doubts {
     pub overruled: Option<String>,
     /// It was whole, and is not any more.
     pub stale: bool,
+    /// Whether its owners say how many members it takes.
+    pub elastic: ElasticSays,
+}
+
+/// What is said of a gang that may follow the owners of its pods.
+#[derive(Default)]
+pub(super) enum ElasticSays {
+    /// It does not.
+    #[default]
+    Nothing,
+    /// They are being asked: what was said before stands.
+    AsBefore,
+    /// Whether they count, and why.
+    This {
+        /// They do.
+        holds: bool,
+        /// In a word.
+        reason: &'static str,
+        /// In a sentence.
+        message: String,
+    },
 }
 
 /// The conditions that go with a status.
@@ -98,6 +121,10 @@ pub(super) fn conditions(
         Phase::Gathering => say(ConditionType::Complete, false, reason, message()),
         _ => {
             let text = match wanted.min_member {
+                least if wanted.phase == Phase::Admitted && (1..least).contains(&wanted.started_with) => {
+                    let had = wanted.started_with;
+                    format!("it was whole with {had} {}, and is to have {least}", if had == 1 { "member" } else { "members" })
+                }
                 1 => "the group wants 1 member, and it is here".to_owned(),
                 least => format!("the group wants {least} members, and they are here"),
             };
@@ -138,6 +165,15 @@ pub(super) fn conditions(
         say(ConditionType::Stale, true, "StaleJob", message());
     } else if known(ConditionType::Stale).is_some() {
         say(ConditionType::Stale, false, reason, message());
+    }
+    match doubts.elastic {
+        ElasticSays::Nothing => {}
+        ElasticSays::AsBefore => {
+            if let Some(before) = known(ConditionType::Elastic) {
+                say(ConditionType::Elastic, before.status == Truth::True, &before.reason, before.message.clone());
+            }
+        }
+        ElasticSays::This { holds, reason, message } => say(ConditionType::Elastic, holds, reason, message),
     }
     let mut doubt = |kind, found: Option<String>, code: [&str; 2], all_well: &str| match found {
         Some(text) => say(kind, false, code[0], text),

@@ -20,6 +20,8 @@ pub(super) struct Groups {
     said: BTreeMap<GangId, BTreeMap<GroupKey, Group>>,
     /// What the members of a gang say of it, where any of them does; or how they contradict each other.
     declared: BTreeMap<GangId, Result<Group, Str>>,
+    /// The groups of gangs that take as many members as the owners of their pods want, with that number.
+    followed: BTreeMap<GangId, Group>,
 }
 
 impl Groups {
@@ -31,7 +33,24 @@ impl Groups {
 
     /// What is known of the group of a gang.
     pub(super) fn get(&self, id: &GangId) -> Option<&Group> {
+        self.followed.get(id).or_else(|| self.own(id))
+    }
+
+    /// What the group of a gang says by itself.
+    pub(super) fn own(&self, id: &GangId) -> Option<&Group> {
         self.of_object(id).or_else(|| self.declared.get(id)?.as_ref().ok())
+    }
+
+    /// The same with the number of members that owners want; `None` where they do not count.
+    pub(super) fn follow(&mut self, id: &GangId, group: Option<Group>) {
+        match group {
+            Some(group) => {
+                self.followed.insert(id.clone(), group);
+            }
+            None => {
+                self.followed.remove(id);
+            }
+        }
     }
 
     /// How the members of a gang contradict each other, where nothing else counts.
@@ -44,7 +63,7 @@ impl Groups {
 
     /// What the members say beside a group object, if that is something else.
     pub(super) fn overruled(&self, id: &GangId) -> Option<(&Group, &Quorum)> {
-        let group = self.of_object(id)?;
+        let group = self.of_object(id).filter(|_| !self.followed.contains_key(id))?;
         let declared = &self.declared.get(id)?.as_ref().ok()?.quorum;
         dialect::contradicts(group, declared).then_some((group, declared))
     }
@@ -190,7 +209,8 @@ impl Engine {
         let started =
             started.filter_map(|(m, d)| Some((m.pod.created, &m.pod.key, d.quorum.as_ref()?))).max();
         let (_, pod, quorum) = waiting.first().copied().or(started)?;
-        if let Some((_, other, differs)) = waiting.iter().find(|(_, _, other)| *other != quorum) {
+        let elastic = policies.elastic == Some(true);
+        if let Some((_, other, differs)) = waiting.iter().find(|(_, _, other)| *other != quorum && !elastic) {
             return Some(Err(str(format!(
                 "pod {} says that the gang takes {} members, and pod {} says {}: give all of them the same {}",
                 pod.name,

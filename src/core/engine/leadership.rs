@@ -138,6 +138,7 @@ impl Engine {
             Subject::Gang(gang) => self.gang_answered(&gang, outcome, step),
             Subject::Pod(uid) => self.pod_answered(&uid, outcome, step),
             Subject::Group(gang) => self.courtesy_answered(&gang, &outcome, step),
+            Subject::Owner(gang, owner) => self.owner_answered(&gang, &owner, outcome, step),
         }
     }
 

@@ -15,6 +15,7 @@
 
 mod conditions;
 mod courtesy;
+mod elastic;
 mod gather;
 mod groups;
 mod hold;
@@ -31,6 +32,8 @@ mod types;
 mod view;
 pub mod wire;
 
+#[cfg(test)]
+mod elastic_tests;
 #[cfg(test)]
 mod explore;
 #[cfg(test)]
@@ -287,6 +290,7 @@ impl Engine {
     fn drive(&mut self, id: &GangId, step: &mut Step) {
         self.redeclare(id);
         if self.leads() {
+            self.follow_owners(id, step);
             self.judge_plan(id, step);
             self.judge_timeout(id, step.now);
             self.judge_stale(id, step);

@@ -162,9 +162,10 @@ impl Engine {
         let going = gang.evicted.filter(|_| going).map(|at| at.after(super::timeout::DELETE_AGAIN));
         let again = gang.looked.filter(|_| gang.rank.is_some()).map(|at| at.after(self.queue.look_again()));
         // What is over has been done, or is done when what stands in its way is.
+        let owners = self.ask_again_at(id, now);
         let life = lapse.into_iter().chain(grace).chain(going).filter(|at| *at > now);
         let alarm =
-            backoffs.chain(torn).chain(pending).chain(again).chain(gang.backoff.waits(now)).chain(life).min();
+            backoffs.chain(torn).chain(pending).chain(again).chain(gang.backoff.waits(now)).chain(life).chain(owners).min();
         if alarm != gang.alarm {
             if let Some(at) = gang.alarm {
                 self.alarms.remove(&(at, id.clone()));

@@ -341,16 +341,25 @@ impl Engine {
             Progress::Recording(_) | Progress::Dropping(..) => false,
         };
         let group = self.group(id)?;
-        let census = self.census(id);
+        let mut census = self.census(id);
         let settled = !census.ready.iter().any(|uid| self.members.get(uid).is_some_and(|m| m.must_fence));
         if !free
             || !settled
             || !gang.expired.is_empty()
             || census.ready.is_empty()
-            || !self.complete(&group.quorum, &census, &census.ready)
+            || !self.owners_settled(id, &census)
         {
             return None;
         }
+        let alone = self.alone(id, &census);
+        let quorum = if !alone.is_empty() {
+            census.ready = alone;
+            Quorum::Count(0)
+        } else if self.complete(&group.quorum, &census, &census.ready) {
+            group.quorum.without_launcher(&self.by_role(&census))
+        } else {
+            return None;
+        };
         let ready = || census.ready.iter().filter_map(|uid| self.members.get(uid)).map(|m| &m.pod);
         let class =
             group.priority_class.as_ref().and_then(|class| self.priority_classes.as_ref()?.get(class));
@@ -368,7 +377,7 @@ impl Engine {
         let request = GangRequest {
             gang: id.clone(),
             members: members.collect(),
-            quorum: group.quorum.without_launcher(&self.by_role(&census)),
+            quorum,
             active: census.active.clone(),
         };
         Some(((!started, Reverse(priority), age, id.clone()), request))

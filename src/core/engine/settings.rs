@@ -127,4 +127,8 @@ pub enum Rule {
     RecordFirst,
     /// A pod that is gone frees what it held.
     ReleaseOnDelete,
+    /// Nothing new of an elastic gang is planned before the owners of its pods have said how many they want.
+    AskOwners,
+    /// What the owners of an elastic gang want beyond what runs starts together.
+    GrowTogether,
 }

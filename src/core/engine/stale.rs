@@ -31,6 +31,9 @@ pub(super) struct Stale {
 impl Engine {
     /// Looks whether a gang still is what it started as, and at the end of its grace does what its policy says.
     pub(super) fn judge_stale(&mut self, id: &GangId, step: &mut Step) {
+        if self.owners_asked(id) {
+            return;
+        }
         let census = self.census(id);
         let whole = self.whole(id, &census);
         let lacks = whole > 0 && self.lacks(id, &census, whole);

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::conditions::{ConditionType, Truth};
 use super::courtesy::Courtesy;
+use super::elastic::Following;
 use super::queue::Rank;
 use super::stale::Stale;
 use super::timeout::Lapse;
@@ -137,6 +138,8 @@ pub(super) struct Gang {
     pub courtesy: Courtesy,
     /// A member that says something of it came, changed or went, and what they say is not looked at yet.
     pub spoken_of: bool,
+    /// What is known of the owners of its pods, where it takes as many members as they want.
+    pub following: Option<Box<Following>>,
 }
 
 /// A status that is not written yet.

@@ -83,7 +83,12 @@ impl Engine {
         let same = wanted.phase == stored.phase && stored.since != Time::default();
         wanted.since = if same { stored.since } else { now };
         let stale = gang.stale.is_some();
-        let doubts = Doubts { class_missing: self.missing_class(id), overruled: self.overruled(id), stale };
+        let doubts = Doubts {
+            class_missing: self.missing_class(id),
+            overruled: self.overruled(id),
+            stale,
+            elastic: self.elastic_says(id, &census),
+        };
         wanted.conditions = conditions(&wanted, &stored.conditions, doubts, gang.generation, now);
         wanted
     }
@@ -161,7 +166,13 @@ impl Engine {
     ) {
         let Some(group) = self.group(id) else { return self.say_unknown(id, census, wanted) };
         let least = group.quorum.least();
-        if census.ready.is_empty() && census.started() > 0 && self.complete(&group.quorum, census, &[]) {
+        if census.started() > 0 && self.grows(id) {
+            wanted.phase = Phase::Admitted;
+            wanted.reason = Some(Reason::Admitted);
+            wanted.message = format!("{} of {} members are bound", census.bound, census.live);
+            wanted.plan.clone_from(&stored.plan);
+            self.say_more_wait(id, gang, census, wanted);
+        } else if census.ready.is_empty() && census.started() > 0 && self.complete(&group.quorum, census, &[]) {
             wanted.phase = Phase::Admitted;
             wanted.reason = Some(Reason::Admitted);
             wanted.message = format!("{} of {} members are bound", census.bound, census.live);
@@ -181,6 +192,9 @@ impl Engine {
                     wanted.reason = Some(Reason::Gathering);
                     let missing = group.quorum.missing(&self.by_role(census));
                     wanted.message = format!("{here} of {least} members are here; waiting for {missing}");
+                    if let Some(never) = self.never_complete(id, census) {
+                        wanted.message = format!("{}; {never}", wanted.message);
+                    }
                     wanted.waiting_for = missing;
                 }
             }
@@ -196,8 +210,13 @@ impl Engine {
                 }
                 None => {
                     wanted.reason = Some(Reason::Queued);
-                    wanted.message = format!("all {least} members are here; not planned yet");
+                    let why = self.owners_not_settled(id, census);
                     "its turn".clone_into(&mut wanted.waiting_for);
+                    if why.is_some() {
+                        "the owners of its pods".clone_into(&mut wanted.waiting_for);
+                    }
+                    let why = why.unwrap_or_else(|| "not planned yet".to_owned());
+                    wanted.message = format!("all {least} members are here; {why}");
                 }
             }
             if self.hold.as_ref().is_some_and(|hold| hold.gang == *id) {
@@ -221,22 +240,36 @@ impl Engine {
         wanted: &mut GangStatus,
     ) {
         let met = self.group(id).is_none_or(|group| self.complete(&group.quorum, census, &[]));
-        let torn = !met && !census.ready.is_empty();
+        let torn = !met && !census.ready.is_empty() && !self.grows(id);
         wanted.phase = if torn { Phase::Torn } else { Phase::Admitted };
         wanted.reason = Some(if torn { Reason::Torn } else { Reason::Admitted });
         wanted.message = format!("{} of {} members are bound", census.bound, census.live);
-        if !census.ready.is_empty() {
-            let more =
-                counted(u32::try_from(census.ready.len()).unwrap_or(u32::MAX), "more waits", "more wait");
-            let why = gang.verdict.as_ref().map_or("to be planned", |waiting| &waiting.explanation.sentence);
-            wanted.message = format!("{}; {more}: {why}", wanted.message);
+        self.say_more_wait(id, gang, census, wanted);
+        wanted.plan = Some(plan.clone());
+    }
+
+    /// Members that wait beside those that have started.
+    fn say_more_wait(&self, id: &GangId, gang: &Gang, census: &Census, wanted: &mut GangStatus) {
+        if census.ready.is_empty() {
+            return;
         }
-        if let Some(waiting) = gang.verdict.as_ref().filter(|_| !census.ready.is_empty()) {
+        let more = counted(u32::try_from(census.ready.len()).unwrap_or(u32::MAX), "more waits", "more wait");
+        let verdict = gang.verdict.as_ref().filter(|_| gang.rank.is_some() || !self.grows(id));
+        let missing = self.group(id).map(|group| group.quorum.missing(&self.by_role(census)));
+        let missing = missing.filter(|missing| self.grows(id) && !missing.is_empty());
+        let why = match (verdict, &missing) {
+            (Some(waiting), _) => waiting.explanation.sentence.clone(),
+            (None, Some(missing)) => format!("to start together with {missing}"),
+            (None, None) => self.owners_not_settled(id, census).unwrap_or_else(|| "to be planned".to_owned()),
+        };
+        wanted.message = format!("{}; {more}: {why}", wanted.message);
+        if let Some(waiting) = verdict {
             wanted.remedy.clone_from(&waiting.explanation.remedy);
             wanted.waiting_for.clone_from(&waiting.explanation.waiting_for);
             wanted.position = gang.rank.as_ref().map(|rank| self.queue.position(rank));
+        } else if let Some(missing) = missing {
+            wanted.waiting_for = missing;
         }
-        wanted.plan = Some(plan.clone());
     }
 
     /// Tells people what a new status says, and that a gang is lifted.
@@ -258,6 +291,15 @@ impl Engine {
             if let (Some(message), None) = (doubted(wanted, kind), doubted(stored, kind)) {
                 self.tell(id, reason, message, true, Vec::new(), step);
             }
+        }
+        let elastic = |status: &GangStatus| {
+            let found = status.conditions.iter().find(|c| c.kind == ConditionType::Elastic);
+            found.map(|c| (c.status, c.reason.clone(), c.message.clone()))
+        };
+        if let Some((holds, why, message)) = elastic(wanted)
+            && elastic(stored).is_none_or(|(held, before, _)| (held, &before) != (holds, &why))
+        {
+            self.tell(id, Reason::Elastic, message, why == "OwnersUnread", Vec::new(), step);
         }
         let (Some(reason), changed) = (wanted.reason, wanted.reason != stored.reason) else { return };
         let worth = match wanted.phase {
@@ -435,6 +477,6 @@ fn shorten(lines: &[String], separator: &str) -> String {
     text
 }
 
-fn counted(count: u32, one: &str, many: &str) -> String {
+pub(super) fn counted(count: u32, one: &str, many: &str) -> String {
     if count == 1 { format!("1 {one}") } else { format!("{count} {many}") }
 }

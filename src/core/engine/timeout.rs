@@ -71,6 +71,9 @@ impl Engine {
 
     /// Looks at the clock of a gang: whether a try is over, and what becomes of it then.
     pub(super) fn judge_timeout(&mut self, id: &GangId, now: Time) {
+        if self.owners_asked(id) {
+            return;
+        }
         let timeout = self.group(id).and_then(|group| group.timeout);
         let Some(gang) = self.gangs.get(id) else { return };
         // While it is being placed the clock stands.

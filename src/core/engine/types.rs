@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::conditions::Condition;
 use crate::dialect::{GroupEvent, GroupKey, GroupKind, GroupObject, GroupStatus};
 use crate::model::{Epoch, GangId, NodeName, PodKey, PodUid, Reason, ResourceVersion, Str, Time};
-use crate::objects::{Node, Owner, Pod, PriorityClass};
+use crate::objects::{Node, Owner, OwnerReading, Pod, PriorityClass};
 
 /// Something the engine is told.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -79,6 +79,8 @@ pub enum Subject {
     Pod(PodUid),
     /// The status of a group object.
     Group(GangId),
+    /// An owner of pods of an elastic gang.
+    Owner(GangId, Owner),
 }
 
 /// What came of a request.
@@ -93,6 +95,8 @@ pub enum Outcome {
     Gang(Box<GangRecord>),
     /// The pod as it is after the write, or as it was read.
     Pod(Box<Pod>),
+    /// The owner of pods as it was read.
+    Owner(Box<OwnerReading>),
     /// It is done, and what the object looks like now is of no concern.
     Done,
     /// The object is not there, or it is another one by the same name.
@@ -162,6 +166,14 @@ pub enum Action {
         group: Owner,
         /// What is said.
         status: GroupStatus,
+    },
+    /// Read an owner of pods of an elastic gang, one of a kind in [`crate::objects::OwnerKind`]. Answered about
+    /// [`Subject::Owner`].
+    ReadOwner {
+        /// Whose pods.
+        gang: GangId,
+        /// Which owner.
+        owner: Owner,
     },
     /// Read a pod. Answered about [`Subject::Pod`].
     ReadPod {

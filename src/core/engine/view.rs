@@ -76,6 +76,7 @@ impl Engine {
                 self.gangs.entry(membership.gang.clone()).or_default().members.insert(uid.clone());
                 step.touch(&membership.gang);
                 self.members.insert(uid.clone(), Member::new(pod));
+                self.member_came(&membership.gang);
                 self.look_at(&membership.gang);
                 self.spoken_of(Some(&membership));
                 self.charge_member(&uid);
@@ -103,6 +104,8 @@ impl Engine {
                 &member.pod.shape,
                 &member.pod.gpus,
             );
+        let stays = |pod: &Pod| !pod.terminating && !pod.finished();
+        let went = (stays(&pod), &pod.owner) != (stays(&member.pod), &member.pod.owner);
         let says = (&pod.membership, pod.gated(), pod.terminating, pod.phase)
             != (&member.pod.membership, member.pod.gated(), member.pod.terminating, member.pod.phase);
         let uid = pod.uid.clone();
@@ -111,6 +114,9 @@ impl Engine {
         let gang = member.pod.membership.as_ref().map(|membership| membership.gang.clone());
         if let Some(gang) = &gang {
             step.touch(gang);
+            if went {
+                self.member_went(gang);
+            }
         }
         if bears_on_plans {
             if let Some(gang) = &gang {
@@ -162,6 +168,9 @@ impl Engine {
         }
         if let Some(membership) = &member.pod.membership {
             self.look_at(&membership.gang);
+            if member.live() {
+                self.member_went(&membership.gang);
+            }
             if let Some(gang) = self.gangs.get_mut(&membership.gang) {
                 gang.members.remove(uid);
             }
@@ -305,7 +314,8 @@ impl Engine {
     /// Forgets a gang of which nothing is left.
     pub(super) fn forget_if_empty(&mut self, id: &GangId, now: Time) {
         let empty = self.gangs.get(id).is_some_and(|g: &Gang| {
-            g.members.is_empty() && g.object == Object::Absent && g.request.is_none() && !g.must_read
+            let asking = g.following.as_ref().is_some_and(|following| following.asking());
+            g.members.is_empty() && g.object == Object::Absent && g.request.is_none() && !g.must_read && !asking
         });
         if empty && self.owes_courtesy(id, now) {
             return;
@@ -313,6 +323,7 @@ impl Engine {
         if empty {
             self.dequeue(id);
             self.fresh.remove(id);
+            self.groups.follow(id, None);
             self.forget_courtesy(id);
         }
         if empty

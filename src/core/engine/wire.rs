@@ -8,7 +8,7 @@ use super::types::{Action, Effect, Event, GangRecord, GangStatus, Outcome, Pin, 
 use crate::dialect::{self, GroupResource, StatusDoor};
 use crate::model::{DialectId, GangId, NodeName, ResourceVersion};
 use crate::objects::text::Text;
-use crate::objects::{Owner, Pod, names};
+use crate::objects::{Owner, OwnerKind, OwnerReading, Pod, names};
 
 /// A resource of the API server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -124,6 +124,16 @@ pub fn request(effect: &Effect) -> Option<Request> {
         Action::DeleteGang { gang: id, expected } => {
             gang(Verb::Delete { uid: None, resource_version: Some(expected.to_string()) }, id, None)
         }
+        Action::ReadOwner { gang: id, owner } => {
+            let kind = OwnerKind::of(owner)?;
+            Request {
+                verb: Verb::Get,
+                resource: Resource { group: kind.group(), version: "v1", plural: kind.plural() },
+                namespace: id.namespace.to_string(),
+                name: owner.name.to_string(),
+                subresource: None,
+            }
+        }
         Action::ReadPod { pod: which } => pod(Verb::Get, which, None),
         Action::Fence { pod: which, token } => pod(Verb::MergePatch(fence_patch(which, token)), which, None),
         Action::Nominate { pod: which, node } => {
@@ -151,6 +161,7 @@ pub fn answer(effect: &Effect, response: Response) -> Option<Event> {
         }
         Action::Lift { pod, .. } => (Subject::Pod(pod.uid.clone()), Some(&pod.uid)),
         Action::WriteGroup { gang, .. } => (Subject::Group(gang.clone()), None),
+        Action::ReadOwner { gang, owner } => (Subject::Owner(gang.clone(), owner.clone()), None),
         Action::List | Action::ReadLease | Action::StepDown | Action::Evict { .. } | Action::Tell(_) => {
             return None;
         }
@@ -160,6 +171,7 @@ pub fn answer(effect: &Effect, response: Response) -> Option<Event> {
         Response::Lost => Outcome::Unknown,
         Response::Object(_) if deleting => Outcome::Gone,
         Response::Object(_) if matches!(subject, Subject::Group(_)) => Outcome::Done,
+        Response::Object(json) if let Subject::Owner(_, owner) = &subject => read_owner(owner, &json),
         Response::Object(json) => match uid {
             Some(uid) => match Pod::read(&json) {
                 Ok(pod) if pod.uid == *uid => Outcome::Pod(Box::new(pod)),
@@ -190,6 +202,14 @@ pub fn answer(effect: &Effect, response: Response) -> Option<Event> {
         Response::Status { code, message } => Outcome::Refused(format!("{code}: {message}")),
     };
     Some(Event::Answer { epoch: effect.epoch, subject, outcome })
+}
+
+fn read_owner(owner: &Owner, json: &str) -> Outcome {
+    match OwnerKind::of(owner).map(|kind| OwnerReading::read(kind, json)) {
+        Some(Ok(reading)) => Outcome::Owner(Box::new(reading)),
+        Some(Err(error)) => unreadable(json, error.to_string()),
+        None => Outcome::Refused(format!("{} is no kind of owner that is read", owner.kind)),
+    }
 }
 
 /// What is no JSON says nothing of what was done; an object that cannot be understood is there all the same.

@@ -58,6 +58,8 @@ reasons! {
     MembersDisagree,
     /// Members say another size than their group object, which counts.
     SizesDiffer,
+    /// Whether the owners of its pods say how many members it takes.
+    Elastic,
     /// The group names a PriorityClass that does not exist.
     PriorityClassNotFound,
     /// A member is held by somebody else's scheduling gate.

@@ -15,7 +15,7 @@ pub mod text;
 pub mod view;
 
 pub use node::{GpuInventory, Node, Sharing};
-pub use owner::Owner;
+pub use owner::{Owner, OwnerKind, OwnerReading};
 pub use pod::{AffinityLayout, HostPort, Pod, PodPhase, Shape, TermLayout};
 pub use priority::{PriorityClass, class_not_found};
 pub use requests::effective_requests;

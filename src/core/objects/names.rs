@@ -23,6 +23,8 @@ pub const TIMEOUT_ANNOTATION: &str = "portcullis.dev/timeout";
 pub const ON_TIMEOUT_ANNOTATION: &str = "portcullis.dev/on-timeout";
 /// What becomes of a gang that was whole and has lost members, in the same places: `evict` or `keep`.
 pub const ON_STALE_ANNOTATION: &str = "portcullis.dev/on-stale";
+/// Whether a gang takes as many members as the owners of its pods want, in the same places: `true`, or `false`.
+pub const ELASTIC_ANNOTATION: &str = "portcullis.dev/elastic";
 /// Plain gangs: annotation or label that names the gang of a pod.
 pub const GANG_KEY: &str = "portcullis.dev/gang";
 /// Plain gangs: annotation or label that says how many members it takes.
@@ -74,6 +76,10 @@ pub const LWS_EXCLUSIVE_ANNOTATION: &str = "leaderworkerset.sigs.k8s.io/exclusiv
 /// LeaderWorkerSet: its API group.
 pub const LWS_API_GROUP: &str = "leaderworkerset.x-k8s.io";
 
+/// Kubernetes itself: API group of Deployments, ReplicaSets and StatefulSets.
+pub const APPS_API_GROUP: &str = "apps";
+/// Kubernetes itself: API group of Jobs.
+pub const BATCH_API_GROUP: &str = "batch";
 /// Kubernetes itself: API group of its Workload and PodGroup.
 pub const NATIVE_API_GROUP: &str = "scheduling.k8s.io";
 

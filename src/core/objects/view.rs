@@ -348,6 +348,54 @@ view! {
 }
 
 view! {
+    /// A Deployment, ReplicaSet, StatefulSet or Job, as far as it says how many pods it wants, and of which gang.
+    OwnerView {
+        /// `metadata`.
+        metadata: Meta<'a>,
+        /// `spec`.
+        spec: OwnerSpec<'a>,
+        /// `status`.
+        status: OwnerStatus<'a>,
+    }
+}
+
+view! {
+    /// `spec` of an owner of pods.
+    OwnerSpec {
+        /// How many pods; 1 where it is not said.
+        replicas: Option<u32>,
+        /// Of a Job: how many pods at the same time; 1 where it is not said.
+        parallelism: Option<u32>,
+        /// Of a Job: how many pods have to end well; any one where it is not said.
+        completions: Option<u32>,
+        /// Of a Job: it has no pods for now.
+        suspend: bool,
+        /// `metadata` and `spec` of its pods.
+        template: PodView<'a>,
+    }
+}
+
+view! {
+    /// `status` of an owner of pods: that of a Job.
+    OwnerStatus {
+        /// How many pods have ended well.
+        succeeded: u32,
+        /// Pods that have ended and are not counted yet.
+        uncounted_terminated_pods: UncountedTerminatedPods<'a>,
+        /// Conditions.
+        conditions: Vec<Condition<'a>>,
+    }
+}
+
+view! {
+    /// `status.uncountedTerminatedPods` of a Job.
+    UncountedTerminatedPods {
+        /// UIDs of those that have ended well.
+        succeeded: Vec<Text<'a>>,
+    }
+}
+
+view! {
     /// A node.
     NodeView {
         /// `metadata`.

@@ -290,7 +290,7 @@ impl Cluster {
     }
 
     fn request(&mut self, index: usize, life: u64, effect: Box<Effect>) {
-        if !matches!(effect.action, Action::WriteGroup { .. }) {
+        if !matches!(effect.action, Action::WriteGroup { .. } | Action::ReadOwner { .. }) {
             self.last_activity = self.now();
         }
         let faults = self.options.faults.clone();
@@ -539,6 +539,7 @@ fn subject_of(action: &Action) -> Option<Subject> {
         }
         Action::Lift { pod, .. } => Subject::Pod(pod.uid.clone()),
         Action::WriteGroup { gang, .. } => Subject::Group(gang.clone()),
+        Action::ReadOwner { gang, owner } => Subject::Owner(gang.clone(), owner.clone()),
         Action::List | Action::StepDown | Action::Evict { .. } | Action::Tell(_) => return None,
     })
 }
