@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::api::apps::v1 as apps;
+use k8s_openapi::api::batch::v1 as batch;
 use k8s_openapi::api::core::v1 as typed;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1 as meta;
@@ -22,7 +23,7 @@ use portcullis_core::objects::affinity::{
 };
 use portcullis_core::objects::text::{Entries, Scalar, Text};
 use portcullis_core::objects::{
-    AffinityLayout, GpuInventory, Node, Pod, PodPhase, Shape, Sharing, TermLayout, view,
+    AffinityLayout, GpuInventory, Node, Owner, Pod, PodPhase, Shape, Sharing, TermLayout, view,
 };
 
 const MI: u64 = 1 << 20;
@@ -408,6 +409,82 @@ fn every_field_of_the_view_of_a_stateful_set_is_one_of_kubernetes() {
 }
 
 #[test]
+fn every_field_of_the_view_of_an_owner_is_one_of_kubernetes() {
+    let pod = typed_pod();
+    let job = batch::Job {
+        metadata: typed_meta("train", LABELS),
+        spec: Some(batch::JobSpec {
+            parallelism: Some(4),
+            completions: Some(8),
+            suspend: Some(true),
+            template: typed::PodTemplateSpec {
+                metadata: pod.metadata.clone().into(),
+                spec: pod.spec.clone(),
+            },
+            ..batch::JobSpec::default()
+        }),
+        status: Some(batch::JobStatus {
+            succeeded: Some(2),
+            uncounted_terminated_pods: Some(batch::UncountedTerminatedPods {
+                succeeded: Some(vec!["uid-3".to_owned()]),
+                ..batch::UncountedTerminatedPods::default()
+            }),
+            conditions: Some(vec![batch::JobCondition {
+                type_: "Failed".to_owned(),
+                status: "True".to_owned(),
+                reason: set("BackoffLimitExceeded"),
+                message: set("it has failed"),
+                ..batch::JobCondition::default()
+            }]),
+            ..batch::JobStatus::default()
+        }),
+    };
+    let json = serde_json::to_string(&job).expect("a Job serialises");
+    let read: view::OwnerView<'_> = serde_json::from_str(&json).expect("a Job reads");
+    let json = serde_json::to_string(&pod).expect("a pod serialises");
+    let typed: view::PodView<'_> = serde_json::from_str(&json).expect("a pod reads");
+    let template = view::PodView { status: view::PodStatus::default(), ..typed };
+    let expected = view::OwnerView {
+        metadata: meta_view("train", LABELS),
+        spec: view::OwnerSpec {
+            replicas: None,
+            parallelism: Some(4),
+            completions: Some(8),
+            suspend: true,
+            template: template.clone(),
+        },
+        status: view::OwnerStatus {
+            succeeded: 2,
+            uncounted_terminated_pods: view::UncountedTerminatedPods { succeeded: vec![text("uid-3")] },
+            conditions: vec![view::Condition {
+                r#type: text("Failed"),
+                status: text("True"),
+                reason: text("BackoffLimitExceeded"),
+                message: text("it has failed"),
+            }],
+        },
+    };
+    assert_eq!(read, expected);
+    let set = apps::Deployment {
+        metadata: typed_meta("web", LABELS),
+        spec: Some(apps::DeploymentSpec {
+            replicas: Some(3),
+            template: typed::PodTemplateSpec { metadata: pod.metadata.into(), spec: pod.spec },
+            ..apps::DeploymentSpec::default()
+        }),
+        status: None,
+    };
+    let json = serde_json::to_string(&set).expect("a Deployment serialises");
+    let read: view::OwnerView<'_> = serde_json::from_str(&json).expect("a Deployment reads");
+    let expected = view::OwnerView {
+        metadata: meta_view("web", LABELS),
+        spec: view::OwnerSpec { replicas: Some(3), template, ..view::OwnerSpec::default() },
+        status: view::OwnerStatus::default(),
+    };
+    assert_eq!(read, expected);
+}
+
+#[test]
 fn a_typed_pod_is_read_whole() {
     let mut pod = typed_pod();
     // A share beside a claim is a contradiction, and of a pod that contradicts itself no share is read.
@@ -445,6 +522,12 @@ fn a_typed_pod_is_read_whole() {
             gang: GangId::new(DialectId::Kai, "training", "app"),
             role: Some(str("workers")),
             declared: None,
+        }),
+        owner: Some(Owner {
+            api_version: str("batch/v1"),
+            kind: str("Job"),
+            name: str("job"),
+            uid: str("uid-2"),
         }),
         shape: Arc::new(Shape {
             requests: Resources {

@@ -139,6 +139,7 @@ fn log(effect: &Effect, response: &Response, took: Duration) {
         | Action::WriteGang { gang, .. }
         | Action::DeleteGang { gang, .. }
         | Action::WriteGroup { gang, .. } => gang.to_string(),
+        Action::ReadOwner { gang, owner } => format!("{} {}/{}", owner.kind, gang.namespace, owner.name),
         Action::ReadPod { pod }
         | Action::Fence { pod, .. }
         | Action::Nominate { pod, .. }
@@ -202,6 +203,7 @@ pub(super) fn action_name(action: &Action) -> &'static str {
         Action::WriteGang { .. } => "WriteGang",
         Action::DeleteGang { .. } => "DeleteGang",
         Action::WriteGroup { .. } => "WriteGroup",
+        Action::ReadOwner { .. } => "ReadOwner",
         Action::ReadPod { .. } => "ReadPod",
         Action::Fence { .. } => "Fence",
         Action::Nominate { .. } => "Nominate",

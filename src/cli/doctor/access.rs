@@ -32,6 +32,11 @@ const EVERYWHERE: &[Line] = &[
     (&["get", "list", "watch", "create", "delete"], "portcullis.dev", "gangs", ""),
     (&["update"], "portcullis.dev", "gangs/status", ""),
     (&["create", "patch"], "events.k8s.io", "events", ""),
+    // How many pods the owners of an elastic gang want.
+    (&["get"], "apps", "deployments", ""),
+    (&["get"], "apps", "replicasets", ""),
+    (&["get"], "apps", "statefulsets", ""),
+    (&["get"], "batch", "jobs", ""),
 ];
 
 const AT_HOME: &[Line] = &[

@@ -71,6 +71,8 @@ pub(super) struct Doubts {
     pub stale: bool,
     /// Whether its owners say how many members it takes.
     pub elastic: ElasticSays,
+    /// It is elastic and whole as it is: what starts comes in addition.
+    pub grows: bool,
 }
 
 /// What is said of a gang that may follow the owners of its pods.
@@ -123,7 +125,10 @@ pub(super) fn conditions(
             let text = match wanted.min_member {
                 least if wanted.phase == Phase::Admitted && (1..least).contains(&wanted.started_with) => {
                     let had = wanted.started_with;
-                    format!("it was whole with {had} {}, and is to have {least}", if had == 1 { "member" } else { "members" })
+                    format!(
+                        "it was whole with {had} {}, and is to have {least}",
+                        if had == 1 { "member" } else { "members" }
+                    )
                 }
                 1 => "the group wants 1 member, and it is here".to_owned(),
                 least => format!("the group wants {least} members, and they are here"),
@@ -141,6 +146,11 @@ pub(super) fn conditions(
     match wanted.phase {
         Phase::Admitted => say(ConditionType::Admitted, true, "Admitted", message()),
         Phase::Torn => say(ConditionType::Admitted, false, reason, message()),
+        Phase::Planned | Phase::Lifting if doubts.grows => {
+            let text =
+                format!("{} of {} members are bound, and more of them start", wanted.bound, wanted.members);
+            say(ConditionType::Admitted, true, "Admitted", text);
+        }
         Phase::Planned | Phase::Lifting => {
             let text = format!("{} of {} members are bound", wanted.bound, wanted.members);
             say(ConditionType::Admitted, false, reason, text);
@@ -170,7 +180,12 @@ pub(super) fn conditions(
         ElasticSays::Nothing => {}
         ElasticSays::AsBefore => {
             if let Some(before) = known(ConditionType::Elastic) {
-                say(ConditionType::Elastic, before.status == Truth::True, &before.reason, before.message.clone());
+                say(
+                    ConditionType::Elastic,
+                    before.status == Truth::True,
+                    &before.reason,
+                    before.message.clone(),
+                );
             }
         }
         ElasticSays::This { holds, reason, message } => say(ConditionType::Elastic, holds, reason, message),

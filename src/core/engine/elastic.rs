@@ -116,7 +116,10 @@ impl Tally {
             list.push(format!("and {} more", self.owners.len() - NAMED));
         }
         if self.loose > 0 {
-            list.push(format!("{} of other owners or none", super::status::counted(self.loose, "pod", "pods")));
+            list.push(format!(
+                "{} of other owners or none",
+                super::status::counted(self.loose, "pod", "pods")
+            ));
         }
         list.join(", ")
     }
@@ -233,7 +236,10 @@ impl Engine {
         }
         for (owner, reading) in &following.readings {
             let Reading::Here(reading) = reading else { continue };
-            if !tally.owners.contains_key(owner) && above(reading).is_none() && reading.gang.as_ref() == Some(id) {
+            if !tally.owners.contains_key(owner)
+                && above(reading).is_none()
+                && reading.gang.as_ref() == Some(id)
+            {
                 tally.owners.insert(owner.clone(), Count { wants: reading.wants, ..Count::default() });
             }
         }
@@ -246,7 +252,9 @@ impl Engine {
         });
         tally.surplus = surplus.or_else(|| {
             let pods = super::status::counted(gone, "pod is", "pods are");
-            (gone > 0).then(|| format!("the owner of {pods} gone: {} to go", if gone == 1 { "it is" } else { "they are" }))
+            (gone > 0).then(|| {
+                format!("the owner of {pods} gone: {} to go", if gone == 1 { "it is" } else { "they are" })
+            })
         });
         tally
     }
@@ -305,7 +313,13 @@ impl Engine {
     }
 
     /// From when on owners may be asked; `None` while there is nothing to ask.
-    fn next_question(&self, id: &GangId, gang: &Gang, following: &Following, census: &Census) -> Option<Time> {
+    fn next_question(
+        &self,
+        id: &GangId,
+        gang: &Gang,
+        following: &Following,
+        census: &Census,
+    ) -> Option<Time> {
         let tally = self.tally(following, gang, id, census);
         let least = self.group(id).map_or(0, |group| group.quorum.least());
         let here = census.live.saturating_add(tally.ended);
@@ -363,7 +377,9 @@ impl Engine {
         }
         let known = following.readings.get(owner);
         let found = match outcome {
-            Outcome::Owner(reading) if reading.uid == owner.uid && !reading.going => Some(Reading::Here(*reading)),
+            Outcome::Owner(reading) if reading.uid == owner.uid && !reading.going => {
+                Some(Reading::Here(*reading))
+            }
             Outcome::Owner(_) | Outcome::Gone => Some(Reading::Gone),
             other => {
                 let why = match other {
@@ -489,7 +505,8 @@ impl Engine {
         let Some((gang, following)) = self.following(id) else { return ElasticSays::Nothing };
         let Some(own) = self.groups.own(id) else { return ElasticSays::Nothing };
         if let Some((trouble, _)) = &following.trouble {
-            let until = if following.had.is_some() { "what it last said counts" } else { "nothing starts before" };
+            let until =
+                if following.had.is_some() { "what it last said counts" } else { "nothing starts before" };
             let message = format!("{trouble}; tried again, {until}");
             return ElasticSays::This { holds: following.met, reason: "OwnersUnread", message };
         }
@@ -497,9 +514,9 @@ impl Engine {
         if tally.unread || following.round.is_some() {
             return ElasticSays::AsBefore;
         }
-        let says = own.owner().map_or("its pods say".to_owned(), |object| {
-            format!("{} {} says", object.kind, object.name)
-        });
+        let says = own
+            .owner()
+            .map_or("its pods say".to_owned(), |object| format!("{} {} says", object.kind, object.name));
         let (least, wanted) = (own.quorum.least(), tally.wanted());
         if tally.owners.is_empty() {
             let message = format!(
@@ -509,7 +526,10 @@ impl Engine {
         }
         let words = tally.words();
         let (reason, message) = if following.met {
-            ("OwnersCounted", format!("takes {wanted} members, as their owners want: {words} ({says} {least})"))
+            (
+                "OwnersCounted",
+                format!("takes {wanted} members, as their owners want: {words} ({says} {least})"),
+            )
         } else {
             let until = "until its owners have wanted as many once";
             ("FirstStart", format!("takes {least} members, as {says}, {until}: {words}"))
@@ -524,7 +544,12 @@ impl Engine {
         let own = self.groups.own(id)?.quorum.least();
         let wanted = tally.wanted();
         (!following.met && !tally.unread && !tally.owners.is_empty() && census.live >= wanted && wanted < own)
-            .then(|| format!("its owners make {wanted} ({}): it is not complete before they want {own}", tally.words()))
+            .then(|| {
+                format!(
+                    "its owners make {wanted} ({}): it is not complete before they want {own}",
+                    tally.words()
+                )
+            })
     }
 }
 

@@ -329,6 +329,7 @@ fn request_key(effect: &Effect) -> Option<RequestKey> {
         | Action::StepDown
         | Action::Evict { .. }
         | Action::Tell(_)
+        | Action::ReadOwner { .. }
         | Action::WriteGroup { .. } => return None,
     };
     Some((kind, effect.epoch, subject))
@@ -392,6 +393,7 @@ impl Api {
             | Action::Nominate { .. }
             | Action::Evict { .. }
             | Action::Tell(_)
+            | Action::ReadOwner { .. }
             | Action::WriteGroup { .. } => {
                 unreachable!("not sent in this world")
             }

@@ -33,8 +33,6 @@ mod view;
 pub mod wire;
 
 #[cfg(test)]
-mod elastic_tests;
-#[cfg(test)]
 mod explore;
 #[cfg(test)]
 mod tests;

@@ -164,8 +164,14 @@ impl Engine {
         // What is over has been done, or is done when what stands in its way is.
         let owners = self.ask_again_at(id, now);
         let life = lapse.into_iter().chain(grace).chain(going).filter(|at| *at > now);
-        let alarm =
-            backoffs.chain(torn).chain(pending).chain(again).chain(gang.backoff.waits(now)).chain(life).chain(owners).min();
+        let alarm = backoffs
+            .chain(torn)
+            .chain(pending)
+            .chain(again)
+            .chain(gang.backoff.waits(now))
+            .chain(life)
+            .chain(owners)
+            .min();
         if alarm != gang.alarm {
             if let Some(at) = gang.alarm {
                 self.alarms.remove(&(at, id.clone()));

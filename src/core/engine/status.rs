@@ -88,6 +88,7 @@ impl Engine {
             overruled: self.overruled(id),
             stale,
             elastic: self.elastic_says(id, &census),
+            grows: self.grows(id) && !stale,
         };
         wanted.conditions = conditions(&wanted, &stored.conditions, doubts, gang.generation, now);
         wanted
@@ -172,7 +173,8 @@ impl Engine {
             wanted.message = format!("{} of {} members are bound", census.bound, census.live);
             wanted.plan.clone_from(&stored.plan);
             self.say_more_wait(id, gang, census, wanted);
-        } else if census.ready.is_empty() && census.started() > 0 && self.complete(&group.quorum, census, &[]) {
+        } else if census.ready.is_empty() && census.started() > 0 && self.complete(&group.quorum, census, &[])
+        {
             wanted.phase = Phase::Admitted;
             wanted.reason = Some(Reason::Admitted);
             wanted.message = format!("{} of {} members are bound", census.bound, census.live);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::*;
 use crate::dialect::{Group, Quorum, by_kind};
 use crate::model::{DialectId, NodeName, PodKey, Reason, ResourceVersion, str};
-use crate::objects::{Node, Pod, names};
+use crate::objects::{Node, Owner, OwnerReading, Pod, names};
 
 const START: Time = Time(1_000_000_000);
 
@@ -48,6 +48,7 @@ struct Lab {
     version: u64,
     stored: Option<GangRecord>,
     pods: BTreeMap<PodUid, Pod>,
+    owners: BTreeMap<Owner, OwnerReading>,
 }
 
 impl Lab {
@@ -67,6 +68,7 @@ impl Lab {
             version: 100,
             stored: None,
             pods: pods.iter().map(|p| (p.uid.clone(), p.clone())).collect(),
+            owners: BTreeMap::new(),
         };
         assert_eq!(lab.step(Event::LeaseAcquired(Epoch(3))), [Action::List]);
         let world = World {
@@ -153,6 +155,11 @@ impl Lab {
                 })
             }
             Action::WriteGroup { gang, .. } => self.answer(Subject::Group(gang.clone()), Outcome::Done),
+            Action::ReadOwner { gang, owner } => {
+                let outcome =
+                    self.owners.get(owner).map_or(Outcome::Gone, |o| Outcome::Owner(Box::new(o.clone())));
+                self.answer(Subject::Owner(gang.clone(), owner.clone()), outcome)
+            }
             Action::List | Action::StepDown | Action::Evict { .. } | Action::Tell(_) => Vec::new(),
         }
     }
@@ -640,6 +647,9 @@ fn members_are_nominated_while_somebody_else_waits_for_a_scheduler() {
 
 #[path = "courtesy_tests.rs"]
 mod courtesy;
+
+#[path = "elastic_tests.rs"]
+mod elastic_tests;
 
 #[path = "life_tests.rs"]
 mod life;

@@ -315,7 +315,11 @@ impl Engine {
     pub(super) fn forget_if_empty(&mut self, id: &GangId, now: Time) {
         let empty = self.gangs.get(id).is_some_and(|g: &Gang| {
             let asking = g.following.as_ref().is_some_and(|following| following.asking());
-            g.members.is_empty() && g.object == Object::Absent && g.request.is_none() && !g.must_read && !asking
+            g.members.is_empty()
+                && g.object == Object::Absent
+                && g.request.is_none()
+                && !g.must_read
+                && !asking
         });
         if empty && self.owes_courtesy(id, now) {
             return;

@@ -104,8 +104,7 @@ impl OwnerReading {
     /// # Errors
     /// When it is no JSON, or a field we need has the wrong type.
     pub fn read(kind: OwnerKind, json: &str) -> Result<Self, ReadError> {
-        let fail =
-            |problem: String| ReadError { kind: kind.as_str(), name: "?".to_owned(), problem };
+        let fail = |problem: String| ReadError { kind: kind.as_str(), name: "?".to_owned(), problem };
         let mut view: OwnerView<'_> = serde_json::from_str(json).map_err(|e| fail(e.to_string()))?;
         let meta = &view.metadata;
         let wants = match kind {
@@ -127,7 +126,8 @@ impl OwnerReading {
 /// So many pods at the same time, and no more than have still to end well; none of a Job that is over or suspended.
 fn wanted_by_job(job: &OwnerView<'_>) -> u32 {
     const OVER: [&str; 4] = ["Complete", "Failed", "SuccessCriteriaMet", "FailureTarget"];
-    let over = |c: &super::view::Condition<'_>| c.status.as_str() == "True" && OVER.contains(&c.r#type.as_str());
+    let over =
+        |c: &super::view::Condition<'_>| c.status.as_str() == "True" && OVER.contains(&c.r#type.as_str());
     if job.spec.suspend || job.status.conditions.iter().any(over) {
         return 0;
     }
@@ -163,7 +163,8 @@ mod tests {
         check(Job, r#"{"spec":{"parallelism":4},"status":{"succeeded":0}}"#, 4);
         check(Job, r#"{"spec":{"parallelism":4},"status":{"succeeded":1}}"#, 0);
         check(Job, r#"{"spec":{"parallelism":4,"suspend":true}}"#, 0);
-        let failed = r#"{"spec":{"parallelism":4},"status":{"conditions":[{"type":"Failed","status":"True"}]}}"#;
+        let failed =
+            r#"{"spec":{"parallelism":4},"status":{"conditions":[{"type":"Failed","status":"True"}]}}"#;
         check(Job, failed, 0);
         assert!(OwnerReading::read(Job, r#"{"spec":{"parallelism":"four"}}"#).is_err());
     }

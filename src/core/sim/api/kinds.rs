@@ -67,10 +67,14 @@ kinds! {
     PriorityClass: "scheduling.k8s.io/v1", "priorityclasses", false;
     /// A namespace.
     Namespace: "v1", "namespaces", false;
-    /// A Deployment; its pods are made without a ReplicaSet object between.
+    /// A Deployment.
     Deployment: "apps/v1", "deployments", true;
     /// A ReplicaSet.
     ReplicaSet: "apps/v1", "replicasets", true;
+    /// A StatefulSet.
+    StatefulSet: "apps/v1", "statefulsets", true;
+    /// A Job.
+    Job: "batch/v1", "jobs", true;
 }
 
 impl Kind {

@@ -132,7 +132,12 @@ impl Checker {
                     self.gang_written(before, gang);
                 }
             }
-            Kind::PriorityClass | Kind::Namespace | Kind::Deployment | Kind::ReplicaSet => {}
+            Kind::PriorityClass
+            | Kind::Namespace
+            | Kind::Deployment
+            | Kind::ReplicaSet
+            | Kind::StatefulSet
+            | Kind::Job => {}
         }
     }
 

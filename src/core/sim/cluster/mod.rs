@@ -317,7 +317,7 @@ impl Cluster {
                 self.on_node(write);
                 self.wake_scheduler();
             }
-            Kind::Deployment | Kind::ReplicaSet => self.wake_controllers(),
+            Kind::Deployment | Kind::ReplicaSet | Kind::StatefulSet | Kind::Job => self.wake_controllers(),
             Kind::Group(_) | Kind::Gang | Kind::PriorityClass | Kind::Namespace => {}
         }
     }

@@ -239,7 +239,7 @@ pub struct Step {
     pub inject_objects: Vec<Value>,
     /// `kubectl delete`: `pod/large-job` or `pod/ns/large-job`.
     pub delete: Option<OneOrMany>,
-    /// `kubectl scale`: Deployment to replicas.
+    /// `kubectl scale`: Deployment (or `statefulset/name`, `job/name`) to replicas.
     pub scale: BTreeMap<String, u64>,
     /// `kubectl taint`: node to `key=value:Effect`, or `key=value:Effect-` to remove it.
     pub taint: BTreeMap<String, String>,

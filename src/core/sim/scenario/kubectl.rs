@@ -89,11 +89,15 @@ pub(super) fn delete(cluster: &mut Cluster, target: &str) -> Result<Outcome, Str
     })
 }
 
-/// `kubectl scale deployment`.
+/// `kubectl scale deployment`, or another kind: `statefulset/workers`. Of a Job it is the parallelism that is set.
 pub(super) fn scale(cluster: &mut Cluster, name: &str, replicas: u64) -> Result<Vec<String>, String> {
-    let (namespace, bare) = name.split_once('/').unwrap_or(("default", name));
-    let key = ObjectKey::new(Kind::Deployment, namespace, bare);
-    let patch = json!({"spec": {"replicas": replicas}});
+    let key = match name.split_once('/') {
+        Some((kind, bare)) if let Some(kind) = Kind::named(kind) => ObjectKey::new(kind, "default", bare),
+        Some((namespace, bare)) => ObjectKey::new(Kind::Deployment, namespace, bare),
+        None => ObjectKey::new(Kind::Deployment, "default", name),
+    };
+    let field = if key.kind == Kind::Job { "parallelism" } else { "replicas" };
+    let patch = json!({"spec": {field: replicas}});
     let done = cluster.api.merge_patch(&Actor::User, &key, Subresource::None, &patch);
     cluster.settle_writes();
     done.map(|_| vec![format!("{key} scaled")]).map_err(|status| status.kubectl())
