@@ -443,22 +443,20 @@ impl Engine {
             tree @ Quorum::Groups { .. } => Quorum::Total { least: followed, quorum: Box::new(tree.clone()) },
         };
         let group = Group { quorum, ..own.clone() };
-        let started_with = gang.started_with.unwrap_or(0);
-        let running: u32 = tally.owners.values().map(|count| count.running).sum();
-        let missing = running < started_with.min(wanted.saturating_sub(tally.loose));
-        let had = following.had.clone();
-        let now_had = tally.owners.into_iter().map(|(owner, count)| {
-            let had = match &had {
-                Some(had) => had.get(&owner).copied().unwrap_or(0),
-                // Another leader knew whose pods are missing; now each of them goes alone.
-                None if missing => count.wants,
-                None => 0,
-            };
-            (owner, had.max(count.running).min(count.wants))
-        });
+        let had = following.had.clone().unwrap_or_default();
+        let of = |owner: &Owner| had.get(owner).copied().unwrap_or(0);
+        // What it had of them is not wanted any more: nobody misses it.
+        let left =
+            had.iter().map(|(owner, had)| had - (*had).min(tally.owners.get(owner).map_or(0, |c| c.wants)));
+        let left: u32 = left.sum();
+        let now_had = tally.owners.iter();
+        let now_had =
+            now_had.map(|(owner, count)| (owner.clone(), of(owner).max(count.running).min(count.wants)));
         let now_had = now_had.collect();
         self.groups.follow(id, Some(group));
-        if let Some(following) = self.gangs.get_mut(id).and_then(|gang| gang.following.as_mut()) {
+        let Some(gang) = self.gangs.get_mut(id) else { return };
+        gang.started_with = gang.started_with.map(|number| number.saturating_sub(left));
+        if let Some(following) = &mut gang.following {
             following.met = met;
             following.had = Some(now_had);
         }
@@ -482,13 +480,24 @@ impl Engine {
             let every = had >= count.wants || census.succeeded > 0;
             room.insert(owner, if every { u32::MAX } else { had.saturating_sub(count.running) });
         }
-        let alone = census.ready.iter().filter(|uid| {
-            let owner = self.members.get(*uid).and_then(|member| member.pod.owner.as_ref());
+        let mine = |uid: &PodUid, room: &mut BTreeMap<&Owner, u32>| {
+            let owner = self.members.get(uid).and_then(|member| member.pod.owner.as_ref());
             let Some(owner) = owner.filter(|owner| OwnerKind::of(owner).is_some()) else { return true };
             let Root::Counts(root, _) = following.root(owner) else { return false };
             let Some(left) = room.get_mut(root).filter(|left| **left > 0) else { return false };
             *left -= 1;
             true
+        };
+        // Another leader knew whose pods are missing: so many of whichever there are.
+        let known = had.values().fold(tally.loose, |sum, had| sum.saturating_add(*had));
+        let mut missing = gang.started_with.unwrap_or(0).min(tally.wanted()).saturating_sub(known);
+        let alone = census.ready.iter().filter(|uid| {
+            let other = || {
+                let counts = missing > 0;
+                missing = missing.saturating_sub(1);
+                counts
+            };
+            mine(uid, &mut room) || { other }()
         });
         alone.cloned().collect()
     }

@@ -67,8 +67,8 @@ impl Engine {
             return false;
         }
         let ends = wanted.phase != stored.phase && matches!(wanted.phase, Phase::Admitted | Phase::Torn);
-        // That it has ended well in part has to be known to whoever leads when it is gone.
-        let ending = wanted.started_with == 0 && stored.started_with > 0;
+        // That it has ended well in part, or needs fewer members, has to be known to whoever leads when they are gone.
+        let ending = wanted.started_with < stored.started_with;
         let decisive = wanted.plan != stored.plan || wanted.expired != stored.expired || ends || ending;
         if decisive || quiet.is_zero() {
             gang.pending = None;

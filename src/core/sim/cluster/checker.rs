@@ -98,6 +98,9 @@ impl Checker {
     pub(super) fn observe(&mut self, write: &Write, api: &ApiServer) {
         self.now = api.now;
         let engine = matches!(write.actor, Actor::Engine(_));
+        if matches!(write.actor, Actor::User | Actor::Controller) {
+            self.quorums.owners(api);
+        }
         if engine && !matches!(write.key.kind, Kind::Pod | Kind::Gang) && !only_group_status(write) {
             self.found(Rule::OwnGateOnly, format!("an engine wrote {}", write.key));
         }
@@ -272,6 +275,12 @@ impl Checker {
             {
                 *roles.entry(membership.role.clone()).or_default() += 1;
             }
+        }
+        // A replacement in an elastic gang goes alone.
+        let here: u32 = roles.values().sum();
+        let whole = before.map_or(0, |before| before.status.started_with).max(status.started_with);
+        if self.quorums.followed(&after.gang) && here <= whole {
+            return;
         }
         let quorums: Vec<&Quorum> = self.quorums.of(&after.gang).collect();
         if !quorums.iter().any(|quorum| met(quorum, None, &roles)) {

@@ -1,16 +1,17 @@
 //! Which quorums a gang has, and ever had, read from API objects: the checker's own reckoning.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::super::api::{ApiServer, Kind};
+use super::super::api::{ApiServer, Kind, ObjectKey};
 use crate::dialect::{self, Group, GroupObject, Policies, Quorum};
-use crate::model::GangId;
-use crate::objects::Pod;
+use crate::engine::{ConditionType, Truth};
+use crate::model::{GangId, Str};
+use crate::objects::{Owner, OwnerKind, OwnerReading, Pod, PodPhase};
 
 /// Every quorum a gang ever had.
 #[derive(Debug, Default)]
-pub(super) struct Quorums(BTreeMap<GangId, Vec<Quorum>>);
+pub(super) struct Quorums(BTreeMap<GangId, Vec<Quorum>>, BTreeSet<GangId>);
 
 impl Quorums {
     fn note(&mut self, gang: &GangId, quorum: &Quorum) {
@@ -18,6 +19,28 @@ impl Quorums {
         if !known.contains(quorum) {
             known.push(quorum.clone());
         }
+    }
+
+    /// What owners want counts once they have wanted as many as the group says.
+    pub(super) fn owners(&mut self, api: &ApiServer) {
+        let gangs: BTreeSet<&GangId> =
+            api.pods().filter_map(|pod| Some(&pod.membership.as_ref()?.gang)).collect();
+        for gang in gangs {
+            let mine = |pod: &&Arc<Pod>| pod.membership.as_ref().is_some_and(|m| m.gang == *gang);
+            let live: Vec<&Arc<Pod>> =
+                api.pods().filter(mine).filter(|pod| !pod.terminating && !pod.finished()).collect();
+            let Some(wanted) = wanted(api, gang, &live) else { continue };
+            let least = wanted.own.as_ref().map_or(u32::MAX, Quorum::least);
+            if wanted.number >= least || self.1.contains(gang) {
+                self.1.insert(gang.clone());
+                self.note(gang, &Quorum::Count(wanted.number));
+            }
+        }
+    }
+
+    /// Whether the owners of its pods have ever counted.
+    pub(super) fn followed(&self, gang: &GangId) -> bool {
+        self.1.contains(gang)
     }
 
     pub(super) fn group(&mut self, object: &GroupObject) {
@@ -39,6 +62,64 @@ impl Quorums {
         let names = [Some(gang.clone()), alike].into_iter().flatten();
         names.filter_map(|id| self.0.get(&id)).flatten()
     }
+}
+
+/// What the owners of the pods of an elastic gang want.
+#[derive(Debug)]
+pub(super) struct Wanted {
+    /// What the group says by itself.
+    pub(super) own: Option<Quorum>,
+    /// How many pods that have not ended.
+    pub(super) number: u32,
+    /// Some are about to come or to go, or an owner wants pods and none of it is there.
+    pub(super) moving: bool,
+}
+
+/// What the owners want now; `None` where the gang does not follow them.
+pub(super) fn wanted(api: &ApiServer, gang: &GangId, live: &[&Arc<Pod>]) -> Option<Wanted> {
+    if policies(api, gang, live).elastic != Some(true) || dialect::template(gang).is_some() {
+        return None;
+    }
+    let read = |kind: Kind, name: &Str| {
+        let stored = api.get(&ObjectKey::new(kind, &gang.namespace, name))?;
+        let of = OwnerKind::ALL.into_iter().find(|of| of.as_str() == kind.as_str())?;
+        OwnerReading::read(of, &stored.object.to_string()).ok()
+    };
+    let find = |owner: &Owner| {
+        let kind = Kind::named(&owner.kind).filter(|_| OwnerKind::of(owner).is_some())?;
+        Some(read(kind, &owner.name).filter(|reading| reading.uid == owner.uid))
+    };
+    let (mut number, mut moving) = (0_u32, false);
+    let mut roots: BTreeMap<Str, u32> = BTreeMap::new();
+    let mut pods: BTreeMap<Str, (u32, u32)> = BTreeMap::new();
+    for pod in live {
+        let Some(found) = pod.owner.as_ref().and_then(find) else {
+            number += 1;
+            continue;
+        };
+        let Some(reading) = found else {
+            moving = true;
+            continue;
+        };
+        pods.entry(reading.uid.clone()).or_insert((0, reading.wants)).0 += 1;
+        match reading.controller.as_ref().map(find) {
+            Some(Some(Some(above))) => drop(roots.insert(above.uid, above.wants)),
+            Some(Some(None)) => moving = true,
+            _ => drop(roots.insert(reading.uid, reading.wants)),
+        }
+    }
+    if roots.is_empty() && !moving {
+        return None;
+    }
+    moving |= pods.values().any(|(pods, wants)| pods > wants);
+    for kind in [Kind::Deployment, Kind::StatefulSet, Kind::Job] {
+        let unseen = api.list(kind).filter_map(|(key, _)| read(kind, &key.name));
+        moving |= unseen
+            .filter(|reading| reading.gang.as_ref() == Some(gang) && reading.wants > 0)
+            .any(|reading| !roots.contains_key(&reading.uid));
+    }
+    number += roots.values().sum::<u32>();
+    Some(Wanted { own: said(api, gang, live), number, moving })
 }
 
 /// The group objects of a gang, the one that counts first.
@@ -64,6 +145,38 @@ pub(super) fn policies(api: &ApiServer, gang: &GangId, live: &[&Arc<Pod>]) -> Po
 
 /// The quorum that counts now; `None` where nobody says one, or the waiting pods say different ones.
 pub(super) fn current(api: &ApiServer, gang: &GangId, live: &[&Arc<Pod>]) -> Option<Quorum> {
+    match wanted(api, gang, live) {
+        None => said(api, gang, live),
+        Some(wanted) => following(api, gang, live, &wanted),
+    }
+}
+
+/// The quorum of a gang whose owners count; `None` where too much is under way to say.
+fn following(api: &ApiServer, gang: &GangId, live: &[&Arc<Pod>], wanted: &Wanted) -> Option<Quorum> {
+    let Some(Quorum::Count(own)) = wanted.own else { return None };
+    let key = ObjectKey::new(Kind::Gang, &gang.namespace, gang.object_name());
+    let status = &api.get(&key)?.gang()?.status;
+    let met = status.conditions.iter().any(|c| c.kind == ConditionType::Elastic && c.status == Truth::True);
+    let mine = |pod: &&Arc<Pod>| pod.membership.as_ref().is_some_and(|m| m.gang == *gang);
+    let ended = api.pods().filter(mine).filter(|pod| pod.phase == PodPhase::Succeeded).count();
+    if wanted.moving || ended > 0 {
+        return None;
+    }
+    let running = u32::try_from(live.iter().filter(|pod| !pod.gated()).count()).unwrap_or(u32::MAX);
+    let least = if met { wanted.number } else { wanted.number.max(own) };
+    match status.started_with {
+        0 => Some(Quorum::Count(least)),
+        _ if !met => None,
+        // Whatever comes is a replacement, or there in addition.
+        had if wanted.number <= had => Some(Quorum::Count(0)),
+        // Nothing is missing, and what waits is what more of it is wanted.
+        had if running == had && live.len() == wanted.number as usize => Some(Quorum::Count(least)),
+        _ => None,
+    }
+}
+
+/// The quorum that the group says by itself.
+fn said(api: &ApiServer, gang: &GangId, live: &[&Arc<Pod>]) -> Option<Quorum> {
     if let Some(group) = objects(api, gang).next() {
         return Some(group.quorum.clone());
     }

@@ -57,6 +57,7 @@ fn scenario(name: String, mut random: Random, mut swarm: Random) -> Scenario {
         specs: nodes.clone(),
         mishaps: Mishaps::pick(&mut swarm),
         pods: Vec::new(),
+        owners: Vec::new(),
         random,
     };
     let mut steps = Vec::new();
@@ -180,6 +181,7 @@ struct Maker {
     specs: Vec<NodeSpec>,
     mishaps: Mishaps,
     pods: Vec<String>,
+    owners: Vec<String>,
 }
 
 impl Maker {
@@ -202,14 +204,24 @@ impl Maker {
         let policies = self.policies();
         let mut gang = Gang { namespace, name, stack, size: least, policies, group: None, pods: Vec::new() };
         gang.group = self.group(&gang, least).filter(|_| with_object);
-        gang.pods = (0..u32::try_from(size).unwrap_or(1)).map(|pod| self.pod(&gang, pod, sort)).collect();
+        let size = u32::try_from(size).unwrap_or(1);
+        let elastic =
+            gang.policies.iter().any(|(key, word)| *key == names::ELASTIC_ANNOTATION && word == "true");
+        gang.pods = if elastic && self.random.percent(80) {
+            self.owners(&gang, size, sort)
+        } else {
+            (0..size).map(|pod| self.pod(&gang, pod, sort)).collect()
+        };
         let mut objects = gang.pods.clone();
         let place =
             if self.random.percent(75) { 0 } else { pick(&mut self.random, objects.len() as u64 + 1) };
         if let Some(group) = &gang.group {
             objects.insert(place, group.clone());
         }
-        self.pods.extend(gang.pods.iter().map(|pod| target("pod", &pod["metadata"])));
+        for object in &gang.pods {
+            let name = target(object);
+            if object["kind"] == "Pod" { self.pods.push(name) } else { self.owners.push(name) }
+        }
         self.gangs.push(gang);
         if self.random.percent(50) {
             steps.push(Step { objects, ..Step::default() });
@@ -241,7 +253,67 @@ impl Maker {
                 said.push((key, words[pick(random, 2)].to_owned()));
             }
         }
+        if random.percent(25) {
+            said.push((names::ELASTIC_ANNOTATION, "true".to_owned()));
+        }
         said
+    }
+
+    /// What makes the pods of an elastic gang: one owner of all of them, or two.
+    fn owners(&mut self, gang: &Gang, size: u32, sort: u64) -> Vec<Value> {
+        let first = if size > 1 && self.random.percent(40) { size / 2 } else { size };
+        let owners = [(0, first), (1, size - first)].into_iter().filter(|(_, replicas)| *replicas > 0);
+        let owners: Vec<(u32, u32)> = owners.collect();
+        owners.into_iter().map(|(index, replicas)| self.owner(gang, index, replicas, sort)).collect()
+    }
+
+    fn owner(&mut self, gang: &Gang, index: u32, replicas: u32, sort: u64) -> Value {
+        let mut template = self.pod(gang, 1, sort);
+        let (mut metadata, spec) = (template["metadata"].take(), template["spec"].take());
+        if let Some(metadata) = metadata.as_object_mut() {
+            metadata.remove("name");
+            metadata.remove("namespace");
+        }
+        let random = &mut self.random;
+        let spec = json!({ "metadata": metadata, "spec": spec });
+        let (kind, spec) = match random.below(10) {
+            0..=1 => (
+                "StatefulSet",
+                json!({"replicas": replicas, "podManagementPolicy": "Parallel", "template": spec}),
+            ),
+            2 => {
+                let completions = u64::from(replicas) + random.below(3);
+                ("Job", json!({"parallelism": replicas, "completions": completions, "template": spec}))
+            }
+            _ => {
+                let numbers = [0, 1, 1, 2, 5];
+                let rolling = json!({
+                    "maxSurge": numbers[pick(random, 5)], "maxUnavailable": numbers[pick(random, 5)],
+                });
+                let strategy = if random.percent(15) {
+                    json!({"type": "Recreate"})
+                } else {
+                    json!({"type": "RollingUpdate", "rollingUpdate": rolling})
+                };
+                ("Deployment", json!({"replicas": replicas, "strategy": strategy, "template": spec}))
+            }
+        };
+        let version = if kind == "Job" { "batch/v1" } else { "apps/v1" };
+        json!({
+            "apiVersion": version, "kind": kind,
+            "metadata": {"name": format!("{}-{index}", gang.name), "namespace": gang.namespace}, "spec": spec,
+        })
+    }
+
+    /// Another template: it is rolled out.
+    fn rolled(&mut self, gang: &Gang) -> Vec<Value> {
+        let mut owners: Vec<Value> =
+            gang.pods.iter().filter(|object| object["kind"] == "Deployment").cloned().collect();
+        for owner in &mut owners {
+            owner["spec"]["template"]["metadata"]["annotations"]["version"] =
+                json!(self.random.below(3).to_string());
+        }
+        owners
     }
 
     /// `sort`: 0-5 shares by memory, 6 by fraction, 7 whole GPUs, 8-9 plain.
@@ -285,17 +357,19 @@ impl Maker {
     fn operation(&mut self) -> Step {
         let node = self.nodes[pick(&mut self.random, self.nodes.len() as u64)].clone();
         let gang = self.gangs[pick(&mut self.random, self.gangs.len() as u64)].clone();
-        let pod = self.pods[pick(&mut self.random, self.pods.len() as u64)].clone();
+        let pods: &[String] =
+            if self.pods.is_empty() { &["pod/default/none".to_owned()] } else { &self.pods };
+        let pod = pods[pick(&mut self.random, pods.len() as u64)].clone();
         let one = |target: String| Some(OneOrMany::One(target));
         let group = self.stacks[gang.stack].target(gang.namespace, &gang.name);
         let group = group.filter(|_| gang.group.is_some());
         let bare = pod.trim_start_matches("pod/").to_owned();
         let mut step = Step::default();
-        match self.random.below(28) {
+        match self.random.below(33) {
             0..=2 => step.delete = one(pod),
             3 => step.delete = group.map(OneOrMany::One),
             4 => {
-                let pods = gang.pods.iter().map(|pod| target("pod", &pod["metadata"]));
+                let pods = gang.pods.iter().map(target);
                 step.delete = Some(OneOrMany::Many(pods.chain(group).collect()));
             }
             5..=7 => {
@@ -315,6 +389,14 @@ impl Maker {
             14 => step.objects = vec![self.deployment()],
             15 => {
                 step.scale.insert("web".to_owned(), self.random.below(4));
+            }
+            28..=30 if !self.owners.is_empty() => {
+                let owner = self.owners[pick(&mut self.random, self.owners.len() as u64)].clone();
+                step.scale.insert(owner, self.random.below(6));
+            }
+            31 => step.objects = self.rolled(&gang),
+            32 if !self.owners.is_empty() => {
+                step.delete = one(self.owners[pick(&mut self.random, self.owners.len() as u64)].clone());
             }
             16 => step.objects = vec![self.pod(&gang, 7, 8)],
             26 => step.fail = one(bare),
@@ -433,7 +515,9 @@ fn put_policies(metadata: &mut Value, policies: &[(&str, String)]) {
     }
 }
 
-fn target(kind: &str, metadata: &Value) -> String {
-    let text = |key: &str| metadata[key].as_str().unwrap_or("");
+/// `pod/namespace/name`.
+fn target(object: &Value) -> String {
+    let text = |key: &str| object["metadata"][key].as_str().unwrap_or("");
+    let kind = object["kind"].as_str().unwrap_or("").to_lowercase();
     format!("{kind}/{}/{}", text("namespace"), text("name"))
 }

@@ -91,8 +91,9 @@ pub(super) fn delete(cluster: &mut Cluster, target: &str) -> Result<Outcome, Str
 
 /// `kubectl scale deployment`, or another kind: `statefulset/workers`. Of a Job it is the parallelism that is set.
 pub(super) fn scale(cluster: &mut Cluster, name: &str, replicas: u64) -> Result<Vec<String>, String> {
+    let kind = name.split_once('/').and_then(|(kind, _)| Kind::named(kind));
     let key = match name.split_once('/') {
-        Some((kind, bare)) if let Some(kind) = Kind::named(kind) => ObjectKey::new(kind, "default", bare),
+        Some(_) if kind.is_some() => target_key(name)?,
         Some((namespace, bare)) => ObjectKey::new(Kind::Deployment, namespace, bare),
         None => ObjectKey::new(Kind::Deployment, "default", name),
     };
