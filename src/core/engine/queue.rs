@@ -379,6 +379,7 @@ impl Engine {
             members: members.collect(),
             quorum,
             active: census.active.clone(),
+            beside: census.nodes,
         };
         Some(((!started, Reverse(priority), age, id.clone()), request))
     }
