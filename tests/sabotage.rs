@@ -3,10 +3,12 @@
 //! `cargo test --features sabotage --test sabotage`
 #![cfg(feature = "sabotage")]
 
+use portcullis_core::admission;
 use portcullis_core::engine::Rule;
 use portcullis_core::planner::sabotage::scramble_ties;
 use portcullis_core::sim::cluster::Rule as Broken;
-use portcullis_core::sim::fuzz::{Failure, FuzzOptions, fuzz};
+use portcullis_core::sim::fuzz::{Failure, FuzzOptions, fuzz, webhook};
+use portcullis_core::sim::scenario::{Runner, Scenario};
 
 /// Most seeds to try. Most bugs here are found within the first few hundred; a missing fence takes some thousand, because
 /// pins tell the next leader nearly as much.
@@ -53,6 +55,31 @@ fn lifting_any_version_of_a_pod_is_noticed() {
 #[test]
 fn taking_over_without_fencing_is_noticed() {
     check(Rule::Fence, &[Broken::AllOrNone, Broken::NeverOverbook]);
+}
+
+/// The story of a gang that is scaled up, without a rule: it must not come out as told.
+fn check_story(rule: Rule) {
+    let text = include_str!("scenarios/a12-scale-up-waits-as-a-whole.yaml");
+    let good = |broken: Option<Rule>| {
+        let scenario = Scenario::parse("story.yaml", text).expect("it reads well");
+        let mut options = scenario.settings.options();
+        options.settings.broken = broken;
+        let admit = webhook(admission::Settings::default());
+        let mut runner = Runner::with_options(options, scenario, Some(admit)).expect("it begins");
+        std::iter::from_fn(|| runner.next_step().expect("it can be done")).all(|step| step.good())
+    };
+    assert!(good(None), "it comes out as told with every rule in place");
+    assert!(!good(Some(rule)), "without the rule {rule:?} it comes out as told");
+}
+
+#[test]
+fn growth_that_goes_pod_by_pod_is_noticed() {
+    check_story(Rule::GrowTogether);
+}
+
+#[test]
+fn planning_without_asking_the_owners_is_noticed() {
+    check_story(Rule::AskOwners);
 }
 
 #[test]
