@@ -14,7 +14,7 @@ use super::state::{Progress, Waiting};
 use super::types::{PlanRecord, PlannedMember};
 use super::{Engine, Step};
 use crate::dialect::Quorum;
-use crate::model::{GangId, Reason, Str, Time};
+use crate::model::{GangId, Reason, Resources, Str, Time};
 use crate::objects::Shape;
 use crate::planner::{self, GangRequest, Member, PlannedGang, Verdict};
 #[cfg(debug_assertions)]
@@ -39,13 +39,15 @@ pub(super) struct Likeness {
     members: Vec<(Option<Str>, Arc<Shape>)>,
     quorum: Quorum,
     active: BTreeMap<Option<Str>, u32>,
+    minimum: Resources,
 }
 
 impl Likeness {
     fn of(request: &GangRequest) -> Self {
         let mut members: Vec<_> = request.members.iter().map(|m| (m.role.clone(), m.shape.clone())).collect();
         members.sort();
-        Self { members, quorum: request.quorum.clone(), active: request.active.clone() }
+        let (quorum, active) = (request.quorum.clone(), request.active.clone());
+        Self { members, quorum, active, minimum: request.minimum.clone() }
     }
 }
 
@@ -370,8 +372,23 @@ impl Engine {
             members: members.collect(),
             quorum: group.quorum.without_launcher(&self.by_role(&census)),
             active: census.active.clone(),
+            minimum: self.minimum(id),
         };
         Some(((!started, Reverse(priority), age, id.clone()), request))
+    }
+
+    /// What its group wants to be free in all, beside what it holds.
+    fn minimum(&self, id: &GangId) -> Resources {
+        let mut least = self.group(id).map(|group| group.minimum.clone()).unwrap_or_default();
+        if least == Resources::default() {
+            return least;
+        }
+        let mine = self.gangs.get(id).into_iter().flat_map(|gang| &gang.members);
+        let started = mine.filter_map(|uid| self.members.get(uid)).filter(|m| m.active() && m.live());
+        for member in started {
+            least.subtract(&member.pod.shape.requests);
+        }
+        least
     }
 }
 

@@ -23,6 +23,8 @@ pub const TIMEOUT_ANNOTATION: &str = "portcullis.dev/timeout";
 pub const ON_TIMEOUT_ANNOTATION: &str = "portcullis.dev/on-timeout";
 /// What becomes of a gang that was whole and has lost members, in the same places: `evict` or `keep`.
 pub const ON_STALE_ANNOTATION: &str = "portcullis.dev/on-stale";
+/// For how long such a gang is left as it is first, in the same places: `60`, `2m`, `0s`; below zero without end.
+pub const STALE_GRACE_ANNOTATION: &str = "portcullis.dev/stale-grace";
 /// Plain gangs: annotation or label that names the gang of a pod.
 pub const GANG_KEY: &str = "portcullis.dev/gang";
 /// Plain gangs: annotation or label that says how many members it takes.

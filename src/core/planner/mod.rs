@@ -10,6 +10,7 @@ mod board;
 mod check;
 mod explain;
 mod gang;
+mod minimum;
 mod need;
 mod remedy;
 mod report;

@@ -2,6 +2,7 @@
 
 mod checking;
 mod explaining;
+mod minimum;
 mod oracle;
 mod placing;
 
@@ -110,7 +111,8 @@ pub(super) fn gang(name: &str, shapes: impl IntoIterator<Item = Shape>) -> GangR
         })
         .collect();
     let quorum = Quorum::Count(u32::try_from(members.len()).expect("small"));
-    GangRequest { gang: gang_id(name), members, quorum, active: BTreeMap::new() }
+    let (active, minimum) = (BTreeMap::new(), Resources::default());
+    GangRequest { gang: gang_id(name), members, quorum, active, minimum }
 }
 
 pub(super) fn cluster(nodes: impl IntoIterator<Item = Node>) -> Snapshot {

@@ -377,8 +377,9 @@ impl Checker {
             let live: Vec<&Arc<Pod>> =
                 api.pods().filter(mine).filter(|pod| !pod.terminating && !pod.finished()).collect();
             self.check_record(gang, &live, api);
-            let grace = self.settings.stale_grace;
-            let kept = quorums::policies(api, gang, &live).on_stale.unwrap_or(self.settings.on_stale);
+            let said = quorums::policies(api, gang, &live);
+            let grace = said.stale_grace.unwrap_or(self.settings.stale_grace);
+            let kept = said.on_stale.unwrap_or(self.settings.on_stale);
             if let Some(record) = gang_object(api, gang) {
                 for problem in departures::overdue(&record.status, &live, kept, grace, api.now) {
                     self.found(Rule::Liveness, format!("gang {gang}: {problem}"));
@@ -413,6 +414,7 @@ impl Checker {
                     .collect(),
                 quorum: quorum.without_launcher(&here),
                 active,
+                minimum: quorums::minimum(api, gang),
             });
         }
         for request in &requests {

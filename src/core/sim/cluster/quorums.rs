@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::super::api::{ApiServer, Kind};
 use crate::dialect::{self, Group, GroupObject, Policies, Quorum};
-use crate::model::GangId;
+use crate::model::{GangId, Resources};
 use crate::objects::Pod;
 
 /// Every quorum a gang ever had.
@@ -60,6 +60,16 @@ pub(super) fn policies(api: &ApiServer, gang: &GangId, live: &[&Arc<Pod>]) -> Po
     }
     let said = live.iter().filter_map(|pod| pod.membership.as_ref()?.declared.as_ref());
     said.fold(Policies::default(), |all, declared| all.or(declared.policies))
+}
+
+/// What has to be free in all before it starts, beside what it holds.
+pub(super) fn minimum(api: &ApiServer, gang: &GangId) -> Resources {
+    let mut least = objects(api, gang).next().map(|group| group.minimum.clone()).unwrap_or_default();
+    let mine = api.pods().filter(|pod| pod.membership.as_ref().is_some_and(|m| m.gang == *gang));
+    for pod in mine.filter(|pod| !pod.gated() && !pod.terminating && !pod.finished()) {
+        least.subtract(&pod.shape.requests);
+    }
+    least
 }
 
 /// The quorum that counts now; `None` where nobody says one, or the waiting pods say different ones.
