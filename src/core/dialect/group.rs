@@ -342,8 +342,6 @@ pub(super) fn no_count(text: &str) -> String {
 mod tests {
     use serde_json::{Value, json};
 
-    use super::*;
-
     /// What has to be free in all, by name, and what is doubted.
     fn read(api_version: &str, minimum: &Value) -> (Value, Vec<String>) {
         let mut kinds = super::super::group_kinds();

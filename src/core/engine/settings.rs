@@ -127,4 +127,8 @@ pub enum Rule {
     RecordFirst,
     /// A pod that is gone frees what it held.
     ReleaseOnDelete,
+    /// That pods have expired is durable before any of them is deleted.
+    ExpireFirst,
+    /// What a leader finds to have expired, by the word of another, goes: it is neither planned nor forgotten.
+    HeedExpired,
 }

@@ -643,3 +643,6 @@ mod courtesy;
 
 #[path = "life_tests.rs"]
 mod life;
+
+#[path = "counting_tests.rs"]
+mod counting;
