@@ -373,6 +373,7 @@ impl Engine {
             quorum: group.quorum.without_launcher(&self.by_role(&census)),
             active: census.active.clone(),
             minimum: self.minimum(id),
+            beside: census.nodes,
         };
         Some(((!started, Reverse(priority), age, id.clone()), request))
     }

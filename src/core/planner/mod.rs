@@ -11,6 +11,7 @@ mod check;
 mod explain;
 mod gang;
 mod minimum;
+mod near;
 mod need;
 mod remedy;
 mod report;

@@ -1,6 +1,6 @@
 //! What the planner is asked and what it answers.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::dialect::Quorum;
@@ -25,6 +25,8 @@ pub struct GangRequest {
     /// What has to be free in all, beside what started members hold, before any member starts: a sum over the nodes that
     /// is not reserved. Nothing where its group names none.
     pub minimum: Resources,
+    /// Nodes that these are on: the waiting ones go near them where there is room.
+    pub beside: BTreeSet<NodeName>,
 }
 
 /// One member to place.

@@ -415,6 +415,7 @@ impl Checker {
                 quorum: quorum.without_launcher(&here),
                 active,
                 minimum: quorums::minimum(api, gang),
+                beside: BTreeSet::new(),
             });
         }
         for request in &requests {
