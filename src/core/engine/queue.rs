@@ -372,24 +372,10 @@ impl Engine {
             members: members.collect(),
             quorum: group.quorum.without_launcher(&self.by_role(&census)),
             active: census.active.clone(),
-            minimum: self.minimum(id),
+            minimum: if started { Resources::default() } else { group.minimum.clone() },
             beside: census.nodes,
         };
         Some(((!started, Reverse(priority), age, id.clone()), request))
-    }
-
-    /// What its group wants to be free in all, beside what it holds.
-    fn minimum(&self, id: &GangId) -> Resources {
-        let mut least = self.group(id).map(|group| group.minimum.clone()).unwrap_or_default();
-        if least == Resources::default() {
-            return least;
-        }
-        let mine = self.gangs.get(id).into_iter().flat_map(|gang| &gang.members);
-        let started = mine.filter_map(|uid| self.members.get(uid)).filter(|m| m.active() && m.live());
-        for member in started {
-            least.subtract(&member.pod.shape.requests);
-        }
-        least
     }
 }
 

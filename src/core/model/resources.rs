@@ -35,17 +35,6 @@ impl Resources {
         }
     }
 
-    /// Takes `other` off; no amount falls below zero.
-    pub fn subtract(&mut self, other: &Self) {
-        self.cpu = self.cpu.saturating_sub(other.cpu);
-        self.memory = self.memory.saturating_sub(other.memory);
-        self.ephemeral_storage = self.ephemeral_storage.saturating_sub(other.ephemeral_storage);
-        self.extended.retain(|name, left| {
-            *left = left.saturating_sub(other.extended(name));
-            *left > 0
-        });
-    }
-
     /// Raises every amount to at least that of `other`.
     pub fn raise(&mut self, other: &Self) {
         self.cpu = self.cpu.max(other.cpu);

@@ -1,8 +1,8 @@
 //! What a group wants to be free in all before any of its members starts (`minResources`).
 //!
-//! A sum over the nodes and nothing else, as in Coscheduling (its `PreFilter`, where what the gang holds itself counts as
-//! free) and at Volcano's enqueue: it reserves nothing, and says nothing of where members go. It is looked at once the
-//! members have found their places, so a gang that has none is told about those.
+//! A sum over the nodes and nothing else, as in Coscheduling (its `PreFilter`) and at Volcano's enqueue: it reserves
+//! nothing, and says nothing of where members go. It is looked at once the members have found their places, so a gang that
+//! has none is told about those.
 
 use super::board::Board;
 use super::gang::{Attempt, Shapes};
@@ -31,7 +31,7 @@ pub(super) struct Lack<'a> {
     has: u64,
 }
 
-/// What is short; empty where the gang asks for no sum, or has started.
+/// What is short; empty where the gang asks for no sum, or is complete by what has started.
 pub(super) fn lacking<'a>(request: &'a GangRequest, board: &Board<'_>) -> Vec<Lack<'a>> {
     if request.minimum == Resources::default() || request.quorum.satisfied(&request.active) {
         return Vec::new();

@@ -22,8 +22,8 @@ pub struct GangRequest {
     /// Members, by role, that are started already and still live: the quorum counts them. With the quorum met by these
     /// alone, every waiting member is planned by itself.
     pub active: BTreeMap<Option<Str>, u32>,
-    /// What has to be free in all, beside what started members hold, before any member starts: a sum over the nodes that
-    /// is not reserved. Nothing where its group names none.
+    /// What has to be free in all before any member starts: a sum over the nodes that is not reserved. Nothing where its
+    /// group names none, and for a gang of which something has started.
     pub minimum: Resources,
     /// Nodes that these are on: the waiting ones go near them where there is room.
     pub beside: BTreeSet<NodeName>,

@@ -401,6 +401,8 @@ impl Checker {
             for pod in &waiting {
                 *here.entry(role(pod)).or_default() += 1;
             }
+            let started = active.values().any(|number| *number > 0);
+            let minimum = if started { Resources::default() } else { quorums::minimum(api, gang) };
             requests.push(GangRequest {
                 gang: gang.clone(),
                 members: waiting
@@ -414,7 +416,7 @@ impl Checker {
                     .collect(),
                 quorum: quorum.without_launcher(&here),
                 active,
-                minimum: quorums::minimum(api, gang),
+                minimum,
                 beside: BTreeSet::new(),
             });
         }

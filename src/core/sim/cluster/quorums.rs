@@ -62,14 +62,9 @@ pub(super) fn policies(api: &ApiServer, gang: &GangId, live: &[&Arc<Pod>]) -> Po
     said.fold(Policies::default(), |all, declared| all.or(declared.policies))
 }
 
-/// What has to be free in all before it starts, beside what it holds.
+/// What has to be free in all before any member starts.
 pub(super) fn minimum(api: &ApiServer, gang: &GangId) -> Resources {
-    let mut least = objects(api, gang).next().map(|group| group.minimum.clone()).unwrap_or_default();
-    let mine = api.pods().filter(|pod| pod.membership.as_ref().is_some_and(|m| m.gang == *gang));
-    for pod in mine.filter(|pod| !pod.gated() && !pod.terminating && !pod.finished()) {
-        least.subtract(&pod.shape.requests);
-    }
-    least
+    objects(api, gang).next().map(|group| group.minimum.clone()).unwrap_or_default()
 }
 
 /// The quorum that counts now; `None` where nobody says one, or the waiting pods say different ones.
