@@ -22,7 +22,7 @@ use portcullis_core::objects::affinity::{
 };
 use portcullis_core::objects::text::{Entries, Scalar, Text};
 use portcullis_core::objects::{
-    AffinityLayout, GpuInventory, Node, Pod, PodPhase, Shape, Sharing, TermLayout, view,
+    AffinityLayout, GpuInventory, Node, Owner, Pod, PodPhase, Shape, Sharing, TermLayout, view,
 };
 
 const MI: u64 = 1 << 20;
@@ -445,6 +445,12 @@ fn a_typed_pod_is_read_whole() {
             gang: GangId::new(DialectId::Kai, "training", "app"),
             role: Some(str("workers")),
             declared: None,
+        }),
+        owner: Some(Owner {
+            api_version: str("batch/v1"),
+            kind: str("Job"),
+            name: str("job"),
+            uid: str("uid-2"),
         }),
         shape: Arc::new(Shape {
             requests: Resources {

@@ -310,7 +310,9 @@ pub(super) fn minimum(list: &Entries<'_, Scalar<'_>>) -> (Resources, Option<Stri
         Ok(mut minimum) => {
             let quota = |name: &str| name.starts_with("requests.") || name.starts_with("limits.");
             minimum.extended.retain(|name, _| {
-                !quota(name) && !name.starts_with("count/") && (name.contains('/') || name.starts_with("hugepages-"))
+                !quota(name)
+                    && !name.starts_with("count/")
+                    && (name.contains('/') || name.starts_with("hugepages-"))
             });
             (minimum, None)
         }
@@ -358,9 +360,11 @@ mod tests {
 
     #[test]
     fn the_least_that_has_to_be_free_is_read_where_a_stack_knows_it() {
-        for api_version in
-            ["scheduling.x-k8s.io/v1alpha1", "scheduling.sigs.k8s.io/v1alpha1", "scheduling.volcano.sh/v1beta1"]
-        {
+        for api_version in [
+            "scheduling.x-k8s.io/v1alpha1",
+            "scheduling.sigs.k8s.io/v1alpha1",
+            "scheduling.volcano.sh/v1beta1",
+        ] {
             let check = |minimum: &Value, expected: Value, doubts: &[&str]| {
                 let doubts = doubts.iter().map(|doubt| (*doubt).to_owned()).collect();
                 assert_eq!(read(api_version, minimum), (expected, doubts), "{api_version}: {minimum}");

@@ -282,8 +282,7 @@ mod tests {
 
     #[test]
     fn our_own_annotations_count_for_more_than_the_field() {
-        let annotations =
-            json!({ "portcullis.dev/stale-grace": "5s", "portcullis.dev/on-stale": "evict" });
+        let annotations = json!({ "portcullis.dev/stale-grace": "5s", "portcullis.dev/on-stale": "evict" });
         let group = json!({ "metadata": { "namespace": "ml", "name": "g", "uid": "u", "annotations": annotations },
             "spec": { "stalenessGracePeriod": "-1s" } });
         let stale_grace = Some(Duration::from_secs(5));

@@ -2,7 +2,7 @@
 //! that waits for it to be two of two.
 
 use super::*;
-use crate::objects::PodPhase;
+use crate::objects::{Owner, PodPhase};
 
 /// What a pod counts for.
 #[derive(Debug, PartialEq, Eq)]
@@ -14,13 +14,16 @@ struct Counts {
 }
 
 fn counted(change: impl FnOnce(&mut Pod)) -> Counts {
+    let job =
+        Owner { api_version: "batch/v1".into(), kind: "Job".into(), name: "app".into(), uid: "job".into() };
     let mut first = pod("first", 4000, &[]);
     first.phase = PodPhase::Running;
     first.gpus = Some(vec![0]);
     first.node = Some("gpu-1".into());
+    first.owner = Some(job.clone());
     change(&mut first);
     let uid = first.uid.clone();
-    let pods = vec![first, pod("second", 3000, &[names::GATE])];
+    let pods = vec![first, Pod { owner: Some(job), ..pod("second", 3000, &[names::GATE]) }];
     let (mut lab, actions) =
         Lab::leading(&Settings::default(), vec![node("gpu-1", 1, "")], vec![group(2)], pods);
     lab.run(actions, |_| false);
@@ -35,7 +38,11 @@ fn what_runs_or_has_ended_well_counts_and_what_is_lost_does_not() {
     };
     check("running", true, true, |_| {});
     check("bound, its init containers run", true, true, |p| p.phase = PodPhase::Pending);
-    check("ended well", true, false, |p| p.phase = PodPhase::Succeeded);
+    check("ended well, in the same Job", true, false, |p| p.phase = PodPhase::Succeeded);
+    check("ended well, of an earlier run", false, false, |p| {
+        p.phase = PodPhase::Succeeded;
+        p.owner = None;
+    });
     check("failed, or evicted by the kubelet", false, false, |p| p.phase = PodPhase::Failed);
     // Until it is gone its containers run.
     check("running, and deleted", false, true, |p| p.terminating = true);
@@ -69,9 +76,41 @@ fn what_runs_or_has_ended_well_counts_and_what_is_lost_does_not() {
     );
 }
 
+/// Two of three have ended well, and one runs: the third is a member of the same run, whoever made it. When all three have
+/// ended, what comes is another run, and starts as a whole.
+#[test]
+fn what_has_ended_well_counts_while_something_runs() {
+    let ended = |name: &str| {
+        let mut pod = Pod { phase: PodPhase::Succeeded, node: Some("gpu-1".into()), ..pod(name, 1000, &[]) };
+        pod.gpus = Some(vec![0]);
+        pod
+    };
+    for (last, lifted) in [(PodPhase::Running, 1), (PodPhase::Succeeded, 0)] {
+        let last = Pod { phase: last, ..ended("c") };
+        let pods = vec![ended("a"), ended("b"), last, pod("d", 1000, &[names::GATE])];
+        let (mut lab, actions) =
+            Lab::leading(&Settings::default(), vec![node("gpu-1", 1, "")], vec![group(3)], pods);
+        lab.run(actions, |_| false);
+        assert_eq!(1 - lab.gated().len(), lifted);
+        for name in ["e", "f"] {
+            let more = pod(name, 1000, &[names::GATE]);
+            lab.pods.insert(more.uid.clone(), more.clone());
+            assert_eq!(lab.gated().len(), if lifted == 1 { 1 } else { lab.pods.len() - 3 });
+            let mut actions = lab.step(Event::Pod(Change::Set(more)));
+            actions.extend(lab.tick());
+            lab.run(actions, |_| false);
+        }
+        assert_eq!(lab.gated(), Vec::<&str>::new());
+    }
+}
+
 /// A pod that asks for cpu, running or gated, in a gang of its own; `resized` is what its kubelet says it holds by now.
 fn cores(name: &str, group: &str, spec: u32, resized: Option<u32>, gated: bool) -> Pod {
-    let gate = if gated { r#""schedulingGates":[{"name":"portcullis.dev/gang"}],"# } else { r#""nodeName":"gpu-1","# };
+    let gate = if gated {
+        r#""schedulingGates":[{"name":"portcullis.dev/gang"}],"#
+    } else {
+        r#""nodeName":"gpu-1","#
+    };
     let status = resized.map(|held| {
         format!(
             r#","status":{{"phase":"Running","containerStatuses":[{{"name":"main",

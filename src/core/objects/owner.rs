@@ -1,6 +1,7 @@
 //! What an object of ours belongs to, for `metadata.ownerReferences`.
 
-use crate::model::Str;
+use super::view::Meta;
+use crate::model::{Str, str};
 
 /// An object by kind, name and identity: what an event is about, and whose end ends what it owns.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -13,4 +14,17 @@ pub struct Owner {
     pub name: Str,
     /// Identity: an object by the same name that is made later is another owner.
     pub uid: Str,
+}
+
+impl Owner {
+    /// The owner that has made an object and takes care of it; `None` where there is none.
+    pub(crate) fn controlling(meta: &Meta<'_>) -> Option<Self> {
+        let found = meta.owner_references.iter().find(|owner| owner.controller)?;
+        Some(Self {
+            api_version: str(found.api_version.as_str()),
+            kind: str(found.kind.as_str()),
+            name: str(found.name.as_str()),
+            uid: str(found.uid.as_str()),
+        })
+    }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::affinity::{NodeChoice, Toleration};
 use super::view::PodView;
-use super::{ReadError, effective_requests, names};
+use super::{Owner, ReadError, effective_requests, names};
 use crate::dialect::{self, Membership};
 use crate::gpu::GpuShare;
 use crate::model::{NodeName, PodKey, PodUid, ResourceVersion, Resources, Str, Time, str};
@@ -95,6 +95,8 @@ pub struct Pod {
     pub gpus: Option<Vec<u32>>,
     /// The gang it belongs to.
     pub membership: Option<Membership>,
+    /// What made it and takes care of it; `None` also where it belongs to no gang.
+    pub owner: Option<Owner>,
     /// What it takes to place it.
     pub shape: Arc<Shape>,
     /// How a patch can pin it.
@@ -154,6 +156,7 @@ impl Pod {
         let gpus = meta.annotations.text(names::GPUS_ANNOTATION).and_then(|list| {
             list.split(',').map(|index| index.trim().parse::<u32>().ok()).collect::<Option<Vec<_>>>()
         });
+        let membership = dialect::membership(view);
         Ok(Self {
             key: PodKey::new(meta.namespace.as_str(), meta.name.as_str()),
             uid: PodUid(str(meta.uid.as_str())),
@@ -173,7 +176,8 @@ impl Pod {
             priority: spec.priority,
             priority_class: some(&spec.priority_class_name),
             gpus,
-            membership: dialect::membership(view),
+            owner: membership.as_ref().and_then(|_| Owner::controlling(meta)),
+            membership,
             shape: Arc::new(Shape {
                 requests: effective_requests(view)?,
                 share: GpuShare::of(view),

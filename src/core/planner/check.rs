@@ -43,13 +43,19 @@ fn minimums(snapshot: &Snapshot, gangs: &[GangRequest], plan: &Plan, wrong: &mut
         let starts = !complete(&request.quorum, None, &started.collect());
         let least = &request.minimum;
         let extended = least.extended.keys().map(|name| (&**name, least.extended(name)));
-        let plain =
-            [("cpu", least.cpu.0), ("memory", least.memory.0), ("ephemeral-storage", least.ephemeral_storage.0)];
+        let plain = [
+            ("cpu", least.cpu.0),
+            ("memory", least.memory.0),
+            ("ephemeral-storage", least.ephemeral_storage.0),
+        ];
         for (what, asked) in plain.into_iter().chain(extended).filter(|(_, asked)| starts && *asked > 0) {
             let nodes = snapshot.node_names().filter_map(|name| snapshot.node(name));
             let free: u64 = nodes.map(|node| free_on(snapshot, node, &before, what)).sum();
             if free < asked {
-                wrong.push(format!("gang {}: {asked} of {what} have to be free, and {free} are", planned.gang));
+                wrong.push(format!(
+                    "gang {}: {asked} of {what} have to be free, and {free} are",
+                    planned.gang
+                ));
             }
         }
         before.extend(planned.placements.iter().filter_map(|placement| {

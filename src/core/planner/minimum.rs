@@ -115,7 +115,8 @@ pub(super) fn explain<'a>(
         Amount::Gpus | Amount::Extended(_) => Reason::InsufficientExtended,
         Amount::Vram => Reason::InsufficientVram,
     };
-    let short = |lack: &Lack<'_>| format!("short of {}: {}", lack.amount.name(lack.asked - lack.free), lack.says());
+    let short =
+        |lack: &Lack<'_>| format!("short of {}: {}", lack.amount.name(lack.asked - lack.free), lack.says());
     let sentence: Vec<String> = lacks.iter().map(short).collect();
     let part = first.amount.part(first.free, first.asked);
     let nodes = u32::try_from(board.snapshot().states().len()).unwrap_or(u32::MAX);
@@ -170,7 +171,8 @@ fn pod_that_ends<'a>(
         let index = u32::try_from(place).ok()?;
         let changed = attempt.with_room_on(index, shapes, &freed);
         if !changed.place(shapes, &mut freed, Tie::Stable, STEPS).spots.is_empty() {
-            let pod = charge.key.as_ref().map_or_else(|| format!("the pod with uid {uid}"), ToString::to_string);
+            let pod =
+                charge.key.as_ref().map_or_else(|| format!("the pod with uid {uid}"), ToString::to_string);
             let node = &snapshot.states()[place].node.name;
             return Some(format!("when {pod} ends ({} on node {node})", lack.amount.say(held)));
         }
@@ -184,6 +186,7 @@ pub(super) fn beside(
     board: &Board<'_>,
     told: Option<(Amount<'_>, u64)>,
 ) -> Vec<String> {
-    let is_told = |lack: &Lack<'_>| told.is_some_and(|(amount, sum)| amount == lack.amount && sum >= lack.asked);
+    let is_told =
+        |lack: &Lack<'_>| told.is_some_and(|(amount, sum)| amount == lack.amount && sum >= lack.asked);
     lacking(request, board).iter().filter(|lack| !is_told(lack)).map(Lack::says).collect()
 }

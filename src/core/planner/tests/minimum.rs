@@ -20,7 +20,14 @@ fn two_nodes() -> Snapshot {
 
 /// Waits for this reason, says this, and is told this would help.
 #[track_caller]
-fn waits(snapshot: &Snapshot, request: &GangRequest, reason: Reason, sentence: &str, wait: &str, remedy: &str) {
+fn waits(
+    snapshot: &Snapshot,
+    request: &GangRequest,
+    reason: Reason,
+    sentence: &str,
+    wait: &str,
+    remedy: &str,
+) {
     let (made, report) = plan(snapshot, std::slice::from_ref(request));
     assert_eq!(made, Plan::default());
     assert!(hopeless(snapshot, request));

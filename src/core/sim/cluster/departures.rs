@@ -24,7 +24,8 @@ pub(super) fn expired(
     let known = before.map(|before| before.status.expired.as_slice()).unwrap_or_default();
     let new: Vec<&PodUid> = after.status.expired.iter().filter(|uid| !known.contains(uid)).collect();
     let forgotten = known.iter().filter(|uid| !after.status.expired.contains(uid));
-    let there = forgotten.filter_map(|uid| pods.get(uid)).filter(|(pod, gone)| gone.is_none() && !pod.terminating);
+    let there =
+        forgotten.filter_map(|uid| pods.get(uid)).filter(|(pod, gone)| gone.is_none() && !pod.terminating);
     let mut problems: Vec<String> = (there.filter(|(pod, _)| !pod.finished()))
         .map(|(pod, _)| format!("{} had expired, and gang {} does not say so any more", pod.key, after.gang))
         .collect();
