@@ -50,7 +50,7 @@ pub(super) fn role(pod: &Pod) -> Option<&Str> {
 
 /// Whether what has ended is of an earlier run: nothing of the gang runs any more, and what waits was made by nobody who
 /// has made what has ended. Where it was (a Job that tries again) it is what is missing, and the others have done their part.
-fn begins_anew<'m>(members: impl Iterator<Item = &'m Member> + Clone) -> bool {
+fn begins_anew<'m>(members: &(impl Iterator<Item = &'m Member> + Clone)) -> bool {
     let ended = || members.clone().filter(|member| member.pod.finished());
     let mut waiting = members.clone().filter(|member| member.live() && member.pod.gated()).peekable();
     if ended().next().is_none()
@@ -69,7 +69,7 @@ impl Engine {
         let mut census = Census::default();
         let Some(gang) = self.gangs.get(id) else { return census };
         let members = || gang.members.iter().filter_map(|uid| self.members.get(uid));
-        let begins_anew = begins_anew(members());
+        let begins_anew = begins_anew(&members());
         for uid in &gang.members {
             let Some(member) = self.members.get(uid) else { continue };
             let pod = &member.pod;
