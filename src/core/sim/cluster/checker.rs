@@ -181,7 +181,9 @@ impl Checker {
     /// A pod was deleted: only what the policy on torn gangs says may go, members of a plan of which something is lifted;
     /// and what is durably expired.
     fn evicted(&mut self, write: &Write, pod: &Pod, api: &ApiServer) {
-        let mine = |other: &Pod| other.membership == pod.membership && !other.gated();
+        // Members of other roles are of the same gang.
+        let gang = |pod: &Pod| pod.membership.as_ref().map(|m| m.gang.clone());
+        let mine = |other: &Pod| gang(other) == gang(pod) && !other.gated();
         let begun = self.pods.values().any(|(other, _)| mine(other));
         let record = pod.membership.as_ref().and_then(|m| gang_object(api, &m.gang));
         let expired = record.is_some_and(|record| record.status.expired.contains(&pod.uid));
