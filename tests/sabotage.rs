@@ -83,6 +83,16 @@ fn planning_without_asking_the_owners_is_noticed() {
 }
 
 #[test]
+fn deleting_what_is_not_durably_expired_is_noticed() {
+    check(Rule::ExpireFirst, &[Broken::OwnGateOnly]);
+}
+
+#[test]
+fn forgetting_what_another_leader_let_expire_is_noticed() {
+    check(Rule::HeedExpired, &[Broken::AllOrNone]);
+}
+
+#[test]
 fn unstable_ties_are_noticed() {
     scramble_ties(Some(1));
     // Noticed by the checker, or by the engine itself, which in debug builds plans everything twice.

@@ -112,7 +112,8 @@ pub struct EngineOptions {
     #[arg(long, value_enum, default_value_t)]
     pub on_stale: Stale,
 
-    /// How long a gang may lack members before anything becomes of it: its controller may replace them
+    /// How long a gang may lack members before anything becomes of it: its controller may replace them. A group says
+    /// otherwise by portcullis.dev/stale-grace, or KAI's spec.stalenessGracePeriod
     #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = duration)]
     pub stale_grace: Duration,
 

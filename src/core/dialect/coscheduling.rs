@@ -7,14 +7,14 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::group::{Source, count, no_count, number, seconds, text};
+use super::group::{Source, count, minimum, no_count, number, seconds, text};
 use super::{
     Declared, Dialect, GroupKind, GroupPhase, GroupResource, GroupStatus, Link, Membership, Quorum,
     StatusDoor,
 };
-use crate::model::{DialectId, Finding, GangId, Rule, quoted, str};
+use crate::model::{DialectId, Finding, GangId, Reason, Rule, quoted, str};
 use crate::objects::names;
-use crate::objects::text::Text;
+use crate::objects::text::{Entries, Scalar, Text};
 use crate::objects::view::PodView;
 
 pub(super) struct Coscheduling;
@@ -24,6 +24,8 @@ pub(super) struct Coscheduling;
 struct Spec<'a> {
     #[serde(default, borrow)]
     min_member: Option<&'a RawValue>,
+    #[serde(default)]
+    min_resources: Entries<'a, Scalar<'a>>,
     #[serde(default, borrow)]
     schedule_timeout_seconds: Option<&'a RawValue>,
     /// Not in its definition, but in many guides.
@@ -115,6 +117,9 @@ impl Dialect for Coscheduling {
         let name = source.key.name.clone();
         let group = source.say(&name, Quorum::Count(least));
         group.timeout = seconds(spec.schedule_timeout_seconds);
+        let (minimum, doubt) = minimum(&spec.min_resources);
+        group.minimum = minimum;
+        group.doubts.extend(doubt);
         group.priority_class = text(spec.priority_class_name.as_ref());
         Ok(())
     }
@@ -124,6 +129,8 @@ impl Dialect for Coscheduling {
     fn status(&self, _: GroupKind, status: &GroupStatus) -> Option<Value> {
         let phase = match status.phase {
             GroupPhase::Gathering => "Pending",
+            // By its definition: accepted, and the scheduler cannot allocate enough resources to it.
+            GroupPhase::Waiting if status.reason == Reason::SchedulingTimeout.as_str() => "Pending",
             GroupPhase::Waiting | GroupPhase::Starting => "Scheduling",
             GroupPhase::Running => "Running",
             GroupPhase::Finished => "Finished",

@@ -15,6 +15,30 @@ pub(super) fn parse(text: &str) -> Option<Duration> {
     (millis > 0).then(|| Duration::from_millis(millis))
 }
 
+/// For how long something is left as it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Grace {
+    /// So long.
+    For(Duration),
+    /// Without end.
+    Never,
+}
+
+/// A time of grace: any duration, and one below zero means without end, as in KAI. `None` for everything else.
+pub(super) fn grace(text: &str) -> Option<Grace> {
+    let text = text.trim();
+    let (below, size) = match text.strip_prefix('-') {
+        Some(size) => (true, size),
+        None => (false, text),
+    };
+    let none = size.parse::<u64>().map_or_else(|_| parts(size) == Some(0), |seconds| seconds == 0);
+    match (parse(size), below) {
+        (Some(time), false) => Some(Grace::For(time)),
+        (Some(_), true) => Some(Grace::Never),
+        (None, _) => none.then_some(Grace::For(Duration::ZERO)),
+    }
+}
+
 /// Nanoseconds of a duration of Go: numbers, each with its unit.
 fn parts(mut text: &str) -> Option<u128> {
     let mut total: u128 = 0;
@@ -85,6 +109,27 @@ mod tests {
             ("18446744073709551615h", None),
         ] {
             assert_eq!(parse(text), millis.map(Duration::from_millis), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_grace_may_be_none_or_without_end() {
+        let seconds = |n| Some(Grace::For(Duration::from_secs(n)));
+        for (text, expected) in [
+            ("60s", seconds(60)),
+            ("1m30s", seconds(90)),
+            ("5", seconds(5)),
+            ("0s", seconds(0)),
+            ("0", seconds(0)),
+            ("-0s", seconds(0)),
+            ("-1s", Some(Grace::Never)),
+            ("-1", Some(Grace::Never)),
+            ("--1s", None),
+            ("-", None),
+            ("", None),
+            ("later", None),
+        ] {
+            assert_eq!(grace(text), expected, "{text:?}");
         }
     }
 }

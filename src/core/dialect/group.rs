@@ -10,10 +10,10 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::{Policies, Quorum, Said, dialect, duration};
-use crate::model::{DialectId, GangId, Str, Time, quoted, str};
-use crate::objects::text::Text;
+use crate::model::{DialectId, GangId, Resources, Str, Time, quoted, str};
+use crate::objects::text::{Entries, Scalar, Text};
 use crate::objects::view::{Meta, PodView};
-use crate::objects::{Owner, ReadError, names};
+use crate::objects::{Owner, ReadError, amounts, names};
 
 /// Where group objects of one kind live.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -135,6 +135,8 @@ pub struct Group {
     pub created: Time,
     /// Who has to be there before anybody starts.
     pub quorum: Quorum,
+    /// What has to be free in all before anybody starts (`minResources`); nothing where it does not say.
+    pub minimum: Resources,
     /// How long it may wait for its start.
     pub timeout: Option<Duration>,
     /// What becomes of it when it does not start in time, or falls apart.
@@ -158,6 +160,7 @@ impl Group {
             uid: str(""),
             created: Time::default(),
             quorum,
+            minimum: Resources::default(),
             timeout: None,
             policies: Policies::default(),
             priority_class: None,
@@ -300,6 +303,23 @@ pub(super) fn seconds(raw: Option<&RawValue>) -> Option<Duration> {
     duration::parse(raw?.get().trim_matches('"'))
 }
 
+/// `spec.minResources`, with a doubt where it cannot be read. Names that are none of a node's resources (`pods`, and the
+/// `requests.cpu` of a quota, which Volcano writes beside `cpu`) say nothing of a node.
+pub(super) fn minimum(list: &Entries<'_, Scalar<'_>>) -> (Resources, Option<String>) {
+    match amounts(list, "spec.minResources") {
+        Ok(mut minimum) => {
+            let quota = |name: &str| name.starts_with("requests.") || name.starts_with("limits.");
+            minimum.extended.retain(|name, _| {
+                !quota(name)
+                    && !name.starts_with("count/")
+                    && (name.contains('/') || name.starts_with("hugepages-"))
+            });
+            (minimum, None)
+        }
+        Err(problem) => (Resources::default(), Some(format!("{problem}; it is not counted"))),
+    }
+}
+
 /// Text that says something.
 pub(super) fn text(text: Option<&Text<'_>>) -> Option<Str> {
     text.filter(|t| !t.is_empty()).map(|t| str(t.as_str()))
@@ -318,4 +338,58 @@ pub(super) fn count(text: &str) -> Option<u32> {
 /// Why a text is no count of members.
 pub(super) fn no_count(text: &str) -> String {
     format!("{} is not a number of members. Write a whole number of at least 1, in quotes.", quoted(text))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    /// What has to be free in all, by name, and what is doubted.
+    fn read(api_version: &str, minimum: &Value) -> (Value, Vec<String>) {
+        let mut kinds = super::super::group_kinds();
+        let kind = kinds.find(|kind| kind.resource().api_version() == api_version).unwrap();
+        let object = json!({ "metadata": { "namespace": "ml", "name": "g", "uid": "u" },
+            "spec": { "minMember": 4, "minResources": minimum } });
+        let group = kind.read(&object.to_string()).unwrap().groups.remove(0);
+        let plain = [("cpu", group.minimum.cpu.0), ("memory", group.minimum.memory.0)];
+        let plain = plain.into_iter().filter(|(_, amount)| *amount > 0);
+        let extended = group.minimum.extended.iter().map(|(name, amount)| (&**name, *amount));
+        let all = plain.chain(extended).map(|(name, amount)| (name.to_owned(), json!(amount)));
+        (Value::Object(all.collect()), group.doubts)
+    }
+
+    #[test]
+    fn the_least_that_has_to_be_free_is_read_where_a_stack_knows_it() {
+        for api_version in [
+            "scheduling.x-k8s.io/v1alpha1",
+            "scheduling.sigs.k8s.io/v1alpha1",
+            "scheduling.volcano.sh/v1beta1",
+        ] {
+            let check = |minimum: &Value, expected: Value, doubts: &[&str]| {
+                let doubts = doubts.iter().map(|doubt| (*doubt).to_owned()).collect();
+                assert_eq!(read(api_version, minimum), (expected, doubts), "{api_version}: {minimum}");
+            };
+            check(&json!(null), json!({}), &[]);
+            check(
+                &json!({ "cpu": 16, "memory": "64Gi", "nvidia.com/gpu": "4" }),
+                json!({ "cpu": 16_000, "memory": 64_u64 << 30, "nvidia.com/gpu": 4 }),
+                &[],
+            );
+            // What a quota counts is nothing of a node.
+            check(
+                &json!({ "cpu": "500m", "pods": "4", "count/pods": "4", "requests.cpu": "1", "limits.nvidia.com/gpu": 4 }),
+                json!({ "cpu": 500 }),
+                &[],
+            );
+            check(
+                &json!({ "cpu": "much" }),
+                json!({}),
+                &[
+                    "spec.minResources[cpu]: \"much\" is not a quantity: expected a number such as 2, 0.5, 100m, 4Gi or 1e3; it is not counted",
+                ],
+            );
+        }
+        // KAI has no such field.
+        assert_eq!(read("scheduling.run.ai/v2alpha2", &json!({ "cpu": 16 })), (json!({}), Vec::new()));
+    }
 }

@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::Quorum;
 use super::group::{Source, cut, number, text};
+use super::{Policies, Quorum, duration};
 use crate::model::{Str, quoted, str};
 use crate::objects::text::Text;
 
@@ -30,6 +30,8 @@ struct Spec<'a> {
     queue: Option<Text<'a>>,
     #[serde(default)]
     priority_class_name: Option<Text<'a>>,
+    #[serde(default)]
+    staleness_grace_period: Option<Text<'a>>,
 }
 
 #[derive(Deserialize)]
@@ -53,6 +55,12 @@ pub(super) fn read(source: &mut Source<'_, '_>) -> Result<(), String> {
     let group = source.say(&name, quorum);
     group.priority_class = text(spec.priority_class_name.as_ref());
     group.queue = text(spec.queue.as_ref());
+    if let Some(said) = &spec.staleness_grace_period {
+        match duration::grace(said) {
+            Some(grace) => group.policies = Policies::of_grace(grace),
+            None => group.doubts.push(duration::doubt("spec.stalenessGracePeriod", said)),
+        }
+    }
     Ok(())
 }
 
@@ -143,10 +151,12 @@ fn build(
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::dialect::{Group, group_kinds};
+    use crate::dialect::{Group, OnStale, group_kinds};
     use crate::model::{DialectId, GangId};
     use crate::objects::ReadError;
 
@@ -248,5 +258,35 @@ mod tests {
             (group.queue.as_deref(), group.priority_class.as_deref()),
             (Some("test"), Some("inference"))
         );
+    }
+
+    #[test]
+    fn how_long_a_stale_gang_is_left_alone_is_said_by_its_group() {
+        let seconds = |n| Policies { stale_grace: Some(Duration::from_secs(n)), ..Policies::default() };
+        let never = Policies { on_stale: Some(OnStale::Keep), ..Policies::default() };
+        let doubt = "spec.stalenessGracePeriod is \"soon\", and not understood: write seconds (\"120\") or a duration (\"2m\", \"1h30m\")";
+        for (period, expected, doubts) in [
+            (json!(null), Policies::default(), vec![]),
+            (json!("90s"), seconds(90), vec![]),
+            (json!("1m30s"), seconds(90), vec![]),
+            (json!("0s"), seconds(0), vec![]),
+            (json!("-1s"), never, vec![]),
+            (json!("soon"), Policies::default(), vec![doubt.to_owned()]),
+        ] {
+            let group = json!({ "metadata": { "namespace": "ml", "name": "g", "uid": "u" },
+                "spec": { "stalenessGracePeriod": period } });
+            let group = read(&group.to_string()).unwrap();
+            assert_eq!((group.policies, group.doubts), (expected, doubts), "{period}");
+        }
+    }
+
+    #[test]
+    fn our_own_annotations_count_for_more_than_the_field() {
+        let annotations = json!({ "portcullis.dev/stale-grace": "5s", "portcullis.dev/on-stale": "evict" });
+        let group = json!({ "metadata": { "namespace": "ml", "name": "g", "uid": "u", "annotations": annotations },
+            "spec": { "stalenessGracePeriod": "-1s" } });
+        let stale_grace = Some(Duration::from_secs(5));
+        let expected = Policies { on_stale: Some(OnStale::Evict), stale_grace, ..Policies::default() };
+        assert_eq!(read(&group.to_string()).unwrap().policies, expected);
     }
 }

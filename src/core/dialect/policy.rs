@@ -1,7 +1,11 @@
 //! What becomes of a gang that does not start in time, or that has fallen apart: the words for it, and where they stand.
 //!
-//! Owns the two choices and how they are read. What is not said, or not understood, is as the program is set.
+//! Owns the two choices, the time of grace, and how they are read. What is not said, or not understood, is as the program
+//! is set.
 
+use std::time::Duration;
+
+use super::duration::{self, Grace};
 use crate::model::quoted;
 use crate::objects::names;
 use crate::objects::view::Meta;
@@ -26,7 +30,7 @@ pub enum OnStale {
     Keep,
 }
 
-/// What a group object, or where there is none a pod, says of both.
+/// What a group object, or where there is none a pod, says of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Policies {
     /// `portcullis.dev/on-timeout`.
@@ -35,10 +39,20 @@ pub struct Policies {
     pub on_stale: Option<OnStale>,
     /// `portcullis.dev/elastic`: whether it takes as many members as the owners of its pods want.
     pub elastic: Option<bool>,
+    /// `portcullis.dev/stale-grace`: for how long a gang that is not whole any more is left as it is.
+    pub stale_grace: Option<Duration>,
 }
 
 impl Policies {
-    /// Reads both, and notes what is not understood.
+    /// Of a time of grace.
+    pub(super) fn of_grace(grace: Grace) -> Self {
+        match grace {
+            Grace::Never => Self { on_stale: Some(OnStale::Keep), ..Self::default() },
+            Grace::For(time) => Self { stale_grace: Some(time), ..Self::default() },
+        }
+    }
+
+    /// Reads all of it, and notes what is not understood.
     pub(super) fn read(meta: &Meta<'_>, doubts: &mut Vec<String>) -> Self {
         let mut choice = |key: &str, known: [&str; 2]| -> Option<bool> {
             let text = meta.annotations.text(key)?.trim();
@@ -57,14 +71,23 @@ impl Policies {
         let on_timeout = choice(names::ON_TIMEOUT_ANNOTATION, ["requeue", "delete"]);
         let on_stale = choice(names::ON_STALE_ANNOTATION, ["evict", "keep"]);
         let elastic = choice(names::ELASTIC_ANNOTATION, ["false", "true"]);
-        Self {
+        let grace = meta.annotations.text(names::STALE_GRACE_ANNOTATION).and_then(|text| {
+            let read = duration::grace(text);
+            if read.is_none() {
+                doubts.push(duration::doubt(names::STALE_GRACE_ANNOTATION, text));
+            }
+            read
+        });
+        let said = Self {
             on_timeout: on_timeout.map(|delete| if delete { OnTimeout::Delete } else { OnTimeout::Requeue }),
             on_stale: on_stale.map(|keep| if keep { OnStale::Keep } else { OnStale::Evict }),
             elastic,
-        }
+            stale_grace: None,
+        };
+        said.or(grace.map(Self::of_grace).unwrap_or_default())
     }
 
-    /// Whether neither is said.
+    /// Whether nothing of it is said.
     pub(super) fn silent(self) -> bool {
         self == Self::default()
     }
@@ -76,6 +99,7 @@ impl Policies {
             on_timeout: self.on_timeout.or(other.on_timeout),
             on_stale: self.on_stale.or(other.on_stale),
             elastic: self.elastic.or(other.elastic),
+            stale_grace: self.stale_grace.or(other.stale_grace),
         }
     }
 }
@@ -97,7 +121,7 @@ mod tests {
             assert_eq!(Policies::read(&meta, &mut found), expected);
             assert_eq!(found, doubts);
         };
-        let of = |on_timeout, on_stale| Policies { on_timeout, on_stale, elastic: None };
+        let of = |on_timeout, on_stale| Policies { on_timeout, on_stale, elastic: None, stale_grace: None };
         check("delete", "keep", of(Some(OnTimeout::Delete), Some(OnStale::Keep)), &[]);
         check("requeue", "evict", of(Some(OnTimeout::Requeue), Some(OnStale::Evict)), &[]);
         check(
@@ -107,6 +131,30 @@ mod tests {
             &[
                 "portcullis.dev/on-timeout is \"fail\", and not understood: write requeue or delete",
                 "portcullis.dev/on-stale is \"\", and not understood: write evict or keep",
+            ],
+        );
+    }
+
+    #[test]
+    fn a_grace_without_end_keeps_what_is_left() {
+        let check = |annotations: serde_json::Value, expected: Policies, doubts: &[&str]| {
+            let text = json!({ "annotations": annotations }).to_string();
+            let meta: Meta<'_> = serde_json::from_str(&text).unwrap();
+            let mut found = Vec::new();
+            assert_eq!(Policies::read(&meta, &mut found), expected);
+            assert_eq!(found, doubts);
+        };
+        let (usual, key) = (Policies::default(), "portcullis.dev/stale-grace");
+        let five = Some(Duration::from_secs(5));
+        check(json!({ key: "5s" }), Policies { stale_grace: five, ..usual }, &[]);
+        check(json!({ key: "-1s" }), Policies { on_stale: Some(OnStale::Keep), ..usual }, &[]);
+        let evict = json!({ key: "-1s", "portcullis.dev/on-stale": "evict" });
+        check(evict, Policies { on_stale: Some(OnStale::Evict), ..usual }, &[]);
+        check(
+            json!({ key: "soon" }),
+            usual,
+            &[
+                "portcullis.dev/stale-grace is \"soon\", and not understood: write seconds (\"120\") or a duration (\"2m\", \"1h30m\")",
             ],
         );
     }

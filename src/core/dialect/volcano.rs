@@ -6,14 +6,14 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::group::{Source, number, text};
+use super::group::{Source, minimum, number, text};
 use super::{
     Declared, Dialect, GroupEvent, GroupKind, GroupNews, GroupResource, GroupStatus, Membership, Quorum,
     StatusDoor, Strength,
 };
 use crate::model::{DialectId, GangId, str};
 use crate::objects::names;
-use crate::objects::text::Text;
+use crate::objects::text::{Entries, Scalar, Text};
 use crate::objects::view::PodView;
 
 pub(super) struct Volcano;
@@ -23,6 +23,8 @@ pub(super) struct Volcano;
 struct Spec<'a> {
     #[serde(default, borrow)]
     min_member: Option<&'a RawValue>,
+    #[serde(default)]
+    min_resources: Entries<'a, Scalar<'a>>,
     #[serde(default, borrow)]
     min_task_member: Option<BTreeMap<Text<'a>, &'a RawValue>>,
     #[serde(default)]
@@ -104,6 +106,9 @@ impl Dialect for Volcano {
         let name = source.key.name.clone();
         let group = source.say(&name, quorum);
         group.timeout = timeout;
+        let (minimum, doubt) = minimum(&spec.min_resources);
+        group.minimum = minimum;
+        group.doubts.extend(doubt);
         group.priority_class = text(spec.priority_class_name.as_ref());
         group.queue = text(spec.queue.as_ref());
         Ok(())

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Engine;
+use super::state::Member;
 use crate::dialect::Quorum;
 use crate::model::{GangId, NodeName, PodUid, Str};
 use crate::objects::Pod;
@@ -14,7 +15,7 @@ pub(super) struct Census {
     pub ready: Vec<PodUid>,
     /// Behind our gate and somebody else's: pod name and that gate.
     pub held: Vec<(Str, Str)>,
-    /// Started, and running or ended well, by role.
+    /// Started, and running or ended well, by role; what has ended well in an earlier run counts no more.
     pub active: BTreeMap<Option<Str>, u32>,
     /// Those of them that have ended well.
     pub succeeded: u32,
@@ -47,14 +48,34 @@ pub(super) fn role(pod: &Pod) -> Option<&Str> {
     pod.membership.as_ref().and_then(|m| m.role.as_ref())
 }
 
+/// Whether what has ended is of an earlier run: nothing of the gang runs any more, and what waits was made by nobody who
+/// has made what has ended. Where it was (a Job that tries again) it is what is missing, and the others have done their part.
+fn begins_anew<'m>(members: &(impl Iterator<Item = &'m Member> + Clone)) -> bool {
+    let ended = || members.clone().filter(|member| member.pod.finished());
+    let mut waiting = members.clone().filter(|member| member.live() && member.pod.gated()).peekable();
+    if ended().next().is_none()
+        || waiting.peek().is_none()
+        || members.clone().any(|member| member.live() && !member.pod.gated())
+    {
+        return false;
+    }
+    !waiting
+        .any(|member| member.pod.owner.is_some() && ended().any(|other| other.pod.owner == member.pod.owner))
+}
+
 impl Engine {
     /// Counts the members of a gang.
     pub(super) fn census(&self, id: &GangId) -> Census {
         let mut census = Census::default();
         let Some(gang) = self.gangs.get(id) else { return census };
+        let members = || gang.members.iter().filter_map(|uid| self.members.get(uid));
+        let begins_anew = begins_anew(&members());
         for uid in &gang.members {
             let Some(member) = self.members.get(uid) else { continue };
             let pod = &member.pod;
+            if begins_anew && pod.finished() {
+                continue;
+            }
             if member.live() {
                 census.live += 1;
                 census.bound += u32::from(pod.node.is_some());

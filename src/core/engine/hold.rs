@@ -16,6 +16,8 @@
 //! cluster holds nothing. Only one gang holds at a time: the next in line is older than all that come later, so its turn
 //! comes.
 //!
+//! What a group wants free in all beyond its members (`minResources`) is not held: it is a sum and no place.
+//!
 //! What it cannot know: pods that never end, and pods of nobody's gang, which a scheduler places as it likes. A gang whose
 //! own timeout is over goes to the back of its priority, and another one holds.
 

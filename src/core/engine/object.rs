@@ -157,7 +157,7 @@ impl Engine {
             .map(|pending| pending.since.after(pending.wait).max(blocked));
         let lapse = gang.lapse.map(|lapse| lapse.next);
         let grace = gang.stale.filter(|stale| !stale.told);
-        let grace = grace.map(|stale| stale.since.after(self.settings.stale_grace));
+        let grace = grace.map(|stale| stale.since.after(self.stale_grace(id)));
         let going = !gang.expired.is_empty() || gang.stale.is_some_and(|stale| stale.told);
         let going = gang.evicted.filter(|_| going).map(|at| at.after(super::timeout::DELETE_AGAIN));
         let again = gang.looked.filter(|_| gang.rank.is_some()).map(|at| at.after(self.queue.look_again()));

@@ -14,7 +14,7 @@ use super::state::{Progress, Waiting};
 use super::types::{PlanRecord, PlannedMember};
 use super::{Engine, Step};
 use crate::dialect::Quorum;
-use crate::model::{GangId, Reason, Str, Time};
+use crate::model::{GangId, Reason, Resources, Str, Time};
 use crate::objects::Shape;
 use crate::planner::{self, GangRequest, Member, PlannedGang, Verdict};
 #[cfg(debug_assertions)]
@@ -39,13 +39,15 @@ pub(super) struct Likeness {
     members: Vec<(Option<Str>, Arc<Shape>)>,
     quorum: Quorum,
     active: BTreeMap<Option<Str>, u32>,
+    minimum: Resources,
 }
 
 impl Likeness {
     fn of(request: &GangRequest) -> Self {
         let mut members: Vec<_> = request.members.iter().map(|m| (m.role.clone(), m.shape.clone())).collect();
         members.sort();
-        Self { members, quorum: request.quorum.clone(), active: request.active.clone() }
+        let (quorum, active) = (request.quorum.clone(), request.active.clone());
+        Self { members, quorum, active, minimum: request.minimum.clone() }
     }
 }
 
@@ -379,6 +381,7 @@ impl Engine {
             members: members.collect(),
             quorum,
             active: census.active.clone(),
+            minimum: if started { Resources::default() } else { group.minimum.clone() },
             beside: census.nodes,
         };
         Some(((!started, Reverse(priority), age, id.clone()), request))

@@ -131,4 +131,8 @@ pub enum Rule {
     AskOwners,
     /// What the owners of an elastic gang want beyond what runs starts together.
     GrowTogether,
+    /// That pods have expired is durable before any of them is deleted.
+    ExpireFirst,
+    /// What a leader finds to have expired, by the word of another, goes: it is neither planned nor forgotten.
+    HeedExpired,
 }

@@ -11,6 +11,8 @@
 //! another leader goes on with both. A gang of which nothing is known that it ever was whole is left alone: its pods may
 //! have been there before we were.
 
+use std::time::Duration;
+
 use super::conditions::{ConditionType, Truth};
 use super::gather::Census;
 use super::state::{Object, Progress};
@@ -50,7 +52,7 @@ impl Engine {
         };
         let stale = gang.stale.unwrap_or_else(|| Stale { since: known().unwrap_or(step.now), told: false });
         gang.stale = Some(stale);
-        let over = step.now >= stale.since.after(self.settings.stale_grace);
+        let over = step.now >= stale.since.after(self.stale_grace(id));
         if over && !self.being_completed(id) {
             self.end_grace(id, &census, step);
         }
@@ -115,6 +117,12 @@ impl Engine {
         said.unwrap_or(self.settings.on_stale)
     }
 
+    /// For how long it is left as it is.
+    pub(super) fn stale_grace(&self, id: &GangId) -> Duration {
+        let said = self.group(id).and_then(|group| group.policies.stale_grace);
+        said.unwrap_or(self.settings.stale_grace)
+    }
+
     /// In the words of KAI.
     fn stale_words(&self, id: &GangId, census: &Census) -> String {
         let (active, least) = (census.running(), self.least(id));
@@ -130,7 +138,7 @@ impl Engine {
             OnStale::Keep => "they are kept".to_owned(),
             OnStale::Evict if stale.told => "they are evicted".to_owned(),
             OnStale::Evict => {
-                let grace = seconds(self.settings.stale_grace);
+                let grace = seconds(self.stale_grace(id));
                 format!("they are evicted after {grace}, unless it is whole again by then")
             }
         };

@@ -653,3 +653,6 @@ mod elastic_tests;
 
 #[path = "life_tests.rs"]
 mod life;
+
+#[path = "counting_tests.rs"]
+mod counting;

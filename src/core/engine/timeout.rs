@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use super::state::{Object, PodRequest, Progress};
 use super::types::PodRef;
-use super::{Action, Engine, Step};
+use super::{Action, Engine, Rule, Step};
 use crate::dialect::{Group, OnTimeout};
 use crate::model::{GangId, PodUid, Time};
 
@@ -118,6 +118,9 @@ impl Engine {
 
     /// Takes note of pods that are to go, as it is durable: also by the word of another leader.
     pub(super) fn expired_seen(&mut self, id: &GangId, expired: &[PodUid], step: &mut Step) {
+        if !self.settings.keeps(Rule::HeedExpired) {
+            return;
+        }
         let Some(gang) = self.gangs.get_mut(id) else { return };
         gang.expired.extend(expired.iter().filter(|uid| gang.members.contains(*uid)).cloned());
         // Their word was durable before this plan: it was never lifted, and never will be.
@@ -134,7 +137,10 @@ impl Engine {
         let Some(gang) = self.gangs.get(id).filter(|gang| !gang.expired.is_empty()) else { return };
         let Object::Known(_, stored) = &gang.object else { return };
         let again = gang.evicted.is_none_or(|at| step.now.since(at) >= DELETE_AGAIN || step.now < at);
-        let going: Vec<PodRef> = (stored.expired.iter())
+        let durable = self.settings.keeps(Rule::ExpireFirst);
+        let expired: Vec<&PodUid> =
+            if durable { stored.expired.iter().collect() } else { gang.expired.iter().collect() };
+        let going: Vec<PodRef> = (expired.into_iter())
             .filter_map(|uid| self.members.get(uid))
             .filter(|m| m.live())
             .map(|m| PodRef::of(&m.pod))

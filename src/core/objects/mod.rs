@@ -18,6 +18,7 @@ pub use node::{GpuInventory, Node, Sharing};
 pub use owner::{Owner, OwnerKind, OwnerReading};
 pub use pod::{AffinityLayout, HostPort, Pod, PodPhase, Shape, TermLayout};
 pub use priority::{PriorityClass, class_not_found};
+pub(crate) use requests::amounts;
 pub use requests::effective_requests;
 
 /// An object that could not be read. The sentence names the object and the field.

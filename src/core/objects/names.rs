@@ -25,6 +25,8 @@ pub const ON_TIMEOUT_ANNOTATION: &str = "portcullis.dev/on-timeout";
 pub const ON_STALE_ANNOTATION: &str = "portcullis.dev/on-stale";
 /// Whether a gang takes as many members as the owners of its pods want, in the same places: `true`, or `false`.
 pub const ELASTIC_ANNOTATION: &str = "portcullis.dev/elastic";
+/// For how long such a gang is left as it is first, in the same places: `60`, `2m`, `0s`; below zero without end.
+pub const STALE_GRACE_ANNOTATION: &str = "portcullis.dev/stale-grace";
 /// Plain gangs: annotation or label that names the gang of a pod.
 pub const GANG_KEY: &str = "portcullis.dev/gang";
 /// Plain gangs: annotation or label that says how many members it takes.

@@ -125,7 +125,7 @@ fn declared(resources: &ResourceRequirements<'_>, path: &str) -> Result<Resource
 }
 
 /// Reads a resource list.
-pub(super) fn amounts(list: &Entries<'_, Scalar<'_>>, path: &str) -> Result<Resources, String> {
+pub(crate) fn amounts(list: &Entries<'_, Scalar<'_>>, path: &str) -> Result<Resources, String> {
     let mut resources = Resources::default();
     for (name, quantity) in list.iter() {
         put(&mut resources, name, quantity, path)?;

@@ -30,7 +30,58 @@ pub fn check(snapshot: &Snapshot, gangs: &[GangRequest], plan: &Plan) -> Result<
             one_node(snapshot, node, &guests.copied().collect::<Vec<_>>(), &mut wrong);
         }
     }
+    minimums(snapshot, gangs, plan, &mut wrong);
     if wrong.is_empty() { Ok(()) } else { Err(wrong) }
+}
+
+/// A gang that starts had what its group wants free in all, beside those planned before it.
+fn minimums(snapshot: &Snapshot, gangs: &[GangRequest], plan: &Plan, wrong: &mut Vec<String>) {
+    let mut before: Vec<(&NodeName, &Shape)> = Vec::new();
+    for planned in &plan.gangs {
+        let Some(request) = gangs.iter().find(|request| request.gang == planned.gang) else { continue };
+        let started = request.active.iter().map(|(role, number)| (role.as_ref(), u64::from(*number)));
+        let starts = !complete(&request.quorum, None, &started.collect());
+        let least = &request.minimum;
+        let extended = least.extended.keys().map(|name| (&**name, least.extended(name)));
+        let plain = [
+            ("cpu", least.cpu.0),
+            ("memory", least.memory.0),
+            ("ephemeral-storage", least.ephemeral_storage.0),
+        ];
+        for (what, asked) in plain.into_iter().chain(extended).filter(|(_, asked)| starts && *asked > 0) {
+            let nodes = snapshot.node_names().filter_map(|name| snapshot.node(name));
+            let free: u64 = nodes.map(|node| free_on(snapshot, node, &before, what)).sum();
+            if free < asked {
+                wrong.push(format!(
+                    "gang {}: {asked} of {what} have to be free, and {free} are",
+                    planned.gang
+                ));
+            }
+        }
+        before.extend(planned.placements.iter().filter_map(|placement| {
+            let member = request.members.iter().find(|member| member.uid == placement.uid)?;
+            Some((&placement.node, &*member.shape))
+        }));
+    }
+}
+
+/// What is left of something on a node that takes pods, beside those that are there and those planned `before`.
+fn free_on(snapshot: &Snapshot, node: &Node, before: &[(&NodeName, &Shape)], what: &str) -> u64 {
+    let held = snapshot.charges().filter(|(_, c)| c.node == node.name).map(|(_, c)| &*c.shape);
+    let planned = before.iter().filter(|(name, _)| **name == node.name).map(|(_, shape)| *shape);
+    let there: Vec<&Shape> = held.chain(planned).collect();
+    let shared = node.gpus.sharing == Sharing::Vram || there.iter().any(|shape| shape.share.is_some());
+    if !node.ready || node.unschedulable || (what == "nvidia.com/gpu" && shared) {
+        return 0;
+    }
+    let of = |resources: &Resources| match what {
+        "cpu" => resources.cpu.0,
+        "memory" => resources.memory.0,
+        "ephemeral-storage" => resources.ephemeral_storage.0,
+        name => resources.extended(name),
+    };
+    let used: u128 = there.iter().map(|shape| u128::from(of(&shape.requests))).sum();
+    u64::try_from(u128::from(of(&node.allocatable)).saturating_sub(used)).unwrap_or(0)
 }
 
 /// Finds the member behind each placement, and judges each gang as a whole.

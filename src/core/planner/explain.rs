@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::board::Board;
 use super::gang::{Attempt, Outcome, Shapes};
+use super::minimum;
 use super::need::{Denial, Need};
 use super::remedy;
 use super::report::{Explanation, Refusal, Verdict};
@@ -65,6 +66,12 @@ fn explain<'a>(
         let sentence = "the cluster has no nodes".to_owned();
         return plain(Reason::NoNodes, sentence, "a node", Some("when a node joins the cluster"));
     }
+    if outcome.below_minimum {
+        let lacks = minimum::lacking(attempt.request, board);
+        if let Some(why) = minimum::explain(attempt, shapes, board, &lacks) {
+            return why;
+        }
+    }
     let Some(focus) = focus(attempt, outcome) else {
         return plain(Reason::SearchExhausted, "no place was found".to_owned(), "room", None);
     };
@@ -111,6 +118,10 @@ fn explain<'a>(
         let member = &attempt.request.members[focus.member].key;
         let reach = outcome.reach.len();
         parts.push(format!("room for {reach} of {} members, none for {member}", attempt.waiting()));
+    }
+    if outcome.spots.is_empty() {
+        let sum = u64::try_from(shortage.sum).unwrap_or(u64::MAX);
+        parts.extend(minimum::beside(attempt.request, board, amount.map(|amount| (amount, sum))));
     }
     let refused = histogram(&survey, need, board);
     let waiting_for = match amount {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::board::Board;
 use super::explain;
+use super::minimum;
 use super::need::{CardOrder, Need, Score};
 use super::search;
 use super::tie::Tie;
@@ -104,6 +105,8 @@ pub(super) struct Outcome {
     pub(super) reach: Vec<Spot>,
     /// Whether the search stopped before it could be sure that no more fit.
     pub(super) exhausted: bool,
+    /// They would have places, and too little is free in all.
+    pub(super) below_minimum: bool,
 }
 
 impl<'a> Attempt<'a> {
@@ -200,7 +203,7 @@ impl<'a> Attempt<'a> {
         if self.request.quorum.satisfied(&self.request.active) {
             return self.place_each(shapes, board, tie);
         }
-        if !self.request.beside.is_empty() {
+        if !self.request.beside.is_empty() && minimum::lacking(self.request, board).is_empty() {
             // What a started gang lacks goes near the rest of it, if all of that has room there.
             let mut tried = board.fork();
             let outcome = self.place_each(shapes, &mut tried, tie);
@@ -237,9 +240,12 @@ impl<'a> Attempt<'a> {
             best = found.spots;
             exhausted = found.exhausted;
         }
+        if !best.is_empty() && !minimum::lacking(self.request, board).is_empty() {
+            return Outcome { spots: Vec::new(), reach: best, exhausted: false, below_minimum: true };
+        }
         self.put(&best, shapes, board);
         best.sort_by_key(|spot| spot.member);
-        Outcome { spots: best, reach, exhausted }
+        Outcome { spots: best, reach, exhausted, below_minimum: false }
     }
 
     /// How many members wait.
@@ -301,7 +307,7 @@ impl<'a> Attempt<'a> {
             }
         }
         spots.sort_by_key(|spot| spot.member);
-        Outcome { reach: spots.clone(), spots, exhausted: false }
+        Outcome { reach: spots.clone(), spots, exhausted: false, below_minimum: false }
     }
 
     /// Hardest first, each where it fits best; leaves the board as it was.

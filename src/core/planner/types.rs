@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::dialect::Quorum;
-use crate::model::{GangId, NodeName, PodKey, PodUid, Str};
+use crate::model::{GangId, NodeName, PodKey, PodUid, Resources, Str};
 use crate::objects::Shape;
 
 /// Members by role.
@@ -22,6 +22,9 @@ pub struct GangRequest {
     /// Members, by role, that are started already and still live: the quorum counts them. With the quorum met by these
     /// alone, every waiting member is planned by itself.
     pub active: BTreeMap<Option<Str>, u32>,
+    /// What has to be free in all before any member starts: a sum over the nodes that is not reserved. Nothing where its
+    /// group names none, and for a gang of which something has started.
+    pub minimum: Resources,
     /// Nodes that these are on: the waiting ones go near them where there is room.
     pub beside: BTreeSet<NodeName>,
 }

@@ -229,6 +229,7 @@ fn gang(shapes: &[Shape]) -> GangRequest {
         quorum: Quorum::Count(u32::try_from(members.len()).unwrap_or(u32::MAX)),
         members,
         active: BTreeMap::new(),
+        minimum: Resources::default(),
         beside: BTreeSet::new(),
     }
 }

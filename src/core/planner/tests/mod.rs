@@ -2,6 +2,7 @@
 
 mod checking;
 mod explaining;
+mod minimum;
 mod near;
 mod oracle;
 mod placing;
@@ -111,7 +112,8 @@ pub(super) fn gang(name: &str, shapes: impl IntoIterator<Item = Shape>) -> GangR
         })
         .collect();
     let quorum = Quorum::Count(u32::try_from(members.len()).expect("small"));
-    GangRequest { gang: gang_id(name), members, quorum, active: BTreeMap::new(), beside: BTreeSet::new() }
+    let (active, minimum, beside) = (BTreeMap::new(), Resources::default(), BTreeSet::new());
+    GangRequest { gang: gang_id(name), members, quorum, active, minimum, beside }
 }
 
 pub(super) fn cluster(nodes: impl IntoIterator<Item = Node>) -> Snapshot {

@@ -278,12 +278,27 @@ fn random_gang(random: &mut Random, name: &str, most_members: u64) -> GangReques
             request.beside.insert(random.pick(&["n0", "n1", "n7"]).into());
         }
     }
+    if random.one_in(5) {
+        request.minimum.cpu = MilliCpu(1000 * random.below(9));
+        let gpus = random.below(4);
+        request.minimum.extended = (gpus > 0).then(|| (str(names::NVIDIA_GPU), gpus)).into_iter().collect();
+    }
     request
+}
+
+/// Whether as much is free in all as its group wants.
+fn enough(world: &[Free], request: &GangRequest) -> bool {
+    let open = || world.iter().filter(|free| free.node.ready && !free.node.unschedulable);
+    let whole = |free: &&Free| free.node.gpus.sharing != Sharing::Vram && !free.shares;
+    let cpu: i128 = open().map(|free| free.cpu.max(0)).sum();
+    let gpus: i128 = open().filter(whole).map(|free| free.gpus.max(0)).sum();
+    let asked = request.minimum.extended(names::NVIDIA_GPU);
+    cpu >= i128::from(request.minimum.cpu.0) && gpus >= i128::from(asked)
 }
 
 #[test]
 fn what_is_planned_holds_and_what_is_refused_is_impossible() {
-    let (mut placed, mut refused, mut unsure) = (0, 0, 0);
+    let (mut placed, mut refused, mut unsure, mut short) = (0, 0, 0, 0);
     for seed in 0..4000 {
         let mut random = Random(seed);
         let (nodes, charges, mode) = random_world(&mut random);
@@ -312,7 +327,12 @@ fn what_is_planned_holds_and_what_is_refused_is_impossible() {
         let mut best = 0;
         let mut roles = request.active.clone();
         let each_alone = complete(&request.quorum, &roles);
+        let held_back = !each_alone && !enough(&world(&snapshot), request);
         most(&mut world(&snapshot), request, 0, &mut roles, 0, mode, &mut best);
+        if held_back {
+            short += u32::from(best > 0);
+            best = 0;
+        }
         if each_alone {
             // Each for itself, first come first served: as many as fit one after the other, which may be fewer.
             assert!(got <= best && (got > 0 || best == 0), "seed {seed}: {got} of {best}");
@@ -324,6 +344,7 @@ fn what_is_planned_holds_and_what_is_refused_is_impossible() {
         if got > 0 { placed += 1 } else { refused += 1 }
     }
     assert!(placed > 500 && refused > 500, "both happen: {placed} placed, {refused} refused");
+    assert!(short > 20, "{short} gangs would have places and too little is free in all");
     assert!(unsure < 20, "{unsure} searches gave up on small clusters");
 }
 

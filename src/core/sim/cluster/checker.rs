@@ -189,7 +189,9 @@ impl Checker {
     /// A pod was deleted: only what the policy on torn gangs says may go, members of a plan of which something is lifted;
     /// and what is durably expired.
     fn evicted(&mut self, write: &Write, pod: &Pod, api: &ApiServer) {
-        let mine = |other: &Pod| other.membership == pod.membership && !other.gated();
+        // Members of other roles are of the same gang.
+        let gang = |pod: &Pod| pod.membership.as_ref().map(|m| m.gang.clone());
+        let mine = |other: &Pod| gang(other) == gang(pod) && !other.gated();
         let begun = self.pods.values().any(|(other, _)| mine(other));
         let record = pod.membership.as_ref().and_then(|m| gang_object(api, &m.gang));
         let expired = record.is_some_and(|record| record.status.expired.contains(&pod.uid));
@@ -391,8 +393,9 @@ impl Checker {
             let live: Vec<&Arc<Pod>> =
                 api.pods().filter(mine).filter(|pod| !pod.terminating && !pod.finished()).collect();
             self.check_record(gang, &live, api);
-            let grace = self.settings.stale_grace;
-            let kept = quorums::policies(api, gang, &live).on_stale.unwrap_or(self.settings.on_stale);
+            let said = quorums::policies(api, gang, &live);
+            let grace = said.stale_grace.unwrap_or(self.settings.stale_grace);
+            let kept = said.on_stale.unwrap_or(self.settings.on_stale);
             if let Some(record) = gang_object(api, gang) {
                 for problem in departures::overdue(&record.status, &live, kept, grace, api.now) {
                     self.found(Rule::Liveness, format!("gang {gang}: {problem}"));
@@ -414,6 +417,8 @@ impl Checker {
             for pod in &waiting {
                 *here.entry(role(pod)).or_default() += 1;
             }
+            let started = active.values().any(|number| *number > 0);
+            let minimum = if started { Resources::default() } else { quorums::minimum(api, gang) };
             requests.push(GangRequest {
                 gang: gang.clone(),
                 members: waiting
@@ -427,6 +432,7 @@ impl Checker {
                     .collect(),
                 quorum: quorum.without_launcher(&here),
                 active,
+                minimum,
                 beside: BTreeSet::new(),
             });
         }

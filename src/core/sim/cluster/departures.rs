@@ -14,7 +14,7 @@ use crate::planner::{self, GangRequest};
 use crate::snapshot::Snapshot;
 
 /// What is wrong with the pods that are newly said to have expired: they are all that waits of a gang of which nothing has
-/// started, or all that is left of one that was whole.
+/// started, or all that is left of one that was whole; and nobody takes such a word back.
 pub(super) fn expired(
     before: Option<&Arc<GangRecord>>,
     after: &GangRecord,
@@ -23,8 +23,14 @@ pub(super) fn expired(
 ) -> Vec<String> {
     let known = before.map(|before| before.status.expired.as_slice()).unwrap_or_default();
     let new: Vec<&PodUid> = after.status.expired.iter().filter(|uid| !known.contains(uid)).collect();
+    let forgotten = known.iter().filter(|uid| !after.status.expired.contains(uid));
+    let there =
+        forgotten.filter_map(|uid| pods.get(uid)).filter(|(pod, gone)| gone.is_none() && !pod.terminating);
+    let mut problems: Vec<String> = (there.filter(|(pod, _)| !pod.finished()))
+        .map(|(pod, _)| format!("{} had expired, and gang {} does not say so any more", pod.key, after.gang))
+        .collect();
     if new.is_empty() {
-        return Vec::new();
+        return problems;
     }
     let mine = |pod: &Pod| pod.membership.as_ref().is_some_and(|m| m.gang == after.gang);
     let running: Vec<&Arc<Pod>> = (pods.values())
@@ -33,7 +39,6 @@ pub(super) fn expired(
         .map(|(pod, _)| pod)
         .collect();
     let gated = new.iter().filter(|uid| pods.get(**uid).is_some_and(|(pod, _)| pod.gated())).count();
-    let mut problems = Vec::new();
     if gated > 0 {
         // What was there may have gone in the meantime; what has started has not.
         if let Some(pod) = running.first() {

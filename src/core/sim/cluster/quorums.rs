@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::super::api::{ApiServer, Kind, ObjectKey};
 use crate::dialect::{self, Group, GroupObject, Policies, Quorum};
 use crate::engine::{ConditionType, Truth};
-use crate::model::{GangId, Str};
+use crate::model::{GangId, Resources, Str};
 use crate::objects::{Owner, OwnerKind, OwnerReading, Pod, PodPhase};
 
 /// Every quorum a gang ever had.
@@ -141,6 +141,11 @@ pub(super) fn policies(api: &ApiServer, gang: &GangId, live: &[&Arc<Pod>]) -> Po
     }
     let said = live.iter().filter_map(|pod| pod.membership.as_ref()?.declared.as_ref());
     said.fold(Policies::default(), |all, declared| all.or(declared.policies))
+}
+
+/// What has to be free in all before any member starts.
+pub(super) fn minimum(api: &ApiServer, gang: &GangId) -> Resources {
+    objects(api, gang).next().map(|group| group.minimum.clone()).unwrap_or_default()
 }
 
 /// The quorum that counts now; `None` where nobody says one, or the waiting pods say different ones.

@@ -169,6 +169,8 @@ struct Gang {
     size: u32,
     /// Annotations.
     policies: Vec<(&'static str, String)>,
+    /// What has to be free in all before it starts, for groups that can say so.
+    minimum: Option<Value>,
     group: Option<Value>,
     pods: Vec<Value>,
 }
@@ -202,7 +204,9 @@ impl Maker {
         let stack = if random.percent(30) { 0 } else { pick(random, self.stacks.len() as u64) };
         let with_object = !self.stacks[stack].declares || random.percent(60);
         let policies = self.policies();
-        let mut gang = Gang { namespace, name, stack, size: least, policies, group: None, pods: Vec::new() };
+        let minimum = self.minimum();
+        let mut gang =
+            Gang { namespace, name, stack, size: least, policies, minimum, group: None, pods: Vec::new() };
         gang.group = self.group(&gang, least).filter(|_| with_object);
         let size = u32::try_from(size).unwrap_or(1);
         let elastic =
@@ -234,7 +238,21 @@ impl Maker {
         let mut group = self.stacks[gang.stack].object?(&gang.name, size);
         group["metadata"]["namespace"] = json!(gang.namespace);
         put_policies(&mut group["metadata"], &gang.policies);
+        if group["spec"].get("minMember").is_some()
+            && let Some(minimum) = &gang.minimum
+        {
+            group["spec"]["minResources"] = minimum.clone();
+        }
         Some(group)
+    }
+
+    fn minimum(&mut self) -> Option<Value> {
+        let random = &mut self.random;
+        random.percent(20).then(|| match random.below(3) {
+            0 => json!({ "nvidia.com/gpu": random.between(1, 4) }),
+            1 => json!({ "cpu": random.between(1, 24).to_string(), "memory": "8Gi" }),
+            _ => json!({ "cpu": random.between(1, 12).to_string(), "nvidia.com/gpu": 1, "pods": 3 }),
+        })
     }
 
     /// How long a gang may wait, and what becomes of it then, and when it falls apart.
@@ -255,6 +273,10 @@ impl Maker {
         }
         if random.percent(25) {
             said.push((names::ELASTIC_ANNOTATION, "true".to_owned()));
+        }
+        if random.percent(20) {
+            let grace = if random.percent(20) { "-1s".to_owned() } else { format!("{}s", random.below(20)) };
+            said.push((names::STALE_GRACE_ANNOTATION, grace));
         }
         said
     }

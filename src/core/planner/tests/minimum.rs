@@ -1,0 +1,158 @@
+//! What a group wants free in all (`minResources`): a sum, checked beside the places of its members.
+
+use super::*;
+use crate::model::Reason;
+use crate::planner::{Placement, PlannedGang, Verdict, check, hopeless, plan};
+
+/// Two members of one GPU and one core each, of a group that wants this free in all.
+fn wants(name: &str, minimum: Resources) -> GangRequest {
+    let member = Shape { requests: least(1000, 1), ..Shape::default() };
+    GangRequest { minimum, ..gang(name, [member.clone(), member]) }
+}
+
+fn least(cpu: u64, gpus: u64) -> Resources {
+    Resources { ephemeral_storage: Bytes(0), ..resources(cpu, 0, gpus) }
+}
+
+fn two_nodes() -> Snapshot {
+    cluster([gpu_node("a", 4, 0), gpu_node("b", 4, 0)])
+}
+
+/// Waits for this reason, says this, and is told this would help.
+#[track_caller]
+fn waits(
+    snapshot: &Snapshot,
+    request: &GangRequest,
+    reason: Reason,
+    sentence: &str,
+    wait: &str,
+    remedy: &str,
+) {
+    let (made, report) = plan(snapshot, std::slice::from_ref(request));
+    assert_eq!(made, Plan::default());
+    assert!(hopeless(snapshot, request));
+    let Verdict::Waiting(why) = &report.verdicts[&request.gang] else { panic!("{report:?}") };
+    let got = (why.reason, &*why.sentence, &*why.waiting_for, why.remedy.as_deref().unwrap_or(""));
+    assert_eq!(got, (reason, sentence, wait, remedy));
+}
+
+#[track_caller]
+fn starts(snapshot: &Snapshot, request: &GangRequest) {
+    let (made, _) = plan(snapshot, std::slice::from_ref(request));
+    assert_eq!(lines(&made).len(), request.members.len());
+    assert!(!hopeless(snapshot, request));
+}
+
+#[test]
+fn a_sum_that_is_free_lets_it_start_and_one_more_does_not() {
+    starts(&two_nodes(), &wants("g", least(0, 8)));
+    waits(
+        &two_nodes(),
+        &wants("g", least(0, 9)),
+        Reason::InsufficientExtended,
+        "short of 1 GPU: minResources asks for 9 GPUs, 8 GPUs free on 2 nodes; its members would have places",
+        "1 more GPU (8 of 9 free)",
+        "ask for at most 8 GPUs in minResources, which is all there is, or add nodes",
+    );
+    starts(&two_nodes(), &wants("g", least(128_000, 8)));
+    waits(
+        &two_nodes(),
+        &wants("g", least(130_000, 9)),
+        Reason::InsufficientExtended,
+        "short of 1 GPU: minResources asks for 9 GPUs, 8 GPUs free on 2 nodes; short of 2 cores of cpu: minResources asks \
+         for 130 cores of cpu, 128 cores free on 2 nodes; its members would have places",
+        "1 more GPU (8 of 9 free)",
+        "ask for at most 8 GPUs in minResources, which is all there is, or add nodes",
+    );
+}
+
+#[test]
+fn what_is_in_use_is_not_free_and_its_end_is_what_helps() {
+    let mut snapshot = two_nodes();
+    charge(&mut snapshot, "small", "a", gpus(1), Cards::Unshared);
+    charge(&mut snapshot, "large", "b", gpus(3), Cards::Unshared);
+    starts(&snapshot, &wants("g", least(0, 4)));
+    waits(
+        &snapshot,
+        &wants("g", least(0, 6)),
+        Reason::InsufficientExtended,
+        "short of 2 GPUs: minResources asks for 6 GPUs, 4 GPUs free on 2 nodes; its members would have places",
+        "2 more GPUs (4 of 6 free)",
+        "when default/large ends (3 GPUs on node b)",
+    );
+    waits(
+        &snapshot,
+        &wants("g", least(0, 8)),
+        Reason::InsufficientExtended,
+        "short of 4 GPUs: minResources asks for 8 GPUs, 4 GPUs free on 2 nodes; its members would have places",
+        "4 more GPUs (4 of 8 free)",
+        "when 4 more GPUs are free, or with a smaller minResources",
+    );
+}
+
+#[test]
+fn nodes_that_take_no_pods_and_shared_cards_do_not_count() {
+    let mut cordoned = gpu_node("b", 4, 0);
+    cordoned.unschedulable = true;
+    for other in [cordoned, Node { ready: false, ..gpu_node("b", 4, 0) }, shared_node("b", 4, 8000)] {
+        let snapshot = cluster([gpu_node("a", 4, 0), other]);
+        starts(&snapshot, &wants("g", least(0, 4)));
+        assert!(hopeless(&snapshot, &wants("g", least(0, 5))));
+    }
+}
+
+#[test]
+fn a_gang_that_has_started_is_not_asked_for_it_again() {
+    let mut request = wants("g", least(0, 9));
+    request.active.insert(None, 1);
+    assert!(hopeless(&two_nodes(), &request), "one of two");
+    request.active.insert(None, 2);
+    starts(&two_nodes(), &request);
+}
+
+#[test]
+fn nothing_is_reserved_by_it_but_what_came_before_counts() {
+    let pair = [wants("first", least(0, 8)), wants("second", least(0, 6))];
+    let (made, _) = plan(&two_nodes(), &pair);
+    assert_eq!(made.gangs.len(), 2, "two GPUs are gone by then, six are free");
+    let pair = [wants("first", least(0, 8)), wants("second", least(0, 7))];
+    let (made, report) = plan(&two_nodes(), &pair);
+    assert_eq!(made.gangs.len(), 1);
+    assert!(matches!(report.verdicts[&gang_id("second")], Verdict::Waiting(_)));
+}
+
+#[test]
+fn members_without_a_place_are_told_first() {
+    let five = gang("g", (0..5).map(|_| gpus(2)));
+    let sentence = |minimum: Resources| {
+        let request = GangRequest { minimum, ..five.clone() };
+        let (_, report) = plan(&two_nodes(), std::slice::from_ref(&request));
+        let Verdict::Waiting(why) = &report.verdicts[&request.gang] else { panic!("{report:?}") };
+        why.sentence.clone()
+    };
+    let places = "short of 2 GPUs: 5 members need 5 x 2 GPUs, 8 GPUs free on 2 nodes; room for 4 of 5 members, none for default/g-4";
+    let nodes = "0/2 nodes: 2 insufficient nvidia.com/gpu (most free 0 of 4, node a)";
+    assert_eq!(sentence(least(0, 10)), format!("{places}; {nodes}"));
+    let minimum = "minResources asks for 12 GPUs, 8 GPUs free on 2 nodes";
+    assert_eq!(sentence(least(0, 12)), format!("{places}; {minimum}; {nodes}"));
+}
+
+#[test]
+fn the_second_opinion_adds_it_up_too() {
+    let place = |pod: &str| Placement {
+        uid: pod.into(),
+        key: PodKey::new("default", pod),
+        node: "a".into(),
+        cards: Vec::new(),
+    };
+    let planned = |name: &str| PlannedGang {
+        gang: gang_id(name),
+        placements: (0..2).map(|index| place(&format!("{name}-{index}"))).collect(),
+    };
+    let made = Plan { gangs: vec![planned("first"), planned("second")] };
+    let gangs = |gpus| [wants("first", least(0, 8)), wants("second", least(0, gpus))];
+    let check = |gpus| check(&cluster([gpu_node("a", 4, 0), gpu_node("b", 4, 0)]), &gangs(gpus), &made);
+    assert_eq!(check(6), Ok(()));
+    let wrong = check(7).expect_err("six are free");
+    assert_eq!(wrong, ["gang default/second: 7 of nvidia.com/gpu have to be free, and 6 are"]);
+}
