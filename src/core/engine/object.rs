@@ -155,6 +155,8 @@ impl Engine {
         let blocked = gang.backoff.waits(now).unwrap_or_default();
         let pending = (gang.pending.as_ref().filter(|_| gang.request.is_none()))
             .map(|pending| pending.since.after(pending.wait).max(blocked));
+        let held = gang.progress.plan().and_then(|plan| plan.held_until);
+        let held = held.map(|until| until.after(Duration::from_millis(1)));
         let lapse = gang.lapse.map(|lapse| lapse.next);
         let grace = gang.stale.filter(|stale| !stale.told);
         let grace = grace.map(|stale| stale.since.after(self.settings.stale_grace));
@@ -162,7 +164,7 @@ impl Engine {
         let going = gang.evicted.filter(|_| going).map(|at| at.after(super::timeout::DELETE_AGAIN));
         let again = gang.looked.filter(|_| gang.rank.is_some()).map(|at| at.after(self.queue.look_again()));
         // What is over has been done, or is done when what stands in its way is.
-        let life = lapse.into_iter().chain(grace).chain(going).filter(|at| *at > now);
+        let life = lapse.into_iter().chain(held).chain(grace).chain(going).filter(|at| *at > now);
         let alarm =
             backoffs.chain(torn).chain(pending).chain(again).chain(gang.backoff.waits(now)).chain(life).min();
         if alarm != gang.alarm {

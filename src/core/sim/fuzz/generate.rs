@@ -48,6 +48,7 @@ fn scenario(name: String, mut random: Random, mut swarm: Random) -> Scenario {
         on_stale: random.percent(30).then_some(super::super::scenario::StaleSpec::Keep),
         stale_grace: Some(seconds(random.between(2, 20))),
         hold_after: Some(seconds(if random.percent(50) { 0 } else { random.between(1, 20) })),
+        reserve_for: Some(seconds(random.between(5, 60))),
         chaos: Some(chaos),
     };
     let mut maker = Maker {
