@@ -17,4 +17,6 @@ mod stand_in;
 #[cfg(test)]
 mod starvation;
 #[cfg(test)]
+mod coming;
+#[cfg(test)]
 mod tests;

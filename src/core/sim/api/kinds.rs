@@ -71,6 +71,8 @@ kinds! {
     Deployment: "apps/v1", "deployments", true;
     /// A ReplicaSet.
     ReplicaSet: "apps/v1", "replicasets", true;
+    /// A StatefulSet.
+    StatefulSet: "apps/v1", "statefulsets", true;
 }
 
 impl Kind {

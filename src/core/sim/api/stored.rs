@@ -73,7 +73,7 @@ impl Typed {
             }
             Kind::PriorityClass => PriorityClass::read(&object.to_string())
                 .map_or_else(|e| problem(e.to_string()), |class| Self::PriorityClass(Arc::new(class))),
-            Kind::Namespace | Kind::Deployment | Kind::ReplicaSet => Self::Other,
+            Kind::Namespace | Kind::Deployment | Kind::ReplicaSet | Kind::StatefulSet => Self::Other,
         }
     }
 }

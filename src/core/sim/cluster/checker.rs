@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use super::super::api::{Actor, ApiServer, Kind, ObjectKey, Write};
 use super::departures;
+use super::held::{self, Rooms};
 use super::quorums::{self, Quorums};
 use crate::dialect::Quorum;
 use crate::engine::wire::Response;
@@ -71,6 +72,7 @@ pub struct Checker {
     /// Every pod ever seen, as it was last, and when it went.
     pods: BTreeMap<PodUid, (Arc<Pod>, Option<Time>)>,
     quorums: Quorums,
+    rooms: Rooms,
     recount: bool,
 }
 
@@ -82,6 +84,7 @@ impl Checker {
             violations: Vec::new(),
             pods: BTreeMap::new(),
             quorums: Quorums::default(),
+            rooms: Rooms::default(),
             recount: false,
         }
     }
@@ -116,13 +119,19 @@ impl Checker {
                     self.pods.insert(pod.uid.clone(), (pod.clone(), Some(self.now)));
                 }
             }
-            Kind::Node => self.recount = true,
+            Kind::Node => {
+                self.recount = true;
+                if let Some(node) = write.after.as_ref().and_then(|after| after.node()) {
+                    self.rooms.node(node);
+                }
+            }
             Kind::Group(_) => {
                 if let Some(group) = write.after.as_ref().and_then(|after| after.group()) {
                     self.quorums.group(group);
                 }
             }
             Kind::Gang => {
+                self.rooms.gang(&write.key, write.after.as_ref().and_then(|after| after.gang()));
                 if let Some(gang) = write.after.as_ref().and_then(|after| after.gang()) {
                     let before = before.and_then(|before| before.gang());
                     let expired = departures::expired(before, gang, &self.pods, &self.quorums);
@@ -132,7 +141,11 @@ impl Checker {
                     self.gang_written(before, gang);
                 }
             }
-            Kind::PriorityClass | Kind::Namespace | Kind::Deployment | Kind::ReplicaSet => {}
+            Kind::PriorityClass
+            | Kind::Namespace
+            | Kind::Deployment
+            | Kind::ReplicaSet
+            | Kind::StatefulSet => {}
         }
     }
 
@@ -206,6 +219,9 @@ impl Checker {
                 ),
             );
         };
+        if let Some(problem) = self.rooms.given_twice(gang, &planned.node, &self.pods) {
+            self.found(Rule::NeverOverbook, format!("{} was lifted: {problem}", pod.key));
+        }
         if pod.shape.share.is_some() {
             let cards = pod.gpus.clone().unwrap_or_default();
             let pinned = pod.pinned_to();
@@ -258,7 +274,13 @@ impl Checker {
         if known.is_some_and(|known| known == members || (members.is_subset(&known) && begun(&known))) {
             return;
         }
+        if held::places_taken(before.map(|before| &**before), after) && begun(&members) {
+            return;
+        }
         let mut roles: BTreeMap<Option<Str>, u32> = BTreeMap::new();
+        for place in after.status.plan.iter().flat_map(|plan| &plan.to_come) {
+            *roles.entry(place.role.clone()).or_default() += 1;
+        }
         for (uid, (pod, gone)) in &self.pods {
             let recent = gone.is_none_or(|at| self.now.0.saturating_sub(at.0) <= MEMORY_MS);
             let membership = pod.membership.as_ref().filter(|m| m.gang == after.gang);
@@ -462,7 +484,12 @@ impl Checker {
             return;
         };
         let status = &record.status;
-        if matches!(status.phase, Phase::Planned | Phase::Lifting) {
+        // One whose members come one after the other is on its way for as long as room is held for them.
+        let coming = status.plan.as_ref().is_some_and(|plan| !plan.to_come.is_empty());
+        if coming && !live.iter().any(|pod| !pod.gated()) {
+            self.found(Rule::Liveness, format!("gang {gang} holds room, and nothing of it runs"));
+        }
+        if !coming && matches!(status.phase, Phase::Planned | Phase::Lifting) {
             self.found(Rule::Liveness, format!("gang {gang} stays {:?}: {}", status.phase, status.message));
         }
         let planned = status.plan.iter().flat_map(|plan| &plan.members);
@@ -508,6 +535,7 @@ impl Checker {
                 Charge { key: Some(pod.key.clone()), node, shape: pod.shape.clone(), cards, hold },
             );
         }
+        held::charge(&mut snapshot, api);
         for node in nodes {
             snapshot.set_node(Node::clone(node));
         }

@@ -7,6 +7,7 @@
 mod checker;
 mod controllers;
 mod departures;
+mod held;
 mod kubelet;
 mod lease;
 mod options;
@@ -317,7 +318,7 @@ impl Cluster {
                 self.on_node(write);
                 self.wake_scheduler();
             }
-            Kind::Deployment | Kind::ReplicaSet => self.wake_controllers(),
+            Kind::Deployment | Kind::ReplicaSet | Kind::StatefulSet => self.wake_controllers(),
             Kind::Group(_) | Kind::Gang | Kind::PriorityClass | Kind::Namespace => {}
         }
     }

@@ -426,7 +426,7 @@ impl Cluster {
                 let classes = objects.filter_map(Stored::priority_class).map(|c| PriorityClass::clone(c));
                 world.priority_classes = Some(classes.collect());
             }
-            Kind::Namespace | Kind::Deployment | Kind::ReplicaSet => {}
+            Kind::Namespace | Kind::Deployment | Kind::ReplicaSet | Kind::StatefulSet => {}
         }
     }
 
