@@ -69,7 +69,11 @@ pub(super) fn changed(
     old: &StatefulSetView<'_>,
     set: &StatefulSetView<'_>,
 ) -> Decision {
-    if old.spec.pod_management_policy.as_str() == PARALLEL {
+    // Refused by the API server, as it should be: it is asked for something else than what it is.
+    let keeps = set.metadata.annotations.text(names::ORDERED_ANNOTATION) == Some(names::ORDERED_KEEP);
+    if old.spec.pod_management_policy.as_str() == PARALLEL && keeps {
+        Decision::allowed(None)
+    } else if old.spec.pod_management_policy.as_str() == PARALLEL {
         made(settings, hook, set)
     } else {
         Decision::untouched()

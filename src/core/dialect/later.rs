@@ -72,7 +72,8 @@ pub(super) fn shape_of(template: &PodView<'_>) -> Result<Arc<Shape>, String> {
 
 /// What a pod asks for that is described by requests and a few fields of a pod's spec beside them.
 pub(super) fn shape_of_parts(requests: &Value, spec: &BTreeMap<&str, &Value>) -> Result<Arc<Shape>, String> {
-    let mut pod = json!({ "spec": { "containers": [{ "name": "main", "resources": { "requests": requests } }] } });
+    let mut pod =
+        json!({ "spec": { "containers": [{ "name": "main", "resources": { "requests": requests } }] } });
     for (field, value) in spec {
         pod["spec"][*field] = (*value).clone();
     }

@@ -13,7 +13,9 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::group::{Source, count, no_count, number};
-use super::{Declared, Dialect, GroupResource, Link, Membership, Quorum, StatusDoor, Strength, Workers, later};
+use super::{
+    Declared, Dialect, GroupResource, Link, Membership, Quorum, StatusDoor, Strength, Workers, later,
+};
 use crate::model::{DialectId, Finding, GangId, Rule};
 use crate::objects::names;
 use crate::objects::text::Text;

@@ -111,7 +111,8 @@ pub(super) fn conditions(
     }
     if let Some(plan) = wanted.plan.as_ref().filter(|_| planned) {
         let members = plan.members.len();
-        let mut text = format!("{members} {} a place", if members == 1 { "member has" } else { "members have" });
+        let mut text =
+            format!("{members} {} a place", if members == 1 { "member has" } else { "members have" });
         if !plan.to_come.is_empty() {
             text = format!("{text}, and room is held for {}", super::to_come::told(&plan.to_come));
         }

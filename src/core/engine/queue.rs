@@ -358,11 +358,7 @@ impl Engine {
         let group = self.group(id)?;
         let census = self.census(id);
         let settled = !census.ready.iter().any(|uid| self.members.get(uid).is_some_and(|m| m.must_fence));
-        if !free
-            || !settled
-            || !gang.expired.is_empty()
-            || census.ready.is_empty()
-        {
+        if !free || !settled || !gang.expired.is_empty() || census.ready.is_empty() {
             return None;
         }
         // Whoever is to come and has a place counts like those that have started.

@@ -218,7 +218,10 @@ impl Engine {
                 None => {
                     wanted.reason = Some(Reason::Queued);
                     wanted.message = if census.here() < least {
-                        format!("{} of {least} members are here, and the others are known; not planned yet", census.here())
+                        format!(
+                            "{} of {least} members are here, and the others are known; not planned yet",
+                            census.here()
+                        )
                     } else {
                         format!("all {least} members are here; not planned yet")
                     };
@@ -258,7 +261,8 @@ impl Engine {
                 "{} of {all} started, and no room is held any more for {missing} more",
                 census.started()
             );
-            wanted.waiting_for = format!("{missing} more {} to be made", if missing == 1 { "pod" } else { "pods" });
+            wanted.waiting_for =
+                format!("{missing} more {} to be made", if missing == 1 { "pod" } else { "pods" });
         }
         if !census.ready.is_empty() {
             let more =

@@ -131,7 +131,8 @@ impl Engine {
     /// The same as members to be planned, with names that no pod has.
     pub(super) fn planned_to_come(&self, id: &GangId, coming: Vec<ToCome>) -> Vec<planner::Member> {
         let plan = self.gangs.get(id).and_then(|gang| gang.progress.plan());
-        let first = plan.and_then(|plan| plan.to_come.iter().map(|place| place.number + 1).max()).unwrap_or(0);
+        let first =
+            plan.and_then(|plan| plan.to_come.iter().map(|place| place.number + 1).max()).unwrap_or(0);
         let members = (first..).zip(coming).map(|(number, member)| planner::Member {
             uid: place_uid(id, number),
             key: PodKey::new(&*id.namespace, format!("a member of {} that is to come", id.name)),
@@ -223,9 +224,8 @@ impl Engine {
         if next.to_come.is_empty() {
             next.held_until = None;
         }
-        let message = (!gone.is_empty()).then(|| {
-            format!("the room for {} is let go: {}", self::told(&gone), told.join("; "))
-        });
+        let message = (!gone.is_empty())
+            .then(|| format!("the room for {} is let go: {}", self::told(&gone), told.join("; ")));
         if let Some(gang) = self.gangs.get_mut(id) {
             gang.letting_go = gone;
         }
@@ -306,9 +306,9 @@ impl Engine {
             return Some("the gang is torn".to_owned());
         }
         if missing.is_empty() {
-            let whole = self.group(id).is_some_and(|group| {
-                self.whole_quorum(id, group).satisfied(&self.by_role(&self.census(id)))
-            });
+            let whole = self
+                .group(id)
+                .is_some_and(|group| self.whole_quorum(id, group).satisfied(&self.by_role(&self.census(id))));
             return Some(if whole {
                 "all members are here".to_owned()
             } else {
@@ -376,8 +376,7 @@ fn place_uid(id: &GangId, number: u32) -> PodUid {
 }
 
 fn charge_of(id: &GangId, place: &HeldPlace) -> Charge {
-    let cards =
-        if place.shape.share.is_some() { Cards::Known(place.gpus.clone()) } else { Cards::Unshared };
+    let cards = if place.shape.share.is_some() { Cards::Known(place.gpus.clone()) } else { Cards::Unshared };
     Charge {
         key: Some(PodKey::new(&*id.namespace, format!("{} (room held for it)", id.name))),
         node: place.node.clone(),

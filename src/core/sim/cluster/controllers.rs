@@ -115,7 +115,8 @@ impl Cluster {
                     pod["metadata"]["ownerReferences"][0]["kind"] = json!("StatefulSet");
                     pod["metadata"].as_object_mut().map(|metadata| metadata.remove("generateName"));
                     if let Err(status) = self.api.create(&Actor::Controller, pod) {
-                        let line = format!("{}: create Pod {} failed: {}", owner.key, name(ordinal), status.message);
+                        let line =
+                            format!("{}: create Pod {} failed: {}", owner.key, name(ordinal), status.message);
                         self.controller_lines.push(line);
                     }
                 }

@@ -102,7 +102,8 @@ impl Given {
 
 /// Whether all that a plan names beyond the one before it are pods that took places which were held for them.
 pub(super) fn places_taken(before: Option<&GangRecord>, after: &GangRecord) -> bool {
-    let (Some(before), Some(after)) = (before.and_then(|b| b.status.plan.as_ref()), &after.status.plan) else {
+    let (Some(before), Some(after)) = (before.and_then(|b| b.status.plan.as_ref()), &after.status.plan)
+    else {
         return false;
     };
     let mut taken: Vec<&HeldPlace> =

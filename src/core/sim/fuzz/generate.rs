@@ -243,9 +243,9 @@ impl Maker {
             "yunikorn" if self.random.percent(60) => {
                 let requests = first["spec"]["containers"][0]["resources"]["requests"].clone();
                 let roles = [("driver", 1), ("workers", gang.size.saturating_sub(1))];
-                let roles = roles.map(|(name, least)| {
-                    json!({ "name": name, "minMember": least, "minResource": requests })
-                });
+                let roles = roles.map(
+                    |(name, least)| json!({ "name": name, "minMember": least, "minResource": requests }),
+                );
                 let driver = &mut pods[0]["metadata"];
                 driver["labels"][names::SPARK_ROLE_LABEL] = json!(names::SPARK_DRIVER);
                 driver["annotations"][names::YUNIKORN_TASK_GROUPS] = json!(json!(roles).to_string());
