@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::state::{GangRequest, Gist, Object, Pending, Progress};
 use super::types::{GangStatus, Outcome, Phase};
 use super::{Action, Engine, Step};
-use crate::model::{GangId, Time, str};
+use crate::model::{GangId, Reason, Time, str};
 
 /// How much longer a status that differs by numbers only waits.
 const NUMBERS: u32 = 4;
@@ -67,6 +67,9 @@ impl Engine {
             return false;
         }
         let ends = wanted.phase != stored.phase && matches!(wanted.phase, Phase::Admitted | Phase::Torn);
+        // Its members come one after the other, and all that are here are on their nodes.
+        let coming = wanted.reason == Some(Reason::Reserved) && wanted.bound == wanted.members;
+        let ends = ends || (coming && stored.reason != wanted.reason);
         // That it has ended well in part has to be known to whoever leads when it is gone.
         let ending = wanted.started_with == 0 && stored.started_with > 0;
         let decisive = wanted.plan != stored.plan || wanted.expired != stored.expired || ends || ending;

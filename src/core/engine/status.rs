@@ -38,6 +38,10 @@ impl Engine {
                 wanted.phase = Phase::Planned;
                 wanted.reason = Some(Reason::Planned);
                 wanted.message = format!("{} placed: {}", placed(plan.members.len(), &census), places(plan));
+                if !plan.to_come.is_empty() {
+                    wanted.message =
+                        format!("{}; room held for {}", wanted.message, super::to_come::told(&plan.to_come));
+                }
                 wanted.plan = Some(plan.clone());
             }
             Progress::Dropping(_, why) => {
@@ -302,8 +306,8 @@ impl Engine {
         let worth = match wanted.phase {
             Phase::Waiting => changed && reason != Reason::Queued,
             Phase::Gathering => changed && reason != Reason::Gathering,
-            // That a gang is stale is told at the end of its grace.
-            Phase::Torn => changed && reason != Reason::StaleJob,
+            // That a gang is stale is told at the end of its grace, and that room is let go when it is.
+            Phase::Torn => changed && !matches!(reason, Reason::StaleJob | Reason::RoomReleased),
             Phase::Planned | Phase::Lifting | Phase::Admitted => false,
         };
         if worth {

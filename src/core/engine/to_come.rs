@@ -230,6 +230,9 @@ impl Engine {
             gang.letting_go = gone;
         }
         self.decide(id, next);
+        if let Some(gang) = self.gangs.get_mut(id) {
+            gang.told_lifted = came == 0;
+        }
         if let Some(message) = message {
             self.tell(id, Reason::RoomReleased, message, !finished, Vec::new(), step);
         }

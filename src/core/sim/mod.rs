@@ -20,3 +20,5 @@ mod stand_in;
 mod starvation;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod zz_tmp;
