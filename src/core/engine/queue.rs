@@ -394,7 +394,8 @@ impl Engine {
             shape: pod.shape.clone(),
         });
         let members = members.chain(self.planned_to_come(id, coming)).collect();
-        let request = GangRequest { gang: id.clone(), members, quorum, active: counted };
+        let request =
+            GangRequest { gang: id.clone(), members, quorum, active: counted, beside: census.nodes };
         Some(((!started, Reverse(priority), age, id.clone()), request))
     }
 }

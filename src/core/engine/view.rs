@@ -122,6 +122,10 @@ impl Engine {
             self.charge_member(&uid);
         }
         if says {
+            // What it says of those to come bears on planning.
+            if let Some(gang) = &gang {
+                self.look_at(gang);
+            }
             let now = self.members.get(&uid).and_then(|m| m.pod.membership.clone());
             self.spoken_of(before.as_ref());
             self.spoken_of(now.as_ref());
