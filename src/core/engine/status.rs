@@ -206,6 +206,11 @@ impl Engine {
                     wanted.reason = Some(Reason::Gathering);
                     let missing = group.quorum.missing(&self.by_role(census));
                     wanted.message = format!("{here} of {least} members are here; waiting for {missing}");
+                    if here == 1 && self.set_unknown(gang) {
+                        wanted.message.push_str(
+                            " (no room can be held for workers that are made later: no LeaderWorkerSet of its name is known)",
+                        );
+                    }
                     wanted.waiting_for = missing;
                 }
             }

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use super::gather::{Census, role};
 use super::held::HeldPlace;
-use super::state::Progress;
+use super::state::{Gang, Progress};
 use super::types::{PlanRecord, PlannedMember};
 use super::{Engine, Rule, Step};
 use crate::dialect::{Group, Later, Quorum};
@@ -71,6 +71,18 @@ impl Engine {
             }
         });
         Quorum::Count(replicas.max().unwrap_or(0).max(least))
+    }
+
+    /// Whether a gang is a replica of a set that is not known: its leader may be one that goes first.
+    pub(super) fn set_unknown(&self, gang: &Gang) -> bool {
+        let mut later = gang.members.iter().filter_map(|uid| {
+            let declared = self.members.get(uid)?.pod.membership.as_ref()?.declared.as_ref()?;
+            declared.later.as_ref()
+        });
+        later.any(|later| match later {
+            Later::Replica { set, .. } => self.groups.of_object(set).is_none(),
+            Later::Copies | Later::Roles(_) => false,
+        })
     }
 
     fn fill(

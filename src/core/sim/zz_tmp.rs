@@ -53,9 +53,34 @@ fn zz_one() {
     loop {
         let Some(step) = runner.next_step().unwrap() else { break };
         let look = runner.look();
-        println!("--- {} at {:?} good {} {:?}", step.number, look.at, step.good(), step.violations.iter().map(|v| v.to_string()).collect::<Vec<_>>());
-        for g in &look.gangs { println!("   {} {:?} {:?} {} plan {:?}", g.name, g.status.phase, g.status.reason, g.status.message, g.status.plan.as_ref().map(|p| (p.epoch, p.members.iter().map(|m| format!("{}@{}", m.pod, m.node)).collect::<Vec<_>>(), &p.to_come, p.held_until, p.released))); }
-        for p in &look.pods { println!("      {:?} {:?} {:?}", p.key, p.node, p.status); }
-        for t in &step.told { println!("   told {} {}: {}", t.note.gang, t.note.reason, t.note.message); }
+        println!(
+            "--- {} at {:?} good {} {:?}",
+            step.number,
+            look.at,
+            step.good(),
+            step.violations.iter().map(|v| v.to_string()).collect::<Vec<_>>()
+        );
+        for g in &look.gangs {
+            println!(
+                "   {} {:?} {:?} {} plan {:?}",
+                g.name,
+                g.status.phase,
+                g.status.reason,
+                g.status.message,
+                g.status.plan.as_ref().map(|p| (
+                    p.epoch,
+                    p.members.iter().map(|m| format!("{}@{}", m.pod, m.node)).collect::<Vec<_>>(),
+                    &p.to_come,
+                    p.held_until,
+                    p.released
+                ))
+            );
+        }
+        for p in &look.pods {
+            println!("      {:?} {:?} {:?}", p.key, p.node, p.status);
+        }
+        for t in &step.told {
+            println!("   told {} {}: {}", t.note.gang, t.note.reason, t.note.message);
+        }
     }
 }

@@ -412,15 +412,26 @@ impl Checker {
             for pod in live.iter().filter(|pod| pod.gates.is_empty()) {
                 *active.entry(role(pod)).or_default() += 1;
             }
+            let started: Vec<&Arc<Pod>> = live.iter().copied().filter(|pod| !pod.gated()).collect();
             let mut waiting: Vec<&Arc<Pod>> =
                 live.into_iter().filter(|pod| *pod.gates == [names::GATE.into()]).collect();
             if waiting.is_empty() {
                 continue;
             }
             waiting.sort_by(|a, b| (a.created, &a.key).cmp(&(b.created, &b.key)));
+            for place in
+                gang_object(api, gang).iter().flat_map(|record| &record.status.plan).flat_map(|p| &p.to_come)
+            {
+                *active.entry(place.role.clone()).or_default() += 1;
+            }
             let mut here = active.clone();
             for pod in &waiting {
                 *here.entry(role(pod)).or_default() += 1;
+            }
+            let speakers = waiting.iter().copied().chain(started.iter().copied());
+            let (quorum, coming) = held::coming(api, quorum, speakers, &here);
+            for member in &coming {
+                *here.entry(member.role.clone()).or_default() += 1;
             }
             requests.push(GangRequest {
                 gang: gang.clone(),
@@ -432,6 +443,7 @@ impl Checker {
                         role: role(pod),
                         shape: pod.shape.clone(),
                     })
+                    .chain(coming)
                     .collect(),
                 quorum: quorum.without_launcher(&here),
                 active,

@@ -4,9 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::super::api::{ApiServer, Kind, ObjectKey};
+use super::checker::met;
+use super::quorums;
+use crate::dialect::{Later, Quorum};
 use crate::engine::{GangRecord, HeldPlace};
-use crate::model::{GangId, NodeName, PodUid, Resources, Time, VramMib};
-use crate::objects::{Node, Pod};
+use crate::model::{GangId, NodeName, PodKey, PodUid, Resources, Str, Time, VramMib};
+use crate::objects::{Node, Pod, Shape, names};
+use crate::planner::Member;
 use crate::snapshot::{Cards, Charge, Hold, Snapshot};
 
 /// All that plans say, and the most that each node ever had.
@@ -89,7 +93,7 @@ impl Rooms {
 }
 
 impl Given {
-    fn take(&mut self, node: &Node, shape: &crate::objects::Shape, cards: &[u32]) {
+    fn take(&mut self, node: &Node, shape: &Shape, cards: &[u32]) {
         self.resources.add(&shape.requests);
         let each = node.gpus.vram_each.unwrap_or_default();
         for card in cards {
@@ -132,6 +136,73 @@ pub(super) fn charge(snapshot: &mut Snapshot, api: &ApiServer) {
             let uid = PodUid::from(&*format!("held by {}/{}/{}", key.namespace, key.name, place.number));
             let (node, shape) = (place.node.clone(), place.shape.clone());
             snapshot.charge(&uid, Charge { key: None, node, shape, cards, hold: Hold::Reserved });
+        }
+    }
+}
+
+/// Who is to come beside those that are here, so that a gang is whole, as the pods that are there and the set they are of
+/// say it; nobody where that is not known of everybody who is missing. With the quorum that is meant.
+pub(super) fn coming<'p>(
+    api: &ApiServer,
+    quorum: Quorum,
+    speakers: impl Iterator<Item = &'p Arc<Pod>>,
+    here: &BTreeMap<Option<Str>, u32>,
+) -> (Quorum, Vec<Member>) {
+    let mut whole = quorum.clone();
+    // Role, where it matters, and shape.
+    let mut known: Vec<(Option<Option<Str>>, Arc<Shape>)> = Vec::new();
+    for pod in speakers {
+        let Some(membership) = &pod.membership else { continue };
+        match membership.declared.as_ref().and_then(|declared| declared.later.as_ref()) {
+            Some(Later::Copies) => known.push((Some(membership.role.clone()), pod.shape.clone())),
+            Some(Later::Roles(roles)) => {
+                known.extend(roles.iter().map(|(role, shape)| (Some(Some(role.clone())), shape.clone())));
+            }
+            Some(Later::Replica { set, size }) => {
+                let Some(workers) = quorums::group_of(api, set).and_then(|group| group.workers.as_ref())
+                else {
+                    continue;
+                };
+                known.push((None, workers.shape.clone()));
+                if let Quorum::Count(least) = &mut whole {
+                    *least = (*least).max(*size);
+                }
+            }
+            None => {}
+        }
+    }
+    let mut roles = here.clone();
+    let mut members = Vec::new();
+    while !met(&whole, None, &roles) {
+        let lacking = lacking(&whole, None, &roles);
+        let found = lacking.iter().find_map(|name| {
+            let (role, shape) = known.iter().find(|(role, _)| match (name, role) {
+                (None, _) | (_, None) => true,
+                (Some(name), Some(role)) => role.as_deref().unwrap_or(names::KAI_DEFAULT_SUBGROUP) == &**name,
+            })?;
+            Some((role.clone().unwrap_or_else(|| name.clone()), shape.clone()))
+        });
+        let Some((role, shape)) = found.filter(|_| members.len() < 100) else { return (quorum, Vec::new()) };
+        *roles.entry(role.clone()).or_default() += 1;
+        let uid = PodUid::from(&*format!("coming {}", members.len()));
+        members.push(Member { uid, key: PodKey::new("", "to come"), role, shape });
+    }
+    (whole, members)
+}
+
+/// The subgroups that have too few members; nameless where anybody counts.
+fn lacking(quorum: &Quorum, name: Option<&Str>, roles: &BTreeMap<Option<Str>, u32>) -> Vec<Option<Str>> {
+    if met(quorum, name.map(|name| &**name), roles) {
+        return Vec::new();
+    }
+    match quorum {
+        Quorum::Count(_) => vec![name.cloned()],
+        Quorum::Groups { children, .. } => {
+            children.iter().flat_map(|(name, child)| lacking(child, Some(name), roles)).collect()
+        }
+        Quorum::Total { quorum, .. } => {
+            let inner = lacking(quorum, name, roles);
+            if inner.is_empty() { vec![None] } else { inner }
         }
     }
 }
