@@ -20,5 +20,3 @@ mod stand_in;
 mod starvation;
 #[cfg(test)]
 mod tests;
-#[cfg(test)]
-mod zz_tmp;
