@@ -242,6 +242,8 @@ impl Engine {
             gang.letting_go = gone;
         }
         self.decide(id, next);
+        // Who waits without a place stands in the queue, and can be planned only when this is durable.
+        self.look_at(id);
         if let Some(gang) = self.gangs.get_mut(id) {
             gang.told_lifted = came == 0;
         }
