@@ -169,6 +169,15 @@ fn full(phase: Phase, reason: Reason) -> GangStatus {
                 node: NodeName::from("gpu-1"),
                 gpus: vec![0, 3],
             }],
+            to_come: [
+                r#"{"number":2,"role":"worker","node":"gpu-1","requests":{"cpu":"1500m","memory":"1024","nvidia.com/gpu":"1"},"hostPorts":["TCP/80"]}"#,
+                r#"{"number":3,"node":"gpu-2","gpus":[0,3],"requests":{},"vramMib":4000}"#,
+                r#"{"number":4,"node":"gpu-2","gpus":[1],"requests":{},"gpuBillionths":500000000}"#,
+            ]
+            .map(|place| serde_json::from_str(place).expect("the place above can be read"))
+            .to_vec(),
+            held_until: Some(Time(1_795_266_600_042)),
+            released: 1,
         }),
     }
 }

@@ -121,6 +121,10 @@ pub struct EngineOptions {
     #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = duration)]
     pub hold_after: Duration,
 
+    /// How long room is held for members that are made only after others have started, while none of them comes
+    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = duration)]
+    pub reserve_for: Duration,
+
     /// When members are nominated to their node first, so that the scheduler keeps the room
     #[arg(long, value_enum, default_value_t)]
     pub nominate: Nomination,
@@ -219,6 +223,7 @@ impl EngineOptions {
             },
             stale_grace: self.stale_grace,
             hold_after: self.hold_after,
+            reserve_for: self.reserve_for,
             nominate: match self.nominate {
                 Nomination::Always => Nominate::Always,
                 Nomination::Contended => Nominate::Contended,
@@ -253,7 +258,7 @@ mod tests {
     #[test]
     fn what_is_not_said_is_as_the_engine_has_it() {
         assert_eq!(Line::parse_from(["serve"]).engine.settings(), Settings::default());
-        let line = "serve --bind-timeout 5s --sharing any --on-torn evict --nominate never --pin-all --group-status never --on-timeout delete --on-stale keep --stale-grace 30s --hold-after 0s";
+        let line = "serve --bind-timeout 5s --sharing any --on-torn evict --nominate never --pin-all --group-status never --on-timeout delete --on-stale keep --stale-grace 30s --hold-after 0s --reserve-for 1m";
         let said = Line::parse_from(line.split(' ')).engine.settings();
         let expected = Settings {
             bind_timeout: Duration::from_secs(5),
@@ -266,6 +271,7 @@ mod tests {
             on_stale: OnStale::Keep,
             stale_grace: Duration::from_secs(30),
             hold_after: Duration::ZERO,
+            reserve_for: Duration::from_secs(60),
             ..Settings::default()
         };
         assert_eq!(said, expected);

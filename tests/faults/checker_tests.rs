@@ -72,7 +72,12 @@ fn record(gang: &str, phase: Phase) -> GangRecord {
         node: card().name,
         gpus: vec![0],
     };
-    let plan = PlanRecord { epoch: Epoch(1), deadline: Time(1000), members: (0..3).map(member).collect() };
+    let plan = PlanRecord {
+        epoch: Epoch(1),
+        deadline: Time(1000),
+        members: (0..3).map(member).collect(),
+        ..PlanRecord::default()
+    };
     let status = GangStatus { phase, plan: Some(plan), ..GangStatus::default() };
     let gang = GangId::new(DialectId::Kai, "x", gang);
     GangRecord { gang, resource_version: ResourceVersion(1), generation: 1, status }

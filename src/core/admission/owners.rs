@@ -1,7 +1,7 @@
 //! What owners of pods do that no gang survives, mended when they are made: it cannot be changed later.
 //!
 //! A StatefulSet makes its pods in order unless it is told otherwise: pod 1 when pod 0 is Ready, and pod 0 waits for pod 1.
-//! Only the pods of a gang are looked at; nothing else of an owner is ever touched.
+//! One that is to keep its order says so on its pods, where the engine reads it and holds room for those to come. Only the pods of a gang are looked at; nothing else of an owner is ever touched.
 
 use super::decision::Decision;
 use super::patch::{self, PARALLEL};
@@ -27,11 +27,18 @@ pub(super) fn made(settings: &Settings, hook: Hook, set: &StatefulSetView<'_>) -
     if !matches!(policy, "" | ORDERED) {
         return Decision::allowed(None);
     }
-    let asked = set.metadata.annotations.text(names::ORDERED_ANNOTATION);
+    let of_set = set.metadata.annotations.text(names::ORDERED_ANNOTATION);
+    let of_pods = template.metadata.annotations.text(names::ORDERED_ANNOTATION);
     let mut warnings = Vec::new();
-    match asked {
+    match of_set.or(of_pods) {
         Some(names::ORDERED_KEEP) => {
-            return Decision { warnings: vec![kept(&membership)], ..Decision::allowed(None) };
+            let warnings = vec![kept(&membership)];
+            if of_pods == Some(names::ORDERED_KEEP) || hook == Hook::Validate {
+                return Decision { warnings, ..Decision::allowed(None) };
+            }
+            // The engine sees pods, not who makes them.
+            let patch = patch::keep_order(set);
+            return Decision { verdict: Verdict::Patched, patch, warnings, ..Decision::untouched() };
         }
         Some(other) => warnings.push(format!(
             "{} {} is not known: write {}, or take it out",
@@ -62,7 +69,11 @@ pub(super) fn changed(
     old: &StatefulSetView<'_>,
     set: &StatefulSetView<'_>,
 ) -> Decision {
-    if old.spec.pod_management_policy.as_str() == PARALLEL {
+    // Refused by the API server, as it should be: it is asked for something else than what it is.
+    let keeps = set.metadata.annotations.text(names::ORDERED_ANNOTATION) == Some(names::ORDERED_KEEP);
+    if old.spec.pod_management_policy.as_str() == PARALLEL && keeps {
+        Decision::allowed(None)
+    } else if old.spec.pod_management_policy.as_str() == PARALLEL {
         made(settings, hook, set)
     } else {
         Decision::untouched()
@@ -72,8 +83,8 @@ pub(super) fn changed(
 /// What follows from an order that is kept.
 fn kept(membership: &Membership) -> String {
     format!(
-        "the pods are made in order ({}: {}), each when the one before it is Ready: gang {} never starts unless the first of \
-         them, with members made elsewhere, is enough for it",
+        "the pods are made in order ({}: {}), each when the one before it is Ready: gang {} starts when there is room for \
+         all of it, and holds that for pods to come like the first",
         names::ORDERED_ANNOTATION,
         names::ORDERED_KEEP,
         quoted(&shortened(membership))

@@ -79,6 +79,16 @@ pub(super) fn parallel(set: &StatefulSetView<'_>) -> Vec<PatchOperation> {
     patch
 }
 
+/// The operations that make the pods of a StatefulSet say that they are made in order.
+pub(super) fn keep_order(set: &StatefulSetView<'_>) -> Vec<PatchOperation> {
+    let annotations = &set.spec.template.metadata.annotations;
+    let path = ["spec", "template", "metadata", "annotations"];
+    if annotations.iter().next().is_none() {
+        return vec![add(at(path), json!({ names::ORDERED_ANNOTATION: names::ORDERED_KEEP }))];
+    }
+    vec![add(at(path.into_iter().chain([names::ORDERED_ANNOTATION])), json!(names::ORDERED_KEEP))]
+}
+
 fn at<'t>(tokens: impl IntoIterator<Item = &'t str>) -> PointerBuf {
     PointerBuf::from_tokens(tokens)
 }

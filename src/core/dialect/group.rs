@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::{Policies, Quorum, Said, dialect, duration};
+use super::{Later, Policies, Quorum, Said, Workers, dialect, duration};
 use crate::model::{DialectId, GangId, Resources, Str, Time, quoted, str};
 use crate::objects::text::{Entries, Scalar, Text};
 use crate::objects::view::{Meta, PodView};
@@ -141,6 +141,8 @@ pub struct Group {
     pub timeout: Option<Duration>,
     /// What becomes of it when it does not start in time, or falls apart.
     pub policies: Policies,
+    /// Its workers, where they are made only after their leader has started.
+    pub workers: Option<Workers>,
     /// The PriorityClass it names.
     pub priority_class: Option<Str>,
     /// The queue it names; passed through.
@@ -163,6 +165,7 @@ impl Group {
             minimum: Resources::default(),
             timeout: None,
             policies: Policies::default(),
+            workers: None,
             priority_class: None,
             queue: None,
             doubts: Vec::new(),
@@ -224,6 +227,8 @@ pub struct Declared {
     pub timeout: Option<Duration>,
     /// What becomes of it when it does not start in time, or falls apart.
     pub policies: Policies,
+    /// Who is made only after this pod has started.
+    pub later: Option<Later>,
 }
 
 impl Declared {
@@ -231,8 +236,9 @@ impl Declared {
     pub(super) fn by(pod: &PodView<'_>, quorum: Option<Quorum>) -> Option<Self> {
         let timeout = pod.metadata.annotations.text(names::TIMEOUT_ANNOTATION).and_then(duration::parse);
         let policies = Policies::read(&pod.metadata, &mut Vec::new());
-        let speaks = quorum.is_some() || timeout.is_some() || !policies.silent();
-        speaks.then_some(Self { quorum, timeout, policies })
+        let later = Later::of(pod);
+        let speaks = quorum.is_some() || timeout.is_some() || !policies.silent() || later.is_some();
+        speaks.then_some(Self { quorum, timeout, policies, later })
     }
 }
 

@@ -4,15 +4,18 @@
 //! label with its index, which is the end of its name. Where that project is told to make Volcano PodGroups, its pods
 //! name them, and are Volcano's.
 //!
-//! Some sets make their workers only after the leader has started: a leader that waits for them waits for ever. So where
-//! the set itself can be read and says `startupPolicy: LeaderReady`, or the pods want a topology of their own, nobody
-//! waits for anybody.
+//! Some sets make their workers only after the leader has started: a leader that waits for them waits for ever. Where the
+//! set itself can be read and says `startupPolicy: LeaderReady`, its template says what the workers will ask for, and the
+//! leader starts when there is room for all of them. Where the pods want a topology of their own, nobody knows where the
+//! workers may go before the leader has a node: there nobody waits for anybody, and no room is held.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::group::{Source, count, no_count, number};
-use super::{Declared, Dialect, GroupResource, Link, Membership, Quorum, StatusDoor, Strength};
+use super::{
+    Declared, Dialect, GroupResource, Link, Membership, Quorum, StatusDoor, Strength, Workers, later,
+};
 use crate::model::{DialectId, Finding, GangId, Rule};
 use crate::objects::names;
 use crate::objects::text::Text;
@@ -30,10 +33,12 @@ struct Spec<'a> {
 }
 
 #[derive(Default, Deserialize)]
-#[serde(bound(deserialize = "'de: 'a"))]
+#[serde(rename_all = "camelCase", bound(deserialize = "'de: 'a"))]
 struct Template<'a> {
     #[serde(default, borrow)]
     size: Option<&'a RawValue>,
+    #[serde(default)]
+    worker_template: Option<PodView<'a>>,
 }
 
 fn is_index(text: &str) -> bool {
@@ -117,11 +122,22 @@ impl Dialect for Lws {
     fn read_group(&self, source: &mut Source<'_, '_>) -> Result<(), String> {
         let spec: Spec<'_> = source.spec()?;
         let size = number(spec.leader_worker_template.size, "spec.leaderWorkerTemplate.size")?.unwrap_or(1);
-        let annotations = &source.meta.annotations;
-        let leader_first = spec.startup_policy.as_deref() == Some("LeaderReady")
-            || annotations.contains(names::LWS_EXCLUSIVE_ANNOTATION);
+        let topology = source.meta.annotations.contains(names::LWS_EXCLUSIVE_ANNOTATION);
+        let leader_first = spec.startup_policy.as_deref() == Some("LeaderReady");
+        let template = spec.leader_worker_template.worker_template;
+        let workers = match template.filter(|_| leader_first && !topology && size > 1) {
+            Some(template) => later::shape_of(&template).map(|shape| Some(Workers { size, shape })),
+            None => Ok(None),
+        };
+        let waits = !topology && (!leader_first || matches!(workers, Ok(Some(_))));
         let name = source.key.name.clone();
-        source.say(&name, Quorum::Count(if leader_first { 1 } else { size }));
+        let group = source.say(&name, Quorum::Count(if waits { size } else { 1 }));
+        match workers {
+            Ok(workers) => group.workers = workers,
+            Err(problem) => group.doubts.push(format!(
+                "spec.leaderWorkerTemplate.workerTemplate cannot be read, so no room is held for the workers: {problem}"
+            )),
+        }
         Ok(())
     }
 

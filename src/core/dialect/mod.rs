@@ -7,6 +7,7 @@ mod group;
 mod kai;
 mod kai_group;
 mod kai_status;
+mod later;
 mod link;
 mod lws;
 mod native;
@@ -24,6 +25,7 @@ mod conformance;
 
 pub use event::{GroupEvent, GroupNews};
 pub use group::{Declared, Group, GroupKey, GroupKind, GroupObject, GroupResource, StatusDoor, by_kind};
+pub use later::{Later, Workers};
 pub use link::{LABEL_VALUE_LONGEST, Link, MetadataMap, Repair, is_label_value};
 pub use policy::{OnStale, OnTimeout, Policies};
 pub use quorum::Quorum;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::{Declared, Dialect, Link, Membership, Quorum, duration};
+use super::{Declared, Dialect, Later, Link, Membership, Quorum, duration, later};
 use crate::model::{DialectId, Finding, GangId, Rule, Str, quoted, str};
 use crate::objects::names;
 use crate::objects::view::PodView;
@@ -23,16 +23,13 @@ fn application<'p>(pod: &'p PodView<'_>) -> Option<&'p str> {
         .or_else(|| said(meta.labels.text(names::SPARK_APP_SELECTOR)))
 }
 
-/// The task groups of an application. Keys are read in any case, as YuniKorn does.
+/// The task groups of an application.
 fn task_groups(text: &str) -> Result<Quorum, String> {
     let groups: Vec<Value> =
         serde_json::from_str(text).map_err(|e| format!("it is not a JSON list of task groups: {e}"))?;
     let mut children: BTreeMap<Str, Quorum> = BTreeMap::new();
     for (index, group) in groups.iter().enumerate() {
-        let field = |wanted: &str| {
-            let fields = group.as_object().into_iter().flatten();
-            fields.filter(|(key, _)| key.eq_ignore_ascii_case(wanted)).map(|(_, value)| value).next()
-        };
+        let field = |wanted: &str| field(group, wanted);
         let name = field("name").and_then(Value::as_str).filter(|name| !name.is_empty());
         let name = name.ok_or_else(|| format!("[{index}].name is missing"))?;
         let least = field("minMember").ok_or_else(|| format!("[{index}].minMember is missing"))?;
@@ -49,6 +46,31 @@ fn task_groups(text: &str) -> Result<Quorum, String> {
     }
     let min = u32::try_from(children.len()).unwrap_or(u32::MAX);
     Ok(Quorum::Groups { min, children })
+}
+
+/// What the members of each task group ask for, where the first pod makes them when it runs: the driver of Spark, or a pod
+/// that says so. `None` where a group that somebody waits for does not say it.
+fn made_later(pod: &PodView<'_>, text: &str) -> Option<Later> {
+    let driver = pod.metadata.labels.text(names::SPARK_ROLE_LABEL) == Some(names::SPARK_DRIVER);
+    if !driver && !later::keeps_order(pod) {
+        return None;
+    }
+    let groups: Vec<Value> = serde_json::from_str(text).ok()?;
+    let mut roles = BTreeMap::new();
+    for group in &groups {
+        let requests = field(group, "minResource")?;
+        let spec = ["nodeSelector", "tolerations", "affinity"];
+        let spec = spec.into_iter().filter_map(|name| Some((name, field(group, name)?))).collect();
+        let name = field(group, "name")?.as_str()?;
+        roles.insert(str(name), later::shape_of_parts(requests, &spec).ok()?);
+    }
+    Some(Later::Roles(roles))
+}
+
+/// A field of a task group. Keys are read in any case, as YuniKorn does.
+fn field<'v>(group: &'v Value, wanted: &str) -> Option<&'v Value> {
+    let mut fields = group.as_object().into_iter().flatten();
+    fields.find(|(key, value)| key.eq_ignore_ascii_case(wanted) && !value.is_null()).map(|(_, value)| value)
 }
 
 /// `placeholderTimeoutInSeconds=60 gangSchedulingStyle=Hard`: parts that are not understood are skipped, as there.
@@ -82,6 +104,8 @@ impl Dialect for Yunikorn {
         let mut declared = Declared::by(pod, quorum);
         if let Some(declared) = &mut declared {
             declared.timeout = declared.timeout.or_else(|| timeout(pod));
+            // Task groups say what each member asks for: nobody is made like the first pod.
+            declared.later = groups.and_then(|groups| made_later(pod, groups));
         }
         Some(Membership {
             gang: GangId::new(DialectId::Yunikorn, pod.metadata.namespace.as_str(), application(pod)?),

@@ -122,6 +122,8 @@ pub(super) fn conditions(
     match wanted.phase {
         Phase::Gathering => say(ConditionType::Complete, false, reason, message()),
         _ => {
+            let some = wanted.phase == Phase::Waiting && wanted.members < wanted.min_member;
+            let held = wanted.plan.as_ref().is_some_and(|plan| !plan.to_come.is_empty());
             let text = match wanted.min_member {
                 least if wanted.phase == Phase::Admitted && (1..least).contains(&wanted.started_with) => {
                     let had = wanted.started_with;
@@ -129,6 +131,9 @@ pub(super) fn conditions(
                         "it was whole with {had} {}, and is to have {least}",
                         if had == 1 { "member" } else { "members" }
                     )
+                }
+                least if some || held => {
+                    format!("the group wants {least} members, and those that are not here are known to come")
                 }
                 1 => "the group wants 1 member, and it is here".to_owned(),
                 least => format!("the group wants {least} members, and they are here"),
@@ -138,7 +143,11 @@ pub(super) fn conditions(
     }
     if let Some(plan) = wanted.plan.as_ref().filter(|_| planned) {
         let members = plan.members.len();
-        let text = format!("{members} {} a place", if members == 1 { "member has" } else { "members have" });
+        let mut text =
+            format!("{members} {} a place", if members == 1 { "member has" } else { "members have" });
+        if !plan.to_come.is_empty() {
+            text = format!("{text}, and room is held for {}", super::to_come::told(&plan.to_come));
+        }
         say(ConditionType::Planned, true, "Planned", text);
     } else if wanted.phase == Phase::Waiting || (!planned && known(ConditionType::Planned).is_some()) {
         say(ConditionType::Planned, false, reason, message());
@@ -225,7 +234,7 @@ mod tests {
     /// The story of one gang: each status follows the one before it, a second later.
     #[test]
     fn a_condition_moves_its_time_only_when_it_turns() {
-        let plan = Some(PlanRecord { epoch: Epoch(1), deadline: Time(9), members: Vec::new() });
+        let plan = Some(PlanRecord { epoch: Epoch(1), deadline: Time(9), ..PlanRecord::default() });
         let status = |phase, reason, plan: &Option<PlanRecord>| GangStatus {
             phase,
             reason: Some(reason),

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::types::Change;
 use super::{Engine, Step};
-use crate::dialect::{self, Group, GroupKey, GroupObject, Membership, Policies, Quorum};
+use crate::dialect::{self, Group, GroupKey, GroupObject, Later, Membership, Policies, Quorum};
 use crate::model::{GangId, Str, str};
 
 /// Groups by the gangs they are about.
@@ -159,7 +159,17 @@ impl Engine {
             .map(|(gang, _)| gang)
             .take_while(mine)
             .filter(|gang| gang.dialect == id.dialect && dialect::template(gang).as_ref() == Some(id));
-        std::iter::once(first).chain(like.cloned()).collect()
+        // Pods of a set of LeaderWorkerSet may be in gangs of another stack, and go by what the set says of its workers.
+        let of_set = self.members.values().filter(|_| id.dialect == crate::model::DialectId::Lws);
+        let of_set = of_set.filter_map(|member| {
+            let membership = member.pod.membership.as_ref()?;
+            match membership.declared.as_ref()?.later.as_ref()? {
+                Later::Replica { set, .. } if set == id => Some(&membership.gang),
+                _ => None,
+            }
+        });
+        let all: BTreeSet<&GangId> = like.chain(of_set).filter(|gang| **gang != first).collect();
+        std::iter::once(&first).chain(all).cloned().collect()
     }
 
     /// A member that says something of its gang came, changed or went: what all of them say is to be looked at anew.

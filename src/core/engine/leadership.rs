@@ -71,7 +71,9 @@ impl Engine {
         let lifted = |m: &PodUid| self.members.get(m).is_some_and(|m| !m.pod.gated());
         let bound = |m: &PodUid| self.members.get(m).is_some_and(|m| m.pod.node.is_some());
         let begun = members.iter().any(|m| lifted(&m.uid));
-        let done = members.iter().all(|m| bound(&m.uid));
+        // Of one whose members come one after the other the room for the others is still held, or was let go.
+        let coming = !plan.to_come.is_empty() || plan.released > 0;
+        let done = !coming && members.iter().all(|m| bound(&m.uid));
         if !begun || done {
             return;
         }
@@ -79,6 +81,7 @@ impl Engine {
             epoch: step.epoch,
             deadline: step.now.after(self.settings.bind_timeout),
             members: members.into_iter().cloned().collect(),
+            ..plan.clone()
         };
         self.decide(id, plan);
     }
@@ -207,6 +210,10 @@ impl Engine {
                 let planned = |uid: &PodUid| plan.members.iter().any(|m| m.uid == *uid);
                 let more = !gang.members.iter().all(planned);
                 gang.progress = Progress::Recorded(plan.clone());
+                let lets_go = !std::mem::take(&mut gang.letting_go).is_empty();
+                if lets_go {
+                    self.charge_places(id);
+                }
                 if more {
                     self.look_at(id);
                 }

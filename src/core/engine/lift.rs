@@ -31,6 +31,7 @@ impl Engine {
     pub(super) fn undecide(&mut self, id: &GangId, step: &mut Step) {
         let Some(gang) = self.gangs.get_mut(id) else { return };
         gang.progress = Progress::Undecided;
+        gang.letting_go = Vec::new();
         self.revoke_licences(id);
         self.charge_gang(id);
         self.look_at(id);
@@ -53,6 +54,8 @@ impl Engine {
     fn charge_gang(&mut self, id: &GangId) {
         let members: Vec<PodUid> =
             self.gangs.get(id).map(|g| g.members.iter().cloned().collect()).unwrap_or_default();
+        // What makes way before what takes its place.
+        self.charge_places(id);
         for uid in &members {
             self.charge_member(uid);
         }
@@ -103,11 +106,18 @@ impl Engine {
                 return Some(why);
             }
         }
+        if let Some(why) = plan.to_come.iter().find_map(|place| self.cannot_keep(&place.node)) {
+            return Some(why);
+        }
         let Some(group) = self.group(id) else { return Some("its group object is gone".to_owned()) };
         let uids: Vec<PodUid> = plan.members.iter().map(|m| m.uid.clone()).collect();
         debug_assert!(uids.iter().all(|uid| gang.members.contains(uid)));
-        let started = self.census(id).started() > 0;
-        (!started && !self.complete(&group.quorum, &self.census(id), &uids))
+        let mut census = self.census(id);
+        let started = census.started() > 0;
+        for place in &plan.to_come {
+            *census.active.entry(place.role.clone()).or_default() += 1;
+        }
+        (!started && !self.complete(&group.quorum, &census, &uids))
             .then(|| format!("the group now wants {} members", group.quorum.least()))
     }
 

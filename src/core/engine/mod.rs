@@ -18,6 +18,7 @@ mod courtesy;
 mod elastic;
 mod gather;
 mod groups;
+mod held;
 mod hold;
 mod leadership;
 mod lift;
@@ -28,6 +29,7 @@ mod stale;
 mod state;
 mod status;
 mod timeout;
+mod to_come;
 mod types;
 mod view;
 pub mod wire;
@@ -40,6 +42,7 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 
 pub use conditions::{Condition, ConditionType, Truth};
+pub use held::HeldPlace;
 pub use settings::{GroupStatusMode, Nominate, OnTorn, Rule, Settings};
 pub use types::{
     Action, Change, Effect, Event, GangRecord, GangStatus, Note, Outcome, Phase, Pin, PlanRecord,
@@ -76,6 +79,8 @@ pub struct Engine {
     lifting: BTreeSet<GangId>,
     /// Complete gangs that wait for a plan.
     queue: queue::Queue,
+    /// Places that plans hold for members to come, as they are charged, and whose they are.
+    places: BTreeMap<PodUid, GangId>,
     /// Room that is held for a gang that has waited for long.
     hold: Option<hold::Hold>,
     /// What would not fit into an empty cluster, as long as no node changes.
@@ -129,6 +134,7 @@ impl Engine {
             lease_backoff: Backoff::default(),
             lifting: BTreeSet::new(),
             queue: queue::Queue::default(),
+            places: BTreeMap::new(),
             hold: None,
             unholdable: BTreeSet::new(),
             fresh: BTreeSet::new(),
@@ -290,6 +296,7 @@ impl Engine {
         if self.leads() {
             self.follow_owners(id, step);
             self.judge_plan(id, step);
+            self.judge_places(id, step);
             self.judge_timeout(id, step.now);
             self.judge_stale(id, step);
         }

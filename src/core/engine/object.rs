@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::state::{GangRequest, Gist, Object, Pending, Progress};
 use super::types::{GangStatus, Outcome, Phase};
 use super::{Action, Engine, Step};
-use crate::model::{GangId, Time, str};
+use crate::model::{GangId, Reason, Time, str};
 
 /// How much longer a status that differs by numbers only waits.
 const NUMBERS: u32 = 4;
@@ -67,6 +67,9 @@ impl Engine {
             return false;
         }
         let ends = wanted.phase != stored.phase && matches!(wanted.phase, Phase::Admitted | Phase::Torn);
+        // Its members come one after the other, and all that are here are on their nodes.
+        let coming = wanted.reason == Some(Reason::Reserved) && wanted.bound == wanted.members;
+        let ends = ends || (coming && stored.reason != wanted.reason);
         // That it has ended well in part, or needs fewer members, has to be known to whoever leads when they are gone.
         let ending = wanted.started_with < stored.started_with;
         let decisive = wanted.plan != stored.plan || wanted.expired != stored.expired || ends || ending;
@@ -155,6 +158,8 @@ impl Engine {
         let blocked = gang.backoff.waits(now).unwrap_or_default();
         let pending = (gang.pending.as_ref().filter(|_| gang.request.is_none()))
             .map(|pending| pending.since.after(pending.wait).max(blocked));
+        let held = gang.progress.plan().and_then(|plan| plan.held_until);
+        let held = held.map(|until| until.after(Duration::from_millis(1)));
         let lapse = gang.lapse.map(|lapse| lapse.next);
         let grace = gang.stale.filter(|stale| !stale.told);
         let grace = grace.map(|stale| stale.since.after(self.stale_grace(id)));
@@ -163,7 +168,7 @@ impl Engine {
         let again = gang.looked.filter(|_| gang.rank.is_some()).map(|at| at.after(self.queue.look_again()));
         // What is over has been done, or is done when what stands in its way is.
         let owners = self.ask_again_at(id, now);
-        let life = lapse.into_iter().chain(grace).chain(going).filter(|at| *at > now);
+        let life = lapse.into_iter().chain(held).chain(grace).chain(going).filter(|at| *at > now);
         let alarm = backoffs
             .chain(torn)
             .chain(pending)

@@ -246,7 +246,7 @@ impl Engine {
 
     #[cfg(debug_assertions)]
     fn assert_planned(&self, expected: planner::Plan) {
-        for planned in expected.gangs {
+        for mut planned in expected.gangs {
             let progress = self.gangs.get(&planned.gang).map(|gang| &gang.progress);
             let Some(Progress::Recording(plan)) = progress else {
                 // Where a test takes the order of the record away.
@@ -255,6 +255,12 @@ impl Engine {
                 }
                 panic!("{} fits and was not planned: {progress:?}", planned.gang);
             };
+            let to_come = plan.to_come.iter().map(|place| (&place.node, &place.gpus));
+            let is_pod = |place: &planner::Placement| self.members.contains_key(&place.uid);
+            let places = planned.placements.extract_if(.., |place| !is_pod(place)).collect::<Vec<_>>();
+            let expected: Vec<_> = places.iter().map(|place| (&place.node, &place.cards)).collect();
+            let news = plan.to_come.len().saturating_sub(expected.len());
+            assert_eq!(to_come.skip(news).collect::<Vec<_>>(), expected, "where those to come go");
             for place in planned.placements {
                 let found = plan.members.iter().find(|m| m.uid == place.uid);
                 let found = found.map(|m| (&m.node, &m.gpus));
@@ -287,7 +293,7 @@ impl Engine {
         let placed = plan.gangs.into_iter().next();
         let fits = placed.is_some();
         if let Some(placed) = placed {
-            self.take_up(placed, step);
+            self.take_up(placed, &request, step);
         }
         let explanation = match report.verdicts.remove(id) {
             Some(Verdict::Waiting(explanation)) => Some(explanation),
@@ -311,23 +317,32 @@ impl Engine {
         }
     }
 
-    fn take_up(&mut self, planned: PlannedGang, step: &mut Step) {
+    fn take_up(&mut self, planned: PlannedGang, request: &GangRequest, step: &mut Step) {
         self.dequeue(&planned.gang);
         self.hold = self.hold.take().filter(|hold| hold.gang != planned.gang);
         // What an earlier plan has lifted and is not bound yet keeps its place under the new one.
         let underway = (self.gangs.get(&planned.gang).and_then(|g| g.progress.plan()).into_iter())
             .flat_map(|plan| &plan.members)
             .filter(|m| self.members.get(&m.uid).is_some_and(|m| m.unbound()));
-        let members = underway.cloned().chain(planned.placements.into_iter().map(|p| PlannedMember {
-            pod: p.key.name,
-            uid: p.uid,
-            node: p.node,
-            gpus: p.cards,
-        }));
+        let mut members: Vec<PlannedMember> = underway.cloned().collect();
+        // And so does the room that is held for those who are still to come.
+        let mut to_come = self.held_places(&planned.gang);
+        for place in planned.placements {
+            if self.members.contains_key(&place.uid) {
+                let (pod, uid) = (place.key.name, place.uid);
+                members.push(PlannedMember { pod, uid, node: place.node, gpus: place.cards });
+            } else if let Some(member) = request.members.iter().find(|m| m.uid == place.uid) {
+                to_come.push(self.place_for(member, &place, &to_come));
+            }
+        }
+        let held_until = (!to_come.is_empty()).then(|| step.now.after(self.settings.reserve_for));
         let record = PlanRecord {
             epoch: step.epoch,
             deadline: step.now.after(self.settings.bind_timeout),
-            members: members.collect(),
+            members,
+            to_come,
+            held_until,
+            released: 0,
         };
         self.decide(&planned.gang, record);
     }
@@ -353,14 +368,30 @@ impl Engine {
         {
             return None;
         }
+        // Whoever is to come and has a place counts like those that have started.
+        let mut counted = census.active.clone();
+        for place in self.held_places(id) {
+            *counted.entry(place.role).or_default() += 1;
+        }
         let alone = self.alone(id, &census);
-        let quorum = if !alone.is_empty() {
-            census.ready = alone;
-            Quorum::Count(0)
-        } else if self.complete(&group.quorum, &census, &census.ready) {
-            group.quorum.without_launcher(&self.by_role(&census))
+        let (quorum, coming) = if alone.is_empty() {
+            let mut here = counted.clone();
+            for pod in census.ready.iter().filter_map(|uid| self.members.get(uid)) {
+                *here.entry(super::gather::role(&pod.pod).cloned()).or_default() += 1;
+            }
+            let coming = self.to_come(id, here.clone());
+            if coming.is_empty() && !group.quorum.satisfied(&here) {
+                return None;
+            }
+            let quorum = if coming.is_empty() {
+                group.quorum.without_launcher(&here)
+            } else {
+                self.whole_quorum(id, group)
+            };
+            (quorum, coming)
         } else {
-            return None;
+            census.ready = alone;
+            (Quorum::Count(0), Vec::new())
         };
         let ready = || census.ready.iter().filter_map(|uid| self.members.get(uid)).map(|m| &m.pod);
         let class =
@@ -376,11 +407,12 @@ impl Engine {
             role: pod.membership.as_ref().and_then(|m| m.role.clone()),
             shape: pod.shape.clone(),
         });
+        let members = members.chain(self.planned_to_come(id, coming)).collect();
         let request = GangRequest {
             gang: id.clone(),
-            members: members.collect(),
+            members,
             quorum,
-            active: census.active.clone(),
+            active: counted,
             minimum: if started { Resources::default() } else { group.minimum.clone() },
             beside: census.nodes,
         };

@@ -32,6 +32,8 @@ pub struct Settings {
     pub stale_grace: Duration,
     /// How long a gang waits, smaller ones passing it, before the room it needs is held for it; zero is for ever.
     pub hold_after: Duration,
+    /// How long room is held for members that are made only after others have started, while none of them comes.
+    pub reserve_for: Duration,
     /// A rule that a test has taken away, to see that its absence is noticed.
     #[cfg(any(test, feature = "sabotage"))]
     pub broken: Option<Rule>,
@@ -51,6 +53,7 @@ impl Default for Settings {
             on_stale: OnStale::default(),
             stale_grace: Duration::from_secs(60),
             hold_after: Duration::from_secs(300),
+            reserve_for: Duration::from_secs(600),
             #[cfg(any(test, feature = "sabotage"))]
             broken: None,
         }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::conditions::{ConditionType, Truth};
 use super::courtesy::Courtesy;
 use super::elastic::Following;
+use super::held::HeldPlace;
 use super::queue::Rank;
 use super::stale::Stale;
 use super::timeout::Lapse;
@@ -128,6 +129,8 @@ pub(super) struct Gang {
     /// Pods that are to be deleted, because it has not started in time or is not whole any more: decided, and durable or
     /// about to be.
     pub expired: BTreeSet<PodUid>,
+    /// Room that was held for members to come and is let go: charged until the plan without it is durable.
+    pub letting_go: Vec<HeldPlace>,
     /// With how many members it last was whole; `None` before that was looked at.
     pub started_with: Option<u32>,
     /// It was whole, and is not any more.

@@ -31,10 +31,17 @@ impl Engine {
         };
         match &gang.progress {
             Progress::Undecided => self.say_undecided(id, gang, &census, stored, &mut wanted),
+            Progress::Recording(plan) if !plan.to_come.is_empty() && self.begun(plan) => {
+                self.say_reserved(id, plan, &census, &mut wanted);
+            }
             Progress::Recording(plan) => {
                 wanted.phase = Phase::Planned;
                 wanted.reason = Some(Reason::Planned);
                 wanted.message = format!("{} placed: {}", placed(plan.members.len(), &census), places(plan));
+                if !plan.to_come.is_empty() {
+                    wanted.message =
+                        format!("{}; room held for {}", wanted.message, super::to_come::told(&plan.to_come));
+                }
                 wanted.plan = Some(plan.clone());
             }
             Progress::Dropping(_, why) => {
@@ -46,7 +53,10 @@ impl Engine {
             Progress::Recorded(plan) => {
                 let unbound = self.unbound_because(plan);
                 let gated = plan.members.iter().any(|m| self.is_gated(&m.uid));
-                if !gated && unbound.is_empty() {
+                let comes = now <= plan.deadline || unbound.is_empty();
+                if !plan.to_come.is_empty() && comes && self.begun(plan) {
+                    self.say_reserved(id, plan, &census, &mut wanted);
+                } else if !gated && unbound.is_empty() {
                     self.say_bound(id, gang, plan, &census, &mut wanted);
                 } else if now > plan.deadline && self.begun(plan) {
                     wanted.phase = Phase::Torn;
@@ -105,6 +115,19 @@ impl Engine {
         wanted.message = message;
         let missing = self.group(id).map(|group| group.quorum.missing(&census.active));
         wanted.waiting_for = missing.unwrap_or_default();
+    }
+
+    /// A gang whose members come one after the other, and whose room is held.
+    fn say_reserved(&self, id: &GangId, plan: &PlanRecord, census: &Census, wanted: &mut GangStatus) {
+        wanted.phase = Phase::Lifting;
+        wanted.reason = Some(Reason::Reserved);
+        (wanted.message, wanted.waiting_for) = self.say_coming(id, plan, census);
+        wanted.plan = Some(plan.clone());
+        // Who is here and found no place is planned alone.
+        if let Some(waiting) = self.gangs.get(id).and_then(|gang| gang.verdict.as_ref()) {
+            wanted.message = format!("{}; one more waits: {}", wanted.message, waiting.explanation.sentence);
+            wanted.remedy.clone_from(&waiting.explanation.remedy);
+        }
     }
 
     /// The sentence about a PriorityClass that the group names and that does not exist.
@@ -179,7 +202,9 @@ impl Engine {
             wanted.reason = Some(Reason::Admitted);
             wanted.message = format!("{} of {} members are bound", census.bound, census.live);
             wanted.plan.clone_from(&stored.plan);
-        } else if !self.complete(&group.quorum, census, &census.ready) {
+        } else if !self.complete(&group.quorum, census, &census.ready)
+            && !self.complete_with_those_to_come(id, census)
+        {
             wanted.phase = Phase::Gathering;
             let here = census.here();
             match census.held.first() {
@@ -196,6 +221,11 @@ impl Engine {
                     wanted.message = format!("{here} of {least} members are here; waiting for {missing}");
                     if let Some(never) = self.never_complete(id, census) {
                         wanted.message = format!("{}; {never}", wanted.message);
+                    }
+                    if here == 1 && self.set_unknown(gang) {
+                        wanted.message.push_str(
+                            " (no room can be held for workers that are made later: no LeaderWorkerSet of its name is known)",
+                        );
                     }
                     wanted.waiting_for = missing;
                 }
@@ -218,7 +248,12 @@ impl Engine {
                         "the owners of its pods".clone_into(&mut wanted.waiting_for);
                     }
                     let why = why.unwrap_or_else(|| "not planned yet".to_owned());
-                    wanted.message = format!("all {least} members are here; {why}");
+                    let here = census.here();
+                    wanted.message = if here < least {
+                        format!("{here} of {least} members are here, and the others are known; {why}")
+                    } else {
+                        format!("all {least} members are here; {why}")
+                    };
                 }
             }
             if self.hold.as_ref().is_some_and(|hold| hold.gang == *id) {
@@ -242,10 +277,21 @@ impl Engine {
         wanted: &mut GangStatus,
     ) {
         let met = self.group(id).is_none_or(|group| self.complete(&group.quorum, census, &[]));
-        let torn = !met && !census.ready.is_empty() && !self.grows(id);
+        let torn = !met && (!census.ready.is_empty() || plan.released > 0) && !self.grows(id);
         wanted.phase = if torn { Phase::Torn } else { Phase::Admitted };
         wanted.reason = Some(if torn { Reason::Torn } else { Reason::Admitted });
         wanted.message = format!("{} of {} members are bound", census.bound, census.live);
+        let missing = if plan.released > 0 { self.to_come(id, self.by_role(census)).len() } else { 0 };
+        if missing > 0 {
+            let all = usize::try_from(census.here()).unwrap_or(usize::MAX).saturating_add(missing);
+            wanted.reason = Some(Reason::RoomReleased);
+            wanted.message = format!(
+                "{} of {all} started, and no room is held any more for {missing} more",
+                census.started()
+            );
+            wanted.waiting_for =
+                format!("{missing} more {} to be made", if missing == 1 { "pod" } else { "pods" });
+        }
         self.say_more_wait(id, gang, census, wanted);
         wanted.plan = Some(plan.clone());
     }
@@ -307,8 +353,8 @@ impl Engine {
         let worth = match wanted.phase {
             Phase::Waiting => changed && reason != Reason::Queued,
             Phase::Gathering => changed && reason != Reason::Gathering,
-            // That a gang is stale is told at the end of its grace.
-            Phase::Torn => changed && reason != Reason::StaleJob,
+            // That a gang is stale is told at the end of its grace, and that room is let go when it is.
+            Phase::Torn => changed && !matches!(reason, Reason::StaleJob | Reason::RoomReleased),
             Phase::Planned | Phase::Lifting | Phase::Admitted => false,
         };
         if worth {
@@ -327,7 +373,10 @@ impl Engine {
             return;
         }
         let census = self.census(id);
-        let message = format!("{} lifted: {}", placed(plan.members.len(), &census), places(plan));
+        let mut message = format!("{} lifted: {}", placed(plan.members.len(), &census), places(plan));
+        if !plan.to_come.is_empty() {
+            message = format!("{message}; {}", self.say_coming(id, plan, &census).0);
+        }
         self.tell(id, Reason::Lifted, message, false, Vec::new(), step);
         if let Some(gang) = self.gangs.get_mut(id) {
             gang.told_lifted = true;

@@ -313,7 +313,7 @@ fn a_lost_race_for_the_record_drops_the_plan_and_looks_again() {
 fn who_sees_a_newer_epoch_steps_down() {
     let (mut lab, actions) = leading_three();
     lab.run(actions, is_record);
-    let plan = PlanRecord { epoch: Epoch(4), deadline: START, members: Vec::new() };
+    let plan = PlanRecord { epoch: Epoch(4), deadline: START, ..PlanRecord::default() };
     let record = GangRecord {
         gang: gang_id(),
         resource_version: ResourceVersion(500),

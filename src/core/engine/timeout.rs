@@ -56,13 +56,18 @@ impl Engine {
         if census.started() > 0 {
             return None;
         }
+        let coming = self.to_come(id, self.by_role(&census));
+        let quorum = if coming.is_empty() { group.quorum.clone() } else { self.whole_quorum(id, group) };
+        for member in coming {
+            *census.active.entry(member.role).or_default() += 1;
+        }
         let ready = std::mem::take(&mut census.ready);
         let mut last = group.created;
         for uid in &ready {
             let member = self.members.get(uid)?;
             *census.active.entry(super::gather::role(&member.pod).cloned()).or_default() += 1;
             last = last.max(member.pod.created);
-            if group.quorum.satisfied(&census.active) {
+            if quorum.satisfied(&census.active) {
                 return Some(last);
             }
         }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::conditions::Condition;
+use super::held::HeldPlace;
 use crate::dialect::{GroupEvent, GroupKey, GroupKind, GroupObject, GroupStatus};
 use crate::model::{Epoch, GangId, NodeName, PodKey, PodUid, Reason, ResourceVersion, Str, Time};
 use crate::objects::{Node, Owner, OwnerReading, Pod, PriorityClass};
@@ -372,7 +373,7 @@ fn is_zero(number: &u32) -> bool {
 }
 
 /// A durable decision: these pods, these places, by this leader.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PlanRecord {
     /// The leader's epoch.
@@ -381,6 +382,15 @@ pub struct PlanRecord {
     pub deadline: Time,
     /// Who goes where.
     pub members: Vec<PlannedMember>,
+    /// Room that is held for members that are made only after others have started.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub to_come: Vec<HeldPlace>,
+    /// Until when it is held, if none of them comes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held_until: Option<Time>,
+    /// How many places were let go before somebody came to take them.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub released: u32,
 }
 
 /// One member of a durable decision.

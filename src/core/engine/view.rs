@@ -31,6 +31,9 @@ impl Engine {
     /// What changes on a node may undo the plans that count on it.
     fn touch_planned_on(&self, node: &NodeName, step: &mut Step) {
         for (uid, _) in self.snapshot.charged_to(node) {
+            if let Some(gang) = self.places.get(uid) {
+                step.touch(gang);
+            }
             let membership = self.members.get(uid).and_then(|member| member.pod.membership.as_ref());
             if let Some(membership) = membership {
                 step.touch(&membership.gang);
@@ -125,6 +128,10 @@ impl Engine {
             self.charge_member(&uid);
         }
         if says {
+            // What it says of those to come bears on planning.
+            if let Some(gang) = &gang {
+                self.look_at(gang);
+            }
             let now = self.members.get(&uid).and_then(|m| m.pod.membership.clone());
             self.spoken_of(before.as_ref());
             self.spoken_of(now.as_ref());
@@ -254,6 +261,10 @@ impl Engine {
     pub(super) fn gang_gone(&mut self, id: &GangId, step: &mut Step) {
         let Some(gang) = self.gangs.get_mut(id) else { return };
         gang.object = Object::Absent;
+        if gang.members.is_empty() && gang.progress.plan().is_some_and(|plan| !plan.to_come.is_empty()) {
+            // It has come to its end, and nobody is to come any more.
+            self.undecide(id, step);
+        }
         self.plan_seen(id, None, step);
         step.touch(id);
     }

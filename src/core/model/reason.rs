@@ -98,6 +98,10 @@ reasons! {
     Fragmented,
     /// There is room, and it is held for a larger gang that has waited for long.
     RoomHeld,
+    /// Some have started, and room is held for those that are made after them.
+    Reserved,
+    /// Room that was held for members to come is let go.
+    RoomReleased,
     /// It has not started within its timeout.
     SchedulingTimeout,
     /// It was whole, and has lost members since.

@@ -200,6 +200,12 @@ pub struct Toleration {
 }
 
 impl Toleration {
+    /// The one that admission gives to pods that share cards.
+    pub fn of_shared_nodes() -> Self {
+        let value = Some(str(super::names::SHARING_VRAM));
+        Self { key: str(super::names::SHARING), value, effect: Some(Effect::NoSchedule) }
+    }
+
     /// Reads a toleration; one whose effect or operator is unknown tolerates nothing, so it is `None`.
     pub fn read(view: &view::Toleration<'_>) -> Option<Self> {
         let effect = match view.effect.as_str() {

@@ -33,7 +33,8 @@ pub const GANG_KEY: &str = "portcullis.dev/gang";
 pub const GANG_SIZE_KEY: &str = "portcullis.dev/gang-size";
 /// The native group of a pod, copied at admission: an API server without that feature drops the field it came from.
 pub const SCHEDULING_GROUP_ANNOTATION: &str = "portcullis.dev/scheduling-group";
-/// On a StatefulSet whose pods are a gang: [`ORDERED_KEEP`] leaves it as it is, to start its pods one after the other.
+/// On a StatefulSet whose pods are a gang, and on these pods: [`ORDERED_KEEP`] leaves it as it is, to start its pods one
+/// after the other, and room is held for those to come.
 pub const ORDERED_ANNOTATION: &str = "portcullis.dev/ordered";
 /// The value of [`ORDERED_ANNOTATION`] that means "as it is".
 pub const ORDERED_KEEP: &str = "keep";
@@ -91,6 +92,10 @@ pub const YUNIKORN_APP_ID: &str = "yunikorn.apache.org/app-id";
 pub const YUNIKORN_OLD_APP_ID: &str = "applicationId";
 /// YuniKorn: the same, as Spark sets it.
 pub const SPARK_APP_SELECTOR: &str = "spark-app-selector";
+/// Spark: label that says what a pod of its application is, an executor or [`SPARK_DRIVER`].
+pub const SPARK_ROLE_LABEL: &str = "spark-role";
+/// Spark: the pod that makes all others of its application when it runs.
+pub const SPARK_DRIVER: &str = "driver";
 /// YuniKorn: annotation of a member, its task group.
 pub const YUNIKORN_TASK_GROUP_NAME: &str = "yunikorn.apache.org/task-group-name";
 /// YuniKorn: annotation of the first pod, all task groups as JSON.

@@ -39,6 +39,33 @@ pub struct Shape {
     pub host_ports: BTreeSet<HostPort>,
 }
 
+impl Shape {
+    /// What a pod asks for.
+    ///
+    /// # Errors
+    /// A sentence naming the field.
+    pub fn of(view: &PodView<'_>) -> Result<Self, String> {
+        let spec = &view.spec;
+        let containers = spec.containers.iter().chain(&spec.init_containers);
+        let host_ports = containers
+            .flat_map(|c| &c.ports)
+            .filter_map(|p| {
+                let port = if p.host_port == 0 && spec.host_network { p.container_port } else { p.host_port };
+                let protocol = if p.protocol.is_empty() { "TCP" } else { p.protocol.as_str() };
+                let address = if p.host_ip.as_str() == "0.0.0.0" { "" } else { p.host_ip.as_str() };
+                (port != 0).then(|| (str(address), str(protocol), port))
+            })
+            .collect();
+        Ok(Self {
+            requests: effective_requests(view)?,
+            share: GpuShare::of(view),
+            choice: NodeChoice::read(spec),
+            tolerations: spec.tolerations.iter().filter_map(Toleration::read).collect(),
+            host_ports,
+        })
+    }
+}
+
 /// A port on the node: address (empty means every address), protocol, number.
 pub type HostPort = (Str, Str, u32);
 
@@ -126,17 +153,6 @@ impl Pod {
             return Err("metadata.name or metadata.uid is missing".to_owned());
         }
         let some = |text: &str| (!text.is_empty()).then(|| str(text));
-        let choice = NodeChoice::read(spec);
-        let containers = spec.containers.iter().chain(&spec.init_containers);
-        let host_ports = containers
-            .flat_map(|c| &c.ports)
-            .filter_map(|p| {
-                let port = if p.host_port == 0 && spec.host_network { p.container_port } else { p.host_port };
-                let protocol = if p.protocol.is_empty() { "TCP" } else { p.protocol.as_str() };
-                let address = if p.host_ip.as_str() == "0.0.0.0" { "" } else { p.host_ip.as_str() };
-                (port != 0).then(|| (str(address), str(protocol), port))
-            })
-            .collect();
         let node_affinity = spec.affinity.as_ref().and_then(|a| a.node_affinity.as_ref());
         let affinity = AffinityLayout {
             affinity: spec.affinity.is_some(),
@@ -178,13 +194,7 @@ impl Pod {
             gpus,
             owner: membership.as_ref().and_then(|_| Owner::controlling(meta)),
             membership,
-            shape: Arc::new(Shape {
-                requests: effective_requests(view)?,
-                share: GpuShare::of(view),
-                choice,
-                tolerations: spec.tolerations.iter().filter_map(Toleration::read).collect(),
-                host_ports,
-            }),
+            shape: Arc::new(Shape::of(view)?),
             affinity,
         })
     }

@@ -13,6 +13,8 @@ pub(crate) mod stacks;
 pub use fuzz::fuzz_bytes;
 
 #[cfg(test)]
+mod coming;
+#[cfg(test)]
 mod stand_in;
 #[cfg(test)]
 mod starvation;

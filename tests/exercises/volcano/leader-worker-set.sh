@@ -3,8 +3,12 @@
 # with a leader and three workers of so many thousandths of a CPU and MiB each. As it does and in its order: a StatefulSet for the leader;
 # when that is there, its PodGroup, which it owns, and a StatefulSet for the workers. The stock controllers make the pods.
 # What its webhook would add to a pod stands in the templates.
+# With LeaderReady as the fourth word it plays startupPolicy: LeaderReady: the set itself is there, its PodGroup takes one member and the room
+# of all, and the StatefulSet for the workers is made when the leader is Ready, which is done by a second call that ends in `workers`.
 set -eu
-name=$1 cpu=$2 memory=$3
+name=$1 cpu=$2 memory=$3 policy=${4:-LeaderCreated} part=${5:-leader}
+here=$(dirname "$0")
+least=4
 revision=c4864947c
 group=$name-0-$revision
 set=leaderworkerset.sigs.k8s.io
@@ -17,6 +21,30 @@ containers="- name: main
         image: registry.k8s.io/pause:3.10
         resources: {requests: {cpu: ${cpu}m, memory: ${memory}Mi}}"
 
+if [ "$policy" = LeaderReady ] && [ "$part" = leader ]; then
+    least=1
+    # As an administrator does long before: the engine looks for kinds that were not there every five seconds.
+    kubectl get crd leaderworkersets.leaderworkerset.x-k8s.io >/dev/null 2>&1 || {
+        kubectl apply -f "$here/leaderworkersets.yaml" >/dev/null
+        sleep 7
+    }
+    kubectl apply -n gang-demo -f - <<Y
+apiVersion: leaderworkerset.x-k8s.io/v1
+kind: LeaderWorkerSet
+metadata: {name: $name}
+spec:
+  replicas: 1
+  startupPolicy: LeaderReady
+  leaderWorkerTemplate:
+    size: 4
+    workerTemplate:
+      spec:
+        containers:
+        $(echo "$containers" | sed 's/^/  /;1s/^ *//')
+Y
+fi
+
+if [ "$part" = leader ]; then
 kubectl apply -n gang-demo -f - <<Y
 apiVersion: apps/v1
 kind: StatefulSet
@@ -38,11 +66,13 @@ spec:
       containers:
       $containers
 Y
+fi
 
 kubectl wait --for=create "pod/$name-0" -n gang-demo --timeout=30s >/dev/null
 uid=$(kubectl get pod "$name-0" -n gang-demo -o jsonpath='{.metadata.uid}')
 owner="{apiVersion: v1, kind: Pod, name: $name-0, uid: $uid, controller: true, blockOwnerDeletion: true}"
 
+if [ "$part" = leader ]; then
 kubectl apply -n gang-demo -f - <<Y
 apiVersion: scheduling.volcano.sh/v1beta1
 kind: PodGroup
@@ -51,10 +81,19 @@ metadata:
   labels: {$set/name: $name, $set/group-index: '0', $set/template-revision-hash: $revision}
   ownerReferences: [$owner]
 spec:
-  minMember: 4
+  minMember: $least
   minResources: {cpu: $((4 * cpu))m, memory: $((4 * memory))Mi}
   queue: default
----
+Y
+fi
+if [ "$policy" = LeaderReady ] && [ "$part" = leader ]; then
+    exit 0
+fi
+if [ "$policy" = LeaderReady ]; then
+    kubectl wait --for=condition=Ready "pod/$name-0" -n gang-demo --timeout=30s >/dev/null
+fi
+
+kubectl apply -n gang-demo -f - <<Y
 apiVersion: apps/v1
 kind: StatefulSet
 metadata:

@@ -145,14 +145,9 @@ fn an_order_that_is_asked_for_is_kept_and_what_follows_is_said() {
         assert_eq!(summary.verdict, verdict, "{wish}");
         assert_eq!(answer["response"]["warnings"], json!(expected), "{wish}");
     };
-    check(
-        "keep",
-        Verdict::Allowed,
-        &[
-            "the pods are made in order (portcullis.dev/ordered: keep), each when the one before it is Ready: gang \"g\" never \
-             starts unless the first of them, with members made elsewhere, is enough for it",
-        ],
-    );
+    let kept = "the pods are made in order (portcullis.dev/ordered: keep), each when the one before it is Ready: gang \"g\" \
+                starts when there is room for all of it, and holds that for pods to come like the first";
+    check("keep", Verdict::Patched, &[kept]);
     check(
         "Keep",
         Verdict::Patched,
@@ -162,6 +157,30 @@ fn an_order_that_is_asked_for_is_kept_and_what_follows_is_said() {
              gang \"g\" (to keep the order: annotation portcullis.dev/ordered: keep)",
         ],
     );
+}
+
+/// The engine sees pods, not who makes them.
+#[test]
+fn pods_of_a_set_that_keeps_its_order_say_so() {
+    let keep = json!({ "portcullis.dev/ordered": "keep" });
+    for (stack, template) in stacks() {
+        let set = json!({ "name": "w", "annotations": keep });
+        let asked = set_review("CREATE", json!("OrderedReady"), &set, &template);
+        let object = &asked["request"]["object"];
+        let (answer, _) = ask(&Settings::default(), Hook::Mutate, &asked);
+        let mut expected = object.clone();
+        expected["spec"]["template"]["metadata"]["annotations"]["portcullis.dev/ordered"] = json!("keep");
+        assert_eq!(patched(&answer, object), expected, "{stack}");
+        // Said on the pods, it is said; and the last word has nothing to change.
+        let (mut again, plain) = (asked.clone(), json!({ "name": "w" }));
+        again["request"]["object"] = expected;
+        for (hook, metadata) in [(Hook::Mutate, &set), (Hook::Mutate, &plain), (Hook::Validate, &set)] {
+            again["request"]["object"]["metadata"] = metadata.clone();
+            let (answer, summary) = ask(&Settings::default(), hook, &again);
+            assert_eq!(summary.verdict, Verdict::Allowed, "{stack} {hook:?}");
+            assert!(answer["response"]["patch"].is_null(), "{stack} {hook:?}");
+        }
+    }
 }
 
 #[test]

@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use super::super::api::{Actor, ApiServer, Kind, ObjectKey, Write};
 use super::departures;
+use super::held::{self, Rooms};
 use super::quorums::{self, Quorums};
 use crate::dialect::Quorum;
 use crate::engine::wire::Response;
@@ -71,6 +72,7 @@ pub struct Checker {
     /// Every pod ever seen, as it was last, and when it went.
     pods: BTreeMap<PodUid, (Arc<Pod>, Option<Time>)>,
     quorums: Quorums,
+    rooms: Rooms,
     recount: bool,
 }
 
@@ -82,6 +84,7 @@ impl Checker {
             violations: Vec::new(),
             pods: BTreeMap::new(),
             quorums: Quorums::default(),
+            rooms: Rooms::default(),
             recount: false,
         }
     }
@@ -119,13 +122,19 @@ impl Checker {
                     self.pods.insert(pod.uid.clone(), (pod.clone(), Some(self.now)));
                 }
             }
-            Kind::Node => self.recount = true,
+            Kind::Node => {
+                self.recount = true;
+                if let Some(node) = write.after.as_ref().and_then(|after| after.node()) {
+                    self.rooms.node(node);
+                }
+            }
             Kind::Group(_) => {
                 if let Some(group) = write.after.as_ref().and_then(|after| after.group()) {
                     self.quorums.group(group);
                 }
             }
             Kind::Gang => {
+                self.rooms.gang(&write.key, write.after.as_ref().and_then(|after| after.gang()));
                 if let Some(gang) = write.after.as_ref().and_then(|after| after.gang()) {
                     let before = before.and_then(|before| before.gang());
                     let expired = departures::expired(before, gang, &self.pods, &self.quorums);
@@ -216,6 +225,9 @@ impl Checker {
                 ),
             );
         };
+        if let Some(problem) = self.rooms.given_twice(gang, &planned.node, &self.pods) {
+            self.found(Rule::NeverOverbook, format!("{} was lifted: {problem}", pod.key));
+        }
         if pod.shape.share.is_some() {
             let cards = pod.gpus.clone().unwrap_or_default();
             let pinned = pod.pinned_to();
@@ -268,7 +280,13 @@ impl Checker {
         if known.is_some_and(|known| known == members || (members.is_subset(&known) && begun(&known))) {
             return;
         }
+        if held::places_taken(before.map(|before| &**before), after) && begun(&members) {
+            return;
+        }
         let mut roles: BTreeMap<Option<Str>, u32> = BTreeMap::new();
+        for place in after.status.plan.iter().flat_map(|plan| &plan.to_come) {
+            *roles.entry(place.role.clone()).or_default() += 1;
+        }
         for (uid, (pod, gone)) in &self.pods {
             let recent = gone.is_none_or(|at| self.now.0.saturating_sub(at.0) <= MEMORY_MS);
             let membership = pod.membership.as_ref().filter(|m| m.gang == after.gang);
@@ -407,18 +425,29 @@ impl Checker {
             for pod in live.iter().filter(|pod| pod.gates.is_empty()) {
                 *active.entry(role(pod)).or_default() += 1;
             }
+            let started: Vec<&Arc<Pod>> = live.iter().copied().filter(|pod| !pod.gated()).collect();
             let mut waiting: Vec<&Arc<Pod>> =
                 live.into_iter().filter(|pod| *pod.gates == [names::GATE.into()]).collect();
             if waiting.is_empty() {
                 continue;
             }
             waiting.sort_by(|a, b| (a.created, &a.key).cmp(&(b.created, &b.key)));
+            let counts = active.values().any(|number| *number > 0);
+            let minimum = if counts { Resources::default() } else { quorums::minimum(api, gang) };
+            for place in
+                gang_object(api, gang).iter().flat_map(|record| &record.status.plan).flat_map(|p| &p.to_come)
+            {
+                *active.entry(place.role.clone()).or_default() += 1;
+            }
             let mut here = active.clone();
             for pod in &waiting {
                 *here.entry(role(pod)).or_default() += 1;
             }
-            let started = active.values().any(|number| *number > 0);
-            let minimum = if started { Resources::default() } else { quorums::minimum(api, gang) };
+            let speakers = waiting.iter().copied().chain(started.iter().copied());
+            let (quorum, coming) = held::coming(api, quorum, speakers, &here);
+            for member in &coming {
+                *here.entry(member.role.clone()).or_default() += 1;
+            }
             requests.push(GangRequest {
                 gang: gang.clone(),
                 members: waiting
@@ -429,6 +458,7 @@ impl Checker {
                         role: role(pod),
                         shape: pod.shape.clone(),
                     })
+                    .chain(coming)
                     .collect(),
                 quorum: quorum.without_launcher(&here),
                 active,
@@ -483,7 +513,12 @@ impl Checker {
             return;
         };
         let status = &record.status;
-        if matches!(status.phase, Phase::Planned | Phase::Lifting) {
+        // One whose members come one after the other is on its way for as long as room is held for them.
+        let coming = status.plan.as_ref().is_some_and(|plan| !plan.to_come.is_empty());
+        if coming && !live.iter().any(|pod| !pod.gated()) {
+            self.found(Rule::Liveness, format!("gang {gang} holds room, and nothing of it runs"));
+        }
+        if !coming && matches!(status.phase, Phase::Planned | Phase::Lifting) {
             self.found(Rule::Liveness, format!("gang {gang} stays {:?}: {}", status.phase, status.message));
         }
         let planned = status.plan.iter().flat_map(|plan| &plan.members);
@@ -529,6 +564,7 @@ impl Checker {
                 Charge { key: Some(pod.key.clone()), node, shape: pod.shape.clone(), cards, hold },
             );
         }
+        held::charge(&mut snapshot, api);
         for node in nodes {
             snapshot.set_node(Node::clone(node));
         }

@@ -1,5 +1,6 @@
 //! Workload controllers: Deployments make ReplicaSets and roll from one to the next; ReplicaSets, StatefulSets and Jobs make
-//! pods, replace what is lost, and take theirs with them.
+//! pods, replace what is lost, and take theirs with them; a StatefulSet in its default order makes one only when all before it
+//! are ready.
 
 use serde_json::{Value, json};
 
@@ -183,11 +184,13 @@ impl Cluster {
     fn keep_ordinals(&mut self, owner: &Owner, mine: &[&Owned]) {
         let parallel = owner.object["spec"]["podManagementPolicy"] == "Parallel";
         let revision = hash(&owner.object["spec"]["template"]);
+        let first = owner.object["spec"]["ordinals"]["start"].as_u64().unwrap_or(0);
+        let ordinals = first..first.saturating_add(owner.replicas);
         let named = |ordinal: u64| {
             let name = format!("{}-{ordinal}", owner.key.name);
             mine.iter().find(move |pod| *pod.key.name == *name)
         };
-        for ordinal in 0..owner.replicas {
+        for ordinal in ordinals.clone() {
             match named(ordinal) {
                 None => {
                     let mut pod = owner.pod();
@@ -206,7 +209,7 @@ impl Cluster {
             }
         }
         let wanted = |pod: &&&Owned| {
-            (0..owner.replicas).any(|ordinal| named(ordinal).is_some_and(|p| p.uid == pod.uid))
+            ordinals.clone().any(|ordinal| named(ordinal).is_some_and(|p| p.uid == pod.uid))
         };
         for pod in mine.iter().filter(|pod| pod.live && !wanted(pod)) {
             let _ = self.api.delete(&Actor::Controller, &pod.key, Some(&pod.uid), None);

@@ -7,6 +7,7 @@
 mod checker;
 mod controllers;
 mod departures;
+mod held;
 mod kubelet;
 mod lease;
 mod options;

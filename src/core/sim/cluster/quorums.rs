@@ -134,6 +134,11 @@ fn objects<'a>(api: &'a ApiServer, gang: &GangId) -> impl Iterator<Item = &'a Gr
     })
 }
 
+/// The group object of a gang that counts, or of all that are made like it.
+pub(super) fn group_of<'a>(api: &'a ApiServer, gang: &GangId) -> Option<&'a Group> {
+    objects(api, gang).next()
+}
+
 /// What is said now of what becomes of a gang.
 pub(super) fn policies(api: &ApiServer, gang: &GangId, live: &[&Arc<Pod>]) -> Policies {
     if let Some(group) = objects(api, gang).next() {

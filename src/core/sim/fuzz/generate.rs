@@ -48,6 +48,7 @@ fn scenario(name: String, mut random: Random, mut swarm: Random) -> Scenario {
         on_stale: random.percent(30).then_some(super::super::scenario::StaleSpec::Keep),
         stale_grace: Some(seconds(random.between(2, 20))),
         hold_after: Some(seconds(if random.percent(50) { 0 } else { random.between(1, 20) })),
+        reserve_for: Some(seconds(random.between(5, 60))),
         chaos: Some(chaos),
     };
     let mut maker = Maker {
@@ -216,6 +217,12 @@ impl Maker {
         } else {
             (0..size).map(|pod| self.pod(&gang, pod, sort)).collect()
         };
+        if !elastic && let Some(objects) = self.one_after_the_other(&gang) {
+            self.pods.extend(gang.pods.iter().map(target));
+            self.gangs.push(gang);
+            steps.extend(objects.into_iter().map(|object| Step { objects: vec![object], ..Step::default() }));
+            return;
+        }
         let mut objects = gang.pods.clone();
         let place =
             if self.random.percent(75) { 0 } else { pick(&mut self.random, objects.len() as u64 + 1) };
@@ -232,6 +239,48 @@ impl Maker {
         } else {
             steps.extend(objects.into_iter().map(|object| Step { objects: vec![object], ..Step::default() }));
         }
+    }
+
+    /// Some gangs have members that are made only after others have started: a set that keeps its order, or workers whose
+    /// leader or driver goes first.
+    fn one_after_the_other(&mut self, gang: &Gang) -> Option<Vec<Value>> {
+        let stack = &self.stacks[gang.stack];
+        let first = gang.pods.first()?;
+        let mut pods = gang.pods.clone();
+        let mut objects: Vec<Value> = gang.group.iter().cloned().collect();
+        match stack.name {
+            "lws with its set" if self.random.percent(60) => {
+                let worker = json!({ "metadata": { "annotations": first["metadata"]["annotations"] }, "spec": first["spec"] });
+                let set = objects.first_mut()?;
+                set["spec"]["startupPolicy"] = json!("LeaderReady");
+                set["spec"]["leaderWorkerTemplate"]["workerTemplate"] = worker;
+                objects.extend(pods);
+            }
+            "yunikorn" if self.random.percent(60) => {
+                let requests = first["spec"]["containers"][0]["resources"]["requests"].clone();
+                let roles = [("driver", 1), ("workers", gang.size.saturating_sub(1))];
+                let roles = roles.map(
+                    |(name, least)| json!({ "name": name, "minMember": least, "minResource": requests }),
+                );
+                let driver = &mut pods[0]["metadata"];
+                driver["labels"][names::SPARK_ROLE_LABEL] = json!(names::SPARK_DRIVER);
+                driver["annotations"][names::YUNIKORN_TASK_GROUPS] = json!(json!(roles).to_string());
+                objects.extend(pods);
+            }
+            // Pods of one template name one role, and have the name of their set.
+            name if !name.starts_with("lws") && self.random.percent(25) => {
+                let mut metadata = first["metadata"].clone();
+                metadata.as_object_mut()?.remove("name");
+                metadata["annotations"][names::ORDERED_ANNOTATION] = json!(names::ORDERED_KEEP);
+                objects.push(json!({
+                    "apiVersion": "apps/v1", "kind": "StatefulSet",
+                    "metadata": {"name": gang.name, "namespace": gang.namespace},
+                    "spec": {"replicas": gang.pods.len(), "template": {"metadata": metadata, "spec": first["spec"]}},
+                }));
+            }
+            _ => return None,
+        }
+        Some(objects)
     }
 
     fn group(&self, gang: &Gang, size: u32) -> Option<Value> {

@@ -25,6 +25,7 @@ pub fn to_yaml(scenario: &Scenario) -> String {
     put("onStale", settings.on_stale.and_then(|s| serde_json::to_value(s).ok()));
     put("staleGrace", settings.stale_grace.map(span));
     put("holdAfter", settings.hold_after.map(span));
+    put("reserveFor", settings.reserve_for.map(span));
     put("chaos", settings.chaos.as_ref().and_then(|chaos| serde_json::to_value(chaos).ok()));
     line(&mut out, &format!("settings: {}", Value::Object(values)));
     line(&mut out, "cluster:\n  nodes:");

@@ -91,6 +91,8 @@ pub struct SettingsSpec {
     pub stale_grace: Option<Span>,
     /// After how long the room of a gang is held for it; `0s` is never.
     pub hold_after: Option<Span>,
+    /// How long room is held for members to come while none comes.
+    pub reserve_for: Option<Span>,
     /// When members are nominated before they are lifted: `always`, `contended` or `never`.
     pub nominate: Option<NominateSpec>,
     /// Whether members without a VRAM share are pinned for good.
@@ -197,6 +199,7 @@ impl SettingsSpec {
             },
             stale_grace: self.stale_grace.map_or(usual.stale_grace, |span| span.0),
             hold_after: self.hold_after.map_or(usual.hold_after, |span| span.0),
+            reserve_for: self.reserve_for.map_or(usual.reserve_for, |span| span.0),
             ..usual
         };
         let calm = Options { replicas: self.replicas.unwrap_or(2), settings, ..Options::default() };
