@@ -208,9 +208,8 @@ impl Cluster {
                 Some(_) => {}
             }
         }
-        let wanted = |pod: &&&Owned| {
-            ordinals.clone().any(|ordinal| named(ordinal).is_some_and(|p| p.uid == pod.uid))
-        };
+        let wanted =
+            |pod: &&&Owned| ordinals.clone().any(|ordinal| named(ordinal).is_some_and(|p| p.uid == pod.uid));
         for pod in mine.iter().filter(|pod| pod.live && !wanted(pod)) {
             let _ = self.api.delete(&Actor::Controller, &pod.key, Some(&pod.uid), None);
         }
