@@ -467,11 +467,11 @@ fn every_field_of_the_view_of_an_owner_is_one_of_kubernetes() {
     assert_eq!(read, expected);
     let set = apps::Deployment {
         metadata: typed_meta("web", LABELS),
-        spec: Some(apps::DeploymentSpec {
+        spec: apps::DeploymentSpec {
             replicas: Some(3),
             template: typed::PodTemplateSpec { metadata: pod.metadata.into(), spec: pod.spec },
             ..apps::DeploymentSpec::default()
-        }),
+        },
         status: None,
     };
     let json = serde_json::to_string(&set).expect("a Deployment serialises");

@@ -106,7 +106,7 @@ impl Tally {
         owners.saturating_add(self.loose)
     }
 
-    /// `Deployment app-server 1, Job train 4 and 2 pods of no such owner`.
+    /// `Deployment app-server 1, Job train 4, 2 pods of other owners or none`.
     fn words(&self) -> String {
         const NAMED: usize = 6;
         let each = self.owners.iter().take(NAMED);
@@ -150,6 +150,13 @@ impl Following {
     /// Asked in vain, and not often enough to go on with what was read before.
     fn doubtful(&self) -> bool {
         self.trouble.as_ref().is_some_and(|(_, tries)| *tries < TRIES)
+    }
+}
+
+impl OwnerReading {
+    /// Whether there will be pods of it in the gang again where there are none for now.
+    fn is_missed_in(&self, id: &GangId) -> bool {
+        self.wants > 0 && self.gang.as_ref() == Some(id) && above(self).is_none()
     }
 }
 
@@ -236,10 +243,7 @@ impl Engine {
         }
         for (owner, reading) in &following.readings {
             let Reading::Here(reading) = reading else { continue };
-            if !tally.owners.contains_key(owner)
-                && above(reading).is_none()
-                && reading.gang.as_ref() == Some(id)
-            {
+            if !tally.owners.contains_key(owner) && reading.is_missed_in(id) {
                 tally.owners.insert(owner.clone(), Count { wants: reading.wants, ..Count::default() });
             }
         }
@@ -351,7 +355,7 @@ impl Engine {
         let mut under_way: BTreeSet<Owner> = owners.filter(|o| OwnerKind::of(o).is_some()).cloned().collect();
         // Those of which no pod is there for now.
         under_way.extend(following.readings.iter().filter_map(|(owner, reading)| match reading {
-            Reading::Here(reading) if above(reading).is_none() => Some(owner.clone()),
+            Reading::Here(reading) if reading.is_missed_in(id) => Some(owner.clone()),
             Reading::Here(_) | Reading::Gone => None,
         }));
         for owner in &under_way {
@@ -480,24 +484,17 @@ impl Engine {
             let every = had >= count.wants || census.succeeded > 0;
             room.insert(owner, if every { u32::MAX } else { had.saturating_sub(count.running) });
         }
-        let mine = |uid: &PodUid, room: &mut BTreeMap<&Owner, u32>| {
-            let owner = self.members.get(uid).and_then(|member| member.pod.owner.as_ref());
-            let Some(owner) = owner.filter(|owner| OwnerKind::of(owner).is_some()) else { return true };
-            let Root::Counts(root, _) = following.root(owner) else { return false };
-            let Some(left) = room.get_mut(root).filter(|left| **left > 0) else { return false };
-            *left -= 1;
-            true
-        };
         // Another leader knew whose pods are missing: so many of whichever there are.
         let known = had.values().fold(tally.loose, |sum, had| sum.saturating_add(*had));
         let mut missing = gang.started_with.unwrap_or(0).min(tally.wanted()).saturating_sub(known);
         let alone = census.ready.iter().filter(|uid| {
-            let other = || {
-                let counts = missing > 0;
-                missing = missing.saturating_sub(1);
-                counts
-            };
-            mine(uid, &mut room) || { other }()
+            let owner = self.members.get(*uid).and_then(|member| member.pod.owner.as_ref());
+            let Some(owner) = owner.filter(|owner| OwnerKind::of(owner).is_some()) else { return true };
+            let Root::Counts(root, _) = following.root(owner) else { return false };
+            let left = room.get_mut(root).filter(|left| **left > 0).unwrap_or(&mut missing);
+            let goes = *left > 0;
+            *left = left.saturating_sub(1);
+            goes
         });
         alone.cloned().collect()
     }
