@@ -19,6 +19,8 @@ pub(super) struct Census {
     pub active: BTreeMap<Option<Str>, u32>,
     /// Those of them that have ended well.
     pub succeeded: u32,
+    /// What has ended is of an earlier run, and with it the plan that it had.
+    pub begins_anew: bool,
     /// All that are live.
     pub live: u32,
     /// Those of them that are on a node.
@@ -69,11 +71,11 @@ impl Engine {
         let mut census = Census::default();
         let Some(gang) = self.gangs.get(id) else { return census };
         let members = || gang.members.iter().filter_map(|uid| self.members.get(uid));
-        let begins_anew = begins_anew(&members());
+        census.begins_anew = begins_anew(&members());
         for uid in &gang.members {
             let Some(member) = self.members.get(uid) else { continue };
             let pod = &member.pod;
-            if begins_anew && pod.finished() {
+            if census.begins_anew && pod.finished() {
                 continue;
             }
             if member.live() {

@@ -50,6 +50,11 @@ impl Engine {
                 wanted.message = format!("planned anew, nothing was lifted: {why}");
                 "another plan".clone_into(&mut wanted.waiting_for);
             }
+            // The plan of an earlier run, until there is another.
+            Progress::Recorded(plan) if census.begins_anew => {
+                self.say_undecided(id, gang, &census, stored, &mut wanted);
+                wanted.plan = Some(plan.clone());
+            }
             Progress::Recorded(plan) => {
                 let unbound = self.unbound_because(plan);
                 let gated = plan.members.iter().any(|m| self.is_gated(&m.uid));
