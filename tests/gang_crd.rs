@@ -88,7 +88,12 @@ fn problems(schema: &Value, value: &Value, place: &str, found: &mut Vec<String>)
                     wrong("two items with the same key".to_owned());
                 }
             }
+            "maxProperties" if value.as_object().map(|object| object.len() as u64) > rule.as_u64() => {
+                wrong(format!("more than {rule}"));
+            }
             "enum"
+            | "additionalProperties"
+            | "maxProperties"
             | "minimum"
             | "minLength"
             | "maxLength"
@@ -110,6 +115,11 @@ fn problems(schema: &Value, value: &Value, place: &str, found: &mut Vec<String>)
                 Some(schema) => problems(schema, value, &format!("{place}.{field}"), found),
                 None => found.push(format!("{place}.{field} is not declared, and would be dropped: {value}")),
             }
+        }
+    }
+    if let Some(schema) = schema.get("additionalProperties") {
+        for (field, value) in value.as_object().into_iter().flatten() {
+            problems(schema, value, &format!("{place}[{field}]"), found);
         }
     }
     if let Some(schema) = schema.get("items") {

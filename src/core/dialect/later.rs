@@ -81,3 +81,99 @@ pub(super) fn shape_of_parts(requests: &Value, spec: &BTreeMap<&str, &Value>) ->
     let view: PodView<'_> = serde_json::from_str(&text).map_err(|e| e.to_string())?;
     shape_of(&view)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dialect::{GroupObject, Quorum, group_kinds, membership};
+    use crate::model::MilliCpu;
+
+    fn said(metadata: &Value) -> Option<Later> {
+        let pod = json!({ "metadata": metadata }).to_string();
+        let view: PodView<'_> = serde_json::from_str(&pod).unwrap();
+        membership(&view)?.declared?.later
+    }
+
+    #[test]
+    fn a_pod_says_who_comes_after_it() {
+        let keep = json!({ "portcullis.dev/gang": "g", "portcullis.dev/ordered": "keep" });
+        assert_eq!(said(&json!({ "annotations": keep })), Some(Later::Copies));
+        let other = json!({ "portcullis.dev/gang": "g", "portcullis.dev/ordered": "no" });
+        assert_eq!(said(&json!({ "annotations": other })), None);
+        let set = GangId::new(DialectId::Lws, "ml", "vllm");
+        let labels = json!({ "leaderworkerset.sigs.k8s.io/name": "vllm" });
+        let mut annotations = json!({ "leaderworkerset.sigs.k8s.io/size": "4" });
+        for group in [None, Some("vllm-0-c4864")] {
+            if let Some(group) = group {
+                annotations["scheduling.k8s.io/group-name"] = json!(group);
+            }
+            let pod =
+                json!({ "name": "vllm-0", "namespace": "ml", "labels": labels, "annotations": annotations });
+            assert_eq!(said(&pod), Some(Later::Replica { set: set.clone(), size: 4 }));
+        }
+    }
+
+    #[test]
+    fn a_driver_says_what_its_executors_ask_for() {
+        let check = |labels: &Value, groups: &Value, cpu: Option<u64>| {
+            let annotations = json!({
+                "yunikorn.apache.org/task-group-name": "driver",
+                "yunikorn.apache.org/task-groups": groups.to_string(),
+            });
+            let found = said(&json!({ "labels": labels, "annotations": annotations }));
+            let executor = match &found {
+                Some(Later::Roles(roles)) => roles.get("executor"),
+                _ => None,
+            };
+            assert_eq!(executor.map(|shape| shape.requests.cpu), cpu.map(MilliCpu), "{groups} {found:?}");
+            assert_eq!(executor.map(|shape| shape.tolerations.len()), cpu.map(|_| 1), "{groups}");
+        };
+        let driver = json!({ "applicationId": "a", "spark-role": "driver" });
+        let groups = json!([
+            { "name": "driver", "minMember": 1, "minResource": { "cpu": 1 } },
+            {
+                "name": "executor", "minMember": 2, "MinResource": { "cpu": "2500m" }, "nodeSelector": { "a": "b" },
+                "tolerations": [{ "key": "spot", "operator": "Exists" }],
+            },
+        ]);
+        check(&driver, &groups, Some(2500));
+        // Whoever makes all its pods at once waits for them.
+        check(&json!({ "applicationId": "a" }), &groups, None);
+        let silent = json!([{ "name": "driver", "minMember": 1 }, { "name": "executor", "minMember": 2 }]);
+        check(&driver, &silent, None);
+        let mut wrong = groups;
+        wrong[1]["MinResource"]["cpu"] = json!("many");
+        check(&driver, &wrong, None);
+    }
+
+    #[test]
+    fn a_set_says_what_its_workers_ask_for() {
+        let kind = group_kinds().find(|kind| kind.dialect() == DialectId::Lws).unwrap();
+        let check = |spec: &Value, annotations: &Value, least: u32, cpu: Option<u64>, doubts: usize| {
+            let set = json!({ "metadata": { "name": "vllm", "namespace": "ml", "annotations": annotations }, "spec": spec });
+            let GroupObject { groups, .. } = kind.read(&set.to_string()).unwrap();
+            let workers = groups[0].workers.as_ref();
+            assert_eq!(groups[0].quorum, Quorum::Count(least), "{set}");
+            assert_eq!(workers.map(|workers| workers.shape.requests.cpu), cpu.map(MilliCpu), "{set}");
+            assert_eq!(workers.map(|workers| workers.size), cpu.map(|_| 4), "{set}");
+            assert_eq!(groups[0].doubts.len(), doubts, "{:?}", groups[0].doubts);
+        };
+        let spec = |policy: &str, cpu: &str| {
+            let containers = json!([{ "name": "main", "resources": { "requests": { "cpu": cpu } } }]);
+            let template = json!({ "spec": { "containers": containers } });
+            json!({ "startupPolicy": policy, "leaderWorkerTemplate": { "size": 4, "workerTemplate": template } })
+        };
+        let (none, own) = (json!({}), json!({ "leaderworkerset.sigs.k8s.io/exclusive-topology": "rack" }));
+        check(&spec("LeaderReady", "2"), &none, 4, Some(2000), 0);
+        check(&spec("LeaderCreated", "2"), &none, 4, None, 0);
+        check(&spec("LeaderReady", "2"), &own, 1, None, 0);
+        check(&spec("LeaderReady", "x"), &none, 1, None, 1);
+        check(
+            &json!({ "startupPolicy": "LeaderReady", "leaderWorkerTemplate": { "size": 4 } }),
+            &none,
+            1,
+            None,
+            0,
+        );
+    }
+}

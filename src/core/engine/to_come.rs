@@ -219,7 +219,7 @@ impl Engine {
         let why = self.nobody_comes(id, &next, &missing, step.now);
         let surplus = surplus(&mut next, if why.is_some() { &[] } else { &missing });
         if !surplus.is_empty() && told.is_empty() {
-            told.push(why.clone().unwrap_or_else(|| "nobody is to come for it any more".to_owned()));
+            told.push(why.unwrap_or_else(|| "nobody is to come for it any more".to_owned()));
         }
         let finished = missing.is_empty();
         gone.extend(surplus);
