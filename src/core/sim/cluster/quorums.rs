@@ -30,7 +30,8 @@ impl Quorums {
             let live: Vec<&Arc<Pod>> =
                 api.pods().filter(mine).filter(|pod| !pod.terminating && !pod.finished()).collect();
             let Some(wanted) = wanted(api, gang, &live) else { continue };
-            let least = wanted.own.as_ref().map_or(u32::MAX, Quorum::least);
+            // A leader may see them before it sees what the group says since.
+            let least = self.of(gang).map(Quorum::least).min().unwrap_or(u32::MAX);
             if wanted.number >= least || self.1.contains(gang) {
                 self.1.insert(gang.clone());
                 self.note(gang, &Quorum::Count(wanted.number));
