@@ -5,8 +5,8 @@
 //! seeing that pod knows how many more there will be. A gang that is short of what its owners want, or has more pods than
 //! they want, is read again from time to time: its Deployment may have been scaled back without a pod to show for it.
 //!
-//! - Owners are counted once there were as many as the group says: until then there may be others of which no pod is
-//!   there yet, and the group's own number is the least. From then on only the owners count, also below that number.
+//! - Owners are counted once there were as many as the group says, of each of its tasks: until then there may be others of
+//!   which no pod is there yet, and the group's own number is the least. From then on only the owners count, also below that number.
 //! - What an owner wants beyond what it had running waits until all of that is there and fits. A replacement, or what a
 //!   rolling update makes in addition, goes alone and at once, also while others are missing.
 //! - Nothing is planned while an owner has more pods than it wants: some are about to be deleted, and nobody knows which.
@@ -436,7 +436,9 @@ impl Engine {
             return;
         }
         let wanted = tally.wanted();
-        let met = following.met || wanted >= own.quorum.least();
+        // Numbers of different times do not add up, and a group that counts tasks starts with all of them.
+        let tasks = matches!(own.quorum, Quorum::Count(_)) || own.quorum.satisfied(&self.by_role(census));
+        let met = following.met || (following.trouble.is_none() && wanted >= own.quorum.least() && tasks);
         let followed = wanted.saturating_add(tally.ended);
         let quorum = match &own.quorum {
             _ if met => Quorum::Count(followed),

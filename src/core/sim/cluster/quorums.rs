@@ -30,9 +30,17 @@ impl Quorums {
             let live: Vec<&Arc<Pod>> =
                 api.pods().filter(mine).filter(|pod| !pod.terminating && !pod.finished()).collect();
             let Some(wanted) = wanted(api, gang, &live) else { continue };
-            // A leader may see them before it sees what the group says since.
-            let least = self.of(gang).map(Quorum::least).min().unwrap_or(u32::MAX);
-            if wanted.number >= least || self.1.contains(gang) {
+            let mut here: BTreeMap<Option<Str>, u32> = BTreeMap::new();
+            for pod in &live {
+                let role = pod.membership.as_ref().and_then(|membership| membership.role.clone());
+                *here.entry(role).or_default() += 1;
+            }
+            let met = |own: &Quorum| {
+                let tasks = matches!(own, Quorum::Count(_)) || own.satisfied(&here);
+                wanted.number >= own.least() && tasks
+            };
+            // A leader may see the owners before it sees what the group says since.
+            if self.1.contains(gang) || wanted.own.iter().chain(self.of(gang)).any(met) {
                 self.1.insert(gang.clone());
                 self.note(gang, &Quorum::Count(wanted.number));
             }
