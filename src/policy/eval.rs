@@ -1,0 +1,630 @@
+//! Evaluates a planned expression. Errors are values that `&&`, `||` and the loops of `all` and `exists` may absorb; running out of
+//! budget is not: it ends everything.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use crate::cost::Budget;
+use crate::environment::{Env, FUNCTIONS};
+use crate::library::{Fault, lists, regular, strings};
+use crate::plan::{Attribute, Base, Call, Loop, Node, Plan, Qualifier, QualifierKey, empty_sum, message};
+use crate::types::Type;
+use crate::value::{Key, List, Map, Value};
+
+/// Why an expression has no value, in the API server's words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Error {
+    message: Arc<str>,
+    cancelled: bool,
+}
+
+impl Error {
+    /// An error that logic may absorb.
+    #[must_use]
+    pub fn new(message: impl Into<Arc<str>>) -> Self {
+        Self { message: message.into(), cancelled: false }
+    }
+
+    fn cancelled(message: &str) -> Self {
+        Self { message: message.into(), cancelled: true }
+    }
+
+    /// Whether the budget ended the evaluation.
+    #[must_use]
+    pub fn is_cancelled(&self) -> bool {
+        self.cancelled
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Error {}
+
+fn exceeded() -> Error {
+    Error::cancelled("operation cancelled: actual cost limit exceeded")
+}
+
+fn no_overload() -> Error {
+    Error::new("no such overload")
+}
+
+type Evaluated<'a> = Result<Value<'a>, Error>;
+
+/// Fields that are computed when they are asked for, such as the `variables` of a policy.
+pub trait Computed<'a> {
+    /// The value of a field; none when there is no such field. What it costs is the budget's.
+    fn field(&self, name: &str, budget: &mut Budget) -> Option<Evaluated<'a>>;
+}
+
+/// What a variable stands for.
+#[derive(Clone)]
+enum Binding<'a> {
+    Unset,
+    Value(Value<'a>),
+    Computed(&'a dyn Computed<'a>),
+}
+
+/// The values of an environment's variables.
+#[derive(Clone)]
+pub struct Activation<'a> {
+    names: Vec<String>,
+    bindings: Vec<Binding<'a>>,
+}
+
+impl<'a> Activation<'a> {
+    /// Nothing is bound yet.
+    #[must_use]
+    pub fn new(env: &Env) -> Self {
+        let names: Vec<String> = env.variables().map(|(name, _)| name.to_owned()).collect();
+        let bindings = names.iter().map(|_| Binding::Unset).collect();
+        Self { names, bindings }
+    }
+
+    fn bind(&mut self, name: &str, binding: Binding<'a>) {
+        if let Ok(position) = self.names.binary_search_by(|known| known.as_str().cmp(name)) {
+            self.bindings[position] = binding;
+        }
+    }
+
+    /// Binds a variable; a name that the environment does not declare is passed over.
+    #[must_use]
+    pub fn with(mut self, name: &str, value: Value<'a>) -> Self {
+        self.bind(name, Binding::Value(value));
+        self
+    }
+
+    /// Binds a variable whose fields are computed when they are asked for.
+    #[must_use]
+    pub fn with_computed(mut self, name: &str, computed: &'a dyn Computed<'a>) -> Self {
+        self.bind(name, Binding::Computed(computed));
+        self
+    }
+}
+
+/// Evaluates a plan.
+pub(crate) fn evaluate<'a>(plan: &'a Plan, activation: &Activation<'a>, budget: &mut Budget) -> Evaluated<'a> {
+    budget.begin();
+    let locals = (0..plan.slots).map(|_| None).collect();
+    Machine { plan, activation, budget, locals }.node(&plan.root)
+}
+
+struct Machine<'a, 'r> {
+    plan: &'a Plan,
+    activation: &'r Activation<'a>,
+    budget: &'r mut Budget,
+    locals: Vec<Option<Evaluated<'a>>>,
+}
+
+/// A constant of the plan, borrowed where it can be.
+fn constant<'a>(value: &'a Value<'static>) -> Value<'a> {
+    match value {
+        Value::String(text) => Value::text(text.as_str()),
+        other => other.clone(),
+    }
+}
+
+impl<'a> Machine<'a, '_> {
+    #[inline]
+    fn charge(&mut self, cost: u64) -> Result<(), Error> {
+        if self.budget.charge(cost) { Ok(()) } else { Err(exceeded()) }
+    }
+
+    fn node(&mut self, node: &'a Node) -> Evaluated<'a> {
+        match node {
+            Node::Constant(value) => Ok(constant(value)),
+            Node::Attribute(attribute) => self.attribute(attribute),
+            Node::And(terms) => self.logic(terms, false),
+            Node::Or(terms) => self.logic(terms, true),
+            Node::Equal { negated, sides } => self.equal(sides, *negated),
+            Node::Call(call) => self.call(call),
+            Node::Among { wanted, list } => {
+                let wanted = self.node(wanted)?;
+                let Value::List(list) = list else { return Err(no_overload()) };
+                Ok(Value::Bool(list.iter().any(|item| item.equals(&wanted))))
+            }
+            Node::OrOptional(sides) => match self.node(&sides[0])? {
+                Value::Optional(None) => self.node(&sides[1]),
+                other => Ok(other),
+            },
+            Node::OrValue(sides) => match self.node(&sides[0])? {
+                Value::Optional(None) => self.node(&sides[1]),
+                Value::Optional(Some(inner)) => Ok(inner.as_ref().clone()),
+                other => Ok(other),
+            },
+            Node::List(items) => self.list(items),
+            Node::Map(entries) => self.map(entries),
+            Node::Message { name, fields } => self.message(name, fields),
+            Node::Fold(fold) => self.fold(fold),
+            Node::Append { slot, item } => self.append(*slot, item),
+            Node::Insert { slot, key, value } => self.insert(*slot, key, value),
+        }
+    }
+
+    /// `&&` and `||`: the first term that decides does, even after an error.
+    fn logic(&mut self, terms: &'a [Node; 2], decides: bool) -> Evaluated<'a> {
+        let mut failed: Option<Error> = None;
+        for term in terms {
+            match self.node(term) {
+                Ok(Value::Bool(value)) if value == decides => return Ok(Value::Bool(decides)),
+                Ok(Value::Bool(_)) => {}
+                Ok(_) => failed = failed.or_else(|| Some(no_overload())),
+                Err(error) if error.cancelled => return Err(error),
+                Err(error) => failed = failed.or(Some(error)),
+            }
+        }
+        failed.map_or(Ok(Value::Bool(!decides)), Err)
+    }
+
+    /// A value or an error that does not end everything.
+    fn attempt(&mut self, node: &'a Node) -> Result<Evaluated<'a>, Error> {
+        match self.node(node) {
+            Err(error) if error.cancelled => Err(error),
+            other => Ok(other),
+        }
+    }
+
+    fn equal(&mut self, sides: &'a [Node; 2], negated: bool) -> Evaluated<'a> {
+        let (first, second) = (self.attempt(&sides[0])?, self.attempt(&sides[1])?);
+        let arguments = [first.as_ref().ok(), second.as_ref().ok()];
+        self.charge(crate::cost::Rule::Smaller.before(&arguments).unwrap_or(1))?;
+        let (first, second) = (first?, second?);
+        Ok(Value::Bool(first.equals(&second) != negated))
+    }
+
+    fn call(&mut self, call: &'a Call) -> Evaluated<'a> {
+        let count = call.arguments.len();
+        let mut results: Vec<Evaluated<'a>> = Vec::with_capacity(count);
+        let mut failed: Option<Error> = None;
+        for (index, argument) in call.arguments.iter().enumerate() {
+            let result = self.attempt(argument)?;
+            if let Err(error) = &result {
+                if call.stops && index + 1 < count {
+                    return Err(error.clone());
+                }
+                failed = failed.or_else(|| Some(error.clone()));
+            }
+            results.push(result);
+        }
+        let views: Vec<Option<&Value<'a>>> = results.iter().map(|result| result.as_ref().ok()).collect();
+        let before = call.rule.before(&views);
+        if let Some(cost) = before {
+            self.charge(cost)?;
+        }
+        if let Some(error) = failed {
+            if before.is_none() {
+                self.charge(call.rule.after(None))?;
+            }
+            return Err(error);
+        }
+        let outcome = self.apply(call, &results);
+        if before.is_none() {
+            self.charge(call.rule.after(outcome.as_ref().ok()))?;
+        }
+        outcome
+    }
+
+    fn apply(&mut self, call: &'a Call, results: &[Evaluated<'a>]) -> Evaluated<'a> {
+        let values: Vec<Value<'a>> = results.iter().filter_map(|result| result.as_ref().ok().cloned()).collect();
+        let views: Vec<Option<&Value<'a>>> = values.iter().map(Some).collect();
+        let mut overload = call.overload;
+        if call.guarded {
+            let fitting = match overload {
+                Some(overload) => fits(&overload.arguments, &views),
+                None => {
+                    let all = FUNCTIONS.get(call.function).map(Vec::as_slice).unwrap_or_default();
+                    overload = all.iter().find(|overload| fits(&overload.arguments, &views));
+                    overload.is_some()
+                }
+            };
+            if !fitting {
+                return Err(mismatch(call.function, &values));
+            }
+        }
+        if call.function == "lists.range"
+            && let Value::Int(end) = &values[0]
+            && !self.budget.affords(u64::try_from(*end).unwrap_or(0))
+        {
+            return Err(exceeded());
+        }
+        if call.function == "sum" && matches!(&values[0], Value::List(list) if list.is_empty()) {
+            return Ok(empty_sum(overload));
+        }
+        let outcome = match &call.regex {
+            Some(regex) => regular::apply(call.function, regex, &values),
+            None => (call.code)(&values),
+        };
+        outcome.map_err(|fault| match fault {
+            Fault::Text(message) if message.starts_with("operation cancelled") => exceeded(),
+            Fault::Text(message) => Error::new(message),
+            Fault::NoOverload if call.guarded => mismatch(call.function, &values),
+            Fault::NoOverload if call.regex.is_some() || call.function == "matches" => no_overload(),
+            Fault::NoOverload => Error::new(format!("no such overload: {}", call.function)),
+        })
+    }
+
+    fn list(&mut self, items: &'a [(Node, bool)]) -> Evaluated<'a> {
+        let made = self.items(items);
+        if made.as_ref().err().is_none_or(|error| !error.cancelled) {
+            self.charge(10)?;
+        }
+        made
+    }
+
+    fn items(&mut self, items: &'a [(Node, bool)]) -> Evaluated<'a> {
+        let mut made = Vec::with_capacity(items.len());
+        for (item, optional) in items {
+            match (self.node(item)?, optional) {
+                (value, false) => made.push(value),
+                (Value::Optional(Some(inner)), true) => made.push(inner.as_ref().clone()),
+                (Value::Optional(None), true) => {}
+                (other, true) => {
+                    let message = format!("cannot initialize optional list element from non-optional value {}", strings::plain(&other));
+                    return Err(Error::new(message));
+                }
+            }
+        }
+        Ok(Value::list(made))
+    }
+
+    fn map(&mut self, entries: &'a [(Node, Node, bool)]) -> Evaluated<'a> {
+        let made = self.entries(entries);
+        if made.as_ref().err().is_none_or(|error| !error.cancelled) {
+            self.charge(30)?;
+        }
+        made
+    }
+
+    fn entries(&mut self, entries: &'a [(Node, Node, bool)]) -> Evaluated<'a> {
+        let mut made = BTreeMap::new();
+        for (key, value, optional) in entries {
+            let (key, value) = (self.node(key)?, self.node(value)?);
+            let Some(place) = Key::new(&key) else {
+                return Err(Error::new(format!("unsupported key type: {}", key.kind().name())));
+            };
+            match (value, optional) {
+                (value, false) => _ = made.insert(place, value),
+                (Value::Optional(Some(inner)), true) => _ = made.insert(place, inner.as_ref().clone()),
+                (Value::Optional(None), true) => _ = made.remove(&place),
+                (other, true) => return Err(not_optional(&strings::plain(&key), &other)),
+            }
+        }
+        Ok(Value::map(made))
+    }
+
+    fn message(&mut self, name: &Arc<str>, fields: &'a [(Arc<str>, Node, bool)]) -> Evaluated<'a> {
+        let mut made = Vec::with_capacity(fields.len());
+        let mut failed = None;
+        for (field, value, optional) in fields {
+            match (self.attempt(value)?, optional) {
+                (Ok(value), false) => made.push((field.clone(), value)),
+                (Ok(Value::Optional(Some(inner))), true) => made.push((field.clone(), inner.as_ref().clone())),
+                (Ok(Value::Optional(None)), true) => {}
+                (Ok(other), true) => failed = Some(not_optional(field, &other)),
+                (Err(error), _) => failed = Some(error),
+            }
+            if failed.is_some() {
+                break;
+            }
+        }
+        self.charge(40)?;
+        if let Some(error) = failed {
+            return Err(error);
+        }
+        message(name, made).map_err(|fault| match fault {
+            Fault::Text(message) => Error::new(message),
+            Fault::NoOverload => no_overload(),
+        })
+    }
+
+    fn fold(&mut self, fold: &'a Loop) -> Evaluated<'a> {
+        let range = self.node(&fold.range)?;
+        self.locals[fold.accumulator] = fold.init.as_ref().map(|init| Ok(constant(init)));
+        match &range {
+            Value::List(list) => {
+                for (index, item) in list.iter().enumerate() {
+                    let entry = match fold.second {
+                        Some(_) => (Value::Int(i64::try_from(index).unwrap_or(i64::MAX)), Some(item)),
+                        None => (item, None),
+                    };
+                    if !self.round(fold, entry)? {
+                        break;
+                    }
+                }
+            }
+            Value::Map(map) => {
+                for (key, value) in map.entries() {
+                    if !self.round(fold, (key, Some(value)))? {
+                        break;
+                    }
+                }
+            }
+            other => return Err(Error::new(format!("got '{}', expected iterable type", go_type(other)))),
+        }
+        let result = self.node(&fold.result);
+        self.locals[fold.accumulator] = None;
+        result
+    }
+
+    /// One round of a loop; false ends it.
+    fn round(&mut self, fold: &'a Loop, entry: (Value<'a>, Option<Value<'a>>)) -> Result<bool, Error> {
+        if !self.budget.round() {
+            return Err(Error::cancelled("operation interrupted"));
+        }
+        self.locals[fold.first] = Some(Ok(entry.0));
+        if let Some(second) = fold.second {
+            self.locals[second] = entry.1.map(Ok);
+        }
+        if let Ok(Value::Bool(false)) = self.attempt(&fold.condition)? {
+            return Ok(false);
+        }
+        let next = self.attempt(&fold.step)?;
+        self.locals[fold.accumulator] = Some(next);
+        Ok(true)
+    }
+
+    fn append(&mut self, slot: usize, item: &'a Node) -> Evaluated<'a> {
+        let value = self.attempt(item)?;
+        self.charge(if matches!(item, Node::Constant(_)) { 2 } else { 12 })?;
+        match self.locals[slot].take() {
+            Some(Ok(Value::List(list))) => {
+                let value = value?;
+                let mut items = match list {
+                    List::Owned(items) => items,
+                    List::Json(items) => Arc::new(items.iter().map(Value::json).collect()),
+                };
+                Arc::make_mut(&mut items).push(value);
+                Ok(Value::List(List::Owned(items)))
+            }
+            Some(Err(error)) => Err(error),
+            _ => Err(no_overload()),
+        }
+    }
+
+    fn insert(&mut self, slot: usize, key: &'a Node, value: &'a Node) -> Evaluated<'a> {
+        self.charge(1)?;
+        if let Some(Err(error)) = &self.locals[slot] {
+            return Err(error.clone());
+        }
+        let key = self.node(key)?;
+        let value = self.attempt(value)?;
+        self.charge(1)?;
+        let value = value?;
+        let Some(Ok(map)) = self.locals[slot].take() else { return Err(no_overload()) };
+        lists::insert(map, vec![(key, value)]).map_err(|fault| match fault {
+            Fault::Text(message) => Error::new(message),
+            Fault::NoOverload => no_overload(),
+        })
+    }
+
+    fn attribute(&mut self, attribute: &'a Attribute) -> Evaluated<'a> {
+        let resolved = self.resolve(attribute);
+        if resolved.as_ref().err().is_some_and(|error| error.cancelled) {
+            return resolved;
+        }
+        let free = matches!(attribute.base, Base::Conditional(_)) || attribute.test;
+        self.charge(u64::from(!free))?;
+        if attribute.test {
+            return Ok(match resolved? {
+                Value::Optional(inner) => Value::Bool(inner.is_some()),
+                other => other,
+            });
+        }
+        resolved
+    }
+
+    /// The value of an attribute without the cost of asking for it, which its place decides.
+    fn resolve(&mut self, attribute: &'a Attribute) -> Evaluated<'a> {
+        let mut qualifiers = attribute.qualifiers.as_slice();
+        let value = match &attribute.base {
+            Base::Variable(position) => match &self.activation.bindings[*position] {
+                Binding::Value(value) => value.clone(),
+                Binding::Unset => {
+                    let name = &self.activation.names[*position];
+                    return Err(Error::new(format!("no such attribute(s): {name}")));
+                }
+                Binding::Computed(computed) => {
+                    let Some((first, rest)) = qualifiers.split_first() else {
+                        return Err(Error::new("computed fields have no value together"));
+                    };
+                    let QualifierKey::Field(name) = &first.key else { return Err(no_overload()) };
+                    let found = computed.field(name, self.budget);
+                    self.charge(1)?;
+                    qualifiers = rest;
+                    match found {
+                        Some(value) if !attribute.test || !rest.is_empty() => value?,
+                        Some(_) => return Ok(Value::Bool(true)),
+                        None if attribute.test && rest.is_empty() => return Ok(Value::Bool(false)),
+                        None => return Err(Error::new(format!("no such key: {name}"))),
+                    }
+                }
+            },
+            Base::Local(slot) => self.local(*slot)?,
+            Base::Relative(node) => self.node(node)?,
+            Base::Conditional(parts) => {
+                let (condition, yes, no) = parts.as_ref();
+                match self.node(condition)? {
+                    Value::Bool(true) => self.resolve(yes)?,
+                    Value::Bool(false) => self.resolve(no)?,
+                    _ => return Err(no_overload()),
+                }
+            }
+        };
+        self.qualify(value, qualifiers, attribute.test)
+    }
+
+    fn local(&mut self, slot: usize) -> Evaluated<'a> {
+        if let Some(value) = &self.locals[slot] {
+            return value.clone();
+        }
+        let plan = self.plan;
+        let Some(lazy) = &plan.lazy[slot] else { return Err(Error::new("no such attribute(s)")) };
+        let value = self.attempt(lazy)?;
+        self.locals[slot] = Some(value.clone());
+        value
+    }
+
+    fn qualify(&mut self, value: Value<'a>, qualifiers: &'a [Qualifier], test: bool) -> Evaluated<'a> {
+        if qualifiers.is_empty() {
+            return Ok(value);
+        }
+        let (mut value, mut optional) = match value {
+            Value::Optional(None) => return Ok(Value::Optional(None)),
+            Value::Optional(Some(inner)) => (inner.as_ref().clone(), true),
+            other => (other, false),
+        };
+        for (index, qualifier) in qualifiers.iter().enumerate() {
+            optional = optional || qualifier.optional;
+            let asks = test && index + 1 == qualifiers.len();
+            let found = match &qualifier.key {
+                QualifierKey::Field(name) => field(&value, name, optional || asks),
+                QualifierKey::Constant(key) => item(&value, &constant(key), optional || asks),
+                QualifierKey::Dynamic(attribute) => {
+                    let key = self.resolve(attribute)?;
+                    item(&value, &key, optional || asks)
+                }
+            };
+            match found {
+                Ok(Some(next)) => {
+                    self.charge(1)?;
+                    value = if asks && !optional { Value::Bool(true) } else { next };
+                }
+                Ok(None) if optional => return Ok(Value::Optional(None)),
+                Ok(None) => {
+                    self.charge(1)?;
+                    value = Value::Bool(false);
+                }
+                Err(error) => {
+                    self.charge(u64::from(!optional))?;
+                    return Err(error);
+                }
+            }
+        }
+        Ok(if optional { Value::some(value) } else { value })
+    }
+}
+
+fn not_optional(key: &str, value: &Value<'_>) -> Error {
+    Error::new(format!("cannot initialize optional entry '{key}' from non-optional value {}", strings::plain(value)))
+}
+
+/// A field; with `maybe`, none when it is not there.
+fn field<'a>(value: &Value<'a>, name: &'a str, maybe: bool) -> Result<Option<Value<'a>>, Error> {
+    match value {
+        Value::Map(map) => match map.field(name) {
+            None if !maybe => Err(Error::new(format!("no such key: {name}"))),
+            found => Ok(found),
+        },
+        Value::Message(message) => match message.fields.get(name) {
+            None if !maybe => Err(Error::new(format!("no such key: {name}"))),
+            found => Ok(found.cloned()),
+        },
+        other => item(other, &Value::text(name), maybe),
+    }
+}
+
+/// An item or entry; with `maybe`, none when it is not there.
+fn item<'a>(value: &Value<'a>, key: &Value<'a>, maybe: bool) -> Result<Option<Value<'a>>, Error> {
+    match value {
+        Value::Map(map) => match map.find(key) {
+            None if !maybe => Err(Error::new(format!("no such key: {}", strings::plain(key)))),
+            found => Ok(found),
+        },
+        Value::List(list) => {
+            let Some(index) = key.exact_int() else {
+                return Err(Error::new(match key {
+                    Value::Double(_) | Value::Uint(_) => {
+                        format!("unsupported index value {} in list", strings::plain(key))
+                    }
+                    other => format!("unsupported index type '{}' in list", other.kind().name()),
+                }));
+            };
+            match usize::try_from(index).ok().and_then(|index| list.item(index)) {
+                None if !maybe => Err(Error::new(format!("index out of bounds: {}", strings::plain(key)))),
+                found => Ok(found),
+            }
+        }
+        _ if maybe => Ok(None),
+        _ => Err(Error::new(format!("no such key: {}", strings::plain(key)))),
+    }
+}
+
+fn mismatch(function: &str, values: &[Value<'_>]) -> Error {
+    let kinds: Vec<String> = values.iter().map(|value| value.kind().name().to_owned()).collect();
+    Error::new(format!("no such overload: {function}({})", kinds.join(", ")))
+}
+
+fn go_type(value: &Value<'_>) -> &'static str {
+    match value {
+        Value::Bool(_) => "types.Bool",
+        Value::Int(_) => "types.Int",
+        Value::Uint(_) => "types.Uint",
+        Value::Double(_) => "types.Double",
+        Value::String(_) => "types.String",
+        Value::Bytes(_) => "types.Bytes",
+        Value::Null => "types.Null",
+        Value::Duration(_) => "types.Duration",
+        Value::Timestamp(_) => "types.Timestamp",
+        Value::Type(_) => "*types.Type",
+        Value::Optional(_) => "*types.Optional",
+        _ => "value",
+    }
+}
+
+/// Whether values may be given to a function: lists and maps are judged by their first entry.
+pub(crate) fn fits(wanted: &[Type], values: &[Option<&Value<'_>>]) -> bool {
+    wanted.len() == values.len()
+        && wanted.iter().zip(values).all(|(wanted, value)| value.is_none_or(|value| is_a(wanted, value)))
+}
+
+fn is_a(wanted: &Type, value: &Value<'_>) -> bool {
+    match (wanted, value) {
+        (Type::Dyn | Type::Param(_), _)
+        | (Type::Null, Value::Null)
+        | (Type::Bool, Value::Bool(_))
+        | (Type::Int, Value::Int(_))
+        | (Type::Uint, Value::Uint(_))
+        | (Type::Double, Value::Double(_))
+        | (Type::String, Value::String(_))
+        | (Type::Bytes, Value::Bytes(_))
+        | (Type::Duration, Value::Duration(_))
+        | (Type::Timestamp, Value::Timestamp(_))
+        | (Type::Type(_), Value::Type(_)) => true,
+        (Type::List(items), Value::List(list)) => list.item(0).is_none_or(|first| is_a(items, &first)),
+        (Type::Map(entry), Value::Map(map @ (Map::Json(_) | Map::Owned(_)))) => {
+            matches!(entry.as_ref(), (Type::Param(_) | Type::Dyn, Type::Param(_) | Type::Dyn))
+                || map.entries().first().is_none_or(|(key, first)| is_a(&entry.0, key) && is_a(&entry.1, first))
+        }
+        (Type::Opaque(name, parameters), Value::Optional(inner)) => {
+            &**name == crate::types::OPTIONAL
+                && inner.as_ref().is_none_or(|inner| parameters.first().is_none_or(|wanted| is_a(wanted, inner)))
+        }
+        (Type::Opaque(name, _) | Type::Struct(name), Value::Opaque(opaque)) => opaque.kind().name() == &**name,
+        (Type::Struct(name), Value::Message(message)) => *name == message.name,
+        _ => false,
+    }
+}
