@@ -43,7 +43,7 @@ pub enum Type {
 }
 
 /// The name of the type of optional values.
-pub const OPTIONAL: &str = "optional_type";
+pub(crate) const OPTIONAL: &str = "optional_type";
 
 impl Type {
     /// A list of `items`.

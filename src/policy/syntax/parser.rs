@@ -14,7 +14,7 @@ const RESERVED: [&str; 21] = [
 ///
 /// # Errors
 /// Everything that is wrong with it, by position.
-pub fn parse(source: &str) -> Result<Ast, Vec<Issue>> {
+pub(crate) fn parse(source: &str) -> Result<Ast, Vec<Issue>> {
     if source.len() > LENGTH {
         let message = format!("expression code point size exceeds limit: size: {}, limit {LENGTH}", source.len());
         return Err(vec![Issue::new(0, message)]);
