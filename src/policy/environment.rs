@@ -119,9 +119,6 @@ impl Env {
             "google.protobuf.Timestamp" => Type::Timestamp,
             "optional_type" => Type::optional(Type::Param(u32::MAX)),
             "net.IP" | "net.CIDR" => Type::Opaque(name.into(), Arc::new([])),
-            "kubernetes.Quantity" | "kubernetes.URL" | "kubernetes.Semver" | "kubernetes.NamedFormat" => {
-                Type::Struct(name.into())
-            }
             _ if self.has_struct(name) => Type::Struct(name.into()),
             _ => return None,
         })

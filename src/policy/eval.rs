@@ -222,7 +222,7 @@ impl<'a> Machine<'a, '_> {
             return Err(error);
         }
         let outcome = self.apply(call, &results);
-        if before.is_none() {
+        if before.is_none() && outcome.as_ref().err().is_none_or(|error| !error.cancelled) {
             self.charge(call.rule.after(outcome.as_ref().ok()))?;
         }
         outcome
@@ -232,7 +232,8 @@ impl<'a> Machine<'a, '_> {
         let values: Vec<Value<'a>> = results.iter().filter_map(|result| result.as_ref().ok().cloned()).collect();
         let views: Vec<Option<&Value<'a>>> = values.iter().map(Some).collect();
         let mut overload = call.overload;
-        if call.guarded {
+        let judged = call.guarded && call.regex.is_none() && call.function != "flatten";
+        if judged {
             let fitting = match overload {
                 Some(overload) => fits(&overload.arguments, &views),
                 None => {
@@ -249,7 +250,7 @@ impl<'a> Machine<'a, '_> {
             && let Value::Int(end) = &values[0]
             && !self.budget.affords(u64::try_from(*end).unwrap_or(0))
         {
-            return Err(exceeded());
+            self.charge(u64::try_from(*end).unwrap_or(0).saturating_add(11))?;
         }
         if call.function == "sum" && matches!(&values[0], Value::List(list) if list.is_empty()) {
             return Ok(empty_sum(overload));
@@ -261,8 +262,8 @@ impl<'a> Machine<'a, '_> {
         outcome.map_err(|fault| match fault {
             Fault::Text(message) if message.starts_with("operation cancelled") => exceeded(),
             Fault::Text(message) => Error::new(message),
-            Fault::NoOverload if call.guarded => mismatch(call.function, &values),
-            Fault::NoOverload if call.regex.is_some() || call.function == "matches" => no_overload(),
+            Fault::NoOverload if judged => mismatch(call.function, &values),
+            Fault::NoOverload if call.regex.is_some() || is_receiver(call.function, &values) => no_overload(),
             Fault::NoOverload => Error::new(format!("no such overload: {}", call.function)),
         })
     }
@@ -363,6 +364,9 @@ impl<'a> Machine<'a, '_> {
                     }
                 }
             }
+            other if fold.second.is_some() => {
+                return Err(Error::new(format!("unsupported comprehension range type: {}", go_type(other))));
+            }
             other => return Err(Error::new(format!("got '{}', expected iterable type", go_type(other)))),
         }
         let result = self.node(&fold.result);
@@ -388,8 +392,9 @@ impl<'a> Machine<'a, '_> {
     }
 
     fn append(&mut self, slot: usize, item: &'a Node) -> Evaluated<'a> {
+        self.charge(1)?;
         let value = self.attempt(item)?;
-        self.charge(if matches!(item, Node::Constant(_)) { 2 } else { 12 })?;
+        self.charge(if matches!(item, Node::Constant(_)) { 1 } else { 11 })?;
         match self.locals[slot].take() {
             Some(Ok(Value::List(list))) => {
                 let value = value?;
@@ -573,12 +578,18 @@ fn item<'a>(value: &Value<'a>, key: &Value<'a>, maybe: bool) -> Result<Option<Va
     }
 }
 
+/// In cel-go, text and times are asked themselves before a function is given up, and functions of text say no more.
+fn is_receiver(function: &str, values: &[Value<'_>]) -> bool {
+    matches!(function, "matches" | "contains" | "startsWith" | "endsWith")
+        || matches!(values.first(), Some(Value::String(_) | Value::Duration(_) | Value::Timestamp(_)))
+}
+
 fn mismatch(function: &str, values: &[Value<'_>]) -> Error {
     let kinds: Vec<String> = values.iter().map(|value| value.kind().name().to_owned()).collect();
     Error::new(format!("no such overload: {function}({})", kinds.join(", ")))
 }
 
-fn go_type(value: &Value<'_>) -> &'static str {
+pub(crate) fn go_type(value: &Value<'_>) -> &'static str {
     match value {
         Value::Bool(_) => "types.Bool",
         Value::Int(_) => "types.Int",

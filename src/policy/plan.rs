@@ -8,7 +8,7 @@ use regex::Regex;
 use crate::check::{Checked, Reference};
 use crate::cost::Rule;
 use crate::environment::{FUNCTIONS, Overload};
-use crate::eval::fits;
+use crate::eval::{fits, go_type};
 use crate::library::{Fault, Implementation, implementation, lists, regular};
 use crate::syntax::{Ast, Entry, Fold, Id, Issue, Kind, Literal};
 use crate::types::Type;
@@ -105,7 +105,7 @@ pub(crate) struct Plan {
 /// Functions that are one piece of code for all their overloads in cel-go.
 fn is_whole(function: &str) -> bool {
     function.starts_with('_') && function.ends_with('_')
-        || matches!(function, "!_" | "-_" | "@in" | "size" | "type" | "dyn" | "matches")
+        || matches!(function, "!_" | "-_" | "@in" | "size" | "type" | "dyn" | "matches" | "contains" | "startsWith" | "endsWith")
 }
 
 /// Plans a checked expression.
@@ -268,7 +268,7 @@ impl Planner<'_> {
             && overload.is_some_and(|overload| overload.id == "in_list")
             && let [_, Node::Constant(Value::List(list))] = arguments.as_slice()
             && list.iter().all(|item| {
-                matches!(item, Value::Bool(_) | Value::Int(_) | Value::Uint(_) | Value::Double(_) | Value::String(_) | Value::Null)
+                matches!(item, Value::Bool(_) | Value::Int(_) | Value::Uint(_) | Value::Double(_) | Value::String(_))
             })
         {
             if list.is_empty() {
@@ -284,7 +284,9 @@ impl Planner<'_> {
             "bool" | "bytes" | "double" | "duration" | "dyn" | "int" | "string" | "timestamp" | "type" | "uint"
         );
         if conversion && let [Node::Constant(value)] = arguments.as_slice() {
-            let fitting = overload.is_none_or(|overload| fits(&overload.arguments, &[Some(value)]));
+            let all = FUNCTIONS.get(function).map(Vec::as_slice).unwrap_or_default();
+            let takes = |overload: &Overload| fits(&overload.arguments, &[Some(value)]);
+            let fitting = overload.map_or_else(|| all.iter().any(takes), takes);
             let result = if fitting { code(std::slice::from_ref(value)) } else { Err(Fault::NoOverload) };
             return match result {
                 Ok(value) => Ok(Node::Constant(value)),
@@ -310,7 +312,11 @@ impl Planner<'_> {
         let mut attribute = into_attribute(self.node(arguments[0])?);
         let key = match self.node(arguments[1])? {
             Node::Constant(Value::String(text)) => QualifierKey::Field(text.as_str().into()),
-            Node::Constant(value) => QualifierKey::Constant(value),
+            Node::Constant(value) if Key::new(&value).is_some() => QualifierKey::Constant(value),
+            Node::Constant(value) => {
+                let message = format!("invalid qualifier type: {}", go_type(&value));
+                return Err(Issue::new(self.ast.node(arguments[1]).offset, message));
+            }
             other => QualifierKey::Dynamic(into_attribute(other)),
         };
         attribute.qualifiers.push(Qualifier { key, optional });

@@ -127,7 +127,7 @@ impl<'a> Checker<'a> {
                 for (item, optional) in items {
                     self.visit(*item);
                     let found = self.element(*item, *optional);
-                    joined = Some(self.join(*item, joined, found));
+                    joined = Some(self.join(joined, found));
                 }
                 let joined = joined.unwrap_or_else(|| Type::Param(self.mapping.fresh(1)));
                 self.set(id, Type::list(joined));
@@ -137,10 +137,10 @@ impl<'a> Checker<'a> {
                 for entry in entries {
                     self.visit(entry.key);
                     let found = self.type_of(entry.key);
-                    keys = Some(self.join(entry.key, keys, found));
+                    keys = Some(self.join(keys, found));
                     self.visit(entry.value);
                     let found = self.element(entry.value, entry.optional);
-                    values = Some(self.join(entry.value, values, found));
+                    values = Some(self.join(values, found));
                 }
                 let keys = keys.unwrap_or_else(|| Type::Param(self.mapping.fresh(1)));
                 let values = values.unwrap_or_else(|| Type::Param(self.mapping.fresh(1)));
@@ -338,13 +338,13 @@ impl<'a> Checker<'a> {
         found
     }
 
-    fn join(&mut self, id: Id, before: Option<Type>, found: Type) -> Type {
+    fn join(&mut self, before: Option<Type>, found: Type) -> Type {
         let Some(before) = before else { return found };
         if self.mapping.assign(&before, &found) {
             return most_general(&before, &found);
         }
-        self.complain(id, format!("expected type '{before}' but found '{found}'"));
-        Type::Error
+        // Mixed literals are reported when everything else is right: the arguments of `format` may be mixed.
+        Type::Dyn
     }
 
     fn message(&mut self, id: Id, written: &str, fields: &[Entry]) {
@@ -356,7 +356,8 @@ impl<'a> Checker<'a> {
                 Type::Error
             }
             None if self.env.position(name).is_some() => {
-                self.complain(id, format!("'{name}' is not a type"));
+                let kind = self.env.position(name).map(|(_, declared)| declared.name().to_owned());
+                self.complain(id, format!("'{}' is not a type", kind.unwrap_or_default()));
                 Type::Error
             }
             None => {

@@ -207,12 +207,14 @@ fn scientific(number: f64, precision: usize) -> String {
     if let Some(special) = special(number) {
         return special.to_owned();
     }
-    let written = format!("{number:.precision$e}");
+    // The API server takes the precision for a width.
+    let written = format!("{number:.6e}");
     let (digits, exponent) = written.split_once('e').unwrap_or((&written, "0"));
     let (sign, exponent) = exponent.strip_prefix('-').map_or(("", exponent), |rest| ("⁻", rest));
     let raised: String =
         format!("{exponent:0>2}").bytes().map(|digit| RAISED[usize::from(digit - b'0') % 10]).collect();
-    format!("{digits}\u{202f}×\u{202f}10{sign}{raised}")
+    let shown = format!("{digits}×10{sign}{raised}");
+    format!("{shown:>precision$}")
 }
 
 fn decimal(value: &Value<'_>) -> String {

@@ -15,9 +15,19 @@ fn list<'v, 'a>(values: &'v [Value<'a>], index: usize) -> Result<&'v List<'a>, F
     }
 }
 
+/// Whether values of this type have an order at all.
+fn ordered(value: &Value<'_>) -> Result<(), Fault> {
+    match value {
+        Value::Bool(_) | Value::Int(_) | Value::Uint(_) | Value::Double(_) | Value::String(_) | Value::Bytes(_)
+        | Value::Duration(_) | Value::Timestamp(_) => Ok(()),
+        _ => Err(Fault::text("no such overload")),
+    }
+}
+
 pub(crate) fn is_sorted<'a>(values: &[Value<'a>]) -> Outcome<'a> {
     let mut before: Option<Value<'_>> = None;
     for item in list(values, 0)?.iter() {
+        ordered(&item)?;
         if before.is_some_and(|before| before.compare(&item) == Some(Ordering::Greater)) {
             return Ok(Value::Bool(false));
         }
@@ -51,6 +61,7 @@ pub(crate) fn zero<'a>(of: &Type) -> Value<'a> {
 fn extreme<'a>(values: &[Value<'a>], name: &str, replaces: Ordering) -> Outcome<'a> {
     let mut found: Option<Value<'a>> = None;
     for item in list(values, 0)?.iter() {
+        ordered(&item)?;
         found = match found {
             Some(before) if before.compare(&item) != Some(replaces) => Some(before),
             _ => Some(item),

@@ -103,13 +103,13 @@ impl Pattern {
 
     fn refusal(&self) -> String {
         let examples: Vec<String> = self.examples.iter().map(|example| format!("'{example}', ")).collect();
-        format!("{} (e.g. {}regex used for validation is '{}')", self.rule, examples.join("or "), self.source)
+        format!("{} (e.g. {}regex used for validation is '{}')", self.rule, examples.join(" or "), self.source)
     }
 
-    fn check(&self, text: &str) -> Vec<String> {
+    fn check(&self, text: &str, unit: &str) -> Vec<String> {
         let mut wrong = Vec::new();
         if text.len() > self.longest {
-            wrong.push(too_long(self.longest));
+            wrong.push(too_long(self.longest, unit));
         }
         if !self.is_match(text) {
             wrong.push(self.refusal());
@@ -120,15 +120,19 @@ impl Pattern {
     fn check_prefix(&self, text: &str) -> Vec<String> {
         match text.strip_suffix('-') {
             Some(rest) if !rest.is_empty() && rest.is_char_boundary(rest.len() - 1) => {
-                self.check(&format!("{}a", &rest[..rest.len() - 1]))
+                self.check(&format!("{}a", &rest[..rest.len() - 1]), CHARACTERS)
             }
-            _ => self.check(text),
+            _ => self.check(text, CHARACTERS),
         }
     }
 }
 
-fn too_long(longest: usize) -> String {
-    format!("must be no more than {longest} bytes")
+// The API server has two copies of these rules, which name the unit differently.
+const CHARACTERS: &str = "characters";
+const BYTES: &str = "bytes";
+
+fn too_long(longest: usize, unit: &str) -> String {
+    format!("must be no more than {longest} {unit}")
 }
 
 fn qualified_name(text: &str) -> Vec<String> {
@@ -146,12 +150,12 @@ fn qualified_name(text: &str) -> Vec<String> {
     if prefix == Some("") {
         wrong.push("prefix part must be non-empty".to_owned());
     } else if let Some(prefix) = prefix {
-        wrong.extend(DNS_SUBDOMAIN.check(prefix).into_iter().map(|why| format!("prefix part {why}")));
+        wrong.extend(DNS_SUBDOMAIN.check(prefix, BYTES).into_iter().map(|why| format!("prefix part {why}")));
     }
     if name.is_empty() {
         wrong.push("name part must be non-empty".to_owned());
     } else if name.len() > KEY_NAME.longest {
-        wrong.push(format!("name part {}", too_long(KEY_NAME.longest)));
+        wrong.push(format!("name part {}", too_long(KEY_NAME.longest, BYTES)));
     }
     if !KEY_NAME.is_match(name) {
         wrong.push(format!("name part {}", KEY_NAME.refusal()));
@@ -190,19 +194,19 @@ macro_rules! formats {
 }
 
 formats! {
-    "format.dns1123Label", "DNS1123Label", 30, |text| DNS_LABEL.check(text);
-    "format.dns1123Subdomain", "DNS1123Subdomain", 60, |text| DNS_SUBDOMAIN.check(text);
-    "format.dns1035Label", "DNS1035Label", 30, |text| DNS_OLD_LABEL.check(text);
+    "format.dns1123Label", "DNS1123Label", 30, |text| DNS_LABEL.check(text, CHARACTERS);
+    "format.dns1123Subdomain", "DNS1123Subdomain", 60, |text| DNS_SUBDOMAIN.check(text, CHARACTERS);
+    "format.dns1035Label", "DNS1035Label", 30, |text| DNS_OLD_LABEL.check(text, CHARACTERS);
     "format.qualifiedName", "QualifiedName", 60, qualified_name;
     "format.dns1123LabelPrefix", "DNS1123LabelPrefix", 30, |text| DNS_LABEL.check_prefix(text);
     "format.dns1123SubdomainPrefix", "DNS1123SubdomainPrefix", 60, |text| DNS_SUBDOMAIN.check_prefix(text);
     "format.dns1035LabelPrefix", "DNS1035LabelPrefix", 30, |text| DNS_OLD_LABEL.check_prefix(text);
-    "format.labelValue", "LabelValue", 40, |text| VALUE.check(text);
+    "format.labelValue", "LabelValue", 40, |text| VALUE.check(text, BYTES);
     "format.uri", "URI", 1103, |text| Url::parse(text).err().into_iter().collect();
-    "format.uuid", "uuid", 77, |text| require(UUID.is_match(text), "does not match the UUID format");
+    "format.uuid", "uuid", 70, |text| require(UUID.is_match(text), "does not match the UUID format");
     "format.byte", "byte", 84, |text| require(is_base64(text), "invalid base64");
-    "format.date", "date", 76, |text| require(is_date(text), "invalid date");
-    "format.datetime", "datetime", 76, |text| require(is_moment(text), "invalid datetime");
+    "format.date", "date", 71, |text| require(is_date(text), "invalid date");
+    "format.datetime", "datetime", 71, |text| require(is_moment(text), "invalid datetime");
 }
 
 fn value<'a>(function: &str) -> Option<Value<'a>> {

@@ -7,7 +7,7 @@ use crate::value::{Map, Value};
 
 const INT_OVERFLOW: Fault = Fault::Text(std::borrow::Cow::Borrowed("integer overflow"));
 const UINT_OVERFLOW: Fault = Fault::Text(std::borrow::Cow::Borrowed("unsigned integer overflow"));
-const DURATION_OVERFLOW: Fault = Fault::Text(std::borrow::Cow::Borrowed("duration overflow"));
+const DURATION_OVERFLOW: Fault = INT_OVERFLOW;
 const TIMESTAMP_OVERFLOW: Fault = Fault::Text(std::borrow::Cow::Borrowed("timestamp overflow"));
 
 /// What an operator says of types it does not take: it names no function.

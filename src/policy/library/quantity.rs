@@ -23,14 +23,12 @@ pub struct Quantity {
     small: Option<(i64, i32)>,
     nanos: i128,
     style: Style,
-    written: Option<String>,
 }
 
 const FORMAT: &str =
     "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
 const SUFFIX: &str = "unable to parse quantity's suffix";
 const NANO: i128 = 1_000_000_000;
-const LARGEST: i128 = i64::MAX as i128 * NANO;
 
 fn power(of: u32) -> Option<i128> {
     10_i128.checked_pow(of)
@@ -88,15 +86,15 @@ impl Quantity {
             if let Some(value) = digits.parse::<i64>().ok().and_then(|value| value.checked_mul(factor)) {
                 let value = if negative { -value } else { value };
                 let small = Some((value, scale));
-                return Ok(Self { small, nanos: nanos_of(value, scale), style, written: Some(text.to_owned()) });
+                return Ok(Self { small, nanos: nanos_of(value, scale), style });
             }
         }
         let mantissa: i128 = if digits.is_empty() { 0 } else { digits.parse().unwrap_or(i128::MAX) };
         let (ten, two) = if style == Style::Binary { (-count(fraction), exponent) } else { (scale, 0) };
         let shifted = mantissa.saturating_mul(1_i128 << two);
-        let nanos = scaled(shifted, ten + 9).min(LARGEST);
+        let nanos = scaled(shifted, ten + 9);
         let style = if style == Style::Binary && nanos < NANO { Style::Decimal } else { style };
-        Ok(Self { small: None, nanos: sign(nanos), style, written: None })
+        Ok(Self { small: None, nanos: sign(nanos), style })
     }
 
     pub(super) fn compare(&self, other: &Self) -> Ordering {
@@ -126,7 +124,7 @@ impl Quantity {
             _ => None,
         };
         let style = if self.nanos == 0 { other.style } else { self.style };
-        Self { small, nanos, style, written: None }
+        Self { small, nanos, style }
     }
 }
 
@@ -138,7 +136,7 @@ fn nanos_of(value: i64, scale: i32) -> i128 {
 fn scaled(value: i128, scale: i32) -> i128 {
     let factor = power(scale.unsigned_abs());
     if scale >= 0 {
-        return if value == 0 { 0 } else { value.saturating_mul(factor.unwrap_or(i128::MAX)).min(LARGEST * 1_000_000) };
+        return if value == 0 { 0 } else { value.saturating_mul(factor.unwrap_or(i128::MAX)) };
     }
     match factor {
         Some(factor) => value / factor + i128::from(value % factor != 0),
@@ -148,9 +146,6 @@ fn scaled(value: i128, scale: i32) -> i128 {
 
 impl fmt::Display for Quantity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(written) = &self.written {
-            return f.write_str(written);
-        }
         if self.nanos == 0 {
             return f.write_str("0");
         }
@@ -191,7 +186,6 @@ fn operand(values: &[Value<'_>]) -> Result<Quantity, Fault> {
             small: Some((*value, 0)),
             nanos: nanos_of(*value, 0),
             style: Style::Exponent,
-            written: None,
         }),
         _ => argument(values, 1).cloned(),
     }

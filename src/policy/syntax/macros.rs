@@ -28,7 +28,7 @@ pub(super) fn expand(
         ("exists", [first, second, predicate]) => {
             maker.quantifier(Quantifier::Any, target, &[*first, *second], *predicate)
         }
-        ("exists_one" | "existsOne", [variable, predicate]) => {
+        ("exists_one", [variable, predicate]) => {
             maker.quantifier(Quantifier::One, target, &[*variable], *predicate)
         }
         ("exists_one" | "existsOne", [first, second, predicate]) => {

@@ -248,7 +248,10 @@ impl Parser<'_> {
                 let name = self.advance();
                 let field = match name.token {
                     Token::Ident => self.text(name).to_owned(),
-                    Token::Escaped => self.text(name).trim_matches('`').to_owned(),
+                    Token::Escaped => {
+                        self.complain(name.start, "unsupported syntax: '`'");
+                        self.text(name).trim_matches('`').to_owned()
+                    }
                     _ => {
                         self.at -= usize::from(name.token != Token::End);
                         return Err(self.unexpected("{IDENTIFIER, ESC_IDENTIFIER}"));

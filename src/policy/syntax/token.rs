@@ -129,6 +129,11 @@ fn escaped(bytes: &[u8]) -> Option<(Token, usize)> {
 
 /// A string or bytes literal, if a whole one stands here.
 fn text(bytes: &[u8]) -> Option<(Token, usize)> {
+    quoted(bytes, true).or_else(|| quoted(bytes, false))
+}
+
+/// With three quotes or with one; what opens with three and does not close is an empty literal and more.
+fn quoted(bytes: &[u8], triple: bool) -> Option<(Token, usize)> {
     let mut prefix = 0;
     let mut token = Token::String;
     let mut raw = false;
@@ -144,7 +149,9 @@ fn text(bytes: &[u8]) -> Option<(Token, usize)> {
     if quote != b'"' && quote != b'\'' {
         return None;
     }
-    let triple = bytes[prefix..].starts_with(&[quote; 3]);
+    if triple && !bytes[prefix..].starts_with(&[quote; 3]) {
+        return None;
+    }
     let mut at = prefix + if triple { 3 } else { 1 };
     loop {
         let byte = *bytes.get(at)?;

@@ -3,7 +3,8 @@
 use std::cmp::Ordering;
 
 use jiff::civil::DateTime;
-use jiff::tz::{Offset, TimeZone};
+use jiff::tz::TimeZone;
+use jiff::{SignedDuration, civil};
 
 /// A moment between the years 1 and 9999, with the offset it was written with.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -16,6 +17,7 @@ pub struct Timestamp {
 /// Seconds of year 1 and of the end of year 9999.
 const FIRST: i64 = -62_135_596_800;
 const LAST: i64 = 253_402_300_799;
+const EPOCH: DateTime = civil::date(1970, 1, 1).at(0, 0, 0, 0);
 const BILLION: i128 = 1_000_000_000;
 
 impl Timestamp {
@@ -58,8 +60,9 @@ impl Timestamp {
 
     /// The date and time that clocks show, at this offset in seconds.
     fn civil(&self, offset: i32) -> DateTime {
-        let moment = jiff::Timestamp::new(self.seconds, self.nanoseconds).unwrap_or(jiff::Timestamp::UNIX_EPOCH);
-        Offset::from_seconds(offset).unwrap_or(Offset::UTC).to_datetime(moment)
+        let seconds = SignedDuration::from_secs(self.seconds + i64::from(offset));
+        let at = EPOCH.checked_add(seconds + SignedDuration::from_nanos(self.nanoseconds.into()));
+        at.unwrap_or(if self.seconds < 0 { DateTime::MIN } else { DateTime::MAX })
     }
 
     /// The date and time in a zone: empty or `UTC`, a name such as `Europe/Berlin`, or an offset such as `-08:00`.
@@ -72,7 +75,7 @@ impl Timestamp {
             let (hours, minutes) = (number(hours)?, number(minutes)?);
             let signed = if zone.starts_with('-') { -i64::from(minutes) } else { i64::from(minutes) };
             let total = (i64::from(hours) * 60 + signed) * 60;
-            return Ok(self.civil(i32::try_from(total).unwrap_or(0).clamp(-93_599, 93_599)));
+            return Ok(self.civil(i32::try_from(total).unwrap_or(0)));
         }
         if matches!(zone, "" | "UTC") {
             return Ok(self.civil(0));
@@ -151,7 +154,7 @@ pub(crate) fn parse_timestamp(text: &str) -> Option<Option<Timestamp>> {
     let small = |value: i64| i8::try_from(value).ok();
     let year = i16::try_from(year).ok()?;
     let civil = DateTime::new(year, small(month)?, small(day)?, small(hour)?, small(minute)?, small(second)?, 0).ok()?;
-    let local = Offset::UTC.to_timestamp(civil).ok()?.as_second();
+    let local = civil.duration_since(EPOCH).as_secs();
     let seconds = local - i64::from(offset);
     Some(Timestamp::new(seconds, nanoseconds).map(|moment| Timestamp { offset, ..moment }))
 }
