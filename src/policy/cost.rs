@@ -55,6 +55,12 @@ impl Budget {
         self.spent() > self.total
     }
 
+    /// Counts what something else has cost, such as a variable that an expression asked for. It does not count for the limit of
+    /// that expression.
+    pub fn add(&mut self, cost: u64) {
+        self.spent = self.spent.saturating_add(cost);
+    }
+
     pub(crate) fn begin(&mut self) {
         self.spent = self.spent();
         self.call = 0;
@@ -99,8 +105,12 @@ pub(crate) enum Rule {
     Second,
     /// Every leaf below the first argument.
     Leaves,
-    ContainsIp { parse: bool },
-    ContainsCidr { parse: bool },
+    ContainsIp {
+        parse: bool,
+    },
+    ContainsCidr {
+        parse: bool,
+    },
     Validate,
     Sets(u64),
     Output,
@@ -133,24 +143,43 @@ impl Rule {
         }
         match function {
             "isSorted" | "sum" | "max" | "min" | "indexOf" | "lastIndexOf" => return Self::Leaves,
-            "url" | "lowerAscii" | "upperAscii" | "substring" | "trim" | "jsonpatch.escapeKey" | "cidr" | "isIP"
-            | "isCIDR" | "quantity" | "isQuantity" | "semver" | "isSemver" => return Self::Traverse(1),
+            "url"
+            | "lowerAscii"
+            | "upperAscii"
+            | "substring"
+            | "trim"
+            | "jsonpatch.escapeKey"
+            | "cidr"
+            | "isIP"
+            | "isCIDR"
+            | "quantity"
+            | "isQuantity"
+            | "semver"
+            | "isSemver" => return Self::Traverse(1),
             "ip" if overload != Some("cidr_ip") => return Self::Traverse(1),
             "replace" | "split" | "ip.isCanonical" => return Self::Traverse(2),
             "join" => return Self::Join,
             "find" | "findAll" => return Self::Regex,
             "containsIP" => return Self::ContainsIp { parse: overload == Some("cidr_contains_ip_string") },
-            "containsCIDR" => return Self::ContainsCidr { parse: overload == Some("cidr_contains_cidr_string") },
+            "containsCIDR" => {
+                return Self::ContainsCidr { parse: overload == Some("cidr_contains_cidr_string") };
+            }
             "validate" => return Self::Validate,
             "_==_" | "_!=_" => return Self::Smaller,
             _ => {}
         }
         match overload.unwrap_or_default() {
-            "starts_with_string" | "ends_with_string" | "string_to_bytes" | "bytes_to_string" | "strings_quote"
-            | "string_format" => Self::Traverse(1),
+            "starts_with_string" | "ends_with_string" | "string_to_bytes" | "bytes_to_string"
+            | "strings_quote" | "string_format" => Self::Traverse(1),
             "in_list" => Self::Second,
-            "less_string" | "greater_string" | "less_equals_string" | "greater_equals_string" | "less_bytes"
-            | "greater_bytes" | "less_equals_bytes" | "greater_equals_bytes" => Self::Smaller,
+            "less_string"
+            | "greater_string"
+            | "less_equals_string"
+            | "greater_equals_string"
+            | "less_bytes"
+            | "greater_bytes"
+            | "less_equals_bytes"
+            | "greater_equals_bytes" => Self::Smaller,
             "add_string" | "add_bytes" => Self::Both,
             "matches_string" => Self::Regex,
             "contains_string" => Self::Contains,

@@ -98,7 +98,11 @@ impl Env {
     }
 
     pub(crate) fn position(&self, name: &str) -> Option<(usize, &Type)> {
-        self.variables.iter().enumerate().find(|(_, (known, _))| *known == name).map(|(at, (_, declared))| (at, declared))
+        self.variables
+            .iter()
+            .enumerate()
+            .find(|(_, (known, _))| *known == name)
+            .map(|(at, (_, declared))| (at, declared))
     }
 
     /// The type that a name stands for, when it is the name of a type.
@@ -164,7 +168,9 @@ impl Env {
                     return Some(Type::map(Type::String, self.declare(&format!("{name}.@elem"), values)?));
                 }
                 let mut fields = Fields::new();
-                for (field, schema) in schema.get("properties").and_then(Json::as_object).into_iter().flatten() {
+                for (field, schema) in
+                    schema.get("properties").and_then(Json::as_object).into_iter().flatten()
+                {
                     if let Some(declared) = self.declare(&format!("{name}.{field}"), schema) {
                         fields.insert(field.clone(), declared);
                     }

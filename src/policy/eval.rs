@@ -107,7 +107,11 @@ impl<'a> Activation<'a> {
 }
 
 /// Evaluates a plan.
-pub(crate) fn evaluate<'a>(plan: &'a Plan, activation: &Activation<'a>, budget: &mut Budget) -> Evaluated<'a> {
+pub(crate) fn evaluate<'a>(
+    plan: &'a Plan,
+    activation: &Activation<'a>,
+    budget: &mut Budget,
+) -> Evaluated<'a> {
     budget.begin();
     let locals = (0..plan.slots).map(|_| None).collect();
     Machine { plan, activation, budget, locals }.node(&plan.root)
@@ -210,8 +214,10 @@ impl<'a> Machine<'a, '_> {
             }
             results.push(result);
         }
-        let views: Vec<Option<&Value<'a>>> = results.iter().map(|result| result.as_ref().ok()).collect();
-        let before = call.rule.before(&views);
+        let before = {
+            let views: Vec<Option<&Value<'a>>> = results.iter().map(|result| result.as_ref().ok()).collect();
+            call.rule.before(&views)
+        };
         if let Some(cost) = before {
             self.charge(cost)?;
         }
@@ -221,7 +227,8 @@ impl<'a> Machine<'a, '_> {
             }
             return Err(error);
         }
-        let outcome = self.apply(call, &results);
+        let values: Vec<Value<'a>> = results.into_iter().filter_map(Result::ok).collect();
+        let outcome = self.apply(call, &values);
         if before.is_none() && outcome.as_ref().err().is_none_or(|error| !error.cancelled) {
             self.charge(call.rule.after(outcome.as_ref().ok()))?;
         }
@@ -229,7 +236,8 @@ impl<'a> Machine<'a, '_> {
     }
 
     fn apply(&mut self, call: &'a Call, results: &[Evaluated<'a>]) -> Evaluated<'a> {
-        let values: Vec<Value<'a>> = results.iter().filter_map(|result| result.as_ref().ok().cloned()).collect();
+        let values: Vec<Value<'a>> =
+            results.iter().filter_map(|result| result.as_ref().ok().cloned()).collect();
         let views: Vec<Option<&Value<'a>>> = values.iter().map(Some).collect();
         let mut overload = call.overload;
         let judged = call.guarded && call.regex.is_none() && call.function != "flatten";
@@ -243,27 +251,27 @@ impl<'a> Machine<'a, '_> {
                 }
             };
             if !fitting {
-                return Err(mismatch(call.function, &values));
+                return Err(mismatch(call.function, values));
             }
         }
         if call.function == "lists.range"
-            && let Value::Int(end) = &values[0]
+            && let Value::Int(end) = values[0]
             && !self.budget.affords(u64::try_from(*end).unwrap_or(0))
         {
             self.charge(u64::try_from(*end).unwrap_or(0).saturating_add(11))?;
         }
-        if call.function == "sum" && matches!(&values[0], Value::List(list) if list.is_empty()) {
+        if call.function == "sum" && matches!(values[0], Value::List(list) if list.is_empty()) {
             return Ok(empty_sum(overload));
         }
         let outcome = match &call.regex {
-            Some(regex) => regular::apply(call.function, regex, &values),
-            None => (call.code)(&values),
+            Some(regex) => regular::apply(call.function, regex, values),
+            None => (call.code)(values),
         };
         outcome.map_err(|fault| match fault {
             Fault::Text(message) if message.starts_with("operation cancelled") => exceeded(),
             Fault::Text(message) => Error::new(message),
-            Fault::NoOverload if judged => mismatch(call.function, &values),
-            Fault::NoOverload if call.regex.is_some() || is_receiver(call.function, &values) => no_overload(),
+            Fault::NoOverload if judged => mismatch(call.function, values),
+            Fault::NoOverload if call.regex.is_some() || is_receiver(call.function, values) => no_overload(),
             Fault::NoOverload => Error::new(format!("no such overload: {}", call.function)),
         })
     }
@@ -284,7 +292,10 @@ impl<'a> Machine<'a, '_> {
                 (Value::Optional(Some(inner)), true) => made.push(inner.as_ref().clone()),
                 (Value::Optional(None), true) => {}
                 (other, true) => {
-                    let message = format!("cannot initialize optional list element from non-optional value {}", strings::plain(&other));
+                    let message = format!(
+                        "cannot initialize optional list element from non-optional value {}",
+                        strings::plain(&other)
+                    );
                     return Err(Error::new(message));
                 }
             }
@@ -323,7 +334,9 @@ impl<'a> Machine<'a, '_> {
         for (field, value, optional) in fields {
             match (self.attempt(value)?, optional) {
                 (Ok(value), false) => made.push((field.clone(), value)),
-                (Ok(Value::Optional(Some(inner))), true) => made.push((field.clone(), inner.as_ref().clone())),
+                (Ok(Value::Optional(Some(inner))), true) => {
+                    made.push((field.clone(), inner.as_ref().clone()));
+                }
                 (Ok(Value::Optional(None)), true) => {}
                 (Ok(other), true) => failed = Some(not_optional(field, &other)),
                 (Err(error), _) => failed = Some(error),
@@ -534,7 +547,10 @@ impl<'a> Machine<'a, '_> {
 }
 
 fn not_optional(key: &str, value: &Value<'_>) -> Error {
-    Error::new(format!("cannot initialize optional entry '{key}' from non-optional value {}", strings::plain(value)))
+    Error::new(format!(
+        "cannot initialize optional entry '{key}' from non-optional value {}",
+        strings::plain(value)
+    ))
 }
 
 /// A field; with `maybe`, none when it is not there.
@@ -628,13 +644,20 @@ fn is_a(wanted: &Type, value: &Value<'_>) -> bool {
         (Type::List(items), Value::List(list)) => list.item(0).is_none_or(|first| is_a(items, &first)),
         (Type::Map(entry), Value::Map(map @ (Map::Json(_) | Map::Owned(_)))) => {
             matches!(entry.as_ref(), (Type::Param(_) | Type::Dyn, Type::Param(_) | Type::Dyn))
-                || map.entries().first().is_none_or(|(key, first)| is_a(&entry.0, key) && is_a(&entry.1, first))
+                || map
+                    .entries()
+                    .first()
+                    .is_none_or(|(key, first)| is_a(&entry.0, key) && is_a(&entry.1, first))
         }
         (Type::Opaque(name, parameters), Value::Optional(inner)) => {
             &**name == crate::types::OPTIONAL
-                && inner.as_ref().is_none_or(|inner| parameters.first().is_none_or(|wanted| is_a(wanted, inner)))
+                && inner
+                    .as_ref()
+                    .is_none_or(|inner| parameters.first().is_none_or(|wanted| is_a(wanted, inner)))
         }
-        (Type::Opaque(name, _) | Type::Struct(name), Value::Opaque(opaque)) => opaque.kind().name() == &**name,
+        (Type::Opaque(name, _) | Type::Struct(name), Value::Opaque(opaque)) => {
+            opaque.kind().name() == &**name
+        }
         (Type::Struct(name), Value::Message(message)) => *name == message.name,
         _ => false,
     }

@@ -5,9 +5,11 @@
 //! everything that is wrong by position; a [`Program`] evaluates with the values of an [`Activation`] and spends a [`Budget`].
 //! Messages are those that the API server shows. Pure: no clock, no I/O, no randomness; equal inputs give equal answers.
 
+mod admission;
 mod check;
 mod cost;
 mod environment;
+mod estimate;
 mod eval;
 mod library;
 mod plan;
@@ -17,6 +19,7 @@ mod value;
 
 pub use cost::{Budget, MATCH_CONDITIONS, PER_CALL, PER_POLICY, ROUNDS};
 pub use environment::{Env, Fields};
+pub use estimate::Sizes;
 pub use eval::{Activation, Computed, Error};
 pub use library::opaque::Opaque;
 pub use syntax::Issue;
@@ -57,6 +60,13 @@ impl Program {
     #[must_use]
     pub fn result(&self) -> &Type {
         &self.result
+    }
+
+    /// What it costs when every list, map and text of the objects is as large as `sizes` says: an upper bound for objects
+    /// that are no larger, in the units of [`Budget`].
+    #[must_use]
+    pub fn estimate(&self, sizes: Sizes) -> u64 {
+        estimate::estimate(&self.plan, sizes)
     }
 
     /// Evaluates it. The activation must be of the environment that it was compiled with.

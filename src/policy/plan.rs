@@ -1,6 +1,7 @@
 //! A checked expression in the form that is evaluated: names resolved to places, functions to code, constant patterns compiled,
 //! constant lists and conversions done. What is folded here costs nothing later, as in cel-go.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use regex::Regex;
@@ -10,7 +11,7 @@ use crate::cost::Rule;
 use crate::environment::{FUNCTIONS, Overload};
 use crate::eval::{fits, go_type};
 use crate::library::{Fault, Implementation, implementation, lists, regular};
-use crate::syntax::{Ast, Entry, Fold, Id, Issue, Kind, Literal};
+use crate::syntax::{ACCUMULATOR, Ast, Entry, Fold, Id, Issue, Kind, Literal};
 use crate::types::Type;
 use crate::value::{Key, Message, Text, Value};
 
@@ -20,20 +21,36 @@ pub(crate) enum Node {
     Attribute(Box<Attribute>),
     And(Box<[Node; 2]>),
     Or(Box<[Node; 2]>),
-    Equal { negated: bool, sides: Box<[Node; 2]> },
+    Equal {
+        negated: bool,
+        sides: Box<[Node; 2]>,
+    },
     Call(Box<Call>),
     /// Membership in a list of constants, which costs nothing.
-    Among { wanted: Box<Node>, list: Value<'static> },
+    Among {
+        wanted: Box<Node>,
+        list: Value<'static>,
+    },
     OrOptional(Box<[Node; 2]>),
     OrValue(Box<[Node; 2]>),
     List(Vec<(Node, bool)>),
     Map(Vec<(Node, Node, bool)>),
-    Message { name: Arc<str>, fields: Vec<(Arc<str>, Node, bool)> },
+    Message {
+        name: Arc<str>,
+        fields: Vec<(Arc<str>, Node, bool)>,
+    },
     Fold(Box<Loop>),
     /// `accumulator + [item]` in place.
-    Append { slot: usize, item: Box<Node> },
+    Append {
+        slot: usize,
+        item: Box<Node>,
+    },
     /// `accumulator` with an entry, in place.
-    Insert { slot: usize, key: Box<Node>, value: Box<Node> },
+    Insert {
+        slot: usize,
+        key: Box<Node>,
+        value: Box<Node>,
+    },
 }
 
 /// Something that fields and items are taken from.
@@ -105,13 +122,30 @@ pub(crate) struct Plan {
 /// Functions that are one piece of code for all their overloads in cel-go.
 fn is_whole(function: &str) -> bool {
     function.starts_with('_') && function.ends_with('_')
-        || matches!(function, "!_" | "-_" | "@in" | "size" | "type" | "dyn" | "matches" | "contains" | "startsWith" | "endsWith")
+        || matches!(
+            function,
+            "!_" | "-_"
+                | "@in"
+                | "size"
+                | "type"
+                | "dyn"
+                | "matches"
+                | "contains"
+                | "startsWith"
+                | "endsWith"
+        )
 }
 
 /// Plans a checked expression.
 pub(crate) fn plan(ast: &Ast, checked: &Checked) -> Result<Plan, Vec<Issue>> {
     let lazy = (0..checked.slots).map(|_| None).collect();
-    let mut planner = Planner { ast, checked, lazy };
+    let hidden = (0..ast.len()).filter_map(|id| match (&ast.node(id).kind, &checked.references[id]) {
+        (Kind::Fold(fold), Some(Reference::Fold { accumulator, .. })) if fold.accumulator == ACCUMULATOR => {
+            Some(*accumulator)
+        }
+        _ => None,
+    });
+    let mut planner = Planner { ast, checked, lazy, hidden: hidden.collect() };
     match planner.node(ast.root()) {
         Ok(root) => Ok(Plan { root, slots: checked.slots, lazy: planner.lazy }),
         Err(issue) => Err(vec![issue]),
@@ -122,6 +156,8 @@ struct Planner<'a> {
     ast: &'a Ast,
     checked: &'a Checked,
     lazy: Vec<Option<Node>>,
+    /// The accumulators that no source can name, so that they may be changed in place.
+    hidden: BTreeSet<usize>,
 }
 
 type Planned<T = Node> = Result<T, Issue>;
@@ -178,7 +214,9 @@ impl Planner<'_> {
             Kind::Message { name, fields } => {
                 let mut planned = Vec::new();
                 for field in fields {
-                    let Kind::Literal(Literal::String(key)) = &self.ast.node(field.key).kind else { continue };
+                    let Kind::Literal(Literal::String(key)) = &self.ast.node(field.key).kind else {
+                        continue;
+                    };
                     planned.push((key.as_str().into(), self.node(field.value)?, field.optional));
                 }
                 let name = name.strip_prefix('.').unwrap_or(name);
@@ -204,7 +242,8 @@ impl Planner<'_> {
             planned.push((self.node(entry.key)?, self.node(entry.value)?, entry.optional));
         }
         let constant = planned.iter().all(|(key, value, optional)| {
-            matches!((key, value), (Node::Constant(key), Node::Constant(_)) if Key::new(key).is_some()) && !optional
+            matches!((key, value), (Node::Constant(key), Node::Constant(_)) if Key::new(key).is_some())
+                && !optional
         });
         if !constant {
             return Ok(Node::Map(planned));
@@ -259,7 +298,11 @@ impl Planner<'_> {
     }
 
     fn plain_call(
-        &self, function: &'static str, overload: Option<&'static Overload>, mut arguments: Vec<Node>, offset: usize,
+        &self,
+        function: &'static str,
+        overload: Option<&'static Overload>,
+        mut arguments: Vec<Node>,
+        offset: usize,
     ) -> Planned {
         let Some(code) = implementation(function) else {
             return Err(Issue::new(offset, format!("function {function} is not available here")));
@@ -268,7 +311,10 @@ impl Planner<'_> {
             && overload.is_some_and(|overload| overload.id == "in_list")
             && let [_, Node::Constant(Value::List(list))] = arguments.as_slice()
             && list.iter().all(|item| {
-                matches!(item, Value::Bool(_) | Value::Int(_) | Value::Uint(_) | Value::Double(_) | Value::String(_))
+                matches!(
+                    item,
+                    Value::Bool(_) | Value::Int(_) | Value::Uint(_) | Value::Double(_) | Value::String(_)
+                )
             })
         {
             if list.is_empty() {
@@ -281,7 +327,16 @@ impl Planner<'_> {
         }
         let conversion = matches!(
             function,
-            "bool" | "bytes" | "double" | "duration" | "dyn" | "int" | "string" | "timestamp" | "type" | "uint"
+            "bool"
+                | "bytes"
+                | "double"
+                | "duration"
+                | "dyn"
+                | "int"
+                | "string"
+                | "timestamp"
+                | "type"
+                | "uint"
         );
         if conversion && let [Node::Constant(value)] = arguments.as_slice() {
             let all = FUNCTIONS.get(function).map(Vec::as_slice).unwrap_or_default();
@@ -303,7 +358,8 @@ impl Planner<'_> {
             regex = Some(regular::compile(pattern.as_str()).map_err(|why| Issue::new(offset, why))?);
         }
         let guarded = !is_whole(function);
-        let stops = arguments.len() > 2 || regex.is_some() || function == "format" || (guarded && overload.is_none());
+        let stops =
+            arguments.len() > 2 || regex.is_some() || function == "format" || (guarded && overload.is_none());
         let rule = Rule::of(function, overload.map(|overload| overload.id));
         Ok(Node::Call(Box::new(Call { function, arguments, code, rule, overload, guarded, stops, regex })))
     }
@@ -330,8 +386,7 @@ impl Planner<'_> {
         if !first.qualifiers.is_empty() {
             return None;
         }
-        // Only the accumulators of macros are worth a constant list or map at first.
-        let empties = self.ast_accumulators(slot);
+        let empties = self.hidden.contains(&slot);
         match (function, arguments.as_slice()) {
             ("_+_", [_, Node::List(items)]) if empties && items.len() == 1 && !items[0].1 => {
                 let Some(Node::List(mut items)) = arguments.pop() else { return None };
@@ -348,14 +403,6 @@ impl Planner<'_> {
             }
             _ => None,
         }
-    }
-
-    /// Whether a slot is the accumulator of a fold that the source cannot name.
-    fn ast_accumulators(&self, slot: usize) -> bool {
-        self.checked.references.iter().enumerate().any(|(id, reference)| {
-            let accumulator = matches!(reference, Some(Reference::Fold { accumulator, .. }) if *accumulator == slot);
-            accumulator && matches!(&self.ast.node(id).kind, Kind::Fold(fold) if fold.accumulator.starts_with('@'))
-        })
     }
 
     fn fold(&mut self, id: Id, fold: &Fold) -> Planned {
@@ -396,12 +443,15 @@ fn fold_list(items: Vec<(Node, bool)>) -> Node {
 
 /// A message from its fields.
 pub(crate) fn message<'a>(name: &Arc<str>, fields: Vec<(Arc<str>, Value<'a>)>) -> Result<Value<'a>, Fault> {
-    let fields: std::collections::BTreeMap<Arc<str>, Value<'a>> = fields.into_iter().collect();
+    let fields: BTreeMap<Arc<str>, Value<'a>> = fields.into_iter().collect();
     if &**name == "JSONPatch" {
         for (field, value) in &fields {
             if !matches!((&**field, value), ("value", _) | (_, Value::String(_))) {
                 let kind = value.kind();
-                return Err(Fault::text(format!("unexpected type {} for JSONPatchType '{field}' field", kind.name())));
+                return Err(Fault::text(format!(
+                    "unexpected type {} for JSONPatchType '{field}' field",
+                    kind.name()
+                )));
             }
         }
     }

@@ -10,7 +10,7 @@ use crate::value::{parse_duration, parse_timestamp};
 
 pub(super) fn validate(ast: &Ast, checked: &mut Checked, issues: &mut Vec<Issue>) {
     let exempt = inside_format(ast);
-    for id in 0..ast.len() {
+    for (id, is_exempt) in exempt.into_iter().enumerate() {
         match &ast.node(id).kind {
             Kind::Call { function, arguments, target } => {
                 let Some(first) = arguments.first() else { continue };
@@ -23,11 +23,11 @@ pub(super) fn validate(ast: &Ast, checked: &mut Checked, issues: &mut Vec<Issue>
                     issues.push(Issue::new(ast.node(*first).offset, format!("invalid {function} argument")));
                 }
             }
-            Kind::List(items) if !exempt[id] => {
+            Kind::List(items) if !is_exempt => {
                 let types = items.iter().map(|(item, optional)| (*item, element(checked, *item, *optional)));
                 homogeneous(ast, types, true, issues);
             }
-            Kind::Map(entries) if !exempt[id] => {
+            Kind::Map(entries) if !is_exempt => {
                 let keys = entries.iter().map(|entry| (entry.key, checked.types[entry.key].clone()));
                 homogeneous(ast, keys, false, issues);
                 let values =
@@ -55,9 +55,7 @@ fn element(checked: &Checked, id: Id, optional: bool) -> Type {
     inner.unwrap_or(found).clone()
 }
 
-fn homogeneous(
-    ast: &Ast, types: impl Iterator<Item = (Id, Type)>, once: bool, issues: &mut Vec<Issue>,
-) {
+fn homogeneous(ast: &Ast, types: impl Iterator<Item = (Id, Type)>, once: bool, issues: &mut Vec<Issue>) {
     let mut wanted: Option<Type> = None;
     for (id, found) in types {
         match &wanted {
@@ -104,7 +102,8 @@ fn inside_format(ast: &Ast) -> Vec<bool> {
 }
 
 fn format(ast: &Ast, checked: &mut Checked, id: Id, target: Id, list: Id, issues: &mut Vec<Issue>) {
-    let (Kind::Literal(Literal::String(text)), Kind::List(items)) = (&ast.node(target).kind, &ast.node(list).kind)
+    let (Kind::Literal(Literal::String(text)), Kind::List(items)) =
+        (&ast.node(target).kind, &ast.node(list).kind)
     else {
         return;
     };
@@ -116,7 +115,11 @@ fn format(ast: &Ast, checked: &mut Checked, id: Id, target: Id, list: Id, issues
     let mut used = 0;
     loop {
         if rest.starts_with('%') && !rest.starts_with("%%") && used >= items.len() {
-            let why = if rest.len() == 1 { "unexpected end of string".to_owned() } else { format!("index {used} out of range") };
+            let why = if rest.len() == 1 {
+                "unexpected end of string".to_owned()
+            } else {
+                format!("index {used} out of range")
+            };
             return issues.push(Issue::new(offset, why));
         }
         let Some(next) = piece(rest) else { break };

@@ -277,10 +277,16 @@ impl<'a> Checker<'a> {
     }
 
     fn resolve(
-        &mut self, id: Id, function: &'static str, overloads: &'static [Overload], target: Option<Id>,
-        arguments: &[Id], qualified: bool,
+        &mut self,
+        id: Id,
+        function: &'static str,
+        overloads: &'static [Overload],
+        target: Option<Id>,
+        arguments: &[Id],
+        qualified: bool,
     ) {
-        let types: Vec<Type> = target.iter().chain(arguments).map(|argument| self.type_of(*argument)).collect();
+        let types: Vec<Type> =
+            target.iter().chain(arguments).map(|argument| self.type_of(*argument)).collect();
         if matches!(function, "_&&_" | "_||_") {
             let mut wrong = false;
             for (argument, found) in arguments.iter().zip(&types) {
@@ -298,7 +304,8 @@ impl<'a> Checker<'a> {
         let mut matching = Vec::new();
         for overload in overloads.iter().filter(|overload| overload.member == target.is_some()) {
             let first = self.mapping.fresh(overload.parameters);
-            let wanted: Vec<Type> = overload.arguments.iter().map(|wanted| instantiate(wanted, first)).collect();
+            let wanted: Vec<Type> =
+                overload.arguments.iter().map(|wanted| instantiate(wanted, first)).collect();
             if !self.mapping.assign_all(&types, &wanted) {
                 continue;
             }
@@ -445,7 +452,9 @@ fn closest<'c>(name: &str, candidates: impl IntoIterator<Item = &'c str>) -> Opt
     candidates
         .into_iter()
         .filter(|candidate| *candidate != name && !candidate.starts_with(['@', '#']))
-        .map(|candidate| (strsim::damerau_levenshtein(&name.to_lowercase(), &candidate.to_lowercase()), candidate))
+        .map(|candidate| {
+            (strsim::damerau_levenshtein(&name.to_lowercase(), &candidate.to_lowercase()), candidate)
+        })
         .filter(|(distance, _)| *distance <= limit)
         .min()
         .map(|(_, candidate)| candidate.to_owned())

@@ -66,7 +66,9 @@ fn clause(rest: &str) -> Result<(Clause, &str), String> {
     if let Some(after) = rest.strip_prefix('.') {
         let count = after.bytes().take_while(u8::is_ascii_digit).count();
         if count == after.len() {
-            return Err(format!("{PARSING}: error while parsing precision: could not find end of precision specifier"));
+            return Err(format!(
+                "{PARSING}: error while parsing precision: could not find end of precision specifier"
+            ));
         }
         precision = after[..count].parse().map_err(|_| {
             let digits = quote(&after[..count]);
@@ -115,8 +117,8 @@ pub(crate) fn format<'a>(values: &[Value<'a>]) -> Outcome<'a> {
             Piece::Clause(clause) => {
                 let Some(argument) = arguments.item(index) else { break };
                 index += 1;
-                let written =
-                    write(clause, &argument).map_err(|why| Fault::text(format!("error during formatting: {why}")))?;
+                let written = write(clause, &argument)
+                    .map_err(|why| Fault::text(format!("error during formatting: {why}")))?;
                 out.push_str(&written);
             }
         }
@@ -229,10 +231,13 @@ fn text(value: &Value<'_>) -> Result<String, String> {
     match value {
         Value::Null => Ok("null".to_owned()),
         Value::List(_) | Value::Map(_) => member(value),
-        Value::Optional(_) | Value::Opaque(_) | Value::Message(_) => Err(Clause::Text.refusal(value.kind().name())),
-        other => standard::text(other)
-            .map(|text| text.as_str().to_owned())
-            .ok_or_else(|| "could not convert argument \"invalid UTF-8 in bytes, cannot convert to string\" to string".to_owned()),
+        Value::Optional(_) | Value::Opaque(_) | Value::Message(_) => {
+            Err(Clause::Text.refusal(value.kind().name()))
+        }
+        other => standard::text(other).map(|text| text.as_str().to_owned()).ok_or_else(|| {
+            "could not convert argument \"invalid UTF-8 in bytes, cannot convert to string\" to string"
+                .to_owned()
+        }),
     }
 }
 
@@ -252,7 +257,8 @@ fn member(value: &Value<'_>) -> Result<String, String> {
                 entries.push((member(&key)?, member(&value)?));
             }
             entries.sort();
-            let entries: Vec<String> = entries.into_iter().map(|(key, value)| format!("{key}:{value}")).collect();
+            let entries: Vec<String> =
+                entries.into_iter().map(|(key, value)| format!("{key}:{value}")).collect();
             format!("{{{}}}", entries.join(", "))
         }
         Value::Double(number) if number.is_finite() => format!("{number:.6}"),

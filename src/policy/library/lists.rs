@@ -18,8 +18,14 @@ fn list<'v, 'a>(values: &'v [Value<'a>], index: usize) -> Result<&'v List<'a>, F
 /// Whether values of this type have an order at all.
 fn ordered(value: &Value<'_>) -> Result<(), Fault> {
     match value {
-        Value::Bool(_) | Value::Int(_) | Value::Uint(_) | Value::Double(_) | Value::String(_) | Value::Bytes(_)
-        | Value::Duration(_) | Value::Timestamp(_) => Ok(()),
+        Value::Bool(_)
+        | Value::Int(_)
+        | Value::Uint(_)
+        | Value::Double(_)
+        | Value::String(_)
+        | Value::Bytes(_)
+        | Value::Duration(_)
+        | Value::Timestamp(_) => Ok(()),
         _ => Err(Fault::text("no such overload")),
     }
 }
@@ -134,7 +140,9 @@ pub(crate) fn reverse<'a>(values: &[Value<'a>]) -> Outcome<'a> {
 }
 
 pub(crate) fn slice<'a>(values: &[Value<'a>]) -> Outcome<'a> {
-    let (Value::Int(start), Value::Int(end)) = (&values[1], &values[2]) else { return Err(Fault::NoOverload) };
+    let (Value::Int(start), Value::Int(end)) = (&values[1], &values[2]) else {
+        return Err(Fault::NoOverload);
+    };
     let list = list(values, 0)?;
     let refuse = |why: String| Err(Fault::text(format!("cannot slice({start}, {end}), {why}")));
     let (Ok(from), Ok(to)) = (usize::try_from(*start), usize::try_from(*end)) else {
@@ -209,11 +217,8 @@ pub(crate) fn insert<'a>(map: Value<'a>, entries: Vec<(Value<'a>, Value<'a>)>) -
     let mut owned = match map {
         Map::Owned(owned) => owned,
         Map::Json(_) => {
-            let copy: BTreeMap<Key<'a>, Value<'a>> = map
-                .entries()
-                .into_iter()
-                .filter_map(|(key, value)| Some((Key::new(&key)?, value)))
-                .collect();
+            let copy: BTreeMap<Key<'a>, Value<'a>> =
+                map.entries().into_iter().filter_map(|(key, value)| Some((Key::new(&key)?, value))).collect();
             Arc::new(copy)
         }
     };

@@ -88,13 +88,7 @@ pattern!(
     "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character",
     ["MyValue", "my_value", "12345"]
 );
-pattern!(
-    UUID,
-    "(?i:[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{12})",
-    usize::MAX,
-    "",
-    [""]
-);
+pattern!(UUID, "(?i:[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{12})", usize::MAX, "", [""]);
 
 impl Pattern {
     fn is_match(&self, text: &str) -> bool {
@@ -103,7 +97,12 @@ impl Pattern {
 
     fn refusal(&self) -> String {
         let examples: Vec<String> = self.examples.iter().map(|example| format!("'{example}', ")).collect();
-        format!("{} (e.g. {}regex used for validation is '{}')", self.rule, examples.join(" or "), self.source)
+        format!(
+            "{} (e.g. {}regex used for validation is '{}')",
+            self.rule,
+            examples.join(" or "),
+            self.source
+        )
     }
 
     fn check(&self, text: &str, unit: &str) -> Vec<String> {
@@ -171,7 +170,7 @@ fn is_base64(text: &str) -> bool {
     let body = text.trim_end_matches('=');
     let padding = text.len() - body.len();
     !text.is_empty()
-        && text.len() % 4 == 0
+        && text.len().is_multiple_of(4)
         && padding <= 2
         && body.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'+' || b == b'/')
 }

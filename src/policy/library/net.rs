@@ -44,16 +44,23 @@ fn reason(raw: &str) -> String {
     } else if raw.contains('.') {
         let parts: Vec<&str> = raw.split('.').collect();
         match raw.find(|c: char| !c.is_ascii_digit() && c != '.') {
-            Some(at) => return format!("ParseAddr({quoted}): unexpected character (at {})", quote(&raw[at..])),
+            Some(at) => {
+                return format!("ParseAddr({quoted}): unexpected character (at {})", quote(&raw[at..]));
+            }
             None if parts.iter().any(|part| part.is_empty()) => {
                 let doubled = raw.find("..").map_or(raw.len().saturating_sub(1), |at| at + 1);
                 let at = if raw.starts_with('.') { 0 } else { doubled };
-                return format!("ParseAddr({quoted}): IPv4 field must have at least one digit (at {})", quote(&raw[at..]));
+                return format!(
+                    "ParseAddr({quoted}): IPv4 field must have at least one digit (at {})",
+                    quote(&raw[at..])
+                );
             }
             None if parts.iter().any(|part| part.len() > 1 && part.starts_with('0')) => {
                 "IPv4 field has octet with leading zero".to_owned()
             }
-            None if parts.iter().any(|part| part.parse::<u8>().is_err()) => "IPv4 field has value >255".to_owned(),
+            None if parts.iter().any(|part| part.parse::<u8>().is_err()) => {
+                "IPv4 field has value >255".to_owned()
+            }
             None if parts.len() < 4 => "IPv4 address too short".to_owned(),
             None => "IPv4 address too long".to_owned(),
         }
@@ -79,7 +86,11 @@ fn parse_address(raw: &str) -> Result<IpAddr, String> {
             Err(format!("IPv4-mapped IPv6 address {} is not allowed", quote(raw)))
         }
         Ok(address) => Ok(address),
-        Err(_) => Err(format!("IP Address {} parse error during conversion from string: {}", quote(raw), reason(raw))),
+        Err(_) => Err(format!(
+            "IP Address {} parse error during conversion from string: {}",
+            quote(raw),
+            reason(raw)
+        )),
     }
 }
 
@@ -102,7 +113,8 @@ fn parse_network(raw: &str) -> Result<(IpAddr, u8), String> {
         Err(_) => return refuse(format!("netip.ParsePrefix({quoted}): {}", reason(address))),
     };
     let canonical = prefix.len() == 1 || !prefix.starts_with(['0', '+']);
-    let Some(length) = prefix.parse::<u8>().ok().filter(|_| canonical && prefix.bytes().all(|b| b.is_ascii_digit()))
+    let Some(length) =
+        prefix.parse::<u8>().ok().filter(|_| canonical && prefix.bytes().all(|b| b.is_ascii_digit()))
     else {
         let digits = !prefix.is_empty() && prefix.bytes().all(|b| b.is_ascii_digit()) && canonical;
         return refuse(if digits {

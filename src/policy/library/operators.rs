@@ -108,7 +108,9 @@ pub(crate) fn divide<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
 
 pub(crate) fn modulo<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
     match (&arguments[0], &arguments[1]) {
-        (Value::Int(_), Value::Int(0)) | (Value::Uint(_), Value::Uint(0)) => Err(Fault::text("modulus by zero")),
+        (Value::Int(_), Value::Int(0)) | (Value::Uint(_), Value::Uint(0)) => {
+            Err(Fault::text("modulus by zero"))
+        }
         (Value::Int(a), Value::Int(b)) => int(a.checked_rem(*b)),
         (Value::Uint(a), Value::Uint(b)) => uint(a.checked_rem(*b)),
         (first, _) => unknown(first, |value| matches!(value, Value::Int(_) | Value::Uint(_))),
@@ -142,7 +144,11 @@ fn order<'a>(arguments: &[Value<'a>], accept: fn(Ordering) -> bool) -> Outcome<'
         is_number(value)
             || matches!(
                 value,
-                Value::Bool(_) | Value::String(_) | Value::Bytes(_) | Value::Duration(_) | Value::Timestamp(_)
+                Value::Bool(_)
+                    | Value::String(_)
+                    | Value::Bytes(_)
+                    | Value::Duration(_)
+                    | Value::Timestamp(_)
             )
     })
 }

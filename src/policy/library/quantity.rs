@@ -182,11 +182,9 @@ fn argument<'v>(values: &'v [Value<'_>], index: usize) -> Result<&'v Quantity, F
 /// The second argument, a quantity or a whole number.
 fn operand(values: &[Value<'_>]) -> Result<Quantity, Fault> {
     match values.get(1) {
-        Some(Value::Int(value)) => Ok(Quantity {
-            small: Some((*value, 0)),
-            nanos: nanos_of(*value, 0),
-            style: Style::Exponent,
-        }),
+        Some(Value::Int(value)) => {
+            Ok(Quantity { small: Some((*value, 0)), nanos: nanos_of(*value, 0), style: Style::Exponent })
+        }
         _ => argument(values, 1).cloned(),
     }
 }

@@ -38,7 +38,9 @@ fn fault(pattern: &str) -> Option<(&'static str, &str)> {
                 repeatable = true;
             }
             b'[' => {
-                let Some(end) = class_end(bytes, at) else { return Some(("missing closing ]", &pattern[at..])) };
+                let Some(end) = class_end(bytes, at) else {
+                    return Some(("missing closing ]", &pattern[at..]));
+                };
                 at = end;
                 repeatable = true;
             }
@@ -67,7 +69,12 @@ fn fault(pattern: &str) -> Option<(&'static str, &str)> {
                     at += 1;
                 }
                 if matches!(bytes.get(at + 1), Some(b'*' | b'+' | b'?')) {
-                    let start = if bytes[at] == b'?' && at > 0 && matches!(bytes[at - 1], b'*' | b'+' | b'?') { at - 1 } else { at };
+                    let start = if bytes[at] == b'?' && at > 0 && matches!(bytes[at - 1], b'*' | b'+' | b'?')
+                    {
+                        at - 1
+                    } else {
+                        at
+                    };
                     return Some(("invalid nested repetition operator", &pattern[start..at + 2]));
                 }
             }
@@ -198,16 +205,16 @@ pub(crate) fn matches<'a>(values: &[Value<'a>]) -> Outcome<'a> {
     compile(pattern).map(|regex| Value::Bool(regex.is_match(text))).map_err(Fault::text)
 }
 
-fn illegal(why: String) -> Fault {
+fn illegal(why: &str) -> Fault {
     Fault::text(format!("Illegal regex: {why}"))
 }
 
 pub(crate) fn find<'a>(values: &[Value<'a>]) -> Outcome<'a> {
-    apply("find", &compile(arguments(values)?.1).map_err(illegal)?, values)
+    apply("find", &compile(arguments(values)?.1).map_err(|why| illegal(&why))?, values)
 }
 
 pub(crate) fn find_all<'a>(values: &[Value<'a>]) -> Outcome<'a> {
-    apply("findAll", &compile(arguments(values)?.1).map_err(illegal)?, values)
+    apply("findAll", &compile(arguments(values)?.1).map_err(|why| illegal(&why))?, values)
 }
 
 /// One of the three functions with a pattern that is compiled already.
@@ -219,7 +226,9 @@ pub(crate) fn apply<'a>(function: &str, regex: &Regex, values: &[Value<'a>]) -> 
     };
     match function {
         "matches" => Ok(Value::Bool(regex.is_match(text))),
-        "find" => Ok(regex.find(text).map_or_else(|| Value::text(""), |found| part(found.start(), found.end()))),
+        "find" => {
+            Ok(regex.find(text).map_or_else(|| Value::text(""), |found| part(found.start(), found.end())))
+        }
         _ => {
             let limit = match values.get(2) {
                 None => usize::MAX,

@@ -46,7 +46,8 @@ impl Version {
         let major = number(major, "major")?;
         let minor = number(minor, "minor")?;
         let (rest, build) = rest.split_once('+').map_or((rest, None), |(rest, build)| (rest, Some(build)));
-        let (patch, before) = rest.split_once('-').map_or((rest, None), |(patch, before)| (patch, Some(before)));
+        let (patch, before) =
+            rest.split_once('-').map_or((rest, None), |(patch, before)| (patch, Some(before)));
         let patch = number(patch, "patch")?;
         let before = before.map(identifiers).unwrap_or_default();
         for identifier in &before {
@@ -55,7 +56,9 @@ impl Version {
             }
             if identifier.bytes().all(|b| b.is_ascii_digit()) {
                 if identifier.len() > 1 && identifier.starts_with('0') {
-                    return Err(format!("Numeric PreRelease version must not contain leading zeroes \"{identifier}\""));
+                    return Err(format!(
+                        "Numeric PreRelease version must not contain leading zeroes \"{identifier}\""
+                    ));
                 }
             } else if !is_identifier(identifier) {
                 return Err(format!("Invalid character(s) found in prerelease \"{identifier}\""));
@@ -98,14 +101,16 @@ impl Version {
     }
 
     pub(super) fn compare(&self, other: &Self) -> Ordering {
-        self.numbers.cmp(&other.numbers).then_with(|| match (self.before.is_empty(), other.before.is_empty()) {
-            (true, true) => Ordering::Equal,
-            (true, false) => Ordering::Greater,
-            (false, true) => Ordering::Less,
-            (false, false) => {
-                let pairs = self.before.iter().zip(&other.before);
-                let differing = pairs.map(|(a, b)| compare_identifiers(a, b)).find(|order| order.is_ne());
-                differing.unwrap_or_else(|| self.before.len().cmp(&other.before.len()))
+        self.numbers.cmp(&other.numbers).then_with(|| {
+            match (self.before.is_empty(), other.before.is_empty()) {
+                (true, true) => Ordering::Equal,
+                (true, false) => Ordering::Greater,
+                (false, true) => Ordering::Less,
+                (false, false) => {
+                    let pairs = self.before.iter().zip(&other.before);
+                    let differing = pairs.map(|(a, b)| compare_identifiers(a, b)).find(|order| order.is_ne());
+                    differing.unwrap_or_else(|| self.before.len().cmp(&other.before.len()))
+                }
             }
         })
     }
@@ -153,7 +158,9 @@ pub(crate) fn is_semver<'a>(values: &[Value<'a>]) -> Outcome<'a> {
 fn part<'a>(values: &[Value<'a>], index: usize) -> Outcome<'a> {
     match &values[0] {
         Value::Opaque(opaque) => match opaque.as_ref() {
-            Opaque::Semver(version) => Ok(Value::Int(i64::try_from(version.numbers[index]).unwrap_or(i64::MAX))),
+            Opaque::Semver(version) => {
+                Ok(Value::Int(i64::try_from(version.numbers[index]).unwrap_or(i64::MAX)))
+            }
             _ => Err(Fault::NoOverload),
         },
         _ => Err(Fault::NoOverload),

@@ -4,7 +4,8 @@ use jiff::civil::DateTime;
 
 use super::{Fault, Outcome};
 use crate::value::{
-    Text, Timestamp, Value, double_text, duration_text, number as exact, parse_double, parse_duration, parse_timestamp,
+    Text, Timestamp, Value, double_text, duration_text, number as exact, parse_double, parse_duration,
+    parse_timestamp,
 };
 
 pub(crate) fn size<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
@@ -54,9 +55,10 @@ pub(crate) fn to_int<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
         Value::Uint(number) => i64::try_from(*number).map(Value::Int).map_err(|_| overflow()),
         Value::Double(number) => exact::truncate_int(*number).map(Value::Int).ok_or_else(overflow),
         Value::Timestamp(moment) => Ok(Value::Int(moment.seconds())),
-        Value::String(text) => {
-            text.as_str().parse().map_or_else(|_| unconvertible(value, "int"), |number| Ok(Value::Int(number)))
-        }
+        Value::String(text) => text
+            .as_str()
+            .parse()
+            .map_or_else(|_| unconvertible(value, "int"), |number| Ok(Value::Int(number))),
         other => unconvertible(other, "int"),
     }
 }
@@ -68,9 +70,10 @@ pub(crate) fn to_uint<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
         Value::Uint(number) => Ok(Value::Uint(*number)),
         Value::Int(number) => u64::try_from(*number).map(Value::Uint).map_err(|_| overflow()),
         Value::Double(number) => exact::truncate_uint(*number).map(Value::Uint).ok_or_else(overflow),
-        Value::String(text) if !text.as_str().starts_with('+') => {
-            text.as_str().parse().map_or_else(|_| unconvertible(value, "uint"), |number| Ok(Value::Uint(number)))
-        }
+        Value::String(text) if !text.as_str().starts_with('+') => text
+            .as_str()
+            .parse()
+            .map_or_else(|_| unconvertible(value, "uint"), |number| Ok(Value::Uint(number))),
         other => unconvertible(other, "uint"),
     }
 }
@@ -119,9 +122,9 @@ pub(crate) fn to_timestamp<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
     const NAME: &str = "google.protobuf.Timestamp";
     match &arguments[0] {
         Value::Timestamp(moment) => Ok(Value::Timestamp(*moment)),
-        Value::Int(seconds) => Timestamp::new(*seconds, 0)
-            .map(Value::Timestamp)
-            .ok_or_else(|| Fault::text("timestamp overflow")),
+        Value::Int(seconds) => {
+            Timestamp::new(*seconds, 0).map(Value::Timestamp).ok_or_else(|| Fault::text("timestamp overflow"))
+        }
         Value::String(text) => match parse_timestamp(text.as_str()) {
             Some(Some(moment)) => Ok(Value::Timestamp(moment)),
             Some(None) => Err(Fault::text("timestamp overflow")),
@@ -135,7 +138,9 @@ pub(crate) fn to_timestamp<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
 fn part<'a>(arguments: &[Value<'a>], of: fn(&DateTime) -> i64) -> Outcome<'a> {
     let zone = arguments.get(1).and_then(Value::as_str).unwrap_or_default();
     match &arguments[0] {
-        Value::Timestamp(moment) => moment.within(zone).map(|civil| Value::Int(of(&civil))).map_err(Fault::text),
+        Value::Timestamp(moment) => {
+            moment.within(zone).map(|civil| Value::Int(of(&civil))).map_err(Fault::text)
+        }
         _ => Err(Fault::NoOverload),
     }
 }

@@ -66,7 +66,8 @@ pub(crate) fn index_of<'a>(values: &[Value<'a>]) -> Outcome<'a> {
         let found = list.iter().position(|item| item.equals(&values[1]));
         return Ok(position(found));
     }
-    let (text, wanted, offset) = (arguments(values, 0)?, arguments(values, 1)?, number(values, 2)?.unwrap_or(0));
+    let (text, wanted, offset) =
+        (arguments(values, 0)?, arguments(values, 1)?, number(values, 2)?.unwrap_or(0));
     if wanted.is_empty() {
         return Ok(Value::Int(offset));
     }
@@ -81,7 +82,8 @@ fn position<'a>(found: Option<usize>) -> Value<'a> {
 
 pub(crate) fn last_index_of<'a>(values: &[Value<'a>]) -> Outcome<'a> {
     if let Value::List(list) = &values[0] {
-        let found = (0..list.len()).rev().find(|at| list.item(*at).is_some_and(|item| item.equals(&values[1])));
+        let found =
+            (0..list.len()).rev().find(|at| list.item(*at).is_some_and(|item| item.equals(&values[1])));
         return Ok(position(found));
     }
     let (text, wanted) = (arguments(values, 0)?, arguments(values, 1)?);
@@ -147,7 +149,9 @@ fn pieces<'t>(text: &'t str, separator: &str, limit: Option<i64>) -> Vec<&'t str
 pub(crate) fn split<'a>(values: &[Value<'a>]) -> Outcome<'a> {
     let (separator, limit) = (arguments(values, 1)?, number(values, 2)?);
     let parts = match &values[0] {
-        Value::String(Text::Borrowed(text)) => pieces(text, separator, limit).into_iter().map(Value::text).collect(),
+        Value::String(Text::Borrowed(text)) => {
+            pieces(text, separator, limit).into_iter().map(Value::text).collect()
+        }
         other => {
             let text = other.as_str().ok_or(Fault::NoOverload)?;
             pieces(text, separator, limit).into_iter().map(Value::string).collect()
@@ -203,7 +207,9 @@ pub(crate) fn join<'a>(values: &[Value<'a>]) -> Outcome<'a> {
 pub(crate) fn plain(value: &Value<'_>) -> String {
     match value {
         Value::Null => "null".to_owned(),
-        other => super::standard::text(other).map_or_else(|| other.to_string(), |text| text.as_str().to_owned()),
+        other => {
+            super::standard::text(other).map_or_else(|| other.to_string(), |text| text.as_str().to_owned())
+        }
     }
 }
 

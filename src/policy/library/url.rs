@@ -76,10 +76,11 @@ impl Url {
                 query: query.to_owned(),
             });
         }
-        let (authority, path) = match rest.strip_prefix("//").filter(|_| !scheme.is_empty() || !rest.starts_with("///")) {
-            Some(after) => after.split_at(after.find('/').unwrap_or(after.len())),
-            None => ("", rest),
-        };
+        let (authority, path) =
+            match rest.strip_prefix("//").filter(|_| !scheme.is_empty() || !rest.starts_with("///")) {
+                Some(after) => after.split_at(after.find('/').unwrap_or(after.len())),
+                None => ("", rest),
+            };
         let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
         if let Some(escape) = bad_escape(host).or_else(|| bad_escape(path)) {
             return refuse(format!("invalid URL escape {}", quote(escape)));

@@ -10,9 +10,7 @@ pub(super) fn escape_length(bytes: &[u8]) -> Option<usize> {
         b'x' | b'X' => hex(2),
         b'u' => hex(4),
         b'U' => hex(8),
-        b'0'..=b'3' => {
-            bytes.get(2..4).filter(|d| d.iter().all(|b| (b'0'..=b'7').contains(b))).map(|_| 4)
-        }
+        b'0'..=b'3' => bytes.get(2..4).filter(|d| d.iter().all(|b| (b'0'..=b'7').contains(b))).map(|_| 4),
         _ => None,
     }
 }
@@ -25,7 +23,8 @@ pub(super) fn unescape(written: &str, is_bytes: bool) -> Result<Vec<u8>, &'stati
     let text = if is_bytes { &written[1..] } else { written };
     let raw = text.starts_with(['r', 'R']);
     let text = if raw { &text[1..] } else { text };
-    let quotes = if text.len() >= 6 && (text.starts_with("\"\"\"") || text.starts_with("'''")) { 3 } else { 1 };
+    let quotes =
+        if text.len() >= 6 && (text.starts_with("\"\"\"") || text.starts_with("'''")) { 3 } else { 1 };
     let text = text[quotes..text.len() - quotes].replace("\r\n", "\n").replace('\r', "\n");
     if raw || !text.contains('\\') {
         return Ok(text.into_bytes());

@@ -13,7 +13,11 @@ type Expansion = Result<Id, Issue>;
 
 /// The expansion of a call, or none when it is no macro.
 pub(super) fn expand(
-    parser: &mut Parser<'_>, offset: usize, function: &str, target: Option<Id>, arguments: &[Id],
+    parser: &mut Parser<'_>,
+    offset: usize,
+    function: &str,
+    target: Option<Id>,
+    arguments: &[Id],
 ) -> Option<Expansion> {
     let mut maker = Maker { parser, offset };
     let Some(target) = target else {
@@ -24,7 +28,9 @@ pub(super) fn expand(
         ("all", [first, second, predicate]) => {
             maker.quantifier(Quantifier::All, target, &[*first, *second], *predicate)
         }
-        ("exists", [variable, predicate]) => maker.quantifier(Quantifier::Any, target, &[*variable], *predicate),
+        ("exists", [variable, predicate]) => {
+            maker.quantifier(Quantifier::Any, target, &[*variable], *predicate)
+        }
         ("exists", [first, second, predicate]) => {
             maker.quantifier(Quantifier::Any, target, &[*first, *second], *predicate)
         }
@@ -37,15 +43,21 @@ pub(super) fn expand(
         ("map", [variable, transform]) => maker.list(target, &[*variable], None, *transform),
         ("map", [variable, filter, transform]) => maker.list(target, &[*variable], Some(*filter), *transform),
         ("filter", [variable, filter]) => maker.list(target, &[*variable], Some(*filter), *variable),
-        ("transformList", [first, second, transform]) => maker.list(target, &[*first, *second], None, *transform),
+        ("transformList", [first, second, transform]) => {
+            maker.list(target, &[*first, *second], None, *transform)
+        }
         ("transformList", [first, second, filter, transform]) => {
             maker.list(target, &[*first, *second], Some(*filter), *transform)
         }
-        ("transformMap", [first, second, transform]) => maker.map(target, *first, *second, None, *transform, true),
+        ("transformMap", [first, second, transform]) => {
+            maker.map(target, *first, *second, None, *transform, true)
+        }
         ("transformMap", [first, second, filter, transform]) => {
             maker.map(target, *first, *second, Some(*filter), *transform, true)
         }
-        ("transformMapEntry", [first, second, entry]) => maker.map(target, *first, *second, None, *entry, false),
+        ("transformMapEntry", [first, second, entry]) => {
+            maker.map(target, *first, *second, None, *entry, false)
+        }
         ("transformMapEntry", [first, second, filter, entry]) => {
             maker.map(target, *first, *second, Some(*filter), *entry, false)
         }
@@ -108,7 +120,10 @@ impl Maker<'_, '_> {
         let first = name(arguments[0])?;
         let second = arguments.get(1).map(|id| name(*id)).transpose()?;
         if second.as_ref() == Some(&first) {
-            return Err(Issue::new(self.parser.offset(arguments[1]), format!("duplicate variable name: {first}")));
+            return Err(Issue::new(
+                self.parser.offset(arguments[1]),
+                format!("duplicate variable name: {first}"),
+            ));
         }
         for (id, name) in arguments.iter().zip([Some(&first), second.as_ref()].into_iter().flatten()) {
             if name == ACCUMULATOR || name == OLD_ACCUMULATOR {
@@ -164,8 +179,11 @@ impl Maker<'_, '_> {
     }
 
     fn list(&mut self, range: Id, variables: &[Id], filter: Option<Id>, transform: Id) -> Expansion {
-        let refusal =
-            if variables.len() == 1 { "argument is not an identifier" } else { "argument must be a simple name" };
+        let refusal = if variables.len() == 1 {
+            "argument is not an identifier"
+        } else {
+            "argument must be a simple name"
+        };
         let (variable, second) = self.variables(variables, refusal)?;
         let init = self.parser.add(self.offset, Kind::List(Vec::new()));
         let condition = self.literal(Literal::Bool(true));
@@ -179,7 +197,13 @@ impl Maker<'_, '_> {
     }
 
     fn map(
-        &mut self, range: Id, first: Id, second: Id, filter: Option<Id>, transform: Id, keyed: bool,
+        &mut self,
+        range: Id,
+        first: Id,
+        second: Id,
+        filter: Option<Id>,
+        transform: Id,
+        keyed: bool,
     ) -> Expansion {
         let (variable, second) = self.variables(&[first, second], "argument must be a simple name")?;
         let init = self.parser.add(self.offset, Kind::Map(Vec::<Entry>::new()));

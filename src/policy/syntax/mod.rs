@@ -12,6 +12,7 @@ mod macros;
 mod parser;
 mod token;
 
+pub(crate) use macros::ACCUMULATOR;
 pub(crate) use parser::parse;
 
 /// The deepest tree that is accepted. cel-go stops at 250 nested rules.

@@ -6,8 +6,27 @@ use super::token::{Spanned, Token, tokens};
 use super::{Ast, DEPTH, Entry, Id, Issue, Kind, LENGTH, Literal, Node, literal};
 
 const RESERVED: [&str; 21] = [
-    "as", "break", "const", "continue", "else", "false", "for", "function", "if", "import", "in", "let", "loop",
-    "package", "namespace", "null", "return", "true", "var", "void", "while",
+    "as",
+    "break",
+    "const",
+    "continue",
+    "else",
+    "false",
+    "for",
+    "function",
+    "if",
+    "import",
+    "in",
+    "let",
+    "loop",
+    "package",
+    "namespace",
+    "null",
+    "return",
+    "true",
+    "var",
+    "void",
+    "while",
 ];
 
 /// Reads an expression.
@@ -16,7 +35,8 @@ const RESERVED: [&str; 21] = [
 /// Everything that is wrong with it, by position.
 pub(crate) fn parse(source: &str) -> Result<Ast, Vec<Issue>> {
     if source.len() > LENGTH {
-        let message = format!("expression code point size exceeds limit: size: {}, limit {LENGTH}", source.len());
+        let message =
+            format!("expression code point size exceeds limit: size: {}, limit {LENGTH}", source.len());
         return Err(vec![Issue::new(0, message)]);
     }
     let mut issues = Vec::new();
@@ -225,7 +245,10 @@ impl Parser<'_> {
                 continue;
             }
             let negative = symbol == "-"
-                && self.tokens.get(self.at + 1).is_some_and(|t| matches!(t.token, Token::Int | Token::Double));
+                && self
+                    .tokens
+                    .get(self.at + 1)
+                    .is_some_and(|t| matches!(t.token, Token::Int | Token::Double));
             if negative {
                 break;
             }

@@ -63,9 +63,50 @@ fn environment() -> Env {
 #[test]
 fn mutated_expressions_end() {
     const PIECES: [&str; 44] = [
-        "(", ")", "[", "]", "{", "}", ".", ",", ":", "?", "?:", "&&", "||", "==", "<", "+", "-", "*", "/", "%", "!",
-        "in ", "true", "null", "0", "1u", "-1", "1e308", "9223372036854775807", "\"a\"", "'", "\"\"\"", "b\"\\xff\"", "r'", "\\",
-        ".?x", "[?0]", ".map(x, x)", ".all(x, x)", ".optMap(x, x)", "has(", "object", "lists.range(99)", "😀",
+        "(",
+        ")",
+        "[",
+        "]",
+        "{",
+        "}",
+        ".",
+        ",",
+        ":",
+        "?",
+        "?:",
+        "&&",
+        "||",
+        "==",
+        "<",
+        "+",
+        "-",
+        "*",
+        "/",
+        "%",
+        "!",
+        "in ",
+        "true",
+        "null",
+        "0",
+        "1u",
+        "-1",
+        "1e308",
+        "9223372036854775807",
+        "\"a\"",
+        "'",
+        "\"\"\"",
+        "b\"\\xff\"",
+        "r'",
+        "\\",
+        ".?x",
+        "[?0]",
+        ".map(x, x)",
+        ".all(x, x)",
+        ".optMap(x, x)",
+        "has(",
+        "object",
+        "lists.range(99)",
+        "😀",
     ];
     let (table, pod, other, env) = (read("table.json"), read("pod.json"), read("other.json"), environment());
     let sources: Vec<&str> =
@@ -177,9 +218,12 @@ fn deep_and_long_sources_are_refused_or_end() {
 fn loops_that_cost_nothing_are_cut_off() {
     let (pod, other, env) = (read("pod.json"), read("other.json"), environment());
     let list = format!("[{}]", ["1"; 200].join(","));
-    let body = format!("{list}.exists_one(a, {list}.exists_one(b, {list}.exists_one(c, {list}.exists_one(d, false))))");
+    let body = format!(
+        "{list}.exists_one(a, {list}.exists_one(b, {list}.exists_one(c, {list}.exists_one(d, false))))"
+    );
     let program = compile(&body, &env).expect("it is well formed");
-    let activation = Activation::new(&env).with("object", Value::json(&pod)).with("other", Value::json(&other));
+    let activation =
+        Activation::new(&env).with("object", Value::json(&pod)).with("other", Value::json(&other));
     let mut budget = Budget::new(portcullis_policy::PER_POLICY);
     let error = program.eval(&activation, &mut budget).expect_err("it never ends");
     assert!(error.is_cancelled(), "{error}");
@@ -190,7 +234,11 @@ fn loops_that_cost_nothing_are_cut_off() {
 fn text_does_not_grow_without_bounds() {
     let env = environment().variable("big", Type::String);
     let big = "a".repeat(100_000);
-    for source in ["big.replace('', big)", "big.split('').map(x, big).join(big).size()", "lists.range(9000000000000000000)"] {
+    for source in [
+        "big.replace('', big)",
+        "big.split('').map(x, big).join(big).size()",
+        "lists.range(9000000000000000000)",
+    ] {
         let program = compile(source, &env).expect("it is well formed");
         let activation = Activation::new(&env).with("big", Value::text(&big));
         let mut budget = Budget::new(portcullis_policy::PER_POLICY);

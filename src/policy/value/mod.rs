@@ -13,8 +13,8 @@ use serde_json::Value as Json;
 
 pub(crate) use number::{double_text, parse_double};
 pub(crate) use show::quote;
-pub(crate) use time::{duration_text, parse_duration, parse_timestamp};
 pub use time::Timestamp;
+pub(crate) use time::{duration_text, parse_duration, parse_timestamp};
 
 use crate::library::opaque::Opaque;
 use crate::types::Type;

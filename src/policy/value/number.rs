@@ -28,7 +28,7 @@ pub(crate) fn truncate_int(value: f64) -> Option<i64> {
 /// Without its fraction, if that fits.
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
 pub(crate) fn truncate_uint(value: f64) -> Option<u64> {
-    (value >= 0.0 && value < TWO_64).then_some(value as u64)
+    (0.0..TWO_64).contains(&value).then_some(value as u64)
 }
 
 pub(super) fn exact_int(value: f64) -> Option<i64> {

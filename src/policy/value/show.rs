@@ -13,8 +13,11 @@ pub(crate) fn quote(text: &str) -> String {
 fn plain(value: &Value<'_>) -> String {
     match value {
         Value::Message(message) => {
-            let fields: Vec<String> =
-                message.fields.iter().map(|(name, value)| format!("{}: {}", quote(name), plain(value))).collect();
+            let fields: Vec<String> = message
+                .fields
+                .iter()
+                .map(|(name, value)| format!("{}: {}", quote(name), plain(value)))
+                .collect();
             format!("{{{}}}", fields.join(", "))
         }
         Value::List(list) => {
@@ -55,9 +58,18 @@ impl fmt::Display for Value<'_> {
             }
             Self::Opaque(opaque) => write!(f, "{}({opaque})", opaque.kind().name()),
             Self::Message(message) if &*message.name == "JSONPatch" => {
-                let text = |name: &str| message.fields.get(name).map_or_else(|| "\"\"".to_owned(), ToString::to_string);
-                let value = message.fields.get("value").map(|value| format!(", value: {value}")).unwrap_or_default();
-                write!(f, "JSONPatch{{from: {}, op: {}, path: {}{value}}}", text("from"), text("op"), text("path"))
+                let text = |name: &str| {
+                    message.fields.get(name).map_or_else(|| "\"\"".to_owned(), ToString::to_string)
+                };
+                let value =
+                    message.fields.get("value").map(|value| format!(", value: {value}")).unwrap_or_default();
+                write!(
+                    f,
+                    "JSONPatch{{from: {}, op: {}, path: {}{value}}}",
+                    text("from"),
+                    text("op"),
+                    text("path")
+                )
             }
             Self::Message(message) => write!(f, "{}{}", message.name, plain(self)),
         }

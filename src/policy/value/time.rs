@@ -81,7 +81,8 @@ impl Timestamp {
             return Ok(self.civil(0));
         }
         let found = TimeZone::get(zone).map_err(|_| format!("unknown time zone {zone}"))?;
-        let moment = jiff::Timestamp::new(self.seconds, self.nanoseconds).unwrap_or(jiff::Timestamp::UNIX_EPOCH);
+        let moment =
+            jiff::Timestamp::new(self.seconds, self.nanoseconds).unwrap_or(jiff::Timestamp::UNIX_EPOCH);
         Ok(found.to_datetime(moment))
     }
 
@@ -153,7 +154,9 @@ pub(crate) fn parse_timestamp(text: &str) -> Option<Option<Timestamp>> {
     };
     let small = |value: i64| i8::try_from(value).ok();
     let year = i16::try_from(year).ok()?;
-    let civil = DateTime::new(year, small(month)?, small(day)?, small(hour)?, small(minute)?, small(second)?, 0).ok()?;
+    let civil =
+        DateTime::new(year, small(month)?, small(day)?, small(hour)?, small(minute)?, small(second)?, 0)
+            .ok()?;
     let local = civil.duration_since(EPOCH).as_secs();
     let seconds = local - i64::from(offset);
     Some(Timestamp::new(seconds, nanoseconds).map(|moment| Timestamp { offset, ..moment }))
