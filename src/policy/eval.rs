@@ -72,7 +72,7 @@ enum Binding<'a> {
 /// The values of an environment's variables.
 #[derive(Clone)]
 pub struct Activation<'a> {
-    names: Vec<String>,
+    env: Env,
     bindings: Vec<Binding<'a>>,
 }
 
@@ -80,13 +80,11 @@ impl<'a> Activation<'a> {
     /// Nothing is bound yet.
     #[must_use]
     pub fn new(env: &Env) -> Self {
-        let names: Vec<String> = env.variables().map(|(name, _)| name.to_owned()).collect();
-        let bindings = names.iter().map(|_| Binding::Unset).collect();
-        Self { names, bindings }
+        Self { env: env.clone(), bindings: env.variables().map(|_| Binding::Unset).collect() }
     }
 
     fn bind(&mut self, name: &str, binding: Binding<'a>) {
-        if let Ok(position) = self.names.binary_search_by(|known| known.as_str().cmp(name)) {
+        if let Some((position, _)) = self.env.position(name) {
             self.bindings[position] = binding;
         }
     }
@@ -235,9 +233,7 @@ impl<'a> Machine<'a, '_> {
         outcome
     }
 
-    fn apply(&mut self, call: &'a Call, results: &[Evaluated<'a>]) -> Evaluated<'a> {
-        let values: Vec<Value<'a>> =
-            results.iter().filter_map(|result| result.as_ref().ok().cloned()).collect();
+    fn apply(&mut self, call: &'a Call, values: &[Value<'a>]) -> Evaluated<'a> {
         let views: Vec<Option<&Value<'a>>> = values.iter().map(Some).collect();
         let mut overload = call.overload;
         let judged = call.guarded && call.regex.is_none() && call.function != "flatten";
@@ -255,12 +251,12 @@ impl<'a> Machine<'a, '_> {
             }
         }
         if call.function == "lists.range"
-            && let Value::Int(end) = values[0]
+            && let Value::Int(end) = &values[0]
             && !self.budget.affords(u64::try_from(*end).unwrap_or(0))
         {
             self.charge(u64::try_from(*end).unwrap_or(0).saturating_add(11))?;
         }
-        if call.function == "sum" && matches!(values[0], Value::List(list) if list.is_empty()) {
+        if call.function == "sum" && matches!(&values[0], Value::List(list) if list.is_empty()) {
             return Ok(empty_sum(overload));
         }
         let outcome = match &call.regex {
@@ -462,7 +458,7 @@ impl<'a> Machine<'a, '_> {
             Base::Variable(position) => match &self.activation.bindings[*position] {
                 Binding::Value(value) => value.clone(),
                 Binding::Unset => {
-                    let name = &self.activation.names[*position];
+                    let name = self.activation.env.variables().nth(*position).map_or("", |(name, _)| name);
                     return Err(Error::new(format!("no such attribute(s): {name}")));
                 }
                 Binding::Computed(computed) => {
