@@ -101,6 +101,7 @@ impl Estimator<'_> {
                 self.unknown(self.all(fields.iter().map(|(_, value, _)| value)).saturating_add(40))
             }
             Node::Fold(fold) => self.fold(fold),
+            Node::Goes { .. } => self.unknown(3),
             Node::Append { item, .. } => {
                 let item = self.node(item);
                 Guess { item: item.size, ..self.unknown(item.cost.saturating_add(12)) }

@@ -162,6 +162,11 @@ impl<'a> Machine<'a, '_> {
             Node::Map(entries) => self.map(entries),
             Node::Message { name, fields } => self.message(name, fields),
             Node::Fold(fold) => self.fold(fold),
+            Node::Goes { slot, negated } => {
+                self.charge(if *negated { 3 } else { 2 })?;
+                let stops = matches!(&self.locals[*slot], Some(Ok(Value::Bool(value))) if value == negated);
+                Ok(Value::Bool(!stops))
+            }
             Node::Append { slot, item } => self.append(*slot, item),
             Node::Insert { slot, key, value } => self.insert(*slot, key, value),
         }
@@ -195,6 +200,13 @@ impl<'a> Machine<'a, '_> {
         let arguments = [first.as_ref().ok(), second.as_ref().ok()];
         self.charge(crate::cost::Rule::Smaller.before(&arguments).unwrap_or(1))?;
         let (first, second) = (first?, second?);
+        // The API server's own values have no equality with values of other types.
+        if let (Value::Opaque(one), false) = (&first, matches!(second, Value::Null)) {
+            let same = matches!(&second, Value::Opaque(other) if one.kind() == other.kind());
+            if !same && !negated {
+                return Err(no_overload());
+            }
+        }
         Ok(Value::Bool(first.equals(&second) != negated))
     }
 
@@ -212,10 +224,11 @@ impl<'a> Machine<'a, '_> {
             }
             results.push(result);
         }
-        let before = {
-            let views: Vec<Option<&Value<'a>>> = results.iter().map(|result| result.as_ref().ok()).collect();
-            call.rule.before(&views)
-        };
+        let mut views = [None; 4];
+        for (view, result) in views.iter_mut().zip(&results) {
+            *view = result.as_ref().ok();
+        }
+        let before = call.rule.before(&views[..count.min(4)]);
         if let Some(cost) = before {
             self.charge(cost)?;
         }
@@ -234,10 +247,10 @@ impl<'a> Machine<'a, '_> {
     }
 
     fn apply(&mut self, call: &'a Call, values: &[Value<'a>]) -> Evaluated<'a> {
-        let views: Vec<Option<&Value<'a>>> = values.iter().map(Some).collect();
         let mut overload = call.overload;
         let judged = call.guarded && call.regex.is_none() && call.function != "flatten";
         if judged {
+            let views: Vec<Option<&Value<'a>>> = values.iter().map(Some).collect();
             let fitting = match overload {
                 Some(overload) => fits(&overload.arguments, &views),
                 None => {
@@ -518,7 +531,18 @@ impl<'a> Machine<'a, '_> {
                 QualifierKey::Field(name) => field(&value, name, optional || asks),
                 QualifierKey::Constant(key) => item(&value, &constant(key), optional || asks),
                 QualifierKey::Dynamic(attribute) => {
-                    let key = self.resolve(attribute)?;
+                    let key = match self.resolve(attribute) {
+                        Ok(key) if Key::new(&key).is_some() => key,
+                        Ok(key) => {
+                            self.charge(u64::from(!optional))?;
+                            let kind = if matches!(key, Value::Null) { "<nil>" } else { go_type(&key) };
+                            return Err(Error::new(format!("invalid qualifier type: {kind}")));
+                        }
+                        Err(error) => {
+                            self.charge(u64::from(!optional && !error.cancelled))?;
+                            return Err(error);
+                        }
+                    };
                     item(&value, &key, optional || asks)
                 }
             };
@@ -610,6 +634,10 @@ pub(crate) fn go_type(value: &Value<'_>) -> &'static str {
         Value::String(_) => "types.String",
         Value::Bytes(_) => "types.Bytes",
         Value::Null => "types.Null",
+        Value::List(List::Json(_)) => "[]interface {}",
+        Value::List(List::Owned(_)) => "*types.baseList",
+        Value::Map(Map::Json(_)) => "map[string]interface {}",
+        Value::Map(Map::Owned(_)) => "*types.baseMap",
         Value::Duration(_) => "types.Duration",
         Value::Timestamp(_) => "types.Timestamp",
         Value::Type(_) => "*types.Type",

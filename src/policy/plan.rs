@@ -40,6 +40,11 @@ pub(crate) enum Node {
         fields: Vec<(Arc<str>, Node, bool)>,
     },
     Fold(Box<Loop>),
+    /// Whether a loop of `all` or `exists` goes on: `@not_strictly_false(accumulator)`, or of its opposite.
+    Goes {
+        slot: usize,
+        negated: bool,
+    },
     /// `accumulator + [item]` in place.
     Append {
         slot: usize,
@@ -133,6 +138,8 @@ fn is_whole(function: &str) -> bool {
                 | "contains"
                 | "startsWith"
                 | "endsWith"
+                | "sort"
+                | "@sortByAssociatedKeys"
         )
 }
 
@@ -230,6 +237,15 @@ impl Planner<'_> {
         let base = match &self.checked.references[id] {
             Some(Reference::Variable(position)) => Base::Variable(*position),
             Some(Reference::Local(slot)) => Base::Local(*slot),
+            // The checker knows these two names of types, the API server's planner does not.
+            Some(Reference::Type(_)) if matches!(&self.ast.node(id).kind, Kind::Ident(name) if matches!(name.as_str(), "duration" | "timestamp")) =>
+            {
+                let name = self.ast.qualified_name(id).unwrap_or_default();
+                return Err(Issue::new(
+                    self.ast.node(id).offset,
+                    format!("reference to undefined type: {name}"),
+                ));
+            }
             Some(Reference::Type(found)) => return Ok(Node::Constant(Value::Type(found.clone()))),
             _ => return Err(Issue::new(self.ast.node(id).offset, "unresolved name")),
         };
@@ -381,6 +397,12 @@ impl Planner<'_> {
 
     /// The steps of `map`, `filter` and `transformMap` change their accumulator in place.
     fn accumulate(&self, function: &str, arguments: &mut Vec<Node>) -> Option<Node> {
+        if let ("@not_strictly_false", [Node::Call(call)]) = (function, arguments.as_slice())
+            && let ("!_", [Node::Attribute(inner)]) = (call.function, call.arguments.as_slice())
+            && let (Base::Local(slot), true) = (&inner.base, inner.qualifiers.is_empty())
+        {
+            return self.hidden.contains(slot).then_some(Node::Goes { slot: *slot, negated: true });
+        }
         let Some(Node::Attribute(first)) = arguments.first() else { return None };
         let Base::Local(slot) = first.base else { return None };
         if !first.qualifiers.is_empty() {
@@ -388,6 +410,7 @@ impl Planner<'_> {
         }
         let empties = self.hidden.contains(&slot);
         match (function, arguments.as_slice()) {
+            ("@not_strictly_false", [_]) if empties => Some(Node::Goes { slot, negated: false }),
             ("_+_", [_, Node::List(items)]) if empties && items.len() == 1 && !items[0].1 => {
                 let Some(Node::List(mut items)) = arguments.pop() else { return None };
                 let (item, _) = items.pop()?;

@@ -254,8 +254,14 @@ func quote(text string) string {
 	return strings.TrimSpace(out.String())
 }
 
-func evaluate(env *cel.Env, bindings map[string]any, expression string) row {
-	result := row{Expression: expression}
+func evaluate(env *cel.Env, bindings map[string]any, expression string) (result row) {
+	result = row{Expression: expression}
+	// cel-go panics when it checks [?dyn(1)].
+	defer func() {
+		if panicked := recover(); panicked != nil {
+			result = row{Expression: expression, Error: "panic"}
+		}
+	}()
 	ast, issues := env.Compile(expression)
 	if issues.Err() != nil {
 		for _, found := range issues.Errors() {
@@ -332,8 +338,8 @@ func main() {
 		encoder := json.NewEncoder(&text)
 		encoder.SetEscapeHTML(false)
 		found := evaluate(env, bindings, strings.ReplaceAll(line, "⏎", "\n"))
-		if !stable(env, bindings, found) {
-			fmt.Println("left out, it depends on the order of a map:", found.Expression)
+		if found.Error == "panic" || !stable(env, bindings, found) {
+			fmt.Println("left out, cel-go panics or it depends on the order of a map:", found.Expression)
 			continue
 		}
 		if err := encoder.Encode(found); err != nil {

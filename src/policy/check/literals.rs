@@ -42,6 +42,7 @@ pub(super) fn validate(ast: &Ast, checked: &mut Checked, issues: &mut Vec<Issue>
 fn is_wrong(function: &str, literal: &Literal) -> bool {
     match (function, literal) {
         ("duration", Literal::String(text)) => parse_duration(text).is_none(),
+        ("duration", Literal::Int(_)) => true,
         ("timestamp", Literal::String(text)) => !matches!(parse_timestamp(text), Some(Some(_))),
         ("timestamp", Literal::Int(seconds)) => crate::value::Timestamp::new(*seconds, 0).is_none(),
         ("matches", Literal::String(pattern)) => regular::compile(pattern).is_err(),

@@ -168,10 +168,14 @@ impl<'a> Checker<'a> {
             self.refer(id, Reference::Variable(position));
             return true;
         }
-        if let Some(mut found) = self.env.type_named(name) {
-            if found == Type::optional(Type::Param(u32::MAX)) {
-                found = Type::optional(Type::Param(self.mapping.fresh(1)));
-            }
+        if let Some(found) = self.env.type_named(name) {
+            let found = match found {
+                Type::List(_) => Type::list(Type::Param(self.mapping.fresh(1))),
+                Type::Map(_) => {
+                    Type::map(Type::Param(self.mapping.fresh(1)), Type::Param(self.mapping.fresh(1)))
+                }
+                other => other,
+            };
             self.set(id, Type::kind(found.clone()));
             self.refer(id, Reference::Type(found));
             return true;
