@@ -581,7 +581,8 @@ fn field<'a>(value: &Value<'a>, name: &'a str, maybe: bool) -> Result<Option<Val
             found => Ok(found),
         },
         Value::Message(message) => match message.fields.get(name) {
-            None if !maybe => Err(Error::new(format!("no such key: {name}"))),
+            // The API server's own messages give null for what is not set.
+            None if !maybe => Ok(Some(Value::Null)),
             found => Ok(found.cloned()),
         },
         other => item(other, &Value::text(name), maybe),
@@ -616,7 +617,7 @@ fn item<'a>(value: &Value<'a>, key: &Value<'a>, maybe: bool) -> Result<Option<Va
 
 /// In cel-go, text and times are asked themselves before a function is given up, and functions of text say no more.
 fn is_receiver(function: &str, values: &[Value<'_>]) -> bool {
-    matches!(function, "matches" | "contains" | "startsWith" | "endsWith")
+    matches!(function, "contains" | "startsWith" | "endsWith")
         || matches!(values.first(), Some(Value::String(_) | Value::Duration(_) | Value::Timestamp(_)))
 }
 

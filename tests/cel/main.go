@@ -1,10 +1,12 @@
 // Command cel asks the API server's own CEL what an expression is worth.
 //
 //	go run . -signatures ../../src/policy/library/signatures.tsv
-//	go run . -expressions expressions.txt -pod ../data/cel/pod.json -other ../data/cel/other.json -schema ../data/cel/schema.json -table ../data/cel/table.json
+//	go run . -data ../data/cel -expressions expressions.txt -table ../data/cel/table.json
+//	go run . -data ../data/cel -expressions mutated.txt -table ../data/cel/mutated.json
 //
-// The first form writes the declaration of every function of the environment, the second what each expression compiles
-// and evaluates to: issues with their positions, value or error text, cost. tests/policy_cel.rs holds our evaluator to both.
+// The first form writes the declaration of every function of the environment, the others what each expression compiles
+// and evaluates to: issues with their positions, value or error text, cost. src/policy/tests/table.rs holds our evaluator to it.
+// Another version of Kubernetes: change go.mod, run all three, and look at what changed.
 package main
 
 import (
@@ -13,6 +15,7 @@ import (
 	"fmt"
 	"log"
 	"os"
+	"path/filepath"
 	"sort"
 	"strconv"
 	"strings"
@@ -312,19 +315,18 @@ func main() {
 	signaturesPath := flag.String("signatures", "", "where to write the declarations")
 	expressions := flag.String("expressions", "", "one expression a line; # starts a comment")
 	table := flag.String("table", "", "where to write what they are worth")
-	pod := flag.String("pod", "", "the JSON of `object` and `pod`")
-	other := flag.String("other", "", "the JSON of `other`")
-	schema := flag.String("schema", "", "the OpenAPI schema of `pod`")
+	data := flag.String("data", "", "where pod.json (of object and pod), other.json and schema.json (of pod) are")
 	flag.Parse()
 
 	if *signaturesPath != "" {
 		signatures(environmentFor(""), *signaturesPath)
 		return
 	}
-	env := environmentFor(*schema)
+	env := environmentFor(filepath.Join(*data, "schema.json"))
 	bindings := map[string]any{
-		"object": read(*pod), "pod": read(*pod), "other": read(*other),
-		"i": int64(7), "u": uint64(3), "d": 2.5, "s": "hello", "b": true, "by": []byte("abc"), "n": nil,
+		"object": read(filepath.Join(*data, "pod.json")), "pod": read(filepath.Join(*data, "pod.json")),
+		"other": read(filepath.Join(*data, "other.json")),
+		"i":     int64(7), "u": uint64(3), "d": 2.5, "s": "hello", "b": true, "by": []byte("abc"), "n": nil,
 		"l": []int64{3, 1, 2}, "ls": []string{"b", "a", "c"}, "m": map[string]int64{"one": 1, "two": 2},
 		"ts":  types.DefaultTypeAdapter.NativeToValue("2024-02-29T13:14:15.678Z").ConvertToType(types.TimestampType),
 		"dur": types.DefaultTypeAdapter.NativeToValue("1h30m").ConvertToType(types.DurationType),

@@ -134,6 +134,9 @@ pub(crate) fn not<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
 
 fn order<'a>(arguments: &[Value<'a>], accept: fn(Ordering) -> bool) -> Outcome<'a> {
     let (first, second) = (&arguments[0], &arguments[1]);
+    if matches!(first, Value::Double(number) if number.is_nan()) {
+        return Err(Fault::text("NaN values cannot be ordered"));
+    }
     if let Some(order) = first.compare(second) {
         return Ok(Value::Bool(accept(order)));
     }
