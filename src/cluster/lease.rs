@@ -25,7 +25,8 @@ use tokio::sync::mpsc;
 use super::client::{Client, FIELD_MANAGER, JSON, Lost, MERGE_PATCH, Reply};
 use super::kinds::{Kind, Object};
 use super::random::between;
-use super::watch::{Follower, Trouble};
+use super::trouble::Trouble;
+use super::watch::Follower;
 use crate::telemetry::ClusterMetrics;
 
 /// How long a lease is good for after its last renewal.

@@ -31,6 +31,7 @@ mod lines;
 mod random;
 mod runner;
 mod takeover;
+mod trouble;
 mod watch;
 #[cfg(test)]
 mod watch_tests;
@@ -49,6 +50,7 @@ use effects::Effects;
 use gangs::{Census, Directory};
 use lease::{Election, Floor, Lease};
 use runner::Runner;
+use trouble::Complaints;
 
 pub use announce::REPORTING_CONTROLLER;
 pub use client::{
@@ -151,6 +153,7 @@ pub async fn run(
         effects: effects.clone(),
         announcer,
         directory,
+        complaints: Complaints::default(),
         census: Census::new(metrics.clone(), floor),
         lease_news,
         answers,

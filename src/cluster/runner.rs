@@ -20,6 +20,7 @@ use super::failpoint::{Side, reached};
 use super::gangs::{Census, Directory};
 use super::kinds::{Key, Object, event};
 use super::takeover::read_everything;
+use super::trouble::Complaints;
 use super::watch::{Follower, Seen};
 use crate::telemetry::ClusterMetrics;
 
@@ -58,6 +59,7 @@ pub(super) struct Runner {
     pub effects: Effects,
     pub announcer: Announcer,
     pub directory: Directory,
+    pub complaints: Complaints,
     pub census: Census,
     pub lease_news: mpsc::UnboundedReceiver<Event>,
     pub answers: mpsc::UnboundedReceiver<Event>,
@@ -226,8 +228,9 @@ impl Runner {
         let (out, seen) = mpsc::channel(BACKLOG);
         let (client, metrics, directory, announcer) =
             (self.client.clone(), self.metrics.clone(), self.directory.clone(), self.announcer.clone());
+        let complaints = self.complaints.clone();
         let reading = tokio::spawn(async move {
-            let _ = done.send(read_everything(&client, &metrics, &directory, &announcer).await);
+            let _ = done.send(read_everything(&client, &metrics, &directory, &announcer, &complaints).await);
         });
         *term = Some(Term { epoch, reading: reading.abort_handle(), listed: Some(listed), seen, out });
     }

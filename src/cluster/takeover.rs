@@ -12,7 +12,8 @@ use super::client::Client;
 use super::gangs::Directory;
 use super::kinds::{Kind, Object};
 use super::random::Backoff;
-use super::watch::{Follower, Trouble};
+use super::trouble::{Complaints, Trouble};
+use super::watch::Follower;
 use crate::telemetry::ClusterMetrics;
 
 /// Reads all that the engine has to know, and goes on trying until it has it. A group kind that is not installed, or that
@@ -22,6 +23,7 @@ pub(super) async fn read_everything(
     metrics: &ClusterMetrics,
     directory: &Directory,
     announcer: &Announcer,
+    complaints: &Complaints,
 ) -> (World, Vec<Follower>) {
     let mut world = World {
         nodes: Some(Vec::new()),
@@ -32,7 +34,8 @@ pub(super) async fn read_everything(
     };
     let mut followers = Vec::new();
     for kind in Kind::of_the_engine() {
-        let mut follower = Follower::new(client.clone(), metrics.clone(), kind).telling(announcer);
+        let mut follower =
+            Follower::new(client.clone(), metrics.clone(), kind).telling(announcer).after(complaints);
         for object in read(&mut follower, &mut world).await {
             if let Object::Gang(record, uid) = &object {
                 directory.note(&record.gang, uid);
@@ -60,7 +63,7 @@ async fn read(follower: &mut Follower, world: &mut World) -> Vec<Object> {
         if passed && kind == Kind::PriorityClasses {
             world.priority_classes = None;
         }
-        follower.complain(trouble);
+        follower.complain(&trouble);
         if passed {
             return Vec::new();
         }

@@ -13,9 +13,10 @@ use portcullis_core::engine::Change;
 use tokio::sync::mpsc;
 
 use super::announce::Announcer;
-use super::client::{Client, Lost, Reply, collection_path};
+use super::client::{Client, Lost, collection_path};
 use super::kinds::{self, Key, Kind, Object, Page, WatchLine};
 use super::random::{Backoff, between};
+use super::trouble::{Complaints, Trouble};
 use crate::telemetry::{ClusterMetrics, WatchEnd};
 
 /// Objects on a page of a list, as kubectl asks for.
@@ -45,38 +46,6 @@ pub(super) enum Seen {
     Complete,
 }
 
-/// Why a list could not be read, or a watch could not be opened.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Trouble {
-    #[error("it is not installed: {0}")]
-    Absent(String),
-    #[error("{0}")]
-    Forbidden(String),
-    /// The version asked for is too old (410).
-    #[error("{0}")]
-    Expired(String),
-    #[error("{0}")]
-    Failed(String),
-}
-
-impl From<Lost> for Trouble {
-    fn from(lost: Lost) -> Self {
-        Self::Failed(lost.0)
-    }
-}
-
-impl From<Reply> for Trouble {
-    fn from(reply: Reply) -> Self {
-        let message = reply.message();
-        match reply.code {
-            404 => Self::Absent(message),
-            401 | 403 => Self::Forbidden(message),
-            410 => Self::Expired(message),
-            code => Self::Failed(format!("{code}: {message}")),
-        }
-    }
-}
-
 /// One kind, and what was told of it.
 pub(super) struct Follower {
     client: Client,
@@ -90,8 +59,7 @@ pub(super) struct Follower {
     unreadable: BTreeSet<Key>,
     /// Who tells people of objects that cannot be read.
     announcer: Option<Announcer>,
-    /// What the last complaint in the log was, so that the same is not said every few seconds.
-    complained: Option<Trouble>,
+    complaints: Complaints,
 }
 
 impl Follower {
@@ -104,13 +72,18 @@ impl Follower {
             known: BTreeSet::new(),
             unreadable: BTreeSet::new(),
             announcer: None,
-            complained: None,
+            complaints: Complaints::default(),
         }
     }
 
     /// The same, which also has an event written about each object that cannot be read: once for each.
     pub(super) fn telling(self, announcer: &Announcer) -> Self {
         Self { announcer: Some(announcer.clone()), ..self }
+    }
+
+    /// The same, with what was said of its kind before: by a follower of an earlier term of leading.
+    pub(super) fn after(self, complaints: &Complaints) -> Self {
+        Self { complaints: complaints.clone(), ..self }
     }
 
     pub(super) fn kind(&self) -> Kind {
@@ -233,7 +206,7 @@ impl Follower {
                 }
                 Trouble::Failed(_) => backoff.fail(),
             };
-            self.complain(trouble);
+            self.complain(&trouble);
             tokio::select! {
                 () = tokio::time::sleep(wait) => {}
                 () = out.closed() => return,
@@ -241,40 +214,12 @@ impl Follower {
         }
     }
 
-    /// Says once what is wrong, until something else is.
-    pub(super) fn complain(&mut self, trouble: Trouble) {
-        if self.complained.as_ref().map(std::mem::discriminant) == Some(std::mem::discriminant(&trouble)) {
-            return;
-        }
-        let (kind, verbs) = (self.kind.name(), "get, list and watch");
-        match &trouble {
-            Trouble::Absent(_) if self.kind.optional() => {
-                tracing::debug!(kind, "this kind is not installed; it is looked for every few seconds");
-            }
-            Trouble::Absent(problem) => {
-                tracing::error!(kind, problem, "this kind is not installed: apply manifests/");
-            }
-            Trouble::Forbidden(problem) => {
-                tracing::error!(
-                    kind,
-                    problem,
-                    "we may not read this kind: RBAC has to allow {verbs} in all namespaces"
-                );
-            }
-            Trouble::Expired(_) => {
-                tracing::debug!(kind, "a watch fell too far behind; everything is listed anew");
-            }
-            Trouble::Failed(problem) => {
-                tracing::warn!(kind, problem, "the API server cannot be read; trying again");
-            }
-        }
-        self.complained = Some(trouble);
+    pub(super) fn complain(&self, trouble: &Trouble) {
+        self.complaints.complain(self.kind, trouble);
     }
 
-    pub(super) fn all_is_well(&mut self) {
-        if let Some(Trouble::Forbidden(_) | Trouble::Failed(_)) = self.complained.take() {
-            tracing::info!(kind = self.kind.name(), "this kind can be read again");
-        }
+    pub(super) fn all_is_well(&self) {
+        self.complaints.all_is_well(self.kind);
     }
 
     /// One watch, to its end.

@@ -203,7 +203,7 @@ impl State {
             shape: pod.shape.clone(),
         });
         let (members, quorum) = (members.collect(), group.quorum.clone());
-        let request = GangRequest { gang: id.clone(), members, quorum, active };
+        let request = GangRequest { gang: id.clone(), members, quorum, active, beside: BTreeSet::new() };
         let (plan, _) = planner::plan(&self.snapshot(), std::slice::from_ref(&request));
         if !plan.gangs.is_empty() {
             let phase = record.map_or("unknown", |gang| gang.status.phase.as_str());

@@ -57,10 +57,13 @@ train   Admitted   2/2     …
     let said = metrics.lines().any(|line| refused.iter().all(|word| line.contains(word)));
     assert!(said, "{metrics}");
 
-    // Allowed again, it is read without a restart.
+    // Allowed again, it is read without a restart, and what was said is taken back: also by a replica that has lost the lease
+    // in between, as on a machine that stalled, and begins anew.
     cluster.check(
         &namespace,
         r#"
+$ kubectl patch lease portcullis -n portcullis-system --type=merge -p '{"spec":{"holderIdentity":"somebody-else"}}'
+lease.coordination.k8s.io/portcullis patched
 $ kubectl patch clusterrole portcullis --type=json -p '[{"op":"add","path":"/rules/-","value":{"apiGroups":["scheduling.k8s.io"],"resources":["priorityclasses"],"verbs":["get","list","watch"]}}]'
 clusterrole.rbac.authorization.k8s.io/portcullis patched
 $~ portcullis doctor | grep permissions

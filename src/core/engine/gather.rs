@@ -1,6 +1,6 @@
 //! Who is there: the members of a gang, counted.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::Engine;
 use crate::dialect::Quorum;
@@ -22,6 +22,8 @@ pub(super) struct Census {
     pub live: u32,
     /// Those of them that are on a node.
     pub bound: u32,
+    /// Nodes that those are on which have started and not ended.
+    pub nodes: BTreeSet<NodeName>,
 }
 
 impl Census {
@@ -59,6 +61,7 @@ impl Engine {
             }
             if member.active() {
                 *census.active.entry(role(pod).cloned()).or_default() += 1;
+                census.nodes.extend(pod.node.clone().filter(|_| member.live()));
                 census.succeeded += u32::from(pod.finished());
             } else if member.ready() {
                 census.ready.push(uid.clone());

@@ -370,6 +370,7 @@ impl Engine {
             members: members.collect(),
             quorum: group.quorum.without_launcher(&self.by_role(&census)),
             active: census.active.clone(),
+            beside: census.nodes,
         };
         Some(((!started, Reverse(priority), age, id.clone()), request))
     }

@@ -143,6 +143,29 @@ pub const NVIDIA_RUNTIME_CLASS: &str = "nvidia";
 pub const MIRROR_POD: &str = "kubernetes.io/config.mirror";
 /// Says where the kubelet got a static pod from.
 pub const STATIC_POD_SOURCE: &str = "kubernetes.io/config.source";
+/// Labels of nodes that name a domain of the network or a place, innermost first: `NVLink` domains as the GPU operator and
+/// Topograph name them, tiers of switches by Topograph, Google and Amazon, zone, region. Sources:
+/// <https://docs.nvidia.com/topograph/reference/node-labels-and-annotations>, <https://kubernetes.io/docs/reference/labels-annotations-taints>,
+/// the labels of GKE (`gce-topology-*`) and of Amazon's cloud provider (`network-node-layer-*`).
+pub const TOPOLOGY_LEVELS: &[&str] = &[
+    "nvidia.com/gpu.clique",
+    "accelerator.topograph.run/sub-domain",
+    "accelerator.topograph.run/domain",
+    "network.topology.nvidia.com/accelerator",
+    "fabric.topograph.run/tier-0",
+    "network.topology.nvidia.com/leaf",
+    "cloud.google.com/gce-topology-subblock",
+    "topology.k8s.aws/network-node-layer-3",
+    "fabric.topograph.run/tier-1",
+    "network.topology.nvidia.com/spine",
+    "cloud.google.com/gce-topology-block",
+    "topology.k8s.aws/network-node-layer-2",
+    "fabric.topograph.run/tier-2",
+    "network.topology.nvidia.com/core",
+    "topology.k8s.aws/network-node-layer-1",
+    "topology.kubernetes.io/zone",
+    "topology.kubernetes.io/region",
+];
 /// Node label with the host's name.
 pub const HOSTNAME_LABEL: &str = "kubernetes.io/hostname";
 /// Taint of a cordoned node.

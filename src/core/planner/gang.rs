@@ -200,6 +200,15 @@ impl<'a> Attempt<'a> {
         if self.request.quorum.satisfied(&self.request.active) {
             return self.place_each(shapes, board, tie);
         }
+        if !self.request.beside.is_empty() {
+            // What a started gang lacks goes near the rest of it, if all of that has room there.
+            let mut tried = board.fork();
+            let outcome = self.place_each(shapes, &mut tried, tie);
+            if outcome.spots.len() == self.waiting() && self.quorum_met(self.by_kind(&outcome.spots)) {
+                *board = tried;
+                return outcome;
+            }
+        }
         let wanted: u64 = self.kinds.iter().map(|kind| kind.members.len() as u64).sum();
         let hopeless = !self.quorum_met(self.optimistic());
         let mut most = self.shapes.iter().map(|shape| shape.cap).sum::<u64>();
@@ -279,17 +288,19 @@ impl<'a> Attempt<'a> {
         })
     }
 
-    /// Each member by itself, first come first served.
+    /// Each member by itself, first come first served: near its gang, or else anywhere.
     fn place_each(&self, shapes: &Shapes<'a>, board: &mut Board<'a>, tie: Tie) -> Outcome {
-        let mut ranks = Ranks::new(self.shapes.len(), &[]);
-        let mut spots = Vec::new();
+        let mut spots = self.place_near(shapes, board, tie);
+        let near: BTreeSet<usize> = spots.iter().map(|spot| spot.member).collect();
+        let mut ranks = Ranks::new(self.shapes.len(), &spots);
         for (member, shape) in self.shape_of.iter().enumerate() {
-            let Some(shape) = *shape else { continue };
+            let Some(shape) = shape.filter(|_| !near.contains(&member)) else { continue };
             if let Some(spot) = self.next(shapes, board, tie, CardOrder::Tightest, &mut ranks, shape, member)
             {
                 spots.push(spot);
             }
         }
+        spots.sort_by_key(|spot| spot.member);
         Outcome { reach: spots.clone(), spots, exhausted: false }
     }
 
@@ -371,7 +382,7 @@ impl Candidates {
 }
 
 /// How well a node suits now; `None` when it does not take the pod.
-fn rank(need: &Need<'_>, board: &Board<'_>, place: usize) -> Option<Score> {
+pub(super) fn rank(need: &Need<'_>, board: &Board<'_>, place: usize) -> Option<Score> {
     let (state, room) = (board.state(place), board.room(place));
     let avoid = need.admitted(state).ok()?;
     need.fits(&state.node, room).ok()?;

@@ -10,6 +10,7 @@ mod board;
 mod check;
 mod explain;
 mod gang;
+mod near;
 mod need;
 mod remedy;
 mod report;

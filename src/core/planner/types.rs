@@ -1,6 +1,6 @@
 //! What the planner is asked and what it answers.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::dialect::Quorum;
@@ -22,6 +22,8 @@ pub struct GangRequest {
     /// Members, by role, that are started already and still live: the quorum counts them. With the quorum met by these
     /// alone, every waiting member is planned by itself.
     pub active: BTreeMap<Option<Str>, u32>,
+    /// Nodes that these are on: the waiting ones go near them where there is room.
+    pub beside: BTreeSet<NodeName>,
 }
 
 /// One member to place.

@@ -4,7 +4,7 @@
 //! Half of the nodes are shared by VRAM, half give out whole GPUs. Fillers are drawn by splitmix64 from a fixed seed, so
 //! every run plans the same decisions.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -229,6 +229,7 @@ fn gang(shapes: &[Shape]) -> GangRequest {
         quorum: Quorum::Count(u32::try_from(members.len()).unwrap_or(u32::MAX)),
         members,
         active: BTreeMap::new(),
+        beside: BTreeSet::new(),
     }
 }
 

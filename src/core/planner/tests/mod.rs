@@ -2,6 +2,7 @@
 
 mod checking;
 mod explaining;
+mod near;
 mod oracle;
 mod placing;
 
@@ -110,7 +111,7 @@ pub(super) fn gang(name: &str, shapes: impl IntoIterator<Item = Shape>) -> GangR
         })
         .collect();
     let quorum = Quorum::Count(u32::try_from(members.len()).expect("small"));
-    GangRequest { gang: gang_id(name), members, quorum, active: BTreeMap::new() }
+    GangRequest { gang: gang_id(name), members, quorum, active: BTreeMap::new(), beside: BTreeSet::new() }
 }
 
 pub(super) fn cluster(nodes: impl IntoIterator<Item = Node>) -> Snapshot {

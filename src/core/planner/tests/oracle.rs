@@ -274,6 +274,9 @@ fn random_gang(random: &mut Random, name: &str, most_members: u64) -> GangReques
     }
     if random.one_in(5) {
         request.active.insert(request.members[0].role.clone(), 1);
+        if random.one_in(2) {
+            request.beside.insert(random.pick(&["n0", "n1", "n7"]).into());
+        }
     }
     request
 }

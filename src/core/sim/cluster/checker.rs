@@ -413,6 +413,7 @@ impl Checker {
                     .collect(),
                 quorum: quorum.without_launcher(&here),
                 active,
+                beside: BTreeSet::new(),
             });
         }
         for request in &requests {
