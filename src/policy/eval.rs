@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+use crate::access::{field, fits, go_type, item};
 use crate::cost::Budget;
 use crate::environment::{Env, FUNCTIONS};
 use crate::library::{Fault, lists, regular, strings};
 use crate::plan::{Attribute, Base, Call, Loop, Node, Plan, Qualifier, QualifierKey, empty_sum, message};
-use crate::types::Type;
-use crate::value::{Key, List, Map, Value};
+use crate::value::{Key, List, Value};
 
 /// Why an expression has no value, in the API server's words.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -573,48 +573,6 @@ fn not_optional(key: &str, value: &Value<'_>) -> Error {
     ))
 }
 
-/// A field; with `maybe`, none when it is not there.
-fn field<'a>(value: &Value<'a>, name: &'a str, maybe: bool) -> Result<Option<Value<'a>>, Error> {
-    match value {
-        Value::Map(map) => match map.field(name) {
-            None if !maybe => Err(Error::new(format!("no such key: {name}"))),
-            found => Ok(found),
-        },
-        Value::Message(message) => match message.fields.get(name) {
-            // The API server's own messages give null for what is not set.
-            None if !maybe => Ok(Some(Value::Null)),
-            found => Ok(found.cloned()),
-        },
-        other => item(other, &Value::text(name), maybe),
-    }
-}
-
-/// An item or entry; with `maybe`, none when it is not there.
-fn item<'a>(value: &Value<'a>, key: &Value<'a>, maybe: bool) -> Result<Option<Value<'a>>, Error> {
-    match value {
-        Value::Map(map) => match map.find(key) {
-            None if !maybe => Err(Error::new(format!("no such key: {}", strings::plain(key)))),
-            found => Ok(found),
-        },
-        Value::List(list) => {
-            let Some(index) = key.exact_int() else {
-                return Err(Error::new(match key {
-                    Value::Double(_) | Value::Uint(_) => {
-                        format!("unsupported index value {} in list", strings::plain(key))
-                    }
-                    other => format!("unsupported index type '{}' in list", other.kind().name()),
-                }));
-            };
-            match usize::try_from(index).ok().and_then(|index| list.item(index)) {
-                None if !maybe => Err(Error::new(format!("index out of bounds: {}", strings::plain(key)))),
-                found => Ok(found),
-            }
-        }
-        _ if maybe => Ok(None),
-        _ => Err(Error::new(format!("no such key: {}", strings::plain(key)))),
-    }
-}
-
 /// In cel-go, text and times are asked themselves before a function is given up, and functions of text say no more.
 fn is_receiver(function: &str, values: &[Value<'_>]) -> bool {
     matches!(function, "contains" | "startsWith" | "endsWith")
@@ -624,66 +582,4 @@ fn is_receiver(function: &str, values: &[Value<'_>]) -> bool {
 fn mismatch(function: &str, values: &[Value<'_>]) -> Error {
     let kinds: Vec<String> = values.iter().map(|value| value.kind().name().to_owned()).collect();
     Error::new(format!("no such overload: {function}({})", kinds.join(", ")))
-}
-
-pub(crate) fn go_type(value: &Value<'_>) -> &'static str {
-    match value {
-        Value::Bool(_) => "types.Bool",
-        Value::Int(_) => "types.Int",
-        Value::Uint(_) => "types.Uint",
-        Value::Double(_) => "types.Double",
-        Value::String(_) => "types.String",
-        Value::Bytes(_) => "types.Bytes",
-        Value::Null => "types.Null",
-        Value::List(List::Json(_)) => "[]interface {}",
-        Value::List(List::Owned(_)) => "*types.baseList",
-        Value::Map(Map::Json(_)) => "map[string]interface {}",
-        Value::Map(Map::Owned(_)) => "*types.baseMap",
-        Value::Duration(_) => "types.Duration",
-        Value::Timestamp(_) => "types.Timestamp",
-        Value::Type(_) => "*types.Type",
-        Value::Optional(_) => "*types.Optional",
-        _ => "value",
-    }
-}
-
-/// Whether values may be given to a function: lists and maps are judged by their first entry.
-pub(crate) fn fits(wanted: &[Type], values: &[Option<&Value<'_>>]) -> bool {
-    wanted.len() == values.len()
-        && wanted.iter().zip(values).all(|(wanted, value)| value.is_none_or(|value| is_a(wanted, value)))
-}
-
-fn is_a(wanted: &Type, value: &Value<'_>) -> bool {
-    match (wanted, value) {
-        (Type::Dyn | Type::Param(_), _)
-        | (Type::Null, Value::Null)
-        | (Type::Bool, Value::Bool(_))
-        | (Type::Int, Value::Int(_))
-        | (Type::Uint, Value::Uint(_))
-        | (Type::Double, Value::Double(_))
-        | (Type::String, Value::String(_))
-        | (Type::Bytes, Value::Bytes(_))
-        | (Type::Duration, Value::Duration(_))
-        | (Type::Timestamp, Value::Timestamp(_))
-        | (Type::Type(_), Value::Type(_)) => true,
-        (Type::List(items), Value::List(list)) => list.item(0).is_none_or(|first| is_a(items, &first)),
-        (Type::Map(entry), Value::Map(map @ (Map::Json(_) | Map::Owned(_)))) => {
-            matches!(entry.as_ref(), (Type::Param(_) | Type::Dyn, Type::Param(_) | Type::Dyn))
-                || map
-                    .entries()
-                    .first()
-                    .is_none_or(|(key, first)| is_a(&entry.0, key) && is_a(&entry.1, first))
-        }
-        (Type::Opaque(name, parameters), Value::Optional(inner)) => {
-            &**name == crate::types::OPTIONAL
-                && inner
-                    .as_ref()
-                    .is_none_or(|inner| parameters.first().is_none_or(|wanted| is_a(wanted, inner)))
-        }
-        (Type::Opaque(name, _) | Type::Struct(name), Value::Opaque(opaque)) => {
-            opaque.kind().name() == &**name
-        }
-        (Type::Struct(name), Value::Message(message)) => *name == message.name,
-        _ => false,
-    }
 }

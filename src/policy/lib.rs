@@ -5,6 +5,7 @@
 //! everything that is wrong by position; a [`Program`] evaluates with the values of an [`Activation`] and spends a [`Budget`].
 //! Messages are those that the API server shows. Pure: no clock, no I/O, no randomness; equal inputs give equal answers.
 
+mod access;
 mod admission;
 mod check;
 mod cost;

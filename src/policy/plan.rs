@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use regex::Regex;
 
+use crate::access::{fits, go_type};
 use crate::check::{Checked, Reference};
 use crate::cost::Rule;
 use crate::environment::{FUNCTIONS, Overload};
-use crate::eval::{fits, go_type};
 use crate::library::{Fault, Implementation, implementation, lists, regular};
 use crate::syntax::{ACCUMULATOR, Ast, Entry, Fold, Id, Issue, Kind, Literal};
 use crate::types::Type;
