@@ -69,6 +69,37 @@ pub(crate) fn go_type(value: &Value<'_>) -> &'static str {
     }
 }
 
+/// How many values there are in a value, itself included.
+pub(crate) fn weight(value: &Value<'_>) -> u64 {
+    match value {
+        Value::List(list) => list.iter().fold(1, |sum: u64, item| sum.saturating_add(weight(&item))),
+        Value::Map(map) => {
+            map.entries().iter().fold(1, |sum: u64, (_, value)| sum.saturating_add(1 + weight(value)))
+        }
+        Value::Optional(Some(inner)) => weight(inner),
+        Value::String(text) => 1 + text.as_str().len() as u64 / 256,
+        _ => 1,
+    }
+}
+
+/// The work of a call that its cost does not tell.
+pub(crate) fn work(function: &str, values: &[Value<'_>]) -> u64 {
+    let length = |index: usize| match values.get(index) {
+        Some(Value::List(list)) => list.len() as u64,
+        _ => 1,
+    };
+    match (function, values) {
+        ("@in", [Value::List(_) | Value::Map(_), Value::List(list)]) => weight(&Value::List(list.clone())),
+        ("distinct", [list]) => weight(list).saturating_mul(length(0)),
+        ("sets.contains" | "sets.equivalent" | "sets.intersects", [first, second]) => {
+            weight(first).saturating_mul(length(1)).saturating_add(weight(second).saturating_mul(length(0)))
+        }
+        ("indexOf" | "lastIndexOf", [list @ Value::List(_), _]) => weight(list),
+        (name, [Value::Timestamp(_), _]) if name.starts_with("get") => 10,
+        _ => 0,
+    }
+}
+
 /// Whether values may be given to a function: lists and maps are judged by their first entry.
 pub(crate) fn fits(wanted: &[Type], values: &[Option<&Value<'_>>]) -> bool {
     wanted.len() == values.len()

@@ -10,7 +10,8 @@ pub const PER_CALL: u64 = 1_000_000;
 pub const PER_POLICY: u64 = 10_000_000;
 /// The most that the match conditions of one policy may cost together.
 pub const MATCH_CONDITIONS: u64 = 2_500_000;
-/// The most rounds that the loops of one expression may make. The API server has no such bound but its clock: some loops cost nothing.
+/// The most work that one expression may make beyond what its cost tells: rounds of loops, values compared inside of others, patterns
+/// compiled. The API server has no such bound but its clock: some loops cost nothing, and comparing two pods costs as much as two words.
 pub const ROUNDS: u64 = 1_000_000;
 
 /// What may be spent, and what was.
@@ -79,10 +80,10 @@ impl Budget {
         self.call.saturating_add(cost) <= self.per_call
     }
 
-    /// Counts a round of a loop; false when it is one too many.
+    /// Counts work; false when it is too much.
     #[inline]
-    pub(crate) fn round(&mut self) -> bool {
-        self.rounds += 1;
+    pub(crate) fn work(&mut self, units: u64) -> bool {
+        self.rounds = self.rounds.saturating_add(units);
         self.rounds <= ROUNDS
     }
 }

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::access::{field, fits, go_type, item};
+use crate::access::{field, fits, go_type, item, weight, work};
+use regex::Regex;
+
 use crate::cost::Budget;
 use crate::environment::{Env, FUNCTIONS};
 use crate::library::{Fault, lists, regular, strings};
@@ -112,7 +114,7 @@ pub(crate) fn evaluate<'a>(
 ) -> Evaluated<'a> {
     budget.begin();
     let locals = (0..plan.slots).map(|_| None).collect();
-    Machine { plan, activation, budget, locals }.node(&plan.root)
+    Machine { plan, activation, budget, locals, patterns: Vec::new() }.node(&plan.root)
 }
 
 struct Machine<'a, 'r> {
@@ -120,7 +122,12 @@ struct Machine<'a, 'r> {
     activation: &'r Activation<'a>,
     budget: &'r mut Budget,
     locals: Vec<Option<Evaluated<'a>>>,
+    /// The patterns that are no constants, compiled when first met: at most as many as [`PATTERN`] allows.
+    patterns: Vec<(String, Result<Regex, String>)>,
 }
+
+/// The work of compiling a pattern, which may take milliseconds.
+const PATTERN: u64 = 5_000;
 
 /// A constant of the plan, borrowed where it can be.
 fn constant<'a>(value: &'a Value<'static>) -> Value<'a> {
@@ -134,6 +141,10 @@ impl<'a> Machine<'a, '_> {
     #[inline]
     fn charge(&mut self, cost: u64) -> Result<(), Error> {
         if self.budget.charge(cost) { Ok(()) } else { Err(exceeded()) }
+    }
+
+    fn work(&mut self, units: u64) -> Result<(), Error> {
+        if self.budget.work(units) { Ok(()) } else { Err(Error::cancelled("operation interrupted")) }
     }
 
     fn node(&mut self, node: &'a Node) -> Evaluated<'a> {
@@ -200,6 +211,9 @@ impl<'a> Machine<'a, '_> {
         let arguments = [first.as_ref().ok(), second.as_ref().ok()];
         self.charge(crate::cost::Rule::Smaller.before(&arguments).unwrap_or(1))?;
         let (first, second) = (first?, second?);
+        if matches!((&first, &second), (Value::List(_), Value::List(_)) | (Value::Map(_), Value::Map(_))) {
+            self.work(weight(&first).min(weight(&second)))?;
+        }
         // The API server's own values have no equality with values of other types.
         if let (Value::Opaque(one), false) = (&first, matches!(second, Value::Null)) {
             let same = matches!(&second, Value::Opaque(other) if one.kind() == other.kind());
@@ -272,9 +286,27 @@ impl<'a> Machine<'a, '_> {
         if call.function == "sum" && matches!(&values[0], Value::List(list) if list.is_empty()) {
             return Ok(empty_sum(overload));
         }
-        let outcome = match &call.regex {
-            Some(regex) => regular::apply(call.function, regex, values),
-            None => (call.code)(values),
+        self.work(work(call.function, values))?;
+        let outcome = match (&call.regex, call.function, values.get(1)) {
+            (Some(regex), ..) => regular::apply(call.function, regex, values),
+            (None, "matches" | "find" | "findAll", Some(Value::String(pattern))) => {
+                let known = self.patterns.iter().find(|(known, _)| known == pattern.as_str());
+                let regex = match known {
+                    Some((_, regex)) => regex.clone(),
+                    None => {
+                        self.work(PATTERN)?;
+                        let regex = regular::compile(pattern.as_str());
+                        self.patterns.push((pattern.as_str().to_owned(), regex.clone()));
+                        regex
+                    }
+                };
+                match regex {
+                    Ok(regex) => regular::apply(call.function, &regex, values),
+                    Err(why) if call.function == "matches" => Err(Fault::text(why)),
+                    Err(why) => Err(Fault::text(format!("Illegal regex: {why}"))),
+                }
+            }
+            _ => (call.code)(values),
         };
         outcome.map_err(|fault| match fault {
             Fault::Text(message) if message.starts_with("operation cancelled") => exceeded(),
@@ -398,9 +430,7 @@ impl<'a> Machine<'a, '_> {
 
     /// One round of a loop; false ends it.
     fn round(&mut self, fold: &'a Loop, entry: (Value<'a>, Option<Value<'a>>)) -> Result<bool, Error> {
-        if !self.budget.round() {
-            return Err(Error::cancelled("operation interrupted"));
-        }
+        self.work(1)?;
         self.locals[fold.first] = Some(Ok(entry.0));
         if let Some(second) = fold.second {
             self.locals[second] = entry.1.map(Ok);

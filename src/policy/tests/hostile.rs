@@ -230,6 +230,26 @@ fn loops_that_cost_nothing_are_cut_off() {
     assert_eq!(error.to_string(), "operation interrupted");
 }
 
+/// What the API server's count takes for cheap, and is not.
+#[test]
+fn work_that_costs_little_is_cut_off() {
+    let (pod, other, env) = (read("pod.json"), read("other.json"), environment());
+    for source in [
+        "lists.range(20000).all(x, object == object)",
+        "lists.range(20000).all(x, [object] == [object])",
+        "lists.range(20000).all(x, object in [other, other, other, object])",
+        "lists.range(20000).all(x, !'a'.matches('(a{200}){200}|' + string(x)))",
+        "lists.range(20000).all(x, 'a'.find('[a-z]{900}' + string(x)) == '')",
+    ] {
+        let program = compile(source, &env).expect("it is well formed");
+        let activation =
+            Activation::new(&env).with("object", Value::json(&pod)).with("other", Value::json(&other));
+        let mut budget = Budget::new(portcullis_policy::PER_POLICY);
+        let error = program.eval(&activation, &mut budget).expect_err(source);
+        assert!(error.is_cancelled(), "{source}: {error}");
+    }
+}
+
 #[test]
 fn text_does_not_grow_without_bounds() {
     let env = environment().variable("big", Type::String);

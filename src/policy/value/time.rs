@@ -1,9 +1,10 @@
 //! Moments and durations as Go reads and writes them. Time zones come from a bundled database; nothing asks what time it is.
 
 use std::cmp::Ordering;
+use std::sync::LazyLock;
 
 use jiff::civil::DateTime;
-use jiff::tz::TimeZone;
+use jiff::tz::TimeZoneDatabase;
 use jiff::{SignedDuration, civil};
 
 /// A moment between the years 1 and 9999, with the offset it was written with.
@@ -18,6 +19,8 @@ pub struct Timestamp {
 const FIRST: i64 = -62_135_596_800;
 const LAST: i64 = 253_402_300_799;
 const EPOCH: DateTime = civil::date(1970, 1, 1).at(0, 0, 0, 0);
+/// The bundled zones: those of the machine would be read from its disk, and differ from the next machine's.
+static ZONES: LazyLock<TimeZoneDatabase> = LazyLock::new(TimeZoneDatabase::bundled);
 const BILLION: i128 = 1_000_000_000;
 
 impl Timestamp {
@@ -80,7 +83,7 @@ impl Timestamp {
         if matches!(zone, "" | "UTC") {
             return Ok(self.civil(0));
         }
-        let found = TimeZone::get(zone).map_err(|_| format!("unknown time zone {zone}"))?;
+        let found = ZONES.get(zone).map_err(|_| format!("unknown time zone {zone}"))?;
         let moment =
             jiff::Timestamp::new(self.seconds, self.nanoseconds).unwrap_or(jiff::Timestamp::UNIX_EPOCH);
         Ok(found.to_datetime(moment))
