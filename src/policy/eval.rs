@@ -127,7 +127,7 @@ struct Machine<'a, 'r> {
 }
 
 /// The work of compiling a pattern, which may take milliseconds.
-const PATTERN: u64 = 5_000;
+const PATTERN: u64 = 20_000;
 
 /// A constant of the plan, borrowed where it can be.
 fn constant<'a>(value: &'a Value<'static>) -> Value<'a> {

@@ -22,7 +22,7 @@ const RULES: [&str; 12] = [
 
 fn main() {
     let environment: Vec<_> = (0..40)
-        .map(|index| json!({ "name": format!("VARIABLE_{index}"), "value": "x".repeat(24) }))
+        .map(|index| json!({ "name": format!("VARIABLE_{index}"), "value": "x".repeat(60) }))
         .collect();
     let container = |index: u32| {
         json!({
@@ -69,4 +69,23 @@ fn main() {
         println!("{micros:8.2} µs  cost {:5}  {rule}", budget.last());
     }
     println!("{total:8.2} µs  together: {:.0} pods a second through all {} rules", 1e6 / total, RULES.len());
+    println!("until a hostile rule is cut off:");
+    for rule in [
+        "lists.range(10000).all(a, lists.range(10000).all(b, a + b >= 0))",
+        "lists.range(10000).map(a, lists.range(10000).map(b, a * b)).size() > 0",
+        "lists.range(10000).exists_one(a, lists.range(10000).exists_one(b, false))",
+        "lists.range(10000).all(a, object == object)",
+        "lists.range(10000).all(a, !'a'.matches('(a{200}){200}|' + string(a)))",
+    ] {
+        let program = compile(rule, &env).expect("it is well formed");
+        let activation = Activation::new(&env).with("object", Value::json(&pod));
+        let mut budget = Budget::new(PER_POLICY);
+        let started = Instant::now();
+        let error = program.eval(&activation, &mut budget).expect_err("it is cut off");
+        println!(
+            "{:8.1} ms  cost {:7}  {rule}: {error}",
+            started.elapsed().as_secs_f64() * 1e3,
+            budget.last()
+        );
+    }
 }
