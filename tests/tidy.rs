@@ -97,6 +97,7 @@ fn every_source_file_is_compiled() {
         "src/lib.rs",
         "src/main.rs",
         "src/core/lib.rs",
+        "src/policy/lib.rs",
         "tests/bench/src/main.rs",
         "tests/cluster/src/lib.rs",
         "tests/cluster/src/main.rs",
@@ -108,9 +109,15 @@ fn every_source_file_is_compiled() {
         // Cargo makes a target of each file right in these, and of each directory with a main.rs in tests.
         let is_target = directory == Path::new("tests")
             || directory == Path::new("fuzz/fuzz_targets")
-            || ["src/core/tests", "src/core/examples", "src/core/benches"]
-                .iter()
-                .any(|d| directory == Path::new(d))
+            || [
+                "src/core/tests",
+                "src/core/examples",
+                "src/core/benches",
+                "src/policy/tests",
+                "src/policy/examples",
+            ]
+            .iter()
+            .any(|d| directory == Path::new(d))
             || (directory.parent() == Some(Path::new("tests")) && name.ends_with("/main.rs"));
         if is_target {
             reach(&name, true, &mut reached);

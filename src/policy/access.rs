@@ -1,0 +1,142 @@
+//! What values hold and what they are: fields and items by key, and whether a value may be given where a type is wanted. Lists and
+//! maps are judged by their first entry, as in cel-go.
+
+use crate::eval::Error;
+use crate::library::strings;
+use crate::types::{OPTIONAL, Type};
+use crate::value::{List, Map, Value};
+
+/// A field; with `maybe`, none when it is not there.
+pub(crate) fn field<'a>(value: &Value<'a>, name: &'a str, maybe: bool) -> Result<Option<Value<'a>>, Error> {
+    match value {
+        Value::Map(map) => match map.field(name) {
+            None if !maybe => Err(Error::new(format!("no such key: {name}"))),
+            found => Ok(found),
+        },
+        Value::Message(message) => match message.fields.get(name) {
+            // The API server's own messages give null for what is not set.
+            None if !maybe => Ok(Some(Value::Null)),
+            found => Ok(found.cloned()),
+        },
+        other => item(other, &Value::text(name), maybe),
+    }
+}
+
+/// An item or entry; with `maybe`, none when it is not there.
+pub(crate) fn item<'a>(value: &Value<'a>, key: &Value<'a>, maybe: bool) -> Result<Option<Value<'a>>, Error> {
+    match value {
+        Value::Map(map) => match map.find(key) {
+            None if !maybe => Err(Error::new(format!("no such key: {}", strings::plain(key)))),
+            found => Ok(found),
+        },
+        Value::List(list) => {
+            let Some(index) = key.exact_int() else {
+                return Err(Error::new(match key {
+                    Value::Double(_) | Value::Uint(_) => {
+                        format!("unsupported index value {} in list", strings::plain(key))
+                    }
+                    other => format!("unsupported index type '{}' in list", other.kind().name()),
+                }));
+            };
+            match usize::try_from(index).ok().and_then(|index| list.item(index)) {
+                None if !maybe => Err(Error::new(format!("index out of bounds: {}", strings::plain(key)))),
+                found => Ok(found),
+            }
+        }
+        _ if maybe => Ok(None),
+        _ => Err(Error::new(format!("no such key: {}", strings::plain(key)))),
+    }
+}
+
+pub(crate) fn go_type(value: &Value<'_>) -> &'static str {
+    match value {
+        Value::Bool(_) => "types.Bool",
+        Value::Int(_) => "types.Int",
+        Value::Uint(_) => "types.Uint",
+        Value::Double(_) => "types.Double",
+        Value::String(_) => "types.String",
+        Value::Bytes(_) => "types.Bytes",
+        Value::Null => "types.Null",
+        Value::List(List::Json(_)) => "[]interface {}",
+        Value::List(List::Owned(_)) => "*types.baseList",
+        Value::Map(Map::Json(_)) => "map[string]interface {}",
+        Value::Map(Map::Owned(_)) => "*types.baseMap",
+        Value::Duration(_) => "types.Duration",
+        Value::Timestamp(_) => "types.Timestamp",
+        Value::Type(_) => "*types.Type",
+        Value::Optional(_) => "*types.Optional",
+        _ => "value",
+    }
+}
+
+/// How many values there are in a value, itself included.
+pub(crate) fn weight(value: &Value<'_>) -> u64 {
+    match value {
+        Value::List(list) => list.iter().fold(1, |sum: u64, item| sum.saturating_add(weight(&item))),
+        Value::Map(map) => {
+            map.entries().iter().fold(1, |sum: u64, (_, value)| sum.saturating_add(1 + weight(value)))
+        }
+        Value::Optional(Some(inner)) => weight(inner),
+        Value::String(text) => 1 + text.as_str().len() as u64 / 256,
+        _ => 1,
+    }
+}
+
+/// The work of a call that its cost does not tell.
+pub(crate) fn work(function: &str, values: &[Value<'_>]) -> u64 {
+    let length = |index: usize| match values.get(index) {
+        Some(Value::List(list)) => list.len() as u64,
+        _ => 1,
+    };
+    match (function, values) {
+        ("@in", [Value::List(_) | Value::Map(_), Value::List(list)]) => weight(&Value::List(list.clone())),
+        ("distinct", [list]) => weight(list).saturating_mul(length(0)),
+        ("sets.contains" | "sets.equivalent" | "sets.intersects", [first, second]) => {
+            weight(first).saturating_mul(length(1)).saturating_add(weight(second).saturating_mul(length(0)))
+        }
+        ("indexOf" | "lastIndexOf", [list @ Value::List(_), _]) => weight(list),
+        (name, [Value::Timestamp(_), _]) if name.starts_with("get") => 10,
+        _ => 0,
+    }
+}
+
+/// Whether values may be given to a function: lists and maps are judged by their first entry.
+pub(crate) fn fits(wanted: &[Type], values: &[Option<&Value<'_>>]) -> bool {
+    wanted.len() == values.len()
+        && wanted.iter().zip(values).all(|(wanted, value)| value.is_none_or(|value| is_a(wanted, value)))
+}
+
+fn is_a(wanted: &Type, value: &Value<'_>) -> bool {
+    match (wanted, value) {
+        (Type::Dyn | Type::Param(_), _)
+        | (Type::Null, Value::Null)
+        | (Type::Bool, Value::Bool(_))
+        | (Type::Int, Value::Int(_))
+        | (Type::Uint, Value::Uint(_))
+        | (Type::Double, Value::Double(_))
+        | (Type::String, Value::String(_))
+        | (Type::Bytes, Value::Bytes(_))
+        | (Type::Duration, Value::Duration(_))
+        | (Type::Timestamp, Value::Timestamp(_))
+        | (Type::Type(_), Value::Type(_)) => true,
+        (Type::List(items), Value::List(list)) => list.item(0).is_none_or(|first| is_a(items, &first)),
+        (Type::Map(entry), Value::Map(map @ (Map::Json(_) | Map::Owned(_)))) => {
+            matches!(entry.as_ref(), (Type::Param(_) | Type::Dyn, Type::Param(_) | Type::Dyn))
+                || map
+                    .entries()
+                    .first()
+                    .is_none_or(|(key, first)| is_a(&entry.0, key) && is_a(&entry.1, first))
+        }
+        (Type::Opaque(name, parameters), Value::Optional(inner)) => {
+            &**name == OPTIONAL
+                && inner
+                    .as_ref()
+                    .is_none_or(|inner| parameters.first().is_none_or(|wanted| is_a(wanted, inner)))
+        }
+        (Type::Opaque(name, _) | Type::Struct(name), Value::Opaque(opaque)) => {
+            opaque.kind().name() == &**name
+        }
+        (Type::Struct(name), Value::Message(message)) => *name == message.name,
+        _ => false,
+    }
+}

@@ -1,0 +1,167 @@
+//! What can be said of literals before anything is evaluated: durations, moments, patterns and formats that are wrong, and lists of
+//! mixed types. The API server reports these after the types are right.
+
+use super::{Checked, Reference};
+use crate::library::format::{Clause, Piece, piece};
+use crate::library::regular;
+use crate::syntax::{Ast, Id, Issue, Kind, Literal};
+use crate::types::Type;
+use crate::value::{parse_duration, parse_timestamp};
+
+pub(super) fn validate(ast: &Ast, checked: &mut Checked, issues: &mut Vec<Issue>) {
+    let exempt = inside_format(ast);
+    for (id, is_exempt) in exempt.into_iter().enumerate() {
+        match &ast.node(id).kind {
+            Kind::Call { function, arguments, target } => {
+                let Some(first) = arguments.first() else { continue };
+                if function == "format" && target.is_some() {
+                    format(ast, checked, id, target.unwrap_or(id), *first, issues);
+                    continue;
+                }
+                let Kind::Literal(literal) = &ast.node(*first).kind else { continue };
+                if is_wrong(function, literal) {
+                    issues.push(Issue::new(ast.node(*first).offset, format!("invalid {function} argument")));
+                }
+            }
+            Kind::List(items) if !is_exempt => {
+                let types = items.iter().map(|(item, optional)| (*item, element(checked, *item, *optional)));
+                homogeneous(ast, types, true, issues);
+            }
+            Kind::Map(entries) if !is_exempt => {
+                let keys = entries.iter().map(|entry| (entry.key, checked.types[entry.key].clone()));
+                homogeneous(ast, keys, false, issues);
+                let values =
+                    entries.iter().map(|entry| (entry.value, element(checked, entry.value, entry.optional)));
+                homogeneous(ast, values, false, issues);
+            }
+            _ => {}
+        }
+    }
+}
+
+fn is_wrong(function: &str, literal: &Literal) -> bool {
+    match (function, literal) {
+        ("duration", Literal::String(text)) => parse_duration(text).is_none(),
+        ("duration", Literal::Int(_)) => true,
+        ("timestamp", Literal::String(text)) => !matches!(parse_timestamp(text), Some(Some(_))),
+        ("timestamp", Literal::Int(seconds)) => crate::value::Timestamp::new(*seconds, 0).is_none(),
+        ("matches", Literal::String(pattern)) => regular::compile(pattern).is_err(),
+        _ => false,
+    }
+}
+
+fn element(checked: &Checked, id: Id, optional: bool) -> Type {
+    let found = &checked.types[id];
+    let inner = found.unwrap_optional().filter(|_| optional);
+    inner.unwrap_or(found).clone()
+}
+
+fn homogeneous(ast: &Ast, types: impl Iterator<Item = (Id, Type)>, once: bool, issues: &mut Vec<Issue>) {
+    let mut wanted: Option<Type> = None;
+    for (id, found) in types {
+        match &wanted {
+            None => wanted = Some(found),
+            Some(first) if !same_kind(first, &found) => {
+                let message = format!("expected type '{first}' but found '{found}'");
+                issues.push(Issue::new(ast.node(id).offset, message));
+                if once {
+                    return;
+                }
+            }
+            Some(_) => {}
+        }
+    }
+}
+
+/// The same type, parameters that became nothing aside.
+fn same_kind(first: &Type, second: &Type) -> bool {
+    match (first, second) {
+        (Type::List(a), Type::List(b)) => same_kind(a, b),
+        (Type::Map(a), Type::Map(b)) => same_kind(&a.0, &b.0) && same_kind(&a.1, &b.1),
+        (Type::Opaque(a, x), Type::Opaque(b, y)) => {
+            a == b && x.len() == y.len() && x.iter().zip(y.iter()).all(|(p, q)| same_kind(p, q))
+        }
+        (Type::Type(_), Type::Type(_)) => true,
+        (a, b) => a == b,
+    }
+}
+
+/// Which nodes stand somewhere inside a call of `format`: its arguments may be mixed.
+fn inside_format(ast: &Ast) -> Vec<bool> {
+    let mut inside = vec![false; ast.len()];
+    let mut open = vec![(ast.root(), false)];
+    while let Some((id, within)) = open.pop() {
+        if within && inside[id] {
+            continue;
+        }
+        inside[id] |= within;
+        let kind = &ast.node(id).kind;
+        let within = within || matches!(kind, Kind::Call { function, .. } if function == "format");
+        open.extend(ast.children(id).into_iter().map(|child| (child, within)));
+    }
+    inside
+}
+
+fn format(ast: &Ast, checked: &mut Checked, id: Id, target: Id, list: Id, issues: &mut Vec<Issue>) {
+    let (Kind::Literal(Literal::String(text)), Kind::List(items)) =
+        (&ast.node(target).kind, &ast.node(list).kind)
+    else {
+        return;
+    };
+    if !matches!(checked.references[id], Some(Reference::Call { .. })) {
+        return;
+    }
+    let offset = ast.node(id).offset;
+    let mut rest = text.as_str();
+    let mut used = 0;
+    loop {
+        if rest.starts_with('%') && !rest.starts_with("%%") && used >= items.len() {
+            let why = if rest.len() == 1 {
+                "unexpected end of string".to_owned()
+            } else {
+                format!("index {used} out of range")
+            };
+            return issues.push(Issue::new(offset, why));
+        }
+        let Some(next) = piece(rest) else { break };
+        let (found, after) = match next {
+            Ok(found) => found,
+            Err(why) => return issues.push(Issue::new(offset, why)),
+        };
+        rest = after;
+        if let Piece::Clause(clause) = found {
+            let argument = items[used].0;
+            used += 1;
+            if let Err(wrong) = fits(ast, checked, clause, argument) {
+                let why = clause.refusal(checked.types[wrong].name());
+                let message = format!("error during formatting: {why}");
+                return issues.push(Issue::new(ast.node(wrong).offset, message));
+            }
+        }
+    }
+    if items.len() > used {
+        let message =
+            format!("too many arguments supplied to string.format (expected {used}, got {})", items.len());
+        issues.push(Issue::new(offset, message));
+    }
+}
+
+/// Whether an argument may stand at a placeholder; if not, which node is wrong.
+fn fits(ast: &Ast, checked: &Checked, clause: Clause, id: Id) -> Result<(), Id> {
+    let found = &checked.types[id];
+    let fine = match clause {
+        _ if *found == Type::Dyn => true,
+        Clause::Text => !matches!(found, Type::Opaque(..) | Type::Struct(_) | Type::Error | Type::Param(_)),
+        Clause::Decimal | Clause::Octal => matches!(found, Type::Int | Type::Uint),
+        Clause::Fixed(_) | Clause::Scientific(_) => matches!(found, Type::Double | Type::String),
+        Clause::Binary => matches!(found, Type::Int | Type::Uint | Type::Bool),
+        Clause::Hex { .. } => matches!(found, Type::Int | Type::Uint | Type::String | Type::Bytes),
+    };
+    if !fine {
+        return Err(id);
+    }
+    if clause == Clause::Text && matches!(ast.node(id).kind, Kind::List(_) | Kind::Map(_)) {
+        ast.children(id).into_iter().try_for_each(|child| fits(ast, checked, clause, child))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,207 @@
+//! What an expression may cost, told before any object is seen. Assumes the sizes it is given for everything that objects hold, and
+//! takes the dearer way at every turn. The API server estimates so for custom resources; for admission policies it only counts.
+
+use crate::cost::Rule;
+use crate::plan::{Attribute, Base, Call, Loop, Node, Plan, QualifierKey};
+use crate::value::Value;
+
+/// How large the parts of objects are taken to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sizes {
+    /// Items of a list and entries of a map.
+    pub entries: u64,
+    /// Characters of a text.
+    pub text: u64,
+}
+
+impl Default for Sizes {
+    /// Larger than most pods: 32 entries, 256 characters.
+    fn default() -> Self {
+        Self { entries: 32, text: 256 }
+    }
+}
+
+/// What is known of a value before it is there.
+#[derive(Clone, Copy)]
+struct Guess {
+    cost: u64,
+    /// As a range of a loop.
+    entries: u64,
+    /// As an argument of a function.
+    size: u64,
+    /// The size of its items.
+    item: u64,
+}
+
+pub(crate) fn estimate(plan: &Plan, sizes: Sizes) -> u64 {
+    Estimator { plan, sizes }.node(&plan.root).cost
+}
+
+struct Estimator<'p> {
+    plan: &'p Plan,
+    sizes: Sizes,
+}
+
+impl Estimator<'_> {
+    /// Something of unknown size that costs this much.
+    fn unknown(&self, cost: u64) -> Guess {
+        Guess {
+            cost,
+            entries: self.sizes.entries,
+            size: self.sizes.text.max(self.sizes.entries),
+            item: self.sizes.text,
+        }
+    }
+
+    fn all<'n>(&self, nodes: impl IntoIterator<Item = &'n Node>) -> u64 {
+        nodes.into_iter().fold(0, |cost: u64, node| cost.saturating_add(self.node(node).cost))
+    }
+
+    fn node(&self, node: &Node) -> Guess {
+        match node {
+            Node::Constant(value) => {
+                let entries = match value {
+                    Value::List(_) | Value::Map(_) => value.size(),
+                    _ => 0,
+                };
+                Guess { entries, size: value.size(), ..self.unknown(0) }
+            }
+            Node::Attribute(attribute) => self.attribute(attribute, true),
+            Node::And(terms) | Node::Or(terms) => Guess { size: 1, ..self.unknown(self.all(terms.iter())) },
+            Node::Equal { sides, .. } => {
+                let (first, second) = (self.node(&sides[0]), self.node(&sides[1]));
+                let cost = first.size.min(second.size).div_ceil(10);
+                Guess { size: 1, ..self.unknown(cost.saturating_add(first.cost).saturating_add(second.cost)) }
+            }
+            Node::Call(call) => self.call(call),
+            Node::Among { wanted, .. } => Guess { size: 1, ..self.node(wanted) },
+            Node::OrOptional(sides) | Node::OrValue(sides) => {
+                let (first, second) = (self.node(&sides[0]), self.node(&sides[1]));
+                Guess {
+                    cost: first.cost.saturating_add(second.cost),
+                    entries: first.entries.max(second.entries),
+                    size: first.size.max(second.size),
+                    item: first.item.max(second.item),
+                }
+            }
+            Node::List(items) => {
+                let size = items.len() as u64;
+                Guess {
+                    entries: size,
+                    size,
+                    ..self.unknown(self.all(items.iter().map(|(item, _)| item)).saturating_add(10))
+                }
+            }
+            Node::Map(entries) => {
+                let size = entries.len() as u64;
+                let cost = self.all(entries.iter().flat_map(|(key, value, _)| [key, value]));
+                Guess { entries: size, size, ..self.unknown(cost.saturating_add(30)) }
+            }
+            Node::Message { fields, .. } => {
+                self.unknown(self.all(fields.iter().map(|(_, value, _)| value)).saturating_add(40))
+            }
+            Node::Fold(fold) => self.fold(fold),
+            Node::Goes { .. } => self.unknown(3),
+            Node::Append { item, .. } => {
+                let item = self.node(item);
+                Guess { item: item.size, ..self.unknown(item.cost.saturating_add(12)) }
+            }
+            Node::Insert { key, value, .. } => {
+                self.unknown(self.node(key).cost.saturating_add(self.node(value).cost).saturating_add(2))
+            }
+        }
+    }
+
+    fn call(&self, call: &Call) -> Guess {
+        let arguments: Vec<Guess> = call.arguments.iter().map(|argument| self.node(argument)).collect();
+        let size = |index: usize| arguments.get(index).map_or(1, |guess| guess.size);
+        let tenths = |size: u64, factor: u64| size.saturating_mul(factor).div_ceil(10);
+        let (first, second) = (size(0), size(1));
+        let own = match call.rule {
+            Rule::One => 1,
+            Rule::Traverse(factor) => tenths(first, factor),
+            Rule::Join => {
+                let (entries, item) =
+                    arguments.first().map_or((0, 0), |list| (list.entries, list.item.saturating_add(second)));
+                tenths(entries.saturating_mul(item), 2)
+            }
+            Rule::Regex => tenths(first.saturating_add(1), 1).saturating_mul(second.div_ceil(4)),
+            Rule::Contains => tenths(first, 1).saturating_mul(tenths(second, 1)),
+            Rule::Smaller => tenths(first.min(second), 1),
+            Rule::Both => tenths(first.saturating_add(second), 1),
+            Rule::Second => second,
+            Rule::Leaves => first.saturating_mul(tenths(self.sizes.text, 1)),
+            Rule::ContainsIp { .. } | Rule::ContainsCidr { .. } => 16_u64.saturating_add(tenths(second, 1)),
+            Rule::Validate => tenths(second.saturating_add(1), 1).saturating_mul(276),
+            Rule::Sets(factor) => first.saturating_mul(second).saturating_mul(factor).saturating_add(1),
+            Rule::Output | Rule::Flatten => first.saturating_add(11),
+            Rule::SelfCompare(_) => first.saturating_mul(first).saturating_mul(3).saturating_add(11),
+        };
+        let cost = arguments.iter().fold(own, |cost, argument| cost.saturating_add(argument.cost));
+        let made = match (call.function, call.arguments.first()) {
+            ("lists.range", Some(Node::Constant(Value::Int(end)))) => {
+                let size = u64::try_from(*end).unwrap_or(0);
+                return Guess { entries: size, size, ..self.unknown(cost.max(size)) };
+            }
+            ("_+_", _) => first.saturating_add(second),
+            ("replace", _) => first.saturating_mul(size(2).max(1)),
+            (
+                "sort"
+                | "reverse"
+                | "distinct"
+                | "dyn"
+                | "string"
+                | "trim"
+                | "substring"
+                | "slice"
+                | "@sortByAssociatedKeys"
+                | "lowerAscii"
+                | "upperAscii",
+                _,
+            ) => first,
+            _ => return self.unknown(cost),
+        };
+        let first = arguments.first().copied().unwrap_or_else(|| self.unknown(0));
+        Guess { cost, entries: first.entries.max(made), size: made, item: first.item }
+    }
+
+    fn fold(&self, fold: &Loop) -> Guess {
+        let range = self.node(&fold.range);
+        let init = self.plan.lazy[fold.accumulator].as_ref().map_or(0, |init| self.node(init).cost);
+        let step = self.node(&fold.step);
+        let round = self.node(&fold.condition).cost.saturating_add(step.cost);
+        let rounds = range.entries.saturating_mul(round);
+        let cost = [range.cost, init, rounds, self.node(&fold.result).cost]
+            .into_iter()
+            .fold(0, |cost: u64, part| cost.saturating_add(part));
+        let entries = range.entries.max(self.sizes.entries);
+        Guess { cost, entries, size: entries, item: step.item.max(self.sizes.text) }
+    }
+
+    fn attribute(&self, attribute: &Attribute, asked: bool) -> Guess {
+        let base = match &attribute.base {
+            Base::Variable(_) | Base::Local(_) => self.unknown(0),
+            Base::Relative(node) => self.node(node),
+            Base::Conditional(parts) => {
+                let (condition, yes, no) = parts.as_ref();
+                let (yes, no) = (self.attribute(yes, false), self.attribute(no, false));
+                Guess {
+                    cost: self.node(condition).cost.saturating_add(yes.cost.max(no.cost)),
+                    entries: yes.entries.max(no.entries),
+                    size: yes.size.max(no.size),
+                    item: yes.item.max(no.item),
+                }
+            }
+        };
+        let free = !asked || attribute.test || matches!(attribute.base, Base::Conditional(_));
+        let keys = attribute.qualifiers.iter().fold(0, |cost: u64, qualifier| {
+            let key = match &qualifier.key {
+                QualifierKey::Dynamic(key) => self.attribute(key, false).cost,
+                _ => 0,
+            };
+            cost.saturating_add(key).saturating_add(1)
+        });
+        let cost = base.cost.saturating_add(keys).saturating_add(u64::from(!free));
+        if attribute.qualifiers.is_empty() { Guess { cost, ..base } } else { self.unknown(cost) }
+    }
+}

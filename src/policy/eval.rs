@@ -1,0 +1,615 @@
+//! Evaluates a planned expression. Errors are values that `&&`, `||` and the loops of `all` and `exists` may absorb; running out of
+//! budget is not: it ends everything.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use crate::access::{field, fits, go_type, item, weight, work};
+use regex::Regex;
+
+use crate::cost::Budget;
+use crate::environment::{Env, FUNCTIONS};
+use crate::library::{Fault, lists, regular, strings};
+use crate::plan::{Attribute, Base, Call, Loop, Node, Plan, Qualifier, QualifierKey, empty_sum, message};
+use crate::value::{Key, List, Value};
+
+/// Why an expression has no value, in the API server's words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Error {
+    message: Arc<str>,
+    cancelled: bool,
+}
+
+impl Error {
+    /// An error that logic may absorb.
+    #[must_use]
+    pub fn new(message: impl Into<Arc<str>>) -> Self {
+        Self { message: message.into(), cancelled: false }
+    }
+
+    fn cancelled(message: &str) -> Self {
+        Self { message: message.into(), cancelled: true }
+    }
+
+    /// Whether the budget ended the evaluation.
+    #[must_use]
+    pub fn is_cancelled(&self) -> bool {
+        self.cancelled
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Error {}
+
+fn exceeded() -> Error {
+    Error::cancelled("operation cancelled: actual cost limit exceeded")
+}
+
+fn no_overload() -> Error {
+    Error::new("no such overload")
+}
+
+type Evaluated<'a> = Result<Value<'a>, Error>;
+
+/// Fields that are computed when they are asked for, such as the `variables` of a policy.
+pub trait Computed<'a> {
+    /// The value of a field; none when there is no such field. What it costs is the budget's.
+    fn field(&self, name: &str, budget: &mut Budget) -> Option<Evaluated<'a>>;
+}
+
+/// What a variable stands for.
+#[derive(Clone)]
+enum Binding<'a> {
+    Unset,
+    Value(Value<'a>),
+    Computed(&'a dyn Computed<'a>),
+}
+
+/// The values of an environment's variables.
+#[derive(Clone)]
+pub struct Activation<'a> {
+    env: Env,
+    bindings: Vec<Binding<'a>>,
+}
+
+impl<'a> Activation<'a> {
+    /// Nothing is bound yet.
+    #[must_use]
+    pub fn new(env: &Env) -> Self {
+        Self { env: env.clone(), bindings: env.variables().map(|_| Binding::Unset).collect() }
+    }
+
+    fn bind(&mut self, name: &str, binding: Binding<'a>) {
+        if let Some((position, _)) = self.env.position(name) {
+            self.bindings[position] = binding;
+        }
+    }
+
+    /// Binds a variable; a name that the environment does not declare is passed over.
+    #[must_use]
+    pub fn with(mut self, name: &str, value: Value<'a>) -> Self {
+        self.bind(name, Binding::Value(value));
+        self
+    }
+
+    /// Binds a variable whose fields are computed when they are asked for.
+    #[must_use]
+    pub fn with_computed(mut self, name: &str, computed: &'a dyn Computed<'a>) -> Self {
+        self.bind(name, Binding::Computed(computed));
+        self
+    }
+}
+
+/// Evaluates a plan.
+pub(crate) fn evaluate<'a>(
+    plan: &'a Plan,
+    activation: &Activation<'a>,
+    budget: &mut Budget,
+) -> Evaluated<'a> {
+    budget.begin();
+    let locals = (0..plan.slots).map(|_| None).collect();
+    Machine { plan, activation, budget, locals, patterns: Vec::new() }.node(&plan.root)
+}
+
+struct Machine<'a, 'r> {
+    plan: &'a Plan,
+    activation: &'r Activation<'a>,
+    budget: &'r mut Budget,
+    locals: Vec<Option<Evaluated<'a>>>,
+    /// The patterns that are no constants, compiled when first met: at most as many as [`PATTERN`] allows.
+    patterns: Vec<(String, Result<Regex, String>)>,
+}
+
+/// The work of compiling a pattern, which may take milliseconds.
+const PATTERN: u64 = 20_000;
+
+/// A constant of the plan, borrowed where it can be.
+fn constant<'a>(value: &'a Value<'static>) -> Value<'a> {
+    match value {
+        Value::String(text) => Value::text(text.as_str()),
+        other => other.clone(),
+    }
+}
+
+impl<'a> Machine<'a, '_> {
+    #[inline]
+    fn charge(&mut self, cost: u64) -> Result<(), Error> {
+        if self.budget.charge(cost) { Ok(()) } else { Err(exceeded()) }
+    }
+
+    fn work(&mut self, units: u64) -> Result<(), Error> {
+        if self.budget.work(units) { Ok(()) } else { Err(Error::cancelled("operation interrupted")) }
+    }
+
+    fn node(&mut self, node: &'a Node) -> Evaluated<'a> {
+        match node {
+            Node::Constant(value) => Ok(constant(value)),
+            Node::Attribute(attribute) => self.attribute(attribute),
+            Node::And(terms) => self.logic(terms, false),
+            Node::Or(terms) => self.logic(terms, true),
+            Node::Equal { negated, sides } => self.equal(sides, *negated),
+            Node::Call(call) => self.call(call),
+            Node::Among { wanted, list } => {
+                let wanted = self.node(wanted)?;
+                let Value::List(list) = list else { return Err(no_overload()) };
+                Ok(Value::Bool(list.iter().any(|item| item.equals(&wanted))))
+            }
+            Node::OrOptional(sides) => match self.node(&sides[0])? {
+                Value::Optional(None) => self.node(&sides[1]),
+                other => Ok(other),
+            },
+            Node::OrValue(sides) => match self.node(&sides[0])? {
+                Value::Optional(None) => self.node(&sides[1]),
+                Value::Optional(Some(inner)) => Ok(inner.as_ref().clone()),
+                other => Ok(other),
+            },
+            Node::List(items) => self.list(items),
+            Node::Map(entries) => self.map(entries),
+            Node::Message { name, fields } => self.message(name, fields),
+            Node::Fold(fold) => self.fold(fold),
+            Node::Goes { slot, negated } => {
+                self.charge(if *negated { 3 } else { 2 })?;
+                let stops = matches!(&self.locals[*slot], Some(Ok(Value::Bool(value))) if value == negated);
+                Ok(Value::Bool(!stops))
+            }
+            Node::Append { slot, item } => self.append(*slot, item),
+            Node::Insert { slot, key, value } => self.insert(*slot, key, value),
+        }
+    }
+
+    /// `&&` and `||`: the first term that decides does, even after an error.
+    fn logic(&mut self, terms: &'a [Node; 2], decides: bool) -> Evaluated<'a> {
+        let mut failed: Option<Error> = None;
+        for term in terms {
+            match self.node(term) {
+                Ok(Value::Bool(value)) if value == decides => return Ok(Value::Bool(decides)),
+                Ok(Value::Bool(_)) => {}
+                Ok(_) => failed = failed.or_else(|| Some(no_overload())),
+                Err(error) if error.cancelled => return Err(error),
+                Err(error) => failed = failed.or(Some(error)),
+            }
+        }
+        failed.map_or(Ok(Value::Bool(!decides)), Err)
+    }
+
+    /// A value or an error that does not end everything.
+    fn attempt(&mut self, node: &'a Node) -> Result<Evaluated<'a>, Error> {
+        match self.node(node) {
+            Err(error) if error.cancelled => Err(error),
+            other => Ok(other),
+        }
+    }
+
+    fn equal(&mut self, sides: &'a [Node; 2], negated: bool) -> Evaluated<'a> {
+        let (first, second) = (self.attempt(&sides[0])?, self.attempt(&sides[1])?);
+        let arguments = [first.as_ref().ok(), second.as_ref().ok()];
+        self.charge(crate::cost::Rule::Smaller.before(&arguments).unwrap_or(1))?;
+        let (first, second) = (first?, second?);
+        if matches!((&first, &second), (Value::List(_), Value::List(_)) | (Value::Map(_), Value::Map(_))) {
+            self.work(weight(&first).min(weight(&second)))?;
+        }
+        // The API server's own values have no equality with values of other types.
+        if let (Value::Opaque(one), false) = (&first, matches!(second, Value::Null)) {
+            let same = matches!(&second, Value::Opaque(other) if one.kind() == other.kind());
+            if !same && !negated {
+                return Err(no_overload());
+            }
+        }
+        Ok(Value::Bool(first.equals(&second) != negated))
+    }
+
+    fn call(&mut self, call: &'a Call) -> Evaluated<'a> {
+        let count = call.arguments.len();
+        let mut results: Vec<Evaluated<'a>> = Vec::with_capacity(count);
+        let mut failed: Option<Error> = None;
+        for (index, argument) in call.arguments.iter().enumerate() {
+            let result = self.attempt(argument)?;
+            if let Err(error) = &result {
+                if call.stops && index + 1 < count {
+                    return Err(error.clone());
+                }
+                failed = failed.or_else(|| Some(error.clone()));
+            }
+            results.push(result);
+        }
+        let mut views = [None; 4];
+        for (view, result) in views.iter_mut().zip(&results) {
+            *view = result.as_ref().ok();
+        }
+        let before = call.rule.before(&views[..count.min(4)]);
+        if let Some(cost) = before {
+            self.charge(cost)?;
+        }
+        if let Some(error) = failed {
+            if before.is_none() {
+                self.charge(call.rule.after(None))?;
+            }
+            return Err(error);
+        }
+        let values: Vec<Value<'a>> = results.into_iter().filter_map(Result::ok).collect();
+        let outcome = self.apply(call, &values);
+        if before.is_none() && outcome.as_ref().err().is_none_or(|error| !error.cancelled) {
+            self.charge(call.rule.after(outcome.as_ref().ok()))?;
+        }
+        outcome
+    }
+
+    fn apply(&mut self, call: &'a Call, values: &[Value<'a>]) -> Evaluated<'a> {
+        let mut overload = call.overload;
+        let judged = call.guarded && call.regex.is_none() && call.function != "flatten";
+        if judged {
+            let views: Vec<Option<&Value<'a>>> = values.iter().map(Some).collect();
+            let fitting = match overload {
+                Some(overload) => fits(&overload.arguments, &views),
+                None => {
+                    let all = FUNCTIONS.get(call.function).map(Vec::as_slice).unwrap_or_default();
+                    overload = all.iter().find(|overload| fits(&overload.arguments, &views));
+                    overload.is_some()
+                }
+            };
+            if !fitting {
+                return Err(mismatch(call.function, values));
+            }
+        }
+        if call.function == "lists.range"
+            && let Value::Int(end) = &values[0]
+            && !self.budget.affords(u64::try_from(*end).unwrap_or(0))
+        {
+            self.charge(u64::try_from(*end).unwrap_or(0).saturating_add(11))?;
+        }
+        if call.function == "sum" && matches!(&values[0], Value::List(list) if list.is_empty()) {
+            return Ok(empty_sum(overload));
+        }
+        self.work(work(call.function, values))?;
+        let outcome = match (&call.regex, call.function, values.get(1)) {
+            (Some(regex), ..) => regular::apply(call.function, regex, values),
+            (None, "matches" | "find" | "findAll", Some(Value::String(pattern))) => {
+                let known = self.patterns.iter().find(|(known, _)| known == pattern.as_str());
+                let regex = match known {
+                    Some((_, regex)) => regex.clone(),
+                    None => {
+                        self.work(PATTERN)?;
+                        let regex = regular::compile(pattern.as_str());
+                        self.patterns.push((pattern.as_str().to_owned(), regex.clone()));
+                        regex
+                    }
+                };
+                match regex {
+                    Ok(regex) => regular::apply(call.function, &regex, values),
+                    Err(why) if call.function == "matches" => Err(Fault::text(why)),
+                    Err(why) => Err(Fault::text(format!("Illegal regex: {why}"))),
+                }
+            }
+            _ => (call.code)(values),
+        };
+        outcome.map_err(|fault| match fault {
+            Fault::Text(message) if message.starts_with("operation cancelled") => exceeded(),
+            Fault::Text(message) => Error::new(message),
+            Fault::NoOverload if judged => mismatch(call.function, values),
+            Fault::NoOverload if call.regex.is_some() || is_receiver(call.function, values) => no_overload(),
+            Fault::NoOverload => Error::new(format!("no such overload: {}", call.function)),
+        })
+    }
+
+    fn list(&mut self, items: &'a [(Node, bool)]) -> Evaluated<'a> {
+        let made = self.items(items);
+        if made.as_ref().err().is_none_or(|error| !error.cancelled) {
+            self.charge(10)?;
+        }
+        made
+    }
+
+    fn items(&mut self, items: &'a [(Node, bool)]) -> Evaluated<'a> {
+        let mut made = Vec::with_capacity(items.len());
+        for (item, optional) in items {
+            match (self.node(item)?, optional) {
+                (value, false) => made.push(value),
+                (Value::Optional(Some(inner)), true) => made.push(inner.as_ref().clone()),
+                (Value::Optional(None), true) => {}
+                (other, true) => {
+                    let message = format!(
+                        "cannot initialize optional list element from non-optional value {}",
+                        strings::plain(&other)
+                    );
+                    return Err(Error::new(message));
+                }
+            }
+        }
+        Ok(Value::list(made))
+    }
+
+    fn map(&mut self, entries: &'a [(Node, Node, bool)]) -> Evaluated<'a> {
+        let made = self.entries(entries);
+        if made.as_ref().err().is_none_or(|error| !error.cancelled) {
+            self.charge(30)?;
+        }
+        made
+    }
+
+    fn entries(&mut self, entries: &'a [(Node, Node, bool)]) -> Evaluated<'a> {
+        let mut made = BTreeMap::new();
+        for (key, value, optional) in entries {
+            let (key, value) = (self.node(key)?, self.node(value)?);
+            let Some(place) = Key::new(&key) else {
+                return Err(Error::new(format!("unsupported key type: {}", key.kind().name())));
+            };
+            match (value, optional) {
+                (value, false) => _ = made.insert(place, value),
+                (Value::Optional(Some(inner)), true) => _ = made.insert(place, inner.as_ref().clone()),
+                (Value::Optional(None), true) => _ = made.remove(&place),
+                (other, true) => return Err(not_optional(&strings::plain(&key), &other)),
+            }
+        }
+        Ok(Value::map(made))
+    }
+
+    fn message(&mut self, name: &Arc<str>, fields: &'a [(Arc<str>, Node, bool)]) -> Evaluated<'a> {
+        let mut made = Vec::with_capacity(fields.len());
+        let mut failed = None;
+        for (field, value, optional) in fields {
+            match (self.attempt(value)?, optional) {
+                (Ok(value), false) => made.push((field.clone(), value)),
+                (Ok(Value::Optional(Some(inner))), true) => {
+                    made.push((field.clone(), inner.as_ref().clone()));
+                }
+                (Ok(Value::Optional(None)), true) => {}
+                (Ok(other), true) => failed = Some(not_optional(field, &other)),
+                (Err(error), _) => failed = Some(error),
+            }
+            if failed.is_some() {
+                break;
+            }
+        }
+        self.charge(40)?;
+        if let Some(error) = failed {
+            return Err(error);
+        }
+        message(name, made).map_err(|fault| match fault {
+            Fault::Text(message) => Error::new(message),
+            Fault::NoOverload => no_overload(),
+        })
+    }
+
+    fn fold(&mut self, fold: &'a Loop) -> Evaluated<'a> {
+        let range = self.node(&fold.range)?;
+        self.locals[fold.accumulator] = fold.init.as_ref().map(|init| Ok(constant(init)));
+        match &range {
+            Value::List(list) => {
+                for (index, item) in list.iter().enumerate() {
+                    let entry = match fold.second {
+                        Some(_) => (Value::Int(i64::try_from(index).unwrap_or(i64::MAX)), Some(item)),
+                        None => (item, None),
+                    };
+                    if !self.round(fold, entry)? {
+                        break;
+                    }
+                }
+            }
+            Value::Map(map) => {
+                for (key, value) in map.entries() {
+                    if !self.round(fold, (key, Some(value)))? {
+                        break;
+                    }
+                }
+            }
+            other if fold.second.is_some() => {
+                return Err(Error::new(format!("unsupported comprehension range type: {}", go_type(other))));
+            }
+            other => return Err(Error::new(format!("got '{}', expected iterable type", go_type(other)))),
+        }
+        let result = self.node(&fold.result);
+        self.locals[fold.accumulator] = None;
+        result
+    }
+
+    /// One round of a loop; false ends it.
+    fn round(&mut self, fold: &'a Loop, entry: (Value<'a>, Option<Value<'a>>)) -> Result<bool, Error> {
+        self.work(1)?;
+        self.locals[fold.first] = Some(Ok(entry.0));
+        if let Some(second) = fold.second {
+            self.locals[second] = entry.1.map(Ok);
+        }
+        if let Ok(Value::Bool(false)) = self.attempt(&fold.condition)? {
+            return Ok(false);
+        }
+        let next = self.attempt(&fold.step)?;
+        self.locals[fold.accumulator] = Some(next);
+        Ok(true)
+    }
+
+    fn append(&mut self, slot: usize, item: &'a Node) -> Evaluated<'a> {
+        self.charge(1)?;
+        let value = self.attempt(item)?;
+        self.charge(if matches!(item, Node::Constant(_)) { 1 } else { 11 })?;
+        match self.locals[slot].take() {
+            Some(Ok(Value::List(list))) => {
+                let value = value?;
+                let mut items = match list {
+                    List::Owned(items) => items,
+                    List::Json(items) => Arc::new(items.iter().map(Value::json).collect()),
+                };
+                Arc::make_mut(&mut items).push(value);
+                Ok(Value::List(List::Owned(items)))
+            }
+            Some(Err(error)) => Err(error),
+            _ => Err(no_overload()),
+        }
+    }
+
+    fn insert(&mut self, slot: usize, key: &'a Node, value: &'a Node) -> Evaluated<'a> {
+        self.charge(1)?;
+        if let Some(Err(error)) = &self.locals[slot] {
+            return Err(error.clone());
+        }
+        let key = self.node(key)?;
+        let value = self.attempt(value)?;
+        self.charge(1)?;
+        let value = value?;
+        let Some(Ok(map)) = self.locals[slot].take() else { return Err(no_overload()) };
+        lists::insert(map, vec![(key, value)]).map_err(|fault| match fault {
+            Fault::Text(message) => Error::new(message),
+            Fault::NoOverload => no_overload(),
+        })
+    }
+
+    fn attribute(&mut self, attribute: &'a Attribute) -> Evaluated<'a> {
+        let resolved = self.resolve(attribute);
+        if resolved.as_ref().err().is_some_and(|error| error.cancelled) {
+            return resolved;
+        }
+        let free = matches!(attribute.base, Base::Conditional(_)) || attribute.test;
+        self.charge(u64::from(!free))?;
+        if attribute.test {
+            return Ok(match resolved? {
+                Value::Optional(inner) => Value::Bool(inner.is_some()),
+                other => other,
+            });
+        }
+        resolved
+    }
+
+    /// The value of an attribute without the cost of asking for it, which its place decides.
+    fn resolve(&mut self, attribute: &'a Attribute) -> Evaluated<'a> {
+        let mut qualifiers = attribute.qualifiers.as_slice();
+        let value = match &attribute.base {
+            Base::Variable(position) => match &self.activation.bindings[*position] {
+                Binding::Value(value) => value.clone(),
+                Binding::Unset => {
+                    let name = self.activation.env.variables().nth(*position).map_or("", |(name, _)| name);
+                    return Err(Error::new(format!("no such attribute(s): {name}")));
+                }
+                Binding::Computed(computed) => {
+                    let Some((first, rest)) = qualifiers.split_first() else {
+                        return Err(Error::new("computed fields have no value together"));
+                    };
+                    let QualifierKey::Field(name) = &first.key else { return Err(no_overload()) };
+                    let found = computed.field(name, self.budget);
+                    self.charge(1)?;
+                    qualifiers = rest;
+                    match found {
+                        Some(value) if !attribute.test || !rest.is_empty() => value?,
+                        Some(_) => return Ok(Value::Bool(true)),
+                        None if attribute.test && rest.is_empty() => return Ok(Value::Bool(false)),
+                        None => return Err(Error::new(format!("no such key: {name}"))),
+                    }
+                }
+            },
+            Base::Local(slot) => self.local(*slot)?,
+            Base::Relative(node) => self.node(node)?,
+            Base::Conditional(parts) => {
+                let (condition, yes, no) = parts.as_ref();
+                match self.node(condition)? {
+                    Value::Bool(true) => self.resolve(yes)?,
+                    Value::Bool(false) => self.resolve(no)?,
+                    _ => return Err(no_overload()),
+                }
+            }
+        };
+        self.qualify(value, qualifiers, attribute.test)
+    }
+
+    fn local(&mut self, slot: usize) -> Evaluated<'a> {
+        if let Some(value) = &self.locals[slot] {
+            return value.clone();
+        }
+        let plan = self.plan;
+        let Some(lazy) = &plan.lazy[slot] else { return Err(Error::new("no such attribute(s)")) };
+        let value = self.attempt(lazy)?;
+        self.locals[slot] = Some(value.clone());
+        value
+    }
+
+    fn qualify(&mut self, value: Value<'a>, qualifiers: &'a [Qualifier], test: bool) -> Evaluated<'a> {
+        if qualifiers.is_empty() {
+            return Ok(value);
+        }
+        let (mut value, mut optional) = match value {
+            Value::Optional(None) => return Ok(Value::Optional(None)),
+            Value::Optional(Some(inner)) => (inner.as_ref().clone(), true),
+            other => (other, false),
+        };
+        for (index, qualifier) in qualifiers.iter().enumerate() {
+            optional = optional || qualifier.optional;
+            let asks = test && index + 1 == qualifiers.len();
+            let found = match &qualifier.key {
+                QualifierKey::Field(name) => field(&value, name, optional || asks),
+                QualifierKey::Constant(key) => item(&value, &constant(key), optional || asks),
+                QualifierKey::Dynamic(attribute) => {
+                    let key = match self.resolve(attribute) {
+                        Ok(key) if Key::new(&key).is_some() => key,
+                        Ok(key) => {
+                            self.charge(u64::from(!optional))?;
+                            let kind = if matches!(key, Value::Null) { "<nil>" } else { go_type(&key) };
+                            return Err(Error::new(format!("invalid qualifier type: {kind}")));
+                        }
+                        Err(error) => {
+                            self.charge(u64::from(!optional && !error.cancelled))?;
+                            return Err(error);
+                        }
+                    };
+                    item(&value, &key, optional || asks)
+                }
+            };
+            match found {
+                Ok(Some(next)) => {
+                    self.charge(1)?;
+                    value = if asks && !optional { Value::Bool(true) } else { next };
+                }
+                Ok(None) if optional => return Ok(Value::Optional(None)),
+                Ok(None) => {
+                    self.charge(1)?;
+                    value = Value::Bool(false);
+                }
+                Err(error) => {
+                    self.charge(u64::from(!optional))?;
+                    return Err(error);
+                }
+            }
+        }
+        Ok(if optional { Value::some(value) } else { value })
+    }
+}
+
+fn not_optional(key: &str, value: &Value<'_>) -> Error {
+    Error::new(format!(
+        "cannot initialize optional entry '{key}' from non-optional value {}",
+        strings::plain(value)
+    ))
+}
+
+/// In cel-go, text and times are asked themselves before a function is given up, and functions of text say no more.
+fn is_receiver(function: &str, values: &[Value<'_>]) -> bool {
+    matches!(function, "contains" | "startsWith" | "endsWith")
+        || matches!(values.first(), Some(Value::String(_) | Value::Duration(_) | Value::Timestamp(_)))
+}
+
+fn mismatch(function: &str, values: &[Value<'_>]) -> Error {
+    let kinds: Vec<String> = values.iter().map(|value| value.kind().name().to_owned()).collect();
+    Error::new(format!("no such overload: {function}({})", kinds.join(", ")))
+}

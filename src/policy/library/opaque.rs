@@ -1,0 +1,102 @@
+//! The values whose inside CEL does not see: quantities, addresses, URLs, versions and named formats.
+
+use std::cmp::Ordering;
+use std::fmt;
+use std::net::IpAddr;
+
+use super::names::Format;
+use super::quantity::Quantity;
+use super::semver::Version;
+use super::url::Url;
+use super::{Fault, Outcome};
+use crate::types::Type;
+use crate::value::Value;
+
+/// A value of one of Kubernetes' own types.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Opaque {
+    /// `kubernetes.Quantity`
+    Quantity(Quantity),
+    /// `kubernetes.URL`
+    Url(Url),
+    /// `net.IP`
+    Ip(IpAddr),
+    /// `net.CIDR`: address and length of the prefix.
+    Cidr(IpAddr, u8),
+    /// `kubernetes.Semver`
+    Semver(Version),
+    /// `kubernetes.NamedFormat`
+    Format(&'static Format),
+}
+
+impl Opaque {
+    /// Its type.
+    #[must_use]
+    pub fn kind(&self) -> Type {
+        match self {
+            Self::Quantity(_) => Type::Struct("kubernetes.Quantity".into()),
+            Self::Url(_) => Type::Struct("kubernetes.URL".into()),
+            Self::Ip(_) => Type::Opaque("net.IP".into(), [].into()),
+            Self::Cidr(..) => Type::Opaque("net.CIDR".into(), [].into()),
+            Self::Semver(_) => Type::Struct("kubernetes.Semver".into()),
+            Self::Format(_) => Type::Struct("kubernetes.NamedFormat".into()),
+        }
+    }
+
+    /// The size that costs are counted in.
+    #[must_use]
+    pub fn size(&self) -> u64 {
+        match self {
+            Self::Ip(IpAddr::V4(_)) => 4,
+            Self::Ip(IpAddr::V6(_)) => 16,
+            Self::Cidr(_, prefix) => u64::from(*prefix).div_ceil(8),
+            _ => 1,
+        }
+    }
+
+    /// Whether the two are the same; quantities by value, versions without their build.
+    #[must_use]
+    pub fn equals(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Quantity(a), Self::Quantity(b)) => a.compare(b) == Ordering::Equal,
+            (Self::Semver(a), Self::Semver(b)) => a.compare(b) == Ordering::Equal,
+            (a, b) => a == b,
+        }
+    }
+}
+
+impl fmt::Display for Opaque {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Quantity(quantity) => write!(f, "{quantity}"),
+            Self::Url(url) => write!(f, "{url}"),
+            Self::Ip(address) => write!(f, "{address}"),
+            Self::Cidr(address, prefix) => write!(f, "{address}/{prefix}"),
+            Self::Semver(version) => write!(f, "{version}"),
+            Self::Format(format) => f.write_str(format.name),
+        }
+    }
+}
+
+fn order(values: &[Value<'_>]) -> Result<Ordering, Fault> {
+    let (Value::Opaque(first), Value::Opaque(second)) = (&values[0], &values[1]) else {
+        return Err(Fault::NoOverload);
+    };
+    match (first.as_ref(), second.as_ref()) {
+        (Opaque::Quantity(a), Opaque::Quantity(b)) => Ok(a.compare(b)),
+        (Opaque::Semver(a), Opaque::Semver(b)) => Ok(a.compare(b)),
+        _ => Err(Fault::NoOverload),
+    }
+}
+
+pub(crate) fn is_greater<'a>(values: &[Value<'a>]) -> Outcome<'a> {
+    Ok(Value::Bool(order(values)?.is_gt()))
+}
+
+pub(crate) fn is_less<'a>(values: &[Value<'a>]) -> Outcome<'a> {
+    Ok(Value::Bool(order(values)?.is_lt()))
+}
+
+pub(crate) fn compare_to<'a>(values: &[Value<'a>]) -> Outcome<'a> {
+    Ok(Value::Int(order(values)? as i64))
+}

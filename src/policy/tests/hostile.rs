@@ -1,0 +1,268 @@
+//! Sources that somebody made to hurt: whatever is written, checking and evaluating ends, within its budget and without a panic.
+
+use std::path::Path;
+
+use portcullis_policy::{Activation, Budget, Env, Type, Value, compile};
+use serde_json::Value as Json;
+
+fn read(name: &str) -> Json {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/data/cel").join(name);
+    let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    serde_json::from_str(&text).unwrap_or_else(|e| panic!("{name}: {e}"))
+}
+
+/// The same numbers every time.
+struct Numbers(u64);
+
+impl Numbers {
+    fn next(&mut self, below: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        usize::try_from(self.0 >> 16).unwrap_or(0) % below.max(1)
+    }
+}
+
+const LIMIT: u64 = 20_000;
+
+/// Compiles and, if that works, evaluates. Says how far it came.
+fn run(source: &str, env: &Env, pod: &Json, other: &Json) -> &'static str {
+    let program = match compile(source, env) {
+        Ok(program) => program,
+        Err(issues) => {
+            assert!(!issues.is_empty(), "refused without an issue: {source}");
+            for issue in issues {
+                assert!(issue.offset <= source.len(), "{source}: the issue stands at {}", issue.offset);
+                _ = issue.position(source);
+            }
+            return "refused";
+        }
+    };
+    let activation = Activation::new(env).with("object", Value::json(pod)).with("other", Value::json(other));
+    let mut budget = Budget::new(LIMIT).per_call(LIMIT);
+    match program.eval(&activation, &mut budget) {
+        Ok(value) => {
+            assert!(budget.last() <= LIMIT, "{source}: cost {}", budget.last());
+            assert!(value.to_string().len() < 100_000_000);
+            "value"
+        }
+        Err(_) => "error",
+    }
+}
+
+fn environment() -> Env {
+    Env::new()
+        .variable("object", Type::Dyn)
+        .variable("other", Type::Dyn)
+        .variable("s", Type::String)
+        .variable("i", Type::Int)
+        .variable("l", Type::list(Type::Int))
+        .with_patches()
+}
+
+#[test]
+fn mutated_expressions_end() {
+    const PIECES: [&str; 44] = [
+        "(",
+        ")",
+        "[",
+        "]",
+        "{",
+        "}",
+        ".",
+        ",",
+        ":",
+        "?",
+        "?:",
+        "&&",
+        "||",
+        "==",
+        "<",
+        "+",
+        "-",
+        "*",
+        "/",
+        "%",
+        "!",
+        "in ",
+        "true",
+        "null",
+        "0",
+        "1u",
+        "-1",
+        "1e308",
+        "9223372036854775807",
+        "\"a\"",
+        "'",
+        "\"\"\"",
+        "b\"\\xff\"",
+        "r'",
+        "\\",
+        ".?x",
+        "[?0]",
+        ".map(x, x)",
+        ".all(x, x)",
+        ".optMap(x, x)",
+        "has(",
+        "object",
+        "lists.range(99)",
+        "😀",
+    ];
+    let (table, pod, other, env) = (read("table.json"), read("pod.json"), read("other.json"), environment());
+    let sources: Vec<&str> =
+        table.as_array().expect("rows").iter().filter_map(|row| row["expression"].as_str()).collect();
+    let mut numbers = Numbers(0x9e37_79b9_7f4a_7c15);
+    let mut reached = std::collections::BTreeMap::new();
+    for _ in 0..40_000 {
+        let mut source: Vec<u8> = sources[numbers.next(sources.len())].into();
+        for _ in 0..=numbers.next(4) {
+            let at = numbers.next(source.len() + 1);
+            match numbers.next(6) {
+                0 => {
+                    let piece = PIECES[numbers.next(PIECES.len())];
+                    source.splice(at..at, piece.bytes());
+                }
+                1 => {
+                    let end = (at + numbers.next(8)).min(source.len());
+                    source.drain(at..end);
+                }
+                2 => {
+                    let other = sources[numbers.next(sources.len())].as_bytes();
+                    source.truncate(at);
+                    source.extend_from_slice(&other[numbers.next(other.len())..]);
+                }
+                3 => {
+                    let other = sources[numbers.next(sources.len())];
+                    source.splice(at..at, other.bytes());
+                }
+                4 => source.insert(at, u8::try_from(numbers.next(256)).expect("a byte")),
+                _ => {
+                    let copy = source.clone();
+                    source.splice(at..at, copy.into_iter().take(64));
+                }
+            }
+        }
+        let source = String::from_utf8_lossy(&source);
+        *reached.entry(run(&source, &env, &pod, &other)).or_insert(0_u32) += 1;
+    }
+    println!("{reached:?}");
+    for outcome in ["refused", "value", "error"] {
+        assert!(reached.get(outcome).is_some_and(|count| *count > 500), "mutation reached {reached:?}");
+    }
+}
+
+#[test]
+fn random_bytes_end() {
+    let (pod, other, env) = (read("pod.json"), read("other.json"), environment());
+    let mut numbers = Numbers(0x1234_5678_9abc_def1);
+    for _ in 0..20_000 {
+        let length = numbers.next(60);
+        let bytes: Vec<u8> = (0..length).map(|_| u8::try_from(numbers.next(256)).expect("a byte")).collect();
+        run(&String::from_utf8_lossy(&bytes), &env, &pod, &other);
+        let bytes: Vec<u8> =
+            bytes.iter().map(|byte| b"()[]{}.,:?&|=<>+-*/%!\"'\\ax1 ul"[usize::from(*byte) % 30]).collect();
+        run(&String::from_utf8_lossy(&bytes), &env, &pod, &other);
+    }
+}
+
+/// Deep or long in every way that the grammar has.
+#[test]
+fn deep_and_long_sources_are_refused_or_end() {
+    let (pod, other, env) = (read("pod.json"), read("other.json"), environment());
+    for count in [10, 49, 90, 101, 150, 199, 205, 1_000, 15_000] {
+        let wrap = |open: &str, middle: &str, close: &str| {
+            format!("{}{middle}{}", open.repeat(count), close.repeat(count))
+        };
+        for source in [
+            wrap("(", "1", ")"),
+            wrap("[", "1", "]"),
+            wrap("{1:", "1", "}"),
+            wrap("!", "true", ""),
+            wrap("-", "1", ""),
+            wrap("size([", "1", "])"),
+            wrap("Object{a: ", "1", "}"),
+            wrap("true ? 1 : ", "1", ""),
+            wrap("true ? ", "1", " : 1"),
+            wrap("(true ? ", "1", " : 1)"),
+            wrap("1 + ", "1", ""),
+            wrap("1 == ", "1", ""),
+            wrap("true && ", "true", ""),
+            wrap("true || ", "true", ""),
+            wrap("object", ".a", ""),
+            format!("object{}", ".a".repeat(count)),
+            format!("object{}", ".?a".repeat(count)),
+            format!("object{}", "[0]".repeat(count)),
+            format!("'a'{}", ".trim()".repeat(count)),
+            format!("l{}", ".map(x, x)".repeat(count)),
+            format!("optional.of(1){}", ".optMap(x, x)".repeat(count)),
+            format!("optional.of(1){}", ".optFlatMap(x, optional.of(x))".repeat(count)),
+            wrap("[1].map(x, ", "1", ")"),
+            wrap("[1].all(x, ", "true", ")"),
+            wrap("[1, 2].transformMap(k, v, ", "1", ")"),
+            wrap("dyn(", "1", ")"),
+            wrap("\"", "", ""),
+            wrap("`", "", ""),
+            wrap("a.", "b{", ""),
+            format!("[{}1]", "1,".repeat(count)),
+            format!("'{}'.matches('{}')", "a".repeat(count), "(a*)*".repeat(count)),
+            format!("'a'.matches('{}a{}')", "(".repeat(count), ")".repeat(count)),
+            format!("'a'.matches('a{}')", "{1000}".repeat(count)),
+        ] {
+            run(&source, &env, &pod, &other);
+        }
+    }
+}
+
+/// What costs nothing by the API server's count is bounded by its rounds.
+#[test]
+fn loops_that_cost_nothing_are_cut_off() {
+    let (pod, other, env) = (read("pod.json"), read("other.json"), environment());
+    let list = format!("[{}]", ["1"; 200].join(","));
+    let body = format!(
+        "{list}.exists_one(a, {list}.exists_one(b, {list}.exists_one(c, {list}.exists_one(d, false))))"
+    );
+    let program = compile(&body, &env).expect("it is well formed");
+    let activation =
+        Activation::new(&env).with("object", Value::json(&pod)).with("other", Value::json(&other));
+    let mut budget = Budget::new(portcullis_policy::PER_POLICY);
+    let error = program.eval(&activation, &mut budget).expect_err("it never ends");
+    assert!(error.is_cancelled(), "{error}");
+    assert_eq!(error.to_string(), "operation interrupted");
+}
+
+/// What the API server's count takes for cheap, and is not.
+#[test]
+fn work_that_costs_little_is_cut_off() {
+    let (pod, other, env) = (read("pod.json"), read("other.json"), environment());
+    for source in [
+        "lists.range(20000).all(x, object == object)",
+        "lists.range(20000).all(x, [object] == [object])",
+        "lists.range(20000).all(x, object in [other, other, other, object])",
+        "lists.range(20000).all(x, !'a'.matches('(a{200}){200}|' + string(x)))",
+        "lists.range(20000).all(x, 'a'.find('[a-z]{900}' + string(x)) == '')",
+    ] {
+        let program = compile(source, &env).expect("it is well formed");
+        let activation =
+            Activation::new(&env).with("object", Value::json(&pod)).with("other", Value::json(&other));
+        let mut budget = Budget::new(portcullis_policy::PER_POLICY);
+        let error = program.eval(&activation, &mut budget).expect_err(source);
+        assert!(error.is_cancelled(), "{source}: {error}");
+    }
+}
+
+#[test]
+fn text_does_not_grow_without_bounds() {
+    let env = environment().variable("big", Type::String);
+    let big = "a".repeat(100_000);
+    for source in [
+        "big.replace('', big)",
+        "big.split('').map(x, big).join(big).size()",
+        "lists.range(9000000000000000000)",
+    ] {
+        let program = compile(source, &env).expect("it is well formed");
+        let activation = Activation::new(&env).with("big", Value::text(&big));
+        let mut budget = Budget::new(portcullis_policy::PER_POLICY);
+        let error = program.eval(&activation, &mut budget).expect_err(source);
+        assert!(error.is_cancelled(), "{source}: {error}");
+    }
+}
