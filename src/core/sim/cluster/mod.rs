@@ -107,6 +107,8 @@ pub struct Cluster {
     sequence: u64,
     work: usize,
     last_activity: Time,
+    /// How many pods the engines have deleted.
+    evictions: u64,
     scheduling: bool,
     reconciling: bool,
     told: Vec<Told>,
@@ -131,6 +133,7 @@ impl Cluster {
             sequence: 0,
             work: 0,
             last_activity: START,
+            evictions: 0,
             scheduling: false,
             reconciling: false,
             told: Vec::new(),
@@ -202,6 +205,8 @@ impl Cluster {
             if !courtesy(&write) {
                 self.last_activity = self.now();
             }
+            let evicted = write.key.kind == Kind::Pod && write.after.is_none();
+            self.evictions += u64::from(evicted && matches!(write.actor, Actor::Engine(_)));
             self.checker.observe(&write, &self.api);
             self.trace_write(&write);
             self.publish(&write);
@@ -222,11 +227,17 @@ impl Cluster {
     /// Lets time pass until nothing is under way any more and a leader, where one is possible, has looked at
     /// everything; true when that came to be within `most`.
     pub fn settle(&mut self, most: Duration) -> bool {
+        let (quiet, evictions) = (self.options.timing.quiet, self.evictions);
+        // What a timeout deletes and a controller makes again comes and goes for ever, each gang at its own times.
+        self.settle_for(quiet, most) || (self.evictions > evictions + 2 && self.settle_for(quiet / 2, most))
+    }
+
+    fn settle_for(&mut self, time: Duration, most: Duration) -> bool {
         let end = self.now().after(most);
         loop {
             let possible = self.replicas.iter().any(Replica::running);
             let led = !possible || self.leader().is_some();
-            let quiet = self.now() > self.last_activity.after(self.options.timing.quiet);
+            let quiet = self.now() > self.last_activity.after(time);
             if self.work == 0 && led && quiet {
                 return true;
             }
