@@ -8,25 +8,29 @@ const TWO_63: f64 = 9_223_372_036_854_775_808.0;
 const TWO_64: f64 = 18_446_744_073_709_551_616.0;
 
 /// The nearest double.
-#[allow(clippy::cast_precision_loss)]
+#[expect(clippy::cast_precision_loss, reason = "CEL converts to the nearest double")]
 pub(crate) fn from_int(value: i64) -> f64 {
     value as f64
 }
 
 /// The nearest double.
-#[allow(clippy::cast_precision_loss)]
+#[expect(clippy::cast_precision_loss, reason = "CEL converts to the nearest double")]
 pub(crate) fn from_uint(value: u64) -> f64 {
     value as f64
 }
 
 /// Without its fraction, if that fits; the end points themselves do not, as in cel-go.
-#[allow(clippy::cast_possible_truncation)]
+#[expect(clippy::cast_possible_truncation, reason = "the range was looked at, the fraction is cut off")]
 pub(crate) fn truncate_int(value: f64) -> Option<i64> {
     (value > -TWO_63 && value < TWO_63).then_some(value as i64)
 }
 
 /// Without its fraction, if that fits.
-#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "the range was looked at, the fraction is cut off"
+)]
 pub(crate) fn truncate_uint(value: f64) -> Option<u64> {
     (0.0..TWO_64).contains(&value).then_some(value as u64)
 }

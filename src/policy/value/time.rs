@@ -119,7 +119,7 @@ impl Timestamp {
 }
 
 /// Reads RFC 3339 as Go does: fraction of any length, offset `Z` or `+hh:mm`. The inner none is a moment out of range.
-#[allow(clippy::option_option)]
+#[expect(clippy::option_option, reason = "no timestamp at all, and one out of range, are two answers")]
 pub(crate) fn parse_timestamp(text: &str) -> Option<Option<Timestamp>> {
     let bytes = text.as_bytes();
     let number = |from: usize, to: usize| -> Option<i64> {
