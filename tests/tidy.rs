@@ -97,7 +97,7 @@ fn every_source_file_is_compiled() {
         "src/lib.rs",
         "src/main.rs",
         "src/core/lib.rs",
-        "src/policy/lib.rs",
+        "src/cel/lib.rs",
         "tests/bench/src/main.rs",
         "tests/cluster/src/lib.rs",
         "tests/cluster/src/main.rs",
@@ -113,8 +113,8 @@ fn every_source_file_is_compiled() {
                 "src/core/tests",
                 "src/core/examples",
                 "src/core/benches",
-                "src/policy/tests",
-                "src/policy/examples",
+                "src/cel/tests",
+                "src/cel/examples",
             ]
             .iter()
             .any(|d| directory == Path::new(d))

@@ -1,11 +1,11 @@
 // Command cel asks the API server's own CEL what an expression is worth.
 //
-//	go run . -signatures ../../src/policy/library/signatures.tsv
+//	go run . -signatures ../../src/cel/library/signatures.tsv
 //	go run . -data ../data/cel -expressions expressions.txt -table ../data/cel/table.json
 //	go run . -data ../data/cel -expressions mutated.txt -table ../data/cel/mutated.json
 //
 // The first form writes the declaration of every function of the environment, the others what each expression compiles
-// and evaluates to: issues with their positions, value or error text, cost. src/policy/tests/table.rs holds our evaluator to it.
+// and evaluates to: issues with their positions, value or error text, cost. src/cel/tests/table.rs holds our evaluator to it.
 // Another version of Kubernetes: change go.mod, run all three, and look at what changed.
 package main
 

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use portcullis_policy::{Activation, Budget, Env, Type, Value, compile};
+use portcullis_cel::{Activation, Budget, Env, Type, Value, compile};
 use serde_json::Value as Json;
 
 fn read(name: &str) -> Json {
@@ -224,7 +224,7 @@ fn loops_that_cost_nothing_are_cut_off() {
     let program = compile(&body, &env).expect("it is well formed");
     let activation =
         Activation::new(&env).with("object", Value::json(&pod)).with("other", Value::json(&other));
-    let mut budget = Budget::new(portcullis_policy::PER_POLICY);
+    let mut budget = Budget::new(portcullis_cel::PER_POLICY);
     let error = program.eval(&activation, &mut budget).expect_err("it never ends");
     assert!(error.is_cancelled(), "{error}");
     assert_eq!(error.to_string(), "operation interrupted");
@@ -244,7 +244,7 @@ fn work_that_costs_little_is_cut_off() {
         let program = compile(source, &env).expect("it is well formed");
         let activation =
             Activation::new(&env).with("object", Value::json(&pod)).with("other", Value::json(&other));
-        let mut budget = Budget::new(portcullis_policy::PER_POLICY);
+        let mut budget = Budget::new(portcullis_cel::PER_POLICY);
         let error = program.eval(&activation, &mut budget).expect_err(source);
         assert!(error.is_cancelled(), "{source}: {error}");
     }
@@ -261,7 +261,7 @@ fn text_does_not_grow_without_bounds() {
     ] {
         let program = compile(source, &env).expect("it is well formed");
         let activation = Activation::new(&env).with("big", Value::text(&big));
-        let mut budget = Budget::new(portcullis_policy::PER_POLICY);
+        let mut budget = Budget::new(portcullis_cel::PER_POLICY);
         let error = program.eval(&activation, &mut budget).expect_err(source);
         assert!(error.is_cancelled(), "{source}: {error}");
     }

@@ -4,7 +4,7 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
-use portcullis_policy::{
+use portcullis_cel::{
     Activation, Budget, Computed, Env, Error, Fields, Issue, PER_POLICY, Program, Sizes, Type, Value, check,
     compile,
 };

@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use portcullis_policy::{Activation, Budget, Env, PER_POLICY, Type, Value, check, compile};
+use portcullis_cel::{Activation, Budget, Env, PER_POLICY, Type, Value, check, compile};
 use serde_json::Value as Json;
 
 fn data() -> PathBuf {

@@ -1,8 +1,8 @@
-//! How long typical rules take over a pod of 8 KB: `cargo run --release -p portcullis-policy --example speed`.
+//! How long typical rules take over a pod of 8 KB: `cargo run --release -p portcullis-cel --example speed`.
 
 use std::time::Instant;
 
-use portcullis_policy::{Activation, Budget, Env, PER_POLICY, Value, compile};
+use portcullis_cel::{Activation, Budget, Env, PER_POLICY, Value, compile};
 use serde_json::json;
 
 const RULES: [&str; 12] = [

@@ -1,0 +1,79 @@
+//! Kubernetes CEL as the API server of 1.36 has it, compiled once and evaluated over JSON that is never converted, under the API server's own cost budget.
+//!
+//! An [`Env`] declares variables, types and functions; [`compile`] parses, checks and plans an expression against it and tells
+//! everything that is wrong by position; a [`Program`] evaluates with the values of an [`Activation`] and spends a [`Budget`].
+//! Messages are those that the API server shows. Pure: no clock, no I/O, no randomness; equal inputs give equal answers.
+
+mod access;
+mod admission;
+mod check;
+mod cost;
+mod environment;
+mod estimate;
+mod eval;
+mod library;
+mod plan;
+mod syntax;
+mod types;
+mod value;
+
+pub use cost::{Budget, MATCH_CONDITIONS, PER_CALL, PER_POLICY, ROUNDS};
+pub use environment::{Env, Fields};
+pub use estimate::Sizes;
+pub use eval::{Activation, Computed, Error};
+pub use library::opaque::Opaque;
+pub use syntax::Issue;
+pub use types::Type;
+pub use value::{Key, List, Map, Message, Text, Timestamp, Value};
+
+/// An expression that can be evaluated, by any number of threads at once.
+#[derive(Debug)]
+pub struct Program {
+    plan: plan::Plan,
+    result: Type,
+}
+
+/// Parses and checks an expression.
+///
+/// # Errors
+/// Everything that is wrong with it, by position.
+pub fn check(source: &str, env: &Env) -> Result<Type, Vec<Issue>> {
+    let ast = syntax::parse(source)?;
+    let checked = check::check(&ast, env)?;
+    Ok(checked.types[ast.root()].clone())
+}
+
+/// Makes a program of an expression.
+///
+/// # Errors
+/// Everything that is wrong with it, by position. What the API server finds only when it makes a program of a checked expression,
+/// such as `int("x")`, is an issue too.
+pub fn compile(source: &str, env: &Env) -> Result<Program, Vec<Issue>> {
+    let ast = syntax::parse(source)?;
+    let checked = check::check(&ast, env)?;
+    let result = checked.types[ast.root()].clone();
+    Ok(Program { plan: plan::plan(&ast, &checked)?, result })
+}
+
+impl Program {
+    /// The type of what it evaluates to.
+    #[must_use]
+    pub fn result(&self) -> &Type {
+        &self.result
+    }
+
+    /// What it costs when every list, map and text of the objects is as large as `sizes` says: an upper bound for objects
+    /// that are no larger, in the units of [`Budget`].
+    #[must_use]
+    pub fn estimate(&self, sizes: Sizes) -> u64 {
+        estimate::estimate(&self.plan, sizes)
+    }
+
+    /// Evaluates it. The activation must be of the environment that it was compiled with.
+    ///
+    /// # Errors
+    /// What went wrong, in the API server's words; [`Error::is_cancelled`] when the budget did not suffice.
+    pub fn eval<'a>(&'a self, activation: &Activation<'a>, budget: &mut Budget) -> Result<Value<'a>, Error> {
+        eval::evaluate(&self.plan, activation, budget)
+    }
+}

@@ -1,0 +1,48 @@
+//! What a set says of a request.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value as Json;
+
+/// One rule that refuses a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Denial {
+    /// Name of the policy.
+    pub policy: String,
+    /// Name of the binding.
+    pub binding: String,
+    /// JSON pointer of the rule within its policy: `/spec/validations/0`.
+    pub rule: String,
+    /// The field of the object that is at fault, where the rule says so: `spec.containers[0].image`.
+    pub field: Option<String>,
+    /// What the API server would say of it.
+    pub message: String,
+    /// `Invalid`, `Forbidden`, ...: the reason of the status.
+    pub reason: String,
+}
+
+/// What the validating policies of a set say.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Judgement {
+    /// Why it is refused, in the order of the API server; none when it is allowed.
+    pub denials: Vec<Denial>,
+    /// What the user is told.
+    pub warnings: Vec<String>,
+    /// Audit annotations by `POLICY/KEY`.
+    pub audit: BTreeMap<String, String>,
+    /// Rules that could not be evaluated and whose `failurePolicy` is `Ignore`: for the log.
+    pub ignored: Vec<String>,
+}
+
+/// What the mutating policies of a set make of an object.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Mutation {
+    /// The object as it is then; none when nothing changes.
+    pub object: Option<Json>,
+    /// Names of the policies that changed it, in order.
+    pub changed_by: Vec<String>,
+    /// Why it is refused: a mutation that failed under `failurePolicy: Fail`.
+    pub denials: Vec<Denial>,
+    /// Rules that could not be evaluated and whose `failurePolicy` is `Ignore`: for the log.
+    pub ignored: Vec<String>,
+}
