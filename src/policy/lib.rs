@@ -12,6 +12,7 @@ mod fault;
 mod judgement;
 mod load;
 mod request;
+pub mod schema;
 mod set;
 mod world;
 
