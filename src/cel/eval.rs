@@ -57,10 +57,22 @@ fn no_overload() -> Error {
 
 type Evaluated<'a> = Result<Value<'a>, Error>;
 
-/// Fields that are computed when they are asked for, such as the `variables` of a policy.
+/// A variable that is computed when it is asked for: as a whole, or field by field such as the `variables` of a policy.
 pub trait Computed<'a> {
-    /// The value of a field; none when there is no such field. What it costs is the budget's.
-    fn field(&self, name: &str, budget: &mut Budget) -> Option<Evaluated<'a>>;
+    /// The value of the variable; none when it has only fields.
+    fn whole(&'a self) -> Option<Evaluated<'a>> {
+        None
+    }
+
+    /// The value of a field, of a variable that has only fields; none when there is no such field. What it costs is the budget's.
+    fn field(
+        &'a self,
+        _name: &str,
+        _activation: &Activation<'a>,
+        _budget: &mut Budget,
+    ) -> Option<Evaluated<'a>> {
+        None
+    }
 }
 
 /// What a variable stands for.
@@ -98,7 +110,7 @@ impl<'a> Activation<'a> {
         self
     }
 
-    /// Binds a variable whose fields are computed when they are asked for.
+    /// Binds a variable that is computed when it is asked for.
     #[must_use]
     pub fn with_computed(mut self, name: &str, computed: &'a dyn Computed<'a>) -> Self {
         self.bind(name, Binding::Computed(computed));
@@ -505,11 +517,15 @@ impl<'a> Machine<'a, '_> {
                     return Err(Error::new(format!("no such attribute(s): {name}")));
                 }
                 Binding::Computed(computed) => {
+                    let computed: &'a dyn Computed<'a> = *computed;
+                    if let Some(whole) = computed.whole() {
+                        return self.qualify(whole?, qualifiers, attribute.test);
+                    }
                     let Some((first, rest)) = qualifiers.split_first() else {
                         return Err(Error::new("computed fields have no value together"));
                     };
                     let QualifierKey::Field(name) = &first.key else { return Err(no_overload()) };
-                    let found = computed.field(name, self.budget);
+                    let found = computed.field(name, self.activation, self.budget);
                     self.charge(1)?;
                     qualifiers = rest;
                     match found {
