@@ -57,20 +57,14 @@ fn no_overload() -> Error {
 
 type Evaluated<'a> = Result<Value<'a>, Error>;
 
-/// A variable that is computed when it is asked for: as a whole, or field by field such as the `variables` of a policy.
+/// A value or fields that are computed when they are asked for, such as the `variables` of a policy.
 pub trait Computed<'a> {
-    /// The value of the variable; none when it has only fields.
-    fn whole(&'a self) -> Option<Evaluated<'a>> {
-        None
-    }
+    /// The value of a field; none when there is no such field. What it costs is the budget's.
+    fn field(&self, name: &str, budget: &mut Budget) -> Option<Evaluated<'a>>;
 
-    /// The value of a field, of a variable that has only fields; none when there is no such field. What it costs is the budget's.
-    fn field(
-        &'a self,
-        _name: &str,
-        _activation: &Activation<'a>,
-        _budget: &mut Budget,
-    ) -> Option<Evaluated<'a>> {
+    /// The value as a whole, for a variable that is no collection of fields; none when only its fields have values.
+    fn whole(&self, budget: &mut Budget) -> Option<Evaluated<'a>> {
+        let _ = budget;
         None
     }
 }
@@ -110,7 +104,7 @@ impl<'a> Activation<'a> {
         self
     }
 
-    /// Binds a variable that is computed when it is asked for.
+    /// Binds a variable that is computed, or whose fields are, when it is asked for.
     #[must_use]
     pub fn with_computed(mut self, name: &str, computed: &'a dyn Computed<'a>) -> Self {
         self.bind(name, Binding::Computed(computed));
@@ -516,19 +510,18 @@ impl<'a> Machine<'a, '_> {
                     let name = self.activation.env.variables().nth(*position).map_or("", |(name, _)| name);
                     return Err(Error::new(format!("no such attribute(s): {name}")));
                 }
+                Binding::Computed(computed) if let Some(whole) = computed.whole(self.budget) => whole?,
                 Binding::Computed(computed) => {
-                    let computed: &'a dyn Computed<'a> = *computed;
-                    if let Some(whole) = computed.whole() {
-                        return self.qualify(whole?, qualifiers, attribute.test);
-                    }
                     let Some((first, rest)) = qualifiers.split_first() else {
                         return Err(Error::new("computed fields have no value together"));
                     };
                     let QualifierKey::Field(name) = &first.key else { return Err(no_overload()) };
-                    let found = computed.field(name, self.activation, self.budget);
+                    let found = computed.field(name, self.budget);
                     self.charge(1)?;
                     qualifiers = rest;
                     match found {
+                        Some(value) if first.optional => Value::some(value?),
+                        None if first.optional => return Ok(Value::Optional(None)),
                         Some(value) if !attribute.test || !rest.is_empty() => value?,
                         Some(_) => return Ok(Value::Bool(true)),
                         None if attribute.test && rest.is_empty() => return Ok(Value::Bool(false)),

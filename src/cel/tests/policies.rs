@@ -69,21 +69,17 @@ fn every_issue_is_told_at_its_place() {
 /// The variables of a policy: each is evaluated once, when it is first asked for.
 struct Variables<'a> {
     programs: &'a BTreeMap<&'a str, Program>,
+    activation: Activation<'a>,
     known: RefCell<BTreeMap<String, Result<Value<'a>, Error>>>,
 }
 
 impl<'a> Computed<'a> for Variables<'a> {
-    fn field(
-        &'a self,
-        name: &str,
-        activation: &Activation<'a>,
-        budget: &mut Budget,
-    ) -> Option<Result<Value<'a>, Error>> {
+    fn field(&self, name: &str, budget: &mut Budget) -> Option<Result<Value<'a>, Error>> {
         if let Some(known) = self.known.borrow().get(name) {
             return Some(known.clone());
         }
         let mut own = Budget::new(PER_POLICY);
-        let value = self.programs.get(name)?.eval(activation, &mut own);
+        let value = self.programs.get(name)?.eval(&self.activation, &mut own);
         budget.add(own.spent());
         self.known.borrow_mut().insert(name.to_owned(), value.clone());
         Some(value)
@@ -92,7 +88,7 @@ impl<'a> Computed<'a> for Variables<'a> {
 
 #[test]
 fn variables_are_computed_once_and_only_when_asked_for() {
-    let plain = with_variables(&[]);
+    let plain = Env::admission(false);
     let programs: BTreeMap<&str, Program> = [
         ("images", "object.spec.containers.map(c, c.image)"),
         ("broken", "object.missing"),
@@ -116,7 +112,11 @@ fn variables_are_computed_once_and_only_when_asked_for() {
     .map(|source| compile(source, &env).expect("it is well formed"))
     .collect();
     let pod = json!({ "spec": { "containers": [{ "image": "r/a" }, { "image": "r/b" }] } });
-    let variables = Variables { programs: &programs, known: RefCell::default() };
+    let variables = Variables {
+        programs: &programs,
+        activation: Activation::new(&plain).with("object", Value::json(&pod)),
+        known: RefCell::default(),
+    };
     let activation =
         Activation::new(&env).with("object", Value::json(&pod)).with_computed("variables", &variables);
     let mut budget = Budget::new(PER_POLICY);

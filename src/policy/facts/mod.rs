@@ -20,8 +20,8 @@ pub(crate) struct Facts<'a> {
 
 impl<'a> Facts<'a> {
     /// Nothing is computed yet.
-    pub(crate) fn new(request: Request<'a>, world: &'a World) -> Self {
-        Self { _request: request, _world: world }
+    pub(crate) fn new(request: &Request<'a>, world: &'a World) -> Self {
+        Self { _request: *request, _world: world }
     }
 
     /// Binds what [`declare`] declares.

@@ -88,21 +88,20 @@ impl<'a> Sides<'a> {
 pub(crate) struct Variables<'a> {
     compiled: &'a [Variable],
     known: Vec<OnceCell<Result<Value<'a>, Error>>>,
+    /// What their expressions speak of, these variables among it.
+    activation: OnceCell<Activation<'a>>,
 }
 
 impl<'a> Variables<'a> {
     pub(crate) fn new(compiled: &'a [Variable]) -> Self {
-        Self { compiled, known: compiled.iter().map(|_| OnceCell::new()).collect() }
+        let known = compiled.iter().map(|_| OnceCell::new()).collect();
+        Self { compiled, known, activation: OnceCell::new() }
     }
 }
 
 impl<'a> Computed<'a> for Variables<'a> {
-    fn field(
-        &'a self,
-        name: &str,
-        activation: &Activation<'a>,
-        budget: &mut Budget,
-    ) -> Option<Result<Value<'a>, Error>> {
+    fn field(&self, name: &str, budget: &mut Budget) -> Option<Result<Value<'a>, Error>> {
+        let activation = self.activation.get()?;
         let at = self.compiled.iter().position(|variable| variable.name == name)?;
         if let Some(known) = self.known[at].get() {
             return Some(known.clone());
@@ -127,7 +126,11 @@ struct Unknown {
 }
 
 impl<'a> Computed<'a> for Unknown {
-    fn whole(&'a self) -> Option<Result<Value<'a>, Error>> {
+    fn field(&self, _: &str, _: &mut Budget) -> Option<Result<Value<'a>, Error>> {
+        None
+    }
+
+    fn whole(&self, _: &mut Budget) -> Option<Result<Value<'a>, Error>> {
         Some(Err(Error::new(format!("namespaceObject: the namespace \"{}\" is not known here", self.name))))
     }
 }
@@ -178,10 +181,14 @@ impl<'a> Inputs<'a> {
         variables: &'a Variables<'a>,
     ) -> Activation<'a> {
         let activation = self.activation(env).with_computed("variables", variables);
-        match &namespace.unknown {
+        let activation = match &namespace.unknown {
             Some(unknown) => activation.with_computed("namespaceObject", unknown),
             None => activation.with("namespaceObject", value(namespace.known)),
+        };
+        if !variables.compiled.is_empty() {
+            _ = variables.activation.set(activation.clone());
         }
+        activation
     }
 
     /// Whether the match conditions of a policy hold. For them `namespaceObject` is `null`.

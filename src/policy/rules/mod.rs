@@ -65,7 +65,7 @@ impl Rules {
             return judgement;
         }
         let sides = Sides::new(*request);
-        let facts = Facts::new(*request, world);
+        let facts = Facts::new(request, world);
         for policy in self.validating.iter().filter(|policy| wanted(policy.name())) {
             policy.judge(&asked, &sides, world, &facts, &self.params, &mut judgement);
         }
