@@ -4,16 +4,22 @@
 //! values in, values out; no clock, no I/O, no randomness.
 //!
 //! ```text
+//! spec.rs    the kinds of Kubernetes that are read
+//! rules/     matching, conditions, variables, rules, patches: what the API server would say
+//! facts/     variables that the API server cannot have
 //! load/      files -> documents with the place of every value -> Set, or Problems; how problems are shown
 //! set.rs     what is evaluated together and swapped as a whole
 //! ```
 
+mod facts;
 mod fault;
 mod judgement;
 mod load;
 mod request;
+pub mod rules;
 pub mod schema;
 mod set;
+pub mod spec;
 mod world;
 
 pub use fault::{Fault, Severity};
