@@ -8,10 +8,12 @@
 //! rules/     matching, conditions, variables, rules, patches: what the API server would say
 //! facts/     variables that the API server cannot have
 //! load/      files -> documents with the place of every value -> Set, or Problems; how problems are shown
+//! capacity.rs  what the leader tells all replicas of GPUs
 //! set.rs     what is evaluated together and swapped as a whole
 //! ```
 
 mod facts;
+mod capacity;
 mod fault;
 mod judgement;
 mod load;
@@ -22,6 +24,7 @@ mod set;
 pub mod spec;
 mod world;
 
+pub use capacity::{Capacity, Demand, Model, Use};
 pub use fault::{Fault, Severity};
 pub use judgement::{Denial, Judgement, Mutation};
 pub use load::{Loaded, Problem, SourceFile, load};
