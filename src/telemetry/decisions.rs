@@ -132,6 +132,7 @@ mod tests {
             causes: vec![cause.to_owned()],
             warnings: 0,
             patch_operations: 0,
+            policies: None,
         }
     }
 
