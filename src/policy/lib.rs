@@ -5,9 +5,11 @@
 //!
 //! ```text
 //! load/      files -> documents with the place of every value -> Set, or Problems; how problems are shown
+//! capacity.rs  what the leader tells all replicas of GPUs
 //! set.rs     what is evaluated together and swapped as a whole
 //! ```
 
+mod capacity;
 mod fault;
 mod judgement;
 mod load;
@@ -15,6 +17,7 @@ mod request;
 mod set;
 mod world;
 
+pub use capacity::{Capacity, Demand, Model, Use};
 pub use fault::{Fault, Severity};
 pub use judgement::{Denial, Judgement, Mutation};
 pub use load::{Loaded, Problem, SourceFile, load};
