@@ -1,0 +1,31 @@
+//! Variables that the API server cannot have: what is known of gangs, cards and queues. Each is computed when an expression asks for
+//! it, once for each request.
+
+use portcullis_cel::{Activation, Env};
+
+use crate::request::Request;
+use crate::world::World;
+
+/// Declares the variables and their types.
+pub(crate) fn declare(env: Env) -> Env {
+    env
+}
+
+/// The variables of one request.
+#[derive(Debug)]
+pub(crate) struct Facts<'a> {
+    _request: Request<'a>,
+    _world: &'a World,
+}
+
+impl<'a> Facts<'a> {
+    /// Nothing is computed yet.
+    pub(crate) fn new(request: &Request<'a>, world: &'a World) -> Self {
+        Self { _request: *request, _world: world }
+    }
+
+    /// Binds what [`declare`] declares.
+    pub(crate) fn bind(&'a self, activation: Activation<'a>) -> Activation<'a> {
+        activation
+    }
+}
