@@ -17,6 +17,7 @@ mod judgement;
 mod load;
 mod request;
 pub mod rules;
+pub mod schema;
 mod set;
 pub mod spec;
 mod world;
