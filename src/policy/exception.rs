@@ -321,6 +321,14 @@ pub(crate) fn apply<'n>(
     }
 }
 
+/// The exception by which a mutating policy is not asked.
+pub(crate) fn excepting(policy: &str, exceptions: &[&Exception], called: &BTreeSet<&str>) -> Option<Excepted> {
+    let mut called = called.clone();
+    called.insert(policy);
+    let by = exceptions.iter().find(|exception| exception.lets_all(&called))?;
+    Some(by.excepted(policy, "not asked"))
+}
+
 /// Whether a name fits a pattern, in which `*` stands for any characters.
 fn fits(pattern: &str, value: &str) -> bool {
     let mut parts = pattern.split('*');

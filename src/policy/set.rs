@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use sha2::{Digest, Sha256};
 
-use crate::exception::{Exception, apply, holding};
+use crate::exception::{Exception, apply, excepting, holding};
 use crate::judgement::{Judgement, Mutation};
 use crate::load::SourceFile;
 use crate::request::Request;
@@ -76,8 +76,17 @@ impl Set {
 
     /// What the mutating policies make of the object. A policy that an exception is for is not asked.
     #[must_use]
-    pub fn mutate(&self, _request: &Request<'_>, _world: &World) -> Mutation {
-        Mutation::default()
+    pub fn mutate(&self, request: &Request<'_>, world: &World) -> Mutation {
+        let exceptions = holding(&self.exceptions, request, world.now);
+        let excepted = |policy: &str| excepting(policy, &exceptions, &self.called(policy));
+        let mut mutation = self.rules.mutate_where(request, world, &|policy| excepted(policy).is_none());
+        mutation.excepted = self
+            .policies
+            .iter()
+            .filter(|policy| policy.kind == "MutatingAdmissionPolicy")
+            .filter_map(|policy| excepted(&policy.name))
+            .collect();
+        mutation
     }
 
     /// The names that a policy goes by besides its own.

@@ -13,7 +13,7 @@ use super::{Counts, Problem, admission, strict};
 use crate::exception::Exception;
 use crate::fault::{Fault, Severity};
 use crate::gang;
-use crate::rules::{Params, Rules, Validating};
+use crate::rules::{Mutating, Params, Rules, Validating};
 use crate::schema::{Schema, served};
 use crate::set::Policy;
 
@@ -33,9 +33,31 @@ pub(super) struct Assembled {
 struct Known {
     document: usize,
     /// As it is evaluated; none when something is wrong with it.
-    validating: Option<Validating>,
+    compiled: Option<Compiled>,
     has_params: bool,
     bound: bool,
+}
+
+/// A policy that can be evaluated.
+enum Compiled {
+    Validating(Validating),
+    Mutating(Mutating),
+}
+
+impl Compiled {
+    fn new(document: &Json, faults: &mut Vec<Fault>) -> Option<Self> {
+        match text(document, "/kind") {
+            "ValidatingAdmissionPolicy" => Validating::compile(document, faults).map(Self::Validating),
+            _ => Mutating::compile(document, faults).map(Self::Mutating),
+        }
+    }
+
+    fn bind(&mut self, binding: &Json, faults: &mut Vec<Fault>) {
+        match self {
+            Self::Validating(policy) => policy.bind(binding, faults),
+            Self::Mutating(policy) => policy.bind(binding, faults),
+        }
+    }
 }
 
 struct Assembler<'a, 't> {
@@ -49,6 +71,8 @@ struct Assembler<'a, 't> {
     param_kinds: BTreeSet<(&'a str, &'a str)>,
     /// Policies of all kinds, for exceptions.
     names: BTreeSet<&'a str>,
+    /// What policies of ours were made into.
+    lowered: Vec<Compiled>,
 }
 
 pub(super) fn assemble(documents: &[Document], texts: &[Text<'_>]) -> Assembled {
@@ -61,6 +85,7 @@ pub(super) fn assemble(documents: &[Document], texts: &[Text<'_>]) -> Assembled 
         mutating: BTreeMap::new(),
         param_kinds: BTreeSet::new(),
         names: BTreeSet::new(),
+        lowered: Vec::new(),
     };
     assembler.duplicates();
     for at in 0..documents.len() {
@@ -212,11 +237,8 @@ impl<'a> Assembler<'a, '_> {
         let checks =
             if role == Role::Validating { admission::validating(&document.json) } else { admission::mutating(&document.json) };
         self.add(at, &mut known, checks);
-        let mut compiled = None;
         let mut found = Vec::new();
-        if role == Role::Validating {
-            compiled = Validating::compile(&cleaned, &mut found);
-        }
+        let compiled = Compiled::new(&cleaned, &mut found);
         self.add(at, &mut known, found);
         let typed = typed::check(&cleaned, &known, &mut self.environments);
         self.add(at, &mut known, typed);
@@ -227,7 +249,7 @@ impl<'a> Assembler<'a, '_> {
         }
         let policy = Known {
             document: at,
-            validating: compiled.filter(|_| !wrong),
+            compiled: compiled.filter(|_| !wrong),
             has_params: kind.is_some_and(|kind| !kind.is_null()),
             bound: false,
         };
@@ -239,22 +261,23 @@ impl<'a> Assembler<'a, '_> {
     fn lowered(&mut self, at: usize, lowered: &[Json]) {
         let of = self.documents[at].name();
         let mut faults = Vec::new();
-        let mut made: BTreeMap<&str, Validating> = BTreeMap::new();
-        for policy in lowered.iter().filter(|made| text(made, "/kind") == "ValidatingAdmissionPolicy") {
+        let mut made: BTreeMap<(&str, &str), Compiled> = BTreeMap::new();
+        for policy in lowered.iter().filter(|made| text(made, "/kind").ends_with("Policy")) {
             let name = text(policy, "/metadata/name");
             self.made.made_of.insert(name.to_owned(), of.to_owned());
-            made.extend(Validating::compile(policy, &mut faults).map(|compiled| (name, compiled)));
+            made.extend(Compiled::new(policy, &mut faults).map(|compiled| ((text(policy, "/kind"), name), compiled)));
         }
-        for binding in lowered.iter().filter(|made| text(made, "/kind") == "ValidatingAdmissionPolicyBinding") {
-            if let Some(policy) = made.get_mut(text(binding, "/spec/policyName")) {
+        for binding in lowered {
+            let Some(kind) = text(binding, "/kind").strip_suffix("Binding") else { continue };
+            if let Some(policy) = made.get_mut(&(kind, text(binding, "/spec/policyName"))) {
                 policy.bind(binding, &mut faults);
             }
         }
-        // What is made of a policy that is well formed must be so, too: it is shown at the policy as a whole.
+        // What is made of a policy that is well formed must be so, too: a fault is shown at the policy as a whole.
         let faults = faults.into_iter().map(|fault| Fault { pointer: String::new(), offset: None, ..fault });
         let faults = faults.collect();
         self.tell_all(at, faults);
-        self.made.rules.add(made.into_values());
+        self.lowered.extend(made.into_values());
     }
 
     /// Everything that is no policy.
@@ -313,8 +336,8 @@ impl<'a> Assembler<'a, '_> {
         if let Some(policy) = mine.get_mut(name) {
             policy.bound = true;
             let mut found = Vec::new();
-            if let Some(validating) = &mut policy.validating {
-                validating.bind(&cleaned, &mut found);
+            if let Some(compiled) = &mut policy.compiled {
+                compiled.bind(&cleaned, &mut found);
             }
             let has_params = policy.has_params;
             self.add(at, &mut known, found);
@@ -444,9 +467,15 @@ impl<'a> Assembler<'a, '_> {
                 params.add(document.json.clone());
             }
         }
-        let compiled = std::mem::take(&mut self.validating).into_values().filter_map(|known| known.validating);
-        self.made.rules.add(compiled);
-        self.made.rules.hand(params);
+        let (mut validating, mut mutating) = (Vec::new(), Vec::new());
+        let policies = self.validating.into_values().chain(self.mutating.into_values());
+        for compiled in policies.filter_map(|known| known.compiled).chain(self.lowered) {
+            match compiled {
+                Compiled::Validating(policy) => validating.push(policy),
+                Compiled::Mutating(policy) => mutating.push(policy),
+            }
+        }
+        self.made.rules = Rules::new(validating, mutating, params);
         self.made.policies.sort_by(|a, b| (&a.file, a.line).cmp(&(&b.file, b.line)));
         self.made
     }

@@ -39,38 +39,35 @@ struct Expression<'a> {
     place: Place<'a>,
 }
 
+/// Where expressions stand: a list of `spec`, and the paths within its items.
+const LISTS: [(&str, &[&str]); 5] = [
+    ("matchConditions", &["/expression"]),
+    ("variables", &["/expression"]),
+    ("validations", &["/expression", "/messageExpression"]),
+    ("auditAnnotations", &["/valueExpression"]),
+    ("mutations", &["/applyConfiguration/expression", "/jsonPatch/expression"]),
+];
+
 /// The expressions of a policy, in the order in which they are checked.
 fn expressions(document: &Json) -> Vec<Expression<'_>> {
     let mut found = Vec::new();
-    let mut all = |list: &str, paths: &[&str], place: &dyn Fn(&'_ Json) -> Place<'_>| {
-        let _ = place;
+    for (list, paths) in LISTS {
         let items = document.pointer(&format!("/spec/{list}")).and_then(Json::as_array);
         for (index, item) in items.into_iter().flatten().enumerate() {
-            for path in paths {
-                if let Some(source) = item.pointer(path).and_then(Json::as_str).filter(|text| !text.trim().is_empty()) {
-                    found.push((format!("/spec/{list}/{index}{path}"), source, item, list.to_owned()));
-                }
-            }
-        }
-    };
-    let rule = |_: &Json| Place::Rule;
-    all("matchConditions", &["/expression"], &rule);
-    all("variables", &["/expression"], &rule);
-    all("validations", &["/expression", "/messageExpression"], &rule);
-    all("auditAnnotations", &["/valueExpression"], &rule);
-    all("mutations", &["/applyConfiguration/expression", "/jsonPatch/expression"], &rule);
-    found
-        .into_iter()
-        .map(|(pointer, source, item, list)| {
-            let place = match list.as_str() {
+            let place = match list {
                 "matchConditions" => Place::Condition,
                 "variables" => Place::Variable(item.get("name").and_then(Json::as_str).unwrap_or_default()),
                 "mutations" => Place::Mutation,
                 _ => Place::Rule,
             };
-            Expression { pointer, source, place }
-        })
-        .collect()
+            for path in paths {
+                let source = item.pointer(path).and_then(Json::as_str).filter(|text| !text.trim().is_empty());
+                let pointer = format!("/spec/{list}/{index}{path}");
+                found.extend(source.map(|source| Expression { pointer, source, place }));
+            }
+        }
+    }
+    found
 }
 
 /// What requests a policy is about.
