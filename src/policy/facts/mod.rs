@@ -14,18 +14,21 @@ pub(crate) fn declare(env: Env) -> Env {
 /// The variables of one request.
 #[derive(Debug)]
 pub(crate) struct Facts<'a> {
-    _request: Request<'a>,
+    _request: std::cell::OnceCell<Request<'a>>,
     _world: &'a World,
 }
 
 impl<'a> Facts<'a> {
     /// Nothing is computed yet.
     pub(crate) fn new(request: &Request<'a>, world: &'a World) -> Self {
-        Self { _request: *request, _world: world }
+        Self { _request: std::cell::OnceCell::from(*request), _world: world }
     }
 
     /// Binds what [`declare`] declares.
-    pub(crate) fn bind(&'a self, activation: Activation<'a>) -> Activation<'a> {
+    pub(crate) fn bind<'b>(&'b self, activation: Activation<'b>) -> Activation<'b>
+    where
+        'a: 'b,
+    {
         activation
     }
 }
