@@ -57,10 +57,16 @@ fn no_overload() -> Error {
 
 type Evaluated<'a> = Result<Value<'a>, Error>;
 
-/// Fields that are computed when they are asked for, such as the `variables` of a policy.
+/// A value or fields that are computed when they are asked for, such as the `variables` of a policy.
 pub trait Computed<'a> {
     /// The value of a field; none when there is no such field. What it costs is the budget's.
     fn field(&self, name: &str, budget: &mut Budget) -> Option<Evaluated<'a>>;
+
+    /// The value as a whole, for a variable that is no collection of fields; none when only its fields have values.
+    fn whole(&self, budget: &mut Budget) -> Option<Evaluated<'a>> {
+        let _ = budget;
+        None
+    }
 }
 
 /// What a variable stands for.
@@ -98,7 +104,7 @@ impl<'a> Activation<'a> {
         self
     }
 
-    /// Binds a variable whose fields are computed when they are asked for.
+    /// Binds a variable that is computed, or whose fields are, when it is asked for.
     #[must_use]
     pub fn with_computed(mut self, name: &str, computed: &'a dyn Computed<'a>) -> Self {
         self.bind(name, Binding::Computed(computed));
@@ -504,6 +510,7 @@ impl<'a> Machine<'a, '_> {
                     let name = self.activation.env.variables().nth(*position).map_or("", |(name, _)| name);
                     return Err(Error::new(format!("no such attribute(s): {name}")));
                 }
+                Binding::Computed(computed) if let Some(whole) = computed.whole(self.budget) => whole?,
                 Binding::Computed(computed) => {
                     let Some((first, rest)) = qualifiers.split_first() else {
                         return Err(Error::new("computed fields have no value together"));
@@ -513,6 +520,8 @@ impl<'a> Machine<'a, '_> {
                     self.charge(1)?;
                     qualifiers = rest;
                     match found {
+                        Some(value) if first.optional => Value::some(value?),
+                        None if first.optional => return Ok(Value::Optional(None)),
                         Some(value) if !attribute.test || !rest.is_empty() => value?,
                         Some(_) => return Ok(Value::Bool(true)),
                         None if attribute.test && rest.is_empty() => return Ok(Value::Bool(false)),

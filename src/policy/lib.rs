@@ -5,11 +5,13 @@
 //!
 //! ```text
 //! load/      files -> documents with the place of every value -> Set, or Problems; how problems are shown
+//! facts/      the variables that an API server cannot have: gang, gpu, queue, quota, cluster, classes
 //! capacity.rs  what the leader tells all replicas of GPUs
 //! set.rs     what is evaluated together and swapped as a whole
 //! ```
 
 mod capacity;
+pub mod facts;
 mod fault;
 mod judgement;
 mod load;
