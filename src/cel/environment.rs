@@ -47,11 +47,16 @@ pub(crate) static FUNCTIONS: LazyLock<Functions> = LazyLock::new(|| {
 /// The fields of a named type.
 pub type Fields = BTreeMap<String, Type>;
 
+/// Types with fields, by name.
+pub type Types = BTreeMap<String, Fields>;
+
 /// The variables and types an expression is checked against. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct Env {
     variables: Arc<BTreeMap<String, Type>>,
-    structs: Arc<BTreeMap<String, Fields>>,
+    structs: Arc<Types>,
+    /// Many types that many environments have, looked up after `structs`.
+    shared: Option<Arc<Types>>,
     patches: bool,
 }
 
@@ -73,6 +78,13 @@ impl Env {
     #[must_use]
     pub fn structure(mut self, name: &str, fields: Fields) -> Self {
         Arc::make_mut(&mut self.structs).insert(name.to_owned(), fields);
+        self
+    }
+
+    /// Declares many types at once, which are shared and not copied; they replace those that were shared before.
+    #[must_use]
+    pub fn with_types(mut self, types: Arc<Types>) -> Self {
+        self.shared = Some(types);
         self
     }
 
@@ -126,13 +138,17 @@ impl Env {
         })
     }
 
+    fn structure_named(&self, name: &str) -> Option<&Fields> {
+        self.structs.get(name).or_else(|| self.shared.as_ref()?.get(name))
+    }
+
     pub(crate) fn has_struct(&self, name: &str) -> bool {
-        self.structs.contains_key(name)
+        self.structure_named(name).is_some()
             || (self.patches && (name == "JSONPatch" || name == "Object" || name.starts_with("Object.")))
     }
 
     pub(crate) fn field(&self, of: &str, field: &str) -> Option<Type> {
-        if let Some(fields) = self.structs.get(of) {
+        if let Some(fields) = self.structure_named(of) {
             let known = fields.get(field).or_else(|| fields.get(&unescape(field)?));
             return known.cloned();
         }
@@ -151,7 +167,7 @@ impl Env {
         if of == "JSONPatch" {
             return vec!["op", "path", "from", "value"];
         }
-        self.structs.get(of).map(|fields| fields.keys().map(String::as_str).collect()).unwrap_or_default()
+        self.structure_named(of).map(|fields| fields.keys().map(String::as_str).collect()).unwrap_or_default()
     }
 
     fn declare(&mut self, name: &str, schema: &Json) -> Option<Type> {

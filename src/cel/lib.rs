@@ -18,7 +18,7 @@ mod types;
 mod value;
 
 pub use cost::{Budget, MATCH_CONDITIONS, PER_CALL, PER_POLICY, ROUNDS};
-pub use environment::{Env, Fields};
+pub use environment::{Env, Fields, Types};
 pub use estimate::Sizes;
 pub use eval::{Activation, Computed, Error};
 pub use library::opaque::Opaque;

@@ -15,8 +15,10 @@ pub struct Denial {
     pub rule: String,
     /// The field of the object that is at fault, where the rule says so: `spec.containers[0].image`.
     pub field: Option<String>,
-    /// What the API server would say of it.
+    /// What the API server would say of it: `ValidatingAdmissionPolicy 'a' with binding 'b' denied request: no`.
     pub message: String,
+    /// What the rule itself says: `no`.
+    pub detail: String,
     /// `Invalid`, `Forbidden`, ...: the reason of the status.
     pub reason: String,
 }

@@ -4,10 +4,14 @@
 //! values in, values out; no clock, no I/O, no randomness.
 //!
 //! ```text
+//! spec.rs    the kinds of Kubernetes that are read
+//! rules/     matching, conditions, variables, rules, patches: what the API server would say
 //! load/      files -> documents with the place of every value -> Set, or Problems; how problems are shown
-//! facts/      the variables that an API server cannot have: gang, gpu, queue, quota, cluster, classes
-//! capacity.rs  what the leader tells all replicas of GPUs
+//! facts/     the variables that an API server cannot have: gang, gpu, queue, quota, cluster, classes
+//! capacity.rs what the leader tells all replicas of GPUs
 //! set.rs     what is evaluated together and swapped as a whole
+//! outcome.rs what a set does with a request, and where two sets differ
+//! review.rs  an AdmissionReview in, its answer out
 //! ```
 
 mod capacity;
@@ -15,14 +19,21 @@ pub mod facts;
 mod fault;
 mod judgement;
 mod load;
+mod outcome;
 mod request;
+mod review;
+pub mod rules;
+pub mod schema;
 mod set;
+pub mod spec;
 mod world;
 
 pub use capacity::{Capacity, Demand, Model, Use};
 pub use fault::{Fault, Severity};
 pub use judgement::{Denial, Judgement, Mutation};
 pub use load::{Loaded, Problem, SourceFile, load};
+pub use outcome::{Change, Difference, Outcome, differences};
 pub use request::{Request, Resource};
+pub use review::{Reviewed, review};
 pub use set::Set;
 pub use world::World;

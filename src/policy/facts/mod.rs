@@ -17,6 +17,7 @@ mod usage;
 
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
+use std::fmt;
 use std::rc::Rc;
 
 use portcullis_cel::{Activation, Budget, Computed, Env, Error, Fields, Key, Text, Value};
@@ -73,23 +74,23 @@ struct Lazy<'r> {
 struct Shared<'r> {
     request: Request<'r>,
     world: &'r World,
-    subject: OnceCell<Subject<'r>>,
     ask: OnceCell<Ask>,
     gang: OnceCell<GangFacts>,
 }
 
 impl<'r> Shared<'r> {
-    fn subject(&self) -> &Subject<'r> {
-        self.subject.get_or_init(|| Subject::of(&self.request))
+    /// Not kept: what borrows from the request inside of a cell would tie all of this to one lifetime.
+    fn subject(&self) -> Subject<'r> {
+        Subject::of(&self.request)
     }
 
     fn ask(&self) -> &Ask {
-        self.ask.get_or_init(|| Ask::of(self.subject()))
+        self.ask.get_or_init(|| Ask::of(&self.subject()))
     }
 
     fn gang(&self) -> &GangFacts {
         self.gang
-            .get_or_init(|| GangFacts::of(self.subject(), self.ask(), self.request.namespace(), self.world))
+            .get_or_init(|| GangFacts::of(&self.subject(), self.ask(), self.request.namespace(), self.world))
     }
 }
 
@@ -97,13 +98,8 @@ impl<'r> Facts<'r> {
     /// Nothing is computed yet.
     #[must_use]
     pub fn new(request: &Request<'r>, world: &'r World) -> Self {
-        let shared = Rc::new(Shared {
-            request: *request,
-            world,
-            subject: OnceCell::new(),
-            ask: OnceCell::new(),
-            gang: OnceCell::new(),
-        });
+        let shared =
+            Rc::new(Shared { request: *request, world, ask: OnceCell::new(), gang: OnceCell::new() });
         let lazy = |variable: &table::Variable| Lazy {
             name: variable.name,
             shared: Rc::clone(&shared),
@@ -122,6 +118,13 @@ impl<'r> Facts<'r> {
         self.variables
             .iter()
             .fold(activation, |activation, variable| activation.with_computed(variable.name, variable))
+    }
+}
+
+impl fmt::Debug for Facts<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = self.variables.iter().map(|variable| variable.name);
+        f.debug_set().entries(names).finish()
     }
 }
 

@@ -1,0 +1,289 @@
+//! Expressions to programs, and what all policies have in common. Everything that is wrong is told at once, by the place of the
+//! expression in its document.
+
+use portcullis_cel::{Env, Fields, Issue, Program, Type, compile};
+use serde::de::DeserializeOwned;
+use serde_json::Value as Json;
+
+use super::matching::Constraints;
+use super::params::Reference;
+use crate::facts;
+use crate::fault::{Fault, Severity};
+use crate::spec::{MatchResources, Named, ParamKind, PolicyBinding};
+
+/// The type of `variables`.
+const VARIABLES: &str = "kubernetes.variables";
+
+/// An expression that can be evaluated, with its source for messages.
+#[derive(Debug)]
+pub(crate) struct Expression {
+    pub(crate) source: String,
+    pub(crate) program: Program,
+}
+
+/// What is being compiled.
+pub(crate) struct Compiler<'f> {
+    /// With `params`, if there are any, and what we add.
+    env: Env,
+    faults: &'f mut Vec<Fault>,
+}
+
+/// What an expression may be worth.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Wanted {
+    Anything,
+    Bool,
+    Text,
+    TextOrNull,
+    Patches,
+    Configuration,
+}
+
+impl Wanted {
+    /// The sentence of the API server when an expression is worth something else.
+    fn complaint(self, found: &Type) -> Option<String> {
+        let patch = Type::Struct("JSONPatch".into());
+        let (takes, wanted) = match self {
+            Self::Anything => return None,
+            Self::Bool => (*found == Type::Bool, "bool"),
+            Self::Text => (*found == Type::String, "string"),
+            Self::TextOrNull => (matches!(found, Type::String | Type::Null), "one of [string null_type]"),
+            Self::Patches => (*found == Type::list(patch), "list(JSONPatch)"),
+            Self::Configuration => (*found == Type::Struct("Object".into()), "Object"),
+        };
+        (!takes).then(|| format!("must evaluate to {wanted} but got {}", written(found)))
+    }
+}
+
+/// A type as the API server writes it here.
+fn written(found: &Type) -> String {
+    match found {
+        Type::List(items) => format!("list({})", written(items)),
+        Type::Map(entry) => format!("map({}, {})", written(&entry.0), written(&entry.1)),
+        Type::Type(Some(of)) => format!("type({})", written(of)),
+        Type::Opaque(name, parameters) if !parameters.is_empty() => {
+            let parameters: Vec<String> = parameters.iter().map(written).collect();
+            format!("{name}({})", parameters.join(", "))
+        }
+        other => other.name().to_owned(),
+    }
+}
+
+/// The type that a variable has for those who use it: types with fields of their own become `dyn`.
+fn declared(found: &Type) -> Type {
+    match found {
+        Type::List(items) => Type::list(declared(items)),
+        Type::Map(entry) => Type::map(declared(&entry.0), declared(&entry.1)),
+        Type::Bool
+        | Type::Bytes
+        | Type::Double
+        | Type::Duration
+        | Type::Int
+        | Type::Null
+        | Type::String
+        | Type::Timestamp
+        | Type::Uint => found.clone(),
+        _ => Type::Dyn,
+    }
+}
+
+impl<'f> Compiler<'f> {
+    pub(crate) fn new(has_params: bool, faults: &'f mut Vec<Fault>) -> Self {
+        Self { env: facts::declare(Env::admission(has_params)), faults }
+    }
+
+    pub(crate) fn fault(&mut self, fault: Fault) {
+        self.faults.push(fault);
+    }
+
+    /// The environment without `variables`, which match conditions have.
+    pub(crate) fn plain(&self) -> Env {
+        self.env.clone()
+    }
+
+    pub(crate) fn expression(
+        &mut self,
+        source: &str,
+        env: &Env,
+        wanted: Wanted,
+        pointer: &str,
+    ) -> Option<Expression> {
+        if source.trim().is_empty() {
+            self.fault(Fault::error(pointer, "it is empty; an expression is required"));
+            return None;
+        }
+        let program = match compile(source, env) {
+            Ok(program) => program,
+            Err(issues) => {
+                self.faults.extend(issues.into_iter().map(|issue| fault(pointer, issue)));
+                return None;
+            }
+        };
+        if let Some(complaint) = wanted.complaint(program.result()) {
+            self.fault(Fault::error(pointer, complaint));
+            return None;
+        }
+        Some(Expression { source: source.to_owned(), program })
+    }
+
+    /// Compiles named expressions in order, each with those before it, and gives the environment for what follows.
+    pub(crate) fn variables(&mut self, named: &[Named], always: bool) -> (Vec<Variable>, Env) {
+        let plain = self.plain();
+        if named.is_empty() && !always {
+            return (Vec::new(), plain);
+        }
+        let with = |fields: &Fields| {
+            plain
+                .clone()
+                .structure(VARIABLES, fields.clone())
+                .variable("variables", Type::Struct(VARIABLES.into()))
+        };
+        let mut fields = Fields::new();
+        let mut compiled: Vec<Variable> = Vec::with_capacity(named.len());
+        for (index, variable) in named.iter().enumerate() {
+            let place = format!("/spec/variables/{index}");
+            if !is_identifier(&variable.name) {
+                let name = &variable.name;
+                let message = format!("\"{name}\" is no name for a variable: it must be a CEL identifier");
+                self.fault(Fault::error(format!("{place}/name"), message));
+            }
+            let env = with(&fields);
+            let pointer = format!("{place}/expression");
+            let expression = self.expression(&variable.expression, &env, Wanted::Anything, &pointer);
+            let found = expression.as_ref().map_or(Type::Dyn, |found| declared(found.program.result()));
+            fields.insert(variable.name.clone(), found);
+            if let Some(expression) = expression {
+                // The last of one name counts, as in the API server.
+                compiled.retain(|known| known.name != variable.name);
+                compiled.push(Variable { name: variable.name.clone(), expression });
+            }
+        }
+        (compiled, with(&fields))
+    }
+
+    pub(crate) fn conditions(&mut self, named: &[Named]) -> Vec<Expression> {
+        let env = self.plain();
+        let mut compiled = Vec::with_capacity(named.len());
+        for (index, condition) in named.iter().enumerate() {
+            let pointer = format!("/spec/matchConditions/{index}/expression");
+            compiled.extend(self.expression(&condition.expression, &env, Wanted::Bool, &pointer));
+        }
+        compiled
+    }
+}
+
+/// One of `spec.variables`.
+#[derive(Debug)]
+pub(crate) struct Variable {
+    pub(crate) name: String,
+    pub(crate) expression: Expression,
+}
+
+fn fault(pointer: &str, issue: Issue) -> Fault {
+    if issue.message.starts_with("undeclared reference to 'authorizer") {
+        let message = "authorizer is not available here: it asks the API server, and policy files are evaluated without \
+                       asking anybody. Keep this policy in the cluster, or decide by request.userInfo";
+        return Fault::error(pointer, message).at(issue.offset);
+    }
+    Fault::error(pointer, issue.message).at(issue.offset).suggest(issue.suggestion)
+}
+
+fn is_identifier(name: &str) -> bool {
+    const RESERVED: [&str; 22] = [
+        "true",
+        "false",
+        "null",
+        "in",
+        "as",
+        "break",
+        "const",
+        "continue",
+        "else",
+        "for",
+        "function",
+        "if",
+        "import",
+        "let",
+        "loop",
+        "package",
+        "namespace",
+        "return",
+        "var",
+        "void",
+        "while",
+        "",
+    ];
+    !RESERVED.contains(&name)
+        && name.starts_with(|c: char| c == '_' || c.is_ascii_alphabetic())
+        && name.chars().all(|c| c == '_' || c.is_ascii_alphanumeric())
+}
+
+/// Reads a document leniently; a value of a wrong type is a fault of the whole.
+pub(crate) fn read<T: DeserializeOwned>(document: &Json, faults: &mut Vec<Fault>) -> Option<T> {
+    match T::deserialize(document) {
+        Ok(read) => Some(read),
+        Err(error) => {
+            faults.push(Fault::error("", format!("it cannot be read: {error}")));
+            None
+        }
+    }
+}
+
+/// Whether a fault forbids to use the set.
+pub(crate) fn is_error(faults: &[Fault]) -> bool {
+    faults.iter().any(|fault| fault.severity == Severity::Error)
+}
+
+/// A binding that was read.
+#[derive(Debug)]
+pub(crate) struct Binding {
+    pub(crate) name: String,
+    pub(crate) constraints: Option<Constraints>,
+    pub(crate) reference: Option<Reference>,
+    pub(crate) actions: Vec<String>,
+}
+
+impl Binding {
+    pub(crate) fn new(document: &Json, faults: &mut Vec<Fault>) -> Option<Self> {
+        let read: PolicyBinding = read(document, faults)?;
+        Some(Self {
+            name: read.metadata.name,
+            constraints: read.spec.match_resources.as_ref().map(Constraints::new),
+            reference: read.spec.param_ref.as_ref().map(Reference::new),
+            actions: read.spec.validation_actions.unwrap_or_default(),
+        })
+    }
+}
+
+/// What all policies have.
+#[derive(Debug)]
+pub(crate) struct Frame {
+    pub(crate) name: String,
+    pub(crate) constraints: Constraints,
+    pub(crate) param_kind: Option<ParamKind>,
+    /// `failurePolicy: Ignore`.
+    pub(crate) ignores: bool,
+    pub(crate) conditions: Vec<Expression>,
+    /// The environment of the conditions.
+    pub(crate) plain: Env,
+    pub(crate) variables: Vec<Variable>,
+    /// The environment of everything else.
+    pub(crate) env: Env,
+    /// By name.
+    pub(crate) bindings: Vec<Binding>,
+}
+
+impl Frame {
+    pub(crate) fn bind(&mut self, document: &Json, faults: &mut Vec<Fault>) {
+        self.bindings.extend(Binding::new(document, faults));
+        self.bindings.sort_by(|a, b| a.name.cmp(&b.name));
+    }
+
+    pub(crate) fn constraints(compiler: &mut Compiler<'_>, spec: Option<&MatchResources>) -> Constraints {
+        if spec.is_none() {
+            compiler
+                .fault(Fault::error("/spec", "matchConstraints is required: which requests is it about?"));
+        }
+        Constraints::new(spec.unwrap_or(&MatchResources::default()))
+    }
+}

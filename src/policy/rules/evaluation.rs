@@ -1,0 +1,236 @@
+//! The expressions of one policy over one request: what names stand for, what is computed once, and when the budget ends it.
+
+use std::cell::OnceCell;
+
+use portcullis_cel::{Activation, Budget, Computed, Env, Error, MATCH_CONDITIONS, Value};
+use serde_json::Value as Json;
+
+use super::compile::{Expression, Frame, Variable};
+use super::matching::{Asked, Matched};
+use crate::facts::Facts;
+use crate::request::{Request, Resource};
+use crate::world::World;
+
+/// What the API server says when the budget of a policy is spent.
+pub(crate) const EXHAUSTED: &str =
+    "validation failed due to running out of cost budget, no further validation rules will be run";
+
+/// The value of an expression or what went wrong; or the budget is spent and nothing more is asked.
+pub(crate) type Evaluated<'a> = Result<Result<Value<'a>, String>, Exhausted>;
+
+/// The budget of the policy is spent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Exhausted;
+
+/// Evaluates one expression.
+pub(crate) fn evaluate<'a>(
+    expression: &'a Expression,
+    activation: &Activation<'a>,
+    budget: &mut Budget,
+) -> Evaluated<'a> {
+    let result = expression.program.eval(activation, budget);
+    if budget.is_exceeded() {
+        return Err(Exhausted);
+    }
+    Ok(result.map_err(|error| format!("expression '{}' resulted in error: {error}", expression.source)))
+}
+
+/// A request as `request` shows it: what it is taken to be is in `kind` and `resource`. Usually that is how it came; then nothing
+/// is copied.
+#[derive(Debug)]
+pub(crate) struct Sides<'a> {
+    request: Request<'a>,
+    /// As the user sent it, where it came as something else.
+    sent: OnceCell<Json>,
+    /// As something else again.
+    other: OnceCell<(Json, String)>,
+}
+
+impl<'a> Sides<'a> {
+    pub(crate) fn new(request: Request<'a>) -> Self {
+        Self { request, sent: OnceCell::new(), other: OnceCell::new() }
+    }
+
+    fn taken_to_be(&self, resource: Resource<'_>, kind: [&str; 3]) -> Json {
+        let mut json = self.request.json.clone();
+        if let Some(fields) = json.as_object_mut() {
+            fields.remove("object");
+            fields.remove("oldObject");
+            fields.insert(
+                "resource".into(),
+                serde_json::json!({ "group": resource.group, "version": resource.version, "resource": resource.resource }),
+            );
+            fields.insert(
+                "kind".into(),
+                serde_json::json!({ "group": kind[0], "version": kind[1], "kind": kind[2] }),
+            );
+        }
+        json
+    }
+
+    /// The `request` of a policy that takes the request to be `matched`.
+    pub(crate) fn request(&self, matched: &Matched<'_>, asked: &Asked<'_>) -> &Json {
+        if matched.resource == self.request.resource() {
+            return self.request.json;
+        }
+        if matched.resource == asked.resource {
+            return self.sent.get_or_init(|| self.taken_to_be(matched.resource, matched.kind));
+        }
+        let (json, _) = self.other.get_or_init(|| {
+            (self.taken_to_be(matched.resource, matched.kind), matched.resource.version.to_owned())
+        });
+        json
+    }
+}
+
+/// The values of `spec.variables`: each is evaluated when it is first asked for, and once. Conditions, rules, messages and
+/// annotations have their own, as in the API server.
+pub(crate) struct Variables<'a> {
+    compiled: &'a [Variable],
+    known: Vec<OnceCell<Result<Value<'a>, Error>>>,
+    /// What their expressions speak of, these variables among it.
+    activation: OnceCell<Activation<'a>>,
+}
+
+impl<'a> Variables<'a> {
+    pub(crate) fn new(compiled: &'a [Variable]) -> Self {
+        let known = compiled.iter().map(|_| OnceCell::new()).collect();
+        Self { compiled, known, activation: OnceCell::new() }
+    }
+}
+
+impl<'a> Computed<'a> for Variables<'a> {
+    fn field(&self, name: &str, budget: &mut Budget) -> Option<Result<Value<'a>, Error>> {
+        let activation = self.activation.get()?;
+        let at = self.compiled.iter().position(|variable| variable.name == name)?;
+        if let Some(known) = self.known[at].get() {
+            return Some(known.clone());
+        }
+        if budget.is_exceeded() {
+            return Some(Err(Error::new(EXHAUSTED)));
+        }
+        let mut own = Budget::new(u64::MAX);
+        let value = self.compiled[at].expression.program.eval(activation, &mut own);
+        budget.add(own.spent());
+        let value = value.map_err(|error| {
+            Error::new(format!("composited variable \"{name}\" fails to evaluate: {error}"))
+        });
+        _ = self.known[at].set(value.clone());
+        Some(value)
+    }
+}
+
+/// A namespace that nobody told us of.
+struct Unknown {
+    name: String,
+}
+
+impl<'a> Computed<'a> for Unknown {
+    fn field(&self, _: &str, _: &mut Budget) -> Option<Result<Value<'a>, Error>> {
+        None
+    }
+
+    fn whole(&self, _: &mut Budget) -> Option<Result<Value<'a>, Error>> {
+        Some(Err(Error::new(format!("namespaceObject: the namespace \"{}\" is not known here", self.name))))
+    }
+}
+
+/// What the expressions of a policy speak of.
+pub(crate) struct Inputs<'a> {
+    pub(crate) request: &'a Json,
+    pub(crate) object: Option<&'a Json>,
+    pub(crate) old_object: Option<&'a Json>,
+    pub(crate) params: Option<&'a Json>,
+    pub(crate) facts: &'a Facts<'a>,
+}
+
+/// The `namespaceObject` of a request.
+pub(crate) struct Namespace<'a> {
+    known: Option<&'a Json>,
+    unknown: Option<Unknown>,
+}
+
+impl<'a> Namespace<'a> {
+    pub(crate) fn of(asked: &Asked<'_>, world: &'a World) -> Self {
+        let name = asked.namespace();
+        let known = world.namespaces.get(name);
+        let unknown = (known.is_none() && !name.is_empty()).then(|| Unknown { name: name.to_owned() });
+        Self { known, unknown }
+    }
+}
+
+fn value(json: Option<&Json>) -> Value<'_> {
+    json.map_or(Value::Null, Value::json)
+}
+
+impl<'a> Inputs<'a> {
+    fn activation(&self, env: &Env) -> Activation<'a> {
+        let activation = Activation::new(env)
+            .with("object", value(self.object))
+            .with("oldObject", value(self.old_object))
+            .with("request", Value::json(self.request))
+            .with("params", value(self.params));
+        self.facts.bind(activation)
+    }
+
+    /// For everything but match conditions.
+    pub(crate) fn with(
+        &self,
+        env: &Env,
+        namespace: &'a Namespace<'a>,
+        variables: &'a Variables<'a>,
+    ) -> Activation<'a> {
+        let activation = self.activation(env).with_computed("variables", variables);
+        let activation = match &namespace.unknown {
+            Some(unknown) => activation.with_computed("namespaceObject", unknown),
+            None => activation.with("namespaceObject", value(namespace.known)),
+        };
+        if !variables.compiled.is_empty() {
+            _ = variables.activation.set(activation.clone());
+        }
+        activation
+    }
+
+    /// Whether the match conditions of a policy hold. For them `namespaceObject` is `null`.
+    ///
+    /// # Errors
+    /// What went wrong where none of them is false; never with `failurePolicy: Ignore`, where the policy is passed over then.
+    pub(crate) fn meets(&self, frame: &'a Frame, ignored: &mut Vec<String>) -> Result<bool, String> {
+        if frame.conditions.is_empty() {
+            return Ok(true);
+        }
+        let activation = self.activation(&frame.plain).with("namespaceObject", Value::Null);
+        let mut budget = Budget::new(MATCH_CONDITIONS);
+        let mut errors: Vec<String> = Vec::new();
+        let mut holds = true;
+        for condition in &frame.conditions {
+            match condition.program.eval(&activation, &mut budget) {
+                _ if budget.is_exceeded() => {
+                    errors = vec![EXHAUSTED.to_owned()];
+                    holds = true;
+                    break;
+                }
+                Ok(Value::Bool(true)) => {}
+                Ok(_) => holds = false,
+                Err(error) => {
+                    let error = format!("expression '{}' resulted in error: {error}", condition.source);
+                    if !errors.contains(&error) {
+                        errors.push(error);
+                    }
+                }
+            }
+        }
+        if !holds || errors.is_empty() {
+            return Ok(holds);
+        }
+        let message = match errors.as_slice() {
+            [only] => only.clone(),
+            several => format!("[{}]", several.join(", ")),
+        };
+        if frame.ignores {
+            ignored.push(format!("policy '{}': {message}", frame.name));
+            return Ok(false);
+        }
+        Err(message)
+    }
+}

@@ -1,0 +1,79 @@
+//! Rules over requests: `ValidatingAdmissionPolicy` and `MutatingAdmissionPolicy` with the meaning that the API server of 1.36 gives
+//! them, in its words. Policies are asked in the order of their names, and so are the bindings of one policy; the API server's own
+//! order is random.
+//!
+//! ```text
+//! matching      is the request meant? rules, selectors, other versions       compile     expressions -> programs, or faults
+//! evaluation    variables, conditions, budgets of one request                params      objects that bindings hand to policies
+//! validating    decisions: deny, warn, audit                                 mutating    patches: applied in order, and once more
+//! patch         RFC 6902 as the API server applies it                        merge       apply configurations
+//! ```
+//!
+//! Invariant: what one request costs is bounded, whatever the rules are: by the API server's budgets and by [`portcullis_cel::ROUNDS`].
+
+mod compile;
+mod evaluation;
+mod matching;
+mod params;
+mod selector;
+mod validating;
+
+use serde_json::Value as Json;
+
+use crate::facts::Facts;
+use crate::judgement::Judgement;
+use crate::request::Request;
+use crate::world::World;
+
+use evaluation::Sides;
+use matching::Asked;
+pub use params::Params;
+pub use validating::Validating;
+
+/// All rules that are evaluated together.
+#[derive(Debug, Default)]
+pub struct Rules {
+    validating: Vec<Validating>,
+    params: Params,
+}
+
+impl Rules {
+    /// Puts policies into the order in which they are asked.
+    #[must_use]
+    pub fn new(mut validating: Vec<Validating>, params: Params) -> Self {
+        validating.sort_by(|a, b| a.name().cmp(b.name()));
+        Self { validating, params }
+    }
+
+    /// What the validating policies say.
+    #[must_use]
+    pub fn validate(&self, request: &Request<'_>, world: &World) -> Judgement {
+        self.validate_where(request, world, &|_| true)
+    }
+
+    /// What those of the validating policies say whose name is `wanted`.
+    #[must_use]
+    pub fn validate_where(
+        &self,
+        request: &Request<'_>,
+        world: &World,
+        wanted: &dyn Fn(&str) -> bool,
+    ) -> Judgement {
+        let mut judgement = Judgement::default();
+        let asked = Asked::new(*request, request.object());
+        if asked.is_unseen() {
+            return judgement;
+        }
+        let sides = Sides::new(*request);
+        let facts = Facts::new(request, world);
+        for policy in self.validating.iter().filter(|policy| wanted(policy.name())) {
+            policy.judge(&asked, &sides, world, &facts, &self.params, &mut judgement);
+        }
+        judgement
+    }
+}
+
+/// The text at a pointer, empty when there is none.
+fn text<'a>(json: &'a Json, pointer: &str) -> &'a str {
+    json.pointer(pointer).and_then(Json::as_str).unwrap_or_default()
+}

@@ -1,0 +1,89 @@
+//! Label selectors.
+
+use serde_json::Value as Json;
+
+use crate::spec::LabelSelector;
+
+#[derive(Clone, Debug, PartialEq)]
+enum Wanted {
+    In(Vec<String>),
+    NotIn(Vec<String>),
+    Exists,
+    Missing,
+}
+
+/// What labels must be like. An empty one takes everything.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Selector {
+    requirements: Vec<(String, Wanted)>,
+}
+
+impl Selector {
+    /// Absent selectors are empty. An operator that there is not takes nothing: whoever loads files has refused it.
+    pub(crate) fn new(spec: Option<&LabelSelector>) -> Self {
+        let mut requirements = Vec::new();
+        for (key, value) in spec.iter().flat_map(|spec| spec.match_labels.iter().flatten()) {
+            requirements.push((key.clone(), Wanted::In(vec![value.clone()])));
+        }
+        for requirement in spec.iter().flat_map(|spec| spec.match_expressions.iter().flatten()) {
+            let values = requirement.values.clone().unwrap_or_default();
+            let wanted = match requirement.operator.as_str() {
+                "NotIn" => Wanted::NotIn(values),
+                "Exists" => Wanted::Exists,
+                "DoesNotExist" => Wanted::Missing,
+                _ => Wanted::In(values),
+            };
+            requirements.push((requirement.key.clone(), wanted));
+        }
+        Self { requirements }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.requirements.is_empty()
+    }
+
+    /// Whether the `metadata.labels` of an object fit.
+    pub(crate) fn takes(&self, object: &Json) -> bool {
+        let labels = object.pointer("/metadata/labels");
+        self.requirements.iter().all(|(key, wanted)| {
+            let label = labels.and_then(|labels| labels.get(key)).and_then(Json::as_str);
+            match wanted {
+                Wanted::In(values) => label.is_some_and(|label| values.iter().any(|value| value == label)),
+                Wanted::NotIn(values) => label.is_none_or(|label| values.iter().all(|value| value != label)),
+                Wanted::Exists => label.is_some(),
+                Wanted::Missing => label.is_none(),
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::Selector;
+
+    #[test]
+    fn labels_are_selected() {
+        let pod = json!({ "metadata": { "labels": { "team": "a", "tier": "gpu" } } });
+        for (spec, expected) in [
+            (json!({}), true),
+            (json!({ "matchLabels": { "team": "a" } }), true),
+            (json!({ "matchLabels": { "team": "b" } }), false),
+            (json!({ "matchLabels": { "team": "a", "none": "" } }), false),
+            (
+                json!({ "matchExpressions": [{ "key": "team", "operator": "In", "values": ["b", "a"] }] }),
+                true,
+            ),
+            (json!({ "matchExpressions": [{ "key": "team", "operator": "NotIn", "values": ["a"] }] }), false),
+            (json!({ "matchExpressions": [{ "key": "none", "operator": "NotIn", "values": ["a"] }] }), true),
+            (json!({ "matchExpressions": [{ "key": "tier", "operator": "Exists" }] }), true),
+            (json!({ "matchExpressions": [{ "key": "tier", "operator": "DoesNotExist" }] }), false),
+            (json!({ "matchExpressions": [{ "key": "none", "operator": "DoesNotExist" }] }), true),
+        ] {
+            let selector = Selector::new(serde_json::from_value(spec.clone()).ok().as_ref());
+            assert_eq!(selector.takes(&pod), expected, "{spec}");
+        }
+        assert!(Selector::new(None).is_empty());
+    }
+}
