@@ -16,6 +16,7 @@
 
 mod capacity;
 pub mod facts;
+mod facts;
 mod fault;
 mod judgement;
 mod load;

@@ -33,6 +33,7 @@ fn denial(policy: &str, field: Option<&str>, reason: &str) -> Denial {
         rule: "/spec/validations/2".to_owned(),
         field: field.map(str::to_owned),
         message: "use a tag that stays".to_owned(),
+        detail: "use a tag that stays".to_owned(),
         reason: reason.to_owned(),
     }
 }
