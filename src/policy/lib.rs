@@ -8,6 +8,7 @@
 //! rules/     matching, conditions, variables, rules, patches: what the API server would say
 //! load/      files -> documents with the place of every value -> Set, or Problems; how problems are shown
 //! facts/     the variables that an API server cannot have: gang, gpu, queue, quota, cluster, classes
+//! gang/      GangPolicy: lowered to ordinary policies that use these variables
 //! capacity.rs what the leader tells all replicas of GPUs
 //! set.rs     what is evaluated together and swapped as a whole
 //! outcome.rs what a set does with a request, and where two sets differ
@@ -16,8 +17,8 @@
 
 mod capacity;
 pub mod facts;
-mod facts;
 mod fault;
+pub mod gang;
 mod judgement;
 mod load;
 mod outcome;
