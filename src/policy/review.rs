@@ -123,7 +123,8 @@ fn patch(request: &Request<'_>, mutation: &Mutation) -> Result<json_patch::Patch
 }
 
 /// What the user calls the object: its name, or `generateName` with a `*`.
-fn display_name(request: &Request<'_>) -> String {
+#[must_use]
+pub fn display_name(request: &Request<'_>) -> String {
     if !request.name().is_empty() {
         return request.name().to_owned();
     }

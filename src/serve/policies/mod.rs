@@ -17,9 +17,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use anyhow::{anyhow, bail};
+use anyhow::anyhow;
 use arc_swap::{ArcSwap, ArcSwapOption};
-use portcullis_policy::{Problem, Set, Severity, World, load};
+use portcullis_policy::{Problem, Set, Severity, SourceFile, World, load};
 use serde_json::json;
 use tokio::sync::watch;
 
@@ -71,7 +71,7 @@ pub(super) struct Policies {
 /// The bytes that were looked at last, and how they looked from outside.
 struct Watched {
     fingerprint: Fingerprint,
-    files: Vec<portcullis_policy::SourceFile>,
+    files: Vec<SourceFile>,
     looks: u32,
 }
 
@@ -162,7 +162,7 @@ impl Policies {
         self.reload(&watched.files);
     }
 
-    fn reload(&self, files: &[portcullis_policy::SourceFile]) {
+    fn reload(&self, files: &[SourceFile]) {
         let begun = std::time::Instant::now();
         match loaded(files) {
             Ok(next) => {
@@ -190,7 +190,7 @@ impl Policies {
     /// Says which set is in force.
     fn announce(&self) {
         let live = self.live.load();
-        let (hash, count) = (live.set.hash(), live.set.policies().count());
+        let (hash, count) = (live.set.hash(), live.set.policies().len());
         self.metrics.loaded(SetRole::Live, hash, count, live.since);
         tracing::info!(policies = hash, count, "policies are loaded");
         for warning in &live.warnings {
@@ -205,7 +205,7 @@ impl Policies {
         PolicyDesk {
             review: Arc::new(move |hook, body| {
                 let live = answering.live.load();
-                let world = answering.world.load();
+                let world = answering.world.load_full();
                 let reviewed = portcullis_policy::review(&live.set, &world, hook, body)?;
                 answering.count(&reviewed.outcome);
                 if let Some(shadow) = &answering.shadow {
@@ -257,7 +257,7 @@ impl Policies {
         let policies = Arc::clone(self);
         Requirement::new("policies", || Ok(())).detailed(move || {
             let live = policies.live.load();
-            let count = live.set.policies().count();
+            let count = live.set.policies().len();
             let hash: String = live.set.hash().chars().take(12).collect();
             let since = rfc3339(live.since);
             match &*policies.trouble.load() {
@@ -273,7 +273,7 @@ impl Policies {
 }
 
 /// A set of these files, or everything that is wrong with them as it is shown to people.
-fn loaded(files: &[portcullis_policy::SourceFile]) -> Result<InForce, String> {
+fn loaded(files: &[SourceFile]) -> Result<InForce, String> {
     let loaded = load(files);
     match loaded.set {
         Some(set) => {
