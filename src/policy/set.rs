@@ -2,10 +2,11 @@
 
 use crate::judgement::{Judgement, Mutation};
 use crate::request::Request;
+use crate::spec::ResourceRule;
 use crate::world::World;
 
 /// A policy of a set, for whoever lists them.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub struct Listed {
     /// `ValidatingAdmissionPolicy`, `MutatingAdmissionPolicy`, `GangPolicy`, ...
     pub kind: String,
