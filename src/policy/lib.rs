@@ -14,16 +14,16 @@
 //! review.rs  an AdmissionReview in, its answer out
 //! ```
 
-mod facts;
 mod capacity;
+mod facts;
 mod fault;
 mod judgement;
 mod load;
 mod outcome;
 mod request;
+mod review;
 pub mod rules;
 pub mod schema;
-mod review;
 mod set;
 pub mod spec;
 mod world;

@@ -171,6 +171,7 @@ mod tests {
             rule: "/spec/validations/0".to_owned(),
             field: field.map(str::to_owned),
             message: message.to_owned(),
+            detail: message.to_owned(),
             reason: "Invalid".to_owned(),
         }
     }

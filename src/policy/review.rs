@@ -56,7 +56,8 @@ fn answer(set: &Set, request: &Request<'_>, uid: &str, outcome: &Outcome) -> Res
     let nothing = (Vec::new(), BTreeMap::new());
     let (patch, warnings, audit) = match outcome {
         Outcome::Mutated(mutation) => {
-            let patch = if denials.is_empty() { patch(request, mutation)? } else { json_patch::Patch::default() };
+            let patch =
+                if denials.is_empty() { patch(request, mutation)? } else { json_patch::Patch::default() };
             (patch, &nothing.0, nothing.1)
         }
         Outcome::Validated(judgement) => {
@@ -77,7 +78,11 @@ fn answer(set: &Set, request: &Request<'_>, uid: &str, outcome: &Outcome) -> Res
             name: &name,
             group: request.json.pointer("/kind/group").and_then(Json::as_str).unwrap_or_default(),
             kind,
-            causes: denials.iter().zip(&words).map(|(denial, (field, message))| cause(denial, field, message)).collect(),
+            causes: denials
+                .iter()
+                .zip(&words)
+                .map(|(denial, (field, message))| cause(denial, field, message))
+                .collect(),
         }),
         patch: &patch.0,
         warnings,
@@ -129,7 +134,8 @@ pub fn display_name(request: &Request<'_>) -> String {
         return request.name().to_owned();
     }
     let object = request.object().or_else(|| request.old_object());
-    let text = |pointer: &str| object.and_then(|o| o.pointer(pointer)).and_then(Json::as_str).unwrap_or_default();
+    let text =
+        |pointer: &str| object.and_then(|o| o.pointer(pointer)).and_then(Json::as_str).unwrap_or_default();
     match (text("/metadata/name"), text("/metadata/generateName")) {
         ("", "") => String::new(),
         ("", prefix) => format!("{prefix}*"),
