@@ -36,6 +36,6 @@ pub use judgement::{Denial, Judgement, Mutation};
 pub use load::{Loaded, Problem, SourceFile, load};
 pub use outcome::{Change, Difference, Outcome, differences};
 pub use request::{Request, Resource};
-pub use review::{Reviewed, review};
-pub use set::Set;
+pub use review::{Reviewed, display_name, review};
+pub use set::{Listed, Set};
 pub use world::World;

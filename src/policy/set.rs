@@ -2,12 +2,31 @@
 
 use crate::judgement::{Judgement, Mutation};
 use crate::request::Request;
+use crate::spec::ResourceRule;
 use crate::world::World;
+
+/// A policy of a set, for whoever lists them.
+#[derive(Clone, Debug, Default)]
+pub struct Listed {
+    /// `ValidatingAdmissionPolicy`, `MutatingAdmissionPolicy`, `GangPolicy`, ...
+    pub kind: String,
+    /// Name.
+    pub name: String,
+    /// The file it stands in.
+    pub file: String,
+    /// The line in which it begins.
+    pub line: usize,
+    /// Which requests it is about: the `resourceRules` of its `matchConstraints`.
+    pub selects: Vec<ResourceRule>,
+    /// Whether it changes objects, instead of judging them.
+    pub mutates: bool,
+}
 
 /// All policies of one load. Cheap to share, never changed.
 #[derive(Debug, Default)]
 pub struct Set {
     hash: String,
+    policies: Vec<Listed>,
 }
 
 impl Set {
@@ -15,6 +34,11 @@ impl Set {
     #[must_use]
     pub fn hash(&self) -> &str {
         &self.hash
+    }
+
+    /// The policies, in order of files and places.
+    pub fn policies(&self) -> impl ExactSizeIterator<Item = &Listed> {
+        self.policies.iter()
     }
 
     /// What the validating policies say.
