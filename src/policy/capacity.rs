@@ -141,8 +141,10 @@ mod tests {
 
     #[test]
     fn what_another_release_adds_is_passed_over() {
-        let read: Capacity = serde_json::from_value(json!({ "models": { "A100": { "cards": 4, "colour": "green" } }, "more": 1 }))
-            .expect("what is not known is no error");
+        let read: Capacity = serde_json::from_value(
+            json!({ "models": { "A100": { "cards": 4, "colour": "green" } }, "more": 1 }),
+        )
+        .expect("what is not known is no error");
         assert_eq!(read.models["A100"], Model { cards: 4, ..Model::default() });
         assert_eq!(serde_json::to_value(Capacity::default()).expect("it can be written"), json!({}));
     }

@@ -111,8 +111,8 @@ pub fn differences(object: &Json, first: &Outcome, second: &Outcome) -> Vec<Diff
             policy: denial.policy.clone(),
             change,
             detail: match &denial.field {
-                Some(field) => format!("{field}: {}", denial.message),
-                None => denial.message.clone(),
+                Some(field) => format!("{field}: {}", denial.detail),
+                None => denial.detail.clone(),
             },
         })
         .collect()
@@ -171,6 +171,7 @@ mod tests {
             rule: "/spec/validations/0".to_owned(),
             field: field.map(str::to_owned),
             message: message.to_owned(),
+            detail: message.to_owned(),
             reason: "Invalid".to_owned(),
         }
     }

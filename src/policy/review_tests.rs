@@ -33,6 +33,7 @@ fn denial(policy: &str, field: Option<&str>, reason: &str) -> Denial {
         rule: "/spec/validations/2".to_owned(),
         field: field.map(str::to_owned),
         message: "use a tag that stays".to_owned(),
+        detail: "use a tag that stays".to_owned(),
         reason: reason.to_owned(),
     }
 }
@@ -43,7 +44,10 @@ fn denied(denials: Vec<Denial>) -> Outcome {
 
 #[test]
 fn every_rule_that_refuses_is_a_cause_that_stands_by_itself() {
-    let both = vec![denial("no-latest", Some("spec.containers[0].image"), "Invalid"), denial("other", None, "Forbidden")];
+    let both = vec![
+        denial("no-latest", Some("spec.containers[0].image"), "Invalid"),
+        denial("other", None, "Forbidden"),
+    ];
     let (response, summary) = answered(&denied(both));
     assert_eq!(
         response,
@@ -68,7 +72,7 @@ fn every_rule_that_refuses_is_a_cause_that_stands_by_itself() {
     assert_eq!(
         summary.causes,
         [
-            "no-latest/spec.validations[2]: spec.containers[0].image: use a tag that stays",
+            "no-latest/spec.validations[2]: use a tag that stays",
             "other/spec.validations[2]: use a tag that stays"
         ]
     );
@@ -76,9 +80,14 @@ fn every_rule_that_refuses_is_a_cause_that_stands_by_itself() {
 
 #[test]
 fn the_first_rule_gives_reason_and_code_as_in_the_api_server() {
-    for (reason, code) in [("Invalid", 422), ("Forbidden", 403), ("Unauthorized", 401), ("RequestEntityTooLarge", 413)] {
+    for (reason, code) in
+        [("Invalid", 422), ("Forbidden", 403), ("Unauthorized", 401), ("RequestEntityTooLarge", 413)]
+    {
         let (response, _) = answered(&denied(vec![denial("a", None, reason), denial("b", None, "Invalid")]));
-        assert_eq!((&response["status"]["reason"], &response["status"]["code"]), (&json!(reason), &json!(code)));
+        assert_eq!(
+            (&response["status"]["reason"], &response["status"]["code"]),
+            (&json!(reason), &json!(code))
+        );
     }
 }
 
@@ -132,7 +141,24 @@ fn what_is_no_review_is_told_so() {
     };
     check(b"{", "not an AdmissionReview");
     check(b"[1]", "expected apiVersion");
-    check(br#"{"apiVersion":"admission.k8s.io/v1beta1","kind":"AdmissionReview","request":{"uid":"u"}}"#, "v1beta1");
+    check(
+        br#"{"apiVersion":"admission.k8s.io/v1beta1","kind":"AdmissionReview","request":{"uid":"u"}}"#,
+        "v1beta1",
+    );
     check(br#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview"}"#, "no request");
     check(br#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{}}"#, "no uid");
+}
+
+#[test]
+fn a_message_names_the_field_by_its_path() {
+    let check = |detail: &str, field: Option<&str>, rest: &str| {
+        let denial = Denial { detail: detail.to_owned(), ..denial("p", None, "Invalid") };
+        assert_eq!(place(&denial), (field, rest));
+    };
+    check("spec.containers[0].image: wrong", Some("spec.containers[0].image"), "wrong");
+    check("metadata.labels[a/b]: a: b", Some("metadata.labels[a/b]"), "a: b");
+    check("spec: wrong", Some("spec"), "wrong");
+    check("specially: wrong", None, "specially: wrong");
+    check("spec.x is wrong: why", None, "spec.x is wrong: why");
+    check("failed expression: object.spec.x", None, "failed expression: object.spec.x");
 }

@@ -9,26 +9,31 @@ use crate::judgement::{Judgement, Mutation};
 use crate::load::SourceFile;
 use crate::request::Request;
 use crate::rules::Rules;
+use crate::spec::ResourceRule;
 use crate::world::World;
 
-/// A policy of a set and where it is written.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Policy {
-    /// `ValidatingAdmissionPolicy`, `MutatingAdmissionPolicy` or `GangPolicy`.
+/// A policy of a set, for whoever lists them.
+#[derive(Clone, Debug, Default)]
+pub struct Listed {
+    /// `ValidatingAdmissionPolicy`, `MutatingAdmissionPolicy`, `GangPolicy`, ...
     pub kind: String,
     /// Name.
     pub name: String,
-    /// The file.
+    /// The file it stands in.
     pub file: String,
-    /// From 1.
+    /// The line in which it begins.
     pub line: usize,
+    /// Which requests it is about: the `resourceRules` of its `matchConstraints`.
+    pub selects: Vec<ResourceRule>,
+    /// Whether it changes objects, instead of judging them.
+    pub mutates: bool,
 }
 
 /// All policies of one load. Cheap to share, never changed.
 #[derive(Debug, Default)]
 pub struct Set {
     hash: String,
-    policies: Vec<Policy>,
+    policies: Vec<Listed>,
     rules: Rules,
     exceptions: Vec<Exception>,
     /// By the name of a policy that was made of another: the name of that.
@@ -38,7 +43,7 @@ pub struct Set {
 impl Set {
     pub(crate) fn new(
         hash: String,
-        policies: Vec<Policy>,
+        policies: Vec<Listed>,
         rules: Rules,
         exceptions: Vec<Exception>,
         made_of: BTreeMap<String, String>,
@@ -52,8 +57,8 @@ impl Set {
         &self.hash
     }
 
-    /// Its policies as they are written in files, by file and line.
-    pub fn policies(&self) -> impl Iterator<Item = &Policy> {
+    /// The policies, in order of files and places.
+    pub fn policies(&self) -> impl ExactSizeIterator<Item = &Listed> {
         self.policies.iter()
     }
 

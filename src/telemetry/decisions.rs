@@ -147,7 +147,11 @@ mod tests {
     fn the_same_denial_is_logged_once_a_minute_with_a_count() {
         let (log, start) = (DecisionLog::default(), Instant::now());
         let at = |seconds| {
-            log.denied(Route::Gangs(Hook::Validate), &denial("model-*", "both"), start + Duration::from_secs(seconds))
+            log.denied(
+                Route::Gangs(Hook::Validate),
+                &denial("model-*", "both"),
+                start + Duration::from_secs(seconds),
+            )
         };
         assert_eq!(at(0), Some(0));
         assert_eq!(at(1), None);

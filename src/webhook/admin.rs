@@ -54,7 +54,11 @@ fn checks(stage: Stage, certificate_holds: bool, requirements: &[Requirement]) -
     let mut checks = vec![
         (
             "serving",
-            if stage == Stage::Serving { Ok(String::new()) } else { Err("draining: the process was told to stop") },
+            if stage == Stage::Serving {
+                Ok(String::new())
+            } else {
+                Err("draining: the process was told to stop")
+            },
         ),
         (
             "certificate",
@@ -106,9 +110,7 @@ fn report(checks: &[Check], verbose: bool) -> (StatusCode, String) {
 
 async fn policies(State(office): State<Arc<Office>>) -> impl IntoResponse {
     match &office.policies {
-        Some(policies) => {
-            (StatusCode::OK, [(header::CONTENT_TYPE, "application/json")], (policies.list)())
-        }
+        Some(policies) => (StatusCode::OK, [(header::CONTENT_TYPE, "application/json")], (policies.list)()),
         None => (
             StatusCode::NOT_FOUND,
             [(header::CONTENT_TYPE, "text/plain; charset=utf-8")],

@@ -44,10 +44,7 @@ pub(super) fn router(config: &Config, service: &Service) -> Router {
     let routes = Route::ALL.into_iter().fold(Router::new(), |router, route| {
         router.route(route.path(), post(move |state, request| review(state, route, request)))
     });
-    routes
-        .method_not_allowed_fallback(wrong_method)
-        .fallback(unknown_path)
-        .with_state(desk)
+    routes.method_not_allowed_fallback(wrong_method).fallback(unknown_path).with_state(desk)
 }
 
 async fn review(State(desk): State<Arc<Desk>>, route: Route, request: Request) -> Response<Body> {

@@ -209,7 +209,15 @@ mod tests {
         check(&["a\nb".to_owned()], 1, "ab");
         check(&["x".repeat(300)], 1, &"x".repeat(256));
         check(&vec!["x".repeat(256); 16], 16, "x");
-        check(&vec!["x".repeat(256); 17], 16, "2 more warnings are left out: there are too many for one answer");
-        check(&vec!["\u{4e16}".repeat(256); 16], 6, "11 more warnings are left out: there are too many for one answer");
+        check(
+            &vec!["x".repeat(256); 17],
+            16,
+            "2 more warnings are left out: there are too many for one answer",
+        );
+        check(
+            &vec!["\u{4e16}".repeat(256); 16],
+            6,
+            "11 more warnings are left out: there are too many for one answer",
+        );
     }
 }

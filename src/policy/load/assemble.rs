@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use portcullis_core::model::closest;
+use serde::Deserialize;
 use serde_json::Value as Json;
 
 use super::document::{Document, OUR_KINDS, OUR_VERSION, OURS, Role};
@@ -15,14 +16,15 @@ use crate::fault::{Fault, Severity};
 use crate::gang;
 use crate::rules::{Mutating, Params, Rules, Validating};
 use crate::schema::{Schema, served};
-use crate::set::Policy;
+use crate::set::Listed;
+use crate::spec::ResourceRule;
 
 /// What objects are together.
 #[derive(Debug, Default)]
 pub(super) struct Assembled {
     pub(super) problems: Vec<Problem>,
     pub(super) counts: Counts,
-    pub(super) policies: Vec<Policy>,
+    pub(super) policies: Vec<Listed>,
     pub(super) rules: Rules,
     /// With a problem at the place where each says when it ends.
     pub(super) exceptions: Vec<(Exception, Problem)>,
@@ -145,7 +147,7 @@ impl<'a> Assembler<'a, '_> {
     }
 
     /// Checks an object against its kind, and gives what is left to be read.
-    fn strict(&mut self, at: usize) -> (Json, bool) {
+    fn strict(&mut self, at: usize, known: &mut Vec<Fault>) -> Json {
         let document = &self.documents[at];
         let Some(schema) = Schema::of(document.group(), document.version(), document.kind()) else {
             let versions: BTreeSet<&str> = served()
@@ -162,27 +164,25 @@ impl<'a> Assembler<'a, '_> {
                 versions.join(", ")
             );
             self.tell(at, Fault::error("/apiVersion", message).suggest(best));
-            return (document.json.clone(), false);
+            return document.json.clone();
         };
         let faults = strict::check(&document.json, schema);
-        let cleaned = strict::clean(&document.json, schema);
-        self.tell_all(at, faults);
-        (cleaned, true)
+        self.add(at, known, faults);
+        strict::clean(&document.json, schema)
     }
 
-    /// Adds what else is wrong, but nothing twice: neither the same, nor about a value that is wrong already.
+    /// Adds what a later look has found, but nothing twice: neither at a place where something is wrong already, nor within a value that is
+    /// of the wrong type.
     fn add(&mut self, at: usize, known: &mut Vec<Fault>, more: Vec<Fault>) {
+        let before = known.len();
         for fault in more {
-            let told = known.iter().any(|one| {
-                one.severity == Severity::Error
-                    && one.offset.is_none()
-                    && fault.offset.is_none()
-                    && (one.pointer == fault.pointer
-                        || fault.pointer.strip_prefix(&one.pointer).is_some_and(|rest| rest.starts_with('/')))
+            let told = known[..before].iter().filter(|one| one.severity == Severity::Error).any(|one| {
+                let same = one.pointer == fault.pointer && one.offset.is_none() && fault.offset.is_none();
+                let within = fault.pointer.strip_prefix(&one.pointer).is_some_and(|rest| rest.starts_with('/'));
+                same || one.message == fault.message && within || within && one.message.starts_with("this must be")
             });
-            let again = fault.message.starts_with("matchConstraints is required")
-                && known.iter().any(|one| one.message == fault.message);
-            if !told && !again {
+            let again = known[..before].iter().any(|one| one.message == fault.message && one.offset.is_none());
+            if !told && !(again && fault.message.starts_with("matchConstraints is required")) {
                 self.tell(at, fault.clone());
                 known.push(fault);
             }
@@ -205,35 +205,40 @@ impl<'a> Assembler<'a, '_> {
                 self.made.counts.policies += 1;
                 self.names.insert(document.name());
                 self.version(at);
-                self.written(at);
-                match gang::lower(&document.json) {
-                    Ok(lowered) => self.lowered(at, &lowered),
-                    Err(faults) => self.tell_all(at, faults),
+                let mut faults = Vec::new();
+                let lowered = gang::lower(&document.json, &mut faults);
+                self.tell_all(at, faults);
+                if let Some(lowered) = lowered {
+                    self.lowered(at, &lowered);
                 }
             }
             _ => {}
         }
     }
 
-    /// Notes a policy for who asks what there is.
-    fn written(&mut self, at: usize) {
+    /// Notes a policy for who asks what there is; `made` is what is evaluated.
+    fn list(&mut self, at: usize, made: &Json) {
         let document = &self.documents[at];
-        let text = &self.texts[document.file];
-        self.made.policies.push(Policy {
+        let text_of = &self.texts[document.file];
+        let rules = made.pointer("/spec/matchConstraints/resourceRules").and_then(Json::as_array);
+        let selects = rules.into_iter().flatten().filter_map(|rule| ResourceRule::deserialize(rule).ok());
+        self.made.policies.push(Listed {
             kind: document.kind().to_owned(),
             name: document.name().to_owned(),
-            file: text.name.to_owned(),
-            line: text.position(document.start().start).0,
+            file: text_of.name.to_owned(),
+            line: text_of.position(document.start().start).0,
+            selects: selects.collect(),
+            mutates: text(made, "/kind") == "MutatingAdmissionPolicy",
         });
     }
 
     fn admission_policy(&mut self, at: usize, role: Role) {
         let document = &self.documents[at];
         self.names.insert(document.name());
-        self.written(at);
         let before = self.made.problems.len();
-        let (cleaned, _) = self.strict(at);
         let mut known = Vec::new();
+        let cleaned = self.strict(at, &mut known);
+        self.list(at, &cleaned);
         let checks =
             if role == Role::Validating { admission::validating(&document.json) } else { admission::mutating(&document.json) };
         self.add(at, &mut known, checks);
@@ -265,6 +270,7 @@ impl<'a> Assembler<'a, '_> {
         for policy in lowered.iter().filter(|made| text(made, "/kind").ends_with("Policy")) {
             let name = text(policy, "/metadata/name");
             self.made.made_of.insert(name.to_owned(), of.to_owned());
+            self.list(at, policy);
             made.extend(Compiled::new(policy, &mut faults).map(|compiled| ((text(policy, "/kind"), name), compiled)));
         }
         for binding in lowered {
@@ -321,14 +327,14 @@ impl<'a> Assembler<'a, '_> {
     fn binding(&mut self, at: usize) {
         let document = &self.documents[at];
         let role = document.role();
-        let (cleaned, _) = self.strict(at);
+        let mut known = Vec::new();
+        let cleaned = self.strict(at, &mut known);
         let is_validating = role == Role::ValidatingBinding;
         let checks = if is_validating {
             admission::validating_binding(&document.json)
         } else {
             admission::mutating_binding(&document.json)
         };
-        let mut known = Vec::new();
         self.add(at, &mut known, checks);
         let name = text(&document.json, "/spec/policyName");
         let (mine, other) =
@@ -350,6 +356,10 @@ impl<'a> Assembler<'a, '_> {
                 format!("there is no {kind} {name:?} in these files")
             };
             let meant = closest(name, mine.keys().copied()).map(str::to_owned);
+            if let Some(policy) = meant.as_deref().and_then(|meant| mine.get_mut(meant)) {
+                // One mistake is told once: as it is meant, it is bound.
+                policy.bound = true;
+            }
             self.tell(at, Fault::error("/spec/policyName", message).suggest(meant));
         }
     }
@@ -402,20 +412,19 @@ impl<'a> Assembler<'a, '_> {
         let document = &self.documents[at];
         match Exception::read(&document.json) {
             Ok(exception) => {
-                let unknown: Vec<(String, String)> = exception
-                    .policies()
-                    .filter(|(_, name)| !self.names.contains(name))
-                    .map(|(place, name)| (place, name.to_owned()))
-                    .collect();
-                for (place, name) in unknown {
-                    let meant = closest(&name, self.names.iter().copied()).map(str::to_owned);
-                    let message = format!("there is no policy {name:?} in these files");
-                    self.tell(at, Fault::error(place, message).suggest(meant));
-                }
                 let ending = document.problem(&self.texts[document.file], Fault::warning("/spec/expires", ""));
                 self.made.exceptions.push((exception, ending));
             }
             Err(faults) => self.tell_all(at, faults),
+        }
+        let targets = document.json.pointer("/spec/policies").and_then(Json::as_array);
+        for (index, target) in targets.into_iter().flatten().enumerate() {
+            let name = text(target, "/name");
+            if !name.is_empty() && !self.names.contains(name) {
+                let meant = closest(name, self.names.iter().copied()).map(str::to_owned);
+                let message = format!("there is no policy {name:?} in these files");
+                self.tell(at, Fault::error(format!("/spec/policies/{index}/name"), message).suggest(meant));
+            }
         }
     }
 
@@ -434,7 +443,7 @@ impl<'a> Assembler<'a, '_> {
                 self.tell(at, Fault::error("/metadata/name", "the field \"metadata.name\" is required"));
             }
             if Schema::of(document.group(), document.version(), document.kind()).is_some() {
-                self.strict(at);
+                self.strict(at, &mut Vec::new());
             }
         } else {
             let policies = ["ValidatingAdmissionPolicy", "MutatingAdmissionPolicy", "GangPolicy", "PolicyException"];

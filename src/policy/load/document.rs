@@ -121,7 +121,8 @@ impl Document {
         Problem {
             suggestion: fault.suggestion,
             about: Some(self.about()),
-            ..text.problem(fault.severity, &span, fault.message)
+            // There is one container, which has no name.
+            ..text.problem(fault.severity, &span, fault.message.replace(" (in container '')", ""))
         }
     }
 }
