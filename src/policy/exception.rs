@@ -135,13 +135,19 @@ impl<'a> Reader<'a> {
             Some(Json::Array(items)) if !items.is_empty() => {
                 for (index, item) in items.iter().enumerate() {
                     if !item.is_u64() {
-                        self.error(&format!("{place}/{index}"), "this must be the position of a validation in its policy, from 0");
+                        self.error(
+                            &format!("{place}/{index}"),
+                            "this must be the position of a validation in its policy, from 0",
+                        );
                     }
                 }
                 Some(items.iter().filter_map(Json::as_u64).collect())
             }
             Some(_) => {
-                self.error(&place, "this must be a list of positions of validations, from 0; without it all are meant");
+                self.error(
+                    &place,
+                    "this must be a list of positions of validations, from 0; without it all are meant",
+                );
                 None
             }
         };
@@ -191,15 +197,16 @@ impl Exception {
         let namespaces = reader.texts("/spec/match/namespaces");
         let names = reader.texts("/spec/match/names");
         reader.mapping("/spec/match/selector", &SELECTOR);
-        let selector = reader.get("/spec/match/selector").and_then(|selector| {
-            match LabelSelector::deserialize(selector) {
-                Ok(read) => Some(Selector::new(Some(&read))),
-                Err(error) => {
-                    reader.error("/spec/match/selector", format!("this is no selector: {error}"));
-                    None
+        let selector =
+            reader.get("/spec/match/selector").and_then(|selector| {
+                match LabelSelector::deserialize(selector) {
+                    Ok(read) => Some(Selector::new(Some(&read))),
+                    Err(error) => {
+                        reader.error("/spec/match/selector", format!("this is no selector: {error}"));
+                        None
+                    }
                 }
-            }
-        });
+            });
         if namespaces.is_empty() && names.is_empty() && selector.as_ref().is_none_or(Selector::is_empty) {
             let message = "an exception for everything is none: say for which namespaces, names or selector";
             reader.error("/spec/match", message);
@@ -257,7 +264,9 @@ impl Exception {
     }
 
     fn lets_all(&self, called: &BTreeSet<&str>) -> bool {
-        self.policies.iter().any(|target| target.validations.is_none() && called.contains(target.name.as_str()))
+        self.policies
+            .iter()
+            .any(|target| target.validations.is_none() && called.contains(target.name.as_str()))
     }
 
     fn excepted(&self, policy: &str, message: &str) -> Excepted {
@@ -316,7 +325,11 @@ pub(crate) fn apply<'n>(
 }
 
 /// The exception by which a mutating policy is not asked.
-pub(crate) fn excepting(policy: &str, exceptions: &[&Exception], called: &BTreeSet<&str>) -> Option<Excepted> {
+pub(crate) fn excepting(
+    policy: &str,
+    exceptions: &[&Exception],
+    called: &BTreeSet<&str>,
+) -> Option<Excepted> {
     let mut called = called.clone();
     called.insert(policy);
     let by = exceptions.iter().find(|exception| exception.lets_all(&called))?;

@@ -12,6 +12,9 @@
 //! facts/     the variables that an API server cannot have: gang, gpu, queue, quota, cluster, classes
 //! gang/      GangPolicy: lowered to ordinary policies that use these variables
 //! capacity.rs what the leader tells all replicas of GPUs
+//! capacity.rs  what the leader tells all replicas of GPUs
+//! schema/    the fields of the kinds that policies are about
+//! exception.rs  for whom a policy does not hold, and until when
 //! set.rs     what is evaluated together and swapped as a whole
 //! outcome.rs what a set does with a request, and where two sets differ
 //! review.rs  an AdmissionReview in, its answer out

@@ -12,21 +12,21 @@ use crate::rules::Rules;
 use crate::spec::ResourceRule;
 use crate::world::World;
 
-/// A policy of a set, for whoever lists them.
+/// A policy of a set and where it is written.
 #[derive(Clone, Debug, Default)]
 pub struct Listed {
-    /// `ValidatingAdmissionPolicy`, `MutatingAdmissionPolicy`, `GangPolicy`, ...
+    /// `ValidatingAdmissionPolicy`, `MutatingAdmissionPolicy` or `GangPolicy`.
     pub kind: String,
     /// Name.
     pub name: String,
-    /// The file it stands in.
+    /// The file.
     pub file: String,
-    /// The line in which it begins.
+    /// From 1.
     pub line: usize,
-    /// Which requests it is about: the `resourceRules` of its `matchConstraints`.
-    pub selects: Vec<ResourceRule>,
-    /// Whether it changes objects, instead of judging them.
-    pub mutates: bool,
+    /// Which requests it judges: the `resourceRules` of its `matchConstraints`.
+    pub judges: Vec<ResourceRule>,
+    /// Which requests it may change.
+    pub changes: Vec<ResourceRule>,
 }
 
 /// All policies of one load. Cheap to share, never changed.
@@ -57,7 +57,7 @@ impl Set {
         &self.hash
     }
 
-    /// The policies, in order of files and places.
+    /// Its policies as they are written in files, by file and line.
     pub fn policies(&self) -> impl ExactSizeIterator<Item = &Listed> {
         self.policies.iter()
     }
@@ -74,7 +74,8 @@ impl Set {
         let mut judgement = self.rules.validate(request, world);
         let exceptions = holding(&self.exceptions, request, world.now);
         let validating = self.policies.iter().filter(|policy| policy.kind == "ValidatingAdmissionPolicy");
-        let names = validating.map(|policy| policy.name.as_str()).chain(self.made_of.keys().map(String::as_str));
+        let names =
+            validating.map(|policy| policy.name.as_str()).chain(self.made_of.keys().map(String::as_str));
         apply(&mut judgement, &exceptions, |policy| self.called(policy), names);
         judgement
     }

@@ -105,7 +105,10 @@ impl<'a> Checks<'a> {
             self.match_resources("/spec/matchConstraints");
             let rules = "/spec/matchConstraints/resourceRules";
             if self.get(rules).is_none_or(|rules| rules.as_array().is_some_and(Vec::is_empty)) {
-                self.error(rules, "matchConstraints needs at least one of resourceRules: which requests is it about?");
+                self.error(
+                    rules,
+                    "matchConstraints needs at least one of resourceRules: which requests is it about?",
+                );
             }
         }
         self.match_conditions();
@@ -117,7 +120,10 @@ impl<'a> Checks<'a> {
                 self.error(&place, format!("{name:?} is no name for a variable: it must be a CEL identifier, letters, digits and _"));
             }
             if !name.is_empty() && !known.insert(name) {
-                self.faults.push(Fault::warning(&place, format!("there is another variable {name:?}; this one counts")));
+                self.faults.push(Fault::warning(
+                    &place,
+                    format!("there is another variable {name:?}; this one counts"),
+                ));
             }
             self.expression(&format!("{variable}/expression"));
         }
@@ -146,7 +152,10 @@ impl<'a> Checks<'a> {
     fn match_conditions(&mut self) {
         let all = self.items("/spec/matchConditions");
         if all.len() > CONDITIONS {
-            self.error("/spec/matchConditions", format!("there are {} match conditions, more than {CONDITIONS}", all.len()));
+            self.error(
+                "/spec/matchConditions",
+                format!("there are {} match conditions, more than {CONDITIONS}", all.len()),
+            );
         }
         let mut known = BTreeSet::new();
         for condition in all {
@@ -180,15 +189,20 @@ impl<'a> Checks<'a> {
         for (key, value) in self.get(&labels).and_then(Json::as_object).into_iter().flatten() {
             let pointer = format!("{labels}/{}", key.replace('~', "~0").replace('/', "~1"));
             if let Err(why) = names::qualified(key) {
-                self.faults.push(Fault::error(pointer.as_str(), format!("{key:?} is no key of a label: {why}")).at_key());
+                self.faults.push(
+                    Fault::error(pointer.as_str(), format!("{key:?} is no key of a label: {why}")).at_key(),
+                );
             }
             if let Some(Err(why)) = value.as_str().map(names::label_value) {
                 self.error(&pointer, format!("{value} is no value of a label: {why}"));
             }
         }
         for requirement in self.items(&format!("{place}/matchExpressions")) {
-            let (key, operator, values) =
-                (format!("{requirement}/key"), format!("{requirement}/operator"), format!("{requirement}/values"));
+            let (key, operator, values) = (
+                format!("{requirement}/key"),
+                format!("{requirement}/operator"),
+                format!("{requirement}/values"),
+            );
             if self.required(&key)
                 && let Err(why) = names::qualified(self.text(&key))
             {
@@ -288,7 +302,10 @@ impl<'a> Checks<'a> {
         for rule in self.items(&format!("{place}/resourceRules")) {
             for operation in self.items(&format!("{rule}/operations")) {
                 if self.text(&operation) == "DELETE" {
-                    self.error(&operation, format!("nothing can be changed at DELETE: it must be one of {}", MUTATED.join(", ")));
+                    self.error(
+                        &operation,
+                        format!("nothing can be changed at DELETE: it must be one of {}", MUTATED.join(", ")),
+                    );
                 }
             }
         }
@@ -311,7 +328,9 @@ impl<'a> Checks<'a> {
         self.selector("/spec/paramRef/selector");
         let (name, selector) = (self.text("/spec/paramRef/name"), self.get("/spec/paramRef/selector"));
         if !name.is_empty() && selector.is_some() {
-            self.faults.push(Fault::error("/spec/paramRef/selector", "name and selector exclude each other").at_key());
+            self.faults.push(
+                Fault::error("/spec/paramRef/selector", "name and selector exclude each other").at_key(),
+            );
         }
         if name.is_empty() && selector.is_none() {
             self.error("/spec/paramRef", "one of name and selector is required");
@@ -326,7 +345,8 @@ impl<'a> Checks<'a> {
 
     fn validations(&mut self) {
         let (rules, annotations) = (self.items("/spec/validations"), self.items("/spec/auditAnnotations"));
-        let absent = |list: &str| self.get(list).is_none_or(|list| list.as_array().is_some_and(Vec::is_empty));
+        let absent =
+            |list: &str| self.get(list).is_none_or(|list| list.as_array().is_some_and(Vec::is_empty));
         if absent("/spec/validations") && absent("/spec/auditAnnotations") {
             self.error("/spec/validations", "at least one of validations or auditAnnotations is required");
         }
@@ -346,7 +366,10 @@ impl<'a> Checks<'a> {
             self.choice(&format!("{rule}/reason"), &REASONS);
         }
         if annotations.len() > ANNOTATIONS {
-            self.error("/spec/auditAnnotations", format!("there are {} audit annotations, more than {ANNOTATIONS}", annotations.len()));
+            self.error(
+                "/spec/auditAnnotations",
+                format!("there are {} audit annotations, more than {ANNOTATIONS}", annotations.len()),
+            );
         }
         let mut known = BTreeSet::new();
         for annotation in annotations {
@@ -395,7 +418,9 @@ impl<'a> Checks<'a> {
             }
             let place = format!("{mutation}/{other}");
             if self.get(&place).is_some() {
-                self.faults.push(Fault::error(place, format!("it has no place here when patchType is {written}")).at_key());
+                self.faults.push(
+                    Fault::error(place, format!("it has no place here when patchType is {written}")).at_key(),
+                );
             }
         }
         if self.required("/spec/reinvocationPolicy") {

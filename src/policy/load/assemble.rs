@@ -206,29 +206,32 @@ impl<'a> Assembler<'a, '_> {
                 self.names.insert(document.name());
                 self.version(at);
                 let mut faults = Vec::new();
-                let lowered = gang::lower(&document.json, &mut faults);
+                let lowered = gang::lower(&document.json, &mut faults).unwrap_or_default();
                 self.tell_all(at, faults);
-                if let Some(lowered) = lowered {
-                    self.lowered(at, &lowered);
-                }
+                self.written(at, &lowered);
+                self.lowered(at, &lowered);
             }
             _ => {}
         }
     }
 
-    /// Notes a policy for who asks what there is; `made` is what is evaluated.
-    fn list(&mut self, at: usize, made: &Json) {
+    /// Notes a policy for who asks what there is, with what it is evaluated as.
+    fn written(&mut self, at: usize, evaluated: &[Json]) {
         let document = &self.documents[at];
         let text_of = &self.texts[document.file];
-        let rules = made.pointer("/spec/matchConstraints/resourceRules").and_then(Json::as_array);
-        let selects = rules.into_iter().flatten().filter_map(|rule| ResourceRule::deserialize(rule).ok());
+        let selects = |kind: &str| {
+            let policies = evaluated.iter().filter(|one| text(one, "/kind") == kind);
+            let rules =
+                policies.filter_map(|one| one.pointer("/spec/matchConstraints/resourceRules")?.as_array());
+            rules.flatten().filter_map(|rule| ResourceRule::deserialize(rule).ok()).collect()
+        };
         self.made.policies.push(Listed {
+            judges: selects("ValidatingAdmissionPolicy"),
+            changes: selects("MutatingAdmissionPolicy"),
             kind: document.kind().to_owned(),
             name: document.name().to_owned(),
             file: text_of.name.to_owned(),
             line: text_of.position(document.start().start).0,
-            selects: selects.collect(),
-            mutates: text(made, "/kind") == "MutatingAdmissionPolicy",
         });
     }
 
@@ -238,7 +241,7 @@ impl<'a> Assembler<'a, '_> {
         let before = self.made.problems.len();
         let mut known = Vec::new();
         let cleaned = self.strict(at, &mut known);
-        self.list(at, &cleaned);
+        self.written(at, std::slice::from_ref(&cleaned));
         let checks =
             if role == Role::Validating { admission::validating(&document.json) } else { admission::mutating(&document.json) };
         self.add(at, &mut known, checks);
@@ -270,7 +273,6 @@ impl<'a> Assembler<'a, '_> {
         for policy in lowered.iter().filter(|made| text(made, "/kind").ends_with("Policy")) {
             let name = text(policy, "/metadata/name");
             self.made.made_of.insert(name.to_owned(), of.to_owned());
-            self.list(at, policy);
             made.extend(Compiled::new(policy, &mut faults).map(|compiled| ((text(policy, "/kind"), name), compiled)));
         }
         for binding in lowered {

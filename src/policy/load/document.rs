@@ -4,9 +4,9 @@ use std::ops::Range;
 
 use serde_json::Value as Json;
 
+use super::Problem;
 use super::text::Text;
 use super::yaml::{Content, Node, locate};
-use super::Problem;
 use crate::fault::Fault;
 
 /// What an object is to us.
@@ -104,7 +104,9 @@ impl Document {
             (Content::Scalar { value: Json::String(_), .. }, Some(_)) if reached => node.span.clone(),
             // A collection may go on for pages: its key is what is shown.
             (Content::Sequence(_) | Content::Mapping(_), _) => key.unwrap_or_else(|| first(node)),
-            (Content::Scalar { .. }, _) => key.filter(|_| fault.at_key || node.span.is_empty()).unwrap_or_else(|| node.span.clone()),
+            (Content::Scalar { .. }, _) => {
+                key.filter(|_| fault.at_key || node.span.is_empty()).unwrap_or_else(|| node.span.clone())
+            }
         }
     }
 
@@ -112,8 +114,11 @@ impl Document {
     pub(super) fn problem(&self, text: &Text<'_>, fault: Fault) -> Problem {
         let mut span = self.place(&fault);
         if let Some(offset) = fault.offset
-            && let (Node { content: Content::Scalar { value: Json::String(value), style }, span: whole }, _, true) =
-                self.node.at(&fault.pointer)
+            && let (
+                Node { content: Content::Scalar { value: Json::String(value), style }, span: whole },
+                _,
+                true,
+            ) = self.node.at(&fault.pointer)
         {
             let raw = text.text.get(whole.clone()).unwrap_or_default();
             span = locate(raw, whole.start, *style, value, word(value, offset));

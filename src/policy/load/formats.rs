@@ -108,7 +108,8 @@ fn rule(problem: &Problem) -> &'static str {
 /// What is wrong and what may have been meant.
 fn sentence(problem: &Problem) -> String {
     let about = problem.about.as_ref().map(|about| format!("{about}: ")).unwrap_or_default();
-    let meant = problem.suggestion.as_ref().map(|meant| format!(", did you mean {meant:?}?")).unwrap_or_default();
+    let meant =
+        problem.suggestion.as_ref().map(|meant| format!(", did you mean {meant:?}?")).unwrap_or_default();
     format!("{about}{}{meant}", problem.message)
 }
 

@@ -79,7 +79,8 @@ impl Problem {
     #[must_use]
     pub fn one_line(&self) -> String {
         let about = self.about.as_ref().map(|about| format!("{about}: ")).unwrap_or_default();
-        let meant = self.suggestion.as_ref().map(|meant| format!(", did you mean {meant:?}?")).unwrap_or_default();
+        let meant =
+            self.suggestion.as_ref().map(|meant| format!(", did you mean {meant:?}?")).unwrap_or_default();
         format!("{}: {about}{}{meant}", self.place(), self.message)
     }
 }
@@ -126,7 +127,11 @@ impl Loaded {
     pub fn at(mut self, now: i64) -> Self {
         for (exception, place) in &self.endings {
             if let Some(fault) = exception.expired(now) {
-                self.problems.push(Problem { severity: fault.severity, message: fault.message, ..place.clone() });
+                self.problems.push(Problem {
+                    severity: fault.severity,
+                    message: fault.message,
+                    ..place.clone()
+                });
             }
         }
         order(&mut self.problems);
@@ -145,7 +150,10 @@ fn order(problems: &mut Vec<Problem>) {
 
 /// Whether a file is read by its name. Cases of `portcullis test` lie beside policies and are none.
 fn is_policy_file(name: &str) -> bool {
-    let stem = name.strip_suffix(".yaml").or_else(|| name.strip_suffix(".yml")).or_else(|| name.strip_suffix(".json"));
+    let stem = name
+        .strip_suffix(".yaml")
+        .or_else(|| name.strip_suffix(".yml"))
+        .or_else(|| name.strip_suffix(".json"));
     stem.is_some_and(|stem| !stem.ends_with(".test")) || name == "-"
 }
 
@@ -200,7 +208,8 @@ fn objects(
 ) {
     let json = node.json();
     if !json.is_object() {
-        let message = "this is no Kubernetes object: it must be a mapping with apiVersion and kind".to_owned();
+        let message =
+            "this is no Kubernetes object: it must be a mapping with apiVersion and kind".to_owned();
         problems.push(text.problem(Severity::Error, &(node.span.start..node.span.start), message));
         return;
     }
@@ -230,7 +239,10 @@ pub fn fuzz_load(bytes: &[u8]) {
         assert_eq!(loaded.set.is_none(), errors > 0, "a set exists just when there is no error");
         let lines = bytes.split(|byte| *byte == b'\n').count();
         for problem in &loaded.problems {
-            assert!(problem.line <= lines && problem.length > 0 && !problem.message.is_empty(), "{problem:?}");
+            assert!(
+                problem.line <= lines && problem.length > 0 && !problem.message.is_empty(),
+                "{problem:?}"
+            );
         }
         let again = load(&files).at(0);
         assert_eq!(loaded.problems, again.problems, "the same file is read the same way");

@@ -66,8 +66,27 @@ pub(super) fn label_value(value: &str) -> Result<(), String> {
 /// A name that CEL reads as one, and that it has no other use for.
 pub(super) fn is_identifier(name: &str) -> bool {
     const RESERVED: [&str; 21] = [
-        "true", "false", "null", "in", "as", "break", "const", "continue", "else", "for", "function", "if",
-        "import", "let", "loop", "package", "namespace", "return", "var", "void", "while",
+        "true",
+        "false",
+        "null",
+        "in",
+        "as",
+        "break",
+        "const",
+        "continue",
+        "else",
+        "for",
+        "function",
+        "if",
+        "import",
+        "let",
+        "loop",
+        "package",
+        "namespace",
+        "return",
+        "var",
+        "void",
+        "while",
     ];
     !RESERVED.contains(&name)
         && name.starts_with(|first: char| first == '_' || first.is_ascii_alphabetic())
@@ -80,7 +99,9 @@ mod tests {
 
     #[test]
     fn names_are_what_kubernetes_takes() {
-        for (name, good) in [("a", true), ("a-b.c1", true), ("A", false), ("-a", false), ("a..b", false), ("", false)] {
+        for (name, good) in
+            [("a", true), ("a-b.c1", true), ("A", false), ("-a", false), ("a..b", false), ("", false)]
+        {
             assert_eq!(subdomain(name).is_ok(), good, "{name}");
         }
         for (name, good) in
@@ -91,7 +112,9 @@ mod tests {
         for (name, good) in [("v1", true), ("1v", false), ("v1beta1", true), ("V1", false)] {
             assert_eq!(label(name).is_ok(), good, "{name}");
         }
-        for (name, good) in [("a", true), ("_a1", true), ("1a", false), ("in", false), ("a-b", false), ("", false)] {
+        for (name, good) in
+            [("a", true), ("_a1", true), ("1a", false), ("in", false), ("a-b", false), ("", false)]
+        {
             assert_eq!(is_identifier(name), good, "{name}");
         }
         assert!(label_value("").is_ok() && label_value("a/b").is_err());

@@ -75,7 +75,11 @@ fn one(shown: &mut String, problem: &Problem, line: Option<&str>) {
     };
     let characters: Vec<char> = line.chars().collect();
     // A line that is too long for a terminal is shown from shortly before the place on.
-    let from = if characters.len() > WIDTH { (problem.column - 1).saturating_sub(WIDTH / 4).min(characters.len()) } else { 0 };
+    let from = if characters.len() > WIDTH {
+        (problem.column - 1).saturating_sub(WIDTH / 4).min(characters.len())
+    } else {
+        0
+    };
     let to = characters.len().min(from + WIDTH);
     let mut text = String::new();
     let mut pad = 0;

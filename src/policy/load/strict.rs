@@ -119,7 +119,8 @@ fn visit(value: &Json, schema: &'static Schema, pointer: &mut String, faults: &m
 pub(super) fn no_choice(pointer: &str, text: &str, choices: &[&str]) -> Fault {
     let meant = closest(text, choices.iter().copied())
         .or_else(|| choices.iter().copied().find(|choice| choice.eq_ignore_ascii_case(text)));
-    Fault::error(pointer, format!("{text:?} is not one of {}", choices.join(", "))).suggest(meant.map(str::to_owned))
+    Fault::error(pointer, format!("{text:?} is not one of {}", choices.join(", ")))
+        .suggest(meant.map(str::to_owned))
 }
 
 fn mismatch(pointer: &str, wanted: Shape, found: &Json) -> Fault {
@@ -141,7 +142,9 @@ fn mismatch(pointer: &str, wanted: Shape, found: &Json) -> Fault {
         Json::Object(_) => "a mapping".to_owned(),
     };
     let cure = match (wanted, found) {
-        (Shape::Text, Json::Bool(_)) => ": put it in quotes (YAML reads yes, no, on, off, y and n as booleans)",
+        (Shape::Text, Json::Bool(_)) => {
+            ": put it in quotes (YAML reads yes, no, on, off, y and n as booleans)"
+        }
         (Shape::Text, Json::Number(_)) => ": put it in quotes",
         _ => "",
     };
@@ -157,7 +160,8 @@ mod tests {
 
     #[test]
     fn everything_is_told_at_once() {
-        let schema = Schema::of("admissionregistration.k8s.io", "v1", "ValidatingAdmissionPolicy").expect("known");
+        let schema =
+            Schema::of("admissionregistration.k8s.io", "v1", "ValidatingAdmissionPolicy").expect("known");
         let object = json!({
             "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
             "metadata": { "name": "a", "labels": { "x": 1, "y": true }, "lable": {} },
@@ -187,7 +191,11 @@ mod tests {
                 text("/metadata/lable", "unknown field \"lable\"", Some("labels")),
                 text("/spec/failurePolcy", "unknown field \"failurePolcy\"", Some("failurePolicy")),
                 text("/spec/matchConstraints/resourceRules", "this must be a list, and is a mapping", None),
-                text("/spec/validations/0/message", "this must be text, and is the number 3: put it in quotes", None),
+                text(
+                    "/spec/validations/0/message",
+                    "this must be text, and is the number 3: put it in quotes",
+                    None
+                ),
                 text("/spec/validations/0/expression", "the field \"expression\" is required", None),
                 text("/spec/validations/1", "this must be a mapping, and is text", None),
             ]

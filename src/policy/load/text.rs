@@ -37,7 +37,11 @@ impl<'a> Text<'a> {
             })
         };
         if file.bytes.len() > BYTES {
-            return Err(whole(format!("the file has {} MiB, more than {}", file.bytes.len() >> 20, BYTES >> 20)));
+            return Err(whole(format!(
+                "the file has {} MiB, more than {}",
+                file.bytes.len() >> 20,
+                BYTES >> 20
+            )));
         }
         if file.bytes.starts_with(&[0xFF, 0xFE]) || file.bytes.starts_with(&[0xFE, 0xFF]) {
             return Err(whole("the file is UTF-16: save it as UTF-8".to_owned()));

@@ -17,24 +17,24 @@ pub(crate) fn unsent<'p>(
 ) -> Vec<String> {
     let mut sentences = Vec::new();
     for policy in policies {
-        let (configuration, kind) = if policy.mutates {
-            (mutating, "MutatingWebhookConfiguration")
-        } else {
-            (validating, "ValidatingWebhookConfiguration")
-        };
-        let Some(configuration) = configuration else { continue };
-        let sent: Vec<&Value> =
-            list(&configuration["webhooks"]).flat_map(|hook| list(&hook["rules"])).collect();
-        let mut missing: Vec<String> = policy.selects.iter().flat_map(|rule| missing(rule, &sent)).collect();
-        missing.sort();
-        missing.dedup();
-        if !missing.is_empty() {
-            sentences.push(format!(
-                "{} {} is about {}, which the API server does not send: add them to the rules of {kind} {REGISTRATION}",
-                policy.kind,
-                policy.name,
-                missing.join(", ")
-            ));
+        for (rules, configuration, kind) in [
+            (&policy.changes, mutating, "MutatingWebhookConfiguration"),
+            (&policy.judges, validating, "ValidatingWebhookConfiguration"),
+        ] {
+            let Some(configuration) = configuration else { continue };
+            let sent: Vec<&Value> =
+                list(&configuration["webhooks"]).flat_map(|hook| list(&hook["rules"])).collect();
+            let mut missing: Vec<String> = rules.iter().flat_map(|rule| missing(rule, &sent)).collect();
+            missing.sort();
+            missing.dedup();
+            if !missing.is_empty() {
+                sentences.push(format!(
+                    "{} {} is about {}, which the API server does not send: add them to the rules of {kind} {REGISTRATION}",
+                    policy.kind,
+                    policy.name,
+                    missing.join(", ")
+                ));
+            }
         }
     }
     sentences
@@ -87,7 +87,7 @@ mod tests {
             let policy = Listed {
                 kind: "ValidatingAdmissionPolicy".to_owned(),
                 name: "p".to_owned(),
-                selects: vec![serde_json::from_value(rule).expect("a rule")],
+                judges: vec![serde_json::from_value(rule).expect("a rule")],
                 ..Listed::default()
             };
             let found = unsent(std::iter::once(&policy), None, Some(&sent)).concat();

@@ -145,7 +145,11 @@ pub(super) fn read(text: &str, is_json: bool) -> (Vec<Node>, Vec<Flaw>) {
             Ok((event, span)) => composer.take(event, &span),
             Err(error) => {
                 let at = error.marker().byte_offset().unwrap_or(source.len()).min(source.len());
-                composer.flaws.push(Flaw { span: at..at, message: error.info().to_owned(), is_warning: false });
+                composer.flaws.push(Flaw {
+                    span: at..at,
+                    message: error.info().to_owned(),
+                    is_warning: false,
+                });
                 composer.forget();
                 if !matches!(parser.proceed_next_document(), Ok(true)) {
                     break;
@@ -256,7 +260,10 @@ impl Composer {
             self.exhausted = true;
             self.flaw(
                 span,
-                format!("the file is too large here: aliases followed, it has more than {NODES} values or {} MiB", BYTES >> 20),
+                format!(
+                    "the file is too large here: aliases followed, it has more than {NODES} values or {} MiB",
+                    BYTES >> 20
+                ),
             );
         }
     }
@@ -266,7 +273,11 @@ impl Composer {
         if anchor != 0 {
             self.anchors.insert(anchor, node.clone());
         }
-        let bytes = if let Content::Scalar { value: Json::String(text), .. } = &node.content { text.len() } else { 0 };
+        let bytes = if let Content::Scalar { value: Json::String(text), .. } = &node.content {
+            text.len()
+        } else {
+            0
+        };
         self.grow(node.span.clone(), 1, bytes);
         if self.exhausted {
             return;
@@ -326,7 +337,10 @@ fn key_of(node: &Node) -> Result<(String, Option<String>), String> {
         Content::Scalar { value: Json::String(text), .. } => Ok((text.clone(), None)),
         Content::Scalar { value: value @ Json::Bool(_), .. } => {
             let shown = value.to_string();
-            Ok((shown.clone(), Some(format!("this key is read as the boolean {shown}: put it in quotes if text is meant"))))
+            Ok((
+                shown.clone(),
+                Some(format!("this key is read as the boolean {shown}: put it in quotes if text is meant")),
+            ))
         }
         Content::Scalar { value: value @ Json::Number(_), .. } => Ok((value.to_string(), None)),
         _ => Err("a key must be text".to_owned()),

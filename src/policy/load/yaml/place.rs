@@ -20,7 +20,8 @@ pub(in super::super) fn locate(
         text.char_indices().take_while(|(at, _)| *at < until).filter(|(_, c)| !c.is_whitespace()).count()
     };
     let before = count(within.start);
-    let is_visible = text.get(within.start..).and_then(|rest| rest.chars().next()).is_some_and(|c| !c.is_whitespace());
+    let is_visible =
+        text.get(within.start..).and_then(|rest| rest.chars().next()).is_some_and(|c| !c.is_whitespace());
     if !is_visible {
         // White space or the end: behind what stands before it.
         let at = before.checked_sub(1).and_then(|last| visible.get(last)).map_or(0, |range| range.end);
@@ -98,7 +99,9 @@ fn double_quoted(raw: &str) -> Vec<Range<usize>> {
                 let meant = match (escape, code) {
                     (_, Some(0xDC00..=0xDFFF)) => Some('\u{10000}'),
                     (_, Some(code)) if digits > 0 => char::from_u32(code),
-                    ('n' | 't' | 'r' | 'v' | 'f' | 'N' | '_' | 'L' | 'P' | ' ' | '\t' | '\n' | '\r', _) => None,
+                    ('n' | 't' | 'r' | 'v' | 'f' | 'N' | '_' | 'L' | 'P' | ' ' | '\t' | '\n' | '\r', _) => {
+                        None
+                    }
                     (other, _) => Some(other),
                 };
                 let from = half.take().unwrap_or(at);

@@ -16,7 +16,10 @@ fn documents_are_worth_what_kubernetes_reads() {
         ("a: 1\nb: [x, 'y', \"z\\n\"]\n", json!({"a": 1, "b": ["x", "y", "z\n"]})),
         ("a: yes\nb: 'yes'\nc: !!str yes\n", json!({"a": true, "b": "yes", "c": "yes"})),
         ("a: |\n  one\n  two\nb: >-\n  one\n  two\n", json!({"a": "one\ntwo\n", "b": "one two"})),
-        ("a: &x {k: 1}\nb: *x\nc: {<<: *x, l: 2}\n", json!({"a": {"k": 1}, "b": {"k": 1}, "c": {"k": 1, "l": 2}})),
+        (
+            "a: &x {k: 1}\nb: *x\nc: {<<: *x, l: 2}\n",
+            json!({"a": {"k": 1}, "b": {"k": 1}, "c": {"k": 1, "l": 2}}),
+        ),
         ("a: {k: 1}\nb: {k: 3, <<: {k: 2, m: 4}}\n", json!({"a": {"k": 1}, "b": {"k": 3, "m": 4}})),
         ("1: a\n2.5: b\n", json!({"1": "a", "2.5": "b"})),
         ("a:\n- b\n-\n", json!({"a": ["b", null]})),
@@ -91,12 +94,14 @@ fn a_place_in_a_text_is_found_in_the_file() {
         let wanted = source.find('^').unwrap_or_else(|| source.find('a').expect("an a"));
         let source = source.replace('^', "");
         let document = only(&source);
-        let (node, _, reached) = if source.starts_with('-') { document.at("/0/e") } else { document.at("/e") };
+        let (node, _, reached) =
+            if source.starts_with('-') { document.at("/0/e") } else { document.at("/e") };
         let Content::Scalar { value, style } = &node.content else { panic!("{source}") };
         assert!(reached);
         assert_eq!(value.as_str(), Some(text), "{source}");
         let from = text.find(within).expect("it is there");
-        let found = locate(&source[node.span.clone()], node.span.start, *style, text, from..from + within.len());
+        let found =
+            locate(&source[node.span.clone()], node.span.start, *style, text, from..from + within.len());
         assert_eq!(found, wanted..wanted + within.len(), "{source:?}: {:?}", &source[node.span.clone()]);
     }
 }
