@@ -40,9 +40,7 @@ pub use capacity::{Capacity, Demand, Model, Use};
 pub use exception::{Excepted, Exception};
 pub use fault::{Fault, Severity};
 pub use judgement::{Denial, Judgement, Mutation};
-pub use load::{
-    Counts, Loaded, Problem, SourceFile, annotations, fuzz_load, json, load, render, sarif,
-};
+pub use load::{Counts, Loaded, Problem, SourceFile, annotations, fuzz_load, json, load, render, sarif};
 pub use outcome::{Change, Difference, Outcome, differences};
 pub use request::{Request, Resource};
 pub use review::{Reviewed, display_name, review};

@@ -135,7 +135,8 @@ impl<'a> Assembler<'a, '_> {
                 continue;
             }
             let version = if role == Role::Param { document.api_version() } else { "" };
-            let namespace = if role == Role::Param { text(&document.json, "/metadata/namespace") } else { "" };
+            let namespace =
+                if role == Role::Param { text(&document.json, "/metadata/namespace") } else { "" };
             let key = (role, version, document.kind(), namespace, document.name());
             if let Some(first) = known.get(&key) {
                 let message = format!("there is another {} at {}", document.about(), self.place(*first));
@@ -178,10 +179,13 @@ impl<'a> Assembler<'a, '_> {
         for fault in more {
             let told = known[..before].iter().filter(|one| one.severity == Severity::Error).any(|one| {
                 let same = one.pointer == fault.pointer && one.offset.is_none() && fault.offset.is_none();
-                let within = fault.pointer.strip_prefix(&one.pointer).is_some_and(|rest| rest.starts_with('/'));
-                same || one.message == fault.message && within || within && one.message.starts_with("this must be")
+                let within =
+                    fault.pointer.strip_prefix(&one.pointer).is_some_and(|rest| rest.starts_with('/'));
+                same || one.message == fault.message && within
+                    || within && one.message.starts_with("this must be")
             });
-            let again = known[..before].iter().any(|one| one.message == fault.message && one.offset.is_none());
+            let again =
+                known[..before].iter().any(|one| one.message == fault.message && one.offset.is_none());
             if !told && !(again && fault.message.starts_with("matchConstraints is required")) {
                 self.tell(at, fault.clone());
                 known.push(fault);
@@ -242,8 +246,11 @@ impl<'a> Assembler<'a, '_> {
         let mut known = Vec::new();
         let cleaned = self.strict(at, &mut known);
         self.written(at, std::slice::from_ref(&cleaned));
-        let checks =
-            if role == Role::Validating { admission::validating(&document.json) } else { admission::mutating(&document.json) };
+        let checks = if role == Role::Validating {
+            admission::validating(&document.json)
+        } else {
+            admission::mutating(&document.json)
+        };
         self.add(at, &mut known, checks);
         let mut found = Vec::new();
         let compiled = Compiled::new(&cleaned, &mut found);
@@ -273,7 +280,9 @@ impl<'a> Assembler<'a, '_> {
         for policy in lowered.iter().filter(|made| text(made, "/kind").ends_with("Policy")) {
             let name = text(policy, "/metadata/name");
             self.made.made_of.insert(name.to_owned(), of.to_owned());
-            made.extend(Compiled::new(policy, &mut faults).map(|compiled| ((text(policy, "/kind"), name), compiled)));
+            made.extend(
+                Compiled::new(policy, &mut faults).map(|compiled| ((text(policy, "/kind"), name), compiled)),
+            );
         }
         for binding in lowered {
             let Some(kind) = text(binding, "/kind").strip_suffix("Binding") else { continue };
@@ -303,11 +312,13 @@ impl<'a> Assembler<'a, '_> {
             }
             Role::Test => self.version(at),
             Role::Foreign => {
-                let message = format!("a {} is not evaluated here: it is for the API server", document.kind());
+                let message =
+                    format!("a {} is not evaluated here: it is for the API server", document.kind());
                 self.tell(at, Fault::warning("/kind", message));
             }
             Role::Unknown => {
-                let message = format!("there is no {} in {OURS}: it has {}", document.kind(), OUR_KINDS.join(", "));
+                let message =
+                    format!("there is no {} in {OURS}: it has {}", document.kind(), OUR_KINDS.join(", "));
                 let meant = closest(document.kind(), OUR_KINDS.into_iter()).map(str::to_owned);
                 self.tell(at, Fault::error("/kind", message).suggest(meant));
             }
@@ -339,8 +350,11 @@ impl<'a> Assembler<'a, '_> {
         };
         self.add(at, &mut known, checks);
         let name = text(&document.json, "/spec/policyName");
-        let (mine, other) =
-            if is_validating { (&mut self.validating, &self.mutating) } else { (&mut self.mutating, &self.validating) };
+        let (mine, other) = if is_validating {
+            (&mut self.validating, &self.mutating)
+        } else {
+            (&mut self.mutating, &self.validating)
+        };
         if let Some(policy) = mine.get_mut(name) {
             policy.bound = true;
             let mut found = Vec::new();
@@ -372,7 +386,8 @@ impl<'a> Assembler<'a, '_> {
         let reference = document.json.pointer("/spec/paramRef").filter(|reference| !reference.is_null());
         match (has_params, reference) {
             (true, None) => {
-                let message = "the policy has a paramKind and this binding no paramRef: params is null".to_owned();
+                let message =
+                    "the policy has a paramKind and this binding no paramRef: params is null".to_owned();
                 self.tell(at, Fault::warning("/spec/paramRef", message));
             }
             (false, Some(_)) => {
@@ -382,10 +397,14 @@ impl<'a> Assembler<'a, '_> {
             (true, Some(reference)) => {
                 let name = text(reference, "/name");
                 let policy = text(&document.json, "/spec/policyName");
-                let policies =
-                    if document.role() == Role::ValidatingBinding { &self.validating } else { &self.mutating };
-                let Some(kind) =
-                    policies.get(policy).and_then(|known| self.documents[known.document].json.pointer("/spec/paramKind"))
+                let policies = if document.role() == Role::ValidatingBinding {
+                    &self.validating
+                } else {
+                    &self.mutating
+                };
+                let Some(kind) = policies
+                    .get(policy)
+                    .and_then(|known| self.documents[known.document].json.pointer("/spec/paramKind"))
                 else {
                     return;
                 };
@@ -414,7 +433,8 @@ impl<'a> Assembler<'a, '_> {
         let document = &self.documents[at];
         match Exception::read(&document.json) {
             Ok(exception) => {
-                let ending = document.problem(&self.texts[document.file], Fault::warning("/spec/expires", ""));
+                let ending =
+                    document.problem(&self.texts[document.file], Fault::warning("/spec/expires", ""));
                 self.made.exceptions.push((exception, ending));
             }
             Err(faults) => self.tell_all(at, faults),
@@ -448,7 +468,8 @@ impl<'a> Assembler<'a, '_> {
                 self.strict(at, &mut Vec::new());
             }
         } else {
-            let policies = ["ValidatingAdmissionPolicy", "MutatingAdmissionPolicy", "GangPolicy", "PolicyException"];
+            let policies =
+                ["ValidatingAdmissionPolicy", "MutatingAdmissionPolicy", "GangPolicy", "PolicyException"];
             let message = format!(
                 "a {} is no policy, and no policy takes its parameters from this kind: it is left out",
                 document.kind()

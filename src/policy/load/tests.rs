@@ -7,7 +7,11 @@ fn file(name: &str, text: &str) -> SourceFile {
 }
 
 fn told(loaded: &Loaded) -> Vec<String> {
-    loaded.problems.iter().map(|problem| format!("{} {}", show::word(problem.severity), problem.one_line())).collect()
+    loaded
+        .problems
+        .iter()
+        .map(|problem| format!("{} {}", show::word(problem.severity), problem.one_line()))
+        .collect()
 }
 
 #[test]
@@ -17,7 +21,10 @@ fn print() {
         let mut files = Vec::new();
         for entry in std::fs::read_dir(root.join(directory)).unwrap() {
             let path = entry.unwrap().path();
-            files.push(SourceFile { name: format!("policies/{}", path.file_name().unwrap().to_string_lossy()), bytes: std::fs::read(&path).unwrap() });
+            files.push(SourceFile {
+                name: format!("policies/{}", path.file_name().unwrap().to_string_lossy()),
+                bytes: std::fs::read(&path).unwrap(),
+            });
         }
         let loaded = load(&files);
         println!("{}", anstream_strip(&render(&loaded.problems, &files)));
