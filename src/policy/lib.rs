@@ -17,6 +17,7 @@
 //! exception.rs  for whom a policy does not hold, and until when
 //! set.rs     what is evaluated together and swapped as a whole
 //! outcome.rs what a set does with a request, and where two sets differ
+//! trial.rs   one expression by itself
 //! review.rs  an AdmissionReview in, its answer out
 //! ```
 
@@ -34,6 +35,7 @@ pub mod rules;
 pub mod schema;
 mod set;
 pub mod spec;
+pub mod trial;
 mod world;
 
 pub use capacity::{Capacity, Demand, Model, Use};
