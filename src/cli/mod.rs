@@ -3,8 +3,10 @@
 //! Owns arguments, wording and layout of terminal output. Never decides anything about a pod or a gang: it asks the
 //! library and shows the answer. Invariant: what is printed to stdout is the answer, what goes to stderr is about the run.
 
+mod check;
 mod demo;
 mod doctor;
+mod eval;
 mod manifest;
 mod paint;
 mod review;
@@ -80,8 +82,10 @@ enum Colour {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Check(check::Options),
     Demo(demo::Options),
     Doctor(doctor::Options),
+    Eval(eval::Options),
     Review(review::Options),
     Serve(Box<serve::Options>),
     Simulate(simulate::Options),
@@ -110,8 +114,10 @@ pub fn main() -> ExitCode {
 
 fn run(command: Command) -> anyhow::Result<Outcome> {
     match command {
+        Command::Check(options) => check::run(&options),
         Command::Demo(options) => demo::run(&options),
         Command::Doctor(options) => doctor::run(&options),
+        Command::Eval(options) => eval::run(&options),
         Command::Review(options) => review::run(&options),
         Command::Serve(options) => serve::run(*options),
         Command::Simulate(options) => simulate::run(&options),
