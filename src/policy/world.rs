@@ -1,8 +1,11 @@
 //! What is known of the cluster beside the request. All of it is JSON of known shape, told by the edge, by a test case or by a file.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde_json::Value as Json;
+
+use crate::capacity::Capacity;
 
 /// What is known of the cluster. `None` and absent mean "not known": an expression that asks for it fails with a sentence, and the
 /// `failurePolicy` of its policy says what then happens.
@@ -12,14 +15,14 @@ pub struct World {
     pub namespaces: BTreeMap<String, Json>,
     /// Group objects by `KIND.GROUP/NAMESPACE/NAME`, as the API server gives them.
     pub groups: BTreeMap<String, Json>,
-    /// `Gang` objects by `NAMESPACE/NAME`.
+    /// `Gang` objects by `NAMESPACE/NAME`, the name being that of the object (`GangId::object_name`).
     pub gangs: BTreeMap<String, Json>,
     /// PriorityClasses by name.
     pub priority_classes: Option<BTreeMap<String, Json>>,
     /// RuntimeClasses by name.
     pub runtime_classes: Option<BTreeMap<String, Json>>,
-    /// What the leader publishes: capacity and what is free by GPU model, use by namespace and queue.
-    pub capacity: Option<Json>,
+    /// What the leader publishes: capacity and what is free by GPU model, use by namespace, queue and gang. Shared, because it may be large.
+    pub capacity: Option<Arc<Capacity>>,
     /// Unix seconds: until when exceptions hold.
     pub now: i64,
 }

@@ -7,7 +7,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use moka::sync::Cache;
-use portcullis_core::admission::{Hook, Summary, Verdict};
+use portcullis_core::admission::{Summary, Verdict};
+
+use crate::webhook::Route;
 
 /// How long a denial that was logged is left out when it repeats.
 pub const QUIET_TIME: Duration = Duration::from_secs(60);
@@ -45,10 +47,11 @@ impl Default for DecisionLog {
 
 impl DecisionLog {
     /// Writes the line of one decision, or leaves it out.
-    pub fn write(&self, hook: Hook, summary: &Summary, took: Duration, now: Instant) {
-        let (hook_name, verdict) = (hook.as_str(), summary.verdict.as_str());
+    pub fn write(&self, route: Route, summary: &Summary, took: Duration, now: Instant) {
+        let (hook_name, verdict) = (route.as_str(), summary.verdict.as_str());
         let duration_us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         let Summary { uid, operation, namespace, name, warnings, patch_operations, .. } = summary;
+        let policies = summary.policies.as_deref();
         match summary.verdict {
             Verdict::Untouched | Verdict::Allowed => tracing::debug!(
                 hook = hook_name,
@@ -68,13 +71,14 @@ impl DecisionLog {
                 namespace,
                 name,
                 uid,
+                policies,
                 patch_operations,
                 warnings,
                 duration_us,
                 "reviewed"
             ),
             Verdict::Denied => {
-                let Some(repeated) = self.denied(hook, summary, now) else { return };
+                let Some(repeated) = self.denied(route, summary, now) else { return };
                 let causes = summary.causes.join("; ");
                 tracing::info!(
                     hook = hook_name,
@@ -83,6 +87,7 @@ impl DecisionLog {
                     namespace,
                     name,
                     uid,
+                    policies,
                     causes,
                     repeated,
                     duration_us,
@@ -93,9 +98,9 @@ impl DecisionLog {
     }
 
     /// Whether to log this denial: `Some` with the number of times it was left out since the last line, or `None`.
-    fn denied(&self, hook: Hook, summary: &Summary, now: Instant) -> Option<u64> {
+    fn denied(&self, route: Route, summary: &Summary, now: Instant) -> Option<u64> {
         let denial = Denial {
-            hook: hook.as_str(),
+            hook: route.as_str(),
             namespace: summary.namespace.clone(),
             name: summary.name.clone(),
             causes: summary.causes.clone(),
@@ -120,6 +125,8 @@ impl DecisionLog {
 
 #[cfg(test)]
 mod tests {
+    use portcullis_core::admission::Hook;
+
     use super::*;
 
     fn denial(name: &str, cause: &str) -> Summary {
@@ -132,6 +139,7 @@ mod tests {
             causes: vec![cause.to_owned()],
             warnings: 0,
             patch_operations: 0,
+            policies: None,
         }
     }
 
@@ -139,7 +147,11 @@ mod tests {
     fn the_same_denial_is_logged_once_a_minute_with_a_count() {
         let (log, start) = (DecisionLog::default(), Instant::now());
         let at = |seconds| {
-            log.denied(Hook::Validate, &denial("model-*", "both"), start + Duration::from_secs(seconds))
+            log.denied(
+                Route::Gangs(Hook::Validate),
+                &denial("model-*", "both"),
+                start + Duration::from_secs(seconds),
+            )
         };
         assert_eq!(at(0), Some(0));
         assert_eq!(at(1), None);
@@ -152,10 +164,10 @@ mod tests {
     #[test]
     fn another_object_cause_or_hook_is_another_denial() {
         let (log, now) = (DecisionLog::default(), Instant::now());
-        assert_eq!(log.denied(Hook::Validate, &denial("a", "both"), now), Some(0));
-        assert_eq!(log.denied(Hook::Validate, &denial("b", "both"), now), Some(0));
-        assert_eq!(log.denied(Hook::Validate, &denial("a", "range"), now), Some(0));
-        assert_eq!(log.denied(Hook::Mutate, &denial("a", "both"), now), Some(0));
-        assert_eq!(log.denied(Hook::Mutate, &denial("a", "both"), now), None);
+        assert_eq!(log.denied(Route::Gangs(Hook::Validate), &denial("a", "both"), now), Some(0));
+        assert_eq!(log.denied(Route::Gangs(Hook::Validate), &denial("b", "both"), now), Some(0));
+        assert_eq!(log.denied(Route::Gangs(Hook::Validate), &denial("a", "range"), now), Some(0));
+        assert_eq!(log.denied(Route::Gangs(Hook::Mutate), &denial("a", "both"), now), Some(0));
+        assert_eq!(log.denied(Route::Gangs(Hook::Mutate), &denial("a", "both"), now), None);
     }
 }

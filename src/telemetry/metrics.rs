@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::sync::atomic::AtomicI64;
 use std::time::{Duration, SystemTime};
 
-use portcullis_core::admission::{Hook, Verdict};
+use portcullis_core::admission::Verdict;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, LabelValueEncoder};
 use prometheus_client::metrics::counter::Counter;
@@ -14,6 +14,8 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
 use super::cluster::ClusterMetrics;
+use super::policies::PolicyMetrics;
+use crate::webhook::Route;
 
 /// Upper bounds in seconds. A review takes tens of microseconds; a bucket for each step up to the deadline.
 const DURATION_BUCKETS: [f64; 14] =
@@ -59,6 +61,7 @@ pub struct Metrics {
     handshake_failures: Counter,
     review_panics: Counter,
     cluster: ClusterMetrics,
+    policies: PolicyMetrics,
 }
 
 /// Counts one thing while it lasts.
@@ -102,11 +105,13 @@ impl Metrics {
             handshake_failures: Counter::default(),
             review_panics: Counter::default(),
             cluster: ClusterMetrics::default(),
+            policies: PolicyMetrics::default(),
         };
         metrics.register();
         metrics.cluster.register(&mut metrics.registry);
-        for hook in [Hook::Mutate, Hook::Validate] {
-            let _ = metrics.review_duration.get_or_create(&HookLabels { hook: Word(hook.as_str()) });
+        metrics.policies.register(&mut metrics.registry);
+        for route in Route::ALL {
+            let _ = metrics.review_duration.get_or_create(&HookLabels { hook: Word(route.as_str()) });
         }
         metrics
     }
@@ -165,9 +170,14 @@ impl Metrics {
         &self.cluster
     }
 
+    /// What is counted of policies.
+    pub fn policies(&self) -> &PolicyMetrics {
+        &self.policies
+    }
+
     /// Counts an answered review. `operation` is taken as it came; what Kubernetes does not know counts as `other`.
-    pub fn reviewed(&self, hook: Hook, operation: &str, verdict: Verdict, took: Duration) {
-        let hook = Word(hook.as_str());
+    pub fn reviewed(&self, route: Route, operation: &str, verdict: Verdict, took: Duration) {
+        let hook = Word(route.as_str());
         self.review_duration.get_or_create(&HookLabels { hook }).observe(took.as_secs_f64());
         let labels = ReviewLabels {
             hook,
@@ -234,6 +244,8 @@ fn known_operation(operation: &str) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use portcullis_core::admission::Hook;
+
     use super::*;
 
     fn text(metrics: &Metrics) -> String {
@@ -243,7 +255,7 @@ mod tests {
     #[test]
     fn counts_appear_under_their_labels() {
         let metrics = Metrics::new();
-        metrics.reviewed(Hook::Mutate, "CREATE", Verdict::Patched, Duration::from_micros(30));
+        metrics.reviewed(Route::Gangs(Hook::Mutate), "CREATE", Verdict::Patched, Duration::from_micros(30));
         metrics.refused("busy");
         let running = metrics.review_in_flight();
         let during = text(&metrics);
@@ -266,7 +278,7 @@ mod tests {
     fn a_client_cannot_make_up_label_values() {
         let metrics = Metrics::new();
         for operation in ["a", "b", "create", "DELETE\"} 1"] {
-            metrics.reviewed(Hook::Validate, operation, Verdict::Allowed, Duration::ZERO);
+            metrics.reviewed(Route::Gangs(Hook::Validate), operation, Verdict::Allowed, Duration::ZERO);
         }
         let text = text(&metrics);
         let series: Vec<_> =

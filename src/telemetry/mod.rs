@@ -2,11 +2,12 @@
 //!
 //! Owns the log format, the metric names with their label values, and the rule that keeps a controller which retries
 //! for ever from filling the log. Never decides anything, and never logs an object: only its name and the verdict.
-//! Invariant: every label value comes from a fixed set, so a client cannot make the metrics grow.
+//! Invariant: every label value comes from a fixed set, or names a policy of the set in force, so a client cannot make the metrics grow.
 
 mod cluster;
 mod decisions;
 mod metrics;
+mod policies;
 
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::layer::SubscriberExt;
@@ -15,6 +16,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 pub use cluster::{ClusterMetrics, Code, WatchEnd};
 pub use decisions::{DecisionLog, QUIET_TIME};
 pub use metrics::Metrics;
+pub use policies::{PolicyMetrics, SetRole};
 
 /// How log lines look.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]

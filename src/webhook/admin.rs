@@ -11,7 +11,7 @@ use axum::response::IntoResponse;
 use axum::routing::get;
 use tokio::sync::watch;
 
-use super::{Clock, Requirement, Service, Stage};
+use super::{Clock, PolicyDesk, Requirement, Service, Stage};
 use crate::certs::LiveCertificate;
 use crate::telemetry::Metrics;
 
@@ -21,6 +21,7 @@ struct Office {
     clock: Clock,
     stage: watch::Receiver<Stage>,
     requirements: Vec<Requirement>,
+    policies: Option<PolicyDesk>,
 }
 
 /// The routes of the plain port.
@@ -31,6 +32,7 @@ pub(super) fn router(service: &Service, stage: watch::Receiver<Stage>) -> Router
         clock: Arc::clone(&service.clock),
         stage,
         requirements: service.requirements.clone(),
+        policies: service.policies.clone(),
     });
     Router::new()
         // Alive means that this code runs. What would be mended by a restart is not known to it.
@@ -38,25 +40,30 @@ pub(super) fn router(service: &Service, stage: watch::Receiver<Stage>) -> Router
         .route("/livez", get(async || "ok\n"))
         .route("/readyz", get(ready))
         .route("/metrics", get(metrics))
+        .route("/policies", get(policies))
         .fallback(async || {
-            (StatusCode::NOT_FOUND, "There are /healthz, /livez, /readyz (with ?verbose) and /metrics here. Reviews go to the TLS port.\n")
+            (StatusCode::NOT_FOUND, "There are /healthz, /livez, /readyz (with ?verbose), /policies and /metrics here. Reviews go to the TLS port.\n")
         })
         .with_state(office)
 }
 
-/// One thing that must hold for the webhook to be ready: its name, and what is wrong.
-type Check = (&'static str, Result<(), &'static str>);
+/// One thing that must hold for the webhook to be ready: its name, and what is wrong, or what else is to be said.
+type Check = (&'static str, Result<String, &'static str>);
 
 fn checks(stage: Stage, certificate_holds: bool, requirements: &[Requirement]) -> Vec<Check> {
     let mut checks = vec![
         (
             "serving",
-            if stage == Stage::Serving { Ok(()) } else { Err("draining: the process was told to stop") },
+            if stage == Stage::Serving {
+                Ok(String::new())
+            } else {
+                Err("draining: the process was told to stop")
+            },
         ),
         (
             "certificate",
             if certificate_holds {
-                Ok(())
+                Ok(String::new())
             } else {
                 Err(
                     "expired or not yet valid: see the log for failed renewals, and check the clock of the node",
@@ -64,7 +71,10 @@ fn checks(stage: Stage, certificate_holds: bool, requirements: &[Requirement]) -
             },
         ),
     ];
-    checks.extend(requirements.iter().map(|requirement| (requirement.name, (requirement.holds)())));
+    checks.extend(requirements.iter().map(|requirement| {
+        let detail = || requirement.detail.as_ref().map(|detail| detail()).unwrap_or_default();
+        (requirement.name, (requirement.holds)().map(|()| detail()))
+    }));
     checks
 }
 
@@ -89,12 +99,24 @@ fn report(checks: &[Check], verbose: bool) -> (StatusCode, String) {
     for (name, result) in checks {
         // Writing to a String cannot fail.
         let _ = match result {
-            Ok(()) => writeln!(text, "[+]{name} ok"),
+            Ok(detail) if detail.is_empty() => writeln!(text, "[+]{name} ok"),
+            Ok(detail) => writeln!(text, "[+]{name} ok: {}", detail.trim_end()),
             Err(problem) => writeln!(text, "[-]{name} failed: {problem}"),
         };
     }
     text.push_str(if ready { "readyz check passed\n" } else { "readyz check failed\n" });
     (status, text)
+}
+
+async fn policies(State(office): State<Arc<Office>>) -> impl IntoResponse {
+    match &office.policies {
+        Some(policies) => (StatusCode::OK, [(header::CONTENT_TYPE, "application/json")], (policies.list)()),
+        None => (
+            StatusCode::NOT_FOUND,
+            [(header::CONTENT_TYPE, "text/plain; charset=utf-8")],
+            "There are no policies here: serve was started without --policies.\n".to_owned(),
+        ),
+    }
 }
 
 async fn metrics(State(office): State<Arc<Office>>) -> impl IntoResponse {
@@ -127,6 +149,11 @@ mod tests {
         assert_eq!(
             report(&checks(Stage::Serving, true, &[waiting]), false).1,
             "[+]serving ok\n[+]certificate ok\n[-]classes failed: not listed yet\nreadyz check failed\n"
+        );
+        let kept = Requirement::new("policies", || Ok(())).detailed(|| "kept\n  as they were\n".to_owned());
+        assert_eq!(
+            report(&checks(Stage::Serving, true, &[kept]), true).1,
+            "[+]serving ok\n[+]certificate ok\n[+]policies ok: kept\n  as they were\nreadyz check passed\n"
         );
         assert_eq!(report(&checks(Stage::Serving, false, &[]), false).0, StatusCode::SERVICE_UNAVAILABLE);
     }

@@ -15,6 +15,7 @@ use tokio::net::TcpStream;
 use tokio::sync::Mutex;
 use tokio_rustls::TlsConnector;
 
+use super::Route;
 use crate::certs;
 
 /// Why a review did not come back.
@@ -79,6 +80,14 @@ impl Client {
     /// # Errors
     /// When there is no connection, it breaks, or the answer is not 200.
     pub async fn review(&self, hook: Hook, body: impl Into<Bytes>) -> Result<Vec<u8>, ClientError> {
+        self.ask(Route::Gangs(hook), body).await
+    }
+
+    /// The same for any path.
+    ///
+    /// # Errors
+    /// As [`Client::review`].
+    pub async fn ask(&self, route: Route, body: impl Into<Bytes>) -> Result<Vec<u8>, ClientError> {
         let mut slot = self.connection.lock().await;
         let mut connection = match slot.take() {
             Some(mut open) => match open.ready().await {
@@ -87,7 +96,7 @@ impl Client {
             },
             None => self.connect().await?,
         };
-        let request = Request::post(format!("/{}?timeout=10s", hook.as_str()))
+        let request = Request::post(format!("{}?timeout=10s", route.path()))
             .header(header::HOST, "localhost")
             .header(header::CONTENT_TYPE, "application/json")
             .body(Full::new(body.into()))

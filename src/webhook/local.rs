@@ -10,7 +10,7 @@ use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 
-use super::{Client, ClientError, Config, Reviewer, Service, reviewer, run};
+use super::{Client, ClientError, Config, PolicyDesk, Reviewer, Service, reviewer, run};
 use crate::certs::{Authority, CertificateError, LiveCertificate, Names};
 use crate::telemetry::Metrics;
 
@@ -54,6 +54,14 @@ impl Webhook {
     /// # Errors
     /// As [`Webhook::start`].
     pub fn start_with(review: Reviewer) -> Result<Self, StartError> {
+        Self::start_both(review, None)
+    }
+
+    /// The same with the paths of policies.
+    ///
+    /// # Errors
+    /// As [`Webhook::start`].
+    pub fn start_both(review: Reviewer, policies: Option<PolicyDesk>) -> Result<Self, StartError> {
         let now = SystemTime::now();
         let authority = Authority::new(now)?;
         let certificate = LiveCertificate::new(authority.issue(&Names::loopback(), now)?.presented()?);
@@ -72,6 +80,7 @@ impl Webhook {
         let (address, admin_address) = (listener.local_addr()?, admin_listener.local_addr()?);
         let service = Service {
             review,
+            policies,
             certificate: Arc::new(certificate),
             metrics: Arc::new(Metrics::new()),
             clock: Arc::new(SystemTime::now),

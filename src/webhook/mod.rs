@@ -11,6 +11,7 @@
 //! routes.rs      paths, media type, deadline       one request from head to answer
 //! body.rs        the body, within its bounds
 //! slots.rs       how many reviews at once
+//! route.rs       who is asked by which path
 //! refusal.rs     every "no" that is not a review, as a status and a sentence
 //! admin.rs       probes and metrics on the plain port
 //! local.rs       a server in this very process, with a client
@@ -24,6 +25,7 @@ mod connection;
 mod deadline;
 mod local;
 mod refusal;
+mod route;
 mod routes;
 mod slots;
 
@@ -44,6 +46,7 @@ pub use client::{Client, ClientError};
 pub use connection::ConnectionLimits;
 pub(crate) use deadline::go_duration;
 pub use local::{StartError, Webhook};
+pub use route::Route;
 
 /// What answers a review. Synchronous and quick: it runs where the request runs, because handing tens of microseconds
 /// of work to another thread costs as much as the work.
@@ -108,11 +111,22 @@ impl Default for Config {
     }
 }
 
+/// The second pair of paths, `/policies/mutate` and `/policies/validate`, where policies are given.
+#[derive(Clone)]
+pub struct PolicyDesk {
+    /// Answers the reviews of these paths.
+    pub review: Reviewer,
+    /// What `/policies` on the plain port says: the set that is in force, as JSON.
+    pub list: Arc<dyn Fn() -> String + Send + Sync>,
+}
+
 /// What the webhook works with.
 #[derive(Clone)]
 pub struct Service {
     /// Answers the reviews.
     pub review: Reviewer,
+    /// Answers those of the paths of policies; without it they are not there.
+    pub policies: Option<PolicyDesk>,
     /// What new handshakes are given.
     pub certificate: Arc<LiveCertificate>,
     /// Where things are counted.
@@ -128,6 +142,7 @@ pub struct Service {
 pub struct Requirement {
     name: &'static str,
     holds: Arc<dyn Fn() -> Result<(), &'static str> + Send + Sync>,
+    detail: Option<Arc<dyn Fn() -> String + Send + Sync>>,
 }
 
 impl Requirement {
@@ -136,7 +151,13 @@ impl Requirement {
         name: &'static str,
         holds: impl Fn() -> Result<(), &'static str> + Send + Sync + 'static,
     ) -> Self {
-        Self { name, holds: Arc::new(holds) }
+        Self { name, holds: Arc::new(holds), detail: None }
+    }
+
+    /// The same, with more to say in `/readyz?verbose` while it holds: empty, or a text that may have several lines.
+    #[must_use]
+    pub fn detailed(self, detail: impl Fn() -> String + Send + Sync + 'static) -> Self {
+        Self { detail: Some(Arc::new(detail)), ..self }
     }
 }
 

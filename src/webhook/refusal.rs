@@ -13,6 +13,7 @@ pub(super) enum Refusal {
     UnknownPath {
         path: String,
     },
+    NoPolicies,
     WrongMethod {
         method: String,
     },
@@ -59,7 +60,7 @@ impl From<BadReview> for Refusal {
 impl Refusal {
     pub(super) fn status(&self) -> StatusCode {
         match self {
-            Self::UnknownPath { .. } => StatusCode::NOT_FOUND,
+            Self::UnknownPath { .. } | Self::NoPolicies => StatusCode::NOT_FOUND,
             Self::WrongMethod { .. } => StatusCode::METHOD_NOT_ALLOWED,
             Self::WrongMediaType { .. } => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Self::BodyTooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
@@ -75,6 +76,7 @@ impl Refusal {
     pub(super) fn reason(&self) -> &'static str {
         match self {
             Self::UnknownPath { .. } => "unknown_path",
+            Self::NoPolicies => "no_policies",
             Self::WrongMethod { .. } => "wrong_method",
             Self::WrongMediaType { .. } => "wrong_media_type",
             Self::BodyTooLarge { .. } => "body_too_large",
@@ -92,6 +94,9 @@ impl Refusal {
         match self {
             Self::UnknownPath { path } => {
                 format!("There is nothing at {path}. Reviews go to POST /mutate and POST /validate; correct the path in the webhook configuration.")
+            }
+            Self::NoPolicies => {
+                "This replica has no policies. Start it with --policies, or take the webhook configuration policies.portcullis.dev away.".to_owned()
             }
             Self::WrongMethod { method } => {
                 format!("{method} is not for this path. A review comes as POST with an AdmissionReview as its body.")

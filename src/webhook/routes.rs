@@ -9,19 +9,20 @@ use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderValue, Response, header};
 use axum::routing::post;
-use portcullis_core::admission::{Answer, Hook};
+use portcullis_core::admission::Answer;
 use tokio::time::Instant;
 
 use super::body::Bodies;
 use super::deadline::time_allowed;
 use super::refusal::Refusal;
 use super::slots::Slots;
-use super::{Config, Reviewer, Service};
+use super::{Config, PolicyDesk, Reviewer, Route, Service};
 use crate::telemetry::{DecisionLog, Metrics};
 
 /// What every request shares.
 struct Desk {
     review: Reviewer,
+    policies: Option<PolicyDesk>,
     metrics: Arc<Metrics>,
     decisions: DecisionLog,
     bodies: Bodies,
@@ -33,22 +34,21 @@ struct Desk {
 pub(super) fn router(config: &Config, service: &Service) -> Router {
     let desk = Arc::new(Desk {
         review: Arc::clone(&service.review),
+        policies: service.policies.clone(),
         metrics: Arc::clone(&service.metrics),
         decisions: DecisionLog::default(),
         bodies: Bodies::new(config.max_body_bytes, config.max_held_bytes, config.body_timeout),
         slots: Slots::new(config.max_concurrent, config.max_waiting, config.max_wait),
         default_timeout: config.default_timeout,
     });
-    Router::new()
-        .route("/mutate", post(|state, request| review(state, Hook::Mutate, request)))
-        .route("/validate", post(|state, request| review(state, Hook::Validate, request)))
-        .method_not_allowed_fallback(wrong_method)
-        .fallback(unknown_path)
-        .with_state(desk)
+    let routes = Route::ALL.into_iter().fold(Router::new(), |router, route| {
+        router.route(route.path(), post(move |state, request| review(state, route, request)))
+    });
+    routes.method_not_allowed_fallback(wrong_method).fallback(unknown_path).with_state(desk)
 }
 
-async fn review(State(desk): State<Arc<Desk>>, hook: Hook, request: Request) -> Response<Body> {
-    match desk.answer(hook, request).await {
+async fn review(State(desk): State<Arc<Desk>>, route: Route, request: Request) -> Response<Body> {
+    match desk.answer(route, request).await {
         Ok(answer) => {
             let mut response = Response::new(Body::from(answer.body));
             response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -75,7 +75,15 @@ fn shortened(text: &str) -> String {
 }
 
 impl Desk {
-    async fn answer(&self, hook: Hook, request: Request) -> Result<Answer, Refusal> {
+    async fn answer(&self, route: Route, request: Request) -> Result<Answer, Refusal> {
+        let review = match (route.is_for_policies(), &self.policies) {
+            (false, _) => &self.review,
+            (true, Some(policies)) => &policies.review,
+            (true, None) => {
+                self.bodies.discard(request.into_body()).await;
+                return Err(Refusal::NoPolicies);
+            }
+        };
         let _in_flight = self.metrics.review_in_flight();
         let deadline = Instant::now() + time_allowed(request.uri().query(), self.default_timeout);
         let (head, body) = request.into_parts();
@@ -88,19 +96,19 @@ impl Desk {
         if Instant::now() >= deadline {
             return Err(Refusal::DeadlinePassed { doing: "its body was received" });
         }
-        self.judge(hook, &body.bytes)
+        self.judge(route, review, &body.bytes)
     }
 
     /// The review itself. A panic in it ends this request and nothing else: the reviewer keeps no state between
     /// reviews that a panic could leave half changed.
-    fn judge(&self, hook: Hook, body: &[u8]) -> Result<Answer, Refusal> {
+    fn judge(&self, route: Route, review: &Reviewer, body: &[u8]) -> Result<Answer, Refusal> {
         let begun = Instant::now();
-        let answer = match catch_unwind(AssertUnwindSafe(|| (self.review)(hook, body))) {
+        let answer = match catch_unwind(AssertUnwindSafe(|| review(route.hook(), body))) {
             Ok(answer) => answer.map_err(Refusal::from)?,
             Err(panic) => {
                 self.metrics.review_panicked();
                 tracing::error!(
-                    hook = hook.as_str(),
+                    hook = route.as_str(),
                     body_bytes = body.len(),
                     problem = panic_text(&*panic),
                     "a review panicked"
@@ -109,8 +117,8 @@ impl Desk {
             }
         };
         let took = begun.elapsed();
-        self.metrics.reviewed(hook, &answer.summary.operation, answer.summary.verdict, took);
-        self.decisions.write(hook, &answer.summary, took, begun.into_std());
+        self.metrics.reviewed(route, &answer.summary.operation, answer.summary.verdict, took);
+        self.decisions.write(route, &answer.summary, took, begun.into_std());
         Ok(answer)
     }
 

@@ -85,6 +85,7 @@ pub(crate) fn reviewer(gate: &Arc<Gate>) -> Reviewer {
                 causes: Vec::new(),
                 warnings: 0,
                 patch_operations: 0,
+                policies: None,
             },
         })
     })

@@ -20,7 +20,8 @@ mod tests;
 pub use decision::{Decision, decide};
 pub use facts::Facts;
 pub use fuzz::fuzz_review;
-pub use review::{Operation, Review, Subject};
+pub use response::{Cause, Refusal, Reply};
+pub use review::{API_VERSION, KIND, Operation, Review, Subject};
 pub use settings::Settings;
 
 /// Which of the two hooks was called.
@@ -95,6 +96,8 @@ pub struct Summary {
     pub warnings: usize,
     /// How many operations the patch has.
     pub patch_operations: usize,
+    /// Which set of policies has decided, by its hash; none where none was asked.
+    pub policies: Option<String>,
 }
 
 /// A request that is no review we can answer; the webhook turns it into an HTTP 400 with this sentence.
@@ -144,6 +147,7 @@ pub fn answer(settings: &Settings, facts: &Facts, hook: Hook, body: &[u8]) -> Re
             causes: decision.causes.iter().map(|c| format!("{}: {}", c.field, c.message)).collect(),
             warnings: decision.warnings.len(),
             patch_operations: decision.patch.len(),
+            policies: None,
             name,
         },
     })

@@ -11,10 +11,10 @@ use crate::objects::ReadError;
 use crate::objects::text::Text;
 use crate::objects::view::{PodView, StatefulSetView};
 
-/// `metadata` API version of the reviews we answer.
-pub(super) const API_VERSION: &str = "admission.k8s.io/v1";
+/// API version of the reviews we answer.
+pub const API_VERSION: &str = "admission.k8s.io/v1";
 /// Kind of the reviews we answer.
-pub(super) const KIND: &str = "AdmissionReview";
+pub const KIND: &str = "AdmissionReview";
 
 /// One review: who asks for what, and the pod where it is about one.
 #[derive(Clone, Debug)]

@@ -311,6 +311,7 @@ pub(crate) fn stub(hook: Hook, body: &[u8]) -> Result<Answer, BadReview> {
             causes: Vec::new(),
             warnings: 0,
             patch_operations: usize::from(hook == Hook::Mutate),
+            policies: None,
         },
     })
 }

@@ -1,0 +1,164 @@
+//! Answers for outcomes that are given: what the API server, kubectl and the log get to see.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value as Json, json};
+
+use super::*;
+use crate::judgement::Judgement;
+
+fn request() -> Json {
+    json!({
+        "uid": "u-1",
+        "kind": {"group": "", "version": "v1", "kind": "Pod"},
+        "resource": {"group": "", "version": "v1", "resource": "pods"},
+        "namespace": "ml", "operation": "CREATE",
+        "object": {"metadata": {"generateName": "train-", "labels": {"a": "1"}}, "spec": {"containers": [{"name": "c"}]}}
+    })
+}
+
+fn answered(outcome: &Outcome) -> (Json, Summary) {
+    let request = request();
+    let request = Request { json: &request };
+    let answer = answer(&Set::default(), &request, "u-1", outcome).expect("it can be answered");
+    let body: Json = serde_json::from_slice(&answer.body).expect("it is JSON");
+    assert_eq!(body["apiVersion"], "admission.k8s.io/v1");
+    (body["response"].clone(), answer.summary)
+}
+
+fn denial(policy: &str, field: Option<&str>, reason: &str) -> Denial {
+    Denial {
+        policy: policy.to_owned(),
+        binding: "everywhere".to_owned(),
+        rule: "/spec/validations/2".to_owned(),
+        field: field.map(str::to_owned),
+        message: "use a tag that stays".to_owned(),
+        detail: "use a tag that stays".to_owned(),
+        reason: reason.to_owned(),
+    }
+}
+
+fn denied(denials: Vec<Denial>) -> Outcome {
+    Outcome::Validated(Judgement { denials, ..Judgement::default() })
+}
+
+#[test]
+fn every_rule_that_refuses_is_a_cause_that_stands_by_itself() {
+    let both = vec![
+        denial("no-latest", Some("spec.containers[0].image"), "Invalid"),
+        denial("other", None, "Forbidden"),
+    ];
+    let (response, summary) = answered(&denied(both));
+    assert_eq!(
+        response,
+        json!({
+            "uid": "u-1", "allowed": false,
+            "status": {
+                "status": "Failure", "code": 422, "reason": "Invalid",
+                "message": "Pod \"train-*\" is refused by 2 rules:\n\
+                    * spec.containers[0].image: use a tag that stays (policy no-latest, spec.validations[2])\n\
+                    * policy other: use a tag that stays (spec.validations[2])",
+                "details": {"name": "train-*", "kind": "Pod", "causes": [
+                    {"reason": "FieldValueInvalid", "field": "spec.containers[0].image",
+                     "message": "use a tag that stays (policy no-latest, spec.validations[2])"},
+                    {"reason": "FieldValueForbidden", "field": "policy other",
+                     "message": "use a tag that stays (spec.validations[2])"},
+                ]}
+            }
+        })
+    );
+    assert_eq!(summary.verdict, Verdict::Denied);
+    assert_eq!(summary.policies.as_deref(), Some(Set::default().hash()));
+    assert_eq!(
+        summary.causes,
+        [
+            "no-latest/spec.validations[2]: use a tag that stays",
+            "other/spec.validations[2]: use a tag that stays"
+        ]
+    );
+}
+
+#[test]
+fn the_first_rule_gives_reason_and_code_as_in_the_api_server() {
+    for (reason, code) in
+        [("Invalid", 422), ("Forbidden", 403), ("Unauthorized", 401), ("RequestEntityTooLarge", 413)]
+    {
+        let (response, _) = answered(&denied(vec![denial("a", None, reason), denial("b", None, "Invalid")]));
+        assert_eq!(
+            (&response["status"]["reason"], &response["status"]["code"]),
+            (&json!(reason), &json!(code))
+        );
+    }
+}
+
+#[test]
+fn warnings_and_audit_annotations_go_with_an_allowed_request() {
+    let judgement = Judgement {
+        warnings: vec!["old\nword".to_owned()],
+        audit: [("limits/team".to_owned(), "ml".to_owned())].into(),
+        ..Judgement::default()
+    };
+    let (response, summary) = answered(&Outcome::Validated(judgement));
+    assert_eq!(
+        response,
+        json!({"uid": "u-1", "allowed": true, "warnings": ["oldword"], "auditAnnotations": {"limits.team": "ml"}})
+    );
+    assert_eq!((summary.verdict, summary.warnings), (Verdict::Allowed, 1));
+    let (response, summary) = answered(&Outcome::Validated(Judgement::default()));
+    assert_eq!(response, json!({"uid": "u-1", "allowed": true}));
+    assert_eq!(summary.verdict, Verdict::Untouched);
+}
+
+#[test]
+fn what_the_policies_made_is_what_the_patch_gives() {
+    let mut object = request()["object"].clone();
+    object["metadata"]["labels"]["b"] = json!("2");
+    object["spec"]["containers"].as_array_mut().expect("a list").insert(0, json!({"name": "first"}));
+    let mutation = Mutation {
+        object: Some(object.clone()),
+        changed_by: vec!["defaults".to_owned()],
+        ..Mutation::default()
+    };
+    let (response, summary) = answered(&Outcome::Mutated(mutation.clone()));
+    assert_eq!((summary.verdict, &response["patchType"]), (Verdict::Patched, &json!("JSONPatch")));
+    let patch = STANDARD.decode(response["patch"].as_str().expect("a patch")).expect("base64");
+    let patch: json_patch::Patch = serde_json::from_slice(&patch).expect("operations");
+    let mut patched = request()["object"].clone();
+    json_patch::patch(&mut patched, &patch).expect("it applies");
+    assert_eq!(patched, object);
+
+    // Refused: no patch goes with it.
+    let refused = Mutation { denials: vec![denial("defaults", None, "Invalid")], ..mutation };
+    let (response, summary) = answered(&Outcome::Mutated(refused));
+    assert_eq!((summary.verdict, &response["patch"]), (Verdict::Denied, &Json::Null));
+}
+
+#[test]
+fn what_is_no_review_is_told_so() {
+    let check = |body: &[u8], part: &str| {
+        let error = review(&Set::default(), &World::default(), Hook::Validate, body).expect_err("no review");
+        assert!(error.to_string().contains(part), "{error}");
+    };
+    check(b"{", "not an AdmissionReview");
+    check(b"[1]", "expected apiVersion");
+    check(
+        br#"{"apiVersion":"admission.k8s.io/v1beta1","kind":"AdmissionReview","request":{"uid":"u"}}"#,
+        "v1beta1",
+    );
+    check(br#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview"}"#, "no request");
+    check(br#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{}}"#, "no uid");
+}
+
+#[test]
+fn a_message_names_the_field_by_its_path() {
+    let check = |detail: &str, field: Option<&str>, rest: &str| {
+        let denial = Denial { detail: detail.to_owned(), ..denial("p", None, "Invalid") };
+        assert_eq!(place(&denial), (field, rest));
+    };
+    check("spec.containers[0].image: wrong", Some("spec.containers[0].image"), "wrong");
+    check("metadata.labels[a/b]: a: b", Some("metadata.labels[a/b]"), "a: b");
+    check("spec: wrong", Some("spec"), "wrong");
+    check("specially: wrong", None, "specially: wrong");
+    check("spec.x is wrong: why", None, "spec.x is wrong: why");
+    check("failed expression: object.spec.x", None, "failed expression: object.spec.x");
+}

@@ -1,0 +1,341 @@
+//! The policies of a run: the set that answers, swapped as a whole, and what is known of the cluster for it.
+//!
+//! Owns the files, when they are loaded and what is told of that. Never decides about a request: the set does. Loading happens on a
+//! thread of its own, so that no review waits for it.
+//! Invariant: a set with an error never answers; what has answered goes on answering until a good one takes its place.
+//!
+//! ```text
+//! files.rs    what is read, and whether it has changed
+//! shadow.rs   a candidate beside the set that answers
+//! coverage.rs what policies are about and nobody sends
+//! herald.rs   what the cluster is told: events, and what is not sent
+//! ```
+
+pub(crate) mod coverage;
+pub(crate) mod files;
+pub(super) mod herald;
+mod shadow;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use anyhow::anyhow;
+use arc_swap::{ArcSwap, ArcSwapOption};
+use portcullis_policy::{Listed, Problem, Set, Severity, SourceFile, World, load};
+use serde_json::json;
+use tokio::sync::watch;
+
+use super::ServeOptions;
+use crate::cluster::{Audience, Wishes};
+use crate::telemetry::{Metrics, PolicyMetrics, SetRole};
+use crate::webhook::{PolicyDesk, Requirement};
+use files::Fingerprint;
+use shadow::Shadow;
+
+/// How often the files are looked at.
+const LOOK: Duration = Duration::from_secs(1);
+/// After so many looks the files are read in any case: the times of files may lie.
+const READ_ANYWAY: u32 = 60;
+
+/// A set in force.
+struct InForce {
+    set: Set,
+    since: SystemTime,
+    /// What it was loaded with, warnings only.
+    warnings: Vec<Problem>,
+}
+
+/// A reload that failed, for as long as it is the last one.
+struct Trouble {
+    since: SystemTime,
+    /// What is wrong, as it is shown to people: several lines.
+    text: String,
+}
+
+/// What others may want to know of a reload.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct News {
+    /// The set in force, by its hash.
+    pub(super) hash: String,
+    /// Why the last reload failed; none when it did not.
+    pub(super) trouble: Option<String>,
+}
+
+/// The policies of a run.
+pub(super) struct Policies {
+    paths: Vec<PathBuf>,
+    live: ArcSwap<InForce>,
+    trouble: ArcSwapOption<Trouble>,
+    world: ArcSwap<World>,
+    shadow: Option<Arc<Shadow>>,
+    metrics: PolicyMetrics,
+    news: watch::Sender<News>,
+    wishes: watch::Sender<Wishes>,
+}
+
+/// The bytes that were looked at last, and how they looked from outside.
+struct Watched {
+    fingerprint: Fingerprint,
+    files: Vec<SourceFile>,
+    looks: u32,
+}
+
+impl Policies {
+    /// Loads the policies and starts to follow their files; `shadow_paths` are those of a candidate, if any.
+    ///
+    /// # Errors
+    /// When they cannot be read, or one of them has an error: all problems as they are shown to people.
+    pub(super) fn start(
+        paths: Vec<PathBuf>,
+        shadow_paths: &[PathBuf],
+        metrics: PolicyMetrics,
+    ) -> anyhow::Result<Arc<Self>> {
+        let (fingerprint, files) = files::read(&paths)?;
+        let live = loaded(&files).map_err(|text| anyhow!("the policies cannot be used:\n\n{text}"))?;
+        let shadow = if shadow_paths.is_empty() {
+            None
+        } else {
+            Some(Shadow::start(shadow_paths.to_vec(), metrics.clone())?)
+        };
+        let (news, _) = watch::channel(News { hash: live.set.hash().to_owned(), trouble: None });
+        let policies = Arc::new(Self {
+            paths,
+            live: ArcSwap::from_pointee(live),
+            trouble: ArcSwapOption::empty(),
+            world: ArcSwap::from_pointee(World { now: seconds_now(), ..World::default() }),
+            shadow,
+            metrics,
+            news,
+            wishes: watch::channel(wishes(&files)).0,
+        });
+        policies.announce();
+        let watched = Watched { fingerprint, files, looks: 0 };
+        let follower = Arc::downgrade(&policies);
+        std::thread::Builder::new().name("portcullis-policies".to_owned()).spawn(move || {
+            let mut watched = watched;
+            loop {
+                std::thread::sleep(LOOK);
+                let Some(policies) = follower.upgrade() else { return };
+                policies.look(&mut watched);
+            }
+        })?;
+        Ok(policies)
+    }
+
+    /// Those that the command line names, if it names any.
+    ///
+    /// # Errors
+    /// As [`Policies::start`].
+    pub(super) fn given(options: &ServeOptions, metrics: &Metrics) -> anyhow::Result<Option<Arc<Self>>> {
+        if options.policies.is_empty() {
+            return Ok(None);
+        }
+        let metrics = metrics.policies().clone();
+        Self::start(options.policies.clone(), &options.shadow_policies, metrics).map(Some)
+    }
+
+    /// Takes what is known of the cluster.
+    pub(super) fn audience(self: &Arc<Self>) -> Audience {
+        let listener = Arc::clone(self);
+        Audience {
+            wishes: self.wishes.subscribe(),
+            tell: Arc::new(move |world| {
+                listener.world.store(Arc::new(world));
+            }),
+        }
+    }
+
+    /// The policies in force.
+    pub(super) fn listed(&self) -> Vec<Listed> {
+        self.live.load().set.policies().cloned().collect()
+    }
+
+    /// What becomes of reloads.
+    pub(super) fn news(&self) -> watch::Receiver<News> {
+        self.news.subscribe()
+    }
+
+    /// Looks whether the files have changed, and loads them if they have.
+    fn look(&self, watched: &mut Watched) {
+        if let Some(shadow) = &self.shadow {
+            shadow.look();
+        }
+        watched.looks += 1;
+        let fingerprint = files::fingerprint(&self.paths);
+        if fingerprint.as_ref() == Ok(&watched.fingerprint) && watched.looks < READ_ANYWAY {
+            return;
+        }
+        watched.looks = 0;
+        let (fingerprint, files) = match files::read(&self.paths) {
+            Ok(read) => read,
+            Err(error) => {
+                // Said once for each problem, not every second.
+                let text = error.to_string();
+                if self.trouble.load().as_ref().is_none_or(|trouble| trouble.text != text) {
+                    self.failed(text);
+                }
+                watched.fingerprint = Fingerprint::default();
+                return;
+            }
+        };
+        let same = files == watched.files;
+        watched.fingerprint = fingerprint;
+        // Files that could not be read for a while, and are as they were: nothing has to be loaded.
+        if same && self.trouble.load().as_ref().is_none_or(|trouble| trouble.since > self.live.load().since) {
+            let unreadable = self.trouble.load().as_ref().is_some_and(|t| t.text.starts_with("cannot read"));
+            if !unreadable {
+                return;
+            }
+        }
+        watched.files = files;
+        self.reload(&watched.files);
+    }
+
+    fn reload(&self, files: &[SourceFile]) {
+        let begun = std::time::Instant::now();
+        match loaded(files) {
+            Ok(next) => {
+                self.metrics.reloaded(true);
+                self.wishes.send_replace(wishes(files));
+                self.live.store(Arc::new(next));
+                self.trouble.store(None);
+                self.announce();
+                tracing::info!(took_ms = begun.elapsed().as_millis(), "the new policies are in force");
+            }
+            Err(text) => self.failed(text),
+        }
+    }
+
+    fn failed(&self, text: String) {
+        self.metrics.reloaded(false);
+        let hash = self.live.load().set.hash().to_owned();
+        tracing::error!(
+            policies = hash,
+            "the changed policies cannot be used; those before stay in force:\n{text}"
+        );
+        self.news.send_replace(News { hash, trouble: Some(text.clone()) });
+        self.trouble.store(Some(Arc::new(Trouble { since: SystemTime::now(), text })));
+    }
+
+    /// Says which set is in force.
+    fn announce(&self) {
+        let live = self.live.load();
+        let (hash, count) = (live.set.hash(), live.set.policies().len());
+        self.metrics.loaded(SetRole::Live, hash, count, live.since);
+        tracing::info!(policies = hash, count, "policies are loaded");
+        for warning in &live.warnings {
+            tracing::warn!(policies = hash, "{}", warning.one_line());
+        }
+        self.news.send_replace(News { hash: hash.to_owned(), trouble: None });
+    }
+
+    /// What the webhook serves of them.
+    pub(super) fn desk(self: &Arc<Self>) -> PolicyDesk {
+        let (answering, listing) = (Arc::clone(self), Arc::clone(self));
+        PolicyDesk {
+            review: Arc::new(move |hook, body| {
+                let live = answering.live.load();
+                let world = answering.world.load_full();
+                let reviewed = portcullis_policy::review(&live.set, &world, hook, body)?;
+                answering.count(&reviewed.outcome);
+                if let Some(shadow) = &answering.shadow {
+                    shadow.offer(
+                        hook,
+                        body.len(),
+                        reviewed.review,
+                        reviewed.outcome,
+                        &world,
+                        live.set.hash(),
+                    );
+                }
+                Ok(reviewed.answer)
+            }),
+            list: Arc::new(move || listing.list()),
+        }
+    }
+
+    fn count(&self, outcome: &portcullis_policy::Outcome) {
+        for denial in outcome.denials() {
+            self.metrics.denied(&denial.policy);
+        }
+        let ignored = outcome.ignored();
+        if !ignored.is_empty() {
+            self.metrics.ignored(ignored.len());
+            tracing::debug!(rules = ignored.join("; "), "rules were passed over");
+        }
+    }
+
+    /// The set in force, as JSON for people and programs.
+    fn list(&self) -> String {
+        let live = self.live.load();
+        let policies: Vec<_> = live
+            .set
+            .policies()
+            .map(|policy| json!({"kind": policy.kind, "name": policy.name, "file": policy.file, "line": policy.line}))
+            .collect();
+        let mut list = json!({
+            "hash": live.set.hash(),
+            "since": rfc3339(live.since),
+            "files": self.paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>(),
+            "policies": policies,
+            "warnings": live.warnings.iter().map(Problem::one_line).collect::<Vec<_>>(),
+        });
+        if let Some(trouble) = &*self.trouble.load() {
+            list["lastReload"] = json!({"failed": rfc3339(trouble.since), "problem": trouble.text});
+        }
+        if let Some(shadow) = &self.shadow {
+            list["shadow"] = json!({"hash": shadow.hash()});
+        }
+        format!("{list:#}\n")
+    }
+
+    /// Always holds: a set is in force, whatever the files say now. The detail says if they say something else.
+    pub(super) fn requirement(self: &Arc<Self>) -> Requirement {
+        let policies = Arc::clone(self);
+        Requirement::new("policies", || Ok(())).detailed(move || {
+            let live = policies.live.load();
+            let count = live.set.policies().len();
+            let hash: String = live.set.hash().chars().take(12).collect();
+            let since = rfc3339(live.since);
+            match &*policies.trouble.load() {
+                None => format!("{count} in force since {since}, set {hash}"),
+                Some(trouble) => format!(
+                    "{count} in force since {since}, set {hash}; the reload at {} failed, and nothing of it is in force:\n{}",
+                    rfc3339(trouble.since),
+                    trouble.text
+                ),
+            }
+        })
+    }
+}
+
+/// A set of these files, or everything that is wrong with them as it is shown to people.
+fn loaded(files: &[SourceFile]) -> Result<InForce, String> {
+    let loaded = load(files);
+    match loaded.set {
+        Some(set) => {
+            let warnings = loaded.problems.into_iter().filter(|p| p.severity == Severity::Warning).collect();
+            Ok(InForce { set, since: SystemTime::now(), warnings })
+        }
+        None => Err(portcullis_policy::render(&loaded.problems, files)),
+    }
+}
+
+/// What of the cluster these files may ask for. A word in a comment asks, too: that costs a watch and nothing else.
+fn wishes(files: &[SourceFile]) -> Wishes {
+    let says = |word: &str| files.iter().any(|file| String::from_utf8_lossy(&file.bytes).contains(word));
+    let capacity = ["cluster.", "quota.", "queue.", "GangPolicy"].into_iter().any(says);
+    Wishes { gangs: capacity || says("gang."), capacity }
+}
+
+/// Seconds since 1970.
+fn seconds_now() -> i64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
+}
+
+fn rfc3339(at: SystemTime) -> String {
+    let since = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    portcullis_core::model::Time(u64::try_from(since.as_millis()).unwrap_or(u64::MAX)).to_string()
+}
