@@ -197,7 +197,7 @@ fn limits_of_namespaces_and_queues_count_the_whole_gang() {
         &alone,
     );
     assert_eq!(said(&queues(1, 16), &member), Vec::<String>::new());
-    let mut other = member.clone();
+    let mut other = member;
     other["object"]["metadata"] = json!({ "name": "x", "labels": { "kai.scheduler/queue": "team-b" } });
     assert!(said(&queues(1, 16), &other)[0].starts_with("queue team-b asks for 0 whole GPUs already"));
 }
@@ -285,7 +285,7 @@ fn who_it_is_about() {
     check(json!({ "dialects": ["kai"] }), &big, true);
     check(json!({ "dialects": ["volcano"] }), &big, false);
     check(json!({ "dialects": ["kai"] }), &with_gpus(&json!({}), 2), false);
-    let mut system = big.clone();
+    let mut system = big;
     system["namespace"] = json!("kube-system");
     check(json!({}), &system, false);
 }
