@@ -317,6 +317,8 @@ fn changes(spec: &Json, request: &Json, expected: &[(&str, Json)]) {
             operation.get("value").cloned().unwrap_or_default(),
         ));
     }
+    paths.sort_by(|a, b| a.0.cmp(&b.0));
+    paths.sort_by(|a, b| a.0.cmp(&b.0));
     let expected: Vec<(String, Json)> =
         expected.iter().map(|(path, value)| ((*path).to_owned(), value.clone())).collect();
     assert_eq!(paths, expected, "{spec}");
