@@ -95,12 +95,45 @@ impl Announcer {
     }
 }
 
+/// Tells whoever looks at our Deployment. Cheap to clone.
+#[derive(Clone)]
+pub struct Teller {
+    announcer: Announcer,
+    regarding: Regarding,
+}
+
+impl Teller {
+    /// `namespace` is our own; `identity` says which replica speaks.
+    pub fn start(client: Client, metrics: ClusterMetrics, namespace: &str, identity: &str) -> Self {
+        let regarding = Regarding {
+            api_version: "apps/v1".into(),
+            kind: "Deployment".into(),
+            namespace: namespace.into(),
+            name: "portcullis".into(),
+            uid: None,
+        };
+        Self { announcer: Announcer::start(client, metrics, Directory::default(), identity), regarding }
+    }
+
+    /// Writes an event, soon. The same again within half an hour is one event.
+    pub fn tell(&self, reason: &'static str, message: &str, warning: bool) {
+        self.announcer.say(Word::Other {
+            regarding: self.regarding.clone(),
+            reason,
+            message: message.to_owned(),
+            warning,
+        });
+    }
+}
+
 /// Something to tell.
 enum Word {
     /// By the engine, about a gang.
     Note(Note),
     /// By the edge, about one object.
     Unreadable(Regarding, String),
+    /// By others of this program.
+    Other { regarding: Regarding, reason: &'static str, message: String, warning: bool },
 }
 
 /// An object that an event is about.
@@ -152,6 +185,9 @@ impl Writer {
                 }
                 Word::Unreadable(regarding, message) => {
                     self.write(regarding, Reason::Unreadable.as_str(), &message, true).await;
+                }
+                Word::Other { regarding, reason, message, warning } => {
+                    self.write(regarding, reason, &message, warning).await;
                 }
             }
         }

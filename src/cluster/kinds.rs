@@ -10,6 +10,7 @@ use portcullis_core::model::{DialectId, GangId, NodeName, PodUid, Str, str};
 use portcullis_core::objects::text::Text;
 use portcullis_core::objects::{Node, Pod, PriorityClass, ReadError};
 use serde::Deserialize;
+use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::announce::Regarding;
@@ -29,6 +30,35 @@ pub(super) enum Kind {
     PriorityClasses,
     /// RuntimeClasses.
     RuntimeClasses,
+    /// Kept whole, for policies.
+    Whole(Whole),
+}
+
+/// A kind whose objects policies may ask for: they are kept as they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Whole {
+    /// Namespaces.
+    Namespaces,
+    /// Our own objects.
+    Gangs,
+    /// One kind of the group objects of a dialect.
+    Groups(GroupKind),
+    /// PriorityClasses.
+    PriorityClasses,
+    /// RuntimeClasses.
+    RuntimeClasses,
+}
+
+impl Whole {
+    fn plain(self) -> Option<Kind> {
+        match self {
+            Self::Namespaces => None,
+            Self::Gangs => Some(Kind::Gangs),
+            Self::Groups(kind) => Some(Kind::Groups(kind)),
+            Self::PriorityClasses => Some(Kind::PriorityClasses),
+            Self::RuntimeClasses => Some(Kind::RuntimeClasses),
+        }
+    }
 }
 
 /// An object that was read.
@@ -41,6 +71,8 @@ pub(super) enum Object {
     Group(GroupObject),
     PriorityClass(PriorityClass),
     RuntimeClass(Str),
+    /// Namespace (empty for none), name, and all of it but `managedFields`.
+    Whole(Str, Str, Value),
 }
 
 /// What an object is known by as long as it is there.
@@ -52,6 +84,8 @@ pub(super) enum Key {
     Group(GroupKey),
     PriorityClass(Str),
     RuntimeClass(Str),
+    /// Namespace and name.
+    Whole(Str, Str),
 }
 
 impl Object {
@@ -63,6 +97,7 @@ impl Object {
             Self::Group(group) => Key::Group(group.key.clone()),
             Self::PriorityClass(class) => Key::PriorityClass(class.name.clone()),
             Self::RuntimeClass(name) => Key::RuntimeClass(name.clone()),
+            Self::Whole(namespace, name, _) => Key::Whole(namespace.clone(), name.clone()),
         }
     }
 
@@ -74,12 +109,12 @@ impl Object {
             Self::Node(node) => world.nodes.get_or_insert_default().push(node),
             Self::Group(group) => world.groups.entry(group.key.kind).or_default().push(group),
             Self::PriorityClass(class) => world.priority_classes.get_or_insert_default().push(class),
-            Self::RuntimeClass(_) => {}
+            Self::RuntimeClass(_) | Self::Whole(..) => {}
         }
     }
 }
 
-/// What the engine is told of a change; it does not ask for RuntimeClasses.
+/// What the engine is told of a change; it does not ask for RuntimeClasses, nor for what is kept whole.
 pub(super) fn event(change: Change<Object, Key>) -> Option<Event> {
     Some(match change {
         Change::Set(Object::Gang(record, _)) => Event::Gang(Change::Set(record)),
@@ -92,7 +127,8 @@ pub(super) fn event(change: Change<Object, Key>) -> Option<Event> {
         Change::Gone(Key::Node(name)) => Event::Node(Change::Gone(name)),
         Change::Gone(Key::Group(key)) => Event::Group(Change::Gone(key)),
         Change::Gone(Key::PriorityClass(name)) => Event::PriorityClass(Change::Gone(name)),
-        Change::Set(Object::RuntimeClass(_)) | Change::Gone(Key::RuntimeClass(_)) => return None,
+        Change::Set(Object::RuntimeClass(_) | Object::Whole(..))
+        | Change::Gone(Key::RuntimeClass(_) | Key::Whole(..)) => return None,
     })
 }
 
@@ -142,6 +178,10 @@ impl Kind {
             Self::RuntimeClasses => {
                 Resource { group: "node.k8s.io", version: "v1", plural: "runtimeclasses" }
             }
+            Self::Whole(whole) => match whole.plain() {
+                Some(kind) => kind.resource(),
+                None => Resource { group: "", version: "v1", plural: "namespaces" },
+            },
         }
     }
 
@@ -154,14 +194,18 @@ impl Kind {
     /// Its name in metrics, out of a fixed set.
     pub(super) fn label(self) -> &'static str {
         match self {
-            Self::Groups(kind) => kind.dialect().as_str(),
+            Self::Groups(kind) | Self::Whole(Whole::Groups(kind)) => kind.dialect().as_str(),
             other => other.resource().plural,
         }
     }
 
     /// Whether a cluster may do without it: then an absent kind is an empty list.
     pub(super) fn optional(self) -> bool {
-        matches!(self, Self::Groups(..) | Self::PriorityClasses | Self::RuntimeClasses)
+        match self {
+            Self::Groups(..) | Self::PriorityClasses | Self::RuntimeClasses => true,
+            Self::Whole(whole) => whole.plain().is_some_and(Self::optional),
+            Self::Gangs | Self::Pods | Self::Nodes => false,
+        }
     }
 
     /// Reads an object.
@@ -172,6 +216,22 @@ impl Kind {
             Self::Groups(kind) => Object::Group(kind.read(json)?),
             Self::PriorityClasses => Object::PriorityClass(PriorityClass::read(json)?),
             Self::RuntimeClasses => Object::RuntimeClass(self.identity(json)?.name()),
+            Self::Whole(_) => {
+                let mut value: Value = serde_json::from_str(json)
+                    .map_err(|error| self.unreadable("?".to_owned(), &error.to_string()))?;
+                if let Some(metadata) = value["metadata"].as_object_mut() {
+                    metadata.remove("managedFields");
+                }
+                // Lists leave out what all their items are.
+                if value["kind"].is_null() {
+                    let Resource { group, version, .. } = self.resource();
+                    let dot = if group.is_empty() { "" } else { "/" };
+                    value["apiVersion"] = format!("{group}{dot}{version}").into();
+                    value["kind"] = self.kind().into();
+                }
+                let identity = self.identity(json)?;
+                Object::Whole(str(identity.metadata.namespace.as_str()), identity.name(), value)
+            }
             Self::Gangs => {
                 let fail = |problem| ReadError { kind: "Gang", name: "?".to_owned(), problem };
                 let record = wire::read_gang(json).map_err(fail)?;
@@ -201,6 +261,7 @@ impl Kind {
             }
             Self::PriorityClasses => Key::PriorityClass(identity.name()),
             Self::RuntimeClasses => Key::RuntimeClass(identity.name()),
+            Self::Whole(_) => Key::Whole(str(namespace.as_str()), str(name.as_str())),
         })
     }
 
@@ -215,18 +276,23 @@ impl Kind {
             } else {
                 format!("{group}/{version}")
             }),
-            kind: str(match self {
-                Self::Pods => "Pod",
-                Self::Nodes => "Node",
-                Self::Gangs => "Gang",
-                Self::Groups(kind) => kind.resource().kind,
-                Self::PriorityClasses => "PriorityClass",
-                Self::RuntimeClasses => "RuntimeClass",
-            }),
+            kind: str(self.kind()),
             namespace: str(namespace.as_str()),
             name: str(name.as_str()),
             uid,
         })
+    }
+
+    fn kind(self) -> &'static str {
+        match self {
+            Self::Pods => "Pod",
+            Self::Nodes => "Node",
+            Self::Gangs => "Gang",
+            Self::Groups(kind) => kind.resource().kind,
+            Self::PriorityClasses => "PriorityClass",
+            Self::RuntimeClasses => "RuntimeClass",
+            Self::Whole(whole) => whole.plain().map_or("Namespace", Self::kind),
+        }
     }
 
     fn identity(self, json: &str) -> Result<Identity<'_>, ReadError> {

@@ -15,11 +15,14 @@
 //! announce.rs  notes as events and log lines
 //! gangs.rs     UIDs and phases of our own objects, for events and metrics
 //! facts.rs     what reviews may know of the cluster
+//! world.rs     what policies may know of it
+//! capacity.rs  what the leader tells policies of GPUs
 //! random.rs    jitter, names
 //! failpoint.rs where tests kill the process
 //! ```
 
 mod announce;
+mod capacity;
 mod client;
 mod effects;
 mod facts;
@@ -35,6 +38,7 @@ mod trouble;
 mod watch;
 #[cfg(test)]
 mod watch_tests;
+mod world;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,28 +46,30 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use portcullis_core::admission::Facts;
 use portcullis_core::engine::Settings;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch as channel};
 
 use crate::telemetry::ClusterMetrics;
 use announce::Announcer;
+use capacity::Reporter;
 use effects::Effects;
 use gangs::{Census, Directory};
 use lease::{Election, Floor, Lease};
 use runner::Runner;
 use trouble::Complaints;
 
-pub use announce::REPORTING_CONTROLLER;
+pub use announce::{REPORTING_CONTROLLER, Teller};
 pub use client::{
     APPLY_PATCH, Client, ClientError, FIELD_MANAGER, JSON, JSON_PATCH, Lost, MERGE_PATCH, REQUEST_TIMEOUT,
     Reply, collection_path,
 };
 pub use lines::Lines;
+pub use world::{Audience, Wishes};
 
 /// How long requests that are under way at the end are waited for, before the lease is given back.
 const SETTLE: Duration = Duration::from_secs(3);
 
 /// What the edge goes by.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Options {
     /// Where the lease is.
     pub namespace: String,
@@ -77,6 +83,8 @@ pub struct Options {
     /// How many requests of the engine may be under way at once. A busy API server shares itself among requests, so
     /// with a few of them gangs would wait behind everybody else's pods.
     pub concurrency: u32,
+    /// Who wants to know more of the cluster, for policies.
+    pub audience: Option<Audience>,
 }
 
 impl Options {
@@ -88,6 +96,7 @@ impl Options {
             identity: identity("portcullis"),
             engine: Settings::default(),
             concurrency: 128,
+            audience: None,
         }
     }
 }
@@ -147,6 +156,9 @@ pub async fn run(
     let announcer = Announcer::start(client.clone(), metrics.clone(), directory.clone(), &options.identity);
     let election = Election::new(lease, floor.clone(), metrics.clone(), news);
     let election = tokio::spawn(election.run(stepping_down));
+    let wanted = wanted(options.audience.as_ref());
+    let (reporter, reports) = Reporter::new(wanted);
+    let (own, teller) = (options.namespace.clone(), client.clone());
     let runner = Runner {
         client: engines,
         metrics: metrics.clone(),
@@ -158,6 +170,7 @@ pub async fn run(
         lease_news,
         answers,
         stepping_down: step_down.clone(),
+        reporter,
     };
     let (stop, stopped) = oneshot::channel();
     // A plan takes milliseconds of a processor at a stretch: not on a thread that answers reviews. And what the watches
@@ -174,7 +187,15 @@ pub async fn run(
     let ended = tokio::select! {
         ended = &mut engine => Some(ended),
         () = shutdown => None,
-        () = facts::keep(client, metrics, facts) => None,
+        () = async {
+            match options.audience {
+                Some(audience) => {
+                    let publishing = capacity::publish(teller, own.clone(), reports);
+                    tokio::join!(world::keep(client, metrics, own, facts, audience), publishing);
+                }
+                None => facts::keep(client, metrics, facts).await,
+            }
+        } => None,
     };
     let ended = match ended {
         Some(ended) => ended,
@@ -189,4 +210,21 @@ pub async fn run(
         tracing::error!(%error, "the election has panicked");
     }
     ended.map_err(|error| RunError::Engine(error.to_string()))
+}
+
+/// Whether anybody asks for capacity, as it changes.
+fn wanted(audience: Option<&Audience>) -> channel::Receiver<bool> {
+    let (say, wanted) = channel::channel(false);
+    if let Some(audience) = audience {
+        let mut wishes = audience.wishes.clone();
+        tokio::spawn(async move {
+            loop {
+                say.send_replace(wishes.borrow_and_update().capacity);
+                if wishes.changed().await.is_err() {
+                    return;
+                }
+            }
+        });
+    }
+    wanted
 }

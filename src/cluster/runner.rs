@@ -14,6 +14,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 
 use super::announce::Announcer;
+use super::capacity::Reporter;
 use super::client::Client;
 use super::effects::{Effects, action_name};
 use super::failpoint::{Side, reached};
@@ -64,6 +65,7 @@ pub(super) struct Runner {
     pub lease_news: mpsc::UnboundedReceiver<Event>,
     pub answers: mpsc::UnboundedReceiver<Event>,
     pub stepping_down: mpsc::UnboundedSender<Epoch>,
+    pub reporter: Reporter,
 }
 
 /// What wakes the runner.
@@ -82,8 +84,14 @@ impl Runner {
         let mut engine = Engine::new(settings);
         let mut term = None;
         let mut planned = Breath::default();
+        let mut unreported = true;
         loop {
             let sleep = planned.sleep(engine.next_alarm());
+            // What changes is told within the pause; while nothing does, nobody is woken for it.
+            let sleep = match self.reporter.due(&engine).filter(|_| unreported) {
+                Some(due) => sleep.min(due),
+                None => sleep,
+            };
             let mut news = self.next(&mut term, &mut stop, sleep).await;
             let started = Instant::now();
             let mut taken = 0;
@@ -94,6 +102,7 @@ impl Runner {
                     News::Time => {}
                     other => {
                         planned.pending = true;
+                        unreported = true;
                         self.take(other, &mut told, &mut engine, &mut term);
                     }
                 }
@@ -112,6 +121,9 @@ impl Runner {
                 self.metrics.engine(started.elapsed(), backlog);
             } else {
                 self.step(&mut engine, &mut term, &mut told);
+            }
+            if unreported && self.reporter.look(&engine) {
+                unreported = false;
             }
         }
     }

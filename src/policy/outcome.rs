@@ -111,8 +111,8 @@ pub fn differences(object: &Json, first: &Outcome, second: &Outcome) -> Vec<Diff
             policy: denial.policy.clone(),
             change,
             detail: match &denial.field {
-                Some(field) => format!("{field}: {}", denial.message),
-                None => denial.message.clone(),
+                Some(field) => format!("{field}: {}", denial.detail),
+                None => denial.detail.clone(),
             },
         })
         .collect()

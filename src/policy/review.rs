@@ -128,7 +128,8 @@ fn patch(request: &Request<'_>, mutation: &Mutation) -> Result<json_patch::Patch
 }
 
 /// What the user calls the object: its name, or `generateName` with a `*`.
-fn display_name(request: &Request<'_>) -> String {
+#[must_use]
+pub fn display_name(request: &Request<'_>) -> String {
     if !request.name().is_empty() {
         return request.name().to_owned();
     }
@@ -168,15 +169,30 @@ fn rule(denial: &Denial) -> String {
     words
 }
 
+/// The field that is at fault, where it is known, and what is wrong with it. A message that begins with the path of a field and a colon
+/// (`spec.containers[0].image: use a tag that stays`) names it by that.
+fn place(denial: &Denial) -> (Option<&str>, &str) {
+    if let Some(field) = &denial.field {
+        return (Some(field), &denial.detail);
+    }
+    let Some((path, rest)) = denial.detail.split_once(": ") else { return (None, &denial.detail) };
+    let begins = ["metadata", "spec", "status"].iter().filter_map(|root| path.strip_prefix(root));
+    let is_path = |rest: &str| rest.is_empty() || rest.starts_with(['.', '[']);
+    if path.contains(char::is_whitespace) || !begins.into_iter().any(is_path) {
+        return (None, &denial.detail);
+    }
+    (Some(path), rest)
+}
+
 /// The field, and the message with whose rule it is. kubectl prints the one, a colon and the other: where no field is at fault,
 /// the policy takes its place.
 fn in_words(denial: &Denial) -> (String, String) {
-    let rule = rule(denial);
-    match (&denial.field, rule.as_str()) {
-        (Some(field), "") => (field.clone(), format!("{} (policy {})", denial.message, denial.policy)),
-        (Some(field), _) => (field.clone(), format!("{} (policy {}, {rule})", denial.message, denial.policy)),
-        (None, "") => (format!("policy {}", denial.policy), denial.message.clone()),
-        (None, _) => (format!("policy {}", denial.policy), format!("{} ({rule})", denial.message)),
+    let (rule, policy) = (rule(denial), &denial.policy);
+    match (place(denial), rule.as_str()) {
+        ((Some(field), detail), "") => (field.to_owned(), format!("{detail} (policy {policy})")),
+        ((Some(field), detail), _) => (field.to_owned(), format!("{detail} (policy {policy}, {rule})")),
+        ((None, detail), "") => (format!("policy {policy}"), detail.to_owned()),
+        ((None, detail), _) => (format!("policy {policy}"), format!("{detail} ({rule})")),
     }
 }
 
@@ -203,8 +219,7 @@ fn message(kind: &str, name: &str, denials: &[Denial]) -> String {
 
 /// One line of the log.
 fn logged(denial: &Denial) -> String {
-    let field = denial.field.as_ref().map(|field| format!("{field}: ")).unwrap_or_default();
-    format!("{}/{}: {field}{}", denial.policy, rule(denial), denial.message)
+    format!("{}/{}: {}", denial.policy, rule(denial), denial.detail)
 }
 
 #[cfg(test)]

@@ -72,7 +72,7 @@ fn every_rule_that_refuses_is_a_cause_that_stands_by_itself() {
     assert_eq!(
         summary.causes,
         [
-            "no-latest/spec.validations[2]: spec.containers[0].image: use a tag that stays",
+            "no-latest/spec.validations[2]: use a tag that stays",
             "other/spec.validations[2]: use a tag that stays"
         ]
     );
@@ -147,4 +147,18 @@ fn what_is_no_review_is_told_so() {
     );
     check(br#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview"}"#, "no request");
     check(br#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{}}"#, "no uid");
+}
+
+#[test]
+fn a_message_names_the_field_by_its_path() {
+    let check = |detail: &str, field: Option<&str>, rest: &str| {
+        let denial = Denial { detail: detail.to_owned(), ..denial("p", None, "Invalid") };
+        assert_eq!(place(&denial), (field, rest));
+    };
+    check("spec.containers[0].image: wrong", Some("spec.containers[0].image"), "wrong");
+    check("metadata.labels[a/b]: a: b", Some("metadata.labels[a/b]"), "a: b");
+    check("spec: wrong", Some("spec"), "wrong");
+    check("specially: wrong", None, "specially: wrong");
+    check("spec.x is wrong: why", None, "spec.x is wrong: why");
+    check("failed expression: object.spec.x", None, "failed expression: object.spec.x");
 }

@@ -9,7 +9,8 @@ use portcullis_core::admission::Facts;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::keeper::Keeper;
+use super::keeper::{Keeper, configurations};
+use super::policies::{Policies, herald};
 use super::signals::Stop;
 use super::{ServeOptions, bind, reload, webhook_config};
 use crate::certs::{Authority, CertificateFiles, LiveCertificate, Names, Presented, Validity};
@@ -28,6 +29,8 @@ pub(super) async fn run(options: ServeOptions, stop: Stop) -> anyhow::Result<()>
     let metrics = Arc::new(Metrics::new());
     let facts = Arc::new(ArcSwap::from_pointee(Facts::default()));
 
+    let policies = Policies::given(&options, &metrics)?;
+
     let files = match (&options.tls_cert, &options.tls_key) {
         (Some(certificate), Some(key)) => {
             let mut files = CertificateFiles::new(certificate.clone(), key.clone());
@@ -44,10 +47,13 @@ pub(super) async fn run(options: ServeOptions, stop: Stop) -> anyhow::Result<()>
     let live = Arc::new(LiveCertificate::new(first));
     let service = Service {
         review: informed_reviewer(options.admission(), Arc::clone(&facts)),
+        policies: policies.as_ref().map(Policies::desk),
         certificate: Arc::clone(&live),
         metrics: Arc::clone(&metrics),
         clock: Arc::new(SystemTime::now),
-        requirements: vec![classes_known(&facts)],
+        requirements: std::iter::once(classes_known(&facts))
+            .chain(policies.iter().map(Policies::requirement))
+            .collect(),
     };
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
@@ -67,7 +73,9 @@ pub(super) async fn run(options: ServeOptions, stop: Stop) -> anyhow::Result<()>
                 let (namespace, names) = (options.namespace.clone(), names(&options));
                 let (live, metrics) = (Arc::clone(&live), Arc::clone(&metrics));
                 let settling = options.authority_settling;
+                let kept = configurations(policies.is_some());
                 Keeper::new(client.clone(), namespace, names, settling, &options.name, live, metrics)
+                    .keeping(kept)
                     .run()
                     .await;
             }
@@ -78,6 +86,7 @@ pub(super) async fn run(options: ServeOptions, stop: Stop) -> anyhow::Result<()>
         let edge = cluster::Options {
             identity: cluster::identity(&options.name),
             engine: options.engine.settings(),
+            audience: policies.as_ref().map(Policies::audience),
             ..cluster::Options::new(&options.namespace)
         };
         let (facts, metrics) = (Arc::clone(&facts), metrics.cluster().clone());
@@ -99,11 +108,20 @@ pub(super) async fn run(options: ServeOptions, stop: Stop) -> anyhow::Result<()>
             () = failure => {}
         }
     };
+    let telling = async {
+        match &policies {
+            Some(policies) => {
+                herald::run(client.clone(), &options, metrics.cluster().clone(), policies).await
+            }
+            None => std::future::pending().await,
+        }
+    };
     let serving = webhook::run(listener, admin_listener, webhook_config(&options), service, shutdown);
     tokio::select! {
         // What stops the one stops the other, each in its own time.
         (_, outcome) = async { tokio::join!(serving, engine) } => outcome.context("the engine has stopped"),
         () = certificates => Ok(()),
+        () = telling => Ok(()),
     }
 }
 

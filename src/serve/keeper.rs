@@ -18,11 +18,12 @@ use crate::certs::{
     CertificateError, Kept, LiveCertificate, Names, Registration, Situation, Step, Validity, carry_out,
 };
 use crate::cluster::Client;
+use crate::serve::policies::coverage::REGISTRATION;
 use crate::telemetry::Metrics;
 
 /// The Secret that the replicas share.
 const SECRET: &str = "portcullis-tls";
-/// The name of both webhook configurations.
+/// The name of both webhook configurations for gangs.
 const CONFIGURATION: &str = "portcullis";
 /// Where Secrets are.
 const SECRETS: Resource = Resource { group: "", version: "v1", plural: "secrets" };
@@ -63,6 +64,8 @@ pub(super) struct Keeper {
     patience: u32,
     live: Arc<LiveCertificate>,
     metrics: Arc<Metrics>,
+    /// Names of webhook configurations, of both kinds each.
+    configurations: Vec<&'static str>,
     served: String,
     /// `data` of the Secret when it was last as it should be: if somebody deletes it, it is put back.
     remembered: Option<Value>,
@@ -87,10 +90,16 @@ impl Keeper {
             patience: patience(replica),
             live,
             metrics,
+            configurations: configurations(false),
             served: String::new(),
             remembered: None,
             published_since: None,
         }
+    }
+
+    /// The same, for these webhook configurations.
+    pub(super) fn keeping(self, configurations: Vec<&'static str>) -> Self {
+        Self { configurations, ..self }
     }
 
     /// Looks and acts, for ever.
@@ -126,10 +135,10 @@ impl Keeper {
         let now = SystemTime::now();
         // The order matters: see the module's description.
         let mut registrations = Vec::new();
-        for resource in CONFIGURATIONS {
-            match self.send(resource, "", CONFIGURATION, Verb::Get).await? {
-                Some(object) => registrations.push((resource, Registration::read(&object))),
-                None => tracing::debug!(kind = resource.plural, "the webhook is not registered"),
+        for (name, resource) in self.named() {
+            match self.send(resource, "", name, Verb::Get).await? {
+                Some(object) => registrations.push((name, resource, Registration::read(&object))),
+                None => tracing::debug!(kind = resource.plural, name, "the webhook is not registered"),
             }
         }
         let secret = self.send(SECRETS, &self.namespace, SECRET, Verb::Get).await?;
@@ -199,19 +208,24 @@ impl Keeper {
         Ok(())
     }
 
+    fn named(&self) -> Vec<(&'static str, Resource)> {
+        let each = |name: &&'static str| CONFIGURATIONS.map(|resource| (*name, resource));
+        self.configurations.iter().flat_map(each).collect()
+    }
+
     /// Whether anything had to be written.
     async fn publish(
         &self,
-        registrations: &[(Resource, Registration)],
+        registrations: &[(&'static str, Resource, Registration)],
         bundle: &str,
     ) -> Result<bool, KeeperError> {
         let mut acted = false;
-        for (resource, registration) in registrations {
+        for (name, resource, registration) in registrations {
             let Some(patch) = registration.patch(bundle) else { continue };
             acted = true;
             let hooks = registration.strangers(bundle).join(" ");
-            if self.send(*resource, "", CONFIGURATION, Verb::JsonPatch(patch)).await?.is_some() {
-                tracing::info!(kind = resource.plural, hooks, "caBundle written");
+            if self.send(*resource, "", name, Verb::JsonPatch(patch)).await?.is_some() {
+                tracing::info!(kind = resource.plural, name, hooks, "caBundle written");
             }
         }
         Ok(acted)
@@ -275,6 +289,11 @@ impl Keeper {
             Response::Lost => Err(refused("no answer of the API server".to_owned())),
         }
     }
+}
+
+/// The webhook configurations that are ours, by name.
+pub(super) fn configurations(policies: bool) -> Vec<&'static str> {
+    std::iter::once(CONFIGURATION).chain(policies.then_some(REGISTRATION)).collect()
 }
 
 /// What a Secret holds, and what is wrong with it.

@@ -7,12 +7,14 @@
 //! standalone.rs  the webhook alone, with no cluster, and how to reach it
 //! inside.rs      in a cluster: webhook on every replica, engine on the one that leads
 //! keeper.rs      the certificates that replicas share, and caBundle in our webhook configurations
+//! policies/      the policy files: loaded, followed, swapped, compared with a candidate
 //! signals.rs     SIGTERM and SIGINT
 //! ```
 
 mod inside;
 mod keeper;
 mod options;
+pub(crate) mod policies;
 mod signals;
 mod standalone;
 

@@ -72,6 +72,14 @@ pub struct ServeOptions {
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub rewrite_schedulers: Vec<String>,
 
+    /// Policy files, or directories with them; may be repeated. Read again when they change
+    #[arg(long, value_name = "PATH", help_heading = "Policies")]
+    pub policies: Vec<PathBuf>,
+
+    /// A candidate set beside them: it answers nothing, what it would answer otherwise is counted and logged; may be repeated
+    #[arg(long, value_name = "PATH", help_heading = "Policies", requires = "policies")]
+    pub shadow_policies: Vec<PathBuf>,
+
     /// How the engine works
     #[command(flatten)]
     pub engine: EngineOptions,

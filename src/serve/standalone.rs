@@ -11,6 +11,7 @@ use std::time::SystemTime;
 use anstyle::{AnsiColor, Style};
 use anyhow::Context;
 
+use super::policies::Policies;
 use super::signals::Stop;
 use super::{ServeOptions, bind, reload, webhook_config};
 use crate::certs::{
@@ -34,12 +35,15 @@ pub(super) async fn run(options: ServeOptions, stop: Stop) -> anyhow::Result<()>
     let sample = directory.join("sample-review.json");
     fs::write(&sample, sample_review()).with_context(|| format!("cannot write {}", sample.display()))?;
 
+    let metrics = Arc::new(Metrics::new());
+    let policies = Policies::given(&options, &metrics)?;
     let service = Service {
         review: reviewer(options.admission()),
+        policies: policies.as_ref().map(Policies::desk),
         certificate: Arc::new(LiveCertificate::new(first)),
-        metrics: Arc::new(Metrics::new()),
+        metrics,
         clock: Arc::new(SystemTime::now),
-        requirements: Vec::new(),
+        requirements: policies.iter().map(Policies::requirement).collect(),
     };
     greet(address, admin_address, &trusted, &sample);
 

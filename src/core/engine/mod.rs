@@ -13,6 +13,7 @@
 //! - At most one request is under way for each pod, each `Gang` object and the lease.
 //! - State is keyed by identity and has no counters that only grow: equal knowledge is an equal engine.
 
+mod asking;
 mod conditions;
 mod courtesy;
 mod elastic;
@@ -41,6 +42,7 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+pub use asking::Asking;
 pub use conditions::{Condition, ConditionType, Truth};
 pub use held::HeldPlace;
 pub use settings::{GroupStatusMode, Nominate, OnTorn, Rule, Settings};

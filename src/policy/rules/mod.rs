@@ -35,6 +35,7 @@ use matching::Asked;
 pub use mutating::Mutating;
 use mutating::Run;
 pub use params::Params;
+pub(crate) use selector::Selector;
 pub use validating::Validating;
 
 /// All rules that are evaluated together.

@@ -7,23 +7,28 @@
 //! ```text
 //! files.rs    what is read, and whether it has changed
 //! shadow.rs   a candidate beside the set that answers
-//! herald.rs   what the cluster is told: events, and what the registration does not send
+//! coverage.rs what policies are about and nobody sends
+//! herald.rs   what the cluster is told: events, and what is not sent
 //! ```
 
+pub(crate) mod coverage;
 pub(crate) mod files;
+pub(super) mod herald;
 mod shadow;
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use anyhow::{anyhow, bail};
+use anyhow::anyhow;
 use arc_swap::{ArcSwap, ArcSwapOption};
-use portcullis_policy::{Problem, Set, Severity, World, load};
+use portcullis_policy::{Listed, Problem, Set, Severity, SourceFile, World, load};
 use serde_json::json;
 use tokio::sync::watch;
 
-use crate::telemetry::{PolicyMetrics, SetRole};
+use super::ServeOptions;
+use crate::cluster::{Audience, Wishes};
+use crate::telemetry::{Metrics, PolicyMetrics, SetRole};
 use crate::webhook::{PolicyDesk, Requirement};
 use files::Fingerprint;
 use shadow::Shadow;
@@ -66,12 +71,13 @@ pub(super) struct Policies {
     shadow: Option<Arc<Shadow>>,
     metrics: PolicyMetrics,
     news: watch::Sender<News>,
+    wishes: watch::Sender<Wishes>,
 }
 
 /// The bytes that were looked at last, and how they looked from outside.
 struct Watched {
     fingerprint: Fingerprint,
-    files: Vec<portcullis_policy::SourceFile>,
+    files: Vec<SourceFile>,
     looks: u32,
 }
 
@@ -101,6 +107,7 @@ impl Policies {
             shadow,
             metrics,
             news,
+            wishes: watch::channel(wishes(&files)).0,
         });
         policies.announce();
         let watched = Watched { fingerprint, files, looks: 0 };
@@ -116,9 +123,32 @@ impl Policies {
         Ok(policies)
     }
 
-    /// What is known of the cluster, for whoever keeps it up to date.
-    pub(super) fn world(&self) -> &ArcSwap<World> {
-        &self.world
+    /// Those that the command line names, if it names any.
+    ///
+    /// # Errors
+    /// As [`Policies::start`].
+    pub(super) fn given(options: &ServeOptions, metrics: &Metrics) -> anyhow::Result<Option<Arc<Self>>> {
+        if options.policies.is_empty() {
+            return Ok(None);
+        }
+        let metrics = metrics.policies().clone();
+        Self::start(options.policies.clone(), &options.shadow_policies, metrics).map(Some)
+    }
+
+    /// Takes what is known of the cluster.
+    pub(super) fn audience(self: &Arc<Self>) -> Audience {
+        let listener = Arc::clone(self);
+        Audience {
+            wishes: self.wishes.subscribe(),
+            tell: Arc::new(move |world| {
+                listener.world.store(Arc::new(world));
+            }),
+        }
+    }
+
+    /// The policies in force.
+    pub(super) fn listed(&self) -> Vec<Listed> {
+        self.live.load().set.policies().cloned().collect()
     }
 
     /// What becomes of reloads.
@@ -162,11 +192,12 @@ impl Policies {
         self.reload(&watched.files);
     }
 
-    fn reload(&self, files: &[portcullis_policy::SourceFile]) {
+    fn reload(&self, files: &[SourceFile]) {
         let begun = std::time::Instant::now();
         match loaded(files) {
             Ok(next) => {
                 self.metrics.reloaded(true);
+                self.wishes.send_replace(wishes(files));
                 self.live.store(Arc::new(next));
                 self.trouble.store(None);
                 self.announce();
@@ -190,7 +221,7 @@ impl Policies {
     /// Says which set is in force.
     fn announce(&self) {
         let live = self.live.load();
-        let (hash, count) = (live.set.hash(), live.set.policies().count());
+        let (hash, count) = (live.set.hash(), live.set.policies().len());
         self.metrics.loaded(SetRole::Live, hash, count, live.since);
         tracing::info!(policies = hash, count, "policies are loaded");
         for warning in &live.warnings {
@@ -205,11 +236,18 @@ impl Policies {
         PolicyDesk {
             review: Arc::new(move |hook, body| {
                 let live = answering.live.load();
-                let world = answering.world.load();
+                let world = answering.world.load_full();
                 let reviewed = portcullis_policy::review(&live.set, &world, hook, body)?;
                 answering.count(&reviewed.outcome);
                 if let Some(shadow) = &answering.shadow {
-                    shadow.offer(hook, body.len(), reviewed.review, reviewed.outcome, &world, live.set.hash());
+                    shadow.offer(
+                        hook,
+                        body.len(),
+                        reviewed.review,
+                        reviewed.outcome,
+                        &world,
+                        live.set.hash(),
+                    );
                 }
                 Ok(reviewed.answer)
             }),
@@ -257,7 +295,7 @@ impl Policies {
         let policies = Arc::clone(self);
         Requirement::new("policies", || Ok(())).detailed(move || {
             let live = policies.live.load();
-            let count = live.set.policies().count();
+            let count = live.set.policies().len();
             let hash: String = live.set.hash().chars().take(12).collect();
             let since = rfc3339(live.since);
             match &*policies.trouble.load() {
@@ -273,7 +311,7 @@ impl Policies {
 }
 
 /// A set of these files, or everything that is wrong with them as it is shown to people.
-fn loaded(files: &[portcullis_policy::SourceFile]) -> Result<InForce, String> {
+fn loaded(files: &[SourceFile]) -> Result<InForce, String> {
     let loaded = load(files);
     match loaded.set {
         Some(set) => {
@@ -284,8 +322,15 @@ fn loaded(files: &[portcullis_policy::SourceFile]) -> Result<InForce, String> {
     }
 }
 
+/// What of the cluster these files may ask for. A word in a comment asks, too: that costs a watch and nothing else.
+fn wishes(files: &[SourceFile]) -> Wishes {
+    let says = |word: &str| files.iter().any(|file| String::from_utf8_lossy(&file.bytes).contains(word));
+    let capacity = ["cluster.", "quota.", "queue.", "GangPolicy"].into_iter().any(says);
+    Wishes { gangs: capacity || says("gang."), capacity }
+}
+
 /// Seconds since 1970.
-pub(super) fn seconds_now() -> i64 {
+fn seconds_now() -> i64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
 }

@@ -1,0 +1,29 @@
+//! Who asks for how much, for whoever adds it up. Read only: nothing is decided by it.
+
+use super::Engine;
+use crate::model::{GangId, Str};
+use crate::objects::Pod;
+
+/// A member of a gang.
+#[derive(Clone, Copy, Debug)]
+pub struct Asking<'e> {
+    /// The pod as it was last read.
+    pub pod: &'e Pod,
+    /// Its gang.
+    pub gang: &'e GangId,
+    /// The queue that the group of the gang names.
+    pub queue: Option<&'e Str>,
+    /// It is on a node, or has its place on one.
+    pub placed: bool,
+}
+
+impl Engine {
+    /// Every member of a gang that has not ended and is not on its way out, by UID.
+    pub fn asking(&self) -> impl Iterator<Item = Asking<'_>> {
+        self.members.iter().filter(|(_, member)| member.live()).filter_map(|(uid, member)| {
+            let gang = &member.pod.membership.as_ref()?.gang;
+            let queue = self.groups.get(gang).and_then(|group| group.queue.as_ref());
+            Some(Asking { pod: &member.pod, gang, queue, placed: self.snapshot.charged(uid).is_some() })
+        })
+    }
+}
