@@ -9,11 +9,13 @@ mod doctor;
 mod eval;
 mod manifest;
 mod paint;
+mod policy;
 mod review;
 mod seeds;
 mod serve;
 mod simulate;
 mod stage;
+mod test;
 mod version;
 
 use std::io;
@@ -30,6 +32,8 @@ pub enum Outcome {
     No,
     /// 2: the question could not be answered: bad arguments, an unreadable file, a port in use.
     Broken,
+    /// 3: the question makes no sense: nothing to look at, a pattern that is none. Only commands about policies tell it from 2.
+    Usage,
 }
 
 impl Outcome {
@@ -38,6 +42,7 @@ impl Outcome {
             Self::Good => 0,
             Self::No => 1,
             Self::Broken => 2,
+            Self::Usage => 3,
         })
     }
 }
@@ -86,9 +91,11 @@ enum Command {
     Demo(demo::Options),
     Doctor(doctor::Options),
     Eval(eval::Options),
+    Policy(policy::Options),
     Review(review::Options),
     Serve(Box<serve::Options>),
     Simulate(simulate::Options),
+    Test(test::Options),
     Version(version::Options),
 }
 
@@ -118,9 +125,11 @@ fn run(command: Command) -> anyhow::Result<Outcome> {
         Command::Demo(options) => demo::run(&options),
         Command::Doctor(options) => doctor::run(&options),
         Command::Eval(options) => eval::run(&options),
+        Command::Policy(options) => policy::run(&options),
         Command::Review(options) => review::run(&options),
         Command::Serve(options) => serve::run(*options),
         Command::Simulate(options) => simulate::run(&options),
+        Command::Test(options) => test::run(&options),
         Command::Version(options) => version::run(&options),
     }
 }

@@ -22,6 +22,7 @@
 //! ```
 
 mod capacity;
+pub mod cases;
 mod exception;
 pub mod facts;
 mod fault;
@@ -42,7 +43,10 @@ pub use capacity::{Capacity, Demand, Model, Use};
 pub use exception::{Excepted, Exception};
 pub use fault::{Fault, Severity};
 pub use judgement::{Denial, Judgement, Mutation};
-pub use load::{Counts, Loaded, Problem, SourceFile, annotations, fuzz_load, json, load, render, sarif};
+pub use load::{
+    Cases, Counts, Loaded, Problem, SourceFile, annotations, explain, fuzz_load, json, load, manifest,
+    render, sarif, test_cases,
+};
 pub use outcome::{Change, Difference, Outcome, differences};
 pub use request::{Request, Resource};
 pub use review::{Reviewed, display_name, review};

@@ -5,6 +5,7 @@
 //! yaml       text -> trees, with the place of everything  admission  what the API server demands besides
 //! document   trees -> objects, faults -> places           typed      expressions again, with kinds that are known; costs
 //! assemble   objects -> policies with bindings, params and exceptions: what refers to what
+//! single     files that make no set: test cases, manifests
 //! show       problems for people                          formats    problems for programs
 //! ```
 //!
@@ -16,6 +17,7 @@ mod document;
 mod formats;
 mod names;
 mod show;
+mod single;
 mod strict;
 mod text;
 mod typed;
@@ -33,6 +35,7 @@ use yaml::{Content, Node};
 
 pub use formats::{annotations, json, sarif};
 pub use show::render;
+pub use single::{Cases, explain, manifest, test_cases};
 
 /// A file as it was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
