@@ -117,7 +117,12 @@ impl Teller {
 
     /// Writes an event, soon. The same again within half an hour is one event.
     pub fn tell(&self, reason: &'static str, message: &str, warning: bool) {
-        self.announcer.say(Word::Other { regarding: self.regarding.clone(), reason, message: message.to_owned(), warning });
+        self.announcer.say(Word::Other {
+            regarding: self.regarding.clone(),
+            reason,
+            message: message.to_owned(),
+            warning,
+        });
     }
 }
 

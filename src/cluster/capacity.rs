@@ -233,7 +233,14 @@ impl<'e> Sum<'e> {
 }
 
 impl<'e> Sums<'e> {
-    fn add(&mut self, namespace: &str, queue: Option<&str>, gang: Option<&'e GangId>, placed: bool, asked: Use) {
+    fn add(
+        &mut self,
+        namespace: &str,
+        queue: Option<&str>,
+        gang: Option<&'e GangId>,
+        placed: bool,
+        asked: Use,
+    ) {
         self.namespaces.entry(namespace.to_owned()).or_default().add(gang, placed, asked);
         if let Some(queue) = queue {
             self.queues.entry(queue.to_owned()).or_default().add(gang, placed, asked);
@@ -345,7 +352,12 @@ mod tests {
             ]),
             pods: Some(vec![
                 pod("alone", "a", json!({}), 3),
-                pod("one", "b", json!({"pod-group-name": "app", "gpu-memory": "10000", "portcullis.dev/gpus": "0"}), 0),
+                pod(
+                    "one",
+                    "b",
+                    json!({"pod-group-name": "app", "gpu-memory": "10000", "portcullis.dev/gpus": "0"}),
+                    0,
+                ),
                 pod("two", "", json!({"pod-group-name": "app", "gpu-memory": "8000"}), 0),
                 pod("idle", "c", json!({}), 0),
             ]),

@@ -132,7 +132,8 @@ impl Keeper {
         match whole {
             Whole::PriorityClasses => {
                 let names: BTreeSet<Str> = names(&known);
-                self.facts.rcu(|facts| Facts { priority_classes: Some(names.clone()), ..Facts::clone(facts) });
+                self.facts
+                    .rcu(|facts| Facts { priority_classes: Some(names.clone()), ..Facts::clone(facts) });
             }
             Whole::RuntimeClasses => {
                 let names: BTreeSet<Str> = names(&known);
@@ -237,15 +238,23 @@ mod tests {
     #[test]
     fn what_is_told_is_all_there_is_of_a_kind_under_the_keys_of_policies() {
         let mut known = Known::default();
-        let kai = dialect::group_kinds().find(|kind| kind.resource().group == "scheduling.run.ai").expect("KAI has one");
+        let kai = dialect::group_kinds()
+            .find(|kind| kind.resource().group == "scheduling.run.ai")
+            .expect("KAI has one");
         let object = json!({"metadata": {"name": "x"}});
-        for (kind, namespace) in
-            [(Whole::Namespaces, ""), (Whole::Gangs, "ml"), (Whole::Groups(kai), "ml"), (Whole::PriorityClasses, "")]
-        {
+        for (kind, namespace) in [
+            (Whole::Namespaces, ""),
+            (Whole::Gangs, "ml"),
+            (Whole::Groups(kai), "ml"),
+            (Whole::PriorityClasses, ""),
+        ] {
             known.whole.entry(kind).or_default().insert((str(namespace), str("x")), object.clone());
         }
         let world = known.told();
-        assert!(world.namespaces.is_empty() && world.priority_classes.is_none(), "nothing was read to its end");
+        assert!(
+            world.namespaces.is_empty() && world.priority_classes.is_none(),
+            "nothing was read to its end"
+        );
         known.complete = known.whole.keys().copied().collect();
         let world = known.told();
         assert_eq!(world.namespaces.keys().collect::<Vec<_>>(), ["x"]);

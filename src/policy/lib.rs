@@ -6,17 +6,19 @@
 //! ```text
 //! spec.rs    the kinds of Kubernetes that are read
 //! rules/     matching, conditions, variables, rules, patches: what the API server would say
-//! facts/     variables that the API server cannot have
 //! load/      files -> documents with the place of every value -> Set, or Problems; how problems are shown
-//! capacity.rs  what the leader tells all replicas of GPUs
+//! facts/     the variables that an API server cannot have: gang, gpu, queue, quota, cluster, classes
+//! gang/      GangPolicy: lowered to ordinary policies that use these variables
+//! capacity.rs what the leader tells all replicas of GPUs
 //! set.rs     what is evaluated together and swapped as a whole
 //! outcome.rs what a set does with a request, and where two sets differ
 //! review.rs  an AdmissionReview in, its answer out
 //! ```
 
 mod capacity;
-mod facts;
+pub mod facts;
 mod fault;
+pub mod gang;
 mod judgement;
 mod load;
 mod outcome;

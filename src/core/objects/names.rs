@@ -114,6 +114,12 @@ pub const KAI_DEFAULT_SUBGROUP: &str = "default";
 /// KAI: API group of its PodGroup.
 pub const KAI_API_GROUP: &str = "scheduling.run.ai";
 
+/// Labels by which a pod names its queue: of KAI, Kueue and YuniKorn.
+pub const QUEUE_LABELS: &[&str] =
+    &["kai.scheduler/queue", "kueue.x-k8s.io/queue-name", "yunikorn.apache.org/queue"];
+/// Annotations by which a pod names its queue: of Volcano and YuniKorn.
+pub const QUEUE_ANNOTATIONS: &[&str] = &["scheduling.volcano.sh/queue-name", "yunikorn.apache.org/queue"];
+
 /// MiB of one card's memory.
 pub const GPU_MEMORY: &str = "gpu-memory";
 /// Share of one card, between 0 and 1.

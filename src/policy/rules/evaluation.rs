@@ -136,12 +136,12 @@ impl<'a> Computed<'a> for Unknown {
 }
 
 /// What the expressions of a policy speak of.
-pub(crate) struct Inputs<'a> {
+pub(crate) struct Inputs<'a, 'f> {
     pub(crate) request: &'a Json,
     pub(crate) object: Option<&'a Json>,
     pub(crate) old_object: Option<&'a Json>,
     pub(crate) params: Option<&'a Json>,
-    pub(crate) facts: &'a Facts<'a>,
+    pub(crate) facts: &'a Facts<'f>,
 }
 
 /// The `namespaceObject` of a request.
@@ -163,7 +163,7 @@ fn value(json: Option<&Json>) -> Value<'_> {
     json.map_or(Value::Null, Value::json)
 }
 
-impl<'a> Inputs<'a> {
+impl<'a, 'f: 'a> Inputs<'a, 'f> {
     fn activation(&self, env: &Env) -> Activation<'a> {
         let activation = Activation::new(env)
             .with("object", value(self.object))

@@ -92,6 +92,15 @@ impl<'a> Asked<'a> {
         if self.kind == ["", "v1", "Namespace"] { "" } else { self.request.namespace() }
     }
 
+    /// The same as something else matched it, in words that live as long as the request.
+    pub(crate) fn named(&self, matched: Matched<'_>) -> Matched<'a> {
+        let here = Matched { resource: self.resource, kind: self.kind };
+        if matched == here {
+            return here;
+        }
+        self.equivalents().into_iter().find(|other| other.resource == matched.resource).unwrap_or(here)
+    }
+
     /// Other names of the resource: in what version it came, and in what versions it is known to be served.
     fn equivalents(&self) -> Vec<Matched<'a>> {
         let json = self.request.json;

@@ -12,21 +12,28 @@
 //! Invariant: what one request costs is bounded, whatever the rules are: by the API server's budgets and by [`portcullis_cel::ROUNDS`].
 
 mod compile;
+mod convert;
 mod evaluation;
 mod matching;
+mod merge;
+mod mutating;
 mod params;
+mod patch;
 mod selector;
+mod strict;
 mod validating;
 
 use serde_json::Value as Json;
 
 use crate::facts::Facts;
-use crate::judgement::Judgement;
+use crate::judgement::{Judgement, Mutation};
 use crate::request::Request;
 use crate::world::World;
 
 use evaluation::Sides;
 use matching::Asked;
+pub use mutating::Mutating;
+use mutating::Run;
 pub use params::Params;
 pub use validating::Validating;
 
@@ -34,15 +41,17 @@ pub use validating::Validating;
 #[derive(Debug, Default)]
 pub struct Rules {
     validating: Vec<Validating>,
+    mutating: Vec<Mutating>,
     params: Params,
 }
 
 impl Rules {
     /// Puts policies into the order in which they are asked.
     #[must_use]
-    pub fn new(mut validating: Vec<Validating>, params: Params) -> Self {
+    pub fn new(mut validating: Vec<Validating>, mut mutating: Vec<Mutating>, params: Params) -> Self {
         validating.sort_by(|a, b| a.name().cmp(b.name()));
-        Self { validating, params }
+        mutating.sort_by(|a, b| a.name().cmp(b.name()));
+        Self { validating, mutating, params }
     }
 
     /// What the validating policies say.
@@ -70,6 +79,31 @@ impl Rules {
             policy.judge(&asked, &sides, world, &facts, &self.params, &mut judgement);
         }
         judgement
+    }
+
+    /// What the mutating policies make of the object.
+    #[must_use]
+    pub fn mutate(&self, request: &Request<'_>, world: &World) -> Mutation {
+        self.mutate_where(request, world, &|_| true)
+    }
+
+    /// What those of the mutating policies make of the object whose name is `wanted`.
+    #[must_use]
+    pub fn mutate_where(
+        &self,
+        request: &Request<'_>,
+        world: &World,
+        wanted: &dyn Fn(&str) -> bool,
+    ) -> Mutation {
+        let Some(object) = request.object() else { return Mutation::default() };
+        if self.mutating.is_empty()
+            || request.operation() == "DELETE"
+            || Asked::new(*request, None).is_unseen()
+        {
+            return Mutation::default();
+        }
+        let (sides, facts) = (Sides::new(*request), Facts::new(request, world));
+        Run::new(*request, object.clone(), world, &self.params, &sides, &facts).all(&self.mutating, wanted)
     }
 }
 

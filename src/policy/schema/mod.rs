@@ -190,6 +190,12 @@ impl Schema {
         &self.meant().required
     }
 
+    /// What text must look like: `byte`, `date-time`; none when it may be anything.
+    #[must_use]
+    pub fn format(&'static self) -> Option<&'static str> {
+        self.meant().format
+    }
+
     /// The texts that are allowed; none when all are.
     #[must_use]
     pub fn choices(&'static self) -> &'static [&'static str] {

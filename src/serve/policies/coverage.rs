@@ -23,7 +23,8 @@ pub(crate) fn unsent<'p>(
             (validating, "ValidatingWebhookConfiguration")
         };
         let Some(configuration) = configuration else { continue };
-        let sent: Vec<&Value> = list(&configuration["webhooks"]).flat_map(|hook| list(&hook["rules"])).collect();
+        let sent: Vec<&Value> =
+            list(&configuration["webhooks"]).flat_map(|hook| list(&hook["rules"])).collect();
         let mut missing: Vec<String> = policy.selects.iter().flat_map(|rule| missing(rule, &sent)).collect();
         missing.sort();
         missing.dedup();
@@ -100,12 +101,13 @@ mod tests {
             assert_eq!(found, expected);
             assert_eq!(unsent(std::iter::once(&policy), None, None), Vec::<String>::new());
         };
-        let rule = |operations: &[&str], group: &str, resources: &[&str]| {
-            json!({"operations": operations, "apiGroups": [group], "resources": resources, "apiVersions": ["v1"]})
-        };
+        let rule = |operations: &[&str], group: &str, resources: &[&str]| json!({"operations": operations, "apiGroups": [group], "resources": resources, "apiVersions": ["v1"]});
         check(rule(&["CREATE"], "", &["pods"]), "");
         check(rule(&["DELETE"], "batch", &["jobs"]), "");
-        check(rule(&["CREATE", "DELETE"], "", &["pods", "services"]), "CREATE services, DELETE pods, DELETE services");
+        check(
+            rule(&["CREATE", "DELETE"], "", &["pods", "services"]),
+            "CREATE services, DELETE pods, DELETE services",
+        );
         check(rule(&["CREATE"], "apps", &["deployments"]), "CREATE deployments.apps");
         check(rule(&["*"], "", &["pods"]), "* pods");
     }

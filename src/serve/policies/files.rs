@@ -34,7 +34,9 @@ pub(crate) enum FilesError {
     #[error("there is no policy file (.yaml, .yml, .json) in {0}")]
     Empty(String),
     /// Too much.
-    #[error("the files in {paths} have {bytes} bytes, more than {LARGEST}: name the directory of the policies alone")]
+    #[error(
+        "the files in {paths} have {bytes} bytes, more than {LARGEST}: name the directory of the policies alone"
+    )]
     TooLarge {
         /// What was asked for.
         paths: String,

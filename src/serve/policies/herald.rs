@@ -16,7 +16,12 @@ use crate::telemetry::ClusterMetrics;
 const SETTLED: Duration = Duration::from_secs(10);
 
 /// Tells, for ever.
-pub(crate) async fn run(client: Client, options: &ServeOptions, metrics: ClusterMetrics, policies: &Policies) {
+pub(crate) async fn run(
+    client: Client,
+    options: &ServeOptions,
+    metrics: ClusterMetrics,
+    policies: &Policies,
+) {
     let identity = cluster::identity(&options.name);
     let teller = Teller::start(client.clone(), metrics, &options.namespace, &identity);
     let mut news = policies.news();
@@ -27,14 +32,17 @@ pub(crate) async fn run(client: Client, options: &ServeOptions, metrics: Cluster
             Some(problem) => {
                 failed = true;
                 let kept: String = current.hash.chars().take(12).collect();
-                let message =
-                    format!("{}: the changed policies cannot be used, set {kept} stays in force: {problem}", options.name);
+                let message = format!(
+                    "{}: the changed policies cannot be used, set {kept} stays in force: {problem}",
+                    options.name
+                );
                 teller.tell("PolicyReloadFailed", &message, true);
             }
             None => {
                 if std::mem::take(&mut failed) {
                     let now: String = current.hash.chars().take(12).collect();
-                    let message = format!("{}: policies are loaded again: set {now} is in force", options.name);
+                    let message =
+                        format!("{}: policies are loaded again: set {now} is in force", options.name);
                     teller.tell("PolicyReloaded", &message, false);
                 }
             }

@@ -240,7 +240,14 @@ impl Policies {
                 let reviewed = portcullis_policy::review(&live.set, &world, hook, body)?;
                 answering.count(&reviewed.outcome);
                 if let Some(shadow) = &answering.shadow {
-                    shadow.offer(hook, body.len(), reviewed.review, reviewed.outcome, &world, live.set.hash());
+                    shadow.offer(
+                        hook,
+                        body.len(),
+                        reviewed.review,
+                        reviewed.outcome,
+                        &world,
+                        live.set.hash(),
+                    );
                 }
                 Ok(reviewed.answer)
             }),

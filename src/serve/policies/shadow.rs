@@ -90,7 +90,8 @@ impl Shadow {
         {
             return;
         }
-        let problem = match files::read(&self.paths).map(|(fingerprint, files)| (fingerprint, loaded(&files))) {
+        let problem = match files::read(&self.paths).map(|(fingerprint, files)| (fingerprint, loaded(&files)))
+        {
             Ok((fingerprint, candidate)) => {
                 let problem = candidate.map(|candidate| self.take(candidate.set)).err().unwrap_or_default();
                 *seen = Some((fingerprint, problem.clone()));
@@ -103,7 +104,9 @@ impl Shadow {
             }
         };
         if !problem.is_empty() {
-            tracing::error!("the changed shadow policies cannot be used; those before are compared:\n{problem}");
+            tracing::error!(
+                "the changed shadow policies cannot be used; those before are compared:\n{problem}"
+            );
         }
     }
 
@@ -123,7 +126,8 @@ impl Shadow {
         live: &str,
     ) {
         let taken = bytes <= LARGEST && {
-            let answered = Answered { hook, review, outcome, world: Arc::clone(world), live: live.to_owned() };
+            let answered =
+                Answered { hook, review, outcome, world: Arc::clone(world), live: live.to_owned() };
             self.queue.try_send(answered).is_ok()
         };
         if !taken {

@@ -1,0 +1,49 @@
+//! What GPUs the cluster has and what is free of them: the fields of `cluster`.
+
+use std::collections::BTreeMap;
+
+use portcullis_cel::{Error, Key, Value};
+
+use super::usage::CAPACITY_UNKNOWN;
+use super::{Field, Known, map, number};
+use crate::capacity::{Capacity, Model};
+
+/// A number of a model, by the name of its field, and how those of several models make one.
+struct Figure {
+    name: &'static str,
+    of: fn(&Model) -> u64,
+    together: fn(u64, u64) -> u64,
+}
+
+const FIGURES: &[Figure] = &[
+    Figure { name: "nodes", of: |model| model.nodes, together: u64::saturating_add },
+    Figure { name: "cards", of: |model| model.cards, together: u64::saturating_add },
+    Figure { name: "freeCards", of: |model| model.free_cards, together: u64::saturating_add },
+    Figure { name: "largestNodeCards", of: |model| model.largest_node_cards, together: u64::max },
+    Figure { name: "vramMiB", of: |model| model.vram_mib, together: u64::saturating_add },
+    Figure { name: "freeVramMiB", of: |model| model.free_vram_mib, together: u64::saturating_add },
+    Figure { name: "largestCardMiB", of: |model| model.largest_card_mib, together: u64::max },
+    Figure { name: "largestFreeMiB", of: |model| model.largest_free_mib, together: u64::max },
+];
+
+/// Of what the leader has published.
+pub(super) fn fields(capacity: Option<&Capacity>) -> Vec<Field> {
+    let known = |value: &dyn Fn(&Capacity) -> Value<'static>| -> Known {
+        capacity.map(value).ok_or_else(|| Error::new(CAPACITY_UNKNOWN))
+    };
+    let figures = FIGURES.iter().map(|figure| {
+        let sum = known(&|capacity| number(capacity.models.values().map(figure.of).fold(0, figure.together)));
+        (figure.name, sum)
+    });
+    let models =
+        known(&|capacity| map(capacity.models.iter().map(|(name, model)| (name.clone(), of_model(model)))));
+    [("known", Ok(Value::Bool(capacity.is_some()))), ("models", models)].into_iter().chain(figures).collect()
+}
+
+fn of_model(model: &Model) -> Value<'static> {
+    let fields: BTreeMap<_, _> = FIGURES
+        .iter()
+        .map(|figure| (Key::String(portcullis_cel::Text::Borrowed(figure.name)), number((figure.of)(model))))
+        .collect();
+    Value::map(fields)
+}

@@ -1,0 +1,333 @@
+//! Every variable and field: name, type, and the sentence of the documentation. The declaration and the page are made of it, and a test
+//! holds the computed values to it.
+
+use portcullis_cel::Type;
+
+/// The type of a variable or field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Bool,
+    Int,
+    Double,
+    Text,
+    Texts,
+    /// A type with fields.
+    Structure(&'static str),
+    /// A map from text to a type with fields.
+    Map(&'static str),
+}
+
+impl Kind {
+    pub(super) fn declared(self) -> Type {
+        match self {
+            Self::Bool => Type::Bool,
+            Self::Int => Type::Int,
+            Self::Double => Type::Double,
+            Self::Text => Type::String,
+            Self::Texts => Type::list(Type::String),
+            Self::Structure(name) => Type::Struct(name.into()),
+            Self::Map(name) => Type::map(Type::String, Type::Struct(name.into())),
+        }
+    }
+}
+
+/// A variable.
+#[derive(Debug)]
+pub(super) struct Variable {
+    pub(super) name: &'static str,
+    pub(super) kind: Kind,
+    /// What it is about, for the page.
+    pub(super) summary: &'static str,
+    /// An expression that uses it.
+    pub(super) example: &'static str,
+}
+
+/// A type with fields.
+#[derive(Debug)]
+pub(super) struct Structure {
+    pub(super) name: &'static str,
+    pub(super) fields: &'static [FieldOf],
+}
+
+/// A field.
+#[derive(Debug)]
+pub(super) struct FieldOf {
+    pub(super) name: &'static str,
+    pub(super) kind: Kind,
+    pub(super) summary: &'static str,
+}
+
+const fn field(name: &'static str, kind: Kind, summary: &'static str) -> FieldOf {
+    FieldOf { name, kind, summary }
+}
+
+pub(super) const VARIABLES: &[Variable] = &[
+    Variable {
+        name: "gang",
+        kind: Kind::Structure("portcullis.Gang"),
+        summary: "The gang that the object belongs to, or that it describes when it is a group object (PodGroup, Workload, LeaderWorkerSet). \
+                  All fields are always there; where the object has to do with no gang, texts are empty and numbers 0.",
+        example: "!gang.named || gang.known",
+    },
+    Variable {
+        name: "gpu",
+        kind: Kind::Structure("portcullis.Gpu"),
+        summary: "What one pod asks of GPUs, over all its containers, as the scheduler counts them. Known without a cluster.",
+        example: "gpu.whole <= 8 && gpu.conflicts.size() == 0",
+    },
+    Variable {
+        name: "queue",
+        kind: Kind::Structure("portcullis.Queue"),
+        summary: "The queue that the object names, and what the pods of gangs in that queue ask for. What a queue may have (the limits of KAI's and \
+                  Volcano's Queue objects) is not known: say the limit in the policy.",
+        example: "queue.name != 'research' || queue.gpusAfter <= 32",
+    },
+    Variable {
+        name: "quota",
+        kind: Kind::Structure("portcullis.Quota"),
+        summary: "What the pods of the namespace ask for already. It is no ResourceQuota, and knows of none: it counts pods that run and pods that wait, \
+                  as the leading replica last saw them.",
+        example: "quota.gpusAfter <= 64",
+    },
+    Variable {
+        name: "cluster",
+        kind: Kind::Structure("portcullis.Cluster"),
+        summary: "What GPUs the cluster has, and what was free of them when the leading replica last looked.",
+        example: "!cluster.known || gang.gpus <= cluster.cards",
+    },
+    Variable {
+        name: "priorityClasses",
+        kind: Kind::Map("portcullis.PriorityClass"),
+        summary: "The PriorityClasses of the cluster, by name.",
+        example: "gang.priorityClass == '' || gang.priorityClass in priorityClasses",
+    },
+    Variable {
+        name: "runtimeClasses",
+        kind: Kind::Map("portcullis.RuntimeClass"),
+        summary: "The RuntimeClasses of the cluster, by name.",
+        example: "'nvidia' in runtimeClasses",
+    },
+];
+
+const DEMAND: [(&str, Kind, &str); 11] = [
+    (
+        "known",
+        Kind::Bool,
+        "Whether the numbers below are known; where they are not, asking for one is an error.",
+    ),
+    ("gpus", Kind::Int, "Whole GPUs asked for, by pods that run and pods that wait."),
+    ("gpusRunning", Kind::Int, "Whole GPUs of pods that run or have their place."),
+    ("gpusWaiting", Kind::Int, "Whole GPUs of pods that wait."),
+    (
+        "gpusAfter",
+        Kind::Int,
+        "Whole GPUs asked for once this object is let in, with all members of its gang: the number to hold against a limit. On anything but a CREATE the same as `gpus`.",
+    ),
+    ("vramMiB", Kind::Int, "MiB of shared cards asked for, by pods that run and pods that wait."),
+    ("vramMiBRunning", Kind::Int, "MiB of shared cards of pods that run or have their place."),
+    ("vramMiBWaiting", Kind::Int, "MiB of shared cards of pods that wait."),
+    ("vramMiBAfter", Kind::Int, "As `gpusAfter`, for MiB of shared cards."),
+    ("pods", Kind::Int, "Pods that ask for GPUs."),
+    ("gangs", Kind::Int, "Gangs with such pods."),
+];
+
+/// A list of fields that begins with one of its own.
+const fn with_demand(own: FieldOf) -> [FieldOf; 12] {
+    let d = DEMAND;
+    [
+        own,
+        field(d[0].0, d[0].1, d[0].2),
+        field(d[1].0, d[1].1, d[1].2),
+        field(d[2].0, d[2].1, d[2].2),
+        field(d[3].0, d[3].1, d[3].2),
+        field(d[4].0, d[4].1, d[4].2),
+        field(d[5].0, d[5].1, d[5].2),
+        field(d[6].0, d[6].1, d[6].2),
+        field(d[7].0, d[7].1, d[7].2),
+        field(d[8].0, d[8].1, d[8].2),
+        field(d[9].0, d[9].1, d[9].2),
+        field(d[10].0, d[10].1, d[10].2),
+    ]
+}
+
+const QUEUE: [FieldOf; 12] = with_demand(field(
+    "name",
+    Kind::Text,
+    "Name of the queue: of the group object (KAI, Volcano), else of the pod's label or annotation (KAI, Kueue, Volcano, YuniKorn). Empty where none is named. \
+     The numbers count gangs whose group object names it.",
+));
+const QUOTA: [FieldOf; 12] = with_demand(field("namespace", Kind::Text, "The namespace of the request."));
+
+pub(super) const STRUCTURES: &[Structure] = &[
+    Structure {
+        name: "portcullis.Gang",
+        fields: &[
+            field(
+                "named",
+                Kind::Bool,
+                "Whether there is a gang: the pod names one, or the object describes one.",
+            ),
+            field(
+                "dialect",
+                Kind::Text,
+                "The stack whose way of naming groups it uses: `kai`, `coscheduling`, `volcano`, `lws`, `native`, `yunikorn` or `plain`.",
+            ),
+            field("name", Kind::Text, "Name of the group. A group within a Workload is `workload/group`."),
+            field("namespace", Kind::Text, "Namespace of the group and of all its pods."),
+            field("role", Kind::Text, "The subgroup, task or role that the pod names within the gang."),
+            field(
+                "groupFound",
+                Kind::Bool,
+                "Whether its group object is known, or is this object. One that was made a moment ago may not have been seen yet.",
+            ),
+            field("groupKind", Kind::Text, "Kind and group of that object: `PodGroup.scheduling.run.ai`."),
+            field(
+                "known",
+                Kind::Bool,
+                "Whether anybody says how many members it takes: the group object, or the pod itself.",
+            ),
+            field(
+                "min",
+                Kind::Int,
+                "How many members must be there before any of them starts; 0 where nobody says.",
+            ),
+            field(
+                "declared",
+                Kind::Int,
+                "How many the pod itself says (`portcullis.dev/gang-size`, the size of a replica, task groups); 0 where it does not.",
+            ),
+            field(
+                "members",
+                Kind::Int,
+                "How many pods it has so far, without this one, as the Gang object last said.",
+            ),
+            field("bound", Kind::Int, "How many of them are on a node."),
+            field(
+                "phase",
+                Kind::Text,
+                "`Gathering`, `Waiting`, `Planned`, `Lifting`, `Admitted` or `Torn`; empty before its first pod.",
+            ),
+            field("reason", Kind::Text, "Why it is in that phase, in one word."),
+            field("message", Kind::Text, "Why it is in that phase, in a sentence."),
+            field("priorityClass", Kind::Text, "The PriorityClass that the group object names."),
+            field(
+                "timeoutSeconds",
+                Kind::Int,
+                "How long it may wait for its start, as the group or the pod says; -1 where neither does.",
+            ),
+            field(
+                "onTimeout",
+                Kind::Text,
+                "`requeue` or `delete`, as the group or the pod says; empty where neither does.",
+            ),
+            field("onStale", Kind::Text, "`evict` or `keep`, likewise."),
+            field(
+                "staleGraceSeconds",
+                Kind::Int,
+                "For how long it is left as it is once it has lost members; -1 where nobody says.",
+            ),
+            field("elastic", Kind::Bool, "Whether it takes as many members as the owners of its pods want."),
+            field(
+                "gpus",
+                Kind::Int,
+                "Whole GPUs that its start takes: of a group object what `minResources` says; of a pod what it asks for, as if every member (of its subgroup, where there are subgroups) asked for as much. A pod in no gang counts alone, a workload by its replicas.",
+            ),
+            field("vramMiB", Kind::Int, "The same for MiB of shared cards."),
+            field(
+                "conflicts",
+                Kind::Texts,
+                "What is wrong with the keys by which the pod names its group, each with its field; such a pod is refused in any case.",
+            ),
+        ],
+    },
+    Structure {
+        name: "portcullis.Gpu",
+        fields: &[
+            field("asks", Kind::Bool, "Whether it asks for whole GPUs, MIG slices or a share of a card."),
+            field("whole", Kind::Int, "Whole GPUs, of all vendors."),
+            field(
+                "shares",
+                Kind::Bool,
+                "Whether it asks for a share of a card (`gpu-memory`, `gpu-fraction`), readable or not.",
+            ),
+            field("vramMiB", Kind::Int, "MiB on each card of the share (`gpu-memory`)."),
+            field("fraction", Kind::Double, "Part of each card of the share (`gpu-fraction`), below 1."),
+            field(
+                "devices",
+                Kind::Int,
+                "On how many cards the share is (`gpu-fraction-num-devices`, else 1).",
+            ),
+            field(
+                "totalVramMiB",
+                Kind::Int,
+                "MiB over all cards of the share; 0 for a fraction, because the size of the card is not known.",
+            ),
+            field("mig", Kind::Int, "MIG slices, of all profiles."),
+            field("claims", Kind::Int, "Resource claims (DRA)."),
+            field(
+                "models",
+                Kind::Texts,
+                "The GPU models that its node selector or required node affinity allows (`nvidia.com/gpu.product`); empty for any.",
+            ),
+            field(
+                "conflicts",
+                Kind::Texts,
+                "Every way in which its requests contradict themselves, each with its field; such a pod is refused in any case.",
+            ),
+        ],
+    },
+    Structure { name: "portcullis.Queue", fields: &QUEUE },
+    Structure { name: "portcullis.Quota", fields: &QUOTA },
+    Structure {
+        name: "portcullis.Cluster",
+        fields: &[
+            field(
+                "known",
+                Kind::Bool,
+                "Whether the leading replica has told yet; where it has not, asking for any other field is an error.",
+            ),
+            field(
+                "models",
+                Kind::Map("portcullis.Model"),
+                "By GPU model (`nvidia.com/gpu.product`, else `unknown`), with the fields below.",
+            ),
+            field("nodes", Kind::Int, "Nodes with GPUs."),
+            field("cards", Kind::Int, "Physical cards."),
+            field("freeCards", Kind::Int, "Whole cards that a pod can get now."),
+            field(
+                "largestNodeCards",
+                Kind::Int,
+                "The most cards that one node has: no pod can ever get more.",
+            ),
+            field("vramMiB", Kind::Int, "MiB of all cards together."),
+            field("freeVramMiB", Kind::Int, "Free MiB on nodes that share their cards."),
+            field("largestCardMiB", Kind::Int, "MiB of the largest card: no share can ever be more."),
+            field("largestFreeMiB", Kind::Int, "Free MiB of the shared card that has most."),
+        ],
+    },
+    Structure {
+        name: "portcullis.Model",
+        fields: &[
+            field("nodes", Kind::Int, "Nodes with such cards."),
+            field("cards", Kind::Int, "Physical cards."),
+            field("freeCards", Kind::Int, "Whole cards that a pod can get now."),
+            field("largestNodeCards", Kind::Int, "The most such cards that one node has."),
+            field("vramMiB", Kind::Int, "MiB of all such cards together."),
+            field("freeVramMiB", Kind::Int, "Free MiB on nodes that share them."),
+            field("largestCardMiB", Kind::Int, "MiB of the largest of them."),
+            field("largestFreeMiB", Kind::Int, "Free MiB of the shared one that has most."),
+        ],
+    },
+    Structure {
+        name: "portcullis.PriorityClass",
+        fields: &[
+            field("value", Kind::Int, "Higher goes first."),
+            field("globalDefault", Kind::Bool, "Whether it is the class of pods that name none."),
+            field("preemptionPolicy", Kind::Text, "`PreemptLowerPriority` or `Never`."),
+        ],
+    },
+    Structure {
+        name: "portcullis.RuntimeClass",
+        fields: &[field("handler", Kind::Text, "The handler of the container runtime.")],
+    },
+];

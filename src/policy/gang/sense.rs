@@ -1,0 +1,100 @@
+//! Contradictions within a `GangPolicy`: fields that are each right and make no sense together.
+
+use serde_json::Value as Json;
+
+use super::{count, get, memory, settings, text, texts};
+use crate::fault::Fault;
+
+/// What contradicts itself, and what has no effect.
+pub(super) fn check(document: &Json, faults: &mut Vec<Fault>) {
+    order(document, faults);
+    let time = |path: &str| text(document, path).and_then(settings::time);
+    if let (Some(usual), Some(longest)) = (time("defaults.timeout"), time("limits.gang.timeout"))
+        && usual > longest
+    {
+        faults.push(Fault::error(
+            "/spec/defaults/timeout",
+            format!(
+                "a gang that says nothing would get {}, which limits.gang.timeout ({}) does not allow: make one fit the other",
+                text(document, "defaults.timeout").unwrap_or_default(),
+                text(document, "limits.gang.timeout").unwrap_or_default()
+            ),
+        ));
+    }
+    if text(document, "defaults.onStale") == Some("keep") && get(document, "defaults.staleGrace").is_some() {
+        faults.push(Fault::warning(
+            "/spec/defaults/staleGrace",
+            "has no effect: defaults.onStale is keep, so nothing becomes of a gang after that time",
+        ));
+    }
+    if text(document, "defaults.staleGrace") == Some("never")
+        && text(document, "defaults.onStale") == Some("evict")
+    {
+        faults.push(Fault::error(
+            "/spec/defaults/staleGrace",
+            "never keeps what is left of a gang, and defaults.onStale is evict: keep one of them",
+        ));
+    }
+    schedulers(document, faults);
+    let (named, excluded) = (texts(document, "match.namespaces"), texts(document, "match.excludeNamespaces"));
+    for (index, name) in excluded.iter().enumerate().filter(|(_, name)| named.contains(name)) {
+        let message = format!("{name:?} is in match.namespaces as well: take it out of one of them");
+        faults.push(Fault::error(format!("/spec/match/excludeNamespaces/{index}"), message));
+    }
+    let does_something = ["defaults", "limits", "schedulers", "missingGroup", "preemption"];
+    let empty = |value: &Json| value.as_object().is_some_and(serde_json::Map::is_empty);
+    if !does_something.iter().any(|path| get(document, path).is_some_and(|value| !empty(value))) {
+        faults.push(Fault::warning(
+            "/spec",
+            "this policy does nothing: it has no defaults, limits, schedulers, missingGroup or preemption",
+        ));
+    }
+}
+
+/// Limits of the smaller that are above those of the larger.
+fn order(document: &Json, faults: &mut Vec<Fault>) {
+    if let (Some(least), Some(most)) =
+        (count(document, "limits.gang.minSize"), count(document, "limits.gang.maxSize"))
+        && least > most
+    {
+        let message =
+            format!("no gang can have at least {least} and at most {most} members (limits.gang.maxSize)");
+        faults.push(Fault::error("/spec/limits/gang/minSize", message));
+    }
+    type Read = fn(&Json, &str) -> Option<u64>;
+    for (field, read, unit) in [("gpus", count as Read, "GPUs"), ("vram", memory as Read, "MiB")] {
+        let of = |level: &str| read(document, &format!("limits.{level}.{field}"));
+        for (small, large) in [
+            ("pod", "gang"),
+            ("gang", "namespace"),
+            ("gang", "queue"),
+            ("pod", "namespace"),
+            ("pod", "queue"),
+        ] {
+            if let (Some(less), Some(more)) = (of(small), of(large))
+                && less > more
+            {
+                let message = format!(
+                    "a {small} may ask for {less} {unit}, and a {large} for {more} only (limits.{large}.{field}): this limit is never reached"
+                );
+                faults.push(Fault::warning(format!("/spec/limits/{small}/{field}"), message));
+            }
+        }
+    }
+}
+
+fn schedulers(document: &Json, faults: &mut Vec<Fault>) {
+    let unknown = text(document, "schedulers.unknown").unwrap_or("keep");
+    let target = text(document, "schedulers.rewriteTo");
+    if get(document, "schedulers.known").is_some() && unknown == "keep" {
+        let message = "has no effect: schedulers.unknown is keep, so every name is left as it is. Write rewrite or reject there";
+        faults.push(Fault::warning("/spec/schedulers/known", message));
+    }
+    if let Some(target) = target
+        && unknown != "rewrite"
+    {
+        let message =
+            format!("has no effect: schedulers.unknown is {unknown}, so nothing is given to {target:?}");
+        faults.push(Fault::warning("/spec/schedulers/rewriteTo", message));
+    }
+}
