@@ -7,7 +7,9 @@ mod demo;
 mod doctor;
 mod manifest;
 mod paint;
+mod replay;
 mod review;
+mod rules;
 mod seeds;
 mod serve;
 mod simulate;
@@ -82,6 +84,7 @@ enum Colour {
 enum Command {
     Demo(demo::Options),
     Doctor(doctor::Options),
+    Replay(replay::Options),
     Review(review::Options),
     Serve(Box<serve::Options>),
     Simulate(simulate::Options),
@@ -112,6 +115,7 @@ fn run(command: Command) -> anyhow::Result<Outcome> {
     match command {
         Command::Demo(options) => demo::run(&options),
         Command::Doctor(options) => doctor::run(&options),
+        Command::Replay(options) => replay::run(&options),
         Command::Review(options) => review::run(&options),
         Command::Serve(options) => serve::run(*options),
         Command::Simulate(options) => simulate::run(&options),

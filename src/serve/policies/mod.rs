@@ -20,9 +20,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use anstream::adapter::strip_str;
 use anyhow::anyhow;
 use arc_swap::{ArcSwap, ArcSwapOption};
-use portcullis_policy::{Listed, Problem, Set, Severity, SourceFile, World, load};
+use portcullis_policy::rules::Selected;
+use portcullis_policy::{Problem, Set, Severity, SourceFile, World, load};
 use serde_json::json;
 use tokio::sync::watch;
 
@@ -146,9 +148,9 @@ impl Policies {
         }
     }
 
-    /// The policies in force.
-    pub(super) fn listed(&self) -> Vec<Listed> {
-        self.live.load().set.policies().cloned().collect()
+    /// What the policies in force are about.
+    fn selected(&self) -> Vec<Selected> {
+        self.live.load().set.selected().collect()
     }
 
     /// What becomes of reloads.
@@ -221,7 +223,7 @@ impl Policies {
     /// Says which set is in force.
     fn announce(&self) {
         let live = self.live.load();
-        let (hash, count) = (live.set.hash(), live.set.policies().len());
+        let (hash, count) = (live.set.hash(), live.set.policies().count());
         self.metrics.loaded(SetRole::Live, hash, count, live.since);
         tracing::info!(policies = hash, count, "policies are loaded");
         for warning in &live.warnings {
@@ -295,7 +297,7 @@ impl Policies {
         let policies = Arc::clone(self);
         Requirement::new("policies", || Ok(())).detailed(move || {
             let live = policies.live.load();
-            let count = live.set.policies().len();
+            let count = live.set.policies().count();
             let hash: String = live.set.hash().chars().take(12).collect();
             let since = rfc3339(live.since);
             match &*policies.trouble.load() {
@@ -312,13 +314,14 @@ impl Policies {
 
 /// A set of these files, or everything that is wrong with them as it is shown to people.
 fn loaded(files: &[SourceFile]) -> Result<InForce, String> {
-    let loaded = load(files);
+    let loaded = load(files).at(seconds_now());
     match loaded.set {
         Some(set) => {
             let warnings = loaded.problems.into_iter().filter(|p| p.severity == Severity::Warning).collect();
             Ok(InForce { set, since: SystemTime::now(), warnings })
         }
-        None => Err(portcullis_policy::render(&loaded.problems, files)),
+        // Colours are for terminals: this goes into logs, events and answers.
+        None => Err(strip_str(&portcullis_policy::render(&loaded.problems, files)).to_string()),
     }
 }
 
