@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use serde_json::Value as Json;
 
+use crate::exception::Excepted;
+
 /// One rule that refuses a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Denial {
@@ -34,6 +36,8 @@ pub struct Judgement {
     pub audit: BTreeMap<String, String>,
     /// Rules that could not be evaluated and whose `failurePolicy` is `Ignore`: for the log.
     pub ignored: Vec<String>,
+    /// What exceptions let in that would have been refused: for the log and the audit.
+    pub excepted: Vec<Excepted>,
 }
 
 /// What the mutating policies of a set make of an object.
@@ -47,4 +51,6 @@ pub struct Mutation {
     pub denials: Vec<Denial>,
     /// Rules that could not be evaluated and whose `failurePolicy` is `Ignore`: for the log.
     pub ignored: Vec<String>,
+    /// Policies that were not asked because of an exception.
+    pub excepted: Vec<Excepted>,
 }

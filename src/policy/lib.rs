@@ -9,13 +9,16 @@
 //! load/      files -> documents with the place of every value -> Set, or Problems; how problems are shown
 //! facts/     the variables that an API server cannot have: gang, gpu, queue, quota, cluster, classes
 //! gang/      GangPolicy: lowered to ordinary policies that use these variables
-//! capacity.rs what the leader tells all replicas of GPUs
+//! capacity.rs  what the leader tells all replicas of GPUs
+//! schema/    the fields of the kinds that policies are about
+//! exception.rs  for whom a policy does not hold, and until when
 //! set.rs     what is evaluated together and swapped as a whole
 //! outcome.rs what a set does with a request, and where two sets differ
 //! review.rs  an AdmissionReview in, its answer out
 //! ```
 
 mod capacity;
+mod exception;
 pub mod facts;
 mod fault;
 pub mod gang;
@@ -31,10 +34,13 @@ pub mod spec;
 mod world;
 
 pub use capacity::{Capacity, Demand, Model, Use};
+pub use exception::{Excepted, Exception};
 pub use fault::{Fault, Severity};
 pub use judgement::{Denial, Judgement, Mutation};
 pub use load::{Loaded, Problem, SourceFile, load};
 pub use outcome::{Change, Difference, Outcome, Through, differences};
+pub use load::{Counts, Loaded, Problem, SourceFile, annotations, fuzz_load, json, load, render, sarif};
+pub use outcome::{Change, Difference, Outcome, differences};
 pub use request::{Request, Resource};
 pub use review::{Reviewed, at_fault, display_name, review};
 pub use set::{Listed, Set};

@@ -1,25 +1,32 @@
 //! A set of policies that is evaluated together and swapped as a whole.
 
+use std::collections::{BTreeMap, BTreeSet};
+
+use sha2::{Digest, Sha256};
+
+use crate::exception::{Exception, apply, excepting, holding};
 use crate::judgement::{Judgement, Mutation};
+use crate::load::SourceFile;
 use crate::request::Request;
+use crate::rules::Rules;
 use crate::spec::ResourceRule;
 use crate::world::World;
 
-/// A policy of a set, for whoever lists them.
+/// A policy of a set and where it is written.
 #[derive(Clone, Debug, Default)]
 pub struct Listed {
-    /// `ValidatingAdmissionPolicy`, `MutatingAdmissionPolicy`, `GangPolicy`, ...
+    /// `ValidatingAdmissionPolicy`, `MutatingAdmissionPolicy` or `GangPolicy`.
     pub kind: String,
     /// Name.
     pub name: String,
-    /// The file it stands in.
+    /// The file.
     pub file: String,
-    /// The line in which it begins.
+    /// From 1.
     pub line: usize,
-    /// Which requests it is about: the `resourceRules` of its `matchConstraints`.
-    pub selects: Vec<ResourceRule>,
-    /// Whether it changes objects, instead of judging them.
-    pub mutates: bool,
+    /// Which requests it judges: the `resourceRules` of its `matchConstraints`.
+    pub judges: Vec<ResourceRule>,
+    /// Which requests it may change.
+    pub changes: Vec<ResourceRule>,
 }
 
 /// All policies of one load. Cheap to share, never changed.
@@ -27,29 +34,82 @@ pub struct Listed {
 pub struct Set {
     hash: String,
     policies: Vec<Listed>,
+    rules: Rules,
+    exceptions: Vec<Exception>,
+    /// By the name of a policy that was made of another: the name of that.
+    made_of: BTreeMap<String, String>,
 }
 
 impl Set {
+    pub(crate) fn new(
+        hash: String,
+        policies: Vec<Listed>,
+        rules: Rules,
+        exceptions: Vec<Exception>,
+        made_of: BTreeMap<String, String>,
+    ) -> Self {
+        Self { hash, policies, rules, exceptions, made_of }
+    }
+
     /// SHA-256 over all files, in hex: names the set in logs, metrics and denials.
     #[must_use]
     pub fn hash(&self) -> &str {
         &self.hash
     }
 
-    /// The policies, in order of files and places.
+    /// Its policies as they are written in files, by file and line.
     pub fn policies(&self) -> impl ExactSizeIterator<Item = &Listed> {
         self.policies.iter()
     }
 
-    /// What the validating policies say.
+    /// Its exceptions, also those that have ended.
     #[must_use]
-    pub fn validate(&self, _request: &Request<'_>, _world: &World) -> Judgement {
-        Judgement::default()
+    pub fn exceptions(&self) -> &[Exception] {
+        &self.exceptions
     }
 
-    /// What the mutating policies make of the object.
+    /// What the validating policies say, with exceptions applied.
     #[must_use]
-    pub fn mutate(&self, _request: &Request<'_>, _world: &World) -> Mutation {
-        Mutation::default()
+    pub fn validate(&self, request: &Request<'_>, world: &World) -> Judgement {
+        let mut judgement = self.rules.validate(request, world);
+        let exceptions = holding(&self.exceptions, request, world.now);
+        let validating = self.policies.iter().filter(|policy| policy.kind == "ValidatingAdmissionPolicy");
+        let names =
+            validating.map(|policy| policy.name.as_str()).chain(self.made_of.keys().map(String::as_str));
+        apply(&mut judgement, &exceptions, |policy| self.called(policy), names);
+        judgement
     }
+
+    /// What the mutating policies make of the object. A policy that an exception is for is not asked.
+    #[must_use]
+    pub fn mutate(&self, request: &Request<'_>, world: &World) -> Mutation {
+        let exceptions = holding(&self.exceptions, request, world.now);
+        let excepted = |policy: &str| excepting(policy, &exceptions, &self.called(policy));
+        let mut mutation = self.rules.mutate_where(request, world, &|policy| excepted(policy).is_none());
+        mutation.excepted = self
+            .policies
+            .iter()
+            .filter(|policy| policy.kind == "MutatingAdmissionPolicy")
+            .filter_map(|policy| excepted(&policy.name))
+            .collect();
+        mutation
+    }
+
+    /// The names that a policy goes by besides its own.
+    fn called(&self, policy: &str) -> BTreeSet<&str> {
+        self.made_of.get(policy).map(String::as_str).into_iter().collect()
+    }
+}
+
+/// Names a set by its files: their names without directories, so that a set is the same wherever it is mounted, and their bytes.
+pub(crate) fn hash(files: &[&SourceFile]) -> String {
+    let mut hasher = Sha256::new();
+    for file in files {
+        let name = file.name.rsplit('/').next().unwrap_or_default();
+        for part in [name.as_bytes(), &file.bytes] {
+            hasher.update(u64::try_from(part.len()).unwrap_or(u64::MAX).to_be_bytes());
+            hasher.update(part);
+        }
+    }
+    hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }

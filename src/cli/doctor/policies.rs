@@ -122,7 +122,7 @@ fn files(seen: &Gathered) -> Vec<Check> {
         return vec![Check::fail(NAME, says, [look])];
     };
     let hash: String = set.hash().chars().take(12).collect();
-    let unsent = unsent(set.selected(), seen.policy_mutating.object(), seen.policy_validating.object());
+    let unsent = unsent(set.policies(), seen.policy_mutating.object(), seen.policy_validating.object());
     if unsent.is_empty() {
         let names: Vec<&str> = set.policies().map(|policy| policy.name.as_str()).collect();
         let says = format!("set {hash} loads without an error: {}", named(&names));

@@ -1,7 +1,38 @@
 //! Files to a [`Set`], or everything that is wrong with them.
+//!
+//! ```text
+//! text       bytes -> text, with lines and columns        strict     fields and types, by schema
+//! yaml       text -> trees, with the place of everything  admission  what the API server demands besides
+//! document   trees -> objects, faults -> places           typed      expressions again, with kinds that are known; costs
+//! assemble   objects -> policies with bindings, params and exceptions: what refers to what
+//! show       problems for people                          formats    problems for programs
+//! ```
+//!
+//! Everything that is wrong is told at once: an object that is wrong in one place is looked at in all others.
+
+mod admission;
+mod assemble;
+mod document;
+mod formats;
+mod names;
+mod show;
+mod strict;
+mod text;
+mod typed;
+mod yaml;
+
+use std::fmt;
+
+use serde_json::Value as Json;
 
 use crate::fault::Severity;
-use crate::set::Set;
+use crate::set::{Set, hash};
+use document::Document;
+use text::Text;
+use yaml::{Content, Node};
+
+pub use formats::{annotations, json, sarif};
+pub use show::render;
 
 /// A file as it was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,6 +64,50 @@ pub struct Problem {
     pub about: Option<String>,
 }
 
+impl Problem {
+    /// `FILE:LINE:COLUMN`, without what is not known.
+    #[must_use]
+    pub fn place(&self) -> String {
+        match (self.line, self.column) {
+            (0, _) => self.file.clone(),
+            (line, 0) => format!("{}:{line}", self.file),
+            (line, column) => format!("{}:{line}:{column}", self.file),
+        }
+    }
+
+    /// All of it in one line, for logs.
+    #[must_use]
+    pub fn one_line(&self) -> String {
+        let about = self.about.as_ref().map(|about| format!("{about}: ")).unwrap_or_default();
+        let meant =
+            self.suggestion.as_ref().map(|meant| format!(", did you mean {meant:?}?")).unwrap_or_default();
+        format!("{}: {about}{}{meant}", self.place(), self.message)
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.one_line())
+    }
+}
+
+/// How much was read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Files.
+    pub files: usize,
+    /// Policies of all kinds.
+    pub policies: usize,
+    /// Validations, audit annotations and mutations.
+    pub rules: usize,
+    /// Bindings.
+    pub bindings: usize,
+    /// Exceptions.
+    pub exceptions: usize,
+    /// Objects that bindings can hand to policies.
+    pub params: usize,
+}
+
 /// What became of files.
 #[derive(Debug, Default)]
 pub struct Loaded {
@@ -40,10 +115,141 @@ pub struct Loaded {
     pub set: Option<Set>,
     /// Everything that was found, by file and place.
     pub problems: Vec<Problem>,
+    /// How much was read, also of what is wrong.
+    pub counts: Counts,
+    /// Exceptions with where they end.
+    endings: Vec<(crate::exception::Exception, Problem)>,
 }
 
-/// Reads policy files: all of one set. Names decide the order, and the suffix (`.yaml`, `.yml`, `.json`) what is read.
-#[must_use]
-pub fn load(_files: &[SourceFile]) -> Loaded {
-    Loaded::default()
+impl Loaded {
+    /// Warns of what has ended by a moment, in Unix seconds.
+    #[must_use]
+    pub fn at(mut self, now: i64) -> Self {
+        for (exception, place) in &self.endings {
+            if let Some(fault) = exception.expired(now) {
+                self.problems.push(Problem {
+                    severity: fault.severity,
+                    message: fault.message,
+                    ..place.clone()
+                });
+            }
+        }
+        order(&mut self.problems);
+        self
+    }
 }
+
+/// By file and place; what is worse first.
+fn order(problems: &mut Vec<Problem>) {
+    problems.sort_by(|a, b| {
+        let key = |problem: &Problem| (problem.line, problem.column, std::cmp::Reverse(problem.severity));
+        a.file.cmp(&b.file).then_with(|| key(a).cmp(&key(b))).then_with(|| a.message.cmp(&b.message))
+    });
+    problems.dedup();
+}
+
+/// Whether a file is read by its name. Cases of `portcullis test` lie beside policies and are none.
+fn is_policy_file(name: &str) -> bool {
+    let stem = name
+        .strip_suffix(".yaml")
+        .or_else(|| name.strip_suffix(".yml"))
+        .or_else(|| name.strip_suffix(".json"));
+    stem.is_some_and(|stem| !stem.ends_with(".test")) || name == "-"
+}
+
+/// Reads policy files: all of one set. Names decide the order, and the suffix (`.yaml`, `.yml`, `.json`) what is read; `-` is read, too.
+#[must_use]
+pub fn load(files: &[SourceFile]) -> Loaded {
+    let mut wanted: Vec<&SourceFile> = files.iter().filter(|file| is_policy_file(&file.name)).collect();
+    wanted.sort_by(|a, b| a.name.cmp(&b.name));
+    let mut problems = Vec::new();
+    let mut documents = Vec::new();
+    let mut texts = Vec::new();
+    for file in &wanted {
+        match Text::of(file) {
+            Ok(text) => {
+                read(&text, texts.len(), &mut documents, &mut problems);
+                texts.push(text);
+            }
+            Err(problem) => problems.push(*problem),
+        }
+    }
+    let mut assembled = assemble::assemble(&documents, &texts);
+    problems.append(&mut assembled.problems);
+    order(&mut problems);
+    assembled.counts.files = wanted.len();
+    let good = problems.iter().all(|problem| problem.severity < Severity::Error);
+    let set = good.then(|| {
+        let exceptions = assembled.exceptions.iter().map(|(exception, _)| exception.clone()).collect();
+        Set::new(hash(&wanted), assembled.policies, assembled.rules, exceptions, assembled.made_of)
+    });
+    Loaded { set, problems, counts: assembled.counts, endings: assembled.exceptions }
+}
+
+/// Reads the objects of a file.
+fn read(text: &Text<'_>, file: usize, documents: &mut Vec<Document>, problems: &mut Vec<Problem>) {
+    let (nodes, flaws) = yaml::read(text.text, text.is_json());
+    for flaw in flaws {
+        let severity = if flaw.is_warning { Severity::Warning } else { Severity::Error };
+        problems.push(text.problem(severity, &flaw.span, flaw.message));
+    }
+    for node in nodes {
+        objects(text, node, file, documents, problems);
+    }
+}
+
+/// An object, or the objects of a list of them.
+fn objects(
+    text: &Text<'_>,
+    node: Node,
+    file: usize,
+    documents: &mut Vec<Document>,
+    problems: &mut Vec<Problem>,
+) {
+    let json = node.json();
+    if !json.is_object() {
+        let message =
+            "this is no Kubernetes object: it must be a mapping with apiVersion and kind".to_owned();
+        problems.push(text.problem(Severity::Error, &(node.span.start..node.span.start), message));
+        return;
+    }
+    let kind = json.get("kind").and_then(Json::as_str).unwrap_or_default();
+    let is_list = kind.ends_with("List") && json.get("items").is_some_and(Json::is_array);
+    if !is_list {
+        documents.push(Document { file, node, json });
+        return;
+    }
+    let Content::Mapping(entries) = node.content else { return };
+    for entry in entries.into_iter().filter(|entry| entry.key == "items") {
+        if let Content::Sequence(items) = entry.value.content {
+            for item in items {
+                objects(text, item, file, documents, problems);
+            }
+        }
+    }
+}
+
+/// Reads any bytes as a policy file: for fuzzing. What comes of it must hold together.
+#[doc(hidden)]
+pub fn fuzz_load(bytes: &[u8]) {
+    for name in ["fuzz.yaml", "fuzz.json"] {
+        let files = [SourceFile { name: name.to_owned(), bytes: bytes.to_owned() }];
+        let loaded = load(&files).at(0);
+        let errors = loaded.problems.iter().filter(|problem| problem.severity == Severity::Error).count();
+        assert_eq!(loaded.set.is_none(), errors > 0, "a set exists just when there is no error");
+        let lines = bytes.split(|byte| *byte == b'\n').count();
+        for problem in &loaded.problems {
+            assert!(
+                problem.line <= lines && problem.length > 0 && !problem.message.is_empty(),
+                "{problem:?}"
+            );
+        }
+        let again = load(&files).at(0);
+        assert_eq!(loaded.problems, again.problems, "the same file is read the same way");
+        assert!(loaded.problems.is_empty() || !render(&loaded.problems, &files).is_empty());
+        let _ = sarif(&loaded.problems);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -189,37 +189,9 @@ impl Rule {
             })
     }
 
-    fn selected(&self, policy: &str, mutates: bool) -> Selected {
-        let named = |(resource, sub): &(String, String)| {
-            if sub.is_empty() { resource.clone() } else { format!("{resource}/{sub}") }
-        };
-        Selected {
-            policy: policy.to_owned(),
-            mutates,
-            operations: self.operations.clone(),
-            groups: self.groups.clone(),
-            resources: self.resources.iter().map(named).collect(),
-        }
-    }
-
     fn names(&self, name: &str) -> bool {
         self.names.is_empty() || self.names.iter().any(|wanted| wanted == name)
     }
-}
-
-/// Requests that a policy is about: one of the `resourceRules` of its `matchConstraints`.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Selected {
-    /// Name of the policy.
-    pub policy: String,
-    /// Whether it changes objects, instead of judging them.
-    pub mutates: bool,
-    /// `CREATE`, ... or `*`.
-    pub operations: Vec<String>,
-    /// API groups, empty for core, or `*`.
-    pub groups: Vec<String>,
-    /// Resources, with a slash and the subresource where one is meant, or `*`.
-    pub resources: Vec<String>,
 }
 
 /// `matchConstraints` or `matchResources`.
@@ -230,13 +202,6 @@ pub(crate) struct Constraints {
     rules: Vec<Rule>,
     excluded: Vec<Rule>,
     equivalent: bool,
-}
-
-impl Constraints {
-    /// What requests of these are about.
-    pub(crate) fn selected(&self, policy: &str, mutates: bool) -> impl Iterator<Item = Selected> {
-        self.rules.iter().map(move |rule| rule.selected(policy, mutates))
-    }
 }
 
 fn by_rules<'a>(rules: &[Rule], equivalent: bool, asked: &Asked<'a>) -> Option<Matched<'a>> {

@@ -32,10 +32,10 @@ use crate::world::World;
 
 use evaluation::Sides;
 use matching::Asked;
-pub use matching::Selected;
 pub use mutating::Mutating;
 use mutating::Run;
 pub use params::Params;
+pub(crate) use selector::Selector;
 pub use validating::Validating;
 
 /// All rules that are evaluated together.
@@ -53,12 +53,6 @@ impl Rules {
         validating.sort_by(|a, b| a.name().cmp(b.name()));
         mutating.sort_by(|a, b| a.name().cmp(b.name()));
         Self { validating, mutating, params }
-    }
-
-    /// Which requests the policies are about, mutating ones first.
-    pub fn selected(&self) -> impl Iterator<Item = Selected> {
-        let mutating = self.mutating.iter().flat_map(Mutating::selected);
-        mutating.chain(self.validating.iter().flat_map(Validating::selected))
     }
 
     /// What the validating policies say.

@@ -9,7 +9,7 @@ use serde_json::Value as Json;
 use super::compile::{Binding, Compiler, Expression, Frame, Wanted, is_error, read};
 use super::convert::{configuration, operations};
 use super::evaluation::{EXHAUSTED, Exhausted, Inputs, Namespace, Sides, Variables, evaluate};
-use super::matching::{Asked, Matched, Selected};
+use super::matching::{Asked, Matched};
 use super::params::Params;
 use super::patch::{self, Failure};
 use super::{merge, strict, text};
@@ -108,11 +108,6 @@ impl Mutating {
     /// Adds a `MutatingAdmissionPolicyBinding`, whose `policyName` is not looked at.
     pub fn bind(&mut self, document: &Json, faults: &mut Vec<Fault>) {
         self.frame.bind(document, faults);
-    }
-
-    /// Which requests it is about.
-    pub(crate) fn selected(&self) -> impl Iterator<Item = Selected> {
-        self.frame.constraints.selected(&self.frame.name, true)
     }
 
     /// The name of the policy.

@@ -7,7 +7,7 @@ use serde_json::{Value as Json, json};
 
 use super::compile::{Binding, Compiler, Expression, Frame, Wanted, is_error, read};
 use super::evaluation::{EXHAUSTED, Exhausted, Inputs, Namespace, Sides, Variables, evaluate};
-use super::matching::{Asked, Matched, Selected};
+use super::matching::{Asked, Matched};
 use super::params::Params;
 use crate::facts::Facts;
 use crate::fault::Fault;
@@ -127,11 +127,6 @@ impl Validating {
     /// Adds a `ValidatingAdmissionPolicyBinding`, whose `policyName` is not looked at.
     pub fn bind(&mut self, document: &Json, faults: &mut Vec<Fault>) {
         self.frame.bind(document, faults);
-    }
-
-    /// Which requests it is about.
-    pub(crate) fn selected(&self) -> impl Iterator<Item = Selected> {
-        self.frame.constraints.selected(&self.frame.name, false)
     }
 
     /// The name of the policy.

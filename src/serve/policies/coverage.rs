@@ -1,39 +1,43 @@
 //! What policies are about and the API server never asks us about: from values alone.
 
-use std::collections::{BTreeMap, BTreeSet};
-
-use portcullis_policy::rules::Selected;
+use portcullis_policy::Listed;
+use portcullis_policy::spec::ResourceRule;
 use serde_json::Value;
 
-/// The name of both webhook configurations of the component policies. It sorts before `portcullis`, so that policies
+/// What `kinds/policies` registers, by name: both configurations are called so. It sorts before `portcullis`, so that policies
 /// change an object before it is gated.
 pub(crate) const REGISTRATION: &str = "policies.portcullis.dev";
 
 /// A sentence for each policy that is about something which the webhook configuration of its hook does not send. A configuration that is not
 /// there is `None`, and nothing is said about its policies: where none is registered, nothing is meant to be.
-pub(crate) fn unsent(
-    selected: impl Iterator<Item = Selected>,
+pub(crate) fn unsent<'p>(
+    policies: impl Iterator<Item = &'p Listed>,
     mutating: Option<&Value>,
     validating: Option<&Value>,
 ) -> Vec<String> {
-    let mut missed: BTreeMap<(bool, String), BTreeSet<String>> = BTreeMap::new();
-    for one in selected {
-        let Some(configuration) = (if one.mutates { mutating } else { validating }) else { continue };
-        let sent: Vec<&Value> = list(&configuration["webhooks"]).flat_map(|hook| list(&hook["rules"])).collect();
-        let missing = missing(&one, &sent);
-        if !missing.is_empty() {
-            missed.entry((one.mutates, one.policy)).or_default().extend(missing);
+    let mut sentences = Vec::new();
+    for policy in policies {
+        for (rules, configuration, kind) in [
+            (&policy.changes, mutating, "MutatingWebhookConfiguration"),
+            (&policy.judges, validating, "ValidatingWebhookConfiguration"),
+        ] {
+            let Some(configuration) = configuration else { continue };
+            let sent: Vec<&Value> =
+                list(&configuration["webhooks"]).flat_map(|hook| list(&hook["rules"])).collect();
+            let mut missing: Vec<String> = rules.iter().flat_map(|rule| missing(rule, &sent)).collect();
+            missing.sort();
+            missing.dedup();
+            if !missing.is_empty() {
+                sentences.push(format!(
+                    "{} {} is about {}, which the API server does not send: add them to the rules of {kind} {REGISTRATION}",
+                    policy.kind,
+                    policy.name,
+                    missing.join(", ")
+                ));
+            }
         }
     }
-    let sentence = |((mutates, policy), what): ((bool, String), BTreeSet<String>)| {
-        let kind = if mutates { "MutatingWebhookConfiguration" } else { "ValidatingWebhookConfiguration" };
-        let what: Vec<String> = what.into_iter().collect();
-        format!(
-            "policy {policy} is about {}, which the API server does not send: add that to the rules of {kind} {REGISTRATION}",
-            what.join(", ")
-        )
-    };
-    missed.into_iter().map(sentence).collect()
+    sentences
 }
 
 fn list(value: &Value) -> impl Iterator<Item = &Value> {
@@ -41,15 +45,16 @@ fn list(value: &Value) -> impl Iterator<Item = &Value> {
 }
 
 /// `CREATE pods`, `UPDATE deployments.apps`: what of a rule is not sent.
-fn missing(selected: &Selected, sent: &[&Value]) -> Vec<String> {
+fn missing(rule: &ResourceRule, sent: &[&Value]) -> Vec<String> {
+    let all = |list: &Option<Vec<String>>| list.clone().unwrap_or_default();
     let mut missing = Vec::new();
-    for operation in &selected.operations {
-        for group in &selected.groups {
-            for resource in &selected.resources {
+    for operation in all(&rule.operations) {
+        for group in all(&rule.api_groups) {
+            for resource in all(&rule.resources) {
                 let covers = |one: &&&Value| {
-                    names(&one["operations"], operation)
-                        && names(&one["apiGroups"], group)
-                        && (names(&one["resources"], resource) || names(&one["resources"], "*/*"))
+                    names(&one["operations"], &operation)
+                        && names(&one["apiGroups"], &group)
+                        && (names(&one["resources"], &resource) || names(&one["resources"], "*/*"))
                 };
                 if !sent.iter().any(|one| covers(&one)) {
                     let dot = if group.is_empty() { "" } else { "." };
@@ -78,28 +83,32 @@ mod tests {
             {"rules": [{"operations": ["CREATE", "UPDATE"], "apiGroups": [""], "resources": ["pods"]}]},
             {"rules": [{"operations": ["*"], "apiGroups": ["batch"], "resources": ["*"]}]},
         ]});
-        let check = |rule: [&[&str]; 3], expected: &str| {
-            let [operations, groups, resources] = rule.map(|list| list.iter().map(|word| (*word).to_owned()).collect());
-            let rule = || std::iter::once(Selected { policy: "p".to_owned(), mutates: false, operations, groups, resources });
-            let rule: Vec<Selected> = rule().collect();
-            let found = unsent(rule.iter().cloned(), None, Some(&sent)).concat();
+        let check = |rule: Value, expected: &str| {
+            let policy = Listed {
+                kind: "ValidatingAdmissionPolicy".to_owned(),
+                name: "p".to_owned(),
+                judges: vec![serde_json::from_value(rule).expect("a rule")],
+                ..Listed::default()
+            };
+            let found = unsent(std::iter::once(&policy), None, Some(&sent)).concat();
             let expected = match expected {
                 "" => String::new(),
                 what => format!(
-                    "policy p is about {what}, which the API server does not send: add that to the rules of \
+                    "ValidatingAdmissionPolicy p is about {what}, which the API server does not send: add them to the rules of \
                      ValidatingWebhookConfiguration policies.portcullis.dev"
                 ),
             };
             assert_eq!(found, expected);
-            assert_eq!(unsent(rule.into_iter(), None, None), Vec::<String>::new());
+            assert_eq!(unsent(std::iter::once(&policy), None, None), Vec::<String>::new());
         };
-        check([&["CREATE"], &[""], &["pods"]], "");
-        check([&["DELETE"], &["batch"], &["jobs"]], "");
+        let rule = |operations: &[&str], group: &str, resources: &[&str]| json!({"operations": operations, "apiGroups": [group], "resources": resources, "apiVersions": ["v1"]});
+        check(rule(&["CREATE"], "", &["pods"]), "");
+        check(rule(&["DELETE"], "batch", &["jobs"]), "");
         check(
             rule(&["CREATE", "DELETE"], "", &["pods", "services"]),
             "CREATE services, DELETE pods, DELETE services",
         );
-        check([&["CREATE"], &["apps"], &["deployments"]], "CREATE deployments.apps");
-        check([&["*"], &[""], &["pods"]], "* pods");
+        check(rule(&["CREATE"], "apps", &["deployments"]), "CREATE deployments.apps");
+        check(rule(&["*"], "", &["pods"]), "* pods");
     }
 }

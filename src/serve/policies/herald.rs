@@ -64,7 +64,7 @@ pub(crate) async fn run(
 async fn check(client: &Client, policies: &Policies) {
     let mutating = configuration(client, "mutatingwebhookconfigurations").await;
     let validating = configuration(client, "validatingwebhookconfigurations").await;
-    for sentence in unsent(policies.selected().into_iter(), mutating.as_ref(), validating.as_ref()) {
+    for sentence in unsent(policies.listed().iter(), mutating.as_ref(), validating.as_ref()) {
         tracing::warn!("{sentence}");
     }
 }

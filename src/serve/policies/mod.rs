@@ -23,8 +23,7 @@ use std::time::{Duration, SystemTime};
 use anstream::adapter::strip_str;
 use anyhow::anyhow;
 use arc_swap::{ArcSwap, ArcSwapOption};
-use portcullis_policy::rules::Selected;
-use portcullis_policy::{Problem, Set, Severity, SourceFile, World, load};
+use portcullis_policy::{Listed, Problem, Set, Severity, SourceFile, World, load};
 use serde_json::json;
 use tokio::sync::watch;
 
@@ -148,9 +147,9 @@ impl Policies {
         }
     }
 
-    /// What the policies in force are about.
-    fn selected(&self) -> Vec<Selected> {
-        self.live.load().set.selected().collect()
+    /// The policies in force.
+    fn listed(&self) -> Vec<Listed> {
+        self.live.load().set.policies().cloned().collect()
     }
 
     /// What becomes of reloads.
@@ -223,7 +222,7 @@ impl Policies {
     /// Says which set is in force.
     fn announce(&self) {
         let live = self.live.load();
-        let (hash, count) = (live.set.hash(), live.set.policies().count());
+        let (hash, count) = (live.set.hash(), live.set.policies().len());
         self.metrics.loaded(SetRole::Live, hash, count, live.since);
         tracing::info!(policies = hash, count, "policies are loaded");
         for warning in &live.warnings {
@@ -297,7 +296,7 @@ impl Policies {
         let policies = Arc::clone(self);
         Requirement::new("policies", || Ok(())).detailed(move || {
             let live = policies.live.load();
-            let count = live.set.policies().count();
+            let count = live.set.policies().len();
             let hash: String = live.set.hash().chars().take(12).collect();
             let since = rfc3339(live.since);
             match &*policies.trouble.load() {

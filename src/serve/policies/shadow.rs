@@ -75,7 +75,7 @@ impl Shadow {
     }
 
     fn take(&self, set: Set) {
-        let (hash, count) = (set.hash().to_owned(), set.policies().count());
+        let (hash, count) = (set.hash().to_owned(), set.policies().len());
         self.metrics.loaded(SetRole::Shadow, &hash, count, SystemTime::now());
         tracing::info!(shadow = hash, count, "shadow policies are loaded: they answer nothing");
         self.set.store(Some(Arc::new(set)));

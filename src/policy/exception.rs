@@ -1,0 +1,363 @@
+//! `PolicyException`: a policy that does not hold for somebody, until a day that is written down, with somebody who answers for it.
+//!
+//! A policy is asked all the same: what it would have refused is let in, noted, and refused again when the day has come. Owns the kind
+//! and what it means; never changes what a policy says.
+
+use std::collections::BTreeSet;
+
+use jiff::Timestamp;
+use portcullis_core::model::closest;
+use serde::Deserialize;
+use serde_json::{Map, Value as Json};
+
+use crate::fault::Fault;
+use crate::judgement::{Denial, Judgement};
+use crate::request::Request;
+use crate::rules::Selector;
+use crate::spec::LabelSelector;
+
+/// What was let in by an exception.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Excepted {
+    /// Name of the exception.
+    pub exception: String,
+    /// Who answers for it.
+    pub owner: String,
+    /// Why it is.
+    pub reason: String,
+    /// The policy that would have refused.
+    pub policy: String,
+    /// What it would have said.
+    pub message: String,
+}
+
+/// An exception.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Exception {
+    name: String,
+    owner: String,
+    reason: String,
+    /// Unix seconds.
+    expires: i64,
+    /// When that is, as it is written.
+    written: String,
+    policies: Vec<Target>,
+    namespaces: Vec<String>,
+    names: Vec<String>,
+    selector: Option<Selector>,
+}
+
+/// A policy, or some of its rules.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Target {
+    name: String,
+    validations: Option<Vec<u64>>,
+}
+
+const SPEC: [&str; 5] = ["owner", "reason", "expires", "policies", "match"];
+const MATCH: [&str; 3] = ["namespaces", "names", "selector"];
+const TARGET: [&str; 2] = ["name", "validations"];
+const TOP: [&str; 4] = ["apiVersion", "kind", "metadata", "spec"];
+const METADATA: [&str; 3] = ["name", "labels", "annotations"];
+const SELECTOR: [&str; 2] = ["matchLabels", "matchExpressions"];
+
+/// Reads a document strictly, everything that is wrong at once.
+struct Reader<'a> {
+    root: &'a Json,
+    faults: Vec<Fault>,
+}
+
+impl<'a> Reader<'a> {
+    fn get(&self, pointer: &str) -> Option<&'a Json> {
+        self.root.pointer(pointer).filter(|value| !value.is_null())
+    }
+
+    fn error(&mut self, pointer: &str, message: impl Into<String>) {
+        self.faults.push(Fault::error(pointer, message));
+    }
+
+    /// A mapping of these fields; empty when it is none, or not there.
+    fn mapping(&mut self, pointer: &str, fields: &[&str]) -> Option<&'a Map<String, Json>> {
+        let Some(value) = self.get(pointer) else { return None };
+        let Some(found) = value.as_object() else {
+            self.error(pointer, "this must be a mapping");
+            return None;
+        };
+        for key in found.keys().filter(|key| !fields.contains(&key.as_str())) {
+            let meant = closest(key, fields.iter().copied()).map(str::to_owned);
+            let place = format!("{pointer}/{}", key.replace('~', "~0").replace('/', "~1"));
+            self.faults.push(Fault::error(place, format!("unknown field {key:?}")).at_key().suggest(meant));
+        }
+        Some(found)
+    }
+
+    fn text(&mut self, pointer: &str, why: &str) -> &'a str {
+        let name = pointer.rsplit('/').next().unwrap_or_default();
+        match self.get(pointer) {
+            Some(Json::String(text)) if !text.trim().is_empty() => text,
+            Some(Json::String(_)) | None => {
+                self.error(pointer, format!("the field {name:?} is required: {why}"));
+                ""
+            }
+            Some(_) => {
+                self.error(pointer, "this must be text");
+                ""
+            }
+        }
+    }
+
+    fn texts(&mut self, pointer: &str) -> Vec<String> {
+        let Some(value) = self.get(pointer) else { return Vec::new() };
+        let Some(items) = value.as_array() else {
+            self.error(pointer, "this must be a list");
+            return Vec::new();
+        };
+        let mut found = Vec::new();
+        for (index, item) in items.iter().enumerate() {
+            match item.as_str().filter(|text| !text.is_empty()) {
+                Some(text) => found.push(text.to_owned()),
+                None => self.error(&format!("{pointer}/{index}"), "this must be text, and not empty"),
+            }
+        }
+        found
+    }
+
+    fn target(&mut self, pointer: &str) -> Option<Target> {
+        let fields = self.mapping(pointer, &TARGET);
+        if fields.is_none() {
+            self.error(pointer, "this must be a mapping with the name of a policy");
+        }
+        let name = self.text(&format!("{pointer}/name"), "which policy?").to_owned();
+        let place = format!("{pointer}/validations");
+        let validations = match self.get(&place) {
+            None => None,
+            Some(Json::Array(items)) if !items.is_empty() => {
+                for (index, item) in items.iter().enumerate() {
+                    if !item.is_u64() {
+                        self.error(
+                            &format!("{place}/{index}"),
+                            "this must be the position of a validation in its policy, from 0",
+                        );
+                    }
+                }
+                Some(items.iter().filter_map(Json::as_u64).collect())
+            }
+            Some(_) => {
+                self.error(
+                    &place,
+                    "this must be a list of positions of validations, from 0; without it all are meant",
+                );
+                None
+            }
+        };
+        fields.map(|_| Target { name, validations })
+    }
+}
+
+impl Exception {
+    /// Reads a document.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it.
+    pub fn read(document: &Json) -> Result<Self, Vec<Fault>> {
+        let mut reader = Reader { root: document, faults: Vec::new() };
+        reader.mapping("", &TOP);
+        reader.mapping("/metadata", &METADATA);
+        let name = reader.text("/metadata/name", "logs name the exception by it").to_owned();
+        if reader.get("/spec").is_none() {
+            reader.error("/spec", "the field \"spec\" is required");
+        }
+        reader.mapping("/spec", &SPEC);
+        let owner = reader.text("/spec/owner", "who answers for it?").to_owned();
+        let reason = reader.text("/spec/reason", "why may they?").to_owned();
+        let written = reader.text("/spec/expires", "until when, such as 2027-01-31T00:00:00Z?").to_owned();
+        let expires = written.parse::<Timestamp>().map(Timestamp::as_second);
+        if expires.is_err() && !written.is_empty() {
+            let message = format!("{written:?} is no moment: write it as 2027-01-31T00:00:00Z");
+            reader.error("/spec/expires", message);
+        }
+        let count = match reader.get("/spec/policies") {
+            Some(Json::Array(items)) => items.len(),
+            Some(_) => {
+                reader.error("/spec/policies", "this must be a list");
+                1
+            }
+            None => 0,
+        };
+        if count == 0 {
+            reader.error("/spec/policies", "the field \"policies\" is required: which do not hold?");
+        }
+        let is_list = reader.get("/spec/policies").is_some_and(Json::is_array);
+        let policies = (0..count)
+            .filter(|_| is_list)
+            .filter_map(|index| reader.target(&format!("/spec/policies/{index}")))
+            .collect();
+        reader.mapping("/spec/match", &MATCH);
+        let namespaces = reader.texts("/spec/match/namespaces");
+        let names = reader.texts("/spec/match/names");
+        reader.mapping("/spec/match/selector", &SELECTOR);
+        let selector =
+            reader.get("/spec/match/selector").and_then(|selector| {
+                match LabelSelector::deserialize(selector) {
+                    Ok(read) => Some(Selector::new(Some(&read))),
+                    Err(error) => {
+                        reader.error("/spec/match/selector", format!("this is no selector: {error}"));
+                        None
+                    }
+                }
+            });
+        if namespaces.is_empty() && names.is_empty() && selector.as_ref().is_none_or(Selector::is_empty) {
+            let message = "an exception for everything is none: say for which namespaces, names or selector";
+            reader.error("/spec/match", message);
+        }
+        match expires {
+            Ok(expires) if reader.faults.is_empty() => {
+                Ok(Self { name, owner, reason, expires, written, policies, namespaces, names, selector })
+            }
+            _ => Err(reader.faults),
+        }
+    }
+
+    /// The names of its policies, with where they stand.
+    pub fn policies(&self) -> impl Iterator<Item = (String, &str)> {
+        let place = |index: usize| format!("/spec/policies/{index}/name");
+        self.policies.iter().enumerate().map(move |(index, target)| (place(index), target.name.as_str()))
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Whether it holds no more, with what is to be said of it.
+    #[must_use]
+    pub fn expired(&self, now: i64) -> Option<Fault> {
+        (now >= self.expires).then(|| {
+            let message = format!(
+                "it ended at {} and has no effect any more: take it out, or agree on another day with {}",
+                self.written, self.owner
+            );
+            Fault::warning("/spec/expires", message)
+        })
+    }
+
+    /// Whether it is about this object.
+    fn takes(&self, request: &Request<'_>) -> bool {
+        let Some(object) = request.object().or_else(|| request.old_object()) else { return false };
+        let text = |pointer: &str| object.pointer(pointer).and_then(Json::as_str).unwrap_or_default();
+        let name = match (request.name(), text("/metadata/name")) {
+            ("", "") => text("/metadata/generateName"),
+            ("", name) | (name, _) => name,
+        };
+        let any = |patterns: &[String], value: &str| {
+            patterns.is_empty() || patterns.iter().any(|pattern| fits(pattern, value))
+        };
+        any(&self.namespaces, request.namespace())
+            && any(&self.names, name)
+            && self.selector.as_ref().is_none_or(|selector| selector.takes(object))
+    }
+
+    fn lets(&self, denial: &Denial, called: &BTreeSet<&str>) -> bool {
+        self.policies.iter().any(|target| {
+            called.contains(target.name.as_str())
+                && target.validations.as_ref().is_none_or(|positions| {
+                    let position = denial.rule.strip_prefix("/spec/validations/");
+                    position.and_then(|at| at.parse().ok()).is_some_and(|at: u64| positions.contains(&at))
+                })
+        })
+    }
+
+    fn lets_all(&self, called: &BTreeSet<&str>) -> bool {
+        self.policies
+            .iter()
+            .any(|target| target.validations.is_none() && called.contains(target.name.as_str()))
+    }
+
+    fn excepted(&self, policy: &str, message: &str) -> Excepted {
+        Excepted {
+            exception: self.name.clone(),
+            owner: self.owner.clone(),
+            reason: self.reason.clone(),
+            policy: policy.to_owned(),
+            message: message.to_owned(),
+        }
+    }
+}
+
+/// The exceptions that hold for a request now.
+pub(crate) fn holding<'e>(all: &'e [Exception], request: &Request<'_>, now: i64) -> Vec<&'e Exception> {
+    all.iter().filter(|exception| now < exception.expires && exception.takes(request)).collect()
+}
+
+/// Takes out of a list what exceptions let in. `names` gives all names that a policy goes by.
+pub(crate) fn let_in<'n>(
+    denials: &mut Vec<Denial>,
+    exceptions: &[&Exception],
+    names: impl Fn(&str) -> BTreeSet<&'n str>,
+) -> Vec<Excepted> {
+    let mut excepted = Vec::new();
+    denials.retain(|denial| {
+        let own = denial.policy.clone();
+        let mut called: BTreeSet<&str> = names(&denial.policy);
+        called.insert(&own);
+        let by = exceptions.iter().find(|exception| exception.lets(denial, &called));
+        excepted.extend(by.map(|by| by.excepted(&denial.policy, &denial.message)));
+        by.is_none()
+    });
+    excepted
+}
+
+/// Applies exceptions to a judgement: denials become notes, and warnings of policies that do not hold at all are left out.
+pub(crate) fn apply<'n>(
+    judgement: &mut Judgement,
+    exceptions: &[&Exception],
+    names: impl Fn(&str) -> BTreeSet<&'n str>,
+    policies: impl Iterator<Item = &'n str>,
+) {
+    if exceptions.is_empty() {
+        return;
+    }
+    judgement.excepted = let_in(&mut judgement.denials, exceptions, &names);
+    for policy in policies {
+        let mut called = names(policy);
+        called.insert(policy);
+        if exceptions.iter().any(|exception| exception.lets_all(&called)) {
+            let of = format!("ValidatingAdmissionPolicy '{policy}' with");
+            judgement.warnings.retain(|warning| !warning.contains(&of));
+        }
+    }
+}
+
+/// The exception by which a mutating policy is not asked.
+pub(crate) fn excepting(
+    policy: &str,
+    exceptions: &[&Exception],
+    called: &BTreeSet<&str>,
+) -> Option<Excepted> {
+    let mut called = called.clone();
+    called.insert(policy);
+    let by = exceptions.iter().find(|exception| exception.lets_all(&called))?;
+    Some(by.excepted(policy, "not asked"))
+}
+
+/// Whether a name fits a pattern, in which `*` stands for any characters.
+fn fits(pattern: &str, value: &str) -> bool {
+    let mut parts = pattern.split('*');
+    let first = parts.next().unwrap_or_default();
+    let Some(mut rest) = value.strip_prefix(first) else { return false };
+    let mut parts: Vec<&str> = parts.collect();
+    let Some(last) = parts.pop() else { return rest.is_empty() };
+    for part in parts {
+        match rest.find(part) {
+            Some(at) => rest = &rest[at + part.len()..],
+            None => return false,
+        }
+    }
+    rest.ends_with(last)
+}
+
+#[cfg(test)]
+#[path = "exception_tests.rs"]
+mod tests;

@@ -1,0 +1,170 @@
+//! One object of a file: what it is, and from its faults to places in the file.
+
+use std::ops::Range;
+
+use serde_json::Value as Json;
+
+use super::Problem;
+use super::text::Text;
+use super::yaml::{Content, Node, locate};
+use crate::fault::Fault;
+
+/// What an object is to us.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Role {
+    Validating,
+    ValidatingBinding,
+    Mutating,
+    MutatingBinding,
+    GangPolicy,
+    Exception,
+    /// A case of `portcullis test`.
+    Test,
+    /// Something of `admissionregistration.k8s.io` that is not evaluated here.
+    Foreign,
+    /// Something of `portcullis.dev` that there is not.
+    Unknown,
+    /// Perhaps somebody's parameters.
+    Param,
+}
+
+/// The API group of our own kinds.
+pub(super) const OURS: &str = "portcullis.dev";
+
+/// The versions of our own kinds.
+pub(super) const OUR_VERSION: &str = "v1alpha1";
+
+/// Our kinds.
+pub(super) const OUR_KINDS: [&str; 3] = ["GangPolicy", "PolicyException", "PolicyTest"];
+
+/// An object and where it stands.
+#[derive(Debug)]
+pub(super) struct Document {
+    /// The file, by position.
+    pub(super) file: usize,
+    pub(super) node: Node,
+    pub(super) json: Json,
+}
+
+impl Document {
+    fn text(&self, pointer: &str) -> &str {
+        self.json.pointer(pointer).and_then(Json::as_str).unwrap_or_default()
+    }
+
+    pub(super) fn kind(&self) -> &str {
+        self.text("/kind")
+    }
+
+    pub(super) fn name(&self) -> &str {
+        self.text("/metadata/name")
+    }
+
+    pub(super) fn api_version(&self) -> &str {
+        self.text("/apiVersion")
+    }
+
+    pub(super) fn group(&self) -> &str {
+        self.api_version().split_once('/').map_or("", |(group, _)| group)
+    }
+
+    pub(super) fn version(&self) -> &str {
+        let written = self.api_version();
+        written.split_once('/').map_or(written, |(_, version)| version)
+    }
+
+    /// `ValidatingAdmissionPolicy "no-latest"`
+    pub(super) fn about(&self) -> String {
+        format!("{} {:?}", self.kind(), self.name())
+    }
+
+    pub(super) fn role(&self) -> Role {
+        match (self.group(), self.kind()) {
+            ("admissionregistration.k8s.io", "ValidatingAdmissionPolicy") => Role::Validating,
+            ("admissionregistration.k8s.io", "ValidatingAdmissionPolicyBinding") => Role::ValidatingBinding,
+            ("admissionregistration.k8s.io", "MutatingAdmissionPolicy") => Role::Mutating,
+            ("admissionregistration.k8s.io", "MutatingAdmissionPolicyBinding") => Role::MutatingBinding,
+            ("admissionregistration.k8s.io", _) => Role::Foreign,
+            (OURS, "GangPolicy") => Role::GangPolicy,
+            (OURS, "PolicyException") => Role::Exception,
+            (OURS, "PolicyTest") => Role::Test,
+            (OURS, _) => Role::Unknown,
+            _ => Role::Param,
+        }
+    }
+
+    /// Where the object starts.
+    pub(super) fn start(&self) -> Range<usize> {
+        self.place(&Fault::error("/kind", "").at_key())
+    }
+
+    /// The bytes that a fault is about.
+    fn place(&self, fault: &Fault) -> Range<usize> {
+        let (node, key, reached) = self.node.at(&fault.pointer);
+        match (&node.content, fault.offset) {
+            (Content::Scalar { value: Json::String(_), .. }, Some(_)) if reached => node.span.clone(),
+            // A collection may go on for pages: its key is what is shown.
+            (Content::Sequence(_) | Content::Mapping(_), _) => key.unwrap_or_else(|| first(node)),
+            (Content::Scalar { .. }, _) => {
+                key.filter(|_| fault.at_key || node.span.is_empty()).unwrap_or_else(|| node.span.clone())
+            }
+        }
+    }
+
+    /// A fault at its place.
+    pub(super) fn problem(&self, text: &Text<'_>, fault: Fault) -> Problem {
+        let mut span = self.place(&fault);
+        if let Some(offset) = fault.offset
+            && let (
+                Node { content: Content::Scalar { value: Json::String(value), style }, span: whole },
+                _,
+                true,
+            ) = self.node.at(&fault.pointer)
+        {
+            let raw = text.text.get(whole.clone()).unwrap_or_default();
+            span = locate(raw, whole.start, *style, value, word(value, offset));
+        }
+        Problem {
+            suggestion: fault.suggestion,
+            about: Some(self.about()),
+            ..text.problem(fault.severity, &span, fault.message)
+        }
+    }
+}
+
+/// Where a collection starts: at its first key or item.
+fn first(node: &Node) -> Range<usize> {
+    match &node.content {
+        Content::Mapping(entries) => {
+            entries.iter().map(|entry| entry.key_span.clone()).find(|span| !span.is_empty())
+        }
+        Content::Sequence(items) => items.first().map(first),
+        Content::Scalar { .. } => None,
+    }
+    .unwrap_or_else(|| node.span.start..node.span.start)
+}
+
+/// The word of an expression that an issue is about. CEL says `.` for a field and `(` for a call; their names are what people look for.
+fn word(source: &str, offset: usize) -> Range<usize> {
+    let mut offset = offset.min(source.len());
+    while !source.is_char_boundary(offset) {
+        offset -= 1;
+    }
+    let is_name = |character: char| character == '_' || character.is_alphanumeric();
+    let rest = &source[offset..];
+    let start = match rest.chars().next() {
+        Some('.') => {
+            let name = rest[1..].trim_start_matches('?').trim_start();
+            source.len() - name.len()
+        }
+        Some('(') => {
+            let before = source[..offset].trim_end();
+            before.trim_end_matches(is_name).len()
+        }
+        _ => offset,
+    };
+    let length = source[start..].find(|character| !is_name(character)).unwrap_or(source.len() - start);
+    if length > 0 {
+        return start..start + length;
+    }
+    offset..offset + source[offset..].chars().next().map_or(0, char::len_utf8)
+}

@@ -1,0 +1,414 @@
+//! Expressions a second time: `object`, `oldObject` and `params` are of the kinds that the policy is about, so that misspelt fields are
+//! found, which the API server only warns of; and what an expression may cost.
+//!
+//! An expression that has been compiled before is known to be good with objects of any kind. Nothing here changes how it is evaluated.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use portcullis_cel::{
+    Env, Fields, Issue, MATCH_CONDITIONS, PER_CALL, PER_POLICY, Program, Sizes, Type, compile,
+};
+use serde_json::Value as Json;
+
+use crate::facts;
+use crate::fault::{Fault, Severity};
+use crate::schema;
+
+/// The type of `variables`.
+const VARIABLES: &str = "kubernetes.variables";
+
+/// Expressions of more kinds than these are checked against the first of them, as in the API server.
+const KINDS: usize = 10;
+
+/// Where an expression stands in its policy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place<'a> {
+    /// Without `variables`.
+    Condition,
+    /// With the variables before it.
+    Variable(&'a str),
+    /// With all variables.
+    Rule,
+    /// With all variables, and the types of patches.
+    Mutation,
+}
+
+/// An expression of a policy.
+#[derive(Debug)]
+struct Expression<'a> {
+    pointer: String,
+    source: &'a str,
+    place: Place<'a>,
+}
+
+/// Where expressions stand: a list of `spec`, and the paths within its items.
+const LISTS: [(&str, &[&str]); 5] = [
+    ("matchConditions", &["/expression"]),
+    ("variables", &["/expression"]),
+    ("validations", &["/expression", "/messageExpression"]),
+    ("auditAnnotations", &["/valueExpression"]),
+    ("mutations", &["/applyConfiguration/expression", "/jsonPatch/expression"]),
+];
+
+/// The expressions of a policy, in the order in which they are checked.
+fn expressions(document: &Json) -> Vec<Expression<'_>> {
+    let mut found = Vec::new();
+    for (list, paths) in LISTS {
+        let items = document.pointer(&format!("/spec/{list}")).and_then(Json::as_array);
+        for (index, item) in items.into_iter().flatten().enumerate() {
+            let place = match list {
+                "matchConditions" => Place::Condition,
+                "variables" => Place::Variable(item.get("name").and_then(Json::as_str).unwrap_or_default()),
+                "mutations" => Place::Mutation,
+                _ => Place::Rule,
+            };
+            for path in paths {
+                let source = item.pointer(path).and_then(Json::as_str).filter(|text| !text.trim().is_empty());
+                let pointer = format!("/spec/{list}/{index}{path}");
+                found.extend(source.map(|source| Expression { pointer, source, place }));
+            }
+        }
+    }
+    found
+}
+
+/// What requests a policy is about.
+#[derive(Debug, Default)]
+struct Meant {
+    /// Kinds that are known: definition and kind.
+    kinds: BTreeMap<&'static str, &'static str>,
+    /// There may be others.
+    others: bool,
+}
+
+fn meant(document: &Json) -> Meant {
+    let mut meant = Meant::default();
+    let rules = document.pointer("/spec/matchConstraints/resourceRules").and_then(Json::as_array);
+    for rule in rules.into_iter().flatten() {
+        let texts = |list: &str| -> Vec<&str> {
+            let items = rule.get(list).and_then(Json::as_array);
+            items.into_iter().flatten().filter_map(Json::as_str).collect()
+        };
+        let (groups, versions, resources) = (texts("apiGroups"), texts("apiVersions"), texts("resources"));
+        for group in &groups {
+            for version in &versions {
+                for resource in &resources {
+                    let known = schema::served().iter().filter(|one| {
+                        one.group == *group
+                            && one.version == *version
+                            && (one.resource == *resource
+                                || resource.strip_suffix("/*").is_some_and(|whole| {
+                                    one.resource.split_once('/').is_some_and(|(of, _)| of == whole)
+                                        || one.resource == whole
+                                }))
+                    });
+                    let before = meant.kinds.len();
+                    let mut any = false;
+                    for one in known {
+                        any = true;
+                        meant.kinds.insert(one.definition(), one.kind);
+                    }
+                    // Of all subresources some are not known, such as what CONNECT is about.
+                    meant.others |= !any || (resource.ends_with("/*") && meant.kinds.len() > before);
+                }
+            }
+        }
+    }
+    while meant.kinds.len() > KINDS {
+        meant.kinds.pop_last();
+        meant.others = true;
+    }
+    meant
+}
+
+/// The environments that expressions are checked in, each made once.
+#[derive(Debug, Default)]
+pub(super) struct Environments {
+    made: BTreeMap<(bool, Option<&'static str>, Option<&'static str>), Env>,
+}
+
+impl Environments {
+    /// With `params` or without; with the definitions of the object and of the parameters, where they are known.
+    fn of(&mut self, has_params: bool, object: Option<&'static str>, params: Option<&'static str>) -> Env {
+        let make = || {
+            let mut env = facts::declare(Env::admission(has_params));
+            if let Some(definition) = object {
+                env = schema::declare(env, "object", definition);
+                env = schema::declare(env, "oldObject", definition);
+            }
+            match params {
+                Some(definition) => schema::declare(env, "params", definition),
+                None => env,
+            }
+        };
+        self.made.entry((has_params, object, params)).or_insert_with(make).clone()
+    }
+}
+
+/// An issue, and the kinds of `object` with which it is one.
+#[derive(Debug)]
+struct Found {
+    issue: Issue,
+    kinds: BTreeSet<&'static str>,
+}
+
+/// Checks the expressions of a policy, which has been compiled before: `known` is what was found then.
+pub(super) fn check(document: &Json, known: &[Fault], environments: &mut Environments) -> Vec<Fault> {
+    let meant = meant(document);
+    let param_kind = document.pointer("/spec/paramKind");
+    let params = param_kind.and_then(|kind| {
+        let version = kind.get("apiVersion")?.as_str()?;
+        let (group, version) = version.split_once('/').unwrap_or(("", version));
+        let kind = kind.get("kind")?.as_str()?;
+        let of = |one: &&schema::Served| one.group == group && one.version == version && one.kind == kind;
+        Some(schema::served().iter().find(of)?.definition())
+    });
+    let expressions = expressions(document);
+    let mut estimates: Vec<Option<u64>> = vec![None; expressions.len()];
+    let mut issues: Vec<Vec<Found>> = expressions.iter().map(|_| Vec::new()).collect();
+    let kinds: Vec<Option<(&str, &str)>> = if meant.kinds.is_empty() {
+        vec![None]
+    } else {
+        meant.kinds.iter().map(|(definition, kind)| Some((*definition, *kind))).collect()
+    };
+    for kind in &kinds {
+        let env = environments.of(param_kind.is_some(), kind.map(|(definition, _)| definition), params);
+        compile_all(&expressions, &env, |at, result| match result {
+            Ok(program) => {
+                let estimate = program.estimate(Sizes::default());
+                estimates[at] = Some(estimates[at].map_or(estimate, |known| known.max(estimate)));
+            }
+            Err(found) => {
+                for issue in found {
+                    let same = issues[at].iter_mut().find(|one| one.issue == issue);
+                    match same {
+                        Some(same) => same.kinds.extend(kind.map(|(_, kind)| kind)),
+                        None => issues[at]
+                            .push(Found { issue, kinds: kind.map(|(_, kind)| kind).into_iter().collect() }),
+                    }
+                }
+            }
+        });
+    }
+    let mut faults = Vec::new();
+    for (expression, found) in expressions.iter().zip(issues) {
+        for Found { issue, kinds: with } in found {
+            let told =
+                |fault: &Fault| fault.pointer == expression.pointer && fault.offset == Some(issue.offset);
+            if known.iter().any(told) {
+                continue;
+            }
+            let everywhere =
+                !meant.others && with.len() == meant.kinds.values().collect::<BTreeSet<_>>().len();
+            faults.push(fault(expression, issue, &with, everywhere));
+        }
+    }
+    faults.extend(costs(&expressions, &estimates));
+    faults
+}
+
+/// Compiles each expression with the variables before it.
+fn compile_all(
+    expressions: &[Expression<'_>],
+    env: &Env,
+    mut tell: impl FnMut(usize, Result<Program, Vec<Issue>>),
+) {
+    let mut variables = Fields::new();
+    let with = |variables: &Fields| {
+        env.clone()
+            .structure(VARIABLES, variables.clone())
+            .variable("variables", Type::Struct(VARIABLES.into()))
+    };
+    let mut all = None;
+    for (at, expression) in expressions.iter().enumerate() {
+        match expression.place {
+            Place::Condition => tell(at, compile(expression.source, env)),
+            Place::Variable(name) => {
+                let result = compile(expression.source, &with(&variables));
+                let found = result.as_ref().map_or(Type::Dyn, |program| program.result().clone());
+                variables.insert(name.to_owned(), found);
+                tell(at, result);
+            }
+            Place::Rule | Place::Mutation => {
+                let env: &Env = all.get_or_insert_with(|| with(&variables));
+                if expression.place == Place::Mutation {
+                    tell(at, compile(expression.source, &env.clone().with_patches()));
+                } else {
+                    tell(at, compile(expression.source, env));
+                }
+            }
+        }
+    }
+}
+
+fn fault(
+    expression: &Expression<'_>,
+    issue: Issue,
+    kinds: &BTreeSet<&'static str>,
+    everywhere: bool,
+) -> Fault {
+    let is_field = issue.message.starts_with("undefined field");
+    let severity = if is_field && everywhere && !is_guarded(expression.source, issue.offset) {
+        Severity::Error
+    } else {
+        Severity::Warning
+    };
+    let named: Vec<&str> = kinds.iter().copied().collect();
+    let message = match named.as_slice() {
+        [] => issue.message,
+        kinds => format!("{}, where object is a {}", issue.message, kinds.join(" or a ")),
+    };
+    Fault {
+        severity,
+        ..Fault::error(&expression.pointer, message).at(issue.offset).suggest(issue.suggestion)
+    }
+}
+
+/// Whether the expression only asks whether the field is there, by `has()` or `.?`: a field of another version of Kubernetes, perhaps.
+fn is_guarded(source: &str, offset: usize) -> bool {
+    let (Some(before), Some(after)) = (source.get(..offset), source.get(offset..)) else { return false };
+    if after.starts_with(".?") || after.starts_with("[?") {
+        return true;
+    }
+    let path = |character: char| character.is_alphanumeric() || "_.?[]'\"".contains(character);
+    before.trim_end_matches(path).strip_suffix('(').is_some_and(|call| call.trim_end().ends_with("has"))
+}
+
+/// Warns of what may be cut off while it is evaluated.
+fn costs(expressions: &[Expression<'_>], estimates: &[Option<u64>]) -> Vec<Fault> {
+    let mut faults = Vec::new();
+    let sizes = Sizes::default();
+    let assumed = format!("for lists of {} and texts of {} characters", sizes.entries, sizes.text);
+    let (mut conditions, mut rules) = (0_u64, 0_u64);
+    for (expression, estimate) in expressions.iter().zip(estimates) {
+        let estimate = estimate.unwrap_or(0);
+        if expression.place == Place::Condition {
+            conditions = conditions.saturating_add(estimate);
+        } else {
+            rules = rules.saturating_add(estimate);
+        }
+        if estimate > PER_CALL {
+            let message = format!(
+                "this may cost {} {assumed}; an expression that costs more than {} fails",
+                grouped(estimate),
+                grouped(PER_CALL)
+            );
+            faults.push(Fault::warning(&expression.pointer, message));
+        }
+    }
+    for (list, estimate, most) in
+        [("matchConditions", conditions, MATCH_CONDITIONS), ("validations", rules, PER_POLICY)]
+    {
+        if estimate > most && faults.is_empty() {
+            let message = format!(
+                "together they may cost {} {assumed}; the policy fails beyond {}",
+                grouped(estimate),
+                grouped(most)
+            );
+            faults.push(Fault::warning(format!("/spec/{list}"), message).at_key());
+        }
+    }
+    faults
+}
+
+/// `1234567` as `1,234,567`; very large ones by their magnitude.
+fn grouped(number: u64) -> String {
+    if number > 1_000_000_000_000 {
+        return format!("more than 10^{}", number.ilog10());
+    }
+    let digits = number.to_string();
+    let mut shown = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index) % 3 == 0 {
+            shown.push(',');
+        }
+        shown.push(digit);
+    }
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn policy(rules: &Json, expression: &str) -> Json {
+        json!({ "spec": {
+            "matchConstraints": { "resourceRules": rules },
+            "variables": [{ "name": "spec", "expression": "object.spec" }],
+            "validations": [{ "expression": expression }],
+        } })
+    }
+
+    /// Each as `SEVERITY OFFSET MESSAGE (SUGGESTION)`.
+    fn found(rules: &Json, expression: &str) -> Vec<String> {
+        check(&policy(rules, expression), &[], &mut Environments::default())
+            .into_iter()
+            .map(|fault| {
+                let meant = fault.suggestion.map(|meant| format!(" ({meant})")).unwrap_or_default();
+                format!("{:?} {} {}{meant}", fault.severity, fault.offset.unwrap_or(0), fault.message)
+            })
+            .collect()
+    }
+
+    #[test]
+    fn misspelt_fields_of_known_kinds_are_errors() {
+        let rule = |resources: &[&str]| json!([{ "apiGroups": ["", "apps"], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": resources }]);
+        let pods = json!([{ "apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"] }]);
+        let both = json!([
+            { "apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"] },
+            { "apiGroups": ["apps"], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["deployments"] },
+        ]);
+        for (rules, expression, expected) in [
+            (&pods, "object.spec.containers.all(c, c.image != '')", vec![]),
+            (
+                &pods,
+                "object.spec.contianers.all(c, true)",
+                vec!["Error 11 undefined field 'contianers', where object is a Pod (containers)"],
+            ),
+            (
+                &pods,
+                "variables.spec.contianers.all(c, true)",
+                vec!["Error 14 undefined field 'contianers', where object is a Pod (containers)"],
+            ),
+            (
+                &pods,
+                "!has(object.spec.contianers)",
+                vec!["Warning 16 undefined field 'contianers', where object is a Pod (containers)"],
+            ),
+            (
+                &both,
+                "object.spec.replicas > 1",
+                vec!["Warning 11 undefined field 'replicas', where object is a Pod"],
+            ),
+            (
+                &both,
+                "object.metadata.nam == ''",
+                vec!["Error 15 undefined field 'nam', where object is a Deployment or a Pod (name)"],
+            ),
+            (
+                &pods,
+                "object.spec.priority == 'a'",
+                vec![
+                    "Warning 21 found no matching overload for '_==_' applied to '(int, string)', where object is a Pod",
+                ],
+            ),
+            (&rule(&["*"]), "object.spec.contianers.all(c, true)", vec![]),
+            (
+                &rule(&["pods", "things"]),
+                "object.spec.contianers.all(c, true)",
+                vec!["Warning 11 undefined field 'contianers', where object is a Pod (containers)"],
+            ),
+            (
+                &pods,
+                "object.spec.containers.all(a, object.spec.containers.all(b, object.spec.containers.all(c, object.spec.containers.all(d, a.image + b.image != c.image + d.image))))",
+                vec![
+                    "Warning 0 this may cost 210,867,377 for lists of 32 and texts of 256 characters; an expression that costs more than 1,000,000 fails",
+                ],
+            ),
+        ] {
+            assert_eq!(found(rules, expression), expected, "{expression}");
+        }
+    }
+}
