@@ -296,7 +296,9 @@ fn policies_are_asked_about_pods_their_owners_and_groups() {
             }
             if ["gpu-pods.policies.portcullis.dev", "pods.policies.portcullis.dev"].contains(&name) {
                 let text = hook["matchConditions"].to_string();
-                for key in KEYS.iter().chain(LABELS.iter().map(|(_, label)| label)).chain(&[names::MIRROR_POD]) {
+                for key in
+                    KEYS.iter().chain(LABELS.iter().map(|(_, label)| label)).chain(&[names::MIRROR_POD])
+                {
                     assert!(text.contains(&format!("'{key}'")), "{name} does not know {key}");
                 }
             }

@@ -131,7 +131,12 @@ impl Report {
         };
         for difference in found {
             let object = format!("{} {place}{}", request.kind(), display_name(&request));
-            let row = Row { change: difference.change, policy: difference.policy, object, detail: difference.detail };
+            let row = Row {
+                change: difference.change,
+                policy: difference.policy,
+                object,
+                detail: difference.detail,
+            };
             *self.rows.entry(row).or_default() += 1;
         }
     }
@@ -308,7 +313,10 @@ mod tests {
         assert_eq!((request.operation(), request.namespace(), request.kind()), ("CREATE", "ml", "Pod"));
         assert_eq!(request.resource().resource, "pods");
         assert_eq!(review["request"]["userInfo"]["username"], "dev");
-        assert!(review_of(event("get")).is_none() && review_of(json!({"kind": "Event", "verb": "create"})).is_none());
+        assert!(
+            review_of(event("get")).is_none()
+                && review_of(json!({"kind": "Event", "verb": "create"})).is_none()
+        );
         assert!(review_of(json!({"kind": "AdmissionReview"})).is_none());
     }
 }

@@ -8,7 +8,7 @@ use std::time::SystemTime;
 
 use anyhow::{Context, Result};
 use portcullis_core::dialect;
-use portcullis_policy::{Denial, Severity, SourceFile, Set, World, load, render};
+use portcullis_policy::{Denial, Set, Severity, SourceFile, World, load, render};
 use serde_json::{Value, json};
 
 use super::manifest;
@@ -71,8 +71,8 @@ pub(super) fn world(paths: &[PathBuf]) -> Result<World> {
     for path in paths {
         let name = path.display();
         let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {name}"))?;
-        let documents = manifest::read(&text)
-            .map_err(|problem| anyhow::anyhow!("{name}: {}", problem.problem))?;
+        let documents =
+            manifest::read(&text).map_err(|problem| anyhow::anyhow!("{name}: {}", problem.problem))?;
         for document in documents {
             note(&mut world, document.value);
         }
@@ -98,7 +98,8 @@ fn note(world: &mut World, object: Value) {
             }
         }
         _ => {
-            let known = dialect::group_kinds().any(|k| (k.resource().group, k.resource().kind) == (&*group, &*kind));
+            let known =
+                dialect::group_kinds().any(|k| (k.resource().group, k.resource().kind) == (&*group, &*kind));
             if known {
                 world.groups.insert(format!("{kind}.{group}/{namespace}/{name}"), object);
             }

@@ -55,8 +55,11 @@ fn registration(seen: &Gathered) -> Check {
     }
     let there: Vec<&Value> = registered(seen).collect();
     if there.len() < 2 {
-        let kind =
-            if seen.policy_mutating.object().is_none() { "MutatingWebhookConfiguration" } else { "ValidatingWebhookConfiguration" };
+        let kind = if seen.policy_mutating.object().is_none() {
+            "MutatingWebhookConfiguration"
+        } else {
+            "ValidatingWebhookConfiguration"
+        };
         let says = format!("{kind} {REGISTRATION} is gone: its policies are asked about nothing");
         return Check::fail(NAME, says, [APPLY]);
     }

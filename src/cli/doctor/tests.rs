@@ -230,7 +230,8 @@ fn with_policies(files: &[(&str, &str)]) -> Gathered {
     let mut seen = healthy();
     let bundle = kept_bundle(&seen);
     seen.policy_mutating = believing(of_policies("webhooks.yaml", "MutatingWebhookConfiguration"), &bundle);
-    seen.policy_validating = believing(of_policies("webhooks.yaml", "ValidatingWebhookConfiguration"), &bundle);
+    seen.policy_validating =
+        believing(of_policies("webhooks.yaml", "ValidatingWebhookConfiguration"), &bundle);
     let data: Value = files.iter().map(|(name, text)| ((*name).to_owned(), Value::from(*text))).collect();
     seen.policy_files = Found::Object(json!({"data": data}));
     if let Found::Object(deployment) = &mut seen.deployment {
@@ -242,13 +243,15 @@ fn with_policies(files: &[(&str, &str)]) -> Gathered {
 
 /// What the registrations of a healthy cluster believe.
 fn kept_bundle(seen: &Gathered) -> String {
-    let encoded = seen.mutating.object().unwrap()["webhooks"][0]["clientConfig"]["caBundle"].as_str().unwrap();
+    let encoded =
+        seen.mutating.object().unwrap()["webhooks"][0]["clientConfig"]["caBundle"].as_str().unwrap();
     String::from_utf8(STANDARD.decode(encoded).unwrap()).unwrap()
 }
 
 #[test]
 fn the_component_policies_is_looked_at_where_it_is() {
-    let good = std::fs::read_to_string(root("manifests/components/policies/policies/training-images.yaml")).unwrap();
+    let good =
+        std::fs::read_to_string(root("manifests/components/policies/policies/training-images.yaml")).unwrap();
     let check = |change: &dyn Fn(&mut Gathered), name: &str, verdict: Verdict, part: &str| {
         let mut seen = with_policies(&[("training-images.yaml", &good)]);
         change(&mut seen);
@@ -261,7 +264,12 @@ fn the_component_policies_is_looked_at_where_it_is() {
     check(&|_| {}, "policy files", Verdict::Ok, "training-images");
     check(&|_| {}, "permissions", Verdict::Ok, "the service account may do all");
     let gone = |seen: &mut Gathered| seen.policy_mutating = Found::Missing;
-    check(&gone, "policy webhooks", Verdict::Fail, "MutatingWebhookConfiguration policies.portcullis.dev is gone");
+    check(
+        &gone,
+        "policy webhooks",
+        Verdict::Fail,
+        "MutatingWebhookConfiguration policies.portcullis.dev is gone",
+    );
     let unasked = |seen: &mut Gathered| {
         if let Found::Object(deployment) = &mut seen.deployment {
             deployment["spec"]["template"]["spec"]["containers"][0]["args"] = json!(["serve"]);
@@ -281,7 +289,8 @@ fn the_component_policies_is_looked_at_where_it_is() {
     };
     check(&elsewhere, "policy files", Verdict::Warn, "is about CREATE services");
     let distrusted = |seen: &mut Gathered| {
-        seen.policy_validating = Found::Object(of_policies("webhooks.yaml", "ValidatingWebhookConfiguration"));
+        seen.policy_validating =
+            Found::Object(of_policies("webhooks.yaml", "ValidatingWebhookConfiguration"));
     };
     check(&distrusted, "certificate", Verdict::Fail, "caBundle of gpu-pods.policies.portcullis.dev");
 }

@@ -34,7 +34,8 @@ pub(super) fn about(document: &Document, found: &Found, subject: &PodFound, judg
     }
 
     let kind = ["", "v1", "Pod", "pods"];
-    let mut review = subject.review.clone().unwrap_or_else(|| review_of(&found.namespace, kind, &subject.pod));
+    let mut review =
+        subject.review.clone().unwrap_or_else(|| review_of(&found.namespace, kind, &subject.pod));
     // Policies change a pod before it is gated.
     let before = match judge.mutate(&review) {
         Ok(object) => object,

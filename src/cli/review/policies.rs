@@ -112,7 +112,8 @@ pub(super) fn others<'d>(
 
 /// The plural by which a resource is called: that of a known group, else as Kubernetes forms it.
 fn plural(group: &str, kind: &str) -> String {
-    let known = dialect::group_kinds().map(|known| known.resource()).find(|r| (r.group, r.kind) == (group, kind));
+    let known =
+        dialect::group_kinds().map(|known| known.resource()).find(|r| (r.group, r.kind) == (group, kind));
     if let Some(known) = known {
         return known.plural.to_owned();
     }
