@@ -42,7 +42,8 @@ fn differs(ours: &Json, theirs: &Json, path: &str, found: &mut Vec<String>) {
             }
             for (key, value) in ours.iter().filter(|(key, _)| !theirs.contains_key(*key)) {
                 // Null and empty values go with the next encoding.
-                let empty = value.is_null() || value == &json!({}) || value == &json!([]) || value == &json!("");
+                let empty =
+                    value.is_null() || value == &json!({}) || value == &json!([]) || value == &json!("");
                 if !empty {
                     found.push(format!("{path}.{key}: ours has {value}"));
                 }
@@ -90,7 +91,8 @@ fn refusal(request: &Json, denials: &[Denial], mutating: bool) -> Json {
     if mutating {
         let code = if first.reason == "InternalError" { 500 } else { 403 };
         let causes: Vec<Json> = denials.iter().map(|denial| json!({ "message": denial.message })).collect();
-        let mut told = json!({ "code": code, "message": first.message, "reason": first.reason, "causes": causes });
+        let mut told =
+            json!({ "code": code, "message": first.message, "reason": first.reason, "causes": causes });
         if code == 500 {
             told["causes"] = json!([{ "message": first.detail }]);
         }
@@ -212,7 +214,8 @@ fn compare_notes(judgement: &Judgement, told: &Json, wrong: &mut Vec<String>) {
     let decoded = |(key, value): (&String, String)| {
         (key.clone(), serde_json::from_str(&value).unwrap_or_else(|_| Json::String(value.clone())))
     };
-    let audit: BTreeMap<String, Json> = judgement.audit.iter().map(|(k, v)| decoded((k, v.clone()))).collect();
+    let audit: BTreeMap<String, Json> =
+        judgement.audit.iter().map(|(k, v)| decoded((k, v.clone()))).collect();
     let theirs: BTreeMap<String, Json> = told["audit"]
         .as_object()
         .into_iter()
@@ -239,7 +242,10 @@ fn check(case: &Json) -> Vec<String> {
                 for fault in faults.iter().filter(|fault| fault.severity == Severity::Error) {
                     let place = place(&fault.pointer);
                     if !said.contains(&place) {
-                        wrong.push(format!("ours complains of {place}: {}; theirs says {said}", fault.message));
+                        wrong.push(format!(
+                            "ours complains of {place}: {}; theirs says {said}",
+                            fault.message
+                        ));
                     }
                 }
             }
@@ -273,15 +279,19 @@ fn the_api_server_says_the_same() {
         .filter(|path| path.extension().is_some_and(|extension| extension == "json"))
         .collect();
     files.sort();
-    let known: Json = serde_json::from_str(&fs::read_to_string(data().join("differences.json")).expect("the differences"))
-        .expect("JSON");
+    let known: Json =
+        serde_json::from_str(&fs::read_to_string(data().join("differences.json")).expect("the differences"))
+            .expect("JSON");
     let only = std::env::var("PORTCULLIS_CASE").unwrap_or_default();
     let (mut count, mut requests, mut policies, mut excused) = (0, 0, 0, 0);
     let mut wrong = Vec::new();
     for file in &files {
         let text = fs::read_to_string(file).expect("a golden");
-        let cases: Vec<Json> = serde_json::from_str(&text).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
-        for case in cases.iter().filter(|case| case["case"].as_str().is_some_and(|name| name.starts_with(&only))) {
+        let cases: Vec<Json> =
+            serde_json::from_str(&text).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
+        for case in
+            cases.iter().filter(|case| case["case"].as_str().is_some_and(|name| name.starts_with(&only)))
+        {
             let name = case["case"].as_str().unwrap_or_default();
             count += 1;
             requests += case["requests"].as_array().map_or(0, Vec::len);
@@ -293,14 +303,18 @@ fn the_api_server_says_the_same() {
                 .count();
             let found = check(case);
             match (found.is_empty(), known.get(name)) {
-                (true, Some(_)) => wrong.push(format!("{name}: is in differences.json and is the same: take it out")),
+                (true, Some(_)) => {
+                    wrong.push(format!("{name}: is in differences.json and is the same: take it out"))
+                }
                 (false, None) => wrong.push(format!("{name}:\n    {}", found.join("\n    "))),
                 (false, Some(_)) => excused += 1,
                 (true, None) => {}
             }
         }
     }
-    println!("{policies} policies in {count} cases, {requests} requests, {excused} cases differ as documented");
+    println!(
+        "{policies} policies in {count} cases, {requests} requests, {excused} cases differ as documented"
+    );
     assert!(wrong.is_empty(), "{} of {count} cases:\n{}", wrong.len(), wrong.join("\n"));
     assert!(!only.is_empty() || policies > 2, "only {policies} policies");
 }
