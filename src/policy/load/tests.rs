@@ -161,6 +161,31 @@ fn what_refers_to_nothing_is_told() {
 }
 
 #[test]
+fn policies_of_ours_are_read_like_all_others() {
+    let ours = "apiVersion: portcullis.dev/v1alpha1\nkind: GangPolicy\nmetadata: {name: g}\nspec:\n  limits:\n    pod:\n      gpus: 8\n";
+    let good = policy("  validations: [{expression: 'true'}]\n");
+    for (files, expected) in [
+        (vec![file("g.yaml", ours)], vec![]),
+        (
+            vec![file("g.yaml", ours.replace("gpus", "gpsu"))],
+            vec!["error g.yaml:7:7 unknown field \"gpsu\" (gpus)"],
+        ),
+        (
+            vec![file("a.yaml", &good), file("g.yaml", ours.replace("name: g", "name: a"))],
+            vec![
+                "error g.yaml:3:18 it becomes a ValidatingAdmissionPolicy \"a\", and there is one at a.yaml:2: take another name",
+            ],
+        ),
+        (
+            vec![file("g.yaml", ours.replace("v1alpha1", "v1"))],
+            vec!["error g.yaml:1:13 portcullis.dev has no version \"v1\" (portcullis.dev/v1alpha1)"],
+        ),
+    ] {
+        assert_eq!(told(&files), expected);
+    }
+}
+
+#[test]
 fn parameters_come_from_the_files() {
     let with_params = |reference: &str| {
         policy("  paramKind: {apiVersion: v1, kind: ConfigMap}\n  validations: [{expression: 'params.data.x == \"1\"'}]\n")
