@@ -71,9 +71,10 @@ impl Case {
         }
         let namespace = namespace(&name);
         let params = list(written, "params").iter().map(|param| object(param, &namespace)).collect();
-        let requests = list(written, "requests").into_iter().enumerate().map(|(index, request)| {
-            Self::request(&namespace, &request, index)
-        });
+        let requests = list(written, "requests")
+            .into_iter()
+            .enumerate()
+            .map(|(index, request)| Self::request(&namespace, &request, index));
         Self {
             topic: topic.to_owned(),
             documents,
@@ -169,14 +170,7 @@ impl Case {
                 Some(old)
             }
         };
-        Request {
-            path: collection(&object, namespace),
-            sub: text("sub", ""),
-            operation,
-            name,
-            object,
-            old,
-        }
+        Request { path: collection(&object, namespace), sub: text("sub", ""), operation, name, object, old }
     }
 }
 

@@ -74,7 +74,11 @@ impl Recorder {
             })
         };
         [
-            configuration("MutatingWebhookConfiguration", "/mutate", json!({ "reinvocationPolicy": "IfNeeded" })),
+            configuration(
+                "MutatingWebhookConfiguration",
+                "/mutate",
+                json!({ "reinvocationPolicy": "IfNeeded" }),
+            ),
             configuration("ValidatingWebhookConfiguration", "/validate", json!({})),
         ]
     }

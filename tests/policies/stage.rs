@@ -29,12 +29,14 @@ struct Answer {
     audit: String,
 }
 
-const AUDIT: &str = "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules: [{level: Metadata}]\n";
+const AUDIT: &str =
+    "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules: [{level: Metadata}]\n";
 
 impl Stage {
     /// Starts it with a namespace for each case and everything that is there before the policies are.
     pub(crate) fn new(cases: &[Case]) -> Self {
-        let scratch = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("policies-{}", std::process::id()));
+        let scratch =
+            PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("policies-{}", std::process::id()));
         fs::create_dir_all(&scratch).unwrap();
         let (policy, audit) = (scratch.join("audit.yaml"), scratch.join("audit.log"));
         fs::write(&policy, AUDIT).unwrap();
@@ -55,9 +57,12 @@ impl Stage {
             let object = json!({ "metadata": { "name": namespace(&case.name), "labels": labels } });
             let created = stage.cluster.api().create("/api/v1/namespaces", &object).unwrap();
             stage.namespaces.insert(case.name.clone(), cleaned(created));
-            for object in case.params.iter().chain(case.requests.iter().filter_map(|request| request.old.as_ref())) {
+            for object in
+                case.params.iter().chain(case.requests.iter().filter_map(|request| request.old.as_ref()))
+            {
                 let path = collection(object, &namespace(&case.name));
-                let answer = stage.cluster.api().send(Method::POST, &path, "application/json", Some(object)).unwrap();
+                let answer =
+                    stage.cluster.api().send(Method::POST, &path, "application/json", Some(object)).unwrap();
                 assert!(answer.code < 400 || answer.code == 409, "{}: {}", case.name, answer.body);
             }
         }
@@ -67,7 +72,11 @@ impl Stage {
             .iter()
             .zip(["mutatingwebhookconfigurations", "validatingwebhookconfigurations"])
         {
-            stage.cluster.api().create(&format!("/apis/admissionregistration.k8s.io/v1/{resource}"), configuration).unwrap();
+            stage
+                .cluster
+                .api()
+                .create(&format!("/apis/admissionregistration.k8s.io/v1/{resource}"), configuration)
+                .unwrap();
         }
         let probe = cases.iter().find(|case| !case.requests.is_empty()).unwrap();
         stage.wait("the webhook is asked", || {
@@ -93,7 +102,8 @@ impl Stage {
             "DELETE" => (Method::DELETE, request.place()),
             _ => (Method::PUT, request.place()),
         };
-        let body = if method == Method::DELETE { Vec::new() } else { serde_json::to_vec(&request.object).unwrap() };
+        let body =
+            if method == Method::DELETE { Vec::new() } else { serde_json::to_vec(&request.object).unwrap() };
         let http = HttpRequest::builder()
             .method(method)
             .uri(format!("{path}?dryRun=All&fieldManager=case"))
@@ -106,7 +116,8 @@ impl Stage {
             let response = client.send(http).await.unwrap();
             let head = response.headers();
             let text = |value: &http::HeaderValue| value.to_str().unwrap_or_default().to_owned();
-            let warnings = head.get_all(http::header::WARNING).iter().map(text).map(|text| unquoted(&text)).collect();
+            let warnings =
+                head.get_all(http::header::WARNING).iter().map(text).map(|text| unquoted(&text)).collect();
             let audit = head.get("audit-id").map(text).unwrap_or_default();
             let code = response.status().as_u16();
             let bytes = response.into_body().collect().await.unwrap().to_bytes();
@@ -129,8 +140,10 @@ impl Stage {
                     .collect()
             })
             .collect();
-        let refused: Vec<Vec<Json>> =
-            cases.iter().map(|case| case.documents.iter().map(|document| self.create(document)).collect()).collect();
+        let refused: Vec<Vec<Json>> = cases
+            .iter()
+            .map(|case| case.documents.iter().map(|document| self.create(document)).collect())
+            .collect();
         self.wait_for_policies();
         let after: Vec<Vec<(Answer, Seen)>> = cases
             .iter()
@@ -173,7 +186,8 @@ impl Stage {
             _ => "mutatingadmissionpolicybindings",
         };
         let path = format!("/apis/admissionregistration.k8s.io/v1/{path}");
-        let answer = self.cluster.api().send(Method::POST, &path, "application/json", Some(document)).unwrap();
+        let answer =
+            self.cluster.api().send(Method::POST, &path, "application/json", Some(document)).unwrap();
         if answer.code < 400 { Json::Null } else { answer.body["message"].clone() }
     }
 
@@ -199,7 +213,8 @@ impl Stage {
         let marker = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "marker" } });
         self.wait("policies take effect", || {
             let path = "/api/v1/namespaces/default/configmaps?dryRun=All";
-            self.cluster.api().send(Method::POST, path, "application/json", Some(&marker)).unwrap().code == 422
+            self.cluster.api().send(Method::POST, path, "application/json", Some(&marker)).unwrap().code
+                == 422
         });
         std::thread::sleep(Duration::from_millis(2500));
     }
@@ -209,7 +224,9 @@ impl Stage {
         let log = fs::read_to_string(&self.audit).unwrap();
         log.lines()
             .filter_map(|line| serde_json::from_str::<Json>(line).ok())
-            .map(|event| (event["auditID"].as_str().unwrap_or_default().to_owned(), event["annotations"].clone()))
+            .map(|event| {
+                (event["auditID"].as_str().unwrap_or_default().to_owned(), event["annotations"].clone())
+            })
             .collect()
     }
 }
@@ -271,10 +288,15 @@ fn cleaned(mut json: Json) -> Json {
     fn visit(json: &mut Json) {
         match json {
             Json::Object(fields) => {
-                for key in ["uid", "resourceVersion", "managedFields"] {
+                // The uid of a user stays.
+                if !fields.contains_key("username") {
+                    fields.remove("uid");
+                }
+                for key in ["resourceVersion", "managedFields"] {
                     fields.remove(key);
                 }
-                if let Some(moment) = fields.get_mut("creationTimestamp").filter(|moment| moment.is_string()) {
+                if let Some(moment) = fields.get_mut("creationTimestamp").filter(|moment| moment.is_string())
+                {
                     *moment = json!("2026-01-02T03:04:05Z");
                 }
                 fields.values_mut().for_each(visit);
