@@ -3,15 +3,19 @@
 //! Owns arguments, wording and layout of terminal output. Never decides anything about a pod or a gang: it asks the
 //! library and shows the answer. Invariant: what is printed to stdout is the answer, what goes to stderr is about the run.
 
+mod check;
 mod demo;
 mod doctor;
+mod eval;
 mod manifest;
 mod paint;
+mod policy;
 mod review;
 mod seeds;
 mod serve;
 mod simulate;
 mod stage;
+mod test;
 mod version;
 
 use std::io;
@@ -28,6 +32,8 @@ pub enum Outcome {
     No,
     /// 2: the question could not be answered: bad arguments, an unreadable file, a port in use.
     Broken,
+    /// 3: the question makes no sense: nothing to look at, a pattern that is none. Only commands about policies tell it from 2.
+    Usage,
 }
 
 impl Outcome {
@@ -36,6 +42,7 @@ impl Outcome {
             Self::Good => 0,
             Self::No => 1,
             Self::Broken => 2,
+            Self::Usage => 3,
         })
     }
 }
@@ -80,11 +87,15 @@ enum Colour {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Check(check::Options),
     Demo(demo::Options),
     Doctor(doctor::Options),
+    Eval(eval::Options),
+    Policy(policy::Options),
     Review(review::Options),
     Serve(Box<serve::Options>),
     Simulate(simulate::Options),
+    Test(test::Options),
     Version(version::Options),
 }
 
@@ -110,11 +121,15 @@ pub fn main() -> ExitCode {
 
 fn run(command: Command) -> anyhow::Result<Outcome> {
     match command {
+        Command::Check(options) => check::run(&options),
         Command::Demo(options) => demo::run(&options),
         Command::Doctor(options) => doctor::run(&options),
+        Command::Eval(options) => eval::run(&options),
+        Command::Policy(options) => policy::run(&options),
         Command::Review(options) => review::run(&options),
         Command::Serve(options) => serve::run(*options),
         Command::Simulate(options) => simulate::run(&options),
+        Command::Test(options) => test::run(&options),
         Command::Version(options) => version::run(&options),
     }
 }
