@@ -35,7 +35,9 @@ fn run(arguments: &[&str], input: &str) -> Run {
 /// Compares with what is committed. How long something took is no part of it.
 fn golden(name: &str, found: &str) {
     let found = match found.split_once(", took ") {
-        Some((before, after)) => format!("{before}, took N{}", after.trim_start_matches(|c: char| c.is_ascii_digit())),
+        Some((before, after)) => {
+            format!("{before}, took N{}", after.trim_start_matches(|c: char| c.is_ascii_digit()))
+        }
         None => found.to_owned(),
     };
     let path = data().join("expected").join(name);
@@ -72,7 +74,11 @@ fn standard_input_is_a_file() {
     assert_eq!(good.code, Some(0), "{}{}", good.stdout, good.stderr);
     let bad = run(&["check", "-"], &text.replace("in variables.labels", "in variables.label"));
     assert_eq!(bad.code, Some(2));
-    assert!(bad.stdout.contains("--> -:24:36") && bad.stdout.contains("did you mean \"labels\"?"), "{}", bad.stdout);
+    assert!(
+        bad.stdout.contains("--> -:24:36") && bad.stdout.contains("did you mean \"labels\"?"),
+        "{}",
+        bad.stdout
+    );
 }
 
 #[test]
@@ -101,14 +107,23 @@ fn expressions_are_tried_over_objects() {
             "error: undeclared reference to 'objct'\n  --> expression:1:1\n1 | objct.spec\n  | ^^^^^ did you mean \"object\"?\n",
             2,
         ),
-        (&["eval", "params.data.label", "--params", "limits.yaml"], "", "\"team\"\ndyn, cost 3 of 1000000\n", 0),
+        (
+            &["eval", "params.data.label", "--params", "limits.yaml"],
+            "",
+            "\"team\"\ndyn, cost 3 of 1000000\n",
+            0,
+        ),
     ] {
         let run = run(arguments, input);
         assert_eq!((run.stdout.as_str(), run.code), (stdout, Some(code)), "{arguments:?}: {}", run.stderr);
     }
     let run = run(&["eval", "has(object.spec.contianers)", "-f", "-"], pod);
     assert_eq!(run.code, Some(0));
-    assert!(run.stderr.contains("did you mean \"containers\"?"), "a misspelt field is warned of\n{}", run.stderr);
+    assert!(
+        run.stderr.contains("did you mean \"containers\"?"),
+        "a misspelt field is warned of\n{}",
+        run.stderr
+    );
 }
 
 #[test]

@@ -54,7 +54,12 @@ fn refused(exceptions: &[Exception], request: &Json, now: i64) -> (Vec<String>, 
 #[test]
 fn an_exception_lets_in_whom_it_names_until_it_ends() {
     let exceptions = [Exception::read(&document()).expect("it is well formed")];
-    let all = ["no-latest/spec/validations/0", "limits/spec/validations/0", "limits/spec/validations/1", "made/spec/validations/0"];
+    let all = [
+        "no-latest/spec/validations/0",
+        "limits/spec/validations/0",
+        "limits/spec/validations/1",
+        "made/spec/validations/0",
+    ];
     let some = ["limits/spec/validations/0", "made/spec/validations/0"];
     for (namespace, name, label, now, left) in [
         ("ml", "train-a-", "yes", ENDS - 1, &some[..]),
@@ -86,7 +91,12 @@ fn what_is_let_in_says_whose_word_it_is() {
     let held = holding(&exceptions, &request, 0);
     apply(&mut judgement, &held, |_| BTreeSet::new(), ["no-latest", "limits"].into_iter());
     assert!(judgement.denials.is_empty());
-    assert_eq!(judgement.warnings.len(), 1, "a rule of `limits` is excepted, not the policy: {:?}", judgement.warnings);
+    assert_eq!(
+        judgement.warnings.len(),
+        1,
+        "a rule of `limits` is excepted, not the policy: {:?}",
+        judgement.warnings
+    );
     let expected = Excepted {
         exception: "migration".to_owned(),
         owner: "team-ml".to_owned(),
@@ -102,10 +112,22 @@ fn an_exception_that_is_wrong_is_told_all_of_it() {
     for (pointer, value, expected) in [
         ("/spec/owner", json!(" "), "/spec/owner: the field \"owner\" is required: who answers for it?"),
         ("/spec/reason", Json::Null, "/spec/reason: the field \"reason\" is required: why may they?"),
-        ("/spec/expires", json!("2030-01-01"), "/spec/expires: \"2030-01-01\" is no moment: write it as 2027-01-31T00:00:00Z"),
+        (
+            "/spec/expires",
+            json!("2030-01-01"),
+            "/spec/expires: \"2030-01-01\" is no moment: write it as 2027-01-31T00:00:00Z",
+        ),
         ("/spec/expires", json!(7), "/spec/expires: this must be text"),
-        ("/spec/policies", json!([]), "/spec/policies: the field \"policies\" is required: which do not hold?"),
-        ("/spec/policies/0", json!({ "nam": "a", "name": "b" }), "/spec/policies/0/nam: unknown field \"nam\""),
+        (
+            "/spec/policies",
+            json!([]),
+            "/spec/policies: the field \"policies\" is required: which do not hold?",
+        ),
+        (
+            "/spec/policies/0",
+            json!({ "nam": "a", "name": "b" }),
+            "/spec/policies/0/nam: unknown field \"nam\"",
+        ),
         (
             "/spec/policies/1/validations",
             json!(["x"]),
@@ -121,7 +143,8 @@ fn an_exception_that_is_wrong_is_told_all_of_it() {
         let mut wrong = document();
         *wrong.pointer_mut(pointer).expect("it is there") = value;
         let faults = Exception::read(&wrong).expect_err("it is wrong");
-        let found: Vec<String> = faults.iter().map(|fault| format!("{}: {}", fault.pointer, fault.message)).collect();
+        let found: Vec<String> =
+            faults.iter().map(|fault| format!("{}: {}", fault.pointer, fault.message)).collect();
         assert_eq!(found, [expected]);
     }
     assert_eq!(Exception::read(&json!({})).expect_err("nothing is there").len(), 7);
@@ -132,7 +155,11 @@ fn an_exception_that_has_ended_is_told() {
     let exception = Exception::read(&document()).expect("it is well formed");
     assert_eq!(exception.expired(ENDS - 1), None);
     let fault = exception.expired(ENDS).expect("it has ended");
-    assert!(fault.message.contains("2030-01-01T00:00:00Z") && fault.message.contains("team-ml"), "{}", fault.message);
+    assert!(
+        fault.message.contains("2030-01-01T00:00:00Z") && fault.message.contains("team-ml"),
+        "{}",
+        fault.message
+    );
 }
 
 #[test]

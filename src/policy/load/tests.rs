@@ -25,7 +25,8 @@ fn told(files: &[SourceFile]) -> Vec<String> {
         .collect()
 }
 
-const HEAD: &str = "apiVersion: admissionregistration.k8s.io/v1\nkind: ValidatingAdmissionPolicy\nmetadata: {name: a}\n";
+const HEAD: &str =
+    "apiVersion: admissionregistration.k8s.io/v1\nkind: ValidatingAdmissionPolicy\nmetadata: {name: a}\n";
 const PODS: &str = "  matchConstraints:\n    resourceRules:\n    - {apiGroups: [''], apiVersions: [v1], operations: [CREATE], resources: [pods]}\n";
 const BINDING: &str = "---\napiVersion: admissionregistration.k8s.io/v1\nkind: ValidatingAdmissionPolicyBinding\nmetadata: {name: a}\nspec: {policyName: a, validationActions: [Deny]}\n";
 
@@ -38,7 +39,10 @@ fn policy(lines: &str) -> String {
 fn an_expression_is_shown_where_it_stands() {
     for (lines, expected) in [
         ("  validations:\n  - expression: \"true\"\n", None),
-        ("  validations:\n  - expression: object.spec.imgae == ''\n", Some("9:29 undefined field 'imgae', where object is a Pod")),
+        (
+            "  validations:\n  - expression: object.spec.imgae == ''\n",
+            Some("9:29 undefined field 'imgae', where object is a Pod"),
+        ),
         (
             "  validations:\n  - expression: |\n      true &&\n        objct.spec.x\n",
             Some("11:9 undeclared reference to 'objct' (object)"),
@@ -51,7 +55,10 @@ fn an_expression_is_shown_where_it_stands() {
             "  validations:\n  - expression: \"true && \\\"a\\\" == objct\"\n",
             Some("9:37 undeclared reference to 'objct' (object)"),
         ),
-        ("  validations:\n  - expression: 'objct == ''a'''\n", Some("9:18 undeclared reference to 'objct' (object)")),
+        (
+            "  validations:\n  - expression: 'objct == ''a'''\n",
+            Some("9:18 undeclared reference to 'objct' (object)"),
+        ),
         (
             "  validations: [{expression: \"true\", messageExpression: 'string(objct)'}]\n",
             Some("8:65 undeclared reference to 'objct' (object)"),
@@ -66,10 +73,7 @@ fn an_expression_is_shown_where_it_stands() {
             "  variables: [{name: a, expression: variables.b}, {name: b, expression: '1'}]\n  validations: [{expression: 'true'}]\n",
             Some("8:47 undefined field 'b'"),
         ),
-        (
-            "  validations:\n  - expression: params.x == 1\n",
-            Some("9:17 undeclared reference to 'params'"),
-        ),
+        ("  validations:\n  - expression: params.x == 1\n", Some("9:17 undeclared reference to 'params'")),
     ] {
         let found = told(&[file("p.yaml", policy(lines))]);
         match expected {
@@ -92,32 +96,65 @@ fn what_refers_to_nothing_is_told() {
     let config = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: x}\n";
     for (files, expected) in [
         (vec![file("a.yaml", &good)], vec![]),
-        (vec![file("a.yaml", &unbound)], vec![
-            "warning a.yaml:3:18 no ValidatingAdmissionPolicyBinding names \"a\": it is never evaluated",
-        ]),
-        (vec![file("b.yaml", &good), file("a/c.yaml", &unbound)], vec![
-            "error b.yaml:3:18 there is another ValidatingAdmissionPolicy \"a\" at a/c.yaml:2",
-        ]),
-        (vec![file("a.yaml", &good), file("b.yaml", other.replace("name: a}", "name: b}").replace("policyName: a", "policyName: ab"))], vec![
-            "error b.yaml:4:20 there is no ValidatingAdmissionPolicy \"ab\" in these files (a)",
-        ]),
-        (vec![file("a.yaml", &good), file("b.yaml", &mutating)], vec![
-            "error b.yaml:4:20 \"a\" is no MutatingAdmissionPolicy: its bindings are of the other kind",
-        ]),
-        (vec![file("a.yaml", &good), file("b.yaml", config)], vec![
-            "warning b.yaml:2:1 a ConfigMap is no policy, and no policy takes its parameters from this kind: it is left out",
-        ]),
-        (vec![file("a.yaml", &good), file("b.yaml", "a: 1\n")], vec![
-            "error b.yaml:1:1 this is no Kubernetes object: the field \"apiVersion\" is required",
-            "error b.yaml:1:1 this is no Kubernetes object: the field \"kind\" is required",
-        ]),
-        (vec![file("a.yaml", &good), file("b.yaml", "- 1\n")], vec![
-            "error b.yaml:1:1 this is no Kubernetes object: it must be a mapping with apiVersion and kind",
-        ]),
-        (vec![file("a.yaml", good.replace("k8s.io/v1\nkind: ValidatingAdmissionPolicy\n", "k8s.io/v1beta1\nkind: ValidatingAdmissionPolicy\n"))], vec![
-            "error a.yaml:1:13 Kubernetes 1.36 has no ValidatingAdmissionPolicy of \"admissionregistration.k8s.io/v1beta1\": it has v1 (admissionregistration.k8s.io/v1)",
-        ]),
-        (vec![file("a.test.yaml", "nonsense: ["), file("b.txt", "nonsense: ["), file("c.yaml", &good)], vec![]),
+        (
+            vec![file("a.yaml", &unbound)],
+            vec![
+                "warning a.yaml:3:18 no ValidatingAdmissionPolicyBinding names \"a\": it is never evaluated",
+            ],
+        ),
+        (
+            vec![file("b.yaml", &good), file("a/c.yaml", &unbound)],
+            vec!["error b.yaml:3:18 there is another ValidatingAdmissionPolicy \"a\" at a/c.yaml:2"],
+        ),
+        (
+            vec![
+                file("a.yaml", &good),
+                file(
+                    "b.yaml",
+                    other.replace("name: a}", "name: b}").replace("policyName: a", "policyName: ab"),
+                ),
+            ],
+            vec!["error b.yaml:4:20 there is no ValidatingAdmissionPolicy \"ab\" in these files (a)"],
+        ),
+        (
+            vec![file("a.yaml", &good), file("b.yaml", &mutating)],
+            vec!["error b.yaml:4:20 \"a\" is no MutatingAdmissionPolicy: its bindings are of the other kind"],
+        ),
+        (
+            vec![file("a.yaml", &good), file("b.yaml", config)],
+            vec![
+                "warning b.yaml:2:1 a ConfigMap is no policy, and no policy takes its parameters from this kind: it is left out",
+            ],
+        ),
+        (
+            vec![file("a.yaml", &good), file("b.yaml", "a: 1\n")],
+            vec![
+                "error b.yaml:1:1 this is no Kubernetes object: the field \"apiVersion\" is required",
+                "error b.yaml:1:1 this is no Kubernetes object: the field \"kind\" is required",
+            ],
+        ),
+        (
+            vec![file("a.yaml", &good), file("b.yaml", "- 1\n")],
+            vec![
+                "error b.yaml:1:1 this is no Kubernetes object: it must be a mapping with apiVersion and kind",
+            ],
+        ),
+        (
+            vec![file(
+                "a.yaml",
+                good.replace(
+                    "k8s.io/v1\nkind: ValidatingAdmissionPolicy\n",
+                    "k8s.io/v1beta1\nkind: ValidatingAdmissionPolicy\n",
+                ),
+            )],
+            vec![
+                "error a.yaml:1:13 Kubernetes 1.36 has no ValidatingAdmissionPolicy of \"admissionregistration.k8s.io/v1beta1\": it has v1 (admissionregistration.k8s.io/v1)",
+            ],
+        ),
+        (
+            vec![file("a.test.yaml", "nonsense: ["), file("b.txt", "nonsense: ["), file("c.yaml", &good)],
+            vec![],
+        ),
     ] {
         assert_eq!(told(&files), expected);
     }
@@ -133,16 +170,31 @@ fn parameters_come_from_the_files() {
     let config = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: x}\ndata: {x: '1'}\n";
     for (files, expected) in [
         (vec![file("a.yaml", with_params(reference)), file("b.yaml", config)], vec![]),
-        (vec![file("a.yaml", with_params(reference)), file("b.yaml", config.replace("name: x", "name: xx"))], vec![
-            "warning a.yaml:14:38 there is no ConfigMap \"x\" in these files, so every request is denied",
-        ]),
-        (vec![file("a.yaml", with_params("")), file("b.yaml", config)], vec![
-            "warning a.yaml:14:1 the policy has a paramKind and this binding no paramRef: params is null",
-        ]),
-        (vec![file("a.yaml", with_params(reference)), file("b.yaml", config.replace("data: {x: '1'}", "dta: {x: 1}\ndata: {x: 1}"))], vec![
-            "error b.yaml:4:1 unknown field \"dta\" (data)",
-            "error b.yaml:5:11 this must be text, and is the number 1: put it in quotes",
-        ]),
+        (
+            vec![
+                file("a.yaml", with_params(reference)),
+                file("b.yaml", config.replace("name: x", "name: xx")),
+            ],
+            vec![
+                "warning a.yaml:14:38 there is no ConfigMap \"x\" in these files, so every request is denied",
+            ],
+        ),
+        (
+            vec![file("a.yaml", with_params("")), file("b.yaml", config)],
+            vec![
+                "warning a.yaml:14:1 the policy has a paramKind and this binding no paramRef: params is null",
+            ],
+        ),
+        (
+            vec![
+                file("a.yaml", with_params(reference)),
+                file("b.yaml", config.replace("data: {x: '1'}", "dta: {x: 1}\ndata: {x: 1}")),
+            ],
+            vec![
+                "error b.yaml:4:1 unknown field \"dta\" (data)",
+                "error b.yaml:5:11 this must be text, and is the number 1: put it in quotes",
+            ],
+        ),
     ] {
         assert_eq!(told(&files), expected);
     }
@@ -168,11 +220,20 @@ fn files_are_text_in_every_form() {
         (vec![file("a.yml", good.replace('\n', "\r\n"))], vec![]),
         (vec![file("a.json", list.to_string())], vec![]),
         (vec![file("a.json", format!("{list:#}"))], vec![]),
-        (vec![file("a.json", tabs)], vec!["error ValidatingAdmissionPolicy \"b\" in these files", "warning never evaluated"]),
-        (vec![file("a.yaml", b"a: \xE4\n")], vec!["error a.yaml:1:4 the byte 0xE4 is no UTF-8: save the file as UTF-8"]),
+        (
+            vec![file("a.json", tabs)],
+            vec!["error ValidatingAdmissionPolicy \"b\" in these files", "warning never evaluated"],
+        ),
+        (
+            vec![file("a.yaml", b"a: \xE4\n")],
+            vec!["error a.yaml:1:4 the byte 0xE4 is no UTF-8: save the file as UTF-8"],
+        ),
         (vec![file("a.yaml", b"\xFF\xFEa\0")], vec!["error a.yaml the file is UTF-16: save it as UTF-8"]),
         (vec![file("a.yaml", "a:\n\tb: 1\n")], vec!["error a.yaml:2:1"]),
-        (vec![file("a.yaml", "a: 1\n---\nb: [\n---\nkind: c\n")], vec!["error a.yaml:1:1", "error a.yaml:3:4", "error a.yaml:5:7"]),
+        (
+            vec![file("a.yaml", "a: 1\n---\nb: [\n---\nkind: c\n")],
+            vec!["error a.yaml:1:1", "error a.yaml:3:4", "error a.yaml:5:7"],
+        ),
     ] {
         let found = told(&files);
         let mut rest = found.iter();
@@ -180,9 +241,16 @@ fn files_are_text_in_every_form() {
             let mut parts = wanted.splitn(2, ' ');
             let (severity, text) = (parts.next().expect("a word"), parts.next().expect("more"));
             let hit = rest.any(|one| one.starts_with(severity) && one.contains(text));
-            assert!(hit || found.iter().any(|one| one.starts_with(severity) && one.contains(text)), "{wanted}: {found:?}");
+            assert!(
+                hit || found.iter().any(|one| one.starts_with(severity) && one.contains(text)),
+                "{wanted}: {found:?}"
+            );
         }
-        assert!(found.is_empty() == (files[0].name != "a.yaml" && found.is_empty()) || !found.is_empty() || files.len() == 1);
+        assert!(
+            found.is_empty() == (files[0].name != "a.yaml" && found.is_empty())
+                || !found.is_empty()
+                || files.len() == 1
+        );
     }
 }
 
@@ -198,7 +266,9 @@ fn a_set_is_named_by_what_is_in_its_files() {
 
 #[test]
 fn a_set_judges_and_exceptions_hold_until_they_end() {
-    let text = policy("  validations: [{expression: \"!object.spec.containers.exists(c, c.image.endsWith(':latest'))\", message: latest}]\n");
+    let text = policy(
+        "  validations: [{expression: \"!object.spec.containers.exists(c, c.image.endsWith(':latest'))\", message: latest}]\n",
+    );
     let exception = "---\napiVersion: portcullis.dev/v1alpha1\nkind: PolicyException\nmetadata: {name: e}\nspec:\n  owner: o\n  reason: r\n  expires: '1970-01-01T00:01:40Z'\n  policies: [{name: a}]\n  match: {namespaces: [ml]}\n";
     let files = [file("p.yaml", format!("{text}{exception}"))];
     let set = load(&files).set.expect("it is good");
@@ -277,7 +347,11 @@ fn anstream_free(text: &str) -> String {
 
 #[test]
 fn nothing_that_is_read_panics() {
-    let seeds = [policy("  validations: [{expression: 'true'}]\n"), "a: &a [*a]\n---\n{".to_owned(), "\u{feff}".to_owned()];
+    let seeds = [
+        policy("  validations: [{expression: 'true'}]\n"),
+        "a: &a [*a]\n---\n{".to_owned(),
+        "\u{feff}".to_owned(),
+    ];
     for seed in seeds {
         for cut in 0..seed.len() {
             fuzz_load(&seed.as_bytes()[..cut]);
