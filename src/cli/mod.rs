@@ -10,7 +10,9 @@ mod eval;
 mod manifest;
 mod paint;
 mod policy;
+mod replay;
 mod review;
+mod rules;
 mod seeds;
 mod serve;
 mod simulate;
@@ -92,6 +94,7 @@ enum Command {
     Doctor(doctor::Options),
     Eval(eval::Options),
     Policy(policy::Options),
+    Replay(replay::Options),
     Review(review::Options),
     Serve(Box<serve::Options>),
     Simulate(simulate::Options),
@@ -126,6 +129,7 @@ fn run(command: Command) -> anyhow::Result<Outcome> {
         Command::Doctor(options) => doctor::run(&options),
         Command::Eval(options) => eval::run(&options),
         Command::Policy(options) => policy::run(&options),
+        Command::Replay(options) => replay::run(&options),
         Command::Review(options) => review::run(&options),
         Command::Serve(options) => serve::run(*options),
         Command::Simulate(options) => simulate::run(&options),
