@@ -286,6 +286,7 @@ mod tests {
             assert_eq!(found, Err(Failure::Other(why.into())), "{patch}");
         }
         let test = operation(&json!({ "op": "test", "path": "/a/b/0", "value": 2 }));
-        assert_eq!(apply(&mut document.clone(), vec![test]), Err(Failure::Test));
+        let mut document = document;
+        assert_eq!(apply(&mut document, vec![test]), Err(Failure::Test));
     }
 }
