@@ -243,13 +243,70 @@ fn the_deployment_starts_the_program_as_it_wants_to_be_started() {
     let grace = Duration::from_secs(template["terminationGracePeriodSeconds"].as_u64().unwrap());
     assert!(options.shutdown_delay + drain < grace, "{grace:?}");
 
-    // With cert-manager: the same, and the files.
-    let patch = of_kind("components/cert-manager/deployment.yaml", "Deployment");
-    let patched: Vec<&str> = list(&patch["spec"]["template"]["spec"]["containers"][0]["args"])
-        .map(|a| a.as_str().unwrap())
-        .collect();
-    assert_eq!(patched[..arguments.len()], arguments[..]);
-    assert!(Line::parse_from(patched).serve.tls_cert.is_some());
+    // What components add to the arguments, one after the other.
+    let more = |component: &str| -> Vec<String> {
+        let patches = objects(&format!("components/{component}/kustomization.yaml"));
+        let texts = list(&patches[0]["patches"]).filter_map(|patch| patch["patch"].as_str());
+        let operations: Vec<Value> = texts
+            .filter(|text| text.contains("/spec/template/spec/containers/0/args/-"))
+            .flat_map(|text| serde_saphyr::from_str::<Vec<Value>>(text).unwrap())
+            .collect();
+        operations.iter().map(|operation| operation["value"].as_str().unwrap().to_owned()).collect()
+    };
+    let with = |component: &str| {
+        let all = arguments.iter().map(|a| (*a).to_owned()).chain(more(component));
+        Line::parse_from(all).serve
+    };
+    let files = with("cert-manager");
+    assert!(files.tls_cert.is_some() && files.tls_key.is_some());
+    assert_eq!(with("policies").policies, [PathBuf::from("/policies")]);
+    let mounts = of_kind("components/policies/deployment.yaml", "Deployment");
+    let spec = &mounts["spec"]["template"]["spec"];
+    assert_eq!(spec["containers"][0]["volumeMounts"][0]["mountPath"], "/policies");
+    let generated = &objects("components/policies/kustomization.yaml")[0]["configMapGenerator"][0];
+    assert_eq!(spec["volumes"][0]["configMap"]["name"], generated["name"]);
+    assert_eq!(generated["options"]["disableNameSuffixHash"], true);
+}
+
+/// The component policies: everything that a rule may be about is sent, what it takes to be a GPU pod is what the base takes it to
+/// be, and nothing but those pods can be held up by us.
+#[test]
+fn policies_are_asked_about_pods_their_owners_and_groups() {
+    let excluded = Settings::default().excluded_namespaces;
+    for configuration in objects("components/policies/webhooks.yaml") {
+        let mutates = configuration["kind"] == "MutatingWebhookConfiguration";
+        let name = configuration["metadata"]["name"].as_str().unwrap();
+        assert!(name < "portcullis", "policies come before the gate");
+        let mut groups = BTreeSet::new();
+        for hook in list(&configuration["webhooks"]) {
+            let name = hook["name"].as_str().unwrap();
+            assert_eq!(hook["sideEffects"], "None", "{name}");
+            assert!(hook["timeoutSeconds"].as_u64().unwrap() <= 5, "{name}");
+            let path = if mutates { "/policies/mutate" } else { "/policies/validate" };
+            assert_eq!(hook["clientConfig"]["service"]["path"], path, "{name}");
+            let fails = name == "gpu-pods.policies.portcullis.dev";
+            assert_eq!(hook["failurePolicy"] == "Fail", fails, "{name}");
+            let selector = &hook["namespaceSelector"]["matchExpressions"][0];
+            let values: BTreeSet<String> =
+                list(&selector["values"]).map(|value| value.as_str().unwrap().to_owned()).collect();
+            assert_eq!((selector["operator"].as_str(), &values), (Some("NotIn"), &excluded), "{name}");
+            for rule in list(&hook["rules"]).filter(|_| name == "groups.policies.portcullis.dev") {
+                let text = |key: &str| rule[key][0].as_str().unwrap().to_owned();
+                groups.insert((text("apiGroups"), text("resources")));
+            }
+            if ["gpu-pods.policies.portcullis.dev", "pods.policies.portcullis.dev"].contains(&name) {
+                let text = hook["matchConditions"].to_string();
+                for key in
+                    KEYS.iter().chain(LABELS.iter().map(|(_, label)| label)).chain(&[names::MIRROR_POD])
+                {
+                    assert!(text.contains(&format!("'{key}'")), "{name} does not know {key}");
+                }
+            }
+        }
+        let known: BTreeSet<(String, String)> =
+            dialect::group_resources().map(|(_, r)| (r.group.to_owned(), r.plural.to_owned())).collect();
+        assert_eq!(groups, known);
+    }
 }
 
 #[test]

@@ -3,12 +3,16 @@
 //! Owns arguments, wording and layout of terminal output. Never decides anything about a pod or a gang: it asks the
 //! library and shows the answer. Invariant: what is printed to stdout is the answer, what goes to stderr is about the run.
 
+mod check;
 mod demo;
 mod doctor;
+mod eval;
 mod manifest;
 mod paint;
 mod policy;
+mod replay;
 mod review;
+mod rules;
 mod seeds;
 mod serve;
 mod simulate;
@@ -85,9 +89,12 @@ enum Colour {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Check(check::Options),
     Demo(demo::Options),
     Doctor(doctor::Options),
+    Eval(eval::Options),
     Policy(policy::Options),
+    Replay(replay::Options),
     Review(review::Options),
     Serve(Box<serve::Options>),
     Simulate(simulate::Options),
@@ -117,9 +124,12 @@ pub fn main() -> ExitCode {
 
 fn run(command: Command) -> anyhow::Result<Outcome> {
     match command {
+        Command::Check(options) => check::run(&options),
         Command::Demo(options) => demo::run(&options),
         Command::Doctor(options) => doctor::run(&options),
+        Command::Eval(options) => eval::run(&options),
         Command::Policy(options) => policy::run(&options),
+        Command::Replay(options) => replay::run(&options),
         Command::Review(options) => review::run(&options),
         Command::Serve(options) => serve::run(*options),
         Command::Simulate(options) => simulate::run(&options),

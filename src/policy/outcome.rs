@@ -60,6 +60,52 @@ impl Outcome {
     }
 }
 
+/// What becomes of a whole review when the API server asks both hooks, one after the other.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Through {
+    /// The object as it is stored; none where there is none, or nothing was changed.
+    pub object: Option<Json>,
+    /// What the mutating policies have done.
+    pub mutation: Mutation,
+    /// What the validating policies say of the object as it is then; nothing where a mutating one refuses it.
+    pub judgement: Judgement,
+}
+
+impl Through {
+    /// Asks the mutating policies about the review, and the validating ones about what they made of it. A review without a request is allowed.
+    #[must_use]
+    pub fn of(set: &Set, review: &Json, world: &World) -> Self {
+        let Some(request) = Request::of_review(review) else {
+            return Self { object: None, mutation: Mutation::default(), judgement: Judgement::default() };
+        };
+        let mutation = set.mutate(&request, world);
+        if !mutation.denials.is_empty() {
+            return Self { object: None, mutation, judgement: Judgement::default() };
+        }
+        let judgement = match &mutation.object {
+            None => set.validate(&request, world),
+            Some(object) => {
+                let mut changed = request.json.clone();
+                changed["object"] = object.clone();
+                set.validate(&Request { json: &changed }, world)
+            }
+        };
+        Self { object: mutation.object.clone(), mutation, judgement }
+    }
+
+    /// Why it is refused, by either.
+    pub fn denials(&self) -> impl Iterator<Item = &Denial> {
+        self.mutation.denials.iter().chain(&self.judgement.denials)
+    }
+
+    /// Both hooks as one, for a comparison.
+    #[must_use]
+    pub fn outcome(&self) -> Outcome {
+        let denials = self.denials().cloned().collect();
+        Outcome::Mutated(Mutation { denials, ..self.mutation.clone() })
+    }
+}
+
 /// What a second set does otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Change {

@@ -171,7 +171,8 @@ fn rule(denial: &Denial) -> String {
 
 /// The field that is at fault, where it is known, and what is wrong with it. A message that begins with the path of a field and a colon
 /// (`spec.containers[0].image: use a tag that stays`) names it by that.
-fn place(denial: &Denial) -> (Option<&str>, &str) {
+#[must_use]
+pub fn at_fault(denial: &Denial) -> (Option<&str>, &str) {
     if let Some(field) = &denial.field {
         return (Some(field), &denial.detail);
     }
@@ -188,7 +189,7 @@ fn place(denial: &Denial) -> (Option<&str>, &str) {
 /// the policy takes its place.
 fn in_words(denial: &Denial) -> (String, String) {
     let (rule, policy) = (rule(denial), &denial.policy);
-    match (place(denial), rule.as_str()) {
+    match (at_fault(denial), rule.as_str()) {
         ((Some(field), detail), "") => (field.to_owned(), format!("{detail} (policy {policy})")),
         ((Some(field), detail), _) => (field.to_owned(), format!("{detail} (policy {policy}, {rule})")),
         ((None, detail), "") => (format!("policy {policy}"), detail.to_owned()),

@@ -153,7 +153,7 @@ fn what_is_no_review_is_told_so() {
 fn a_message_names_the_field_by_its_path() {
     let check = |detail: &str, field: Option<&str>, rest: &str| {
         let denial = Denial { detail: detail.to_owned(), ..denial("p", None, "Invalid") };
-        assert_eq!(place(&denial), (field, rest));
+        assert_eq!(at_fault(&denial), (field, rest));
     };
     check("spec.containers[0].image: wrong", Some("spec.containers[0].image"), "wrong");
     check("metadata.labels[a/b]: a: b", Some("metadata.labels[a/b]"), "a: b");

@@ -121,13 +121,18 @@ impl Played<'_> {
     }
 }
 
-/// The Deployment's options that name files in the mount, as options that name them in `directory`.
+/// The options that the component adds and that name files in its mount, as options that name them in `directory`.
 fn mounted(component: &Path, directory: &Path) -> Vec<String> {
-    let patch: Value = serde_saphyr::from_str(&std::fs::read_to_string(component).unwrap()).unwrap();
-    let container = &patch["spec"]["template"]["spec"]["containers"][0];
+    let read = |file: &str| -> Value {
+        serde_saphyr::from_str(&std::fs::read_to_string(component.join(file)).unwrap()).unwrap()
+    };
+    let container = &read("deployment.yaml")["spec"]["template"]["spec"]["containers"][0];
     let at = format!("={}/", container["volumeMounts"][0]["mountPath"].as_str().unwrap());
-    let arguments = container["args"].as_array().unwrap().iter().filter_map(Value::as_str);
-    let files: Vec<String> = arguments
+    let kustomization = read("kustomization.yaml");
+    let patches =
+        kustomization["patches"].as_array().unwrap().iter().filter_map(|patch| patch["patch"].as_str());
+    let values = patches.flat_map(str::lines).filter_map(|line| line.trim().strip_prefix("value: "));
+    let files: Vec<String> = values
         .filter(|argument| argument.contains(&at))
         .map(|argument| argument.replace(&at, &format!("={}/", directory.display())))
         .collect();
@@ -142,7 +147,7 @@ fn certificates_of_others_are_loaded_and_loaded_again() {
     let established = ["wait", "--for=condition=Established", "--timeout=30s", "crd", "--all"];
     assert_eq!(cluster.kubectl(&established).code, 0);
 
-    let component = concat!(env!("CARGO_MANIFEST_DIR"), "/manifests/components/cert-manager/deployment.yaml");
+    let component = concat!(env!("CARGO_MANIFEST_DIR"), "/manifests/components/cert-manager");
     let mount = cluster.directory().join("certs");
     let mut options = options();
     options.components.push("cert-manager".to_owned());

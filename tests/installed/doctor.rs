@@ -41,7 +41,7 @@ ok    validating webhook  registered: pods.portcullis.dev, changes.portcullis.de
 ok    certificate         caBundle and leaf fit together, good until …
 ok    gate guard          only Portcullis can lift its gate
 ok    trial pod           a member of a gang was gated (dry run in default)
-ok    permissions         the service account may do all 63 things it needs
+ok    permissions         the service account may do all 67 things it needs
 ok    replicas            2 of 2 are available
 ok    leader              portcullis-…, seen … ago
 ok    GPU labels          2 nodes with GPUs say how much memory a card has

@@ -5,6 +5,7 @@ mod cert_manager;
 mod certificates;
 mod doctor;
 mod permissions;
+mod policies;
 mod unregistered;
 
 use portcullis_test_cluster::{Cluster, Node, Options, Portcullis, ProgramOptions, Version, available};

@@ -120,6 +120,7 @@ pub(crate) async fn start_at(
     let live = Arc::new(LiveCertificate::new(leaf.presented().unwrap()));
     let service = Service {
         review: reviewer(&gate),
+        policies: None,
         certificate: Arc::clone(&live),
         metrics: Arc::new(Metrics::new()),
         clock: Arc::new(clock),

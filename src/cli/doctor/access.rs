@@ -3,6 +3,8 @@
 use portcullis_core::dialect::{GroupResource, StatusDoor, group_resources};
 use serde_json::{Value, json};
 
+use crate::serve::policies::coverage::REGISTRATION;
+
 /// One thing that must be allowed.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Need {
@@ -16,6 +18,8 @@ pub(super) struct Need {
     pub(super) own_namespace: bool,
     /// Only for certificates of our own.
     pub(super) certificates: bool,
+    /// Only with the component policies.
+    pub(super) policies: bool,
 }
 
 /// A line of the table below: verbs, group, resource, name.
@@ -46,25 +50,38 @@ const AT_HOME: &[Line] = &[
 
 const CERTIFICATES: &[Line] = &[
     (&["get", "patch"], "admissionregistration.k8s.io", "mutatingwebhookconfigurations", "portcullis"),
+    (&["get", "patch"], "admissionregistration.k8s.io", "mutatingwebhookconfigurations", REGISTRATION),
     (&["get", "patch"], "admissionregistration.k8s.io", "validatingwebhookconfigurations", "portcullis"),
+    (&["get", "patch"], "admissionregistration.k8s.io", "validatingwebhookconfigurations", REGISTRATION),
 ];
 
 const CERTIFICATES_AT_HOME: &[Line] =
     &[(&["create"], "", "secrets", ""), (&["get", "update"], "", "secrets", "portcullis-tls")];
 
+const POLICIES: &[Line] = &[
+    (LOOK, "", "namespaces", ""),
+    (&["get"], "admissionregistration.k8s.io", "mutatingwebhookconfigurations", REGISTRATION),
+    (&["get"], "admissionregistration.k8s.io", "validatingwebhookconfigurations", REGISTRATION),
+];
+
+const POLICIES_AT_HOME: &[Line] =
+    &[(&["create"], "", "configmaps", ""), (&["get", "patch"], "", "configmaps", "portcullis-capacity")];
+
 /// Everything that must be allowed.
 pub(super) fn needs() -> Vec<Need> {
     let tables = [
-        (EVERYWHERE, false, false),
-        (AT_HOME, true, false),
-        (CERTIFICATES, false, true),
-        (CERTIFICATES_AT_HOME, true, true),
+        (EVERYWHERE, false, false, false),
+        (AT_HOME, true, false, false),
+        (CERTIFICATES, false, true, false),
+        (CERTIFICATES_AT_HOME, true, true, false),
+        (POLICIES, false, false, true),
+        (POLICIES_AT_HOME, true, false, true),
     ];
     let mut needs: Vec<Need> = group_resources().flat_map(|(_, resource)| of_groups(resource)).collect();
     // Several versions of one kind are one permission.
     needs.sort_by_key(|need| (need.group, need.resource.clone(), need.verb));
     needs.dedup_by_key(|need| (need.group, need.resource.clone(), need.verb));
-    for (lines, own_namespace, certificates) in tables {
+    for (lines, own_namespace, certificates, policies) in tables {
         for &(verbs, group, resource, name) in lines {
             needs.extend(verbs.iter().map(|&verb| Need {
                 verb,
@@ -73,6 +90,7 @@ pub(super) fn needs() -> Vec<Need> {
                 name,
                 own_namespace,
                 certificates,
+                policies,
             }));
         }
     }
@@ -88,6 +106,7 @@ fn of_groups(resource: &GroupResource) -> Vec<Need> {
         name: "",
         own_namespace: false,
         certificates: false,
+        policies: false,
     };
     let mut needs: Vec<Need> = LOOK.iter().map(|verb| need(verb, resource.plural.to_owned())).collect();
     match resource.status {
@@ -140,7 +159,7 @@ mod tests {
 
     /// Every (verb, group, resource, name, in our namespace) that a file of manifests grants.
     fn granted(file: &str) -> BTreeSet<(String, String, String, String, bool)> {
-        let path = format!("{}/manifests/base/{file}", env!("CARGO_MANIFEST_DIR"));
+        let path = format!("{}/manifests/{file}", env!("CARGO_MANIFEST_DIR"));
         let text = std::fs::read_to_string(path).unwrap();
         let mut granted = BTreeSet::new();
         for document in text.split("\n---\n") {
@@ -170,10 +189,14 @@ mod tests {
 
     #[test]
     fn the_manifests_grant_what_is_asked_for_and_nothing_else() {
-        for (file, certificates) in [("rbac.yaml", false), ("rbac-certificates.yaml", true)] {
+        for (file, certificates, policies) in [
+            ("base/rbac.yaml", false, false),
+            ("base/rbac-certificates.yaml", true, false),
+            ("components/policies/rbac.yaml", false, true),
+        ] {
             let asked: BTreeSet<_> = needs()
                 .into_iter()
-                .filter(|need| need.certificates == certificates)
+                .filter(|need| (need.certificates, need.policies) == (certificates, policies))
                 .map(|need| {
                     let owned = |text: &str| text.to_owned();
                     (

@@ -9,7 +9,9 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::access::{Need, needs};
+use super::policies::CONFIG_MAP;
 use crate::cluster::{Client, JSON, Lost, Reply};
+use crate::serve::policies::coverage::REGISTRATION;
 
 /// One object, or why there is none.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -43,6 +45,10 @@ pub(super) struct Gathered {
     pub(super) crd: Found,
     pub(super) mutating: Found,
     pub(super) validating: Found,
+    /// Those of the component policies, and the ConfigMap with its files.
+    pub(super) policy_mutating: Found,
+    pub(super) policy_validating: Found,
+    pub(super) policy_files: Found,
     pub(super) guard: Found,
     pub(super) guard_binding: Found,
     /// The policy of the component gate-fallback.
@@ -80,6 +86,9 @@ pub(super) async fn gather(client: &Client, namespace: &str, try_in: &str) -> Re
         "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/gangs.portcullis.dev".to_owned(),
         format!("{registration}/mutatingwebhookconfigurations/portcullis"),
         format!("{registration}/validatingwebhookconfigurations/portcullis"),
+        format!("{registration}/mutatingwebhookconfigurations/{REGISTRATION}"),
+        format!("{registration}/validatingwebhookconfigurations/{REGISTRATION}"),
+        format!("/api/v1/namespaces/{namespace}/configmaps/{CONFIG_MAP}"),
         format!("{registration}/validatingadmissionpolicies/portcullis-gate"),
         format!("{registration}/validatingadmissionpolicybindings/portcullis-gate"),
         format!("{registration}/mutatingadmissionpolicies/portcullis-gate"),
@@ -88,8 +97,20 @@ pub(super) async fn gather(client: &Client, namespace: &str, try_in: &str) -> Re
         format!("/apis/apps/v1/namespaces/{namespace}/deployments/portcullis"),
     ];
     let found = join_all(paths.iter().map(|path| read(client, path))).await;
-    let [crd, mutating, validating, guard, guard_binding, fallback, secret, lease, deployment] =
-        <[Found; 9]>::try_from(found).map_err(|_| anyhow!("as many answers as questions"))?;
+    let [
+        crd,
+        mutating,
+        validating,
+        policy_mutating,
+        policy_validating,
+        policy_files,
+        guard,
+        guard_binding,
+        fallback,
+        secret,
+        lease,
+        deployment,
+    ] = <[Found; 12]>::try_from(found).map_err(|_| anyhow!("as many answers as questions"))?;
     let access = join_all(needs().into_iter().map(|need| async move {
         let allowed = allowed(client, namespace, &need).await;
         (need, allowed)
@@ -102,6 +123,9 @@ pub(super) async fn gather(client: &Client, namespace: &str, try_in: &str) -> Re
         crd,
         mutating,
         validating,
+        policy_mutating,
+        policy_validating,
+        policy_files,
         guard,
         guard_binding,
         fallback,

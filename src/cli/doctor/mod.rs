@@ -5,6 +5,7 @@
 //! access.rs   what the service account must be allowed to do
 //! judge.rs    what it means: a list of checks, from values alone
 //! registered.rs  the checks of what was installed
+//! policies.rs the checks of the component policies
 //! nodes.rs, waiting.rs  the checks of nodes and pods
 //! show.rs     for people, and for programs
 //! ```
@@ -13,6 +14,7 @@ mod access;
 mod gather;
 mod judge;
 mod nodes;
+mod policies;
 mod registered;
 mod show;
 mod waiting;

@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use super::gather::{Found, Gathered};
 use super::judge::{APPLY, Check, count, named};
+use super::policies;
 use crate::certs::{Names, Registration};
 use crate::serve::read_secret;
 
@@ -23,6 +24,7 @@ pub(super) fn checks(seen: &Gathered, now: SystemTime) -> Vec<Check> {
     }
     let mut checks = vec![version(seen), definition(seen)];
     checks.extend(configurations(seen).map(|one| one.check(seen.fallback.object().is_some())));
+    checks.extend(policies::checks(seen));
     checks.extend(certificates(seen, now));
     checks.extend([guard(seen), trial(seen), permissions(seen), replicas(seen), leader(seen, now)]);
     checks
@@ -148,7 +150,8 @@ impl Configured<'_> {
 
 fn certificates(seen: &Gathered, now: SystemTime) -> Vec<Check> {
     const NAME: &str = "certificate";
-    let objects: Vec<&Value> = configurations(seen).iter().filter_map(|one| one.found.object()).collect();
+    let mut objects: Vec<&Value> = configurations(seen).iter().filter_map(|one| one.found.object()).collect();
+    objects.extend(policies::registered(seen));
     if objects.is_empty() {
         return Vec::new();
     }
@@ -283,7 +286,11 @@ fn lacking(refusal: &Value) -> Vec<&str> {
 fn permissions(seen: &Gathered) -> Check {
     const NAME: &str = "permissions";
     let own_certificates = !seen.mutating.object().is_some_and(injected);
-    let asked = seen.access.iter().filter(|(need, _)| own_certificates || !need.certificates);
+    let with_policies = policies::installed(seen);
+    let asked = seen
+        .access
+        .iter()
+        .filter(|(need, _)| (own_certificates || !need.certificates) && (with_policies || !need.policies));
     let refused: Vec<String> =
         asked.clone().filter(|(_, allowed)| *allowed == Some(false)).map(|(need, _)| need.words()).collect();
     if !refused.is_empty() {

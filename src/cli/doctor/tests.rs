@@ -93,6 +93,9 @@ fn healthy() -> Gathered {
         crd: Found::Object(crd),
         mutating: believing(manifest("webhooks.yaml", "MutatingWebhookConfiguration"), &bundle),
         validating: believing(manifest("webhooks.yaml", "ValidatingWebhookConfiguration"), &bundle),
+        policy_mutating: Found::Missing,
+        policy_validating: Found::Missing,
+        policy_files: Found::Missing,
         guard: Found::Object(manifest("gate-guard.yaml", "ValidatingAdmissionPolicy")),
         guard_binding: Found::Object(manifest("gate-guard.yaml", "ValidatingAdmissionPolicyBinding")),
         fallback: Found::Missing,
@@ -215,6 +218,81 @@ fn what_is_said_of_a_cluster() {
     check("half-right", &half_right(), Verdict::Fail);
     check("removed", &removed(), Verdict::Fail);
     check("outsider", &outsider(), Verdict::Warn);
+}
+
+/// An object of the component policies.
+fn of_policies(file: &str, kind: &str) -> Value {
+    manifest(&format!("../components/policies/{file}"), kind)
+}
+
+/// The component policies with these files, and all is well.
+fn with_policies(files: &[(&str, &str)]) -> Gathered {
+    let mut seen = healthy();
+    let bundle = kept_bundle(&seen);
+    seen.policy_mutating = believing(of_policies("webhooks.yaml", "MutatingWebhookConfiguration"), &bundle);
+    seen.policy_validating =
+        believing(of_policies("webhooks.yaml", "ValidatingWebhookConfiguration"), &bundle);
+    let data: Value = files.iter().map(|(name, text)| ((*name).to_owned(), Value::from(*text))).collect();
+    seen.policy_files = Found::Object(json!({"data": data}));
+    if let Found::Object(deployment) = &mut seen.deployment {
+        let arguments = deployment["spec"]["template"]["spec"]["containers"][0]["args"].as_array_mut();
+        arguments.unwrap().push("--policies=/policies".into());
+    }
+    seen
+}
+
+/// What the registrations of a healthy cluster believe.
+fn kept_bundle(seen: &Gathered) -> String {
+    let encoded =
+        seen.mutating.object().unwrap()["webhooks"][0]["clientConfig"]["caBundle"].as_str().unwrap();
+    String::from_utf8(STANDARD.decode(encoded).unwrap()).unwrap()
+}
+
+#[test]
+fn the_component_policies_is_looked_at_where_it_is() {
+    let good =
+        std::fs::read_to_string(root("manifests/components/policies/policies/training-images.yaml")).unwrap();
+    let check = |change: &dyn Fn(&mut Gathered), name: &str, verdict: Verdict, part: &str| {
+        let mut seen = with_policies(&[("training-images.yaml", &good)]);
+        change(&mut seen);
+        let checks = judge(&seen, now());
+        let found = checks.iter().find(|check| check.name == name).unwrap();
+        assert_eq!(found.verdict, verdict, "{found:?}");
+        assert!(found.says.contains(part), "{found:?}");
+    };
+    check(&|_| {}, "policy webhooks", Verdict::Ok, "registered");
+    check(&|_| {}, "policy files", Verdict::Ok, "training-images");
+    check(&|_| {}, "permissions", Verdict::Ok, "the service account may do all");
+    let gone = |seen: &mut Gathered| seen.policy_mutating = Found::Missing;
+    check(
+        &gone,
+        "policy webhooks",
+        Verdict::Fail,
+        "MutatingWebhookConfiguration policies.portcullis.dev is gone",
+    );
+    let unasked = |seen: &mut Gathered| {
+        if let Found::Object(deployment) = &mut seen.deployment {
+            deployment["spec"]["template"]["spec"]["containers"][0]["args"] = json!(["serve"]);
+        }
+    };
+    check(&unasked, "policy webhooks", Verdict::Fail, "not started with --policies");
+    let no_files = |seen: &mut Gathered| seen.policy_files = Found::Missing;
+    check(&no_files, "policy files", Verdict::Fail, "no ConfigMap portcullis-policies");
+    let broken = |seen: &mut Gathered| {
+        let bad = good.replace("variables.moving.size()", "variables.moved.size()");
+        seen.policy_files = Found::Object(json!({"data": {"training-images.yaml": bad}}));
+    };
+    check(&broken, "policy files", Verdict::Fail, "training-images.yaml:");
+    let elsewhere = |seen: &mut Gathered| {
+        let services = good.replace("resources: [pods]", "resources: [pods, services]");
+        seen.policy_files = Found::Object(json!({"data": {"training-images.yaml": services}}));
+    };
+    check(&elsewhere, "policy files", Verdict::Warn, "is about CREATE services");
+    let distrusted = |seen: &mut Gathered| {
+        seen.policy_validating =
+            Found::Object(of_policies("webhooks.yaml", "ValidatingWebhookConfiguration"));
+    };
+    check(&distrusted, "certificate", Verdict::Fail, "caBundle of gpu-pods.policies.portcullis.dev");
 }
 
 #[test]

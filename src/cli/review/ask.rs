@@ -9,10 +9,11 @@ use serde_json::{Value, json};
 
 use super::super::manifest::{Document, pointer_of};
 use super::find::{Found, PodFound};
+use super::policies::Judge;
 use super::{Allowed, Cause, Verdict, changes};
 
 /// What comes of one pod.
-pub(super) fn about(document: &Document, found: &Found, subject: &PodFound) -> Verdict {
+pub(super) fn about(document: &Document, found: &Found, subject: &PodFound, judge: &Judge) -> Verdict {
     let place = found.place();
     let locate = |field: &str| document.line(&format!("{place}{}", pointer_of(&subject.pod, field)));
     let cause = |field: &str, message: String| Cause {
@@ -23,6 +24,7 @@ pub(super) fn about(document: &Document, found: &Found, subject: &PodFound) -> V
             (None, field) => field.to_owned(),
         },
         message,
+        rule: None,
     };
 
     let broken: Vec<Cause> =
@@ -32,7 +34,16 @@ pub(super) fn about(document: &Document, found: &Found, subject: &PodFound) -> V
     }
 
     let kind = ["", "v1", "Pod", "pods"];
-    let review = subject.review.clone().unwrap_or_else(|| review_of(&found.namespace, kind, &subject.pod));
+    let mut review =
+        subject.review.clone().unwrap_or_else(|| review_of(&found.namespace, kind, &subject.pod));
+    // Policies change a pod before it is gated.
+    let before = match judge.mutate(&review) {
+        Ok(object) => object,
+        Err(denials) => return Verdict::Rejected(judge.causes(&denials, &cause)),
+    };
+    if let Some(object) = &before {
+        review["request"]["object"] = object.clone();
+    }
     let settings = Settings::default();
     let answer =
         match admission::answer(&settings, &Facts::default(), Hook::Mutate, review.to_string().as_bytes()) {
@@ -43,22 +54,31 @@ pub(super) fn about(document: &Document, found: &Found, subject: &PodFound) -> V
     if response["allowed"] != json!(true) {
         return Verdict::Rejected(causes(&response, &cause));
     }
-    let patch = patch_of(&response);
-    let mut patched = subject.pod.clone();
+    let mut patch = patch_of(&response);
+    let mut patched = before.clone().unwrap_or_else(|| subject.pod.clone());
     if let Err(problem) = apply(&patch, &mut patched) {
         return Verdict::Unreadable(vec![cause("", format!("the patch does not apply: {problem}"))]);
+    }
+
+    if before.is_some() {
+        patch = json!(json_patch::diff(&subject.pod, &patched));
     }
 
     // The API server asks /validate about the object as it is after the patch.
     let mut second = review;
     second["request"]["object"] = patched.clone();
+    let judgement = judge.validate(&second);
+    let mut refused = judge.causes(&judgement.denials, &cause);
     if let Ok(answer) =
         admission::answer(&settings, &Facts::default(), Hook::Validate, second.to_string().as_bytes())
     {
         let response = self::response(&answer.body);
         if response["allowed"] != json!(true) {
-            return Verdict::Rejected(causes(&response, &cause));
+            refused.extend(causes(&response, &cause));
         }
+    }
+    if !refused.is_empty() {
+        return Verdict::Rejected(refused);
     }
 
     let owner = subject.owner.as_ref().and_then(|owner| {
@@ -68,9 +88,14 @@ pub(super) fn about(document: &Document, found: &Found, subject: &PodFound) -> V
         answer.ok().map(|answer| self::response(&answer.body))
     });
     Verdict::Allowed(Allowed {
-        ours: answer.summary.verdict != admission::Verdict::Untouched,
+        ours: answer.summary.verdict != admission::Verdict::Untouched || before.is_some(),
         changes: changes::in_words(&subject.pod, &patched),
-        warnings: owner.iter().flat_map(warnings).chain(warnings(&response)).collect(),
+        warnings: owner
+            .iter()
+            .flat_map(warnings)
+            .chain(warnings(&response))
+            .chain(judgement.warnings.iter().cloned())
+            .collect(),
         gang: gang_of(&patched),
         patch,
         patched,
@@ -85,7 +110,7 @@ fn warnings(response: &Value) -> impl Iterator<Item = String> {
 
 /// A CREATE review as kube-apiserver writes it, as far as any webhook may rely on it. The type is group, version, kind and
 /// the plural.
-fn review_of(namespace: &str, [group, version, kind, plural]: [&str; 4], object: &Value) -> Value {
+pub(super) fn review_of(namespace: &str, [group, version, kind, plural]: [&str; 4], object: &Value) -> Value {
     let kind = json!({"group": group, "version": version, "kind": kind});
     let resource = json!({"group": group, "version": version, "resource": plural});
     json!({

@@ -6,6 +6,7 @@
 mod ask;
 mod changes;
 mod find;
+mod policies;
 mod show;
 
 use std::io::Read;
@@ -17,6 +18,7 @@ use serde_json::Value;
 
 use super::manifest::{self, Document};
 use super::{Outcome, paint};
+use policies::Judge;
 
 const LONG: &str = "\
 Say what the webhook would answer for these manifests, without a cluster.
@@ -32,6 +34,7 @@ Examples:
   portcullis review app.yaml -o patch         the JSON patches the API server would be sent
   portcullis review app.yaml -o yaml          the pods as they would be stored
   kubectl get deploy app -o yaml | portcullis review -
+  portcullis review app.yaml --policies policies/   with the rules of the platform team
 
 Exit codes:
   0  everything would be let in
@@ -51,6 +54,12 @@ pub(super) struct Options {
     /// Namespace of objects that name none
     #[arg(short, long, default_value = "default")]
     namespace: String,
+    /// Policies to judge by as well: files or directories; may be repeated
+    #[arg(long, value_name = "PATH")]
+    policies: Vec<PathBuf>,
+    /// With --policies: what is known of the cluster (Namespaces, classes, groups, as kubectl prints them); may be repeated
+    #[arg(long, value_name = "FILE", requires = "policies")]
+    cluster: Vec<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -134,9 +143,24 @@ struct Cause {
     message: String,
     /// Line of the field in the file.
     line: Option<u64>,
+    /// Whose rule it is, where it is one of a policy file.
+    rule: Option<Rule>,
+}
+
+/// A rule of a policy file.
+#[derive(Debug)]
+struct Rule {
+    /// Name of the policy.
+    policy: String,
+    /// `FILE:LINE`.
+    place: Option<String>,
 }
 
 pub(super) fn run(options: &Options) -> Result<Outcome> {
+    let rules = match Judge::load(&options.policies, &options.cluster)? {
+        Some(rules) => rules,
+        None => return Ok(Outcome::Broken),
+    };
     let mut sources = Vec::new();
     let mut reviewed = Vec::new();
     for path in &options.files {
@@ -156,7 +180,7 @@ pub(super) fn run(options: &Options) -> Result<Outcome> {
             }
             Ok(documents) => {
                 for document in &documents {
-                    reviewed.extend(review(document, index, &options.namespace));
+                    reviewed.extend(review(document, index, &options.namespace, &rules));
                 }
             }
         }
@@ -188,7 +212,7 @@ fn unreadable(source: usize, name: &str, line: Option<u64>, message: String) -> 
         namespace: String::new(),
         name: name.to_owned(),
         template: None,
-        result: Verdict::Unreadable(vec![Cause { field: String::new(), message, line }]),
+        result: Verdict::Unreadable(vec![Cause { field: String::new(), message, line, rule: None }]),
     }
 }
 
@@ -209,20 +233,29 @@ fn load(path: &PathBuf) -> Result<Source> {
 }
 
 /// Everything of one document, asked about.
-fn review(document: &Document, source: usize, namespace: &str) -> Vec<Reviewed> {
-    find::objects(document, namespace)
+fn review(document: &Document, source: usize, namespace: &str, rules: &Judge) -> Vec<Reviewed> {
+    let found = find::objects(document, namespace);
+    // What makes pods, and what is no pod at all, is judged by policies as it is.
+    let refused: Vec<Reviewed> =
+        policies::others(document, &found, rules).map(|one| Reviewed { source, ..one }).collect();
+    let is_refused = |found: &find::Found| {
+        found.template.is_none() && refused.iter().any(|one| one.name == found.name && one.kind == found.kind)
+    };
+    let mut reviewed: Vec<Reviewed> = found
         .into_iter()
+        .filter(|found| !is_refused(found))
         .map(|found| Reviewed {
             source,
             line: document.line(&found.place()),
             result: match &found.what {
-                find::What::Pod(pod) => ask::about(document, &found, pod),
+                find::What::Pod(pod) => ask::about(document, &found, pod, rules),
                 find::What::Group(Ok(facts)) => Verdict::Group(facts.clone()),
                 find::What::Group(Err(problem)) | find::What::Unreadable(problem) => {
                     Verdict::Unreadable(vec![Cause {
                         field: String::new(),
                         message: problem.clone(),
                         line: document.line(&place_of(document, &found, problem)),
+                        rule: None,
                     }])
                 }
                 find::What::Other(why) => Verdict::NotReviewed(why.clone()),
@@ -232,7 +265,9 @@ fn review(document: &Document, source: usize, namespace: &str) -> Vec<Reviewed> 
             name: found.name,
             template: found.template,
         })
-        .collect()
+        .collect();
+    reviewed.splice(0..0, refused);
+    reviewed
 }
 
 /// Where a problem that begins with a field path (`spec.minMember is ...`) stands; else where the object begins.

@@ -85,6 +85,10 @@ fn list(out: &mut impl Write, source: &Source, causes: &[Cause]) -> Result<()> {
             "  {}",
             styled(paint::FAINT, format!("{place} | {}", text.trim_end()).trim_end_matches([' ', '|']))
         )?;
+        if let Some(rule) = &cause.rule {
+            let place = rule.place.as_ref().map(|place| format!(", {place}")).unwrap_or_default();
+            writeln!(out, "  {}", styled(paint::FAINT, format!("policy {}{place}", rule.policy)))?;
+        }
     }
     Ok(())
 }
@@ -171,7 +175,15 @@ fn record(source: &Source, one: &Reviewed) -> Value {
         record["template"] = json!(template);
     }
     let causes = |causes: &[Cause]| -> Value {
-        causes.iter().map(|c| json!({"field": c.field, "message": c.message, "line": c.line})).collect()
+        let one = |cause: &Cause| {
+            let mut one = json!({"field": cause.field, "message": cause.message, "line": cause.line});
+            if let Some(rule) = &cause.rule {
+                one["policy"] = json!(rule.policy);
+                one["rule"] = json!(rule.place);
+            }
+            one
+        };
+        causes.iter().map(one).collect()
     };
     let (result, more) = match &one.result {
         Verdict::Allowed(allowed) => (

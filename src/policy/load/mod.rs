@@ -232,6 +232,19 @@ fn objects(
     }
 }
 
+/// An issue of an expression that is no part of a file, as a problem in a file of that name.
+pub(crate) fn in_expression(
+    name: &str,
+    source: &str,
+    issue: portcullis_cel::Issue,
+    severity: Severity,
+) -> Problem {
+    let text = Text::new(name, source);
+    let message = issue.message.replace(" (in container '')", "");
+    let span = document::word(source, issue.offset);
+    Problem { suggestion: issue.suggestion, ..text.problem(severity, &span, message) }
+}
+
 /// Reads any bytes as a policy file: for fuzzing. What comes of it must hold together.
 #[doc(hidden)]
 pub fn fuzz_load(bytes: &[u8]) {

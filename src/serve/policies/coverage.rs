@@ -4,7 +4,7 @@ use portcullis_policy::Listed;
 use portcullis_policy::spec::ResourceRule;
 use serde_json::Value;
 
-/// What `kinds/policies` registers, by name: both configurations are called so. It sorts before `portcullis`, so that policies
+/// The name of both webhook configurations of the component policies. It sorts before `portcullis`, so that policies
 /// change an object before it is gated.
 pub(crate) const REGISTRATION: &str = "policies.portcullis.dev";
 

@@ -20,6 +20,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use anstream::adapter::strip_str;
 use anyhow::anyhow;
 use arc_swap::{ArcSwap, ArcSwapOption};
 use portcullis_policy::{Listed, Problem, Set, Severity, SourceFile, World, load};
@@ -147,7 +148,7 @@ impl Policies {
     }
 
     /// The policies in force.
-    pub(super) fn listed(&self) -> Vec<Listed> {
+    fn listed(&self) -> Vec<Listed> {
         self.live.load().set.policies().cloned().collect()
     }
 
@@ -312,13 +313,14 @@ impl Policies {
 
 /// A set of these files, or everything that is wrong with them as it is shown to people.
 fn loaded(files: &[SourceFile]) -> Result<InForce, String> {
-    let loaded = load(files);
+    let loaded = load(files).at(seconds_now());
     match loaded.set {
         Some(set) => {
             let warnings = loaded.problems.into_iter().filter(|p| p.severity == Severity::Warning).collect();
             Ok(InForce { set, since: SystemTime::now(), warnings })
         }
-        None => Err(portcullis_policy::render(&loaded.problems, files)),
+        // Colours are for terminals: this goes into logs, events and answers.
+        None => Err(strip_str(&portcullis_policy::render(&loaded.problems, files)).to_string()),
     }
 }
 

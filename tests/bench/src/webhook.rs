@@ -238,6 +238,7 @@ pub(crate) async fn present(review: Reviewer) -> anyhow::Result<()> {
     std::io::stdout().flush()?;
     let service = Service {
         review,
+        policies: None,
         certificate: Arc::new(certificate),
         metrics: Arc::new(Metrics::new()),
         clock: Arc::new(SystemTime::now),

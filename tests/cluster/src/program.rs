@@ -237,8 +237,12 @@ impl Drop for Portcullis<'_> {
 /// The path of the Lease by which the replicas elect a leader.
 pub const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/portcullis-system/leases/portcullis";
 
-const MUTATING: &str = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/portcullis";
-const VALIDATING: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/portcullis";
+/// Where both kinds of registrations are, and how ours are called; the second is that of the component policies.
+const REGISTRATIONS: [&str; 2] = [
+    "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations",
+    "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations",
+];
+const NAMES: [&str; 2] = ["portcullis", "policies.portcullis.dev"];
 
 fn loopback(port: u16) -> SocketAddr {
     SocketAddr::from((Ipv4Addr::LOCALHOST, port))
@@ -292,8 +296,13 @@ pub fn redirect(cluster: &Cluster, port: u16) -> Result<()> {
     let services = format!("/api/v1/namespaces/{NAMESPACE}/services");
     let api = cluster.api();
     api.merge(&format!("{services}/portcullis"), &service)?;
-    for path in [MUTATING, VALIDATING] {
-        let configuration = api.get(path)?;
+    for (kind, name) in REGISTRATIONS.iter().flat_map(|kind| NAMES.map(|name| (kind, name))) {
+        let path = &format!("{kind}/{name}");
+        let configuration = match api.find(path)? {
+            Some(configuration) => configuration,
+            None if name == NAMES[0] => bail!("{path} is not registered"),
+            None => continue,
+        };
         let count = configuration["webhooks"].as_array().map_or(0, Vec::len);
         let patch: Vec<Value> = (0..count)
             .map(|n| json!({"op": "add", "path": format!("/webhooks/{n}/clientConfig/service/port"), "value": port}))

@@ -199,6 +199,15 @@ impl Cluster {
     /// As `check`; and when the file cannot be read or written.
     #[track_caller]
     pub fn check_file(&self, namespace: &str, file: &Path) {
+        self.check_file_with(namespace, file, "");
+    }
+
+    /// The same after some lines of shell before each command, which set what the session cannot know.
+    ///
+    /// # Panics
+    /// As `check_file`.
+    #[track_caller]
+    pub fn check_file_with(&self, namespace: &str, file: &Path, settings: &str) {
         let named = |error: std::io::Error| -> String { panic!("{}: {error}", file.display()) };
         let text = fs::read_to_string(file).unwrap_or_else(named);
         let is_markdown = file.extension().is_some_and(|extension| extension == "md");
@@ -213,14 +222,14 @@ impl Cluster {
                 Part::Prose(text) => written.push_str(text),
                 Part::Session(text) if write => {
                     let came = steps(text).into_iter().map(|step| {
-                        let printed = self.settled(namespace, &step);
+                        let printed = self.settled(namespace, &step, settings);
                         let expected: Vec<String> = step.expected.iter().map(|line| narrow(line)).collect();
                         let stands = matches(&expected, &lines(&printed));
                         as_written(&step, &if stands { step.expected.join("\n") } else { printed })
                     });
                     written.push_str(&came.collect::<Vec<_>>().join("\n"));
                 }
-                Part::Session(text) => self.check(namespace, text),
+                Part::Session(text) => self.check_with(namespace, text, settings),
             }
         }
         if write {
@@ -229,12 +238,13 @@ impl Cluster {
     }
 
     /// What a step prints; for a repeated one, once that stays the same.
-    fn settled(&self, namespace: &str, step: &Step) -> String {
-        let mut printed = self.shell(namespace, &step.command);
+    fn settled(&self, namespace: &str, step: &Step, settings: &str) -> String {
+        let command = format!("{settings}{}", step.command);
+        let mut printed = self.shell(namespace, &command);
         let (begun, mut since) = (Instant::now(), Instant::now());
         while step.is_repeated && since.elapsed() < SETTLED && begun.elapsed() < PATIENCE {
             std::thread::sleep(Duration::from_millis(200));
-            let again = self.shell(namespace, &step.command);
+            let again = self.shell(namespace, &command);
             let plain = |text: &str| text.lines().map(without_chance).collect::<Vec<_>>();
             if plain(&again) != plain(&printed) {
                 since = Instant::now();
@@ -250,13 +260,18 @@ impl Cluster {
     /// At the first command that prints something else, with what it printed in the form of a transcript.
     #[track_caller]
     pub fn check(&self, namespace: &str, transcript: &str) {
+        self.check_with(namespace, transcript, "");
+    }
+
+    #[track_caller]
+    fn check_with(&self, namespace: &str, transcript: &str, settings: &str) {
         let steps = steps(transcript);
         assert!(!steps.is_empty(), "no line of the transcript begins with `$ `");
         for step in steps {
             let expected: Vec<String> = step.expected.iter().map(|line| narrow(line)).collect();
             let deadline = Instant::now() + PATIENCE;
             loop {
-                let printed = self.shell(namespace, &step.command);
+                let printed = self.shell(namespace, &format!("{settings}{}", step.command));
                 if matches(&expected, &lines(&printed)) {
                     break;
                 }

@@ -1,0 +1,322 @@
+//! `portcullis replay`: recorded requests before an old and a new set of policies, and who would newly be denied, allowed or changed.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use clap::Args;
+use comfy_table::{ContentArrangement, Table, presets};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use portcullis_policy::{Change, Request, Through, World, differences, display_name};
+use serde_json::{Value, json};
+
+use super::rules::{Rules, with_namespace, world};
+use super::{Outcome, paint, paint::styled};
+
+const LONG: &str = "\
+Put recorded requests before an old and a new set of policies, and say who would newly be denied, allowed or changed.
+
+A recording is a JSON file with one AdmissionReview, or a file with one JSON value on each line: AdmissionReviews, or events of the API \
+server's audit log. A directory is read with all .json, .jsonl and .log files in it. To record, have the audit policy of the API server keep \
+what is asked for, and take the log as it is:
+
+  apiVersion: audit.k8s.io/v1
+  kind: Policy
+  rules:
+    - level: Request
+      verbs: [create, update]
+      omitStages: [RequestReceived]
+      resources: [{group: \"\", resources: [pods]}]";
+
+const EXAMPLES: &str = "\
+Examples:
+  portcullis replay --old policies/ --new candidate/ /var/log/kubernetes/audit.log
+  kubectl get namespaces -o json > namespaces.json
+  portcullis replay --old policies/ --new candidate/ --cluster namespaces.json recorded/ -o json
+
+Exit codes:
+  0  nobody would notice
+  1  somebody would newly be denied, allowed or changed
+  2  a set or a recording could not be read";
+
+/// Say whom a new set of policies would treat otherwise than an old one, by recorded requests
+#[derive(Debug, Args)]
+#[command(long_about = LONG, after_help = EXAMPLES)]
+pub(super) struct Options {
+    /// The set in force: files or directories; may be repeated
+    #[arg(long, required = true, value_name = "PATH")]
+    old: Vec<PathBuf>,
+    /// The candidate: files or directories; may be repeated
+    #[arg(long, required = true, value_name = "PATH")]
+    new: Vec<PathBuf>,
+    /// Recordings; - is standard input
+    #[arg(required = true, value_name = "RECORDED")]
+    recorded: Vec<PathBuf>,
+    /// What is known of the cluster: Namespaces, classes, groups, as kubectl prints them; may be repeated
+    #[arg(long, value_name = "FILE")]
+    cluster: Vec<PathBuf>,
+    /// What to print: table (for people), json (for programs)
+    #[arg(short, long, value_name = "FORMAT", default_value = "table")]
+    output: Format,
+    /// How many lines of the table; 0 is all
+    #[arg(long, value_name = "NUMBER", default_value_t = 50)]
+    most: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Format {
+    Table,
+    Json,
+}
+
+/// One line of the report.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Row {
+    change: Change,
+    policy: String,
+    object: String,
+    detail: String,
+}
+
+/// What a replay came to.
+#[derive(Debug, Default)]
+struct Report {
+    reviews: usize,
+    /// Values that are no request with an object, such as reads in an audit log.
+    passed_over: usize,
+    changes: BTreeMap<Change, usize>,
+    rows: BTreeMap<Row, usize>,
+}
+
+pub(super) fn run(options: &Options) -> Result<Outcome> {
+    let (Some(old), Some(new)) = (Rules::load(&options.old)?, Rules::load(&options.new)?) else {
+        return Ok(Outcome::Broken);
+    };
+    let mut world = world(&options.cluster)?;
+    let files = files(&options.recorded)?;
+    let progress = progress(&files);
+    let mut report = Report::default();
+    for file in &files {
+        read(file, &progress, &mut |value| match review_of(value) {
+            Some(review) => report.take(&old, &new, &review, &mut world),
+            None => report.passed_over += 1,
+        })?;
+    }
+    progress.finish_and_clear();
+    match options.output {
+        Format::Table => report.table(options.most)?,
+        Format::Json => report.json()?,
+    }
+    Ok(if report.changes.is_empty() { Outcome::Good } else { Outcome::No })
+}
+
+impl Report {
+    fn take(&mut self, old: &Rules, new: &Rules, review: &Value, world: &mut World) {
+        let Some(request) = Request::of_review(review) else {
+            self.passed_over += 1;
+            return;
+        };
+        self.reviews += 1;
+        with_namespace(world, request.namespace());
+        let (before, after) = (Through::of(&old.set, review, world), Through::of(&new.set, review, world));
+        let object = request.object().unwrap_or(&Value::Null);
+        let found = differences(object, &before.outcome(), &after.outcome());
+        if let Some(first) = found.first() {
+            *self.changes.entry(first.change).or_default() += 1;
+        }
+        let place = match request.namespace() {
+            "" => String::new(),
+            namespace => format!("{namespace}/"),
+        };
+        for difference in found {
+            let object = format!("{} {place}{}", request.kind(), display_name(&request));
+            let row = Row {
+                change: difference.change,
+                policy: difference.policy,
+                object,
+                detail: difference.detail,
+            };
+            *self.rows.entry(row).or_default() += 1;
+        }
+    }
+
+    fn count(&self, change: Change) -> usize {
+        self.changes.get(&change).copied().unwrap_or_default()
+    }
+
+    fn table(&self, most: usize) -> Result<()> {
+        let mut out = anstream::stdout().lock();
+        let most = if most == 0 { usize::MAX } else { most };
+        if !self.rows.is_empty() {
+            let mut table = Table::new();
+            table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
+            table.set_header(["WOULD BE", "BY POLICY", "OBJECT", "TIMES", "WHY"]);
+            for (row, times) in self.rows.iter().take(most) {
+                table.add_row([word(row.change), &row.policy, &row.object, &times.to_string(), &row.detail]);
+            }
+            for line in table.to_string().lines() {
+                writeln!(out, "{}", line.trim_end())?;
+            }
+            if let Some(more @ 1..) = self.rows.len().checked_sub(most) {
+                writeln!(out, "and {more} more (--most 0 shows all)")?;
+            }
+            writeln!(out)?;
+        }
+        let passed_over = match self.passed_over {
+            0 => String::new(),
+            count => format!(" ({count} values that are no request with an object were passed over)"),
+        };
+        let (denied, allowed, changed) =
+            (self.count(Change::WouldDeny), self.count(Change::WouldAllow), self.count(Change::OtherPatch));
+        let style = if denied > 0 { paint::BAD } else { paint::GOOD };
+        writeln!(
+            out,
+            "{} requests{passed_over}: {}, {allowed} newly allowed, {changed} changed, {} as before",
+            self.reviews,
+            styled(style, format!("{denied} newly denied")),
+            self.reviews - denied - allowed - changed
+        )?;
+        Ok(())
+    }
+
+    fn json(&self) -> Result<()> {
+        let rows: Vec<Value> = self
+            .rows
+            .iter()
+            .map(|(row, times)| {
+                json!({"change": row.change.as_str(), "policy": row.policy, "object": row.object, "times": times, "why": row.detail})
+            })
+            .collect();
+        let report = json!({
+            "requests": self.reviews,
+            "passedOver": self.passed_over,
+            "newlyDenied": self.count(Change::WouldDeny),
+            "newlyAllowed": self.count(Change::WouldAllow),
+            "changed": self.count(Change::OtherPatch),
+            "differences": rows,
+        });
+        writeln!(anstream::stdout().lock(), "{report:#}")?;
+        Ok(())
+    }
+}
+
+fn word(change: Change) -> &'static str {
+    match change {
+        Change::WouldDeny => "denied",
+        Change::WouldAllow => "allowed",
+        Change::OtherPatch => "changed",
+    }
+}
+
+/// A recorded value as a review: a review itself, or an audit event of a write with its object.
+fn review_of(value: Value) -> Option<Value> {
+    if value["kind"] == "AdmissionReview" {
+        return value["request"].is_object().then_some(value);
+    }
+    let object = value.get("requestObject").filter(|object| object.is_object())?;
+    let operation = match value["verb"].as_str()? {
+        "create" => "CREATE",
+        "update" => "UPDATE",
+        _ => return None,
+    };
+    let text = |pointer: &str| value.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+    let api_version = object["apiVersion"].as_str().unwrap_or_default();
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    let kind = json!({"group": group, "version": version, "kind": object["kind"]});
+    let resource = json!({
+        "group": text("/objectRef/apiGroup"), "version": text("/objectRef/apiVersion"), "resource": text("/objectRef/resource")
+    });
+    Some(json!({
+        "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+        "request": {
+            "uid": text("/auditID"), "kind": kind, "resource": resource, "requestKind": kind, "requestResource": resource,
+            "subResource": text("/objectRef/subresource"), "name": text("/objectRef/name"),
+            "namespace": text("/objectRef/namespace"), "operation": operation, "userInfo": value["user"],
+            "object": object, "oldObject": null, "dryRun": false,
+        },
+    }))
+}
+
+/// The files to read, in order.
+fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for path in paths {
+        if !path.is_dir() {
+            files.push(path.clone());
+            continue;
+        }
+        let entries = std::fs::read_dir(path).with_context(|| format!("cannot read {}", path.display()))?;
+        let mut below = Vec::new();
+        for entry in entries {
+            let entry = entry.with_context(|| format!("cannot read {}", path.display()))?.path();
+            let suffix = entry.extension().and_then(|suffix| suffix.to_str()).unwrap_or_default();
+            if ["json", "jsonl", "log"].contains(&suffix) {
+                below.push(entry);
+            }
+        }
+        below.sort();
+        files.append(&mut below);
+    }
+    Ok(files)
+}
+
+/// Reads the values of a file: all of it, or one on each line.
+fn read(path: &Path, progress: &ProgressBar, each: &mut dyn FnMut(Value)) -> Result<()> {
+    let name = path.display();
+    let input: Box<dyn std::io::Read> = if path.as_os_str() == "-" {
+        Box::new(std::io::stdin())
+    } else {
+        Box::new(std::fs::File::open(path).with_context(|| format!("cannot read {name}"))?)
+    };
+    let mut input = BufReader::new(progress.wrap_read(input));
+    if input.fill_buf().with_context(|| format!("cannot read {name}"))?.is_empty() {
+        return Ok(());
+    }
+    let values = serde_json::Deserializer::from_reader(input).into_iter::<Value>();
+    for (index, value) in values.enumerate() {
+        let value = value.with_context(|| format!("{name}: value {} is no JSON", index + 1))?;
+        each(value);
+    }
+    Ok(())
+}
+
+/// A bar of all bytes, on a terminal.
+fn progress(files: &[PathBuf]) -> ProgressBar {
+    if !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let bytes = files.iter().filter_map(|file| file.metadata().ok()).map(|metadata| metadata.len()).sum();
+    let bar = ProgressBar::with_draw_target(Some(bytes), ProgressDrawTarget::stderr());
+    if let Ok(style) = ProgressStyle::with_template("{bar:30} {bytes}/{total_bytes}, {eta} left") {
+        bar.set_style(style);
+    }
+    bar
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn audit_events_of_writes_are_requests() {
+        let event = |verb: &str| {
+            json!({
+                "kind": "Event", "apiVersion": "audit.k8s.io/v1", "auditID": "a-1", "verb": verb,
+                "user": {"username": "dev"},
+                "objectRef": {"resource": "pods", "namespace": "ml", "name": "x", "apiVersion": "v1"},
+                "requestObject": {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}},
+            })
+        };
+        let review = review_of(event("create")).expect("a request");
+        let request = Request::of_review(&review).expect("it has one");
+        assert_eq!((request.operation(), request.namespace(), request.kind()), ("CREATE", "ml", "Pod"));
+        assert_eq!(request.resource().resource, "pods");
+        assert_eq!(review["request"]["userInfo"]["username"], "dev");
+        assert!(
+            review_of(event("get")).is_none()
+                && review_of(json!({"kind": "Event", "verb": "create"})).is_none()
+        );
+        assert!(review_of(json!({"kind": "AdmissionReview"})).is_none());
+    }
+}

@@ -1,0 +1,143 @@
+//! Judges what `review` finds by policy files as well: pods in their place before and after the gate, and whatever else is in a manifest.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use anyhow::Result;
+use portcullis_core::dialect;
+use portcullis_policy::{Denial, Judgement, Request, Through, World, at_fault};
+use serde_json::Value;
+
+use super::super::manifest::{Document, pointer_of};
+use super::super::rules::{Rules, with_namespace, world};
+use super::ask::review_of;
+use super::find::{Found, What};
+use super::{Cause, Reviewed, Rule, Verdict};
+
+/// A set of policies and a cluster, or nothing where none was asked for.
+pub(super) struct Judge(Option<(Rules, World)>);
+
+impl Judge {
+    /// `None` when the policies cannot be used, which was said.
+    ///
+    /// # Errors
+    /// When a file cannot be read.
+    pub(super) fn load(policies: &[PathBuf], cluster: &[PathBuf]) -> Result<Option<Self>> {
+        if policies.is_empty() {
+            return Ok(Some(Self(None)));
+        }
+        let Some(rules) = Rules::load(policies)? else { return Ok(None) };
+        Ok(Some(Self(Some((rules, world(cluster)?)))))
+    }
+
+    /// With the namespace of the request known at least by its name.
+    fn asked<T>(&self, review: &Value, ask: impl FnOnce(&Rules, &Request<'_>, &World) -> T) -> Option<T> {
+        let (rules, world) = self.0.as_ref()?;
+        let request = Request::of_review(review)?;
+        let mut world = world.clone();
+        with_namespace(&mut world, request.namespace());
+        Some(ask(rules, &request, &world))
+    }
+
+    /// What mutating policies make of an object; `None` when they leave it as it is.
+    ///
+    /// # Errors
+    /// Why they refuse it.
+    pub(super) fn mutate(&self, review: &Value) -> Result<Option<Value>, Vec<Denial>> {
+        let mutation = self.asked(review, |rules, request, world| rules.set.mutate(request, world));
+        match mutation {
+            None => Ok(None),
+            Some(mutation) if mutation.denials.is_empty() => Ok(mutation.object),
+            Some(mutation) => Err(mutation.denials),
+        }
+    }
+
+    /// What validating policies say.
+    pub(super) fn validate(&self, review: &Value) -> Judgement {
+        self.asked(review, |rules, request, world| rules.set.validate(request, world)).unwrap_or_default()
+    }
+
+    /// Denials as causes, each with the place of its rule. `cause` knows the lines of the manifest.
+    pub(super) fn causes(&self, denials: &[Denial], cause: &dyn Fn(&str, String) -> Cause) -> Vec<Cause> {
+        let rules = self.0.as_ref().map(|(rules, _)| rules);
+        let one = |denial: &Denial| {
+            let (field, detail) = at_fault(denial);
+            let rule =
+                Rule { policy: denial.policy.clone(), place: rules.and_then(|rules| rules.place(denial)) };
+            Cause { rule: Some(rule), ..cause(field.unwrap_or_default(), detail.to_owned()) }
+        };
+        denials.iter().map(one).collect()
+    }
+}
+
+/// The objects of a document that are no pods and are refused by policies.
+pub(super) fn others<'d>(
+    document: &'d Document,
+    found: &[Found],
+    judge: &'d Judge,
+) -> impl Iterator<Item = Reviewed> + 'd {
+    let mut seen = BTreeSet::new();
+    let objects: Vec<(String, String, String, String)> = found
+        .iter()
+        .filter(|_| judge.0.is_some())
+        .filter(|found| match &found.what {
+            What::Pod(_) => found.template.is_some(),
+            What::Group(Ok(_)) | What::Other(_) => true,
+            What::Group(Err(_)) | What::Unreadable(_) => false,
+        })
+        .filter(|found| seen.insert(found.pointer.clone()))
+        .map(|found| (found.pointer.clone(), found.kind.clone(), found.namespace.clone(), found.name.clone()))
+        .collect();
+    objects.into_iter().filter_map(move |(pointer, kind, namespace, name)| {
+        let object = document.value.pointer(&pointer)?;
+        let api_version = object["apiVersion"].as_str().unwrap_or_default();
+        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+        let review = review_of(&namespace, [group, version, &kind, &plural(group, &kind)], object);
+        let through = judge.asked(&review, |rules, _, world| Through::of(&rules.set, &review, world))?;
+        let denials: Vec<Denial> = through.denials().cloned().collect();
+        if denials.is_empty() {
+            return None;
+        }
+        let cause = |field: &str, message: String| Cause {
+            line: document.line(&format!("{pointer}{}", pointer_of(object, field))),
+            field: field.to_owned(),
+            message,
+            rule: None,
+        };
+        let result = Verdict::Rejected(judge.causes(&denials, &cause));
+        let line = document.line(&pointer);
+        Some(Reviewed { source: 0, line, kind, namespace, name, template: None, result })
+    })
+}
+
+/// The plural by which a resource is called: that of a known group, else as Kubernetes forms it.
+fn plural(group: &str, kind: &str) -> String {
+    let known =
+        dialect::group_kinds().map(|known| known.resource()).find(|r| (r.group, r.kind) == (group, kind));
+    if let Some(known) = known {
+        return known.plural.to_owned();
+    }
+    let word = kind.to_ascii_lowercase();
+    if word.ends_with(['s', 'x']) || word.ends_with("ch") {
+        format!("{word}es")
+    } else if let Some(stem) = word.strip_suffix('y').filter(|stem| !stem.ends_with(['a', 'e', 'o', 'u'])) {
+        format!("{stem}ies")
+    } else {
+        format!("{word}s")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::plural;
+
+    #[test]
+    fn kinds_have_the_plurals_of_kubernetes() {
+        let check = |group: &str, kind: &str, expected: &str| assert_eq!(plural(group, kind), expected);
+        check("apps", "Deployment", "deployments");
+        check("networking.k8s.io", "NetworkPolicy", "networkpolicies");
+        check("networking.k8s.io", "Ingress", "ingresses");
+        check("gateway.networking.k8s.io", "Gateway", "gateways");
+        check("scheduling.run.ai", "PodGroup", "podgroups");
+    }
+}

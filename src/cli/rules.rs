@@ -1,0 +1,117 @@
+//! Policy files for commands that evaluate them: a set, what is known of a cluster, and the place of every rule.
+//!
+//! Never decides anything: the set does.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::SystemTime;
+
+use anyhow::{Context, Result};
+use portcullis_core::dialect;
+use portcullis_policy::{Denial, Set, Severity, SourceFile, World, load, render};
+use serde_json::{Value, json};
+
+use super::manifest;
+use crate::serve::policies::files;
+
+/// A set with its files.
+pub(super) struct Rules {
+    /// What is evaluated.
+    pub(super) set: Set,
+    files: Vec<SourceFile>,
+}
+
+impl Rules {
+    /// Loads a set. What is wrong with it goes to standard error; `None` when it cannot be used.
+    ///
+    /// # Errors
+    /// When a path cannot be read.
+    pub(super) fn load(paths: &[PathBuf]) -> Result<Option<Self>> {
+        let (_, files) = files::read(paths)?;
+        let loaded = load(&files).at(now());
+        let shown: Vec<_> = match &loaded.set {
+            Some(_) => Vec::new(),
+            None => loaded.problems.into_iter().filter(|p| p.severity == Severity::Error).collect(),
+        };
+        if !shown.is_empty() {
+            anstream::eprintln!("{}", render(&shown, &files));
+        }
+        Ok(loaded.set.map(|set| Self { set, files }))
+    }
+
+    /// `FILE:LINE` of the rule that refuses, or of its policy.
+    pub(super) fn place(&self, denial: &Denial) -> Option<String> {
+        let name = denial.policy.as_str();
+        let policy = self.set.policies().find(|policy| policy.name == name);
+        let named = |file: &&SourceFile| policy.is_none_or(|policy| policy.file == file.name);
+        for file in self.files.iter().filter(named) {
+            let Ok(text) = std::str::from_utf8(&file.bytes) else { continue };
+            for document in manifest::read(text).unwrap_or_default() {
+                let kind = document.value["kind"].as_str().unwrap_or_default();
+                if document.value["metadata"]["name"] == name && !kind.ends_with("Binding") {
+                    return document.line(&denial.rule).map(|line| format!("{}:{line}", file.name));
+                }
+            }
+        }
+        policy.map(|policy| format!("{}:{}", policy.file, policy.line))
+    }
+}
+
+fn now() -> i64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
+}
+
+/// What files say of a cluster: Namespaces, classes, Gangs and group objects, as kubectl prints them.
+///
+/// # Errors
+/// When a file cannot be read.
+pub(super) fn world(paths: &[PathBuf]) -> Result<World> {
+    let mut world = World { now: now(), ..World::default() };
+    for path in paths {
+        let name = path.display();
+        let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {name}"))?;
+        let documents =
+            manifest::read(&text).map_err(|problem| anyhow::anyhow!("{name}: {}", problem.problem))?;
+        for document in documents {
+            note(&mut world, document.value);
+        }
+    }
+    Ok(world)
+}
+
+fn note(world: &mut World, object: Value) {
+    let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let (kind, name, namespace) = (text("/kind"), text("/metadata/name"), text("/metadata/namespace"));
+    let (group, _) = text("/apiVersion").split_once('/').map_or_else(
+        || (String::new(), String::new()),
+        |(group, version)| (group.to_owned(), version.to_owned()),
+    );
+    match kind.as_str() {
+        "Namespace" => drop(world.namespaces.insert(name, object)),
+        "PriorityClass" => drop(world.priority_classes.get_or_insert_default().insert(name, object)),
+        "RuntimeClass" => drop(world.runtime_classes.get_or_insert_default().insert(name, object)),
+        "Gang" => drop(world.gangs.insert(format!("{namespace}/{name}"), object)),
+        _ if object["items"].is_array() => {
+            for item in object["items"].as_array().cloned().unwrap_or_default() {
+                note(world, item);
+            }
+        }
+        _ => {
+            let known =
+                dialect::group_kinds().any(|k| (k.resource().group, k.resource().kind) == (&*group, &*kind));
+            if known {
+                world.groups.insert(format!("{kind}.{group}/{namespace}/{name}"), object);
+            }
+        }
+    }
+}
+
+/// A namespace of which nothing is known but its name has the label that every namespace has.
+pub(super) fn with_namespace(world: &mut World, namespace: &str) {
+    if !namespace.is_empty() && !world.namespaces.contains_key(namespace) {
+        let labels: BTreeMap<&str, &str> = [("kubernetes.io/metadata.name", namespace)].into();
+        let object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "labels": labels}});
+        world.namespaces.insert(namespace.to_owned(), object);
+    }
+}
