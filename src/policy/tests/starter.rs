@@ -138,3 +138,43 @@ fn what_says_that_it_can_move_to_an_api_server_uses_nothing_of_ours() {
     }
     assert!(load(&movable).problems.iter().all(|problem| problem.severity < Severity::Error));
 }
+
+/// The blocks of YAML in the guide.
+fn blocks(guide: &str) -> Vec<String> {
+    let parts = guide.split("```yaml\n").skip(1);
+    parts.filter_map(|part| part.split_once("```").map(|(block, _)| block.to_owned())).collect()
+}
+
+#[test]
+fn the_examples_of_the_guide_are_right() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../policies/README.md");
+    let guide = fs::read_to_string(path).expect("it is there");
+    let policies: Vec<SourceFile> = files().into_iter().filter(|file| !is_cases(file)).collect();
+    let blocks = blocks(&guide);
+    assert_eq!(blocks.len(), 3);
+    for block in blocks {
+        let is_test = block.contains("kind: PolicyTest");
+        let name = if is_test { "team-limits.test.yaml" } else { "zz-example.yaml" };
+        let file = SourceFile { name: name.to_owned(), bytes: block.into_bytes() };
+        if is_test {
+            let cases = test_cases(&file);
+            assert!(cases.problems.is_empty(), "{}", render(&cases.problems, &[file]));
+            let set = loaded(&[policies
+                .iter()
+                .find(|file| file.name == "team-limits.yaml")
+                .expect("it is there")
+                .clone()]);
+            for (suite, _) in cases.suites {
+                for case in &suite.cases {
+                    assert_eq!(case.run(&set, &[], 0).mismatches, [], "{}", case.name);
+                }
+            }
+        } else {
+            let all: Vec<SourceFile> = policies.iter().cloned().chain([file]).collect();
+            loaded(&all);
+        }
+    }
+    for file in &policies {
+        assert!(guide.contains(&format!("]({})", file.name)), "{} is not in the guide", file.name);
+    }
+}
