@@ -240,6 +240,10 @@ impl<'a> Checks<'a> {
             if !known.insert(self.text(&name)) {
                 self.error(&name, format!("the name {:?} is here twice", self.text(&name)));
             }
+            let text = self.text(&name);
+            if matches!(text, "." | "..") || text.contains(['/', '%']) {
+                self.error(&name, format!("{text:?} is no name of an object: it has no \"/\" and no \"%\""));
+            }
         }
         for (list, what) in [
             ("operations", "operations"),
