@@ -71,6 +71,8 @@ struct Assembler<'a, 't> {
     mutating: BTreeMap<&'a str, Known>,
     /// Kinds that policies take parameters from.
     param_kinds: BTreeSet<(&'a str, &'a str)>,
+    /// Names of objects by version and kind: what bindings may hand to policies.
+    objects: BTreeMap<(&'a str, &'a str), BTreeSet<&'a str>>,
     /// Policies of all kinds, for exceptions.
     names: BTreeSet<&'a str>,
     /// What policies of ours were made into.
@@ -88,11 +90,16 @@ pub(super) fn assemble(documents: &[Document], texts: &[Text<'_>]) -> Assembled 
         validating: BTreeMap::new(),
         mutating: BTreeMap::new(),
         param_kinds: BTreeSet::new(),
+        objects: BTreeMap::new(),
         names: BTreeSet::new(),
         lowered: Vec::new(),
         names_made: Vec::new(),
     };
     assembler.duplicates();
+    for document in documents.iter().filter(|document| document.role() == Role::Param) {
+        let kind = (document.api_version(), document.kind());
+        assembler.objects.entry(kind).or_default().insert(document.name());
+    }
     for at in 0..documents.len() {
         assembler.policy(at);
     }
@@ -412,19 +419,15 @@ impl<'a> Assembler<'a, '_> {
                     return;
                 };
                 let (version, kind) = (text(kind, "/apiVersion"), text(kind, "/kind"));
-                let names: Vec<&str> = self
-                    .documents
-                    .iter()
-                    .filter(|one| one.api_version() == version && one.kind() == kind)
-                    .map(Document::name)
-                    .collect();
-                if !name.is_empty() && !names.contains(&name) {
+                let none = BTreeSet::new();
+                let names = self.objects.get(&(version, kind)).unwrap_or(&none);
+                if !name.is_empty() && !names.contains(name) {
                     let then = match text(reference, "/parameterNotFoundAction") {
                         "Deny" => "every request is denied",
                         _ => "nothing is evaluated",
                     };
                     let message = format!("there is no {kind} {name:?} in these files, so {then}");
-                    let meant = closest(name, names.into_iter()).map(str::to_owned);
+                    let meant = closest(name, names.iter().copied()).map(str::to_owned);
                     self.tell(at, Fault::warning("/spec/paramRef/name", message).suggest(meant));
                 }
             }

@@ -174,8 +174,8 @@ struct Open {
 #[derive(Debug)]
 enum Kind {
     Sequence(Vec<Node>),
-    /// Entries, and the key whose value comes next: none for a key that cannot be one.
-    Mapping(Vec<Entry>, Option<(Option<String>, Range<usize>)>),
+    /// Entries, where each key is among them, and the key whose value comes next: none for a key that cannot be one.
+    Mapping(Vec<Entry>, BTreeMap<String, usize>, Option<(Option<String>, Range<usize>)>),
 }
 
 #[derive(Debug, Default)]
@@ -224,13 +224,17 @@ impl Composer {
                 self.open.push(Open { start, anchor, kind: Kind::Sequence(Vec::new()) });
             }
             Event::MappingStart(_, anchor, _) => {
-                self.open.push(Open { start, anchor, kind: Kind::Mapping(Vec::new(), None) });
+                self.open.push(Open {
+                    start,
+                    anchor,
+                    kind: Kind::Mapping(Vec::new(), BTreeMap::new(), None),
+                });
             }
             Event::SequenceEnd | Event::MappingEnd => {
                 let Some(open) = self.open.pop() else { return };
                 let content = match open.kind {
                     Kind::Sequence(items) => Content::Sequence(items),
-                    Kind::Mapping(entries, _) => Content::Mapping(entries),
+                    Kind::Mapping(entries, ..) => Content::Mapping(entries),
                 };
                 let end = end.max(open.start);
                 self.value(Node { span: open.start..end, content }, open.anchor);
@@ -289,7 +293,7 @@ impl Composer {
                 }
             }
             Some(Kind::Sequence(items)) => items.push(node),
-            Some(Kind::Mapping(_, key @ None)) => {
+            Some(Kind::Mapping(_, _, key @ None)) => {
                 let span = node.span.clone();
                 match key_of(&node) {
                     Ok((name, warning)) => {
@@ -304,14 +308,14 @@ impl Composer {
                     }
                 }
             }
-            Some(Kind::Mapping(entries, key)) => {
+            Some(Kind::Mapping(entries, places, key)) => {
                 let Some((Some(name), key_span)) = key.take() else { return };
                 let is_merge = name == "<<" && node.span.start != key_span.start && key_span.len() == 2;
                 if is_merge {
-                    if let Err(message) = merge(entries, &node) {
+                    if let Err(message) = merge(entries, places, &node) {
                         self.flaw(key_span, message);
                     }
-                } else if let Some(known) = entries.iter_mut().find(|entry| entry.key == name) {
+                } else if let Some(known) = places.get(&name).and_then(|at| entries.get_mut(*at)) {
                     if known.key_span.is_empty() {
                         // It came by a merge: what is written here counts.
                         *known = Entry { key: name, key_span, value: node };
@@ -320,6 +324,7 @@ impl Composer {
                         self.flaw(key_span, message);
                     }
                 } else {
+                    places.insert(name.clone(), entries.len());
                     entries.push(Entry { key: name, key_span, value: node });
                 }
             }
@@ -348,7 +353,7 @@ fn key_of(node: &Node) -> Result<(String, Option<String>), String> {
 }
 
 /// `<<`: takes over the entries of one mapping or several; the first that has a key counts. Their keys stand nowhere in this mapping.
-fn merge(entries: &mut Vec<Entry>, from: &Node) -> Result<(), String> {
+fn merge(entries: &mut Vec<Entry>, places: &mut BTreeMap<String, usize>, from: &Node) -> Result<(), String> {
     let sources: &[Node] = match &from.content {
         Content::Mapping(_) => std::slice::from_ref(from),
         Content::Sequence(items) => items,
@@ -359,7 +364,8 @@ fn merge(entries: &mut Vec<Entry>, from: &Node) -> Result<(), String> {
             return Err("<< takes a mapping, or a list of them".to_owned());
         };
         for entry in merged {
-            if entries.iter().all(|known| known.key != entry.key) {
+            if !places.contains_key(&entry.key) {
+                places.insert(entry.key.clone(), entries.len());
                 let start = entry.key_span.start;
                 entries.push(Entry { key_span: start..start, ..entry.clone() });
             }
