@@ -98,6 +98,20 @@ fn any_quantity_is_read_or_refused() {
     });
 }
 
+#[test]
+fn any_policy_file_is_loaded_or_refused() {
+    check("policy", 400, portcullis_policy::fuzz_load);
+}
+
+#[test]
+fn any_expression_is_evaluated_or_refused() {
+    check("cel", 5_000, |bytes| {
+        if let Ok(text) = std::str::from_utf8(bytes) {
+            portcullis_cel::fuzz_expression(text);
+        }
+    });
+}
+
 /// Ranges of seeds have a test, and a command, of their own.
 #[test]
 fn any_events_keep_the_rules() {

@@ -11,6 +11,7 @@ mod cost;
 mod environment;
 mod estimate;
 mod eval;
+mod fuzz;
 mod library;
 mod plan;
 mod syntax;
@@ -76,4 +77,10 @@ impl Program {
     pub fn eval<'a>(&'a self, activation: &Activation<'a>, budget: &mut Budget) -> Result<Value<'a>, Error> {
         eval::evaluate(&self.plan, activation, budget)
     }
+}
+
+/// Reads any text as an expression and evaluates it: for fuzzing.
+#[doc(hidden)]
+pub fn fuzz_expression(source: &str) {
+    fuzz::expression(source);
 }

@@ -3,10 +3,13 @@
 //! Owns arguments, wording and layout of terminal output. Never decides anything about a pod or a gang: it asks the
 //! library and shows the answer. Invariant: what is printed to stdout is the answer, what goes to stderr is about the run.
 
+mod check;
 mod demo;
 mod doctor;
+mod eval;
 mod manifest;
 mod paint;
+mod policy;
 mod replay;
 mod review;
 mod rules;
@@ -14,6 +17,7 @@ mod seeds;
 mod serve;
 mod simulate;
 mod stage;
+mod test;
 mod version;
 
 use std::io;
@@ -30,6 +34,8 @@ pub enum Outcome {
     No,
     /// 2: the question could not be answered: bad arguments, an unreadable file, a port in use.
     Broken,
+    /// 3: the question makes no sense: nothing to look at, a pattern that is none. Only commands about policies tell it from 2.
+    Usage,
 }
 
 impl Outcome {
@@ -38,6 +44,7 @@ impl Outcome {
             Self::Good => 0,
             Self::No => 1,
             Self::Broken => 2,
+            Self::Usage => 3,
         })
     }
 }
@@ -82,12 +89,16 @@ enum Colour {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Check(check::Options),
     Demo(demo::Options),
     Doctor(doctor::Options),
+    Eval(eval::Options),
+    Policy(policy::Options),
     Replay(replay::Options),
     Review(review::Options),
     Serve(Box<serve::Options>),
     Simulate(simulate::Options),
+    Test(test::Options),
     Version(version::Options),
 }
 
@@ -113,12 +124,16 @@ pub fn main() -> ExitCode {
 
 fn run(command: Command) -> anyhow::Result<Outcome> {
     match command {
+        Command::Check(options) => check::run(&options),
         Command::Demo(options) => demo::run(&options),
         Command::Doctor(options) => doctor::run(&options),
+        Command::Eval(options) => eval::run(&options),
+        Command::Policy(options) => policy::run(&options),
         Command::Replay(options) => replay::run(&options),
         Command::Review(options) => review::run(&options),
         Command::Serve(options) => serve::run(*options),
         Command::Simulate(options) => simulate::run(&options),
+        Command::Test(options) => test::run(&options),
         Command::Version(options) => version::run(&options),
     }
 }

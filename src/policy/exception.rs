@@ -219,12 +219,6 @@ impl Exception {
         }
     }
 
-    /// The names of its policies, with where they stand.
-    pub fn policies(&self) -> impl Iterator<Item = (String, &str)> {
-        let place = |index: usize| format!("/spec/policies/{index}/name");
-        self.policies.iter().enumerate().map(move |(index, target)| (place(index), target.name.as_str()))
-    }
-
     /// Its name.
     #[must_use]
     pub fn name(&self) -> &str {

@@ -1,1 +1,179 @@
-//! Tests.
+//! Who is excepted, from what, and until when.
+
+use serde_json::json;
+
+use super::*;
+
+fn document() -> Json {
+    json!({
+        "apiVersion": "portcullis.dev/v1alpha1", "kind": "PolicyException", "metadata": { "name": "migration" },
+        "spec": {
+            "owner": "team-ml", "reason": "moving", "expires": "2030-01-01T00:00:00Z",
+            "policies": [{ "name": "no-latest" }, { "name": "limits", "validations": [1] }],
+            "match": { "namespaces": ["ml", "team-*"], "names": ["train-*"], "selector": { "matchLabels": { "old": "yes" } } },
+        },
+    })
+}
+
+const ENDS: i64 = 1_893_456_000;
+
+fn denial(policy: &str, rule: &str) -> Denial {
+    Denial {
+        policy: policy.to_owned(),
+        binding: "b".to_owned(),
+        rule: rule.to_owned(),
+        field: None,
+        message: format!("{policy} says no"),
+        detail: "no".to_owned(),
+        reason: "Invalid".to_owned(),
+    }
+}
+
+fn request(namespace: &str, name: &str, label: &str) -> Json {
+    json!({ "namespace": namespace, "object": { "metadata": { "generateName": name, "labels": { "old": label } } } })
+}
+
+/// The rules that still refuse.
+fn refused(exceptions: &[Exception], request: &Json, now: i64) -> (Vec<String>, usize) {
+    let mut judgement = Judgement {
+        denials: vec![
+            denial("no-latest", "/spec/validations/0"),
+            denial("limits", "/spec/validations/0"),
+            denial("limits", "/spec/validations/1"),
+            denial("made", "/spec/validations/0"),
+        ],
+        ..Judgement::default()
+    };
+    let request = Request { json: request };
+    let held = holding(exceptions, &request, now);
+    apply(&mut judgement, &held, |_| BTreeSet::new(), ["no-latest", "limits"].into_iter());
+    let left = judgement.denials.iter().map(|denial| format!("{}{}", denial.policy, denial.rule)).collect();
+    (left, judgement.excepted.len())
+}
+
+#[test]
+fn an_exception_lets_in_whom_it_names_until_it_ends() {
+    let exceptions = [Exception::read(&document()).expect("it is well formed")];
+    let all = [
+        "no-latest/spec/validations/0",
+        "limits/spec/validations/0",
+        "limits/spec/validations/1",
+        "made/spec/validations/0",
+    ];
+    let some = ["limits/spec/validations/0", "made/spec/validations/0"];
+    for (namespace, name, label, now, left) in [
+        ("ml", "train-a-", "yes", ENDS - 1, &some[..]),
+        ("team-x", "train-a-", "yes", ENDS - 1, &some[..]),
+        ("ml", "train-a-", "yes", ENDS, &all[..]),
+        ("mlx", "train-a-", "yes", ENDS - 1, &all[..]),
+        ("ml", "serve-a-", "yes", ENDS - 1, &all[..]),
+        ("ml", "train-a-", "no", ENDS - 1, &all[..]),
+    ] {
+        let (found, excepted) = refused(&exceptions, &request(namespace, name, label), now);
+        assert_eq!(found, left, "{namespace}/{name} {label} at {now}");
+        assert_eq!(found.len() + excepted, 4, "what is let in is noted");
+    }
+}
+
+#[test]
+fn what_is_let_in_says_whose_word_it_is() {
+    let exceptions = [Exception::read(&document()).expect("it is well formed")];
+    let mut judgement = Judgement {
+        denials: vec![denial("no-latest", "/spec/validations/0")],
+        warnings: vec![
+            "Validation failed for ValidatingAdmissionPolicy 'no-latest' with binding 'w': no".to_owned(),
+            "Validation failed for ValidatingAdmissionPolicy 'limits' with binding 'w': no".to_owned(),
+        ],
+        ..Judgement::default()
+    };
+    let json = request("ml", "train-a-", "yes");
+    let request = Request { json: &json };
+    let held = holding(&exceptions, &request, 0);
+    apply(&mut judgement, &held, |_| BTreeSet::new(), ["no-latest", "limits"].into_iter());
+    assert!(judgement.denials.is_empty());
+    assert_eq!(
+        judgement.warnings.len(),
+        1,
+        "a rule of `limits` is excepted, not the policy: {:?}",
+        judgement.warnings
+    );
+    let expected = Excepted {
+        exception: "migration".to_owned(),
+        owner: "team-ml".to_owned(),
+        reason: "moving".to_owned(),
+        policy: "no-latest".to_owned(),
+        message: "no-latest says no".to_owned(),
+    };
+    assert_eq!(judgement.excepted, [expected]);
+}
+
+#[test]
+fn an_exception_that_is_wrong_is_told_all_of_it() {
+    for (pointer, value, expected) in [
+        ("/spec/owner", json!(" "), "/spec/owner: the field \"owner\" is required: who answers for it?"),
+        ("/spec/reason", Json::Null, "/spec/reason: the field \"reason\" is required: why may they?"),
+        (
+            "/spec/expires",
+            json!("2030-01-01"),
+            "/spec/expires: \"2030-01-01\" is no moment: write it as 2027-01-31T00:00:00Z",
+        ),
+        ("/spec/expires", json!(7), "/spec/expires: this must be text"),
+        (
+            "/spec/policies",
+            json!([]),
+            "/spec/policies: the field \"policies\" is required: which do not hold?",
+        ),
+        (
+            "/spec/policies/0",
+            json!({ "nam": "a", "name": "b" }),
+            "/spec/policies/0/nam: unknown field \"nam\"",
+        ),
+        (
+            "/spec/policies/1/validations",
+            json!(["x"]),
+            "/spec/policies/1/validations/0: this must be the position of a validation in its policy, from 0",
+        ),
+        (
+            "/spec/match",
+            json!({}),
+            "/spec/match: an exception for everything is none: say for which namespaces, names or selector",
+        ),
+        ("/spec/match/names", json!("a"), "/spec/match/names: this must be a list"),
+    ] {
+        let mut wrong = document();
+        *wrong.pointer_mut(pointer).expect("it is there") = value;
+        let faults = Exception::read(&wrong).expect_err("it is wrong");
+        let found: Vec<String> =
+            faults.iter().map(|fault| format!("{}: {}", fault.pointer, fault.message)).collect();
+        assert_eq!(found, [expected]);
+    }
+    assert_eq!(Exception::read(&json!({})).expect_err("nothing is there").len(), 7);
+}
+
+#[test]
+fn an_exception_that_has_ended_is_told() {
+    let exception = Exception::read(&document()).expect("it is well formed");
+    assert_eq!(exception.expired(ENDS - 1), None);
+    let fault = exception.expired(ENDS).expect("it has ended");
+    assert!(
+        fault.message.contains("2030-01-01T00:00:00Z") && fault.message.contains("team-ml"),
+        "{}",
+        fault.message
+    );
+}
+
+#[test]
+fn patterns_are_names_with_stars() {
+    for (pattern, value, good) in [
+        ("a", "a", true),
+        ("a", "ab", false),
+        ("*", "", true),
+        ("a*", "a", true),
+        ("a*b*c", "axxbxc", true),
+        ("a*b*c", "axxcxb", false),
+        ("*a*a", "a", false),
+        ("*-x", "train-x", true),
+    ] {
+        assert_eq!(fits(pattern, value), good, "{pattern} {value}");
+    }
+}

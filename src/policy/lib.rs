@@ -7,17 +7,20 @@
 //! spec.rs    the kinds of Kubernetes that are read
 //! rules/     matching, conditions, variables, rules, patches: what the API server would say
 //! load/      files -> documents with the place of every value -> Set, or Problems; how problems are shown
-//! facts/     the variables that an API server cannot have: gang, gpu, queue, quota, cluster, classes
-//! gang/      GangPolicy: lowered to ordinary policies that use these variables
-//! capacity.rs  what the leader tells all replicas of GPUs
 //! schema/    the fields of the kinds that policies are about
 //! exception.rs  for whom a policy does not hold, and until when
+//! facts/     the variables that an API server cannot have: gang, gpu, queue, quota, cluster, classes
+//! gang/      GangPolicy: lowered to ordinary policies that use these variables
+//! cases/     test cases beside policies
+//! capacity.rs  what the leader tells all replicas of GPUs
 //! set.rs     what is evaluated together and swapped as a whole
 //! outcome.rs what a set does with a request, and where two sets differ
+//! trial.rs   one expression by itself
 //! review.rs  an AdmissionReview in, its answer out
 //! ```
 
 mod capacity;
+pub mod cases;
 mod exception;
 pub mod facts;
 mod fault;
@@ -31,13 +34,17 @@ pub mod rules;
 pub mod schema;
 mod set;
 pub mod spec;
+pub mod trial;
 mod world;
 
 pub use capacity::{Capacity, Demand, Model, Use};
 pub use exception::{Excepted, Exception};
 pub use fault::{Fault, Severity};
 pub use judgement::{Denial, Judgement, Mutation};
-pub use load::{Counts, Loaded, Problem, SourceFile, annotations, fuzz_load, json, load, render, sarif};
+pub use load::{
+    Cases, Counts, Loaded, Problem, SourceFile, annotations, explain, fuzz_load, json, load, manifest,
+    render, sarif, test_cases,
+};
 pub use outcome::{Change, Difference, Outcome, Through, differences};
 pub use request::{Request, Resource};
 pub use review::{Reviewed, at_fault, display_name, review};

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use portcullis_core::admission;
-use portcullis_core::dialect::{OnStale, OnTimeout};
-use portcullis_core::engine::{GroupStatusMode, Nominate, OnTorn, Settings};
+use portcullis_core::dialect::{OnStale, OnTimeout, OnTorn};
+use portcullis_core::engine::{GroupStatusMode, Nominate, Settings};
 use portcullis_core::snapshot::SharingMode;
 
 use crate::telemetry::LogFormat;
@@ -108,7 +108,8 @@ pub struct EngineOptions {
     #[arg(long, value_enum, default_value_t)]
     pub sharing: Sharing,
 
-    /// What becomes of a torn gang: it is left as it is, or its members are deleted so that it can be tried again
+    /// What becomes of a torn gang, where its group has no portcullis.dev/on-torn: it is left as it is, or its members are deleted
+    /// so that it can be tried again
     #[arg(long, value_enum, default_value_t)]
     pub on_torn: Torn,
 
@@ -141,7 +142,8 @@ pub struct EngineOptions {
     #[arg(long, value_enum, default_value_t)]
     pub group_status: GroupStatus,
 
-    /// Tie every member to its planned node, also those that are nominated to it and have no share of a card
+    /// Tie every member to its planned node, also those that are nominated to it and have no share of a card. A group says
+    /// otherwise by portcullis.dev/pin
     #[arg(long)]
     pub pin_all: bool,
 }

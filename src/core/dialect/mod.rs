@@ -27,7 +27,7 @@ pub use event::{GroupEvent, GroupNews};
 pub use group::{Declared, Group, GroupKey, GroupKind, GroupObject, GroupResource, StatusDoor, by_kind};
 pub use later::{Later, Workers};
 pub use link::{LABEL_VALUE_LONGEST, Link, MetadataMap, Repair, is_label_value};
-pub use policy::{OnStale, OnTimeout, Policies};
+pub use policy::{OnStale, OnTimeout, OnTorn, Policies};
 pub use quorum::Quorum;
 pub use status::{GroupPhase, GroupStatus, Said};
 

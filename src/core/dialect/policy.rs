@@ -1,6 +1,7 @@
-//! What becomes of a gang that does not start in time, or that has fallen apart: the words for it, and where they stand.
+//! What becomes of a gang that does not start in time, that starts in part, or that has fallen apart: the words for it, and where
+//! they stand.
 //!
-//! Owns the two choices, the time of grace, and how they are read. What is not said, or not understood, is as the program
+//! Owns the choices, the time of grace, and how they are read. What is not said, or not understood, is as the program
 //! is set.
 
 use std::time::Duration;
@@ -30,6 +31,16 @@ pub enum OnStale {
     Keep,
 }
 
+/// What becomes of a gang that is lifted and, past its deadline, not bound.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum OnTorn {
+    /// It is left as it is, and what can still be bound stays reserved.
+    #[default]
+    Hold,
+    /// Its planned members are deleted, so that their owners make new ones and the gang can be tried again.
+    Evict,
+}
+
 /// What a group object, or where there is none a pod, says of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Policies {
@@ -37,6 +48,10 @@ pub struct Policies {
     pub on_timeout: Option<OnTimeout>,
     /// `portcullis.dev/on-stale`.
     pub on_stale: Option<OnStale>,
+    /// `portcullis.dev/on-torn`.
+    pub on_torn: Option<OnTorn>,
+    /// `portcullis.dev/pin`: whether its members are tied to their planned nodes, also those that need not be.
+    pub pin: Option<bool>,
     /// `portcullis.dev/elastic`: whether it takes as many members as the owners of its pods want.
     pub elastic: Option<bool>,
     /// `portcullis.dev/stale-grace`: for how long a gang that is not whole any more is left as it is.
@@ -70,6 +85,8 @@ impl Policies {
         };
         let on_timeout = choice(names::ON_TIMEOUT_ANNOTATION, ["requeue", "delete"]);
         let on_stale = choice(names::ON_STALE_ANNOTATION, ["evict", "keep"]);
+        let on_torn = choice(names::ON_TORN_ANNOTATION, ["hold", "evict"]);
+        let pin = choice(names::PIN_ANNOTATION, ["false", "true"]);
         let elastic = choice(names::ELASTIC_ANNOTATION, ["false", "true"]);
         let grace = meta.annotations.text(names::STALE_GRACE_ANNOTATION).and_then(|text| {
             let read = duration::grace(text);
@@ -81,6 +98,8 @@ impl Policies {
         let said = Self {
             on_timeout: on_timeout.map(|delete| if delete { OnTimeout::Delete } else { OnTimeout::Requeue }),
             on_stale: on_stale.map(|keep| if keep { OnStale::Keep } else { OnStale::Evict }),
+            on_torn: on_torn.map(|evict| if evict { OnTorn::Evict } else { OnTorn::Hold }),
+            pin,
             elastic,
             stale_grace: None,
         };
@@ -98,6 +117,8 @@ impl Policies {
         Self {
             on_timeout: self.on_timeout.or(other.on_timeout),
             on_stale: self.on_stale.or(other.on_stale),
+            on_torn: self.on_torn.or(other.on_torn),
+            pin: self.pin.or(other.pin),
             elastic: self.elastic.or(other.elastic),
             stale_grace: self.stale_grace.or(other.stale_grace),
         }
@@ -121,7 +142,7 @@ mod tests {
             assert_eq!(Policies::read(&meta, &mut found), expected);
             assert_eq!(found, doubts);
         };
-        let of = |on_timeout, on_stale| Policies { on_timeout, on_stale, elastic: None, stale_grace: None };
+        let of = |on_timeout, on_stale| Policies { on_timeout, on_stale, ..Policies::default() };
         check("delete", "keep", of(Some(OnTimeout::Delete), Some(OnStale::Keep)), &[]);
         check("requeue", "evict", of(Some(OnTimeout::Requeue), Some(OnStale::Evict)), &[]);
         check(

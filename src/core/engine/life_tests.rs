@@ -109,3 +109,38 @@ fn pods_of_a_gang_that_never_was_whole_are_left_alone() {
     assert_eq!(evicted(&later(&mut lab, 3600)), Vec::<&str>::new());
     assert_eq!(lab.status().started_with, 0);
 }
+
+/// A member that asks for no share of a card.
+fn plain_member(name: &str) -> Pod {
+    let json = format!(
+        r#"{{"metadata":{{"namespace":"default","name":"{name}","uid":"uid-{name}","resourceVersion":"10",
+            "annotations":{{"pod-group-name":"app"}}}},
+            "spec":{{"schedulingGates":[{{"name":"portcullis.dev/gang"}}],"containers":[{{"name":"main"}}],
+            "tolerations":[{{"key":"portcullis.dev/gpu-sharing","operator":"Exists"}}]}}}}"#
+    );
+    Pod::read(&json).expect("the pod above can be read")
+}
+
+#[test]
+fn nominated_members_are_tied_to_their_nodes_where_that_is_asked_for() {
+    for (set, said, pin) in [
+        (false, None, Pin::Preferred),
+        (true, None, Pin::Exact),
+        (false, Some(true), Pin::Exact),
+        (true, Some(false), Pin::Preferred),
+    ] {
+        let settings = Settings { pin_all: set, nominate: Nominate::Always, ..Settings::default() };
+        let gang = Group { policies: Policies { pin: said, ..Policies::default() }, ..group(2) };
+        let pods = ["a", "b"].map(plain_member).into();
+        let (mut lab, actions) = Lab::leading(&settings, vec![node("gpu-1", 1, "")], vec![gang], pods);
+        let lifts = |action: &Action| matches!(action, Action::Lift { .. });
+        let left = lab.run(actions, lifts);
+        let pins: Vec<Pin> = (left.iter())
+            .filter_map(|action| match action {
+                Action::Lift { pin, .. } => Some(*pin),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(pins, [pin, pin], "set {set}, said {said:?}: {left:?}");
+    }
+}

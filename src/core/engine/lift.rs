@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use super::state::{Gang, PodRequest, Progress};
 use super::types::{Pin, PlanRecord, PodRef};
-use super::{Action, Engine, Nominate, OnTorn, Rule, Step};
+use super::{Action, Engine, Nominate, Rule, Step};
+use crate::dialect::OnTorn;
 use crate::model::{GangId, PodUid, ResourceVersion, Str, str};
 
 /// How long after an eviction it is asked for again, when the pod is still there.
@@ -145,7 +146,8 @@ impl Engine {
         }
         let late = step.now > plan.deadline;
         let unbound = plan.members.iter().any(|m| self.members.get(&m.uid).is_some_and(|m| m.unbound()));
-        if late && unbound && self.settings.on_torn == OnTorn::Evict {
+        let said = self.group(id).and_then(|group| group.policies.on_torn);
+        if late && unbound && said.unwrap_or(self.settings.on_torn) == OnTorn::Evict {
             let again = gang.evicted.is_none_or(|at| step.now.since(at) >= EVICT_AGAIN || step.now < at);
             if again {
                 let message = format!("gang {} is torn: evicted for another try", id.name);
@@ -167,6 +169,7 @@ impl Engine {
     pub(super) fn drive_members(&mut self, id: &GangId, step: &mut Step) {
         let Some(gang) = self.gangs.get(id) else { return };
         let leads = self.leads();
+        let pins = self.group(id).and_then(|group| group.policies.pin).unwrap_or(self.settings.pin_all);
         let places: BTreeMap<PodUid, _> = match &gang.progress {
             Progress::Recorded(plan) if leads => {
                 plan.members.iter().map(|m| (m.uid.clone(), (m.node.clone(), m.gpus.clone()))).collect()
@@ -219,9 +222,7 @@ impl Engine {
                     // A wish is heard only by a scheduler that looks at the node: it looks at a nominated one first, and
                     // else, in clusters of more than a hundred nodes, at some of them. Members that land elsewhere take
                     // the room of other plans.
-                    None if self.settings.pin_all || member.pod.nominated.as_ref() != Some(node) => {
-                        Pin::Exact
-                    }
+                    None if pins || member.pod.nominated.as_ref() != Some(node) => Pin::Exact,
                     None => Pin::Preferred,
                 };
                 member.request = Some(PodRequest::Lift);

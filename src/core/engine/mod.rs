@@ -45,7 +45,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub use asking::Asking;
 pub use conditions::{Condition, ConditionType, Truth};
 pub use held::HeldPlace;
-pub use settings::{GroupStatusMode, Nominate, OnTorn, Rule, Settings};
+pub use settings::{GroupStatusMode, Nominate, Rule, Settings};
 pub use types::{
     Action, Change, Effect, Event, GangRecord, GangStatus, Note, Outcome, Phase, Pin, PlanRecord,
     PlannedMember, PodRef, Subject, World,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::dialect::{OnStale, OnTimeout};
+use crate::dialect::{OnStale, OnTimeout, OnTorn};
 use crate::snapshot::SharingMode;
 
 /// What the engine goes by; resolved once, at start.
@@ -12,12 +12,12 @@ pub struct Settings {
     pub bind_timeout: Duration,
     /// Which nodes share their cards.
     pub sharing: SharingMode,
-    /// What becomes of a torn gang.
+    /// What becomes of a torn gang, where its group does not say.
     pub on_torn: OnTorn,
     /// Whether members are nominated to their node before they are lifted, so that the scheduler keeps the room.
     pub nominate: Nominate,
     /// Whether members without a VRAM share are tied to their node for good also where they are nominated to it.
-    /// Without a nomination they always are: a scheduler need not look at the node that is only wished for.
+    /// Without a nomination they always are: a scheduler need not look at the node that is only wished for. A group may say otherwise.
     pub pin_all: bool,
     /// How long a gathering or waiting gang must have looked the same before its status is written: most gangs gather
     /// and lift within this time, and need no word about it.
@@ -101,16 +101,6 @@ pub enum GroupStatusMode {
     Auto,
     /// Never.
     Never,
-}
-
-/// What becomes of a gang that is lifted and, past its deadline, not bound.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum OnTorn {
-    /// It is left as it is, and what can still be bound stays reserved.
-    #[default]
-    Hold,
-    /// Its planned members are deleted, so that their owners make new ones and the gang can be tried again.
-    Evict,
 }
 
 /// The rules whose absence a test must notice (see `Settings::broken` under the feature `sabotage`).

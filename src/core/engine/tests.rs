@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::dialect::{Group, Quorum, by_kind};
+use crate::dialect::{Group, OnTorn, Policies, Quorum, by_kind};
 use crate::model::{DialectId, NodeName, PodKey, Reason, ResourceVersion, str};
 use crate::objects::{Node, Owner, OwnerReading, Pod, names};
 
@@ -526,9 +526,13 @@ fn a_gang_that_does_not_fit_says_what_is_short_and_says_it_once() {
 
 #[test]
 fn a_torn_gang_is_told_and_held_or_evicted_as_is_asked() {
-    for on_torn in [OnTorn::Hold, OnTorn::Evict] {
-        let settings = Settings { on_torn, ..Settings::default() };
-        let (mut lab, actions) = Lab::leading(&settings, vec![node("gpu-1", 1, "")], vec![group(3)], three());
+    use OnTorn::{Evict, Hold};
+    for (set, said, on_torn) in
+        [(Hold, None, Hold), (Evict, None, Evict), (Hold, Some(Evict), Evict), (Evict, Some(Hold), Hold)]
+    {
+        let settings = Settings { on_torn: set, ..Settings::default() };
+        let gang = Group { policies: Policies { on_torn: said, ..Policies::default() }, ..group(3) };
+        let (mut lab, actions) = Lab::leading(&settings, vec![node("gpu-1", 1, "")], vec![gang], three());
         lab.run(actions, |_| false);
         lab.bind("app-server", "gpu-1");
         lab.now = lab.now.after(Duration::from_secs(61));
@@ -544,7 +548,7 @@ fn a_torn_gang_is_told_and_held_or_evicted_as_is_asked() {
         );
         assert_eq!(notes(&left).iter().map(|n| n.0).collect::<Vec<_>>(), [Reason::Torn]);
         let evicted = left.iter().filter(|a| matches!(a, Action::Evict { .. })).count();
-        assert_eq!(evicted, if on_torn == OnTorn::Evict { 3 } else { 0 });
+        assert_eq!(evicted, if on_torn == Evict { 3 } else { 0 });
         // What can still be bound still holds its place.
         assert_eq!(lab.engine.snapshot().charges().count(), 3);
         lab.bind("model-1", "gpu-1");

@@ -23,6 +23,10 @@ pub const TIMEOUT_ANNOTATION: &str = "portcullis.dev/timeout";
 pub const ON_TIMEOUT_ANNOTATION: &str = "portcullis.dev/on-timeout";
 /// What becomes of a gang that was whole and has lost members, in the same places: `evict` or `keep`.
 pub const ON_STALE_ANNOTATION: &str = "portcullis.dev/on-stale";
+/// What becomes of a gang that is lifted and not bound in time, in the same places: `hold` or `evict`.
+pub const ON_TORN_ANNOTATION: &str = "portcullis.dev/on-torn";
+/// Whether the members of a gang are tied to the node that was planned for them, in the same places: `true`, or `false`.
+pub const PIN_ANNOTATION: &str = "portcullis.dev/pin";
 /// Whether a gang takes as many members as the owners of its pods want, in the same places: `true`, or `false`.
 pub const ELASTIC_ANNOTATION: &str = "portcullis.dev/elastic";
 /// For how long such a gang is left as it is first, in the same places: `60`, `2m`, `0s`; below zero without end.

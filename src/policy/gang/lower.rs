@@ -251,7 +251,7 @@ fn annotations(document: &Json) -> Option<String> {
     let on_group_or_pod =
         format!("request.kind.kind != 'StatefulSet' && gang.named && !({IS_POD} && gang.groupFound)");
     let mut want = |said: &str, key: &'static str, value: String| {
-        wanted.push((format!("{on_group_or_pod} && {said}"), key, value))
+        wanted.push((format!("{on_group_or_pod} && {said}"), key, value));
     };
     let given = |path: &str| text(document, path).map(str::to_owned);
     if let Some(value) = given("defaults.timeout") {

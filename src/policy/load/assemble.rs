@@ -148,7 +148,7 @@ impl<'a> Assembler<'a, '_> {
     }
 
     /// Checks an object against its kind, and gives what is left to be read.
-    fn strict(&mut self, at: usize) -> (Json, bool) {
+    fn strict(&mut self, at: usize, known: &mut Vec<Fault>) -> Json {
         let document = &self.documents[at];
         let Some(schema) = Schema::of(document.group(), document.version(), document.kind()) else {
             let versions: BTreeSet<&str> = served()
@@ -165,27 +165,28 @@ impl<'a> Assembler<'a, '_> {
                 versions.join(", ")
             );
             self.tell(at, Fault::error("/apiVersion", message).suggest(best));
-            return (document.json.clone(), false);
+            return document.json.clone();
         };
         let faults = strict::check(&document.json, schema);
-        let cleaned = strict::clean(&document.json, schema);
-        self.tell_all(at, faults);
-        (cleaned, true)
+        self.add(at, known, faults);
+        strict::clean(&document.json, schema)
     }
 
-    /// Adds what else is wrong, but nothing twice: neither the same, nor about a value that is wrong already.
+    /// Adds what a later look has found, but nothing twice: neither at a place where something is wrong already, nor within a value that is
+    /// of the wrong type.
     fn add(&mut self, at: usize, known: &mut Vec<Fault>, more: Vec<Fault>) {
+        let before = known.len();
         for fault in more {
-            let told = known.iter().any(|one| {
-                one.severity == Severity::Error
-                    && one.offset.is_none()
-                    && fault.offset.is_none()
-                    && (one.pointer == fault.pointer
-                        || fault.pointer.strip_prefix(&one.pointer).is_some_and(|rest| rest.starts_with('/')))
+            let told = known[..before].iter().filter(|one| one.severity == Severity::Error).any(|one| {
+                let same = one.pointer == fault.pointer && one.offset.is_none() && fault.offset.is_none();
+                let within =
+                    fault.pointer.strip_prefix(&one.pointer).is_some_and(|rest| rest.starts_with('/'));
+                same || one.message == fault.message && within
+                    || within && one.message.starts_with("this must be")
             });
-            let again = fault.message.starts_with("matchConstraints is required")
-                && known.iter().any(|one| one.message == fault.message);
-            if !told && !again {
+            let again =
+                known[..before].iter().any(|one| one.message == fault.message && one.offset.is_none());
+            if !told && !(again && fault.message.starts_with("matchConstraints is required")) {
                 self.tell(at, fault.clone());
                 known.push(fault);
             }
@@ -221,10 +222,9 @@ impl<'a> Assembler<'a, '_> {
     /// Notes a policy for who asks what there is, with what it is evaluated as.
     fn written(&mut self, at: usize, evaluated: &[Json]) {
         let document = &self.documents[at];
-        let text = &self.texts[document.file];
+        let text_of = &self.texts[document.file];
         let selects = |kind: &str| {
-            let policies =
-                evaluated.iter().filter(|one| one.pointer("/kind").is_some_and(|found| found == kind));
+            let policies = evaluated.iter().filter(|one| text(one, "/kind") == kind);
             let rules =
                 policies.filter_map(|one| one.pointer("/spec/matchConstraints/resourceRules")?.as_array());
             rules.flatten().filter_map(|rule| ResourceRule::deserialize(rule).ok()).collect()
@@ -234,18 +234,18 @@ impl<'a> Assembler<'a, '_> {
             changes: selects("MutatingAdmissionPolicy"),
             kind: document.kind().to_owned(),
             name: document.name().to_owned(),
-            file: text.name.to_owned(),
-            line: text.position(document.start().start).0,
+            file: text_of.name.to_owned(),
+            line: text_of.position(document.start().start).0,
         });
     }
 
     fn admission_policy(&mut self, at: usize, role: Role) {
         let document = &self.documents[at];
         self.names.insert(document.name());
-        self.written(at, std::slice::from_ref(&document.json));
         let before = self.made.problems.len();
-        let (cleaned, _) = self.strict(at);
         let mut known = Vec::new();
+        let cleaned = self.strict(at, &mut known);
+        self.written(at, std::slice::from_ref(&cleaned));
         let checks = if role == Role::Validating {
             admission::validating(&document.json)
         } else {
@@ -340,14 +340,14 @@ impl<'a> Assembler<'a, '_> {
     fn binding(&mut self, at: usize) {
         let document = &self.documents[at];
         let role = document.role();
-        let (cleaned, _) = self.strict(at);
+        let mut known = Vec::new();
+        let cleaned = self.strict(at, &mut known);
         let is_validating = role == Role::ValidatingBinding;
         let checks = if is_validating {
             admission::validating_binding(&document.json)
         } else {
             admission::mutating_binding(&document.json)
         };
-        let mut known = Vec::new();
         self.add(at, &mut known, checks);
         let name = text(&document.json, "/spec/policyName");
         let (mine, other) = if is_validating {
@@ -372,6 +372,10 @@ impl<'a> Assembler<'a, '_> {
                 format!("there is no {kind} {name:?} in these files")
             };
             let meant = closest(name, mine.keys().copied()).map(str::to_owned);
+            if let Some(policy) = meant.as_deref().and_then(|meant| mine.get_mut(meant)) {
+                // One mistake is told once: as it is meant, it is bound.
+                policy.bound = true;
+            }
             self.tell(at, Fault::error("/spec/policyName", message).suggest(meant));
         }
     }
@@ -429,21 +433,20 @@ impl<'a> Assembler<'a, '_> {
         let document = &self.documents[at];
         match Exception::read(&document.json) {
             Ok(exception) => {
-                let unknown: Vec<(String, String)> = exception
-                    .policies()
-                    .filter(|(_, name)| !self.names.contains(name))
-                    .map(|(place, name)| (place, name.to_owned()))
-                    .collect();
-                for (place, name) in unknown {
-                    let meant = closest(&name, self.names.iter().copied()).map(str::to_owned);
-                    let message = format!("there is no policy {name:?} in these files");
-                    self.tell(at, Fault::error(place, message).suggest(meant));
-                }
                 let ending =
                     document.problem(&self.texts[document.file], Fault::warning("/spec/expires", ""));
                 self.made.exceptions.push((exception, ending));
             }
             Err(faults) => self.tell_all(at, faults),
+        }
+        let targets = document.json.pointer("/spec/policies").and_then(Json::as_array);
+        for (index, target) in targets.into_iter().flatten().enumerate() {
+            let name = text(target, "/name");
+            if !name.is_empty() && !self.names.contains(name) {
+                let meant = closest(name, self.names.iter().copied()).map(str::to_owned);
+                let message = format!("there is no policy {name:?} in these files");
+                self.tell(at, Fault::error(format!("/spec/policies/{index}/name"), message).suggest(meant));
+            }
         }
     }
 
@@ -462,7 +465,7 @@ impl<'a> Assembler<'a, '_> {
                 self.tell(at, Fault::error("/metadata/name", "the field \"metadata.name\" is required"));
             }
             if Schema::of(document.group(), document.version(), document.kind()).is_some() {
-                self.strict(at);
+                self.strict(at, &mut Vec::new());
             }
         } else {
             let policies =

@@ -126,7 +126,8 @@ impl Document {
         Problem {
             suggestion: fault.suggestion,
             about: Some(self.about()),
-            ..text.problem(fault.severity, &span, fault.message)
+            // There is one container, which has no name.
+            ..text.problem(fault.severity, &span, fault.message.replace(" (in container '')", ""))
         }
     }
 }
@@ -144,7 +145,7 @@ fn first(node: &Node) -> Range<usize> {
 }
 
 /// The word of an expression that an issue is about. CEL says `.` for a field and `(` for a call; their names are what people look for.
-fn word(source: &str, offset: usize) -> Range<usize> {
+pub(super) fn word(source: &str, offset: usize) -> Range<usize> {
     let mut offset = offset.min(source.len());
     while !source.is_char_boundary(offset) {
         offset -= 1;

@@ -5,6 +5,7 @@
 //! yaml       text -> trees, with the place of everything  admission  what the API server demands besides
 //! document   trees -> objects, faults -> places           typed      expressions again, with kinds that are known; costs
 //! assemble   objects -> policies with bindings, params and exceptions: what refers to what
+//! single     files that make no set: test cases, manifests
 //! show       problems for people                          formats    problems for programs
 //! ```
 //!
@@ -16,6 +17,7 @@ mod document;
 mod formats;
 mod names;
 mod show;
+mod single;
 mod strict;
 mod text;
 mod typed;
@@ -33,6 +35,7 @@ use yaml::{Content, Node};
 
 pub use formats::{annotations, json, sarif};
 pub use show::render;
+pub use single::{Cases, explain, manifest, test_cases};
 
 /// A file as it was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -227,6 +230,19 @@ fn objects(
             }
         }
     }
+}
+
+/// An issue of an expression that is no part of a file, as a problem in a file of that name.
+pub(crate) fn in_expression(
+    name: &str,
+    source: &str,
+    issue: portcullis_cel::Issue,
+    severity: Severity,
+) -> Problem {
+    let text = Text::new(name, source);
+    let message = issue.message.replace(" (in container '')", "");
+    let span = document::word(source, issue.offset);
+    Problem { suggestion: issue.suggestion, ..text.problem(severity, &span, message) }
 }
 
 /// Reads any bytes as a policy file: for fuzzing. What comes of it must hold together.

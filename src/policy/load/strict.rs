@@ -182,13 +182,13 @@ mod tests {
         assert_eq!(
             found,
             [
-                text("/metadata/lable", "unknown field \"lable\"", Some("labels")),
                 text("/metadata/labels/x", "this must be text, and is the number 1: put it in quotes", None),
                 text(
                     "/metadata/labels/y",
                     "this must be text, and is the boolean true: put it in quotes (YAML reads yes, no, on, off, y and n as booleans)",
                     None
                 ),
+                text("/metadata/lable", "unknown field \"lable\"", Some("labels")),
                 text("/spec/failurePolcy", "unknown field \"failurePolcy\"", Some("failurePolicy")),
                 text("/spec/matchConstraints/resourceRules", "this must be a list, and is a mapping", None),
                 text(

@@ -58,7 +58,7 @@ impl<'a> Text<'a> {
         }
     }
 
-    fn new(name: &'a str, text: &'a str) -> Self {
+    pub(super) fn new(name: &'a str, text: &'a str) -> Self {
         let starts = text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n').map(|(at, _)| at + 1);
         Self { name, text, lines: std::iter::once(0).chain(starts).collect() }
     }

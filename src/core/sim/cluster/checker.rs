@@ -13,9 +13,10 @@ use super::super::api::{Actor, ApiServer, Kind, ObjectKey, Write};
 use super::departures;
 use super::held::{self, Rooms};
 use super::quorums::{self, Quorums};
+use crate::dialect::OnTorn;
 use crate::dialect::Quorum;
 use crate::engine::wire::Response;
-use crate::engine::{Action, Effect, GangRecord, OnTorn, Phase, Settings};
+use crate::engine::{Action, Effect, GangRecord, Phase, Settings};
 use crate::model::{GangId, NodeName, PodUid, Reason, Resources, Str, Time, VramMib};
 use crate::objects::{Node, Pod, names};
 use crate::planner::{self, GangRequest, Member};
@@ -204,7 +205,9 @@ impl Checker {
         let begun = self.pods.values().any(|(other, _)| mine(other));
         let record = pod.membership.as_ref().and_then(|m| gang_object(api, &m.gang));
         let expired = record.is_some_and(|record| record.status.expired.contains(&pod.uid));
-        if !expired && (self.settings.on_torn != OnTorn::Evict || !begun) {
+        let may = self.settings.on_torn == OnTorn::Evict
+            || pod.membership.as_ref().is_some_and(|membership| self.quorums.evicts(&membership.gang));
+        if !expired && (!may || !begun) {
             self.found(Rule::OwnGateOnly, format!("an engine deleted {}", write.key));
         }
     }

@@ -4,18 +4,24 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::super::api::{ApiServer, Kind, ObjectKey};
-use crate::dialect::{self, Group, GroupObject, Policies, Quorum};
+use crate::dialect::{self, Group, GroupObject, OnTorn, Policies, Quorum};
 use crate::engine::{ConditionType, Truth};
 use crate::model::{GangId, Resources, Str};
 use crate::objects::{Owner, OwnerKind, OwnerReading, Pod, PodPhase};
 
-/// Every quorum a gang ever had.
+/// What was ever said of gangs: views lag.
 #[derive(Debug, Default)]
-pub(super) struct Quorums(BTreeMap<GangId, Vec<Quorum>>, BTreeSet<GangId>);
+pub(super) struct Quorums {
+    quorums: BTreeMap<GangId, Vec<Quorum>>,
+    /// Those whose owners have counted.
+    followed: BTreeSet<GangId>,
+    /// Those that are to be evicted when they are torn.
+    evicted: BTreeSet<GangId>,
+}
 
 impl Quorums {
     fn note(&mut self, gang: &GangId, quorum: &Quorum) {
-        let known = self.0.entry(gang.clone()).or_default();
+        let known = self.quorums.entry(gang.clone()).or_default();
         if !known.contains(quorum) {
             known.push(quorum.clone());
         }
@@ -40,8 +46,8 @@ impl Quorums {
                 wanted.number >= own.least() && tasks
             };
             // A leader may see the owners before it sees what the group says since.
-            if self.1.contains(gang) || wanted.own.iter().chain(self.of(gang)).any(met) {
-                self.1.insert(gang.clone());
+            if self.followed.contains(gang) || wanted.own.iter().chain(self.of(gang)).any(met) {
+                self.followed.insert(gang.clone());
                 self.note(gang, &Quorum::Count(wanted.number));
             }
         }
@@ -49,18 +55,33 @@ impl Quorums {
 
     /// Whether the owners of its pods have ever counted.
     pub(super) fn followed(&self, gang: &GangId) -> bool {
-        self.1.contains(gang)
+        self.followed.contains(gang)
+    }
+
+    /// Whether it was ever said that the members of this gang are deleted when it is torn.
+    pub(super) fn evicts(&self, gang: &GangId) -> bool {
+        let names = [Some(gang.clone()), dialect::template(gang)].into_iter().flatten();
+        names.into_iter().any(|id| self.evicted.contains(&id))
+    }
+
+    fn policies(&mut self, gang: &GangId, said: Policies) {
+        if said.on_torn == Some(OnTorn::Evict) {
+            self.evicted.insert(gang.clone());
+        }
     }
 
     pub(super) fn group(&mut self, object: &GroupObject) {
         for group in &object.groups {
+            self.policies(&group.gang, group.policies);
             self.note(&group.gang, &group.quorum);
         }
     }
 
     pub(super) fn pod(&mut self, pod: &Pod) {
         let Some(membership) = &pod.membership else { return };
-        if let Some(quorum) = membership.declared.as_ref().and_then(|declared| declared.quorum.as_ref()) {
+        let Some(declared) = &membership.declared else { return };
+        self.policies(&membership.gang, declared.policies);
+        if let Some(quorum) = &declared.quorum {
             self.note(&membership.gang, quorum);
         }
     }
@@ -69,7 +90,7 @@ impl Quorums {
     pub(super) fn of(&self, gang: &GangId) -> impl Iterator<Item = &Quorum> {
         let alike = dialect::template(gang);
         let names = [Some(gang.clone()), alike].into_iter().flatten();
-        names.filter_map(|id| self.0.get(&id)).flatten()
+        names.filter_map(|id| self.quorums.get(&id)).flatten()
     }
 }
 

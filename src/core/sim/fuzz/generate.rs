@@ -315,6 +315,8 @@ impl Maker {
         for (key, words) in [
             (names::ON_TIMEOUT_ANNOTATION, ["requeue", "delete"]),
             (names::ON_STALE_ANNOTATION, ["evict", "keep"]),
+            (names::ON_TORN_ANNOTATION, ["hold", "evict"]),
+            (names::PIN_ANNOTATION, ["false", "true"]),
         ] {
             if random.percent(20) {
                 said.push((key, words[pick(random, 2)].to_owned()));

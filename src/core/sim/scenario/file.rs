@@ -8,8 +8,8 @@ use serde_json::Value;
 use serde_saphyr::Spanned;
 
 use super::{Expect, NodeSpec};
-use crate::dialect::{OnStale, OnTimeout};
-use crate::engine::{Nominate, OnTorn, Settings};
+use crate::dialect::{OnStale, OnTimeout, OnTorn};
+use crate::engine::{Nominate, Settings};
 use crate::sim::api::Kind;
 use crate::sim::cluster::{Faults, Mishap, Moment, Options, Timing};
 use crate::snapshot::SharingMode;

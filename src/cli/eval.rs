@@ -1,0 +1,113 @@
+//! `portcullis eval`: what an expression is worth over an object, for trying CEL. Asks `portcullis_policy::trial`, never evaluates itself.
+
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use portcullis_policy::{Request, World, render, trial};
+use serde_json::Value as Json;
+
+use super::{Outcome, manifest, paint};
+
+const LONG: &str = "\
+Check an expression as in a policy and evaluate it over an object: prints the value, its type and what it cost.
+
+The variables are those of a policy: object, oldObject, request, namespaceObject, params, and what Portcullis adds (gang, gpu, ...), as far \
+as it is known without a cluster.";
+
+const EXAMPLES: &str = "\
+Examples:
+  portcullis eval '1 + 1'
+  portcullis eval 'object.spec.containers.all(c, has(c.resources.limits))' -f pod.yaml
+  portcullis eval 'request.userInfo.username' -f review.json       an AdmissionReview
+  portcullis eval 'object.spec.replicas <= int(params.data.most)' -f app.yaml --params limits.yaml
+  kubectl get pod a -o yaml | portcullis eval 'gpu.memoryMib' -f -
+
+Exit codes:
+  0  it has a value
+  1  it is well formed and has none: the evaluation failed
+  2  it is not well formed, or something could not be read";
+
+/// Try a CEL expression over an object
+#[derive(Debug, Args)]
+#[command(long_about = LONG, after_help = EXAMPLES)]
+pub(super) struct Options {
+    /// CEL
+    #[arg(value_name = "EXPRESSION")]
+    expression: String,
+    /// The object, as if it were created, or an AdmissionReview; YAML or JSON, - is standard input
+    #[arg(short, long, value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// What `params` is
+    #[arg(long, value_name = "FILE")]
+    params: Option<PathBuf>,
+}
+
+pub(super) fn run(options: &Options) -> Result<Outcome> {
+    let request = match &options.file {
+        Some(path) => request(only(path)?)?,
+        None => Json::Object(serde_json::Map::new()),
+    };
+    let params = options.params.as_deref().map(only).transpose()?;
+    let source = &options.expression;
+    let files = [trial::as_file(source)];
+    let mut out = anstream::stdout().lock();
+    let trial = match trial::evaluate(source, &Request { json: &request }, params.as_ref(), &World::default())
+    {
+        Ok(trial) => trial,
+        Err(problems) => {
+            write!(out, "{}", render(&problems, &files))?;
+            return Ok(Outcome::Broken);
+        }
+    };
+    if !trial.warnings.is_empty() {
+        write!(anstream::stderr().lock(), "{}", render(&trial.warnings, &files))?;
+    }
+    let cost = format!("{}, cost {} of {}", trial.kind, trial.cost, trial.most);
+    match trial.value {
+        Ok(value) => {
+            writeln!(out, "{value}")?;
+            writeln!(out, "{}", paint::styled(paint::FAINT, cost))?;
+            Ok(Outcome::Good)
+        }
+        Err(error) => {
+            writeln!(out, "{} {error}", paint::styled(paint::BAD, "no value:"))?;
+            writeln!(out, "{}", paint::styled(paint::FAINT, cost))?;
+            Ok(Outcome::No)
+        }
+    }
+}
+
+/// The one object of a file.
+fn only(path: impl AsRef<Path>) -> Result<Json> {
+    let path = path.as_ref();
+    let name = path.display();
+    let text = if path == Path::new("-") {
+        let mut text = String::new();
+        std::io::stdin().read_to_string(&mut text).context("cannot read standard input")?;
+        text
+    } else {
+        std::fs::read_to_string(path).with_context(|| format!("cannot read {name}"))?
+    };
+    let mut documents = match manifest::read(&text) {
+        Ok(documents) => documents,
+        Err(problem) => bail!("{name}:{}: {}", problem.line.unwrap_or(0), problem.problem),
+    };
+    match (documents.pop(), documents.len()) {
+        (Some(document), 0) => Ok(document.value),
+        (None, _) => bail!("{name}: there is no object in it"),
+        (Some(_), more) => bail!("{name}: there are {} objects in it: give one", more + 1),
+    }
+}
+
+/// The request of a review, or the request to create an object.
+fn request(object: Json) -> Result<Json> {
+    if object.get("kind").and_then(Json::as_str) == Some("AdmissionReview") {
+        return match Request::of_review(&object) {
+            Some(request) => Ok(request.json.clone()),
+            None => bail!("the AdmissionReview has no request"),
+        };
+    }
+    Ok(trial::creation(&object))
+}

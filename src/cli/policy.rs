@@ -1,0 +1,88 @@
+//! `portcullis policy`: what there is to know about policies: the variables of expressions, the fields of a `GangPolicy`, and what one becomes.
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use clap::{Args, Subcommand};
+use comfy_table::{ContentArrangement, Table, presets};
+use portcullis_policy::gang::{self, SETTINGS};
+use portcullis_policy::{Severity, SourceFile, explain, facts, render};
+use serde_json::Value;
+
+use super::Outcome;
+
+/// Variables of expressions, fields of a GangPolicy and their defaults, and what one becomes
+#[derive(Debug, Args)]
+pub(super) struct Options {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Every variable that expressions can use besides those of Kubernetes: type and meaning, as Markdown
+    Variables,
+    /// Every field of a GangPolicy, with what holds when it is left out
+    Defaults,
+    /// The ordinary policies that each GangPolicy of a file becomes, as YAML
+    Explain {
+        /// Files with GangPolicies
+        #[arg(required = true, value_name = "FILE")]
+        files: Vec<PathBuf>,
+    },
+    /// The schema of a GangPolicy for editors (JSON Schema)
+    Schema,
+}
+
+pub(super) fn run(options: &Options) -> Result<Outcome> {
+    let mut out = anstream::stdout().lock();
+    match &options.what {
+        What::Variables => write!(out, "{}", facts::page())?,
+        What::Schema => writeln!(out, "{}", serde_json::to_string_pretty(&gang::schema())?)?,
+        What::Defaults => writeln!(out, "{}", defaults())?,
+        What::Explain { files } => return explained(files),
+    }
+    Ok(Outcome::Good)
+}
+
+fn defaults() -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
+    table.set_header(["FIELD OF SPEC", "DEFAULT", "WHAT IT SAYS"]);
+    for setting in SETTINGS {
+        table.add_row([setting.path, setting.default, setting.summary]);
+    }
+    table
+}
+
+fn explained(paths: &[PathBuf]) -> Result<Outcome> {
+    let mut out = anstream::stdout().lock();
+    let mut outcome = Outcome::Good;
+    for path in paths {
+        let file = read(path)?;
+        let (policies, problems) = explain(&file);
+        if !problems.is_empty() {
+            anstream::eprintln!("{}", render(&problems, std::slice::from_ref(&file)).trim_end());
+        }
+        if problems.iter().any(|problem| problem.severity == Severity::Error) {
+            outcome = Outcome::Broken;
+        }
+        for policy in policies {
+            writeln!(out, "---\n{}", yaml(&policy)?)?;
+        }
+    }
+    Ok(outcome)
+}
+
+fn read(path: &Path) -> Result<SourceFile> {
+    let name = path.display().to_string();
+    let bytes = fs::read(path).with_context(|| format!("cannot read {name}"))?;
+    Ok(SourceFile { name, bytes })
+}
+
+fn yaml(value: &Value) -> Result<String> {
+    let text = serde_saphyr::to_string(value).context("the policy cannot be written as YAML")?;
+    Ok(text.trim_end().to_owned())
+}

@@ -1,0 +1,261 @@
+//! `portcullis test`: the cases that lie beside policy files, run and compared.
+//!
+//! Finds and reads files and prints. Never judges by itself: `portcullis_policy::cases` runs and compares.
+
+mod junit;
+mod show;
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime};
+
+use anyhow::{Context, Result};
+use clap::{Args, ValueEnum};
+use portcullis_policy::cases::{Case, Report};
+use portcullis_policy::{Problem, Set, Severity, SourceFile, load, manifest, render, test_cases};
+use regex::Regex;
+
+use super::{Outcome, paint};
+
+const LONG: &str = "\
+Run the test cases of policies, without a cluster.
+
+A case is an object (or several, as one manifest) in a world, and what is to become of it: let in, refused and with which words, or changed \
+and into what. Cases stand in files that end in .test.yaml, beside the policies: limits.test.yaml tests limits.yaml, or what its `policies` \
+names, or where there is neither all files of its directory.
+
+  apiVersion: portcullis.dev/v1alpha1
+  kind: PolicyTest
+  metadata: {name: no-latest}
+  cases:
+  - name: an image without a tag is refused
+    object: {apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: [{name: a, image: train}]}}
+    expect: {verdict: denied, message: \"has no tag\"}";
+
+const EXAMPLES: &str = "\
+Examples:
+  portcullis test policies/                            every case below a directory
+  portcullis test policies/ --run 'latest|no tag'      those whose `file/case` matches
+  portcullis test policies/limits.test.yaml -o json    for programs
+  portcullis test policies/ -o junit > junit.xml       for a build server
+
+Exit codes:
+  0  every case holds
+  1  a case does not hold
+  2  a policy or a case is wrong: the place is named
+  3  the question makes no sense: no such path, no cases, no such pattern";
+
+/// Run the test cases of policy files
+#[derive(Debug, Args)]
+#[command(long_about = LONG, after_help = EXAMPLES)]
+pub(super) struct Options {
+    /// Files of test cases, or directories with such files anywhere below
+    #[arg(required = true, value_name = "PATH")]
+    paths: Vec<PathBuf>,
+    /// Only cases whose `FILE/NAME` matches this regular expression
+    #[arg(long, value_name = "REGEX")]
+    run: Option<String>,
+    /// What to print: table (for people), json (for programs), junit (for build servers)
+    #[arg(short, long, value_name = "FORMAT", default_value = "table", hide_possible_values = true)]
+    output: Format,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Format {
+    Table,
+    Json,
+    Junit,
+}
+
+/// A case and what became of it.
+struct Ran {
+    /// The file of the case.
+    file: String,
+    /// Its line there.
+    line: usize,
+    /// Its name.
+    name: String,
+    /// What became of it, or why it could not be run.
+    result: Result<Report, String>,
+    took: Duration,
+}
+
+impl Ran {
+    fn holds(&self) -> bool {
+        self.result.as_ref().is_ok_and(|report| report.mismatches.is_empty())
+    }
+}
+
+/// Sets by the files they are made of: several files of cases may test the same policies.
+#[derive(Default)]
+struct Sets {
+    known: BTreeMap<Vec<PathBuf>, Option<Set>>,
+    /// Whether any of them cannot be used.
+    wrong: bool,
+}
+
+pub(super) fn run(options: &Options) -> Result<Outcome> {
+    let wanted = match options.run.as_deref().map(Regex::new).transpose() {
+        Ok(wanted) => wanted,
+        Err(error) => return Ok(usage(&format!("--run is no regular expression: {error}"))),
+    };
+    let mut files = Vec::new();
+    for path in &options.paths {
+        if !path.exists() {
+            return Ok(usage(&format!("{}: there is no such file or directory", path.display())));
+        }
+        find(path, true, &mut files)?;
+    }
+    if files.is_empty() {
+        return Ok(usage("there are no cases: their files end in .test.yaml, .test.yml or .test.json"));
+    }
+    files.dedup();
+    let mut sets = Sets::default();
+    let mut ran = Vec::new();
+    for path in &files {
+        file(path, wanted.as_ref(), &mut sets, &mut ran)?;
+    }
+    if ran.is_empty() && !sets.wrong {
+        return Ok(usage("no case has that name"));
+    }
+    match options.output {
+        Format::Table => show::table(&ran)?,
+        Format::Json => show::json(&ran)?,
+        Format::Junit => junit::print(&ran)?,
+    }
+    let broken = sets.wrong || ran.iter().any(|case| case.result.is_err());
+    Ok(match ran.iter().all(Ran::holds) {
+        _ if broken => Outcome::Broken,
+        true => Outcome::Good,
+        false => Outcome::No,
+    })
+}
+
+fn usage(message: &str) -> Outcome {
+    paint::complain(message);
+    Outcome::Usage
+}
+
+/// The policy files or files of cases at a path; hidden ones, as in a mounted ConfigMap, are passed over.
+fn find(path: &Path, named: bool, files: &mut Vec<PathBuf>) -> Result<()> {
+    if !path.is_dir() {
+        if named || is_cases(path) {
+            files.push(path.to_path_buf());
+        }
+        return Ok(());
+    }
+    for path in entries(path)? {
+        find(&path, false, files)?;
+    }
+    Ok(())
+}
+
+fn entries(directory: &Path) -> Result<Vec<PathBuf>> {
+    let read = fs::read_dir(directory).with_context(|| format!("cannot read {}", directory.display()))?;
+    let mut paths: Vec<PathBuf> = read.filter_map(|entry| entry.ok().map(|entry| entry.path())).collect();
+    paths.retain(|path| !path.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.')));
+    paths.sort();
+    Ok(paths)
+}
+
+const SUFFIXES: [&str; 3] = [".yaml", ".yml", ".json"];
+
+/// The name of a file without what makes it YAML or JSON.
+fn stem(path: &Path) -> Option<String> {
+    let name = path.file_name().and_then(OsStr::to_str)?;
+    SUFFIXES.iter().find_map(|suffix| name.strip_suffix(suffix)).map(str::to_owned)
+}
+
+fn is_cases(path: &Path) -> bool {
+    stem(path).is_some_and(|stem| stem.ends_with(".test"))
+}
+
+fn read(path: &Path) -> Result<SourceFile> {
+    let name = path.display().to_string();
+    let bytes = fs::read(path).with_context(|| format!("cannot read {name}"))?;
+    Ok(SourceFile { name, bytes })
+}
+
+/// Runs the cases of a file.
+fn file(path: &Path, wanted: Option<&Regex>, sets: &mut Sets, ran: &mut Vec<Ran>) -> Result<()> {
+    let source = read(path)?;
+    let cases = test_cases(&source);
+    sets.told(&cases.problems, std::slice::from_ref(&source));
+    let directory = path.parent().unwrap_or(Path::new(""));
+    for (suite, lines) in &cases.suites {
+        let policies = policies(path, &suite.policies)?;
+        let Some(set) = sets.of(&policies)? else { continue };
+        for (case, line) in suite.cases.iter().zip(lines) {
+            let full = format!("{}/{}", source.name, case.name);
+            if wanted.is_some_and(|wanted| !wanted.is_match(&full)) {
+                continue;
+            }
+            let started = Instant::now();
+            let result = one(case, set, directory);
+            let (file, name) = (source.name.clone(), case.name.clone());
+            ran.push(Ran { file, line: *line, name, result, took: started.elapsed() });
+        }
+    }
+    Ok(())
+}
+
+fn one(case: &Case, set: &Set, directory: &Path) -> Result<Report, String> {
+    let mut beside = Vec::new();
+    if let Some(name) = &case.file {
+        let source = read(&directory.join(name)).map_err(|error| format!("{error:#}"))?;
+        let (objects, problems) = manifest(&source);
+        if let Some(problem) = problems.iter().find(|problem| problem.severity == Severity::Error) {
+            return Err(problem.one_line());
+        }
+        beside = objects;
+    }
+    Ok(case.run(set, &beside, now()))
+}
+
+/// The policy files that cases are about.
+fn policies(path: &Path, named: &[String]) -> Result<Vec<PathBuf>> {
+    let directory = path.parent().unwrap_or(Path::new(""));
+    if !named.is_empty() {
+        return Ok(named.iter().map(|name| directory.join(name)).collect());
+    }
+    let own = stem(path).unwrap_or_default();
+    let own = own.strip_suffix(".test").unwrap_or(&own);
+    let beside =
+        SUFFIXES.iter().map(|suffix| directory.join(format!("{own}{suffix}"))).find(|path| path.is_file());
+    if let Some(beside) = beside {
+        return Ok(vec![beside]);
+    }
+    let directory = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
+    let is_policy = |path: &PathBuf| path.is_file() && stem(path).is_some() && !is_cases(path);
+    Ok(entries(directory)?.into_iter().filter(is_policy).collect())
+}
+
+impl Sets {
+    /// Prints what is wrong; warnings are what `portcullis check` is for.
+    fn told(&mut self, problems: &[Problem], files: &[SourceFile]) {
+        let errors: Vec<Problem> =
+            problems.iter().filter(|problem| problem.severity == Severity::Error).cloned().collect();
+        if !errors.is_empty() {
+            self.wrong = true;
+            anstream::eprintln!("{}", render(&errors, files).trim_end());
+        }
+    }
+
+    /// The set of these files; none when it cannot be used, which is told once.
+    fn of(&mut self, paths: &[PathBuf]) -> Result<Option<&Set>> {
+        if !self.known.contains_key(paths) {
+            let files = paths.iter().map(|path| read(path)).collect::<Result<Vec<_>>>()?;
+            let loaded = load(&files);
+            self.told(&loaded.problems, &files);
+            self.known.insert(paths.to_vec(), loaded.set);
+        }
+        Ok(self.known.get(paths).and_then(Option::as_ref))
+    }
+}
+
+fn now() -> i64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
+}

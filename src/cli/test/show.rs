@@ -1,0 +1,101 @@
+//! What became of cases, for people and for programs.
+
+use std::io::Write;
+
+use anyhow::Result;
+use portcullis_policy::cases::{Mismatch, Report};
+use serde_json::json;
+
+use super::Ran;
+use crate::cli::paint::{BAD, FAINT, GOOD, HEAD, styled};
+
+/// A line for each case under the name of its file; what does not hold with what was expected and what there is.
+pub(super) fn table(ran: &[Ran]) -> Result<()> {
+    let mut out = anstream::stdout().lock();
+    let mut file = "";
+    for case in ran {
+        if case.file != file {
+            file = &case.file;
+            writeln!(out, "{}", styled(HEAD, file))?;
+        }
+        let (word, got) = match &case.result {
+            Ok(report) if report.mismatches.is_empty() => (styled(GOOD, "ok  "), report.verdict.as_str()),
+            Ok(report) => (styled(BAD, "FAIL"), report.verdict.as_str()),
+            Err(_) => (styled(BAD, "FAIL"), "not run"),
+        };
+        writeln!(out, "  {word}  {:<8} {}", got, case.name)?;
+        match &case.result {
+            Ok(report) => {
+                for mismatch in &report.mismatches {
+                    writeln!(
+                        out,
+                        "        {}",
+                        styled(FAINT, format!("{}:{} {}", case.file, case.line, mismatch.what))
+                    )?;
+                    difference(&mut out, mismatch)?;
+                }
+            }
+            Err(why) => writeln!(out, "        {why}")?,
+        }
+    }
+    let failed = ran.iter().filter(|case| !case.holds()).count();
+    let files = ran.iter().map(|case| &case.file).collect::<std::collections::BTreeSet<_>>().len();
+    let all = format!("{} in {}", counted(ran.len(), "case"), counted(files, "file"));
+    let end = if failed == 0 { styled(GOOD, "all hold") } else { styled(BAD, format!("{failed} failed")) };
+    writeln!(out, "\n{all}: {end}")?;
+    Ok(())
+}
+
+fn counted(number: usize, what: &str) -> String {
+    if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
+}
+
+/// Lines that are in both stand once.
+fn difference(out: &mut impl Write, mismatch: &Mismatch) -> Result<()> {
+    let (expected, got): (Vec<&str>, Vec<&str>) =
+        (mismatch.expected.lines().collect(), mismatch.got.lines().collect());
+    let same = expected.iter().zip(&got).take_while(|(a, b)| a == b).count();
+    let rest = expected.len().min(got.len()) - same;
+    let ending = expected.iter().rev().zip(got.iter().rev()).take(rest).take_while(|(a, b)| a == b).count();
+    for line in &expected[..same] {
+        writeln!(out, "            {line}")?;
+    }
+    for line in &expected[same..expected.len() - ending] {
+        writeln!(out, "          {}", styled(BAD, format!("- {line}")))?;
+    }
+    for line in &got[same..got.len() - ending] {
+        writeln!(out, "          {}", styled(GOOD, format!("+ {line}")))?;
+    }
+    for line in &expected[expected.len() - ending..] {
+        writeln!(out, "            {line}")?;
+    }
+    Ok(())
+}
+
+/// One object with all cases.
+pub(super) fn json(ran: &[Ran]) -> Result<()> {
+    let case = |case: &Ran| {
+        let mut said =
+            json!({ "file": case.file, "line": case.line, "name": case.name, "holds": case.holds() });
+        match &case.result {
+            Ok(report) => describe(&mut said, report),
+            Err(why) => said["error"] = why.as_str().into(),
+        }
+        said
+    };
+    let failed = ran.iter().filter(|case| !case.holds()).count();
+    let all =
+        json!({ "cases": ran.iter().map(case).collect::<Vec<_>>(), "total": ran.len(), "failed": failed });
+    writeln!(anstream::stdout().lock(), "{}", serde_json::to_string_pretty(&all)?)?;
+    Ok(())
+}
+
+fn describe(said: &mut serde_json::Value, report: &Report) {
+    said["verdict"] = report.verdict.as_str().into();
+    said["denials"] = json!(report.denials);
+    said["warnings"] = json!(report.warnings);
+    said["policies"] = json!(report.policies);
+    let mismatches = report.mismatches.iter();
+    let mismatches = mismatches.map(|m| json!({ "what": m.what, "expected": m.expected, "got": m.got }));
+    said["mismatches"] = mismatches.collect();
+}

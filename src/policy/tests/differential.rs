@@ -1,0 +1,320 @@
+//! Holds our rules to the API server's answers: every case of `tests/data/policies/differential/*.json`, which `tests/policies` records
+//! on a real control plane, gives the same verdict, message, warnings, audit annotations and object. What differs on purpose
+//! stands in `differences.yaml` beside them, with the reason.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use portcullis_policy::rules::{Mutating, Params, Rules, Validating};
+use portcullis_policy::{Denial, Fault, Judgement, Request, Severity, World};
+use serde_json::{Value as Json, json};
+
+fn data() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/data/policies")
+}
+
+/// What the API server fills in after each mutation. Here it does so when it has our answer.
+fn is_default(key: &str, value: &Json) -> bool {
+    [
+        ("terminationMessagePath", json!("/dev/termination-log")),
+        ("terminationMessagePolicy", json!("File")),
+        ("imagePullPolicy", json!("IfNotPresent")),
+        ("imagePullPolicy", json!("Always")),
+        ("resources", json!({})),
+        ("protocol", json!("TCP")),
+        ("apiVersion", json!("v1")),
+    ]
+    .contains(&(key, value.clone()))
+}
+
+/// What the object of the API server has differently.
+fn differs(ours: &Json, theirs: &Json, path: &str, found: &mut Vec<String>) {
+    match (ours, theirs) {
+        (Json::Object(ours), Json::Object(theirs)) => {
+            for (key, value) in theirs {
+                let path = format!("{path}.{key}");
+                match ours.get(key) {
+                    Some(ours) => differs(ours, value, &path, found),
+                    None if is_default(key, value) => {}
+                    None => found.push(format!("{path}: theirs has {value}")),
+                }
+            }
+            for (key, value) in ours.iter().filter(|(key, _)| !theirs.contains_key(*key)) {
+                // Null and empty values go with the next encoding.
+                let empty =
+                    value.is_null() || value == &json!({}) || value == &json!([]) || value == &json!("");
+                if !empty {
+                    found.push(format!("{path}.{key}: ours has {value}"));
+                }
+            }
+        }
+        (Json::Array(ours), Json::Array(theirs)) if ours.len() == theirs.len() => {
+            for (index, (ours, theirs)) in ours.iter().zip(theirs).enumerate() {
+                differs(ours, theirs, &format!("{path}[{index}]"), found);
+            }
+        }
+        _ if ours != theirs => found.push(format!("{path}: ours {ours}, theirs {theirs}")),
+        _ => {}
+    }
+}
+
+/// `pods "a" is forbidden: `, as the API server begins its refusals.
+fn subject(request: &Json) -> String {
+    let resource = |key: &str| {
+        request["requestResource"][key].as_str().or(request["resource"][key].as_str()).unwrap_or_default()
+    };
+    let kind = match resource("group") {
+        "" => resource("resource").to_owned(),
+        group => format!("{}.{group}", resource("resource")),
+    };
+    let text = |json: &Json| json.as_str().filter(|text| !text.is_empty()).map(str::to_owned);
+    let name = text(&request["name"])
+        .or_else(|| text(&request["object"]["metadata"]["name"]))
+        .unwrap_or_else(|| "Unknown".to_owned());
+    format!("{kind} \"{name}\" is forbidden: ")
+}
+
+fn code(reason: &str) -> u64 {
+    match reason {
+        "Forbidden" => 403,
+        "Unauthorized" => 401,
+        "RequestEntityTooLarge" => 413,
+        "InternalError" => 500,
+        _ => 422,
+    }
+}
+
+/// Refusals as the API server tells them.
+fn refusal(request: &Json, denials: &[Denial], mutating: bool) -> Json {
+    let first = &denials[0];
+    if mutating {
+        let code = if first.reason == "InternalError" { 500 } else { 403 };
+        let causes: Vec<Json> = denials.iter().map(|denial| json!({ "message": denial.message })).collect();
+        let mut told =
+            json!({ "code": code, "message": first.message, "reason": first.reason, "causes": causes });
+        if code == 500 {
+            told["causes"] = json!([{ "message": first.detail }]);
+        }
+        return told;
+    }
+    json!({
+        "code": code(&first.reason), "message": format!("{}{}", subject(request), first.message),
+        "reason": first.reason, "causes": [{ "message": first.message }],
+    })
+}
+
+struct Compiled {
+    rules: Rules,
+    /// Documents that were refused, by position: what was said.
+    refused: BTreeMap<usize, Vec<Fault>>,
+}
+
+fn compile(case: &Json) -> Compiled {
+    let documents = case["documents"].as_array().expect("documents");
+    let (mut validating, mut mutating) = (Vec::new(), Vec::new());
+    let mut refused = BTreeMap::new();
+    let errors = |faults: &[Fault]| faults.iter().any(|fault| fault.severity == Severity::Error);
+    let kind = |document: &Json| document["kind"].as_str().unwrap_or_default().to_owned();
+    for (index, document) in documents.iter().enumerate() {
+        let mut faults = Vec::new();
+        match kind(document).as_str() {
+            "ValidatingAdmissionPolicy" => validating.extend(Validating::compile(document, &mut faults)),
+            "MutatingAdmissionPolicy" => mutating.extend(Mutating::compile(document, &mut faults)),
+            _ => {}
+        }
+        if errors(&faults) {
+            refused.insert(index, faults);
+        }
+    }
+    for (index, document) in documents.iter().enumerate() {
+        let mut faults = Vec::new();
+        let name = document["spec"]["policyName"].as_str().unwrap_or_default();
+        match kind(document).as_str() {
+            "ValidatingAdmissionPolicyBinding" => {
+                for policy in validating.iter_mut().filter(|policy| policy.name() == name) {
+                    policy.bind(document, &mut faults);
+                }
+            }
+            "MutatingAdmissionPolicyBinding" => {
+                for policy in mutating.iter_mut().filter(|policy| policy.name() == name) {
+                    policy.bind(document, &mut faults);
+                }
+            }
+            _ => {}
+        }
+        if errors(&faults) {
+            refused.insert(index, faults);
+        }
+    }
+    let mut params = Params::default();
+    for param in case["params"].as_array().into_iter().flatten() {
+        params.add(param.clone());
+    }
+    Compiled { rules: Rules::new(validating, mutating, params), refused }
+}
+
+/// What is different about one request.
+fn request(rules: &Rules, world: &World, told: &Json) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let (mutating, validating) = (&told["mutating"], &told["validating"]);
+    let mut ours: Option<Json> = None;
+    if mutating.is_object() {
+        let mutation = rules.mutate(&Request { json: mutating }, world);
+        if !mutation.denials.is_empty() {
+            ours = Some(refusal(mutating, &mutation.denials, true));
+        } else if told["object"].is_object() {
+            let object = mutation.object.unwrap_or_else(|| mutating["object"].clone());
+            differs(&object, &told["object"], "", &mut wrong);
+        }
+    }
+    if validating.is_object() && ours.is_none() {
+        let judgement = rules.validate(&Request { json: validating }, world);
+        if !judgement.denials.is_empty() {
+            ours = Some(refusal(validating, &judgement.denials, false));
+        }
+        compare_notes(&judgement, told, &mut wrong);
+    }
+    let expected = told["code"].as_u64().unwrap_or_default();
+    match ours {
+        None if expected >= 400 && expected != told["plain"].as_u64().unwrap_or_default() => {
+            wrong.push(format!("ours allows it, theirs says {expected} {}", told["message"]));
+        }
+        Some(refusal) => {
+            for key in ["code", "message", "reason", "causes"] {
+                if refusal[key] != told[key] {
+                    wrong.push(format!("{key}:\n      ours   {}\n      theirs {}", refusal[key], told[key]));
+                }
+            }
+        }
+        None => {}
+    }
+    wrong
+}
+
+fn compare_notes(judgement: &Judgement, told: &Json, wrong: &mut Vec<String>) {
+    let warnings: Vec<String> = told["warnings"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Json::as_str)
+        .filter(|warning| warning.starts_with("Validation failed"))
+        .map(str::to_owned)
+        .collect();
+    // The API server says the same only once.
+    let mut ours: Vec<String> = Vec::new();
+    for warning in &judgement.warnings {
+        if !ours.contains(warning) {
+            ours.push(warning.clone());
+        }
+    }
+    if ours != warnings {
+        wrong.push(format!("warnings:\n      ours   {ours:?}\n      theirs {warnings:?}"));
+    }
+    let decoded = |(key, value): (&String, String)| {
+        (key.clone(), serde_json::from_str(&value).unwrap_or_else(|_| Json::String(value.clone())))
+    };
+    let audit: BTreeMap<String, Json> =
+        judgement.audit.iter().map(|(k, v)| decoded((k, v.clone()))).collect();
+    let theirs: BTreeMap<String, Json> = told["audit"]
+        .as_object()
+        .into_iter()
+        .flatten()
+        .map(|(key, value)| decoded((key, value.as_str().unwrap_or_default().to_owned())))
+        .collect();
+    if audit != theirs {
+        wrong.push(format!("audit:\n      ours   {audit:?}\n      theirs {theirs:?}"));
+    }
+}
+
+/// What is different about one case.
+fn check(case: &Json) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let compiled = compile(case);
+    let documents = case["documents"].as_array().expect("documents");
+    for (index, (document, refused)) in
+        documents.iter().zip(case["refused"].as_array().expect("refusals")).enumerate()
+    {
+        match (refused.as_str(), compiled.refused.get(&index)) {
+            (None, Some(faults)) => wrong.push(format!("ours refuses {}: {faults:?}", document["kind"])),
+            (Some(said), None) => wrong.push(format!("ours takes {}, theirs says {said}", document["kind"])),
+            (Some(said), Some(faults)) => {
+                for fault in faults.iter().filter(|fault| fault.severity == Severity::Error) {
+                    let place = place(&fault.pointer);
+                    if !said.contains(&place) {
+                        wrong.push(format!(
+                            "ours complains of {place}: {}; theirs says {said}",
+                            fault.message
+                        ));
+                    }
+                }
+            }
+            (None, None) => {}
+        }
+    }
+    let mut world = World::default();
+    let name = case["namespace"]["metadata"]["name"].as_str().unwrap_or_default();
+    world.namespaces.insert(name.to_owned(), case["namespace"].clone());
+    for (index, told) in case["requests"].as_array().into_iter().flatten().enumerate() {
+        let found = request(&compiled.rules, &world, told);
+        wrong.extend(found.into_iter().map(|what| format!("request {index}: {what}")));
+    }
+    wrong
+}
+
+/// A pointer as the API server writes it: `spec.validations[0].expression`.
+fn place(pointer: &str) -> String {
+    pointer.split('/').skip(1).fold(String::new(), |place, part| match part.parse::<usize>() {
+        Ok(index) => format!("{place}[{index}]"),
+        Err(_) if place.is_empty() => part.to_owned(),
+        Err(_) => format!("{place}.{part}"),
+    })
+}
+
+#[test]
+fn the_api_server_says_the_same() {
+    let mut files: Vec<PathBuf> = fs::read_dir(data().join("differential"))
+        .expect("the goldens")
+        .map(|entry| entry.expect("a file").path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "json"))
+        .collect();
+    files.sort();
+    let known: Json =
+        serde_json::from_str(&fs::read_to_string(data().join("differences.json")).expect("the differences"))
+            .expect("JSON");
+    let only = std::env::var("PORTCULLIS_CASE").unwrap_or_default();
+    let (mut count, mut requests, mut policies, mut excused) = (0, 0, 0, 0);
+    let mut wrong = Vec::new();
+    for file in &files {
+        let text = fs::read_to_string(file).expect("a golden");
+        let cases: Vec<Json> =
+            serde_json::from_str(&text).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
+        for case in
+            cases.iter().filter(|case| case["case"].as_str().is_some_and(|name| name.starts_with(&only)))
+        {
+            let name = case["case"].as_str().unwrap_or_default();
+            count += 1;
+            requests += case["requests"].as_array().map_or(0, Vec::len);
+            policies += case["documents"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .filter(|document| document["kind"].as_str().is_some_and(|kind| kind.ends_with("Policy")))
+                .count();
+            let found = check(case);
+            match (found.is_empty(), known.get(name)) {
+                (true, Some(_)) => {
+                    wrong.push(format!("{name}: is in differences.json and is the same: take it out"))
+                }
+                (false, None) => wrong.push(format!("{name}:\n    {}", found.join("\n    "))),
+                (false, Some(_)) => excused += 1,
+                (true, None) => {}
+            }
+        }
+    }
+    println!(
+        "{policies} policies in {count} cases, {requests} requests, {excused} cases differ as documented"
+    );
+    assert!(wrong.is_empty(), "{} of {count} cases:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(!only.is_empty() || policies > 2, "only {policies} policies");
+}

@@ -1,0 +1,90 @@
+//! A webhook that allows everything and keeps what it was asked: the requests exactly as the API server makes them.
+
+use std::sync::{Arc, Mutex};
+
+use portcullis::webhook::Webhook;
+use portcullis_core::admission::{Answer, Hook, Summary, Verdict};
+use serde_json::{Value as Json, json};
+
+/// The last requests that were seen.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Seen {
+    pub(crate) mutating: Option<Json>,
+    pub(crate) validating: Option<Json>,
+}
+
+pub(crate) struct Recorder {
+    webhook: Webhook,
+    seen: Arc<Mutex<Seen>>,
+}
+
+impl Recorder {
+    pub(crate) fn start() -> Self {
+        let seen = Arc::new(Mutex::new(Seen::default()));
+        let kept = Arc::clone(&seen);
+        let webhook = Webhook::start_with(Arc::new(move |hook, body: &[u8]| {
+            let review: Json = serde_json::from_slice(body).unwrap();
+            let request = review["request"].clone();
+            let uid = request["uid"].as_str().unwrap_or_default().to_owned();
+            let body = json!({
+                "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": { "uid": uid, "allowed": true },
+            });
+            let mut seen = kept.lock().unwrap();
+            match hook {
+                Hook::Mutate => seen.mutating = Some(request),
+                _ => seen.validating = Some(request),
+            }
+            let summary = Summary {
+                uid,
+                operation: String::new(),
+                namespace: String::new(),
+                name: String::new(),
+                verdict: Verdict::Allowed,
+                causes: Vec::new(),
+                warnings: 0,
+                patch_operations: 0,
+            };
+            Ok(Answer { body: body.to_string().into_bytes(), summary })
+        }))
+        .unwrap();
+        Self { webhook, seen }
+    }
+
+    /// What was seen since the last time.
+    pub(crate) fn take(&self) -> Seen {
+        std::mem::take(&mut *self.seen.lock().unwrap())
+    }
+
+    /// The configurations that have it asked of everything in namespaces with the label `case`.
+    pub(crate) fn configurations(&self) -> [Json; 2] {
+        let ca = base64(self.webhook.ca_pem().as_bytes());
+        let configuration = |kind: &str, path: &str, more: Json| {
+            let mut hook = json!({
+                "name": "recorder.example.com", "sideEffects": "None", "admissionReviewVersions": ["v1"],
+                "failurePolicy": "Fail",
+                "clientConfig": { "url": format!("https://{}{path}", self.webhook.address()), "caBundle": ca },
+                "namespaceSelector": { "matchExpressions": [{ "key": "case", "operator": "Exists" }] },
+                "rules": [{ "apiGroups": ["*"], "apiVersions": ["*"], "operations": ["*"], "resources": ["*/*"] }],
+            });
+            for (key, value) in more.as_object().into_iter().flatten() {
+                hook[key] = value.clone();
+            }
+            json!({
+                "apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": { "name": "recorder" }, "webhooks": [hook],
+            })
+        };
+        [
+            configuration(
+                "MutatingWebhookConfiguration",
+                "/mutate",
+                json!({ "reinvocationPolicy": "IfNeeded" }),
+            ),
+            configuration("ValidatingWebhookConfiguration", "/validate", json!({})),
+        ]
+    }
+}
+
+fn base64(bytes: &[u8]) -> String {
+    use base64::Engine as _;
+    base64::engine::general_purpose::STANDARD.encode(bytes)
+}
