@@ -18,7 +18,7 @@ mod shadow;
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use anstream::adapter::strip_str;
 use anyhow::anyhow;
@@ -38,6 +38,9 @@ use shadow::Shadow;
 const LOOK: Duration = Duration::from_secs(1);
 /// After so many looks the files are read in any case: the times of files may lie.
 const READ_ANYWAY: u32 = 60;
+
+/// How long a replica that does not know the namespaces yet keeps out of the way. After that it answers without them.
+const WORLD_PATIENCE: Duration = Duration::from_secs(15);
 
 /// A set in force.
 struct InForce {
@@ -80,6 +83,8 @@ struct Watched {
     fingerprint: Fingerprint,
     files: Vec<SourceFile>,
     looks: u32,
+    /// Why they could not be read when they were last looked at.
+    unreadable: Option<String>,
 }
 
 impl Policies {
@@ -111,7 +116,7 @@ impl Policies {
             wishes: watch::channel(wishes(&files)).0,
         });
         policies.announce();
-        let watched = Watched { fingerprint, files, looks: 0 };
+        let watched = Watched { fingerprint, files, looks: 0, unreadable: None };
         let follower = Arc::downgrade(&policies);
         std::thread::Builder::new().name("portcullis-policies".to_owned()).spawn(move || {
             let mut watched = watched;
@@ -163,6 +168,11 @@ impl Policies {
             shadow.look();
         }
         watched.looks += 1;
+        let world = self.world.load();
+        if world.namespaces.is_empty() {
+            // Nobody tells us of a cluster; exceptions end all the same.
+            self.world.store(Arc::new(World { now: seconds_now(), ..World::clone(&world) }));
+        }
         let fingerprint = files::fingerprint(&self.paths);
         if fingerprint.as_ref() == Ok(&watched.fingerprint) && watched.looks < READ_ANYWAY {
             return;
@@ -171,30 +181,27 @@ impl Policies {
         let (fingerprint, files) = match files::read(&self.paths) {
             Ok(read) => read,
             Err(error) => {
-                // Said once for each problem, not every second.
                 let text = error.to_string();
-                if self.trouble.load().as_ref().is_none_or(|trouble| trouble.text != text) {
-                    self.failed(text);
+                // Said once, not every second.
+                if watched.unreadable.as_ref() != Some(&text) {
+                    self.failed(text.clone());
                 }
+                watched.unreadable = Some(text);
                 watched.fingerprint = Fingerprint::default();
                 return;
             }
         };
-        let same = files == watched.files;
         watched.fingerprint = fingerprint;
-        // Files that could not be read for a while, and are as they were: nothing has to be loaded.
-        if same && self.trouble.load().as_ref().is_none_or(|trouble| trouble.since > self.live.load().since) {
-            let unreadable = self.trouble.load().as_ref().is_some_and(|t| t.text.starts_with("cannot read"));
-            if !unreadable {
-                return;
-            }
+        let could_be_read = watched.unreadable.take().is_none();
+        if could_be_read && files == watched.files {
+            return;
         }
         watched.files = files;
         self.reload(&watched.files);
     }
 
     fn reload(&self, files: &[SourceFile]) {
-        let begun = std::time::Instant::now();
+        let begun = Instant::now();
         match loaded(files) {
             Ok(next) => {
                 self.metrics.reloaded(true);
@@ -291,10 +298,19 @@ impl Policies {
         format!("{list:#}\n")
     }
 
-    /// Always holds: a set is in force, whatever the files say now. The detail says if they say something else.
-    pub(super) fn requirement(self: &Arc<Self>) -> Requirement {
-        let policies = Arc::clone(self);
-        Requirement::new("policies", || Ok(())).detailed(move || {
+    /// Holds once the namespaces of a cluster are known, or cannot be had: a set is in force, whatever the files say now. The detail says
+    /// if they say something else.
+    pub(super) fn requirement(self: &Arc<Self>, in_cluster: bool) -> Requirement {
+        let (policies, waiting, since) = (Arc::clone(self), Arc::clone(self), Instant::now());
+        let holds = move || {
+            let known = !in_cluster || !waiting.world.load().namespaces.is_empty();
+            if known || since.elapsed() > WORLD_PATIENCE {
+                Ok(())
+            } else {
+                Err("namespaces were not listed yet")
+            }
+        };
+        Requirement::new("policies", holds).detailed(move || {
             let live = policies.live.load();
             let count = live.set.policies().len();
             let hash: String = live.set.hash().chars().take(12).collect();
