@@ -16,8 +16,9 @@ pub(crate) mod files;
 pub(super) mod herald;
 mod shadow;
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use anstream::adapter::strip_str;
@@ -29,7 +30,7 @@ use tokio::sync::watch;
 
 use super::ServeOptions;
 use crate::cluster::{Audience, Wishes};
-use crate::telemetry::{Metrics, PolicyMetrics, SetRole};
+use crate::telemetry::{Metrics, PolicyMetrics, QUIET_TIME, SetRole};
 use crate::webhook::{PolicyDesk, Requirement};
 use files::Fingerprint;
 use shadow::Shadow;
@@ -76,6 +77,28 @@ pub(super) struct Policies {
     metrics: PolicyMetrics,
     news: watch::Sender<News>,
     wishes: watch::Sender<Wishes>,
+    said: Said,
+}
+
+/// What was said in the last minute: a controller asks again and again.
+#[derive(Default)]
+struct Said(Mutex<BTreeMap<String, Instant>>);
+
+impl Said {
+    /// Texts that are remembered.
+    const MOST: usize = 1000;
+
+    fn is_news(&self, text: &str) -> bool {
+        let mut said = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if said.get(text).is_some_and(|at| at.elapsed() < QUIET_TIME) {
+            return false;
+        }
+        if said.len() >= Self::MOST {
+            said.clear();
+        }
+        said.insert(text.to_owned(), Instant::now());
+        true
+    }
 }
 
 /// The bytes that were looked at last, and how they looked from outside.
@@ -114,6 +137,7 @@ impl Policies {
             metrics,
             news,
             wishes: watch::channel(wishes(&files)).0,
+            said: Said::default(),
         });
         policies.announce();
         let watched = Watched { fingerprint, files, looks: 0, unreadable: None };
@@ -267,10 +291,19 @@ impl Policies {
         for denial in outcome.denials() {
             self.metrics.denied(&denial.policy);
         }
-        let ignored = outcome.ignored();
-        if !ignored.is_empty() {
-            self.metrics.ignored(ignored.len());
-            tracing::debug!(rules = ignored.join("; "), "rules were passed over");
+        self.metrics.ignored(outcome.ignored().len());
+        for rule in outcome.ignored() {
+            if self.said.is_news(rule) {
+                tracing::warn!(
+                    "a rule could not be evaluated and was passed over (failurePolicy: Ignore): {rule}"
+                );
+            }
+        }
+        for excepted in outcome.excepted() {
+            let portcullis_policy::Excepted { exception, owner, policy, message, .. } = excepted;
+            if self.said.is_news(&format!("{exception} {policy} {message}")) {
+                tracing::info!(policy, exception, owner, message, "let in by an exception");
+            }
         }
     }
 
