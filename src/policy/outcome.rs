@@ -6,6 +6,7 @@ use json_patch::PatchOperation;
 use portcullis_core::admission::Hook;
 use serde_json::Value as Json;
 
+use crate::exception::Excepted;
 use crate::judgement::{Denial, Judgement, Mutation};
 use crate::request::Request;
 use crate::set::Set;
@@ -45,6 +46,15 @@ impl Outcome {
         match self {
             Self::Mutated(mutation) => &mutation.ignored,
             Self::Validated(judgement) => &judgement.ignored,
+        }
+    }
+
+    /// What exceptions have let in.
+    #[must_use]
+    pub fn excepted(&self) -> &[Excepted] {
+        match self {
+            Self::Mutated(mutation) => &mutation.excepted,
+            Self::Validated(judgement) => &judgement.excepted,
         }
     }
 
