@@ -300,6 +300,9 @@ fn an_action_may_be_a_warning_and_what_is_not_known_may_be_let_in() {
         let spec = json!({ "failurePolicy": policy, "limits": { "namespace": { "gpus": 1 } } });
         let judgement = compiled(&spec).validate(&Request { json: &request }, &World::default());
         assert_eq!((judgement.denials.len(), judgement.ignored.len()), (denials, ignored), "{judgement:?}");
+        let said: String = judgement.denials.iter().map(|denial| denial.detail.as_str()).collect();
+        let words = "what namespace ml asks for is not known here yet (limits.namespace.gpus of GangPolicy research). Try again in a few seconds.";
+        assert_eq!(said, if denials == 0 { "" } else { words });
     }
 }
 
