@@ -14,6 +14,9 @@ pub const MATCH_CONDITIONS: u64 = 2_500_000;
 /// compiled. The API server has no such bound but its clock: some loops cost nothing, and comparing two pods costs as much as two words.
 pub const ROUNDS: u64 = 1_000_000;
 
+/// The most work that the expressions of one policy may make together.
+pub const ROUNDS_TOGETHER: u64 = 10 * ROUNDS;
+
 /// What may be spent, and what was.
 #[derive(Clone, Debug)]
 pub struct Budget {
@@ -22,13 +25,15 @@ pub struct Budget {
     per_call: u64,
     pub(crate) call: u64,
     pub(crate) rounds: u64,
+    /// The work of all evaluations before this one.
+    worked: u64,
 }
 
 impl Budget {
     /// A budget for the expressions of one policy together; each may cost [`PER_CALL`].
     #[must_use]
     pub fn new(total: u64) -> Self {
-        Self { total, spent: 0, per_call: PER_CALL, call: 0, rounds: 0 }
+        Self { total, spent: 0, per_call: PER_CALL, call: 0, rounds: 0, worked: 0 }
     }
 
     /// With another limit for each expression.
@@ -50,10 +55,11 @@ impl Budget {
         self.call
     }
 
-    /// Whether more was spent than there is. The API server looks after each expression, so the last one may go beyond.
+    /// Whether more was spent than there is, or more work made than [`ROUNDS_TOGETHER`]. The API server looks after each expression,
+    /// so the last one may go beyond.
     #[must_use]
     pub fn is_exceeded(&self) -> bool {
-        self.spent() > self.total
+        self.spent() > self.total || self.worked.saturating_add(self.rounds) > ROUNDS_TOGETHER
     }
 
     /// Counts what something else has cost, such as a variable that an expression asked for. It does not count for the limit of
@@ -62,8 +68,15 @@ impl Budget {
         self.spent = self.spent.saturating_add(cost);
     }
 
+    /// Counts all that another budget was used for, as [`Budget::add`] does, and its work.
+    pub fn absorb(&mut self, other: &Self) {
+        self.add(other.spent());
+        self.worked = self.worked.saturating_add(other.worked).saturating_add(other.rounds);
+    }
+
     pub(crate) fn begin(&mut self) {
         self.spent = self.spent();
+        self.worked = self.worked.saturating_add(self.rounds);
         self.call = 0;
         self.rounds = 0;
     }

@@ -523,7 +523,7 @@ impl<'a> Machine<'a, '_> {
                         Some(value) if first.optional => Value::some(value?),
                         None if first.optional => return Ok(Value::Optional(None)),
                         Some(value) if !attribute.test || !rest.is_empty() => value?,
-                        Some(_) => return Ok(Value::Bool(true)),
+                        Some(value) => return value.map(|_| Value::Bool(true)),
                         None if attribute.test && rest.is_empty() => return Ok(Value::Bool(false)),
                         None => return Err(Error::new(format!("no such key: {name}"))),
                     }

@@ -18,7 +18,7 @@ mod syntax;
 mod types;
 mod value;
 
-pub use cost::{Budget, MATCH_CONDITIONS, PER_CALL, PER_POLICY, ROUNDS};
+pub use cost::{Budget, MATCH_CONDITIONS, PER_CALL, PER_POLICY, ROUNDS, ROUNDS_TOGETHER};
 pub use environment::{Env, Fields, Types};
 pub use estimate::Sizes;
 pub use eval::{Activation, Computed, Error};

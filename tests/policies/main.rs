@@ -2,7 +2,7 @@
 //! are created, their requests sent, and all that comes back is held against the `.json` beside them. The tests of
 //! `src/policy` hold our own rules against the same files, so that both say the same.
 //!
-//! `PORTCULLIS_UPDATE_GOLDENS=1 cargo test --test policies` writes the files anew.
+//! `PORTCULLIS_UPDATE_GOLDENS=1 cargo test -p portcullis --test policies` writes the files anew.
 
 mod cases;
 mod recorder;

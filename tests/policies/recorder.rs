@@ -43,6 +43,7 @@ impl Recorder {
                 causes: Vec::new(),
                 warnings: 0,
                 patch_operations: 0,
+                policies: None,
             };
             Ok(Answer { body: body.to_string().into_bytes(), summary })
         }))

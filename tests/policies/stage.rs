@@ -288,7 +288,11 @@ fn cleaned(mut json: Json) -> Json {
     fn visit(json: &mut Json) {
         match json {
             Json::Object(fields) => {
-                for key in ["uid", "resourceVersion", "managedFields"] {
+                // The uid of a user stays.
+                if !fields.contains_key("username") {
+                    fields.remove("uid");
+                }
+                for key in ["resourceVersion", "managedFields"] {
                     fields.remove(key);
                 }
                 if let Some(moment) = fields.get_mut("creationTimestamp").filter(|moment| moment.is_string())

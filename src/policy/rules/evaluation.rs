@@ -111,7 +111,7 @@ impl<'a> Computed<'a> for Variables<'a> {
         }
         let mut own = Budget::new(u64::MAX);
         let value = self.compiled[at].expression.program.eval(activation, &mut own);
-        budget.add(own.spent());
+        budget.absorb(&own);
         let value = value.map_err(|error| {
             Error::new(format!("composited variable \"{name}\" fails to evaluate: {error}"))
         });

@@ -26,9 +26,11 @@ const UNSEEN: [(&str, &str); 10] = [
 ];
 
 /// Built-in resources that Kubernetes 1.36 serves in several versions or groups: resource, kind, and where.
-const SEVERAL: [(&str, &str, &[(&str, &str)]); 2] = [
-    ("horizontalpodautoscalers", "HorizontalPodAutoscaler", &[("autoscaling", "v1"), ("autoscaling", "v2")]),
-    ("events", "Event", &[("", "v1"), ("events.k8s.io", "v1")]),
+const SEVERAL: [(&str, &str, &str, &str); 4] = [
+    ("horizontalpodautoscalers", "HorizontalPodAutoscaler", "autoscaling", "v1"),
+    ("horizontalpodautoscalers", "HorizontalPodAutoscaler", "autoscaling", "v2"),
+    ("events", "Event", "", "v1"),
+    ("events", "Event", "events.k8s.io", "v1"),
 ];
 
 /// A request as rules see it.
@@ -112,19 +114,15 @@ impl<'a> Asked<'a> {
         if came.resource != self.resource {
             found.push(came);
         }
-        for (resource, kind, served) in SEVERAL {
-            let here = (self.resource.group, self.resource.version);
-            if resource != self.resource.resource
-                || !served.contains(&here)
-                || self.request.sub_resource() != ""
-            {
-                continue;
-            }
-            for (group, version) in served.iter().filter(|served| **served != here) {
-                let resource = Resource { group, version, resource };
-                if resource != came.resource {
-                    found.push(Matched { resource, kind: [group, version, kind] });
-                }
+        let here = self.resource;
+        let is_here = |(resource, _, group, version)| here == Resource { group, version, resource };
+        if !SEVERAL.into_iter().any(is_here) || !self.request.sub_resource().is_empty() {
+            return found;
+        }
+        for (resource, kind, group, version) in SEVERAL {
+            let other = Resource { group, version, resource };
+            if resource == here.resource && other != here && other != came.resource {
+                found.push(Matched { resource: other, kind: [group, version, kind] });
             }
         }
         found

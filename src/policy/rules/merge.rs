@@ -191,10 +191,18 @@ fn element(kind: Kind, item: &Json) -> Result<String, String> {
             for key in keys {
                 if let Some(value) = fields.get(*key) {
                     found.push((key, Cow::Borrowed(value)));
-                } else if let Ok(Kind::Of(field)) = kind.items().field(key)
-                    && let Some(value) = field.default_value()
+                } else if let Kind::Of(items) = kind.items()
+                    && let Some(field) = items.field(key)
                 {
-                    found.push((key, Cow::Borrowed(value)));
+                    // The API server writes fields that are always there with their zero value as default.
+                    let zero = match field.shape() {
+                        Shape::Text if items.required().contains(key) => Some(Json::String(String::new())),
+                        Shape::Integer if items.required().contains(key) => Some(Json::from(0)),
+                        _ => None,
+                    };
+                    found.extend(
+                        field.default_value().cloned().or(zero).map(|value| (*key, Cow::Owned(value))),
+                    );
                 }
             }
             if found.is_empty() {

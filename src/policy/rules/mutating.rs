@@ -383,7 +383,8 @@ impl<'a, 'f: 'a> Run<'a, 'f> {
                     Err(Failure::Other(why)) => return Err(Wrong::Policy(format!("JSON Patch: {why}"))),
                 }
                 if let Some(schema) = schema.filter(|_| self.is_builtin()) {
-                    strict::check(schema, &object).map_err(Wrong::Request)?;
+                    let kind = text(&self.object, "/kind");
+                    strict::settle(schema, kind, &mut object).map_err(Wrong::Request)?;
                 }
                 object
             }

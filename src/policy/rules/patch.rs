@@ -117,6 +117,7 @@ fn other(message: String) -> Failure {
 
 fn one(document: &mut Json, operation: Operation) -> Result<(), Failure> {
     let Operation { op, path, from, value } = operation;
+    let given = value.is_some();
     let value = value.unwrap_or(Json::Null);
     match op.as_str() {
         "add" => {
@@ -156,7 +157,7 @@ fn one(document: &mut Json, operation: Operation) -> Result<(), Failure> {
             Ok(())
         }
         "move" | "copy" => transfer(document, &op, &path, &from),
-        "test" => test(document, &path, &value),
+        "test" => test(document, &path, given.then_some(&value)),
         _ => Err(other(format!("Unexpected kind: {op}"))),
     }
 }
@@ -192,16 +193,17 @@ fn transfer(document: &mut Json, op: &str, path: &str, from: &str) -> Result<(),
     })
 }
 
-fn test(document: &mut Json, path: &str, value: &Json) -> Result<(), Failure> {
+/// What is missing or null is nothing but an operation without a value.
+fn test(document: &mut Json, path: &str, value: Option<&Json>) -> Result<(), Failure> {
     let same = if path.is_empty() {
-        *document == *value
+        value == Some(&*document)
     } else {
         let (place, key) = container(document, path).ok_or_else(|| {
             other(format!("test operation does not apply: is missing path: {path}: {MISSING}"))
         })?;
         let found =
             get(place, &key).map_err(|why| other(format!("error in test for path: '{path}': {why}")))?;
-        found.unwrap_or(Json::Null) == *value
+        found.filter(|found| !found.is_null()).as_ref() == value
     };
     if same { Ok(()) } else { Err(Failure::Test) }
 }
@@ -284,6 +286,7 @@ mod tests {
             assert_eq!(found, Err(Failure::Other(why.into())), "{patch}");
         }
         let test = operation(&json!({ "op": "test", "path": "/a/b/0", "value": 2 }));
-        assert_eq!(apply(&mut document.clone(), vec![test]), Err(Failure::Test));
+        let mut document = document;
+        assert_eq!(apply(&mut document, vec![test]), Err(Failure::Test));
     }
 }

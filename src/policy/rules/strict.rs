@@ -1,63 +1,119 @@
-//! What the API server says of an object with fields that its kind has not, or values of a wrong type, after a JSON patch.
+//! What the API server makes of an object after a JSON patch: it is decoded as its kind and nothing else, so fields that the kind has
+//! not and values of a wrong type are errors, and `null` is the same as nothing.
 
 use serde_json::Value as Json;
 
 use crate::schema::{Schema, Shape};
 
-/// Holds an object against its kind.
+/// Holds an object against its kind and takes out what is null.
 ///
 /// # Errors
 /// All fields that are unknown, or the first value of a wrong type.
-pub(crate) fn check(schema: &'static Schema, object: &Json) -> Result<(), String> {
+pub(crate) fn settle(schema: &'static Schema, kind: &str, object: &mut Json) -> Result<(), String> {
     let mut unknown = Vec::new();
-    visit(schema, object, "", &mut unknown)?;
+    visit(
+        schema,
+        object,
+        &Place { structure: kind, path: String::new(), shown: String::new() },
+        &mut unknown,
+    )?;
     if unknown.is_empty() { Ok(()) } else { Err(format!("strict decoding error: {}", unknown.join(", "))) }
 }
 
-fn visit(schema: &'static Schema, value: &Json, path: &str, unknown: &mut Vec<String>) -> Result<(), String> {
+/// Where a value is: in which type, by what names of fields, and with the positions in lists.
+struct Place<'a> {
+    structure: &'a str,
+    path: String,
+    shown: String,
+}
+
+impl Place<'_> {
+    fn field(&self, name: &str) -> Self {
+        let joined = |path: &str| if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
+        Self { structure: self.structure, path: joined(&self.path), shown: joined(&self.shown) }
+    }
+
+    fn mismatch(&self, value: &Json, schema: &'static Schema) -> String {
+        let found = match value {
+            Json::Bool(_) => "bool",
+            Json::Number(_) => "number",
+            Json::String(_) => "string",
+            Json::Array(_) => "array",
+            _ => "object",
+        };
+        format!(
+            "json: cannot unmarshal {found} into Go struct field {}.{} of type {}",
+            self.structure,
+            self.path,
+            go(schema)
+        )
+    }
+}
+
+/// The type of the API server's code that a value is of.
+fn go(schema: &'static Schema) -> String {
+    if let Some(name) = schema.definition() {
+        return name.rsplit('.').take(2).collect::<Vec<_>>().into_iter().rev().collect::<Vec<_>>().join(".");
+    }
+    match schema.shape() {
+        Shape::Boolean => "bool".to_owned(),
+        Shape::Integer => schema.format().unwrap_or("int64").to_owned(),
+        Shape::Number => "float64".to_owned(),
+        Shape::List => format!("[]{}", schema.items().map_or_else(|| "interface {}".to_owned(), go)),
+        Shape::Map => format!("map[string]{}", schema.values().map_or_else(|| "interface {}".to_owned(), go)),
+        _ => "string".to_owned(),
+    }
+}
+
+fn visit(
+    schema: &'static Schema,
+    value: &mut Json,
+    place: &Place<'_>,
+    unknown: &mut Vec<String>,
+) -> Result<(), String> {
+    let structure = schema.definition().and_then(|name| name.rsplit('.').next()).unwrap_or(place.structure);
+    let here = Place { structure, path: place.path.clone(), shown: place.shown.clone() };
     match (schema.shape(), value) {
         (_, Json::Null) => Ok(()),
         (Shape::Object, Json::Object(fields)) => {
-            for (name, value) in fields {
-                let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+            fields.retain(|_, value| !value.is_null());
+            for (name, value) in fields.iter_mut() {
+                let place = here.field(name);
                 match schema.field(name) {
-                    Some(field) => visit(field, value, &path, unknown)?,
+                    Some(field) => visit(field, value, &place, unknown)?,
                     None if schema.is_open() => {}
-                    None => unknown.push(format!("unknown field \"{path}\"")),
+                    None => unknown.push(format!("unknown field \"{}\"", place.shown)),
                 }
             }
             Ok(())
         }
         (Shape::Map, Json::Object(fields)) => {
             let Some(values) = schema.values() else { return Ok(()) };
-            fields
-                .iter()
-                .try_for_each(|(name, value)| visit(values, value, &format!("{path}.{name}"), unknown))
+            for value in fields.values_mut() {
+                if value.is_null() && values.shape() == Shape::Text {
+                    *value = Json::String(String::new());
+                }
+                visit(values, value, &here, unknown)?;
+            }
+            Ok(())
         }
         (Shape::List, Json::Array(items)) => {
             let Some(kind) = schema.items() else { return Ok(()) };
-            items
-                .iter()
-                .enumerate()
-                .try_for_each(|(index, item)| visit(kind, item, &format!("{path}[{index}]"), unknown))
+            items.iter_mut().enumerate().try_for_each(|(index, item)| {
+                let place = Place {
+                    structure: here.structure,
+                    path: here.path.clone(),
+                    shown: format!("{}[{index}]", here.shown),
+                };
+                visit(kind, item, &place, unknown)
+            })
         }
-        (Shape::Object | Shape::Map | Shape::List, _) => Err(mismatch(value, path)),
         (Shape::Text, Json::String(_))
         | (Shape::Boolean, Json::Bool(_))
         | (Shape::Integer | Shape::Number, Json::Number(_))
         | (Shape::IntegerOrText, Json::Number(_) | Json::String(_))
         | (Shape::Any, _) => Ok(()),
-        _ => Err(mismatch(value, path)),
+        (Shape::Map, value) => Err(place.mismatch(value, schema.values().unwrap_or(schema))),
+        (_, value) => Err(place.mismatch(value, schema)),
     }
-}
-
-fn mismatch(value: &Json, path: &str) -> String {
-    let found = match value {
-        Json::Bool(_) => "bool",
-        Json::Number(_) => "number",
-        Json::String(_) => "string",
-        Json::Array(_) => "array",
-        _ => "object",
-    };
-    format!("json: cannot unmarshal {found} into Go struct field {path}")
 }

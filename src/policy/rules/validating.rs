@@ -61,7 +61,7 @@ enum Decision {
 #[derive(Default)]
 struct Verdict {
     decisions: Vec<Decision>,
-    annotations: Vec<(String, Result<String, String>)>,
+    annotations: Vec<Result<String, String>>,
 }
 
 impl Validating {
@@ -265,7 +265,7 @@ impl Validating {
                 }
             }
         }
-        for (index, (_, note)) in verdict.annotations.into_iter().enumerate() {
+        for (index, note) in verdict.annotations.into_iter().enumerate() {
             let Some(annotation) = self.annotations.get(index) else { continue };
             match note {
                 Ok(value) if value.is_empty() => {}
@@ -397,16 +397,13 @@ impl Validating {
         Ok(messages)
     }
 
-    fn notes<'a>(
-        &'a self,
-        activation: &Activation<'a>,
-    ) -> Result<Vec<(String, Result<String, String>)>, Exhausted> {
+    fn notes<'a>(&'a self, activation: &Activation<'a>) -> Result<Vec<Result<String, String>>, Exhausted> {
         let mut budget = Budget::new(PER_POLICY);
         let mut notes = Vec::with_capacity(self.annotations.len());
         for annotation in &self.annotations {
             let value = evaluate(&annotation.expression, activation, &mut budget)?;
             let value = value.map(|value| value.as_str().unwrap_or_default().trim().to_owned());
-            notes.push((annotation.key.clone(), value));
+            notes.push(value);
         }
         Ok(notes)
     }

@@ -232,7 +232,7 @@ impl Schema {
     }
 
     /// The name of the definition that a reference names.
-    fn definition(&self) -> Option<&'static str> {
+    pub(crate) fn definition(&self) -> Option<&'static str> {
         self.reference
     }
 }
