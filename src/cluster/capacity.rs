@@ -20,7 +20,7 @@ use super::client::Client;
 /// The ConfigMap, in our own namespace.
 pub(crate) const NAME: &str = "portcullis-capacity";
 /// Its one key.
-const KEY: &str = "capacity.json";
+pub(crate) const KEY: &str = "capacity.json";
 const CONFIG_MAPS: Resource = Resource { group: "", version: "v1", plural: "configmaps" };
 /// How long between two writes, and between two looks of those who read.
 pub(super) const PAUSE: Duration = Duration::from_secs(2);

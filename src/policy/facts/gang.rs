@@ -167,6 +167,7 @@ impl GangFacts {
             ("onStale", text(self.policies.on_stale.map_or("", on_stale))),
             ("staleGraceSeconds", Ok(Value::Int(seconds(self.policies.stale_grace)))),
             ("elastic", Ok(Value::Bool(self.policies.elastic == Some(true)))),
+            ("topology", text(self.policies.topology.as_deref().unwrap_or_default())),
             ("pin", Ok(Value::Bool(self.policies.pin == Some(true)))),
             ("gpus", Ok(number(self.all.gpus))),
             ("vramMiB", Ok(number(self.all.vram_mib))),
