@@ -111,7 +111,7 @@ pub(super) async fn run(options: ServeOptions, stop: Stop) -> anyhow::Result<()>
     let telling = async {
         match &policies {
             Some(policies) => {
-                herald::run(client.clone(), &options, metrics.cluster().clone(), policies).await
+                herald::run(client.clone(), &options, metrics.cluster().clone(), policies).await;
             }
             None => std::future::pending().await,
         }
