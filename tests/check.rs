@@ -75,7 +75,7 @@ fn standard_input_is_a_file() {
     let bad = run(&["check", "-"], &text.replace("in variables.labels", "in variables.label"));
     assert_eq!(bad.code, Some(2));
     assert!(
-        bad.stdout.contains("--> -:24:36") && bad.stdout.contains("did you mean \"labels\"?"),
+        bad.stdout.contains("--> -:24:40") && bad.stdout.contains("did you mean \"labels\"?"),
         "{}",
         bad.stdout
     );

@@ -55,8 +55,8 @@ pub type Types = BTreeMap<String, Fields>;
 pub struct Env {
     variables: Arc<BTreeMap<String, Type>>,
     structs: Arc<Types>,
-    /// Many types that many environments have, looked up after `structs`.
-    shared: Option<Arc<Types>>,
+    /// Types that many environments have, looked up after `structs`, the last first.
+    shared: Vec<Arc<Types>>,
     patches: bool,
 }
 
@@ -81,11 +81,20 @@ impl Env {
         self
     }
 
-    /// Declares many types at once, which are shared and not copied; they replace those that were shared before.
+    /// Declares many types at once, which are shared and not copied.
     #[must_use]
     pub fn with_types(mut self, types: Arc<Types>) -> Self {
-        self.shared = Some(types);
+        if !self.shared.iter().any(|known| Arc::ptr_eq(known, &types)) {
+            self.shared.push(types);
+        }
         self
+    }
+
+    /// The same, to which types are added without copying those that it has: for one environment that many begin with.
+    #[must_use]
+    pub fn sealed(mut self) -> Self {
+        let types = std::mem::take(&mut self.structs);
+        self.with_types(types)
     }
 
     /// Declares a variable whose type is an `OpenAPI` v3 schema: `name` is the type's name, nested objects are `name.field`,
@@ -139,7 +148,7 @@ impl Env {
     }
 
     fn structure_named(&self, name: &str) -> Option<&Fields> {
-        self.structs.get(name).or_else(|| self.shared.as_ref()?.get(name))
+        self.structs.get(name).or_else(|| self.shared.iter().rev().find_map(|types| types.get(name)))
     }
 
     pub(crate) fn has_struct(&self, name: &str) -> bool {

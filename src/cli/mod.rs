@@ -60,12 +60,14 @@ const EXAMPLES: &str = "\
 Start here:
   portcullis demo                        watch a gang being gated, planned and lifted (no cluster needed)
   portcullis review app.yaml             what would the webhook say to these manifests?
+  portcullis test policies/              do the rules of the platform team do what they should?
   kubectl get deploy x -o yaml | portcullis review -
 
 Exit codes:
   0  everything was as it should be
   1  the answer is no: a manifest was rejected, or an expectation did not hold
   2  no answer: bad arguments, an unreadable file, a port in use
+  3  bad arguments, for commands about policies: there 2 is a policy that cannot be used
 
 `portcullis COMMAND --help` explains a command with examples.";
 
@@ -104,7 +106,10 @@ enum Command {
 
 /// Runs the command line of this process.
 pub fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => return refused(&error),
+    };
     match arguments.color {
         Colour::Auto => anstream::ColorChoice::Auto,
         Colour::Always => anstream::ColorChoice::Always,
@@ -136,6 +141,25 @@ fn run(command: Command) -> anyhow::Result<Outcome> {
         Command::Test(options) => test::run(&options),
         Command::Version(options) => version::run(&options),
     }
+}
+
+/// The commands that tell a bad policy (2) from a question that makes no sense (3).
+const ABOUT_POLICIES: [&str; 4] = ["check", "eval", "policy", "test"];
+
+/// Arguments that are none, or a request for help.
+fn refused(error: &clap::Error) -> ExitCode {
+    // There is nobody left to tell when even that fails.
+    drop(error.print());
+    if !error.use_stderr() {
+        return Outcome::Good.code();
+    }
+    let named = std::env::args().skip(1).find(|argument| !argument.starts_with('-'));
+    let outcome = if named.is_some_and(|name| ABOUT_POLICIES.contains(&name.as_str())) {
+        Outcome::Usage
+    } else {
+        Outcome::Broken
+    };
+    outcome.code()
 }
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {

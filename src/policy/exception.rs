@@ -314,6 +314,10 @@ pub(crate) fn apply<'n>(
         return;
     }
     judgement.excepted = let_in(&mut judgement.denials, exceptions, &names);
+    for one in &judgement.excepted {
+        let value = format!("{} let in by {} of {}: {}", one.message, one.exception, one.owner, one.reason);
+        judgement.audit.insert(format!("{}/exception", one.policy), value);
+    }
     for policy in policies {
         let mut called = names(policy);
         called.insert(policy);

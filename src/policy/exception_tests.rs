@@ -105,6 +105,8 @@ fn what_is_let_in_says_whose_word_it_is() {
         message: "no-latest says no".to_owned(),
     };
     assert_eq!(judgement.excepted, [expected]);
+    let noted = judgement.audit.get("no-latest/exception").map(String::as_str);
+    assert_eq!(noted, Some("no-latest says no let in by migration of team-ml: moving"));
 }
 
 #[test]

@@ -21,6 +21,7 @@
 
 mod capacity;
 pub mod cases;
+mod environment;
 mod exception;
 pub mod facts;
 mod fault;

@@ -1,9 +1,10 @@
 //! One expression by itself, for trying things out: checked and evaluated as in a policy, over one object.
 
-use portcullis_cel::{Activation, Budget, Env, Issue, PER_CALL, Value, compile};
+use portcullis_cel::{Activation, Budget, Issue, PER_CALL, Value, compile};
 use serde_json::{Value as Json, json};
 
-use crate::facts::{self, Facts};
+use crate::environment::environment;
+use crate::facts::Facts;
 use crate::fault::Severity;
 use crate::load::{Problem, SourceFile, in_expression};
 use crate::request::Request;
@@ -38,7 +39,7 @@ pub fn evaluate(
     params: Option<&Json>,
     world: &World,
 ) -> Result<Trial, Vec<Problem>> {
-    let env = facts::declare(Env::admission(true));
+    let env = environment(true);
     let problems = |issues: Vec<Issue>, severity: Severity| -> Vec<Problem> {
         issues.into_iter().map(|issue| in_expression(NAME, source, issue, severity)).collect()
     };

@@ -205,7 +205,8 @@ impl State {
         let (members, quorum) = (members.collect(), group.quorum.clone());
         let minimum = if lifted.is_empty() { group.minimum.clone() } else { Resources::default() };
         let beside = BTreeSet::new();
-        let request = GangRequest { gang: id.clone(), members, quorum, active, minimum, beside };
+        let request =
+            GangRequest { gang: id.clone(), members, quorum, active, minimum, together: None, beside };
         let (plan, _) = planner::plan(&self.snapshot(), std::slice::from_ref(&request));
         if !plan.gangs.is_empty() {
             let phase = record.map_or("unknown", |gang| gang.status.phase.as_str());

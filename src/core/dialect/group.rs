@@ -94,7 +94,7 @@ impl GroupKind {
         let said = super::status::said(json);
         for group in &mut groups {
             group.timeout = timeout.or(group.timeout);
-            group.policies = policies.or(group.policies);
+            group.policies = policies.clone().or(&group.policies);
             group.doubts.extend(doubts.iter().cloned());
             group.said = said.clone();
         }

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use super::duration::{self, Grace};
-use crate::model::quoted;
+use crate::model::{Str, quoted, str};
 use crate::objects::names;
 use crate::objects::view::Meta;
 
@@ -42,7 +42,7 @@ pub enum OnTorn {
 }
 
 /// What a group object, or where there is none a pod, says of it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Policies {
     /// `portcullis.dev/on-timeout`.
     pub on_timeout: Option<OnTimeout>,
@@ -52,6 +52,8 @@ pub struct Policies {
     pub on_torn: Option<OnTorn>,
     /// `portcullis.dev/pin`: whether its members are tied to their planned nodes, also those that need not be.
     pub pin: Option<bool>,
+    /// `portcullis.dev/topology`: the node label of which all members are to meet one value, where one has room for all.
+    pub topology: Option<Str>,
     /// `portcullis.dev/elastic`: whether it takes as many members as the owners of its pods want.
     pub elastic: Option<bool>,
     /// `portcullis.dev/stale-grace`: for how long a gang that is not whole any more is left as it is.
@@ -100,29 +102,47 @@ impl Policies {
             on_stale: on_stale.map(|keep| if keep { OnStale::Keep } else { OnStale::Evict }),
             on_torn: on_torn.map(|evict| if evict { OnTorn::Evict } else { OnTorn::Hold }),
             pin,
+            topology: topology(meta, doubts),
             elastic,
             stale_grace: None,
         };
-        said.or(grace.map(Self::of_grace).unwrap_or_default())
+        said.or(&grace.map(Self::of_grace).unwrap_or_default())
     }
 
     /// Whether nothing of it is said.
-    pub(super) fn silent(self) -> bool {
-        self == Self::default()
+    pub(super) fn silent(&self) -> bool {
+        *self == Self::default()
     }
 
     /// What is said here, and what is not as `other` says.
     #[must_use]
-    pub fn or(self, other: Self) -> Self {
+    pub fn or(self, other: &Self) -> Self {
         Self {
             on_timeout: self.on_timeout.or(other.on_timeout),
             on_stale: self.on_stale.or(other.on_stale),
             on_torn: self.on_torn.or(other.on_torn),
             pin: self.pin.or(other.pin),
+            topology: self.topology.or_else(|| other.topology.clone()),
             elastic: self.elastic.or(other.elastic),
             stale_grace: self.stale_grace.or(other.stale_grace),
         }
     }
+}
+
+/// The label of a topology, which has to be one that a node can have.
+fn topology(meta: &Meta<'_>, doubts: &mut Vec<String>) -> Option<Str> {
+    let text = meta.annotations.text(names::TOPOLOGY_ANNOTATION)?.trim();
+    let name = text.rsplit('/').next().unwrap_or_default();
+    let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '/');
+    if name.is_empty() || name.len() > 63 || !text.chars().all(fits) {
+        doubts.push(format!(
+            "{} is {}, and no label of a node: write its key, such as topology.kubernetes.io/zone",
+            names::TOPOLOGY_ANNOTATION,
+            quoted(text)
+        ));
+        return None;
+    }
+    Some(str(text))
 }
 
 #[cfg(test)]
@@ -157,6 +177,22 @@ mod tests {
     }
 
     #[test]
+    fn a_topology_is_the_key_of_a_label() {
+        let check = |text: &str, expected: Option<&str>| {
+            let text = json!({ "annotations": { "portcullis.dev/topology": text } }).to_string();
+            let meta: Meta<'_> = serde_json::from_str(&text).unwrap();
+            let mut doubts = Vec::new();
+            assert_eq!(Policies::read(&meta, &mut doubts).topology.as_deref(), expected);
+            assert_eq!(doubts.is_empty(), expected.is_some(), "{doubts:?}");
+        };
+        check("topology.kubernetes.io/zone", Some("topology.kubernetes.io/zone"));
+        check(" rack ", Some("rack"));
+        check("", None);
+        check("in one rack", None);
+        check("example.com/", None);
+    }
+
+    #[test]
     fn a_grace_without_end_keeps_what_is_left() {
         let check = |annotations: serde_json::Value, expected: Policies, doubts: &[&str]| {
             let text = json!({ "annotations": annotations }).to_string();
@@ -165,15 +201,15 @@ mod tests {
             assert_eq!(Policies::read(&meta, &mut found), expected);
             assert_eq!(found, doubts);
         };
-        let (usual, key) = (Policies::default(), "portcullis.dev/stale-grace");
+        let (usual, key) = (Policies::default, "portcullis.dev/stale-grace");
         let five = Some(Duration::from_secs(5));
-        check(json!({ key: "5s" }), Policies { stale_grace: five, ..usual }, &[]);
-        check(json!({ key: "-1s" }), Policies { on_stale: Some(OnStale::Keep), ..usual }, &[]);
+        check(json!({ key: "5s" }), Policies { stale_grace: five, ..usual() }, &[]);
+        check(json!({ key: "-1s" }), Policies { on_stale: Some(OnStale::Keep), ..usual() }, &[]);
         let evict = json!({ key: "-1s", "portcullis.dev/on-stale": "evict" });
-        check(evict, Policies { on_stale: Some(OnStale::Evict), ..usual }, &[]);
+        check(evict, Policies { on_stale: Some(OnStale::Evict), ..usual() }, &[]);
         check(
             json!({ key: "soon" }),
-            usual,
+            usual(),
             &[
                 "portcullis.dev/stale-grace is \"soon\", and not understood: write seconds (\"120\") or a duration (\"2m\", \"1h30m\")",
             ],

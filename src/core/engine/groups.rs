@@ -208,7 +208,7 @@ impl Engine {
         let timeout = members().filter(|(m, _)| m.live()).filter_map(|(_, declared)| declared.timeout).min();
         let created = members().map(|(m, _)| m.pod.created).min().unwrap_or_default();
         let policies = (members().filter(|(m, _)| m.live()))
-            .fold(Policies::default(), |said, (_, declared)| said.or(declared.policies));
+            .fold(Policies::default(), |said, (_, declared)| said.or(&declared.policies));
         // The oldest that says a number, of those that still wait; else the newest of the others.
         let mut waiting: Vec<_> = (members())
             .filter(|(m, _)| m.live() && m.pod.gated())

@@ -40,6 +40,7 @@ pub(super) struct Likeness {
     quorum: Quorum,
     active: BTreeMap<Option<Str>, u32>,
     minimum: Resources,
+    together: Option<Str>,
 }
 
 impl Likeness {
@@ -47,7 +48,7 @@ impl Likeness {
         let mut members: Vec<_> = request.members.iter().map(|m| (m.role.clone(), m.shape.clone())).collect();
         members.sort();
         let (quorum, active) = (request.quorum.clone(), request.active.clone());
-        Self { members, quorum, active, minimum: request.minimum.clone() }
+        Self { members, quorum, active, minimum: request.minimum.clone(), together: request.together.clone() }
     }
 }
 
@@ -414,6 +415,7 @@ impl Engine {
             quorum,
             active: counted,
             minimum: if started { Resources::default() } else { group.minimum.clone() },
+            together: group.policies.topology.clone().filter(|_| !started),
             beside: census.nodes,
         };
         Some(((!started, Reverse(priority), age, id.clone()), request))

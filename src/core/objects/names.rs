@@ -27,6 +27,8 @@ pub const ON_STALE_ANNOTATION: &str = "portcullis.dev/on-stale";
 pub const ON_TORN_ANNOTATION: &str = "portcullis.dev/on-torn";
 /// Whether the members of a gang are tied to the node that was planned for them, in the same places: `true`, or `false`.
 pub const PIN_ANNOTATION: &str = "portcullis.dev/pin";
+/// The node label of which a gang is to have one value where that can be, in the same places: `topology.kubernetes.io/zone`.
+pub const TOPOLOGY_ANNOTATION: &str = "portcullis.dev/topology";
 /// Whether a gang takes as many members as the owners of its pods want, in the same places: `true`, or `false`.
 pub const ELASTIC_ANNOTATION: &str = "portcullis.dev/elastic";
 /// For how long such a gang is left as it is first, in the same places: `60`, `2m`, `0s`; below zero without end.

@@ -169,6 +169,36 @@ impl<'a> Attempt<'a> {
         Self { request, shapes: candidates, kinds: list, shape_of }
     }
 
+    /// The same gang where no other nodes are in question; `None` when some member surely has no place then.
+    pub(super) fn within(
+        &self,
+        inside: impl Fn(u32) -> bool,
+        shapes: &Shapes<'a>,
+        board: &Board<'a>,
+        tie: Tie,
+    ) -> Option<Self> {
+        let mut narrowed = self.clone();
+        for shape in &mut narrowed.shapes {
+            let need = shapes.need(shape.need);
+            shape.nodes.retain(|node| inside(*node));
+            shape.cap = 0;
+            shape.best.clear();
+            for node in &shape.nodes {
+                let place = *node as usize;
+                let Some(score) = rank(need, board, place) else { continue };
+                shape.best.push((score, tie.key(*node), *node, board.stamp(place)));
+                if shape.cap < shape.members {
+                    shape.cap +=
+                        need.count(&board.state(place).node, board.room(place), shape.members - shape.cap);
+                }
+            }
+            if shape.cap < shape.members {
+                return None;
+            }
+        }
+        Some(narrowed)
+    }
+
     /// The same gang where one node has more room than when it was prepared.
     pub(super) fn with_room_on(&self, node: u32, shapes: &Shapes<'a>, board: &Board<'a>) -> Self {
         let mut changed = self.clone();

@@ -20,6 +20,7 @@ mod survey;
 #[cfg(test)]
 mod tests;
 mod tie;
+mod together;
 mod types;
 mod words;
 
@@ -61,7 +62,10 @@ pub fn plan(snapshot: &Snapshot, gangs: &[GangRequest]) -> (Plan, Report) {
     let (mut plan, mut report) = (Plan::default(), Report::default());
     for request in gangs {
         let attempt = Attempt::new(request, &mut shapes, &board, tie);
-        let outcome = attempt.place(&shapes, &mut board, tie, search::STEPS);
+        let outcome = match together::place(&attempt, &shapes, &mut board, tie) {
+            Some(outcome) => outcome,
+            None => attempt.place(&shapes, &mut board, tie, search::STEPS),
+        };
         let verdict = explain::verdict(&attempt, &shapes, &mut board, &outcome);
         report.verdicts.insert(request.gang.clone(), verdict);
         if outcome.spots.is_empty() {

@@ -25,6 +25,8 @@ pub struct GangRequest {
     /// What has to be free in all before any member starts: a sum over the nodes that is not reserved. Nothing where its
     /// group names none, and for a gang of which something has started.
     pub minimum: Resources,
+    /// The node label of which a gang that starts is to have one value, where one has room for all of it.
+    pub together: Option<Str>,
     /// Nodes that these are on: the waiting ones go near them where there is room.
     pub beside: BTreeSet<NodeName>,
 }

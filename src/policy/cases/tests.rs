@@ -1,5 +1,7 @@
 //! Cases are read, run and compared.
 
+#![expect(clippy::needless_pass_by_value, reason = "tables read better with json!() than with &json!()")]
+
 use serde_json::{Value as Json, json};
 
 use super::{Report, Verdict, read};

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use portcullis_cel::Value;
-use portcullis_core::dialect::{self, Group, GroupKind, Membership, OnStale, OnTimeout, Policies, Quorum};
+use portcullis_core::dialect::{
+    self, Group, GroupKind, Membership, OnStale, OnTimeout, OnTorn, Policies, Quorum,
+};
 use portcullis_core::gpu::GpuRules;
 use portcullis_core::model::GangId;
 use portcullis_core::objects::names;
@@ -11,7 +13,7 @@ use portcullis_core::objects::view::PodView;
 use serde_json::Value as Json;
 
 use super::ask::{self, Ask};
-use super::subject::Subject;
+use super::subject::{Subject, within};
 use super::{Field, number, texts};
 use crate::world::World;
 
@@ -161,9 +163,11 @@ impl GangFacts {
             ("priorityClass", text(&self.priority_class)),
             ("timeoutSeconds", Ok(Value::Int(seconds(self.timeout)))),
             ("onTimeout", text(self.policies.on_timeout.map_or("", on_timeout))),
+            ("onTorn", text(self.policies.on_torn.map_or("", on_torn))),
             ("onStale", text(self.policies.on_stale.map_or("", on_stale))),
             ("staleGraceSeconds", Ok(Value::Int(seconds(self.policies.stale_grace)))),
             ("elastic", Ok(Value::Bool(self.policies.elastic == Some(true)))),
+            ("pin", Ok(Value::Bool(self.policies.pin == Some(true)))),
             ("gpus", Ok(number(self.all.gpus))),
             ("vramMiB", Ok(number(self.all.vram_mib))),
             ("conflicts", Ok(texts(&self.conflicts))),
@@ -176,6 +180,14 @@ fn on_timeout(choice: OnTimeout) -> &'static str {
     match choice {
         OnTimeout::Requeue => "requeue",
         OnTimeout::Delete => "delete",
+    }
+}
+
+/// As [`names::ON_TORN_ANNOTATION`] spells it.
+fn on_torn(choice: OnTorn) -> &'static str {
+    match choice {
+        OnTorn::Hold => "hold",
+        OnTorn::Evict => "evict",
     }
 }
 
@@ -211,9 +223,7 @@ fn find_group(id: &GangId, namespace: &str, world: &World) -> Option<Group> {
         // A Workload has groups: `workload/group`.
         let name = gang.name.split('/').next().unwrap_or_default();
         let found = world.groups.get(&format!("{}.{}/{namespace}/{name}", resource.kind, resource.group))?;
-        let mut found = found.clone();
-        found["metadata"]["namespace"] = namespace.into();
-        let object = kind.read(&found.to_string()).ok()?;
+        let object = kind.read(&within(found, namespace)).ok()?;
         object.groups.into_iter().find(|group| group.gang == *gang)
     })
 }

@@ -89,8 +89,11 @@ impl<'r> Shared<'r> {
     }
 
     fn gang(&self) -> &GangFacts {
-        self.gang
-            .get_or_init(|| GangFacts::of(&self.subject(), self.ask(), self.request.namespace(), self.world))
+        self.gang.get_or_init(|| {
+            let subject = self.subject();
+            let ask = self.ask.get_or_init(|| Ask::of(&subject));
+            GangFacts::of(&subject, ask, self.request.namespace(), self.world)
+        })
     }
 }
 

@@ -17,6 +17,7 @@ none of them: a policy that uses one runs here and cannot be moved there.
   template in its spec) they speak of that template, so that a rule can refuse at `kubectl apply` of the Deployment what it would refuse for its pods: match
   the kind in `matchConstraints`. A kind with several templates (PyTorchJob, JobSet) is not looked into; its pods are judged when they are made. On DELETE they
   speak of the object that goes.
+- A mutating policy meets them as the object came, before any policy has changed it; a validating one as the object will be.
 - What is not known is an error with a sentence, and the policy's `failurePolicy` says what happens then: `Fail` refuses, `Ignore` lets it in. `known` tells
   before you ask.
 - `quota`, `queue` and `cluster` are what the leading replica last told, a few seconds old. They are for limits that people run into, not for a promise: pods

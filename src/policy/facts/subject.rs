@@ -41,9 +41,7 @@ impl<'r> Subject<'r> {
         let (group, version, kind) = (text("/kind/group"), text("/kind/version"), request.kind());
         let new = request.operation() == "CREATE" && request.sub_resource().is_empty();
         if let Some(known) = group_kind(group, version, kind) {
-            let mut object = object.clone();
-            object["metadata"]["namespace"] = request.namespace().into();
-            return match known.read(&object.to_string()) {
+            return match known.read(&within(object, request.namespace())) {
                 Ok(object) => Self::Group { object: Box::new(object), new },
                 Err(_) => Self::Other,
             };
@@ -56,6 +54,16 @@ impl<'r> Subject<'r> {
         pod.metadata.namespace = Text(Cow::Borrowed(request.namespace()));
         Self::Pod { pod: Box::new(pod), copies, new }
     }
+}
+
+/// An object as text, with its namespace, which reviews and files may leave out.
+pub(super) fn within(object: &Json, namespace: &str) -> String {
+    if object.pointer("/metadata/namespace").and_then(Json::as_str) == Some(namespace) {
+        return object.to_string();
+    }
+    let mut object = object.clone();
+    object["metadata"]["namespace"] = namespace.into();
+    object.to_string()
 }
 
 /// The kind of group object of this name; of a version that is not known the first that is.

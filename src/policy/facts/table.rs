@@ -220,6 +220,11 @@ pub(super) const STRUCTURES: &[Structure] = &[
                 Kind::Text,
                 "`requeue` or `delete`, as the group or the pod says; empty where neither does.",
             ),
+            field(
+                "onTorn",
+                Kind::Text,
+                "`hold` or `evict`, for a gang that has started in part only, likewise.",
+            ),
             field("onStale", Kind::Text, "`evict` or `keep`, likewise."),
             field(
                 "staleGraceSeconds",
@@ -227,6 +232,7 @@ pub(super) const STRUCTURES: &[Structure] = &[
                 "For how long it is left as it is once it has lost members; -1 where nobody says.",
             ),
             field("elastic", Kind::Bool, "Whether it takes as many members as the owners of its pods want."),
+            field("pin", Kind::Bool, "Whether its members are tied to the nodes that were planned for them."),
             field(
                 "gpus",
                 Kind::Int,

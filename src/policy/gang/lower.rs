@@ -11,6 +11,9 @@ use super::settings::EXCLUDED;
 use super::{get, text, texts};
 
 const API_VERSION: &str = "admissionregistration.k8s.io/v1";
+/// What was there before a limit was may still lose a finalizer, and its controller may still write what it notes on it.
+const CHANGED: &str =
+    "request.operation != 'UPDATE' || object.?spec.orValue(null) != oldObject.?spec.orValue(null)";
 const IS_POD: &str = "request.kind.kind == 'Pod'";
 
 /// The documents. The `GangPolicy` has been checked.
@@ -21,6 +24,9 @@ pub(super) fn lower(document: &Json) -> Vec<Json> {
     if !validations.is_empty() {
         let validations: Vec<Json> = validations.iter().map(Rule::json).collect();
         let mut policy = policy(document, name, "ValidatingAdmissionPolicy", &validated());
+        if let Some(conditions) = policy.pointer_mut("/spec/matchConditions").and_then(Json::as_array_mut) {
+            conditions.push(json!({ "name": "new-or-changed", "expression": CHANGED }));
+        }
         policy["spec"]["validations"] = validations.into();
         let action = text(document, "action").unwrap_or("Deny");
         made.push(policy);
@@ -260,6 +266,9 @@ fn annotations(document: &Json) -> Option<String> {
     if let Some(value) = given("defaults.onTimeout") {
         want("gang.onTimeout == ''", names::ON_TIMEOUT_ANNOTATION, value);
     }
+    if let Some(value) = given("defaults.onTorn") {
+        want("gang.onTorn == ''", names::ON_TORN_ANNOTATION, value);
+    }
     if let Some(value) = given("defaults.onStale") {
         want("gang.onStale == ''", names::ON_STALE_ANNOTATION, value);
     }
@@ -267,12 +276,13 @@ fn annotations(document: &Json) -> Option<String> {
         let value = if value == "never" { "-1s".to_owned() } else { value };
         want("gang.staleGraceSeconds < 0 && gang.onStale != 'keep'", names::STALE_GRACE_ANNOTATION, value);
     }
-    if let Some(value) = get(document, "defaults.elastic").and_then(Json::as_bool) {
-        let absent = format!(
-            "!({} in object.metadata.?annotations.orValue({{}}))",
-            literal(names::ELASTIC_ANNOTATION)
-        );
-        want(&absent, names::ELASTIC_ANNOTATION, value.to_string());
+    for (path, key) in
+        [("defaults.elastic", names::ELASTIC_ANNOTATION), ("defaults.pin", names::PIN_ANNOTATION)]
+    {
+        if let Some(value) = get(document, path).and_then(Json::as_bool) {
+            let absent = format!("!({} in object.metadata.?annotations.orValue({{}}))", literal(key));
+            want(&absent, key, value.to_string());
+        }
     }
     (!wanted.is_empty()).then(|| annotate(&wanted))
 }

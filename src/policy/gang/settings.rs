@@ -99,6 +99,12 @@ pub const SETTINGS: &[Setting] = &[
         "What then becomes of it: it goes on waiting behind the others, or its pods, all still gated, are deleted. Command line: --on-timeout.",
     ),
     setting(
+        "defaults.onTorn",
+        Takes::Choice(&["hold", "evict"]),
+        "hold",
+        "What becomes of a gang that was lifted and of which not all reach a node in time: it is left as it is, or its members are deleted so that it can be tried again. Command line: --on-torn.",
+    ),
+    setting(
         "defaults.onStale",
         Takes::Choice(&["evict", "keep"]),
         "evict",
@@ -115,6 +121,12 @@ pub const SETTINGS: &[Setting] = &[
         Takes::Flag,
         "false",
         "Whether a gang takes as many members as the owners of its pods want.",
+    ),
+    setting(
+        "defaults.pin",
+        Takes::Flag,
+        "false",
+        "Whether members are tied to the nodes that were planned for them, also those that have no share of a card and could go elsewhere. Command line: --pin-all.",
     ),
     setting(
         "defaults.ordered",

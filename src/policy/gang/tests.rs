@@ -326,9 +326,10 @@ fn changes(spec: &Json, request: &Json, expected: &[(&str, Json)]) {
 
 #[test]
 fn defaults_of_the_life_of_a_gang_become_annotations() {
-    let spec = json!({ "defaults": { "timeout": "30m", "onTimeout": "delete", "onStale": "evict", "staleGrace": "2m", "elastic": true } });
+    let spec = json!({ "defaults": { "timeout": "30m", "onTimeout": "delete", "onStale": "evict", "staleGrace": "2m", "elastic": true, "onTorn": "evict", "pin": true } });
     let all = json!({ "portcullis.dev/timeout": "30m", "portcullis.dev/on-timeout": "delete", "portcullis.dev/on-stale": "evict",
-        "portcullis.dev/stale-grace": "2m", "portcullis.dev/elastic": "true" });
+        "portcullis.dev/stale-grace": "2m", "portcullis.dev/elastic": "true",
+        "portcullis.dev/on-torn": "evict", "portcullis.dev/pin": "true" });
     let group = |metadata: Json, spec: Json| {
         request(
             "ml",
@@ -343,7 +344,7 @@ fn defaults_of_the_life_of_a_gang_become_annotations() {
         &group(json!({ "name": "g" }), json!({ "minMember": 2 })),
         &[("/metadata/annotations", all)],
     );
-    let annotations = json!({ "portcullis.dev/on-timeout": "requeue", "portcullis.dev/elastic": "false", "portcullis.dev/stale-grace": "-1s", "portcullis.dev/on-stale": "keep" });
+    let annotations = json!({ "portcullis.dev/on-timeout": "requeue", "portcullis.dev/elastic": "false", "portcullis.dev/on-torn": "hold", "portcullis.dev/pin": "false", "portcullis.dev/stale-grace": "-1s", "portcullis.dev/on-stale": "keep" });
     changes(
         &spec,
         &group(
@@ -513,11 +514,13 @@ fn everything_that_is_wrong_is_told_at_its_place() {
 
 #[test]
 fn the_defaults_that_are_shown_are_those_of_the_engine() {
-    use portcullis_core::dialect::{OnStale, OnTimeout};
+    use portcullis_core::dialect::{OnStale, OnTimeout, OnTorn};
     let settings = portcullis_core::engine::Settings::default();
     let shown =
         |path: &str| SETTINGS.iter().find(|setting| setting.path == path).expect("it is there").default;
     assert_eq!((settings.on_timeout, shown("defaults.onTimeout")), (OnTimeout::Requeue, "requeue"));
+    assert_eq!((settings.on_torn, shown("defaults.onTorn")), (OnTorn::Hold, "hold"));
+    assert_eq!((settings.pin_all.to_string().as_str(), shown("defaults.pin")), ("false", "false"));
     assert_eq!((settings.on_stale, shown("defaults.onStale")), (OnStale::Evict, "evict"));
     assert_eq!(super::settings::time(shown("defaults.staleGrace")), Some(settings.stale_grace));
     let admission = portcullis_core::admission::Settings::default();

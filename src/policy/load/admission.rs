@@ -233,6 +233,9 @@ impl<'a> Checks<'a> {
     fn rule(&mut self, place: &str) {
         let mut known = BTreeSet::new();
         for name in self.items(&format!("{place}/resourceNames")) {
+            if !names::is_path_segment(self.text(&name)) {
+                self.error(&name, format!("{:?} is no name of an object", self.text(&name)));
+            }
             if !known.insert(self.text(&name)) {
                 self.error(&name, format!("the name {:?} is here twice", self.text(&name)));
             }
@@ -339,7 +342,7 @@ impl<'a> Checks<'a> {
         if name.is_empty() && selector.is_none() {
             self.error("/spec/paramRef", "one of name and selector is required");
         }
-        if name == "." || name == ".." || name.contains(['/', '%']) {
+        if !names::is_path_segment(name) {
             self.error("/spec/paramRef/name", format!("{name:?} is no name of an object"));
         }
         if self.required("/spec/paramRef/parameterNotFoundAction") {

@@ -75,6 +75,8 @@ struct Assembler<'a, 't> {
     names: BTreeSet<&'a str>,
     /// What policies of ours were made into.
     lowered: Vec<Compiled>,
+    /// Kinds and names of that, with the document that each comes from.
+    names_made: Vec<(String, String, usize)>,
 }
 
 pub(super) fn assemble(documents: &[Document], texts: &[Text<'_>]) -> Assembled {
@@ -88,6 +90,7 @@ pub(super) fn assemble(documents: &[Document], texts: &[Text<'_>]) -> Assembled 
         param_kinds: BTreeSet::new(),
         names: BTreeSet::new(),
         lowered: Vec::new(),
+        names_made: Vec::new(),
     };
     assembler.duplicates();
     for at in 0..documents.len() {
@@ -280,6 +283,7 @@ impl<'a> Assembler<'a, '_> {
         for policy in lowered.iter().filter(|made| text(made, "/kind").ends_with("Policy")) {
             let name = text(policy, "/metadata/name");
             self.made.made_of.insert(name.to_owned(), of.to_owned());
+            self.names_made.push((text(policy, "/kind").to_owned(), name.to_owned(), at));
             made.extend(
                 Compiled::new(policy, &mut faults).map(|compiled| ((text(policy, "/kind"), name), compiled)),
             );
@@ -492,6 +496,15 @@ impl<'a> Assembler<'a, '_> {
             .collect();
         for (at, message) in unbound {
             self.tell(at, Fault::warning("/metadata/name", message));
+        }
+        for (kind, name, at) in std::mem::take(&mut self.names_made) {
+            let others = if kind == "ValidatingAdmissionPolicy" { &self.validating } else { &self.mutating };
+            if let Some(other) = others.get(name.as_str()) {
+                let place = self.place(other.document);
+                let message =
+                    format!("it becomes a {kind} {name:?}, and there is one at {place}: take another name");
+                self.tell(at, Fault::error("/metadata/name", message));
+            }
         }
         let mut params = Params::default();
         for document in self.documents {

@@ -63,6 +63,11 @@ pub(super) fn label_value(value: &str) -> Result<(), String> {
     }
 }
 
+/// What may stand between two slashes of a path: the name of any object.
+pub(super) fn is_path_segment(name: &str) -> bool {
+    name != "." && name != ".." && !name.contains(['/', '%'])
+}
+
 /// A name that CEL reads as one, and that it has no other use for.
 pub(super) fn is_identifier(name: &str) -> bool {
     const RESERVED: [&str; 21] = [

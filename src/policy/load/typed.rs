@@ -10,7 +10,7 @@ use portcullis_cel::{
 };
 use serde_json::Value as Json;
 
-use crate::facts;
+use crate::environment::environment;
 use crate::fault::{Fault, Severity};
 use crate::schema;
 
@@ -131,7 +131,7 @@ impl Environments {
     /// With `params` or without; with the definitions of the object and of the parameters, where they are known.
     fn of(&mut self, has_params: bool, object: Option<&'static str>, params: Option<&'static str>) -> Env {
         let make = || {
-            let mut env = facts::declare(Env::admission(has_params));
+            let mut env = environment(has_params);
             if let Some(definition) = object {
                 env = schema::declare(env, "object", definition);
                 env = schema::declare(env, "oldObject", definition);

@@ -7,7 +7,7 @@ use serde_json::Value as Json;
 
 use super::matching::Constraints;
 use super::params::Reference;
-use crate::facts;
+use crate::environment::environment;
 use crate::fault::{Fault, Severity};
 use crate::spec::{MatchResources, Named, ParamKind, PolicyBinding};
 
@@ -89,7 +89,7 @@ fn declared(found: &Type) -> Type {
 
 impl<'f> Compiler<'f> {
     pub(crate) fn new(has_params: bool, faults: &'f mut Vec<Fault>) -> Self {
-        Self { env: facts::declare(Env::admission(has_params)), faults }
+        Self { env: environment(has_params), faults }
     }
 
     pub(crate) fn fault(&mut self, fault: Fault) {

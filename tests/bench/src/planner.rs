@@ -230,6 +230,7 @@ fn gang(shapes: &[Shape]) -> GangRequest {
         members,
         active: BTreeMap::new(),
         minimum: Resources::default(),
+        together: None,
         beside: BTreeSet::new(),
     }
 }

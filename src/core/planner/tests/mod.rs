@@ -6,6 +6,7 @@ mod minimum;
 mod near;
 mod oracle;
 mod placing;
+mod together;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -113,7 +114,7 @@ pub(super) fn gang(name: &str, shapes: impl IntoIterator<Item = Shape>) -> GangR
         .collect();
     let quorum = Quorum::Count(u32::try_from(members.len()).expect("small"));
     let (active, minimum, beside) = (BTreeMap::new(), Resources::default(), BTreeSet::new());
-    GangRequest { gang: gang_id(name), members, quorum, active, minimum, beside }
+    GangRequest { gang: gang_id(name), members, quorum, active, minimum, together: None, beside }
 }
 
 pub(super) fn cluster(nodes: impl IntoIterator<Item = Node>) -> Snapshot {

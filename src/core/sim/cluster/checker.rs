@@ -466,6 +466,7 @@ impl Checker {
                 quorum: quorum.without_launcher(&here),
                 active,
                 minimum,
+                together: None,
                 beside: BTreeSet::new(),
             });
         }

@@ -64,7 +64,7 @@ impl Quorums {
         names.into_iter().any(|id| self.evicted.contains(&id))
     }
 
-    fn policies(&mut self, gang: &GangId, said: Policies) {
+    fn policies(&mut self, gang: &GangId, said: &Policies) {
         if said.on_torn == Some(OnTorn::Evict) {
             self.evicted.insert(gang.clone());
         }
@@ -72,7 +72,7 @@ impl Quorums {
 
     pub(super) fn group(&mut self, object: &GroupObject) {
         for group in &object.groups {
-            self.policies(&group.gang, group.policies);
+            self.policies(&group.gang, &group.policies);
             self.note(&group.gang, &group.quorum);
         }
     }
@@ -80,7 +80,7 @@ impl Quorums {
     pub(super) fn pod(&mut self, pod: &Pod) {
         let Some(membership) = &pod.membership else { return };
         let Some(declared) = &membership.declared else { return };
-        self.policies(&membership.gang, declared.policies);
+        self.policies(&membership.gang, &declared.policies);
         if let Some(quorum) = &declared.quorum {
             self.note(&membership.gang, quorum);
         }
@@ -172,10 +172,10 @@ pub(super) fn group_of<'a>(api: &'a ApiServer, gang: &GangId) -> Option<&'a Grou
 /// What is said now of what becomes of a gang.
 pub(super) fn policies(api: &ApiServer, gang: &GangId, live: &[&Arc<Pod>]) -> Policies {
     if let Some(group) = objects(api, gang).next() {
-        return group.policies;
+        return group.policies.clone();
     }
     let said = live.iter().filter_map(|pod| pod.membership.as_ref()?.declared.as_ref());
-    said.fold(Policies::default(), |all, declared| all.or(declared.policies))
+    said.fold(Policies::default(), |all, declared| all.or(&declared.policies))
 }
 
 /// What has to be free in all before any member starts.

@@ -322,6 +322,9 @@ impl Maker {
                 said.push((key, words[pick(random, 2)].to_owned()));
             }
         }
+        if random.percent(20) {
+            said.push((names::TOPOLOGY_ANNOTATION, ["rack", "zone"][pick(random, 2)].to_owned()));
+        }
         if random.percent(25) {
             said.push((names::ELASTIC_ANNOTATION, "true".to_owned()));
         }
