@@ -32,6 +32,7 @@ fn the_demo_is_true() {
         "SchedulingGated",
         "20000/32768 MiB",
         "reviews answered over HTTPS",
+        "may be another image tomorrow",
         "the story is true",
     ] {
         assert!(run.stdout.contains(part), "{part:?} is missing in\n{}", run.stdout);
@@ -94,7 +95,7 @@ fn a_seed_is_the_same_run_every_time() {
 
 #[test]
 fn every_command_explains_itself() {
-    for command in ["demo", "simulate", "review", "serve"] {
+    for command in ["demo", "simulate", "review", "serve", "check", "eval", "test"] {
         let run = run(&[command, "--help"]);
         assert_eq!(run.code, Some(0));
         assert!(
@@ -106,6 +107,59 @@ fn every_command_explains_itself() {
     let nothing = run(&[]);
     assert_eq!(nothing.code, Some(2), "no command is a mistake");
     assert!(nothing.stderr.contains("portcullis demo"), "and the way on is shown\n{}", nothing.stderr);
+}
+
+#[test]
+fn cases_of_policies_are_run_and_the_exit_code_says_what_came_of_them() {
+    let directory = empty_directory("cases");
+    let write =
+        |name: &str, text: &str| std::fs::write(directory.join(name), text).expect("it can be written");
+    let policy = |field: &str| {
+        format!(
+            "apiVersion: portcullis.dev/v1alpha1\nkind: GangPolicy\nmetadata: {{name: small}}\nspec: {{limits: {{pod: {{{field}: 1}}}}}}\n"
+        )
+    };
+    let pod = "{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: [{name: a, image: a, resources: {limits: {nvidia.com/gpu: 2}}}]}}";
+    let cases = |expect: &str| {
+        format!(
+            "apiVersion: portcullis.dev/v1alpha1\nkind: PolicyTest\nmetadata: {{name: small}}\ncases:\n- {{name: two are too many, object: {pod}, expect: {expect}}}\n"
+        )
+    };
+    let at = directory.display().to_string();
+    let check = |arguments: &[&str], code: i32, said: &str| {
+        let run = run(&[&["test", &at], arguments].concat());
+        assert_eq!(run.code, Some(code), "{arguments:?}: {} {}", run.stdout, run.stderr);
+        assert!(
+            format!("{}{}", run.stdout, run.stderr).contains(said),
+            "{arguments:?}: {} {}",
+            run.stdout,
+            run.stderr
+        );
+    };
+    check(&[], 3, "there are no cases");
+    write("small.yaml", &policy("gpus"));
+    write("small.test.yaml", &cases("denied"));
+    check(&[], 0, "1 case in 1 file: all hold");
+    check(&["-o", "junit"], 0, "tests=\"1\" failures=\"0\"");
+    check(&["--run", "none of them"], 3, "no case has that name");
+    check(&["--run", "("], 3, "no regular expression");
+    check(&["--colour"], 3, "unexpected argument");
+    write("small.test.yaml", &cases("allowed"));
+    check(&[], 1, "- allowed\n          + denied: ");
+    check(&["-o", "json"], 1, "\"failed\": 1");
+    write("small.yaml", &policy("gpu"));
+    check(&[], 2, "did you mean \"gpus\"?");
+    write("small.yaml", &policy("gpus"));
+    write("small.test.yaml", &cases("{verdct: denied}"));
+    check(&[], 2, "did you mean \"verdict\"?");
+    std::fs::remove_dir_all(&directory).expect("it was just made");
+}
+
+/// An empty directory of this test.
+fn empty_directory(name: &str) -> std::path::PathBuf {
+    let directory = std::env::temp_dir().join(format!("portcullis-{name}-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).expect("it can be made");
+    directory
 }
 
 #[test]

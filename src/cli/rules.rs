@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use anyhow::{Context, Result};
@@ -12,6 +13,7 @@ use portcullis_policy::{Denial, Set, Severity, SourceFile, World, load, render};
 use serde_json::{Value, json};
 
 use super::manifest;
+use crate::cluster::capacity;
 use crate::serve::policies::files;
 
 /// A set with its files.
@@ -62,7 +64,7 @@ fn now() -> i64 {
     i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
 }
 
-/// What files say of a cluster: Namespaces, classes, Gangs and group objects, as kubectl prints them.
+/// What files say of a cluster: Namespaces, classes, Gangs, group objects and the ConfigMap of the capacity, as kubectl prints them.
 ///
 /// # Errors
 /// When a file cannot be read.
@@ -91,6 +93,10 @@ fn note(world: &mut World, object: Value) {
         "Namespace" => drop(world.namespaces.insert(name, object)),
         "PriorityClass" => drop(world.priority_classes.get_or_insert_default().insert(name, object)),
         "RuntimeClass" => drop(world.runtime_classes.get_or_insert_default().insert(name, object)),
+        "ConfigMap" if name == capacity::NAME => {
+            let told = object["data"][capacity::KEY].as_str();
+            world.capacity = told.and_then(|json| serde_json::from_str(json).ok()).map(Arc::new);
+        }
         "Gang" => drop(world.gangs.insert(format!("{namespace}/{name}"), object)),
         _ if object["items"].is_array() => {
             for item in object["items"].as_array().cloned().unwrap_or_default() {

@@ -22,7 +22,7 @@
 //! ```
 
 mod announce;
-mod capacity;
+pub(crate) mod capacity;
 mod client;
 mod effects;
 mod facts;

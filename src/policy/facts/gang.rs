@@ -94,7 +94,7 @@ impl GangFacts {
             None => Self {
                 known: declared_quorum.is_some(),
                 min: declared_least.map_or(0, u64::from),
-                policies: declared.as_ref().map(|declared| declared.policies).unwrap_or_default(),
+                policies: declared.as_ref().map(|declared| declared.policies.clone()).unwrap_or_default(),
                 timeout: declared.as_ref().and_then(|declared| declared.timeout),
                 ..Self::default()
             },
@@ -122,7 +122,7 @@ impl GangFacts {
             kind: group.object.as_ref().map(|key| key.kind),
             known: true,
             min: group.quorum.least().into(),
-            policies: group.policies,
+            policies: group.policies.clone(),
             timeout: group.timeout,
             priority_class: group.priority_class.as_deref().unwrap_or_default().to_owned(),
             queue: group.queue.as_deref().unwrap_or_default().to_owned(),
@@ -167,6 +167,7 @@ impl GangFacts {
             ("onStale", text(self.policies.on_stale.map_or("", on_stale))),
             ("staleGraceSeconds", Ok(Value::Int(seconds(self.policies.stale_grace)))),
             ("elastic", Ok(Value::Bool(self.policies.elastic == Some(true)))),
+            ("topology", text(self.policies.topology.as_deref().unwrap_or_default())),
             ("pin", Ok(Value::Bool(self.policies.pin == Some(true)))),
             ("gpus", Ok(number(self.all.gpus))),
             ("vramMiB", Ok(number(self.all.vram_mib))),

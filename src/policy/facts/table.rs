@@ -232,6 +232,11 @@ pub(super) const STRUCTURES: &[Structure] = &[
                 "For how long it is left as it is once it has lost members; -1 where nobody says.",
             ),
             field("elastic", Kind::Bool, "Whether it takes as many members as the owners of its pods want."),
+            field(
+                "topology",
+                Kind::Text,
+                "The node label of which all members are to meet one value; empty where neither says one.",
+            ),
             field("pin", Kind::Bool, "Whether its members are tied to the nodes that were planned for them."),
             field(
                 "gpus",

@@ -34,6 +34,7 @@ pub(super) fn rules(document: &Json, name: &str) -> Vec<Rule> {
     let mut rules = Vec::new();
     gang(document, name, &mut rules);
     pod(document, name, &mut rules);
+    let refuses = text(document, "failurePolicy") != Some("Ignore");
     for (amount, unit) in [("gpus", "whole GPUs"), ("vram", "MiB of shared cards")] {
         let of = |path: &str| limit(document, &format!("{path}.{amount}"), amount);
         let variable = if amount == "gpus" { "gpus" } else { "vramMiB" };
@@ -48,7 +49,7 @@ pub(super) fn rules(document: &Json, name: &str) -> Vec<Rule> {
                 variable,
                 unit,
             };
-            rules.push(rule.rule(&asks, name));
+            rules.push(rule.rule(&asks, name, refuses));
         }
         let queues = get(document, "limits.queues").and_then(Json::as_object);
         let own: Vec<&str> = queues.into_iter().flatten().map(|(name, _)| name.as_str()).collect();
@@ -60,7 +61,7 @@ pub(super) fn rules(document: &Json, name: &str) -> Vec<Rule> {
             let asks = format!("{asks} || queue.name in ['', {}]", list.join(", ")).replace("'', ]", "'']");
             let rule =
                 Total { of: "queue", what, path: format!("limits.queue.{amount}"), most, variable, unit };
-            rules.push(rule.rule(&asks, name));
+            rules.push(rule.rule(&asks, name, refuses));
         }
         for queue in own {
             let Some(most) = limit_of_queue(document, queue, amount) else { continue };
@@ -73,7 +74,7 @@ pub(super) fn rules(document: &Json, name: &str) -> Vec<Rule> {
                 variable,
                 unit,
             };
-            rules.push(rule.rule(&asks, name));
+            rules.push(rule.rule(&asks, name, refuses));
         }
     }
     rules
@@ -105,7 +106,8 @@ struct Total<'a> {
 }
 
 impl Total<'_> {
-    fn rule(&self, unless: &str, name: &str) -> Rule {
+    /// Where what is asked for is not known, the rule fails as its policy says: in words when it refuses, else by an error that is passed over.
+    fn rule(&self, unless: &str, name: &str, refuses: bool) -> Rule {
         let Self { of, what, path, most, variable, unit } = self;
         let sentence = format!(
             "{what} + ' asks for ' + string({of}.{variable}) + ' {unit} already (' + string({of}.{variable}Running) + ' running, ' + \
@@ -116,7 +118,17 @@ impl Total<'_> {
                 policy(name, path)
             ))
         );
-        Rule::forbidden(format!("{unless} || {of}.{variable}After <= {most}"), sentence)
+        if !refuses {
+            return Rule::forbidden(format!("{unless} || {of}.{variable}After <= {most}"), sentence);
+        }
+        let unknown = literal(&format!(
+            " asks for is not known here yet {}. Try again in a few seconds.",
+            policy(name, path)
+        ));
+        Rule::forbidden(
+            format!("{unless} || {of}.known && {of}.{variable}After <= {most}"),
+            format!("{of}.known ? {sentence} : 'what ' + {what} + {unknown}"),
+        )
     }
 }
 

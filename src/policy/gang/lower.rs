@@ -269,6 +269,9 @@ fn annotations(document: &Json) -> Option<String> {
     if let Some(value) = given("defaults.onTorn") {
         want("gang.onTorn == ''", names::ON_TORN_ANNOTATION, value);
     }
+    if let Some(value) = given("defaults.topology") {
+        want("gang.topology == ''", names::TOPOLOGY_ANNOTATION, value);
+    }
     if let Some(value) = given("defaults.onStale") {
         want("gang.onStale == ''", names::ON_STALE_ANNOTATION, value);
     }

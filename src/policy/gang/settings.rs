@@ -129,6 +129,12 @@ pub const SETTINGS: &[Setting] = &[
         "Whether members are tied to the nodes that were planned for them, also those that have no share of a card and could go elsewhere. Command line: --pin-all.",
     ),
     setting(
+        "defaults.topology",
+        Takes::Text,
+        "none",
+        "Node label of which all members meet one value, where one has room for all of them: topology.kubernetes.io/zone.",
+    ),
+    setting(
         "defaults.ordered",
         Takes::Choice(&["keep", "parallel"]),
         "parallel",

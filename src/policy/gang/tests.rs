@@ -300,6 +300,9 @@ fn an_action_may_be_a_warning_and_what_is_not_known_may_be_let_in() {
         let spec = json!({ "failurePolicy": policy, "limits": { "namespace": { "gpus": 1 } } });
         let judgement = compiled(&spec).validate(&Request { json: &request }, &World::default());
         assert_eq!((judgement.denials.len(), judgement.ignored.len()), (denials, ignored), "{judgement:?}");
+        let said: String = judgement.denials.iter().map(|denial| denial.detail.as_str()).collect();
+        let words = "what namespace ml asks for is not known here yet (limits.namespace.gpus of GangPolicy research). Try again in a few seconds.";
+        assert_eq!(said, if denials == 0 { "" } else { words });
     }
 }
 
@@ -326,10 +329,10 @@ fn changes(spec: &Json, request: &Json, expected: &[(&str, Json)]) {
 
 #[test]
 fn defaults_of_the_life_of_a_gang_become_annotations() {
-    let spec = json!({ "defaults": { "timeout": "30m", "onTimeout": "delete", "onStale": "evict", "staleGrace": "2m", "elastic": true, "onTorn": "evict", "pin": true } });
+    let spec = json!({ "defaults": { "timeout": "30m", "onTimeout": "delete", "onStale": "evict", "staleGrace": "2m", "elastic": true, "onTorn": "evict", "topology": "zone", "pin": true } });
     let all = json!({ "portcullis.dev/timeout": "30m", "portcullis.dev/on-timeout": "delete", "portcullis.dev/on-stale": "evict",
         "portcullis.dev/stale-grace": "2m", "portcullis.dev/elastic": "true",
-        "portcullis.dev/on-torn": "evict", "portcullis.dev/pin": "true" });
+        "portcullis.dev/on-torn": "evict", "portcullis.dev/topology": "zone", "portcullis.dev/pin": "true" });
     let group = |metadata: Json, spec: Json| {
         request(
             "ml",
@@ -344,7 +347,7 @@ fn defaults_of_the_life_of_a_gang_become_annotations() {
         &group(json!({ "name": "g" }), json!({ "minMember": 2 })),
         &[("/metadata/annotations", all)],
     );
-    let annotations = json!({ "portcullis.dev/on-timeout": "requeue", "portcullis.dev/elastic": "false", "portcullis.dev/on-torn": "hold", "portcullis.dev/pin": "false", "portcullis.dev/stale-grace": "-1s", "portcullis.dev/on-stale": "keep" });
+    let annotations = json!({ "portcullis.dev/on-timeout": "requeue", "portcullis.dev/elastic": "false", "portcullis.dev/on-torn": "hold", "portcullis.dev/topology": "rack", "portcullis.dev/pin": "false", "portcullis.dev/stale-grace": "-1s", "portcullis.dev/on-stale": "keep" });
     changes(
         &spec,
         &group(
