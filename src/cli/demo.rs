@@ -3,6 +3,8 @@
 //! The story is a scenario file with expectations; this module only tells it. It fails when an expectation fails, so a
 //! story that is not true cannot be told.
 
+mod rules;
+
 use std::io::{IsTerminal, Write};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -16,7 +18,7 @@ use portcullis_core::sim::scenario::{Runner, Scenario, Step, StepResult};
 
 use super::paint::{self, styled};
 use super::{Outcome, stage};
-use crate::webhook::Webhook;
+use crate::webhook::{Webhook, reviewer};
 
 /// The story: file name, for messages, and text.
 const STORY: [(&str, &str); 2] = [
@@ -68,7 +70,9 @@ pub(super) fn run(options: &Options) -> Result<Outcome> {
         (false, Some(seconds)) => Duration::from_secs(seconds.into()),
         (false, None) => Duration::from_secs(if std::io::stdout().is_terminal() { 3 } else { 0 }),
     };
-    let webhook = Arc::new(Webhook::start(Settings::default()).context("the demo needs a loopback port")?);
+    let desk = rules::desk()?;
+    let webhook = Webhook::start_both(reviewer(Settings::default()), Some(desk));
+    let webhook = Arc::new(webhook.context("the demo needs a loopback port")?);
     let latencies = Arc::new(Mutex::new(Vec::new()));
 
     writeln!(out, "{}", styled(paint::HEAD, "Portcullis: the whole gang, or nobody"))?;
@@ -106,6 +110,12 @@ pub(super) fn run(options: &Options) -> Result<Outcome> {
         tally.world_time += runner.look().at;
         tally.steps += runner.cluster().steps();
     }
+    tally.acts += 1;
+    match rules::act(&mut out, tally.acts, &webhook)? {
+        Ok(held) => tally.held += held,
+        Err(failure) => tally.failures.push(failure),
+    }
+    std::thread::sleep(pause);
     close(&mut out, &tally, &latencies)?;
     Ok(if tally.failures.is_empty() { Outcome::Good } else { Outcome::No })
 }

@@ -321,7 +321,8 @@ mod tests {
         Node::read(&node.to_string()).expect("a node")
     }
 
-    fn pod(name: &str, node: &str, annotations: Value, gpus: u32) -> Pod {
+    fn pod(name: &str, node: &str, annotations: &[(&str, &str)], gpus: u32) -> Pod {
+        let annotations: BTreeMap<_, _> = annotations.iter().copied().collect();
         let mut limits = json!({});
         if gpus > 0 {
             limits["nvidia.com/gpu"] = gpus.to_string().into();
@@ -351,15 +352,15 @@ mod tests {
                 node("c", None, "2", false),
             ]),
             pods: Some(vec![
-                pod("alone", "a", json!({}), 3),
+                pod("alone", "a", &[], 3),
                 pod(
                     "one",
                     "b",
-                    json!({"pod-group-name": "app", "gpu-memory": "10000", "portcullis.dev/gpus": "0"}),
+                    &[("pod-group-name", "app"), ("gpu-memory", "10000"), ("portcullis.dev/gpus", "0")],
                     0,
                 ),
-                pod("two", "", json!({"pod-group-name": "app", "gpu-memory": "8000"}), 0),
-                pod("idle", "c", json!({}), 0),
+                pod("two", "", &[("pod-group-name", "app"), ("gpu-memory", "8000")], 0),
+                pod("idle", "c", &[], 0),
             ]),
             groups: BTreeMap::new(),
             gangs: Some(Vec::new()),

@@ -79,7 +79,7 @@ impl<'a> Reader<'a> {
 
     /// A mapping of these fields; empty when it is none, or not there.
     fn mapping(&mut self, pointer: &str, fields: &[&str]) -> Option<&'a Map<String, Json>> {
-        let Some(value) = self.get(pointer) else { return None };
+        let value = self.get(pointer)?;
         let Some(found) = value.as_object() else {
             self.error(pointer, "this must be a mapping");
             return None;

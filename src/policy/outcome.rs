@@ -6,6 +6,7 @@ use json_patch::PatchOperation;
 use portcullis_core::admission::Hook;
 use serde_json::Value as Json;
 
+use crate::exception::Excepted;
 use crate::judgement::{Denial, Judgement, Mutation};
 use crate::request::Request;
 use crate::set::Set;
@@ -45,6 +46,15 @@ impl Outcome {
         match self {
             Self::Mutated(mutation) => &mutation.ignored,
             Self::Validated(judgement) => &judgement.ignored,
+        }
+    }
+
+    /// What exceptions have let in.
+    #[must_use]
+    pub fn excepted(&self) -> &[Excepted] {
+        match self {
+            Self::Mutated(mutation) => &mutation.excepted,
+            Self::Validated(judgement) => &judgement.excepted,
         }
     }
 
@@ -222,8 +232,9 @@ mod tests {
         }
     }
 
-    fn judged(denials: &[Denial]) -> Outcome {
-        Outcome::Validated(Judgement { denials: denials.to_vec(), ..Judgement::default() })
+    fn judged(denials: &[&Denial]) -> Outcome {
+        let denials = denials.iter().map(|denial| Denial::clone(denial)).collect();
+        Outcome::Validated(Judgement { denials, ..Judgement::default() })
     }
 
     fn mutated(object: Option<Json>, by: &[&str]) -> Outcome {
@@ -242,11 +253,11 @@ mod tests {
         };
         let (a, b) = (denial("a", None, "too much"), denial("b", Some("spec.x"), "wrong"));
         check(&judged(&[]), &judged(&[]), &[]);
-        check(&judged(&[]), &judged(&[b.clone()]), &[("b", Change::WouldDeny, "spec.x: wrong")]);
-        check(&judged(&[a.clone()]), &judged(&[]), &[("a", Change::WouldAllow, "too much")]);
+        check(&judged(&[]), &judged(&[&b]), &[("b", Change::WouldDeny, "spec.x: wrong")]);
+        check(&judged(&[&a]), &judged(&[]), &[("a", Change::WouldAllow, "too much")]);
         // Refused by both, whatever the words: the user sees a refusal.
-        check(&judged(&[a.clone()]), &judged(&[b.clone()]), &[]);
-        let both = [b.clone(), a.clone(), b.clone()];
+        check(&judged(&[&a]), &judged(&[&b]), &[]);
+        let both = [&b, &a, &b];
         check(
             &judged(&[]),
             &judged(&both),

@@ -53,17 +53,16 @@ pub fn review(set: &Set, world: &World, hook: Hook, body: &[u8]) -> Result<Revie
 /// What is sent for an outcome.
 fn answer(set: &Set, request: &Request<'_>, uid: &str, outcome: &Outcome) -> Result<Answer, BadReview> {
     let denials = outcome.denials();
-    let nothing = (Vec::new(), BTreeMap::new());
     let (patch, warnings, audit) = match outcome {
         Outcome::Mutated(mutation) => {
             let patch =
                 if denials.is_empty() { patch(request, mutation)? } else { json_patch::Patch::default() };
-            (patch, &nothing.0, nothing.1)
+            (patch, Vec::new(), BTreeMap::new())
         }
         Outcome::Validated(judgement) => {
             // A key with a slash in it is dropped by the API server: it puts the name of the hook before one of its own.
             let audit = judgement.audit.iter().map(|(key, value)| (key.replace('/', "."), value.clone()));
-            (json_patch::Patch::default(), &judgement.warnings, audit.collect())
+            (json_patch::Patch::default(), told(&judgement.warnings), audit.collect())
         }
     };
     let name = display_name(request);
@@ -85,7 +84,7 @@ fn answer(set: &Set, request: &Request<'_>, uid: &str, outcome: &Outcome) -> Res
                 .collect(),
         }),
         patch: &patch.0,
-        warnings,
+        warnings: &warnings,
         audit: &audit,
     };
     let touched = !patch.0.is_empty() || !warnings.is_empty() || !audit.is_empty();
@@ -108,6 +107,18 @@ fn answer(set: &Set, request: &Request<'_>, uid: &str, outcome: &Outcome) -> Res
             name,
         },
     })
+}
+
+/// Warnings with what is wrong first: of a line that is cut, that is what must be left. The API server's own words begin with policy and
+/// binding.
+fn told(warnings: &[String]) -> Vec<String> {
+    let one = |warning: &String| {
+        let rest = warning.strip_prefix("Validation failed for ValidatingAdmissionPolicy '")?;
+        let (policy, rest) = rest.split_once("' with binding '")?;
+        let (_, detail) = rest.split_once("': ")?;
+        Some(format!("{detail} (policy {policy})"))
+    };
+    warnings.iter().map(|warning| one(warning).unwrap_or_else(|| warning.clone())).collect()
 }
 
 /// The patch that makes the object what the set made of it, proved.

@@ -162,3 +162,13 @@ fn a_message_names_the_field_by_its_path() {
     check("spec.x is wrong: why", None, "spec.x is wrong: why");
     check("failed expression: object.spec.x", None, "failed expression: object.spec.x");
 }
+
+#[test]
+fn a_warning_begins_with_what_is_wrong() {
+    let check = |warning: &str, expected: &str| assert_eq!(told(&[warning.to_owned()]), [expected]);
+    check(
+        "Validation failed for ValidatingAdmissionPolicy 'a' with binding 'b': spec.x: 'y': no",
+        "spec.x: 'y': no (policy a)",
+    );
+    check("something else", "something else");
+}

@@ -52,7 +52,7 @@ pub(super) async fn run(options: ServeOptions, stop: Stop) -> anyhow::Result<()>
         metrics: Arc::clone(&metrics),
         clock: Arc::new(SystemTime::now),
         requirements: std::iter::once(classes_known(&facts))
-            .chain(policies.iter().map(Policies::requirement))
+            .chain(policies.iter().map(|policies| policies.requirement(true)))
             .collect(),
     };
     tracing::info!(
@@ -111,7 +111,7 @@ pub(super) async fn run(options: ServeOptions, stop: Stop) -> anyhow::Result<()>
     let telling = async {
         match &policies {
             Some(policies) => {
-                herald::run(client.clone(), &options, metrics.cluster().clone(), policies).await
+                herald::run(client.clone(), &options, metrics.cluster().clone(), policies).await;
             }
             None => std::future::pending().await,
         }

@@ -43,7 +43,7 @@ pub(super) async fn run(options: ServeOptions, stop: Stop) -> anyhow::Result<()>
         certificate: Arc::new(LiveCertificate::new(first)),
         metrics,
         clock: Arc::new(SystemTime::now),
-        requirements: policies.iter().map(Policies::requirement).collect(),
+        requirements: policies.iter().map(|policies| policies.requirement(false)).collect(),
     };
     greet(address, admin_address, &trusted, &sample);
 

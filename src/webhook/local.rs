@@ -10,7 +10,7 @@ use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 
-use super::{Client, ClientError, Config, PolicyDesk, Reviewer, Service, reviewer, run};
+use super::{Client, ClientError, Config, PolicyDesk, Reviewer, Route, Service, reviewer, run};
 use crate::certs::{Authority, CertificateError, LiveCertificate, Names};
 use crate::telemetry::Metrics;
 
@@ -132,11 +132,19 @@ impl Webhook {
     /// # Errors
     /// The sentence of the error.
     pub fn review_blocking(&self, hook: Hook, body: &[u8]) -> Result<Vec<u8>, String> {
+        self.ask_blocking(Route::Gangs(hook), body)
+    }
+
+    /// The same for any path.
+    ///
+    /// # Errors
+    /// The sentence of the error.
+    pub fn ask_blocking(&self, route: Route, body: &[u8]) -> Result<Vec<u8>, String> {
         let (client, body) = (Arc::clone(&self.client), Bytes::copy_from_slice(body));
         let (answer, answered) = mpsc::sync_channel(1);
         self.runtime().spawn(async move {
             // Nobody listens any more only when the caller is gone.
-            let _ = answer.send(client.review(hook, body).await);
+            let _ = answer.send(client.ask(route, body).await);
         });
         match answered.recv() {
             Ok(result) => result.map_err(|error| error.to_string()),

@@ -7,9 +7,9 @@ use std::process::{Child, Command, Output, Stdio};
 use serde_json::{Value, json};
 
 /// The running binary; killed when dropped.
-struct Running {
-    child: Child,
-    lines: Vec<String>,
+pub(crate) struct Running {
+    pub(crate) child: Child,
+    pub(crate) lines: Vec<String>,
 }
 
 impl Drop for Running {
@@ -19,13 +19,13 @@ impl Drop for Running {
     }
 }
 
-fn directory(name: &str) -> PathBuf {
+pub(crate) fn directory(name: &str) -> PathBuf {
     let path = std::env::temp_dir().join(format!("portcullis it's {name} {}", std::process::id()));
     let _ = std::fs::remove_dir_all(&path);
     path
 }
 
-fn serve(arguments: &[&str]) -> Command {
+pub(crate) fn serve(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_portcullis"));
     command
         .args(["serve", "--standalone", "--bind", "127.0.0.1:0", "--admin-bind", "127.0.0.1:0"])
@@ -35,7 +35,7 @@ fn serve(arguments: &[&str]) -> Command {
 }
 
 /// Starts it and reads what it prints, up to the last line.
-fn start(arguments: &[&str]) -> Running {
+pub(crate) fn start(arguments: &[&str]) -> Running {
     let mut child = serve(arguments).stderr(Stdio::null()).spawn().unwrap();
     let output = BufReader::new(child.stdout.take().unwrap());
     let mut lines = Vec::new();

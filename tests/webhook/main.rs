@@ -7,5 +7,6 @@ mod drain;
 mod harness;
 mod limits;
 mod local;
+mod policies;
 mod requests;
 mod tls;

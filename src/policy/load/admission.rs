@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value as Json;
 
+use super::document::at;
 use super::names;
 use super::strict::no_choice;
 use crate::fault::Fault;
@@ -25,7 +26,7 @@ struct Checks<'a> {
 
 impl<'a> Checks<'a> {
     fn get(&self, pointer: &str) -> Option<&'a Json> {
-        self.root.pointer(pointer).filter(|value| !value.is_null())
+        at(self.root, pointer).filter(|value| !value.is_null())
     }
 
     /// The text at a pointer; empty when there is none.

@@ -7,7 +7,7 @@ use portcullis_core::model::closest;
 use serde::Deserialize;
 use serde_json::Value as Json;
 
-use super::document::{Document, OUR_KINDS, OUR_VERSION, OURS, Role};
+use super::document::{Document, OUR_KINDS, OUR_VERSION, OURS, Role, at};
 use super::text::Text;
 use super::typed::{self, Environments};
 use super::{Counts, Problem, admission, strict};
@@ -108,7 +108,7 @@ fn count(document: &Json, list: &str) -> usize {
 }
 
 fn text<'j>(json: &'j Json, pointer: &str) -> &'j str {
-    json.pointer(pointer).and_then(Json::as_str).unwrap_or_default()
+    at(json, pointer).and_then(Json::as_str).unwrap_or_default()
 }
 
 impl<'a> Assembler<'a, '_> {
@@ -184,12 +184,11 @@ impl<'a> Assembler<'a, '_> {
                 let same = one.pointer == fault.pointer && one.offset.is_none() && fault.offset.is_none();
                 let within =
                     fault.pointer.strip_prefix(&one.pointer).is_some_and(|rest| rest.starts_with('/'));
-                same || one.message == fault.message && within
-                    || within && one.message.starts_with("this must be")
+                same || within && (one.message == fault.message || one.message.starts_with("this must be"))
             });
             let again =
                 known[..before].iter().any(|one| one.message == fault.message && one.offset.is_none());
-            if !told && !(again && fault.message.starts_with("matchConstraints is required")) {
+            if !told && (!again || !fault.message.starts_with("matchConstraints is required")) {
                 self.tell(at, fault.clone());
                 known.push(fault);
             }

@@ -48,7 +48,7 @@ pub(super) struct Document {
 
 impl Document {
     fn text(&self, pointer: &str) -> &str {
-        self.json.pointer(pointer).and_then(Json::as_str).unwrap_or_default()
+        at(&self.json, pointer).and_then(Json::as_str).unwrap_or_default()
     }
 
     pub(super) fn kind(&self) -> &str {
@@ -132,6 +132,18 @@ impl Document {
     }
 }
 
+/// The value at a JSON pointer, like [`Json::pointer`], which copies every step.
+pub(super) fn at<'j>(json: &'j Json, pointer: &str) -> Option<&'j Json> {
+    if pointer.contains('~') {
+        return json.pointer(pointer);
+    }
+    pointer.split('/').skip(1).try_fold(json, |value, step| match value {
+        Json::Object(fields) => fields.get(step),
+        Json::Array(items) => items.get(step.parse::<usize>().ok()?),
+        _ => None,
+    })
+}
+
 /// Where a collection starts: at its first key or item.
 fn first(node: &Node) -> Range<usize> {
     match &node.content {
@@ -141,7 +153,7 @@ fn first(node: &Node) -> Range<usize> {
         Content::Sequence(items) => items.first().map(first),
         Content::Scalar { .. } => None,
     }
-    .unwrap_or_else(|| node.span.start..node.span.start)
+    .unwrap_or(node.span.start..node.span.start)
 }
 
 /// The word of an expression that an issue is about. CEL says `.` for a field and `(` for a call; their names are what people look for.

@@ -16,9 +16,10 @@ pub(crate) mod files;
 pub(super) mod herald;
 mod shadow;
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
 
 use anstream::adapter::strip_str;
 use anyhow::anyhow;
@@ -29,7 +30,7 @@ use tokio::sync::watch;
 
 use super::ServeOptions;
 use crate::cluster::{Audience, Wishes};
-use crate::telemetry::{Metrics, PolicyMetrics, SetRole};
+use crate::telemetry::{Metrics, PolicyMetrics, QUIET_TIME, SetRole};
 use crate::webhook::{PolicyDesk, Requirement};
 use files::Fingerprint;
 use shadow::Shadow;
@@ -38,6 +39,9 @@ use shadow::Shadow;
 const LOOK: Duration = Duration::from_secs(1);
 /// After so many looks the files are read in any case: the times of files may lie.
 const READ_ANYWAY: u32 = 60;
+
+/// How long a replica that does not know the namespaces yet keeps out of the way. After that it answers without them.
+const WORLD_PATIENCE: Duration = Duration::from_secs(15);
 
 /// A set in force.
 struct InForce {
@@ -73,6 +77,28 @@ pub(super) struct Policies {
     metrics: PolicyMetrics,
     news: watch::Sender<News>,
     wishes: watch::Sender<Wishes>,
+    said: Said,
+}
+
+/// What was said in the last minute: a controller asks again and again.
+#[derive(Default)]
+struct Said(Mutex<BTreeMap<String, Instant>>);
+
+impl Said {
+    /// Texts that are remembered.
+    const MOST: usize = 1000;
+
+    fn is_news(&self, text: &str) -> bool {
+        let mut said = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if said.get(text).is_some_and(|at| at.elapsed() < QUIET_TIME) {
+            return false;
+        }
+        if said.len() >= Self::MOST {
+            said.clear();
+        }
+        said.insert(text.to_owned(), Instant::now());
+        true
+    }
 }
 
 /// The bytes that were looked at last, and how they looked from outside.
@@ -80,6 +106,8 @@ struct Watched {
     fingerprint: Fingerprint,
     files: Vec<SourceFile>,
     looks: u32,
+    /// Why they could not be read when they were last looked at.
+    unreadable: Option<String>,
 }
 
 impl Policies {
@@ -109,9 +137,10 @@ impl Policies {
             metrics,
             news,
             wishes: watch::channel(wishes(&files)).0,
+            said: Said::default(),
         });
         policies.announce();
-        let watched = Watched { fingerprint, files, looks: 0 };
+        let watched = Watched { fingerprint, files, looks: 0, unreadable: None };
         let follower = Arc::downgrade(&policies);
         std::thread::Builder::new().name("portcullis-policies".to_owned()).spawn(move || {
             let mut watched = watched;
@@ -163,6 +192,11 @@ impl Policies {
             shadow.look();
         }
         watched.looks += 1;
+        let world = self.world.load();
+        if world.namespaces.is_empty() {
+            // Nobody tells us of a cluster; exceptions end all the same.
+            self.world.store(Arc::new(World { now: seconds_now(), ..World::clone(&world) }));
+        }
         let fingerprint = files::fingerprint(&self.paths);
         if fingerprint.as_ref() == Ok(&watched.fingerprint) && watched.looks < READ_ANYWAY {
             return;
@@ -171,30 +205,27 @@ impl Policies {
         let (fingerprint, files) = match files::read(&self.paths) {
             Ok(read) => read,
             Err(error) => {
-                // Said once for each problem, not every second.
                 let text = error.to_string();
-                if self.trouble.load().as_ref().is_none_or(|trouble| trouble.text != text) {
-                    self.failed(text);
+                // Said once, not every second.
+                if watched.unreadable.as_ref() != Some(&text) {
+                    self.failed(text.clone());
                 }
+                watched.unreadable = Some(text);
                 watched.fingerprint = Fingerprint::default();
                 return;
             }
         };
-        let same = files == watched.files;
         watched.fingerprint = fingerprint;
-        // Files that could not be read for a while, and are as they were: nothing has to be loaded.
-        if same && self.trouble.load().as_ref().is_none_or(|trouble| trouble.since > self.live.load().since) {
-            let unreadable = self.trouble.load().as_ref().is_some_and(|t| t.text.starts_with("cannot read"));
-            if !unreadable {
-                return;
-            }
+        let could_be_read = watched.unreadable.take().is_none();
+        if could_be_read && files == watched.files {
+            return;
         }
         watched.files = files;
         self.reload(&watched.files);
     }
 
     fn reload(&self, files: &[SourceFile]) {
-        let begun = std::time::Instant::now();
+        let begun = Instant::now();
         match loaded(files) {
             Ok(next) => {
                 self.metrics.reloaded(true);
@@ -260,10 +291,19 @@ impl Policies {
         for denial in outcome.denials() {
             self.metrics.denied(&denial.policy);
         }
-        let ignored = outcome.ignored();
-        if !ignored.is_empty() {
-            self.metrics.ignored(ignored.len());
-            tracing::debug!(rules = ignored.join("; "), "rules were passed over");
+        self.metrics.ignored(outcome.ignored().len());
+        for rule in outcome.ignored() {
+            if self.said.is_news(rule) {
+                tracing::warn!(
+                    "a rule could not be evaluated and was passed over (failurePolicy: Ignore): {rule}"
+                );
+            }
+        }
+        for excepted in outcome.excepted() {
+            let portcullis_policy::Excepted { exception, owner, policy, message, .. } = excepted;
+            if self.said.is_news(&format!("{exception} {policy} {message}")) {
+                tracing::info!(policy, exception, owner, message, "let in by an exception");
+            }
         }
     }
 
@@ -291,10 +331,19 @@ impl Policies {
         format!("{list:#}\n")
     }
 
-    /// Always holds: a set is in force, whatever the files say now. The detail says if they say something else.
-    pub(super) fn requirement(self: &Arc<Self>) -> Requirement {
-        let policies = Arc::clone(self);
-        Requirement::new("policies", || Ok(())).detailed(move || {
+    /// Holds once the namespaces of a cluster are known, or cannot be had: a set is in force, whatever the files say now. The detail says
+    /// if they say something else.
+    pub(super) fn requirement(self: &Arc<Self>, in_cluster: bool) -> Requirement {
+        let (policies, waiting, since) = (Arc::clone(self), Arc::clone(self), Instant::now());
+        let holds = move || {
+            let known = !in_cluster || !waiting.world.load().namespaces.is_empty();
+            if known || since.elapsed() > WORLD_PATIENCE {
+                Ok(())
+            } else {
+                Err("namespaces were not listed yet")
+            }
+        };
+        Requirement::new("policies", holds).detailed(move || {
             let live = policies.live.load();
             let count = live.set.policies().len();
             let hash: String = live.set.hash().chars().take(12).collect();

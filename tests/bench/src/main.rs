@@ -1,13 +1,14 @@
 //! Benchmarks, printed as tables. Nothing here passes or fails: a person compares.
 //!
 //! `cargo run --release -p portcullis-bench` runs them all; one alone with
-//! `cargo run --release -p portcullis-bench -- admission`, `planner`, `queue`, `webhook`, `cluster` or `memory`.
+//! `cargo run --release -p portcullis-bench -- admission`, `planner`, `queue`, `webhook`, `policies`, `cluster` or `memory`.
 
 mod admission;
 mod bodies;
 mod cluster;
 mod memory;
 mod planner;
+mod policies;
 mod queue;
 mod webhook;
 
@@ -18,6 +19,7 @@ const USAGE: &str = "usage: portcullis-bench [all]      every benchmark in turn
        portcullis-bench planner    one decision of the planner on large clusters
        portcullis-bench queue      one event while hundreds of gangs wait
        portcullis-bench webhook    reviews over TLS [--reviewer core|policies|stub] [--seconds N]
+       portcullis-bench policies   reviews by policy files over TLS, and a reload under load; not part of all
        portcullis-bench cluster    gangs on a real control plane [load|steady|large|crowd]... [--only floor|portcullis]
        portcullis-bench memory     a real control plane with 50,000 pods [PODS]; not part of all";
 
@@ -30,6 +32,7 @@ fn main() -> ExitCode {
         "webhook" => webhook::run(rest),
         "cluster" => cluster::run(rest),
         "memory" => memory::run(rest),
+        "policies" => policies::run(rest),
         cluster::FLOOR => cluster::floor_process(rest),
         "planner" => {
             planner::run();

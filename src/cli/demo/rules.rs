@@ -1,0 +1,111 @@
+//! The act about policy files: a rule as it lies in git, a pod that breaks it, and the one that keeps it, each asked about over HTTPS.
+
+use std::io::Write;
+use std::sync::Arc;
+
+use anyhow::{Result, anyhow};
+use portcullis_core::admission::Hook;
+use portcullis_policy::{Set, SourceFile, World, load, review};
+use serde_json::{Value, json};
+
+use super::super::paint::{self, styled};
+use super::super::stage;
+use crate::webhook::{PolicyDesk, Route, Webhook};
+
+/// The file, and its text.
+const RULE: (&str, &str) = (
+    "manifests/components/policies/policies/training-images.yaml",
+    include_str!("../../../manifests/components/policies/policies/training-images.yaml"),
+);
+/// The words that its lines are shown by.
+const SHOWN: [&str; 4] =
+    ["name: training-images", "!container.image.contains", "expression: variables", "tag that stays"];
+
+/// The paths of policies, with this one rule.
+pub(super) fn desk() -> Result<PolicyDesk> {
+    let loaded = load(&[SourceFile { name: RULE.0.to_owned(), bytes: RULE.1.as_bytes().to_owned() }]);
+    let problems: Vec<String> = loaded.problems.iter().map(portcullis_policy::Problem::one_line).collect();
+    let set: Arc<Set> = Arc::new(loaded.set.ok_or_else(|| anyhow!("{}", problems.join("; ")))?);
+    let hash = set.hash().to_owned();
+    Ok(PolicyDesk {
+        review: Arc::new(move |hook, body| Ok(review(&set, &World::default(), hook, body)?.answer)),
+        list: Arc::new(move || hash.clone()),
+    })
+}
+
+/// Tells it. How many expectations held, or what was not as told.
+pub(super) fn act(out: &mut impl Write, number: usize, webhook: &Webhook) -> Result<Result<usize, String>> {
+    writeln!(out, "\n{}", styled(paint::HEAD, format!("Act {number}  Rules of your own, as files")))?;
+    let text = "A gang that loses a member gets it back weeks later: with a tag that moves, the newcomer would run other code than \
+                the rest. The platform team says so in a file, in the words of Kubernetes' own admission policies; Portcullis loads it \
+                without a restart, and with it whatever the API server cannot know: gangs, cards, quotas.";
+    for line in stage::wrapped(text, "  ") {
+        writeln!(out, "{line}")?;
+    }
+    writeln!(out, "\n  {}", styled(paint::FAINT, RULE.0))?;
+    let mut shown = Vec::new();
+    for line in RULE.1.lines().filter(|line| SHOWN.iter().any(|word| line.contains(word))) {
+        if !shown.contains(&line.trim()) {
+            writeln!(out, "    {}", line.trim())?;
+            shown.push(line.trim());
+        }
+    }
+    writeln!(out)?;
+    let mut held = 0;
+    for (image, allowed) in
+        [("registry.example/trainer:latest", false), ("registry.example/trainer:v1.4", true)]
+    {
+        let response = ask(webhook, image)?;
+        writeln!(
+            out,
+            "  {}",
+            styled(paint::TYPED, format!("$ kubectl apply -f train.yaml   # image: {image}"))
+        )?;
+        if response["allowed"] == true {
+            writeln!(out, "  pod/train-0 created")?;
+        } else {
+            writeln!(out, "  The Pod \"train-0\" is invalid:")?;
+            for cause in response["status"]["details"]["causes"].as_array().into_iter().flatten() {
+                let text = |key: &str| cause[key].as_str().unwrap_or_default();
+                for line in stage::wrapped(&format!("* {}: {}", text("field"), text("message")), "  ") {
+                    writeln!(out, "{line}")?;
+                }
+            }
+        }
+        if response["allowed"] != allowed {
+            return Ok(Err(format!(
+                "{}: a pod with image {image} was {}",
+                RULE.0,
+                if allowed { "refused" } else { "let in" }
+            )));
+        }
+        held += 1;
+    }
+    writeln!(out, "  {}", styled(paint::GOOD, format!("{held} of 2 expectations hold")))?;
+    Ok(Ok(held))
+}
+
+/// The answer to a pod with this image.
+fn ask(webhook: &Webhook, image: &str) -> Result<Value> {
+    let kind = json!({"group": "", "version": "v1", "kind": "Pod"});
+    let resource = json!({"group": "", "version": "v1", "resource": "pods"});
+    let review = json!({
+        "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+        "request": {
+            "uid": "705ab4f5-6393-11e8-b7cc-42010a800002", "kind": kind, "resource": resource, "requestKind": kind,
+            "requestResource": resource, "name": "train-0", "namespace": "default", "operation": "CREATE",
+            "userInfo": {"username": "developer"}, "oldObject": null, "dryRun": false,
+            "object": {
+                "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "train-0", "namespace": "default"},
+                "spec": {"containers": [{
+                    "name": "trainer", "image": image, "resources": {"limits": {"nvidia.com/gpu": "1"}}
+                }]}
+            }
+        }
+    });
+    let body = webhook
+        .ask_blocking(Route::Policies(Hook::Validate), review.to_string().as_bytes())
+        .map_err(|problem| anyhow!("{problem}"))?;
+    let answer: Value = serde_json::from_slice(&body)?;
+    Ok(answer["response"].clone())
+}
