@@ -42,8 +42,8 @@ pub(crate) struct Sides<'a> {
     request: Request<'a>,
     /// As the user sent it, where it came as something else.
     sent: OnceCell<Json>,
-    /// As something else again.
-    other: OnceCell<(Json, String)>,
+    /// As something else again; no resource is served by more than two names.
+    other: OnceCell<Json>,
 }
 
 impl<'a> Sides<'a> {
@@ -76,10 +76,7 @@ impl<'a> Sides<'a> {
         if matched.resource == asked.resource {
             return self.sent.get_or_init(|| self.taken_to_be(matched.resource, matched.kind));
         }
-        let (json, _) = self.other.get_or_init(|| {
-            (self.taken_to_be(matched.resource, matched.kind), matched.resource.version.to_owned())
-        });
-        json
+        self.other.get_or_init(|| self.taken_to_be(matched.resource, matched.kind))
     }
 }
 

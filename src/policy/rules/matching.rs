@@ -7,6 +7,7 @@
 use serde_json::Value as Json;
 
 use super::selector::Selector;
+use super::text;
 use crate::request::{Request, Resource};
 use crate::spec::{MatchResources, ResourceRule};
 use crate::world::World;
@@ -51,10 +52,6 @@ pub(crate) struct Matched<'a> {
     pub(crate) resource: Resource<'a>,
     /// Group, version and kind.
     pub(crate) kind: [&'a str; 3],
-}
-
-fn text<'a>(json: &'a Json, pointer: &str) -> &'a str {
-    json.pointer(pointer).and_then(Json::as_str).unwrap_or_default()
 }
 
 impl<'a> Asked<'a> {

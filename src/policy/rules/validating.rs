@@ -299,7 +299,10 @@ impl Validating {
         if self.frame.ignores { Decision::Ignore(message) } else { Decision::Deny { message, reason: None } }
     }
 
-    #[allow(clippy::too_many_arguments)]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "they are the request and where it is judged, and nothing else has all of them"
+    )]
     fn evaluate(
         &self,
         asked: &Asked<'_>,
