@@ -46,7 +46,7 @@ pub(super) struct Options {
 
 pub(super) fn run(options: &Options) -> Result<Outcome> {
     let request = match &options.file {
-        Some(path) => request(only(path)?)?,
+        Some(path) => request(&only(path)?)?,
         None => Json::Object(serde_json::Map::new()),
     };
     let params = options.params.as_deref().map(only).transpose()?;
@@ -102,12 +102,12 @@ fn only(path: impl AsRef<Path>) -> Result<Json> {
 }
 
 /// The request of a review, or the request to create an object.
-fn request(object: Json) -> Result<Json> {
+fn request(object: &Json) -> Result<Json> {
     if object.get("kind").and_then(Json::as_str) == Some("AdmissionReview") {
-        return match Request::of_review(&object) {
+        return match Request::of_review(object) {
             Some(request) => Ok(request.json.clone()),
             None => bail!("the AdmissionReview has no request"),
         };
     }
-    Ok(trial::creation(&object))
+    Ok(trial::creation(object))
 }

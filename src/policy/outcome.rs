@@ -233,7 +233,7 @@ mod tests {
     }
 
     fn judged(denials: &[&Denial]) -> Outcome {
-        let denials = denials.iter().map(|denial| Denial::clone(denial)).collect();
+        let denials = denials.iter().copied().cloned().collect();
         Outcome::Validated(Judgement { denials, ..Judgement::default() })
     }
 

@@ -84,7 +84,7 @@ fn escaped(text: &str) -> String {
             '"' => escaped.push_str("&quot;"),
             '\n' | '\t' => escaped.push(character),
             character if character.is_control() || matches!(character, '\u{fffe}' | '\u{ffff}') => {
-                escaped.push('?')
+                escaped.push('?');
             }
             character => escaped.push(character),
         }

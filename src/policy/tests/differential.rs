@@ -299,7 +299,7 @@ fn the_api_server_says_the_same() {
             let found = check(case);
             match (found.is_empty(), known.get(name)) {
                 (true, Some(_)) => {
-                    wrong.push(format!("{name}: is in differences.json and is the same: take it out"))
+                    wrong.push(format!("{name}: is in differences.json and is the same: take it out"));
                 }
                 (false, None) => wrong.push(format!("{name}:\n    {}", found.join("\n    "))),
                 (false, Some(_)) => excused += 1,
