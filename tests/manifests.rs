@@ -309,6 +309,27 @@ fn policies_are_asked_about_pods_their_owners_and_groups() {
     }
 }
 
+/// Kustomize reads nothing outside of its directory.
+#[test]
+fn the_policy_of_the_component_is_the_one_of_the_starter_set() {
+    let directory = manifests().join("components/policies/policies");
+    let mut count = 0;
+    for entry in fs::read_dir(&directory).expect("it is there") {
+        let path = entry.expect("it can be read").path();
+        let name = path.file_name().expect("a file has a name");
+        let original = manifests().join("../policies").join(name);
+        assert_eq!(
+            fs::read_to_string(&path).expect("it is text"),
+            fs::read_to_string(&original).unwrap_or_else(|error| panic!("{}: {error}", original.display())),
+            "{} is a copy of {}",
+            path.display(),
+            original.display()
+        );
+        count += 1;
+    }
+    assert_eq!(count, 1);
+}
+
 #[test]
 fn the_guard_lets_our_service_account_through_and_nobody_else() {
     let account = of_kind("base/rbac.yaml", "ServiceAccount");

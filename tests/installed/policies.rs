@@ -83,7 +83,7 @@ fn a_platform_team_changes_its_rules() {
             "-f",
             "tests/installed/policies/train.yaml",
         ]);
-        denied.stderr.contains("training-images")
+        denied.stderr.contains("no-latest-images")
     });
 
     let (over, seen) = (Arc::new(AtomicBool::new(false)), &cluster);

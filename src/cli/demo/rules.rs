@@ -13,13 +13,11 @@ use super::super::stage;
 use crate::webhook::{PolicyDesk, Route, Webhook};
 
 /// The file, and its text.
-const RULE: (&str, &str) = (
-    "manifests/components/policies/policies/training-images.yaml",
-    include_str!("../../../manifests/components/policies/policies/training-images.yaml"),
-);
+const RULE: (&str, &str) =
+    ("policies/no-latest-images.yaml", include_str!("../../../policies/no-latest-images.yaml"));
 /// The words that its lines are shown by.
 const SHOWN: [&str; 4] =
-    ["name: training-images", "!container.image.contains", "expression: variables", "tag that stays"];
+    ["name: no-latest-images", "containers.filter", "expression: variables.moving", "moves, and members"];
 
 /// The paths of policies, with this one rule.
 pub(super) fn desk() -> Result<PolicyDesk> {

@@ -250,10 +250,10 @@ fn kept_bundle(seen: &Gathered) -> String {
 
 #[test]
 fn the_component_policies_is_looked_at_where_it_is() {
-    let good =
-        std::fs::read_to_string(root("manifests/components/policies/policies/training-images.yaml")).unwrap();
+    let good = std::fs::read_to_string(root("manifests/components/policies/policies/no-latest-images.yaml"))
+        .unwrap();
     let check = |change: &dyn Fn(&mut Gathered), name: &str, verdict: Verdict, part: &str| {
-        let mut seen = with_policies(&[("training-images.yaml", &good)]);
+        let mut seen = with_policies(&[("no-latest-images.yaml", &good)]);
         change(&mut seen);
         let checks = judge(&seen, now());
         let found = checks.iter().find(|check| check.name == name).unwrap();
@@ -261,7 +261,7 @@ fn the_component_policies_is_looked_at_where_it_is() {
         assert!(found.says.contains(part), "{found:?}");
     };
     check(&|_| {}, "policy webhooks", Verdict::Ok, "registered");
-    check(&|_| {}, "policy files", Verdict::Ok, "training-images");
+    check(&|_| {}, "policy files", Verdict::Ok, "no-latest-images");
     check(&|_| {}, "permissions", Verdict::Ok, "the service account may do all");
     let gone = |seen: &mut Gathered| seen.policy_mutating = Found::Missing;
     check(
@@ -280,12 +280,12 @@ fn the_component_policies_is_looked_at_where_it_is() {
     check(&no_files, "policy files", Verdict::Fail, "no ConfigMap portcullis-policies");
     let broken = |seen: &mut Gathered| {
         let bad = good.replace("variables.moving.size()", "variables.moved.size()");
-        seen.policy_files = Found::Object(json!({"data": {"training-images.yaml": bad}}));
+        seen.policy_files = Found::Object(json!({"data": {"no-latest-images.yaml": bad}}));
     };
-    check(&broken, "policy files", Verdict::Fail, "training-images.yaml:");
+    check(&broken, "policy files", Verdict::Fail, "no-latest-images.yaml:");
     let elsewhere = |seen: &mut Gathered| {
         let services = good.replace("resources: [pods]", "resources: [pods, services]");
-        seen.policy_files = Found::Object(json!({"data": {"training-images.yaml": services}}));
+        seen.policy_files = Found::Object(json!({"data": {"no-latest-images.yaml": services}}));
     };
     check(&elsewhere, "policy files", Verdict::Warn, "is about CREATE services");
     let distrusted = |seen: &mut Gathered| {

@@ -7,7 +7,7 @@ use portcullis_policy::rules::{Mutating, Params, Rules, Validating};
 use portcullis_policy::{Request, SourceFile, World, load};
 use serde_json::{Value as Json, json};
 
-/// The policies that `portcullis-bench webhook` has, too.
+/// Twenty policies as teams write them.
 const POLICIES: &str = include_str!("../../../tests/data/policies/twenty.yaml");
 
 const HOSTILE: [&str; 6] = [

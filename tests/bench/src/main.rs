@@ -18,7 +18,7 @@ const USAGE: &str = "usage: portcullis-bench [all]      every benchmark in turn
        portcullis-bench admission  one decision, bytes to bytes, without a network
        portcullis-bench planner    one decision of the planner on large clusters
        portcullis-bench queue      one event while hundreds of gangs wait
-       portcullis-bench webhook    reviews over TLS [--reviewer core|policies|stub] [--seconds N]
+       portcullis-bench webhook    reviews over TLS [--reviewer core|stub] [--seconds N]
        portcullis-bench policies   reviews by policy files over TLS, and a reload under load; not part of all
        portcullis-bench cluster    gangs on a real control plane [load|steady|large|crowd]... [--only floor|portcullis]
        portcullis-bench memory     a real control plane with 50,000 pods [PODS]; not part of all";

@@ -14,7 +14,6 @@ use portcullis::certs::{Authority, LiveCertificate, Names};
 use portcullis::telemetry::{LogFormat, Metrics, start_logging};
 use portcullis::webhook::{Client, Config, Reviewer, Service, reviewer, run as run_webhook};
 use portcullis_core::admission::{Answer, BadReview, Hook, Settings, Summary, Verdict};
-use portcullis_policy::{SourceFile, World};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::net::TcpListener;
@@ -220,23 +219,11 @@ pub(crate) async fn serve(arguments: &[String]) -> anyhow::Result<()> {
     let review: Reviewer = match arguments.first().map(String::as_str) {
         Some("core") => reviewer(Settings::default()),
         Some("stub") => Arc::new(stub),
-        Some("policies") => policies()?,
-        other => bail!("--reviewer is core, policies or stub, not {other:?}"),
+        other => bail!("--reviewer is core or stub, not {other:?}"),
     };
     // As in production: a line for every review that is patched. The loader has standard error go nowhere.
     start_logging(LogFormat::Logfmt)?;
     present(review).await
-}
-
-/// Twenty policies, as at `/policies/validate`.
-fn policies() -> anyhow::Result<Reviewer> {
-    let bytes = include_bytes!("../../data/policies/twenty.yaml").to_vec();
-    let loaded = portcullis_policy::load(&[SourceFile { name: "twenty.yaml".to_owned(), bytes }]);
-    let set = loaded.set.with_context(|| format!("{:?}", loaded.problems))?;
-    let mut world = World::default();
-    let namespace = serde_json::json!({ "metadata": { "name": "ml-training", "labels": { "team": "a" } } });
-    world.namespaces.insert("ml-training".to_owned(), namespace);
-    Ok(Arc::new(move |hook, body| Ok(portcullis_policy::review(&set, &world, hook, body)?.answer)))
 }
 
 /// Serves reviews and says where: prints the address and the authority, and ends when standard input does.
