@@ -52,7 +52,7 @@ pub(crate) fn expression(source: &str) {
     };
     let first = run();
     assert_eq!(first, run(), "equal inputs give equal answers");
-    // A single call may go beyond what is left by what it costs itself.
-    assert!(first.1 <= BUDGET.saturating_add(ROUNDS), "it cost {}", first.1);
+    // The call that is refused is counted with what it would have cost, `lists.range` with any number.
+    assert!(first.0.is_err() || first.1 <= BUDGET.saturating_add(ROUNDS), "it cost {}", first.1);
     let _ = program.estimate(Sizes::default());
 }

@@ -1,5 +1,6 @@
 //! Turns a seed, or any bytes, into a scenario.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -122,6 +123,8 @@ fn nodes(random: &mut Random) -> Vec<NodeSpec> {
                 cpu: Some(random.between(4, 16).to_string()),
                 memory: Some("64Gi".to_owned()),
                 pods: random.percent(10).then_some(4),
+                // For gangs that want to be in one rack.
+                labels: BTreeMap::from([("rack".to_owned(), format!("rack-{}", index / 2))]),
                 ..NodeSpec::default()
             }
         })

@@ -59,6 +59,7 @@ fn node(spec: &NodeSpec) -> Value {
         ("pods", spec.pods.map(Value::from)),
         ("cpu", spec.cpu.clone().map(Value::from)),
         ("memory", spec.memory.clone().map(Value::from)),
+        ("labels", (!spec.labels.is_empty()).then(|| json!(spec.labels))),
     ] {
         if let Some(part) = part {
             value[key] = part;
