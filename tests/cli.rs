@@ -32,7 +32,7 @@ fn the_demo_is_true() {
         "SchedulingGated",
         "20000/32768 MiB",
         "reviews answered over HTTPS",
-        "may be another image tomorrow",
+        "no-latest-images, spec.validations[0]",
         "the story is true",
     ] {
         assert!(run.stdout.contains(part), "{part:?} is missing in\n{}", run.stdout);

@@ -86,7 +86,11 @@ impl PolicyMetrics {
             "The hash of the set in force (role=live) and of the candidate beside it (role=shadow). Different among replicas for minutes: a ConfigMap has not reached one of them, or a reload failed there",
             self.info.clone(),
         );
-        registry.register("policies", "Policies in force", self.policies.clone());
+        registry.register(
+            "policies",
+            "Policies in force. Zero while files are given: the files hold none, /policies on this port lists what was loaded",
+            self.policies.clone(),
+        );
         registry.register(
             "policy_denials",
             "Requests that a policy has refused. A high rate: a controller retries a manifest that the policy does not let through; the log names the object",
@@ -99,7 +103,7 @@ impl PolicyMetrics {
         );
         registry.register(
             "policy_shadow_reviews",
-            "Reviews that the candidate set was asked as well",
+            "Reviews that the candidate set was asked as well. Zero while reviews come: there is no candidate, or it has no time for them",
             self.shadow_reviews.clone(),
         );
         registry.register(
@@ -109,7 +113,7 @@ impl PolicyMetrics {
         );
         registry.register(
             "policy_shadow_differences",
-            "Reviews that the candidate set would have answered otherwise. The log has the first of each with the object",
+            "Reviews that the candidate set would have answered otherwise. Rising: look before it takes the place of the set in force; the log has the first of each with the object",
             self.shadow_differences.clone(),
         );
     }

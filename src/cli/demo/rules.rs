@@ -42,7 +42,9 @@ pub(super) fn act(out: &mut impl Write, number: usize, webhook: &Webhook) -> Res
     }
     writeln!(out, "\n  {}", styled(paint::FAINT, RULE.0))?;
     let mut shown = Vec::new();
-    for line in RULE.1.lines().filter(|line| SHOWN.iter().any(|word| line.contains(word))) {
+    for line in
+        RULE.1.lines().filter(|line| !line.starts_with('#') && SHOWN.iter().any(|word| line.contains(word)))
+    {
         if !shown.contains(&line.trim()) {
             writeln!(out, "    {}", line.trim())?;
             shown.push(line.trim());

@@ -1,7 +1,7 @@
 //! Reviews by policy files: `portcullis serve --standalone --policies`, as it runs in a cluster, on one core, and the loader on another.
 //!
 //! Rows: as many reviews as go through; 1,000 a second, by the clock, so that a slow one delays nobody's sending; and the same while
-//! a set of 500 policies takes the place of the 20.
+//! a set of 500 policies takes the place of the 20, most of them about other kinds.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -19,6 +19,8 @@ use crate::bodies;
 use crate::cluster::account::usage;
 
 const CONNECTIONS: usize = 16;
+/// How many policies are about pods.
+const ASKED: usize = 20;
 /// Reviews a second in the open rows.
 const RATE: u32 = 1000;
 
@@ -51,13 +53,20 @@ const RULES: [(&str, &str); 10] = [
 fn policy(number: usize) -> String {
     let (name, expression) = RULES[number % RULES.len()];
     let expression = expression.replace("{n}", &(number / RULES.len()).to_string());
+    // However many there are, so many are about pods: what is measured of a reload is the reload.
+    let (group, resource) = if number < ASKED { ("", "pods") } else { ("batch", "jobs") };
+    let expression = if number < ASKED {
+        expression
+    } else {
+        expression.replace("object.spec.", "object.spec.template.spec.")
+    };
     format!(
         "apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicy
 metadata: {{name: {name}-{number}}}
 spec:
   matchConstraints:
-    resourceRules: [{{apiGroups: [\"\"], apiVersions: [v1], operations: [CREATE, UPDATE], resources: [pods]}}]
+    resourceRules: [{{apiGroups: [\"{group}\"], apiVersions: [v1], operations: [CREATE, UPDATE], resources: [{resource}]}}]
   matchConditions:
     - name: not-of-the-system
       expression: \"!request.userInfo.username.startsWith('system:node:')\"
@@ -197,7 +206,7 @@ pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
 #[tokio::main(flavor = "current_thread")]
 async fn load() -> anyhow::Result<()> {
     let mount = Mount::new()?;
-    mount.show(20)?;
+    mount.show(ASKED)?;
     let server = Server::start(&mount)?;
     println!("20 policies; server on core 0, loader on core 1; {CONNECTIONS} connections");
     println!(
