@@ -184,6 +184,11 @@ impl Rule {
             })
     }
 
+    /// Whether it can take a resource of this name in some version.
+    fn speaks_of(&self, resource: &str) -> bool {
+        self.resources.iter().any(|(wanted, _)| wanted == "*" || wanted == resource)
+    }
+
     fn names(&self, name: &str) -> bool {
         self.names.is_empty() || self.names.iter().any(|wanted| wanted == name)
     }
@@ -204,7 +209,8 @@ fn by_rules<'a>(rules: &[Rule], equivalent: bool, asked: &Asked<'a>) -> Option<M
     if rules.iter().any(|rule| rule.takes(asked, asked.resource) && rule.names(name)) {
         return Some(Matched { resource: asked.resource, kind: asked.kind });
     }
-    if !equivalent || rules.is_empty() {
+    // Whatever version it is served in, a resource has one name.
+    if !equivalent || !rules.iter().any(|rule| rule.speaks_of(asked.resource.resource)) {
         return None;
     }
     let others = asked.equivalents();

@@ -23,11 +23,9 @@ mod selector;
 mod strict;
 mod validating;
 
-use serde_json::Value as Json;
-
 use crate::facts::Facts;
 use crate::judgement::{Judgement, Mutation};
-use crate::request::Request;
+use crate::request::{Request, text};
 use crate::world::World;
 
 use evaluation::Sides;
@@ -106,9 +104,4 @@ impl Rules {
         let (sides, facts) = (Sides::new(*request), Facts::new(request, world));
         Run::new(*request, object.clone(), world, &self.params, &sides, &facts).all(&self.mutating, wanted)
     }
-}
-
-/// The text at a pointer, empty when there is none.
-fn text<'a>(json: &'a Json, pointer: &str) -> &'a str {
-    json.pointer(pointer).and_then(Json::as_str).unwrap_or_default()
 }

@@ -143,6 +143,8 @@ impl Policies {
         let watched = Watched { fingerprint, files, looks: 0, unreadable: None };
         let follower = Arc::downgrade(&policies);
         std::thread::Builder::new().name("portcullis-policies".to_owned()).spawn(move || {
+            // Whoever reviews goes first: on a busy replica a reload takes longer, and no request waits for it.
+            let _ = rustix::process::nice(10);
             let mut watched = watched;
             loop {
                 std::thread::sleep(LOOK);
