@@ -438,7 +438,10 @@ impl Engine {
         let wanted = tally.wanted();
         // Numbers of different times do not add up, and a group that counts tasks starts with all of them.
         let tasks = matches!(own.quorum, Quorum::Count(_)) || own.quorum.satisfied(&self.by_role(census));
-        let met = following.met || (following.trouble.is_none() && wanted >= own.quorum.least() && tasks);
+        // What owners said before a member came, and that member, were perhaps never wanted at one time.
+        let fresh = !following.came && following.round.is_none();
+        let met =
+            following.met || (fresh && following.trouble.is_none() && wanted >= own.quorum.least() && tasks);
         let followed = wanted.saturating_add(tally.ended);
         let quorum = match &own.quorum {
             _ if met => Quorum::Count(followed),
