@@ -27,13 +27,15 @@ pub struct Budget {
     pub(crate) rounds: u64,
     /// The work of all evaluations before this one.
     worked: u64,
+    /// The cost and the work that the next evaluation may still make, whatever the other limits say.
+    allowed: u64,
 }
 
 impl Budget {
     /// A budget for the expressions of one policy together; each may cost [`PER_CALL`].
     #[must_use]
     pub fn new(total: u64) -> Self {
-        Self { total, spent: 0, per_call: PER_CALL, call: 0, rounds: 0, worked: 0 }
+        Self { total, spent: 0, per_call: PER_CALL, call: 0, rounds: 0, worked: 0, allowed: u64::MAX }
     }
 
     /// With another limit for each expression.
@@ -41,6 +43,23 @@ impl Budget {
     pub fn per_call(mut self, limit: u64) -> Self {
         self.per_call = limit;
         self
+    }
+
+    /// Lets the next evaluation cost, and make work, only so much: for whoever gives up early and tries again with all there is.
+    pub fn allow(&mut self, units: u64) {
+        self.allowed = units;
+    }
+
+    /// What of [`Budget::allow`] is left for others while an evaluation goes on.
+    #[must_use]
+    pub fn left(&self) -> u64 {
+        self.allowed.saturating_sub(self.call.saturating_add(self.rounds))
+    }
+
+    /// Cost and work of all evaluations so far.
+    #[must_use]
+    pub fn used(&self) -> u64 {
+        self.spent().saturating_add(self.worked).saturating_add(self.rounds)
     }
 
     /// What all evaluations so far cost.
@@ -72,6 +91,7 @@ impl Budget {
     pub fn absorb(&mut self, other: &Self) {
         self.add(other.spent());
         self.worked = self.worked.saturating_add(other.worked).saturating_add(other.rounds);
+        self.allowed = self.allowed.saturating_sub(other.used());
     }
 
     pub(crate) fn begin(&mut self) {
@@ -85,19 +105,19 @@ impl Budget {
     #[inline]
     pub(crate) fn charge(&mut self, cost: u64) -> bool {
         self.call = self.call.saturating_add(cost);
-        self.call <= self.per_call
+        self.call <= self.per_call.min(self.allowed)
     }
 
     /// Whether a cost could still be paid.
     pub(crate) fn affords(&self, cost: u64) -> bool {
-        self.call.saturating_add(cost) <= self.per_call
+        self.call.saturating_add(cost) <= self.per_call.min(self.allowed)
     }
 
     /// Counts work; false when it is too much.
     #[inline]
     pub(crate) fn work(&mut self, units: u64) -> bool {
         self.rounds = self.rounds.saturating_add(units);
-        self.rounds <= ROUNDS
+        self.rounds <= ROUNDS.min(self.allowed)
     }
 }
 

@@ -128,12 +128,9 @@ struct Machine<'a, 'r> {
     activation: &'r Activation<'a>,
     budget: &'r mut Budget,
     locals: Vec<Option<Evaluated<'a>>>,
-    /// The patterns that are no constants, compiled when first met: at most as many as [`PATTERN`] allows.
+    /// The patterns that are no constants, compiled when first met: at most as many as [`regular::work`] allows.
     patterns: Vec<(String, Result<Regex, String>)>,
 }
-
-/// The work of compiling a pattern, which may take milliseconds.
-const PATTERN: u64 = 20_000;
 
 /// A constant of the plan, borrowed where it can be.
 fn constant<'a>(value: &'a Value<'static>) -> Value<'a> {
@@ -300,7 +297,7 @@ impl<'a> Machine<'a, '_> {
                 let regex = match known {
                     Some((_, regex)) => regex.clone(),
                     None => {
-                        self.work(PATTERN)?;
+                        self.work(regular::work(pattern.as_str()))?;
                         let regex = regular::compile(pattern.as_str());
                         self.patterns.push((pattern.as_str().to_owned(), regex.clone()));
                         regex

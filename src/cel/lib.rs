@@ -23,7 +23,7 @@ pub use environment::{Env, Fields, Types};
 pub use estimate::Sizes;
 pub use eval::{Activation, Computed, Error};
 pub use library::opaque::Opaque;
-pub use syntax::Issue;
+pub use syntax::{Issue, is_identifier};
 pub use types::Type;
 pub use value::{Key, List, Map, Message, Text, Timestamp, Value};
 

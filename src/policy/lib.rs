@@ -14,6 +14,7 @@
 //! cases/     test cases beside policies
 //! capacity.rs  what the leader tells all replicas of GPUs
 //! set.rs     what is evaluated together and swapped as a whole
+//! effort.rs how much work a request may make before it is asked about elsewhere
 //! outcome.rs what a set does with a request, and where two sets differ
 //! trial.rs   one expression by itself
 //! review.rs  an AdmissionReview in, its answer out
@@ -21,6 +22,7 @@
 
 mod capacity;
 pub mod cases;
+mod effort;
 mod environment;
 mod exception;
 pub mod facts;
@@ -39,6 +41,7 @@ pub mod trial;
 mod world;
 
 pub use capacity::{Capacity, Demand, Model, Use};
+pub use effort::Effort;
 pub use exception::{Excepted, Exception};
 pub use fault::{Fault, Severity};
 pub use judgement::{Denial, Judgement, Mutation};

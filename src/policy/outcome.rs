@@ -6,6 +6,7 @@ use json_patch::PatchOperation;
 use portcullis_core::admission::Hook;
 use serde_json::Value as Json;
 
+use crate::effort::Effort;
 use crate::exception::Excepted;
 use crate::judgement::{Denial, Judgement, Mutation};
 use crate::request::Request;
@@ -22,13 +23,14 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// Asks the policies that this hook is for.
+    /// Asks the policies that this hook is for; none where the effort does not suffice.
     #[must_use]
-    pub fn of(set: &Set, hook: Hook, request: &Request<'_>, world: &World) -> Self {
-        match hook {
-            Hook::Mutate => Self::Mutated(set.mutate(request, world)),
-            Hook::Validate => Self::Validated(set.validate(request, world)),
-        }
+    pub fn of(set: &Set, hook: Hook, request: &Request<'_>, world: &World, effort: &Effort) -> Option<Self> {
+        let outcome = match hook {
+            Hook::Mutate => Self::Mutated(set.mutate_within(effort, request, world)),
+            Hook::Validate => Self::Validated(set.validate_within(effort, request, world)),
+        };
+        (!effort.is_spent()).then_some(outcome)
     }
 
     /// Why it is refused; none when it is allowed.

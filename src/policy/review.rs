@@ -10,6 +10,7 @@ use portcullis_core::admission::{
 };
 use serde_json::Value as Json;
 
+use crate::effort::Effort;
 use crate::judgement::{Denial, Mutation};
 use crate::outcome::Outcome;
 use crate::request::Request;
@@ -27,11 +28,17 @@ pub struct Reviewed {
     pub outcome: Outcome,
 }
 
-/// Answers one review.
+/// Answers one review; none where the effort does not suffice.
 ///
 /// # Errors
 /// [`BadReview`] when the body is no review that can be answered.
-pub fn review(set: &Set, world: &World, hook: Hook, body: &[u8]) -> Result<Reviewed, BadReview> {
+pub fn review(
+    set: &Set,
+    world: &World,
+    hook: Hook,
+    body: &[u8],
+    effort: &Effort,
+) -> Result<Option<Reviewed>, BadReview> {
     let review: Json =
         serde_json::from_slice(body).map_err(|error| BadReview::Malformed(error.to_string()))?;
     let text = |pointer: &str| review.pointer(pointer).and_then(Json::as_str).unwrap_or_default();
@@ -45,9 +52,9 @@ pub fn review(set: &Set, world: &World, hook: Hook, body: &[u8]) -> Result<Revie
     if uid.is_empty() {
         return Err(BadReview::NoRequest);
     }
-    let outcome = Outcome::of(set, hook, &request, world);
+    let Some(outcome) = Outcome::of(set, hook, &request, world, effort) else { return Ok(None) };
     let answer = answer(set, &request, uid, &outcome)?;
-    Ok(Reviewed { answer, review, outcome })
+    Ok(Some(Reviewed { answer, review, outcome }))
 }
 
 /// What is sent for an outcome.

@@ -6,6 +6,7 @@ use serde_json::{Value as Json, json};
 
 use super::*;
 use crate::judgement::Judgement;
+use crate::load::{SourceFile, load};
 
 fn request() -> Json {
     json!({
@@ -136,7 +137,8 @@ fn what_the_policies_made_is_what_the_patch_gives() {
 #[test]
 fn what_is_no_review_is_told_so() {
     let check = |body: &[u8], part: &str| {
-        let error = review(&Set::default(), &World::default(), Hook::Validate, body).expect_err("no review");
+        let (set, world, effort) = (Set::default(), World::default(), Effort::unlimited());
+        let error = review(&set, &world, Hook::Validate, body, &effort).expect_err("no review");
         assert!(error.to_string().contains(part), "{error}");
     };
     check(b"{", "not an AdmissionReview");
@@ -147,6 +149,55 @@ fn what_is_no_review_is_told_so() {
     );
     check(br#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview"}"#, "no request");
     check(br#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{}}"#, "no uid");
+}
+
+/// Whatever takes too long for a quick look, whichever part of a policy it is in, gives no answer then, and later the one it would have
+/// given at once.
+#[test]
+fn a_quick_look_gives_the_same_answer_or_none() {
+    const LOOP: &str = "lists.range(300).all(a, lists.range(300).all(b, a + b >= 0))";
+    let policy = |rule: &str, condition: &str, variable: &str, message: &str, note: &str| {
+        let text = json!({
+            "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy", "metadata": {"name": "p"},
+            "spec": {
+                "matchConstraints": {"resourceRules": [{
+                    "apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"],
+                }]},
+                "matchConditions": [{"name": "c", "expression": condition}],
+                "variables": [{"name": "v", "expression": variable}],
+                "validations": [{"expression": rule, "messageExpression": message}, {"expression": "variables.v"}],
+                "auditAnnotations": [{"key": "n", "valueExpression": note}],
+            },
+        });
+        let binding = json!({
+            "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding", "metadata": {"name": "p"},
+            "spec": {"policyName": "p", "validationActions": ["Deny"]},
+        });
+        let bytes = format!("{text}\n---\n{binding}\n").into_bytes();
+        let loaded = load(&[SourceFile { name: "p.yaml".to_owned(), bytes }]);
+        loaded.set.unwrap_or_else(|| panic!("{:?}", loaded.problems))
+    };
+    let body =
+        json!({ "apiVersion": API_VERSION, "kind": KIND, "request": request() }).to_string().into_bytes();
+    let world = World { now: 0, namespaces: [("ml".to_owned(), json!({}))].into(), ..World::default() };
+    let asked = |set: &Set, effort: &Effort| {
+        review(set, &world, Hook::Validate, &body, effort).expect("it is a review").map(|found| found.outcome)
+    };
+    let short = ["1 + 1 == 3", "true", "1 + 1 == 2", "'m'", "'n'"];
+    let long = |part: usize| if part < 3 { LOOP.to_owned() } else { format!("{LOOP} ? 'yes' : 'no'") };
+    let set = |parts: &[String]| policy(&parts[0], &parts[1], &parts[2], &parts[3], &parts[4]);
+    let parts = short.map(str::to_owned);
+    let quick = asked(&set(&parts), &Effort::quick());
+    assert_eq!(quick.as_ref().map(|outcome| outcome.denials().len()), Some(1));
+    assert_eq!(quick, asked(&set(&parts), &Effort::unlimited()));
+    for part in 0..parts.len() {
+        let mut parts = parts.clone();
+        parts[part] = long(part);
+        let set = set(&parts);
+        assert_eq!(asked(&set, &Effort::quick()), None, "{parts:?}");
+        let outcome = asked(&set, &Effort::unlimited()).expect("there is no limit");
+        assert_eq!(outcome.denials().len(), usize::from(part != 0), "{parts:?}: {outcome:?}");
+    }
 }
 
 #[test]

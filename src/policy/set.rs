@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use sha2::{Digest, Sha256};
 
+use crate::effort::Effort;
 use crate::exception::{Exception, apply, excepting, holding};
 use crate::judgement::{Judgement, Mutation};
 use crate::load::SourceFile;
@@ -71,7 +72,12 @@ impl Set {
     /// What the validating policies say, with exceptions applied.
     #[must_use]
     pub fn validate(&self, request: &Request<'_>, world: &World) -> Judgement {
-        let mut judgement = self.rules.validate(request, world);
+        self.validate_within(&Effort::unlimited(), request, world)
+    }
+
+    /// The same, and nothing to go by where the effort does not suffice.
+    pub(crate) fn validate_within(&self, effort: &Effort, request: &Request<'_>, world: &World) -> Judgement {
+        let mut judgement = self.rules.validate_within(effort, request, world);
         let exceptions = holding(&self.exceptions, request, world.now);
         let validating = self.policies.iter().filter(|policy| policy.kind == "ValidatingAdmissionPolicy");
         let names =
@@ -83,9 +89,15 @@ impl Set {
     /// What the mutating policies make of the object. A policy that an exception is for is not asked.
     #[must_use]
     pub fn mutate(&self, request: &Request<'_>, world: &World) -> Mutation {
+        self.mutate_within(&Effort::unlimited(), request, world)
+    }
+
+    /// The same, and nothing to go by where the effort does not suffice.
+    pub(crate) fn mutate_within(&self, effort: &Effort, request: &Request<'_>, world: &World) -> Mutation {
         let exceptions = holding(&self.exceptions, request, world.now);
         let excepted = |policy: &str| excepting(policy, &exceptions, &self.called(policy));
-        let mut mutation = self.rules.mutate_where(request, world, &|policy| excepted(policy).is_none());
+        let wanted = |policy: &str| excepted(policy).is_none();
+        let mut mutation = self.rules.mutate_within(effort, request, world, &wanted);
         mutation.excepted = self
             .policies
             .iter()

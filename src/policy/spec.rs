@@ -113,24 +113,33 @@ pub struct AuditAnnotation {
     pub value_expression: String,
 }
 
-/// The `spec` of a `ValidatingAdmissionPolicy`.
+/// What the `spec` of either kind of policy has.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub struct ValidatingSpec {
+pub struct CommonSpec {
     /// Where parameters come from.
     pub param_kind: Option<ParamKind>,
     /// Which requests are meant.
     pub match_constraints: Option<MatchResources>,
-    /// What must hold for the rules to be looked at.
+    /// What must hold for the rules or changes to be looked at.
     pub match_conditions: Option<Vec<Named>>,
-    /// Named expressions that rules use.
+    /// Named expressions that rules or changes use.
     pub variables: Option<Vec<Named>>,
+    /// `Fail`, which is the default, or `Ignore`.
+    pub failure_policy: Option<String>,
+}
+
+/// The `spec` of a `ValidatingAdmissionPolicy`.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct ValidatingSpec {
+    /// What both kinds have.
+    #[serde(flatten)]
+    pub common: CommonSpec,
     /// The rules.
     pub validations: Option<Vec<Validation>>,
     /// Annotations of the audit event.
     pub audit_annotations: Option<Vec<AuditAnnotation>>,
-    /// `Fail`, which is the default, or `Ignore`.
-    pub failure_policy: Option<String>,
 }
 
 /// A `ValidatingAdmissionPolicy`.
@@ -205,18 +214,11 @@ pub struct MutationSpec {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct MutatingSpec {
-    /// Where parameters come from.
-    pub param_kind: Option<ParamKind>,
-    /// Which requests are meant.
-    pub match_constraints: Option<MatchResources>,
-    /// What must hold for the changes to be made.
-    pub match_conditions: Option<Vec<Named>>,
-    /// Named expressions that changes use.
-    pub variables: Option<Vec<Named>>,
+    /// What both kinds have.
+    #[serde(flatten)]
+    pub common: CommonSpec,
     /// The changes, in order.
     pub mutations: Option<Vec<MutationSpec>>,
-    /// `Fail`, which is the default, or `Ignore`.
-    pub failure_policy: Option<String>,
     /// `Never` or `IfNeeded`.
     pub reinvocation_policy: Option<String>,
 }

@@ -64,6 +64,7 @@ pub struct PolicyMetrics {
     policies: Gauge,
     denials: Family<PolicyLabels, Counter>,
     ignored: Counter,
+    long: Counter,
     shadow_reviews: Counter,
     shadow_skipped: Counter,
     shadow_differences: Family<DifferenceLabels, Counter>,
@@ -100,6 +101,11 @@ impl PolicyMetrics {
             "policy_rules_ignored",
             "Rules that could not be evaluated and were passed over (failurePolicy: Ignore). Rising: the log names rule and error; the rule protects nothing until it is mended",
             self.ignored.clone(),
+        );
+        registry.register(
+            "policy_long_reviews",
+            "Reviews whose policies make so much work that they were moved to threads of their own, where nobody waits behind them. Rising: a policy loops over much; `portcullis check` names those that may cost much",
+            self.long.clone(),
         );
         registry.register(
             "policy_shadow_reviews",
@@ -155,6 +161,11 @@ impl PolicyMetrics {
     /// Rules were passed over.
     pub fn ignored(&self, count: usize) {
         self.ignored.inc_by(u64::try_from(count).unwrap_or(u64::MAX));
+    }
+
+    /// A review was moved to where the long ones are.
+    pub fn took_long(&self) {
+        self.long.inc();
     }
 
     /// The candidate was asked, or had no time.

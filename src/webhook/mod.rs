@@ -11,6 +11,7 @@
 //! routes.rs      paths, media type, deadline       one request from head to answer
 //! body.rs        the body, within its bounds
 //! slots.rs       how many reviews at once
+//! patient.rs     reviews that take long, on threads of their own
 //! route.rs       who is asked by which path
 //! refusal.rs     every "no" that is not a review, as a status and a sentence
 //! admin.rs       probes and metrics on the plain port
@@ -24,6 +25,7 @@ mod client;
 mod connection;
 mod deadline;
 mod local;
+mod patient;
 mod refusal;
 mod route;
 mod routes;
@@ -34,6 +36,7 @@ use std::time::{Duration, SystemTime};
 
 use arc_swap::ArcSwap;
 use portcullis_core::admission::{self, Answer, BadReview, Facts, Hook, Settings};
+use portcullis_policy::Effort;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
@@ -111,11 +114,16 @@ impl Default for Config {
     }
 }
 
+/// What answers a review by policies; none where it would need more than the effort it is given. What anybody may write into a policy is
+/// bounded, but not quick.
+pub type PolicyReviewer =
+    Arc<dyn Fn(Hook, &[u8], &Effort) -> Result<Option<Answer>, BadReview> + Send + Sync>;
+
 /// The second pair of paths, `/policies/mutate` and `/policies/validate`, where policies are given.
 #[derive(Clone)]
 pub struct PolicyDesk {
     /// Answers the reviews of these paths.
-    pub review: Reviewer,
+    pub review: PolicyReviewer,
     /// What `/policies` on the plain port says: the set that is in force, as JSON.
     pub list: Arc<dyn Fn() -> String + Send + Sync>,
 }

@@ -10,10 +10,12 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderValue, Response, header};
 use axum::routing::post;
 use portcullis_core::admission::Answer;
+use portcullis_policy::Effort;
 use tokio::time::Instant;
 
 use super::body::Bodies;
 use super::deadline::time_allowed;
+use super::patient::Patient;
 use super::refusal::Refusal;
 use super::slots::Slots;
 use super::{Config, PolicyDesk, Reviewer, Route, Service};
@@ -27,18 +29,24 @@ struct Desk {
     decisions: DecisionLog,
     bodies: Bodies,
     slots: Slots,
+    patient: Patient,
     default_timeout: Duration,
 }
 
+/// A review by policies that is larger goes where long ones go without a look: reading it takes long.
+const QUICK_BYTES: usize = 256 * 1024;
+
 /// The routes of the TLS port.
 pub(super) fn router(config: &Config, service: &Service) -> Router {
+    let slots = || Slots::new(config.max_concurrent, config.max_waiting, config.max_wait);
     let desk = Arc::new(Desk {
         review: Arc::clone(&service.review),
         policies: service.policies.clone(),
         metrics: Arc::clone(&service.metrics),
         decisions: DecisionLog::default(),
         bodies: Bodies::new(config.max_body_bytes, config.max_held_bytes, config.body_timeout),
-        slots: Slots::new(config.max_concurrent, config.max_waiting, config.max_wait),
+        slots: slots(),
+        patient: Patient::new(slots()),
         default_timeout: config.default_timeout,
     });
     let routes = Route::ALL.into_iter().fold(Router::new(), |router, route| {
@@ -75,15 +83,11 @@ fn shortened(text: &str) -> String {
 }
 
 impl Desk {
-    async fn answer(&self, route: Route, request: Request) -> Result<Answer, Refusal> {
-        let review = match (route.is_for_policies(), &self.policies) {
-            (false, _) => &self.review,
-            (true, Some(policies)) => &policies.review,
-            (true, None) => {
-                self.bodies.discard(request.into_body()).await;
-                return Err(Refusal::NoPolicies);
-            }
-        };
+    async fn answer(self: &Arc<Self>, route: Route, request: Request) -> Result<Answer, Refusal> {
+        if route.is_for_policies() && self.policies.is_none() {
+            self.bodies.discard(request.into_body()).await;
+            return Err(Refusal::NoPolicies);
+        }
         let _in_flight = self.metrics.review_in_flight();
         let deadline = Instant::now() + time_allowed(request.uri().query(), self.default_timeout);
         let (head, body) = request.into_parts();
@@ -92,19 +96,35 @@ impl Desk {
             return Err(refusal);
         }
         let body = self.bodies.receive(&head.headers, body, deadline).await?;
-        let _place = self.slots.take(deadline).await?;
-        if Instant::now() >= deadline {
-            return Err(Refusal::DeadlinePassed { doing: "its body was received" });
+        if !route.is_for_policies() || body.bytes.len() <= QUICK_BYTES {
+            let _place = self.slots.take(deadline).await?;
+            if Instant::now() >= deadline {
+                return Err(Refusal::DeadlinePassed { doing: "its body was received" });
+            }
+            if let Some(answer) = self.judge(route, &body.bytes, &Effort::quick())? {
+                return Ok(answer);
+            }
         }
-        self.judge(route, review, &body.bytes)
+        self.metrics.policies().took_long();
+        let (desk, bytes) = (Arc::clone(self), body.bytes.clone());
+        let judged = move || desk.judge(route, &bytes, &Effort::unlimited());
+        self.patient.run(deadline, judged).await??.ok_or(Refusal::Panicked)
     }
 
     /// The review itself. A panic in it ends this request and nothing else: the reviewer keeps no state between
     /// reviews that a panic could leave half changed.
-    fn judge(&self, route: Route, review: &Reviewer, body: &[u8]) -> Result<Answer, Refusal> {
+    ///
+    /// None where the policies would need more than that effort; gangs never do.
+    fn judge(&self, route: Route, body: &[u8], effort: &Effort) -> Result<Option<Answer>, Refusal> {
         let begun = Instant::now();
-        let answer = match catch_unwind(AssertUnwindSafe(|| review(route.hook(), body))) {
-            Ok(answer) => answer.map_err(Refusal::from)?,
+        let review = || match &self.policies {
+            Some(policies) if route.is_for_policies() => (policies.review)(route.hook(), body, effort),
+            _ => (self.review)(route.hook(), body).map(Some),
+        };
+        let answer = match catch_unwind(AssertUnwindSafe(review)) {
+            Ok(Ok(Some(answer))) => answer,
+            Ok(Ok(None)) => return Ok(None),
+            Ok(Err(problem)) => return Err(problem.into()),
             Err(panic) => {
                 self.metrics.review_panicked();
                 tracing::error!(
@@ -119,7 +139,7 @@ impl Desk {
         let took = begun.elapsed();
         self.metrics.reviewed(route, &answer.summary.operation, answer.summary.verdict, took);
         self.decisions.write(route, &answer.summary, took, begun.into_std());
-        Ok(answer)
+        Ok(Some(answer))
     }
 
     fn refuse(&self, refusal: Refusal) -> Response<Body> {

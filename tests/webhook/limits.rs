@@ -150,6 +150,36 @@ async fn who_waits_is_served_in_turn_or_sent_away_or_past_its_deadline() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn policies_that_take_long_keep_nobody_else_waiting() {
+    let mut config = config();
+    (config.max_concurrent, config.max_waiting) = (1, 0);
+    let server = start(config).await;
+    let mut holder = server.http1().await;
+    let held = tokio::spawn(async move { holder.post("/policies/validate", "hold").await });
+    server.gate.wait_for(1);
+
+    // The one place for quick reviews is free, for gangs and for policies.
+    server.post("/mutate", "{}").await.is_answer();
+    server.post("/policies/validate", "{}").await.is_answer();
+    assert_eq!(server.metric("portcullis_policy_long_reviews_total").await, 1);
+    // How many long ones there are is bounded, and so is how long they are waited for.
+    server.post("/policies/mutate", "panic").await.is_refusal(429, &["waiting already"]);
+    server.gate.open();
+    held.await.unwrap().is_answer();
+    server.post("/policies/mutate", "panic").await.is_refusal(500, &["a bug"]);
+    server.post("/policies/mutate", "{}").await.is_answer();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_deadline_covers_policies_that_take_long() {
+    let server = start(config()).await;
+    let reply = server.post("/policies/validate?timeout=100ms", "hold").await;
+    reply.is_refusal(504, &["while its policies were evaluated", "timeoutSeconds"]);
+    server.gate.open();
+    server.post("/policies/validate", "{}").await.is_answer();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_deadline_covers_the_body_too() {
     let server = start(config()).await;
     let mut slow = server.silent().await;

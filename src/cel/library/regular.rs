@@ -3,6 +3,7 @@
 //! text, and a compiled pattern has a bounded size.
 
 use regex::{Regex, RegexBuilder};
+use regex_syntax::hir::{Class, Hir, HirKind};
 
 use super::{Fault, Outcome};
 use crate::value::{Text, Value};
@@ -21,6 +22,37 @@ pub(crate) fn compile(pattern: &str) -> Result<Regex, String> {
         .dfa_size_limit(1 << 21)
         .build()
         .or_else(|_| fail("invalid or unsupported Perl syntax", pattern))
+}
+
+/// The work of compiling a pattern in the units of a budget. It takes from twenty microseconds to many milliseconds, by what counted
+/// repetitions make of it and by how many ranges of characters its classes have.
+pub(crate) fn work(pattern: &str) -> u64 {
+    const ANY: u64 = 1_000;
+    const UNIT: u64 = 8;
+    let parsed = regex_syntax::parse(&rewrite(pattern));
+    parsed.map_or(ANY, |parsed| size(&parsed).saturating_mul(UNIT).saturating_add(ANY))
+}
+
+/// How many steps a pattern has once every repetition is written out.
+fn size(pattern: &Hir) -> u64 {
+    match pattern.kind() {
+        HirKind::Empty | HirKind::Look(_) => 1,
+        HirKind::Literal(literal) => literal.0.len() as u64,
+        HirKind::Class(Class::Unicode(class)) => {
+            // Characters of several bytes are several steps.
+            let steps: u64 = if class.is_ascii() { 1 } else { 16 };
+            steps + class.ranges().len() as u64
+        }
+        HirKind::Class(Class::Bytes(class)) => 1 + class.ranges().len() as u64,
+        HirKind::Repetition(repetition) => {
+            let times = repetition.max.unwrap_or(repetition.min).max(1);
+            size(&repetition.sub).saturating_mul(times.into())
+        }
+        HirKind::Capture(capture) => size(&capture.sub),
+        HirKind::Concat(parts) | HirKind::Alternation(parts) => {
+            parts.iter().fold(0, |sum: u64, part| sum.saturating_add(size(part)))
+        }
+    }
 }
 
 /// The faults people make, as Go names them.

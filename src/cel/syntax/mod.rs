@@ -14,6 +14,7 @@ mod parser;
 mod token;
 
 pub(crate) use macros::ACCUMULATOR;
+pub use parser::is_identifier;
 pub(crate) use parser::parse;
 
 /// The deepest tree that is accepted. cel-go stops at 250 nested rules.

@@ -29,6 +29,14 @@ const RESERVED: [&str; 21] = [
     "while",
 ];
 
+/// Whether an expression can use this as the name of a variable.
+#[must_use]
+pub fn is_identifier(name: &str) -> bool {
+    !RESERVED.contains(&name)
+        && name.starts_with(|first: char| first == '_' || first.is_ascii_alphabetic())
+        && name.chars().all(|each| each == '_' || each.is_ascii_alphanumeric())
+}
+
 /// Reads an expression.
 ///
 /// # Errors
@@ -501,5 +509,19 @@ pub(super) fn children(kind: &Kind) -> Vec<Id> {
         Kind::Map(entries) => entries.iter().flat_map(|e| [e.key, e.value]).collect(),
         Kind::Message { fields, .. } => fields.iter().map(|f| f.value).collect(),
         Kind::Fold(fold) => vec![fold.range, fold.init, fold.condition, fold.step, fold.result],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn identifiers_are_names_that_an_expression_can_use() {
+        for (name, good) in
+            [("a", true), ("_a1", true), ("1a", false), ("in", false), ("a-b", false), ("", false)]
+        {
+            assert_eq!(is_identifier(name), good, "{name}");
+        }
     }
 }

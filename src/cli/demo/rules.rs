@@ -26,7 +26,9 @@ pub(super) fn desk() -> Result<PolicyDesk> {
     let set: Arc<Set> = Arc::new(loaded.set.ok_or_else(|| anyhow!("{}", problems.join("; ")))?);
     let hash = set.hash().to_owned();
     Ok(PolicyDesk {
-        review: Arc::new(move |hook, body| Ok(review(&set, &World::default(), hook, body)?.answer)),
+        review: Arc::new(move |hook, body, effort| {
+            Ok(review(&set, &World::default(), hook, body, effort)?.map(|reviewed| reviewed.answer))
+        }),
         list: Arc::new(move || hash.clone()),
     })
 }

@@ -117,7 +117,7 @@ impl<'a> Checks<'a> {
         for variable in self.items("/spec/variables") {
             let place = format!("{variable}/name");
             let name = self.text(&place);
-            if self.required(&place) && !names::is_identifier(name) {
+            if self.required(&place) && !portcullis_cel::is_identifier(name) {
                 self.error(&place, format!("{name:?} is no name for a variable: it must be a CEL identifier, letters, digits and _"));
             }
             if !name.is_empty() && !known.insert(name) {

@@ -68,36 +68,6 @@ pub(super) fn is_path_segment(name: &str) -> bool {
     name != "." && name != ".." && !name.contains(['/', '%'])
 }
 
-/// A name that CEL reads as one, and that it has no other use for.
-pub(super) fn is_identifier(name: &str) -> bool {
-    const RESERVED: [&str; 21] = [
-        "true",
-        "false",
-        "null",
-        "in",
-        "as",
-        "break",
-        "const",
-        "continue",
-        "else",
-        "for",
-        "function",
-        "if",
-        "import",
-        "let",
-        "loop",
-        "package",
-        "namespace",
-        "return",
-        "var",
-        "void",
-        "while",
-    ];
-    !RESERVED.contains(&name)
-        && name.starts_with(|first: char| first == '_' || first.is_ascii_alphabetic())
-        && name.chars().all(|each| each == '_' || each.is_ascii_alphanumeric())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -116,11 +86,6 @@ mod tests {
         }
         for (name, good) in [("v1", true), ("1v", false), ("v1beta1", true), ("V1", false)] {
             assert_eq!(label(name).is_ok(), good, "{name}");
-        }
-        for (name, good) in
-            [("a", true), ("_a1", true), ("1a", false), ("in", false), ("a-b", false), ("", false)]
-        {
-            assert_eq!(is_identifier(name), good, "{name}");
         }
         assert!(label_value("").is_ok() && label_value("a/b").is_err());
     }

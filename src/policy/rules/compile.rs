@@ -1,7 +1,7 @@
 //! Expressions to programs, and what all policies have in common. Everything that is wrong is told at once, by the place of the
 //! expression in its document.
 
-use portcullis_cel::{Env, Fields, Issue, Program, Type, compile};
+use portcullis_cel::{Env, Fields, Issue, Program, Type, compile, is_identifier};
 use serde::de::DeserializeOwned;
 use serde_json::Value as Json;
 
@@ -9,7 +9,7 @@ use super::matching::Constraints;
 use super::params::Reference;
 use crate::environment::environment;
 use crate::fault::{Fault, Severity};
-use crate::spec::{MatchResources, Named, ParamKind, PolicyBinding};
+use crate::spec::{CommonSpec, Named, ParamKind, PolicyBinding};
 
 /// The type of `variables`.
 const VARIABLES: &str = "kubernetes.variables";
@@ -97,7 +97,7 @@ impl<'f> Compiler<'f> {
     }
 
     /// The environment without `variables`, which match conditions have.
-    pub(crate) fn plain(&self) -> Env {
+    fn plain(&self) -> Env {
         self.env.clone()
     }
 
@@ -127,7 +127,7 @@ impl<'f> Compiler<'f> {
     }
 
     /// Compiles named expressions in order, each with those before it, and gives the environment for what follows.
-    pub(crate) fn variables(&mut self, named: &[Named], always: bool) -> (Vec<Variable>, Env) {
+    fn variables(&mut self, named: &[Named], always: bool) -> (Vec<Variable>, Env) {
         let plain = self.plain();
         if named.is_empty() && !always {
             return (Vec::new(), plain);
@@ -161,7 +161,27 @@ impl<'f> Compiler<'f> {
         (compiled, with(&fields))
     }
 
-    pub(crate) fn conditions(&mut self, named: &[Named]) -> Vec<Expression> {
+    /// Compiles what both kinds of policies have. `always`: there is `variables` even where none is named.
+    pub(crate) fn frame(&mut self, name: String, spec: CommonSpec, always: bool) -> Frame {
+        if spec.match_constraints.is_none() {
+            self.fault(Fault::error("/spec", "matchConstraints is required: which requests is it about?"));
+        }
+        let conditions = self.conditions(spec.match_conditions.as_deref().unwrap_or_default());
+        let (variables, env) = self.variables(spec.variables.as_deref().unwrap_or_default(), always);
+        Frame {
+            name,
+            constraints: Constraints::new(&spec.match_constraints.unwrap_or_default()),
+            param_kind: spec.param_kind,
+            ignores: spec.failure_policy.as_deref() == Some("Ignore"),
+            conditions,
+            plain: self.plain(),
+            variables,
+            env,
+            bindings: Vec::new(),
+        }
+    }
+
+    fn conditions(&mut self, named: &[Named]) -> Vec<Expression> {
         let env = self.plain();
         let mut compiled = Vec::with_capacity(named.len());
         for (index, condition) in named.iter().enumerate() {
@@ -188,38 +208,8 @@ fn fault(pointer: &str, issue: Issue) -> Fault {
     Fault::error(pointer, issue.message).at(issue.offset).suggest(issue.suggestion)
 }
 
-fn is_identifier(name: &str) -> bool {
-    const RESERVED: [&str; 22] = [
-        "true",
-        "false",
-        "null",
-        "in",
-        "as",
-        "break",
-        "const",
-        "continue",
-        "else",
-        "for",
-        "function",
-        "if",
-        "import",
-        "let",
-        "loop",
-        "package",
-        "namespace",
-        "return",
-        "var",
-        "void",
-        "while",
-        "",
-    ];
-    !RESERVED.contains(&name)
-        && name.starts_with(|c: char| c == '_' || c.is_ascii_alphabetic())
-        && name.chars().all(|c| c == '_' || c.is_ascii_alphanumeric())
-}
-
 /// Reads a document leniently; a value of a wrong type is a fault of the whole.
-pub(crate) fn read<T: DeserializeOwned>(document: &Json, faults: &mut Vec<Fault>) -> Option<T> {
+fn read<T: DeserializeOwned>(document: &Json, faults: &mut Vec<Fault>) -> Option<T> {
     match T::deserialize(document) {
         Ok(read) => Some(read),
         Err(error) => {
@@ -229,9 +219,17 @@ pub(crate) fn read<T: DeserializeOwned>(document: &Json, faults: &mut Vec<Fault>
     }
 }
 
-/// Whether a fault forbids to use the set.
-pub(crate) fn is_error(faults: &[Fault]) -> bool {
-    faults.iter().any(|fault| fault.severity == Severity::Error)
+/// Reads a policy and makes it ready; none when there is an error among the faults that are added.
+pub(crate) fn compiled<Spec: DeserializeOwned, Policy>(
+    document: &Json,
+    faults: &mut Vec<Fault>,
+    make: impl FnOnce(Spec, &mut Vec<Fault>) -> Policy,
+) -> Option<Policy> {
+    let mut found = Vec::new();
+    let policy = read(document, &mut found).map(|spec| make(spec, &mut found));
+    let wrong = found.iter().any(|fault| fault.severity == Severity::Error);
+    faults.append(&mut found);
+    policy.filter(|_| !wrong)
 }
 
 /// A binding that was read.
@@ -277,13 +275,5 @@ impl Frame {
     pub(crate) fn bind(&mut self, document: &Json, faults: &mut Vec<Fault>) {
         self.bindings.extend(Binding::new(document, faults));
         self.bindings.sort_by(|a, b| a.name.cmp(&b.name));
-    }
-
-    pub(crate) fn constraints(compiler: &mut Compiler<'_>, spec: Option<&MatchResources>) -> Constraints {
-        if spec.is_none() {
-            compiler
-                .fault(Fault::error("/spec", "matchConstraints is required: which requests is it about?"));
-        }
-        Constraints::new(spec.unwrap_or(&MatchResources::default()))
     }
 }

@@ -7,6 +7,8 @@ use serde_json::Value as Json;
 
 use super::compile::{Expression, Frame, Variable};
 use super::matching::{Asked, Matched};
+use super::params::Params;
+use crate::effort::Effort;
 use crate::facts::Facts;
 use crate::request::{Request, Resource};
 use crate::world::World;
@@ -27,8 +29,9 @@ pub(crate) fn evaluate<'a>(
     expression: &'a Expression,
     activation: &Activation<'a>,
     budget: &mut Budget,
+    effort: &Effort,
 ) -> Evaluated<'a> {
-    let result = expression.program.eval(activation, budget);
+    let result = effort.evaluate(&expression.program, activation, budget);
     if budget.is_exceeded() {
         return Err(Exhausted);
     }
@@ -107,6 +110,7 @@ impl<'a> Computed<'a> for Variables<'a> {
             return Some(Err(Error::new(EXHAUSTED)));
         }
         let mut own = Budget::new(u64::MAX);
+        own.allow(budget.left());
         let value = self.compiled[at].expression.program.eval(activation, &mut own);
         budget.absorb(&own);
         let value = value.map_err(|error| {
@@ -132,13 +136,33 @@ impl<'a> Computed<'a> for Unknown {
     }
 }
 
+/// A request before all policies: what is the same for each of them.
+pub(crate) struct Hearing<'a, 'f> {
+    pub(crate) world: &'a World,
+    pub(crate) params: &'a Params,
+    pub(crate) effort: &'a Effort,
+    pub(crate) sides: Sides<'a>,
+    pub(crate) facts: Facts<'f>,
+}
+
+impl<'a> Hearing<'a, 'a> {
+    pub(crate) fn new(
+        request: &Request<'a>,
+        world: &'a World,
+        params: &'a Params,
+        effort: &'a Effort,
+    ) -> Self {
+        Self { world, params, effort, sides: Sides::new(*request), facts: Facts::new(request, world) }
+    }
+}
+
 /// What the expressions of a policy speak of.
 pub(crate) struct Inputs<'a, 'f> {
     pub(crate) request: &'a Json,
     pub(crate) object: Option<&'a Json>,
     pub(crate) old_object: Option<&'a Json>,
     pub(crate) params: Option<&'a Json>,
-    pub(crate) facts: &'a Facts<'f>,
+    pub(crate) hearing: &'a Hearing<'a, 'f>,
 }
 
 /// The `namespaceObject` of a request.
@@ -167,7 +191,7 @@ impl<'a, 'f: 'a> Inputs<'a, 'f> {
             .with("oldObject", value(self.old_object))
             .with("request", Value::json(self.request))
             .with("params", value(self.params));
-        self.facts.bind(activation)
+        self.hearing.facts.bind(activation)
     }
 
     /// For everything but match conditions.
@@ -201,7 +225,7 @@ impl<'a, 'f: 'a> Inputs<'a, 'f> {
         let mut errors: Vec<String> = Vec::new();
         let mut holds = true;
         for condition in &frame.conditions {
-            match condition.program.eval(&activation, &mut budget) {
+            match self.hearing.effort.evaluate(&condition.program, &activation, &mut budget) {
                 _ if budget.is_exceeded() => {
                     errors = vec![EXHAUSTED.to_owned()];
                     holds = true;

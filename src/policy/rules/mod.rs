@@ -23,12 +23,12 @@ mod selector;
 mod strict;
 mod validating;
 
-use crate::facts::Facts;
+use crate::effort::Effort;
 use crate::judgement::{Judgement, Mutation};
 use crate::request::{Request, text};
 use crate::world::World;
 
-use evaluation::Sides;
+use evaluation::Hearing;
 use matching::Asked;
 pub use mutating::Mutating;
 use mutating::Run;
@@ -56,26 +56,18 @@ impl Rules {
     /// What the validating policies say.
     #[must_use]
     pub fn validate(&self, request: &Request<'_>, world: &World) -> Judgement {
-        self.validate_where(request, world, &|_| true)
+        self.validate_within(&Effort::unlimited(), request, world)
     }
 
-    /// What those of the validating policies say whose name is `wanted`.
-    #[must_use]
-    pub fn validate_where(
-        &self,
-        request: &Request<'_>,
-        world: &World,
-        wanted: &dyn Fn(&str) -> bool,
-    ) -> Judgement {
+    pub(crate) fn validate_within(&self, effort: &Effort, request: &Request<'_>, world: &World) -> Judgement {
         let mut judgement = Judgement::default();
         let asked = Asked::new(*request, request.object());
         if asked.is_unseen() {
             return judgement;
         }
-        let sides = Sides::new(*request);
-        let facts = Facts::new(request, world);
-        for policy in self.validating.iter().filter(|policy| wanted(policy.name())) {
-            policy.judge(&asked, &sides, world, &facts, &self.params, &mut judgement);
+        let hearing = Hearing::new(request, world, &self.params, effort);
+        for policy in &self.validating {
+            policy.judge(&asked, &hearing, &mut judgement);
         }
         judgement
     }
@@ -83,13 +75,13 @@ impl Rules {
     /// What the mutating policies make of the object.
     #[must_use]
     pub fn mutate(&self, request: &Request<'_>, world: &World) -> Mutation {
-        self.mutate_where(request, world, &|_| true)
+        self.mutate_within(&Effort::unlimited(), request, world, &|_| true)
     }
 
     /// What those of the mutating policies make of the object whose name is `wanted`.
-    #[must_use]
-    pub fn mutate_where(
+    pub(crate) fn mutate_within(
         &self,
+        effort: &Effort,
         request: &Request<'_>,
         world: &World,
         wanted: &dyn Fn(&str) -> bool,
@@ -101,7 +93,7 @@ impl Rules {
         {
             return Mutation::default();
         }
-        let (sides, facts) = (Sides::new(*request), Facts::new(request, world));
-        Run::new(*request, object.clone(), world, &self.params, &sides, &facts).all(&self.mutating, wanted)
+        let hearing = Hearing::new(request, world, &self.params, effort);
+        Run::new(*request, object.clone(), &hearing).all(&self.mutating, wanted)
     }
 }

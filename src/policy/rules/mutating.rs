@@ -6,20 +6,17 @@ use std::collections::BTreeSet;
 use portcullis_cel::{Budget, PER_POLICY};
 use serde_json::Value as Json;
 
-use super::compile::{Binding, Compiler, Expression, Frame, Wanted, is_error, read};
+use super::compile::{Binding, Compiler, Expression, Frame, Wanted, compiled};
 use super::convert::{configuration, operations};
-use super::evaluation::{EXHAUSTED, Exhausted, Inputs, Namespace, Sides, Variables, evaluate};
+use super::evaluation::{EXHAUSTED, Exhausted, Hearing, Inputs, Namespace, Variables, evaluate};
 use super::matching::{Asked, Matched};
-use super::params::Params;
 use super::patch::{self, Failure};
 use super::{merge, strict, text};
-use crate::facts::Facts;
 use crate::fault::Fault;
 use crate::judgement::{Denial, Mutation};
 use crate::request::Request;
 use crate::schema::Schema;
 use crate::spec::{MutatingAdmissionPolicy, MutationSpec};
-use crate::world::World;
 
 #[derive(Debug)]
 enum Change {
@@ -40,36 +37,18 @@ impl Mutating {
     /// Compiles a policy. Without bindings it is never asked. None when there is an error among the faults that are added.
     #[must_use]
     pub fn compile(document: &Json, faults: &mut Vec<Fault>) -> Option<Self> {
-        let mut found = Vec::new();
-        let policy: Option<MutatingAdmissionPolicy> = read(document, &mut found);
-        let compiled = policy.map(|policy| Self::of(policy, &mut found));
-        let wrong = is_error(&found);
-        faults.append(&mut found);
-        compiled.filter(|_| !wrong)
+        compiled(document, faults, Self::of)
     }
 
     fn of(policy: MutatingAdmissionPolicy, faults: &mut Vec<Fault>) -> Self {
         let spec = policy.spec;
-        let mut compiler = Compiler::new(spec.param_kind.is_some(), faults);
-        let constraints = Frame::constraints(&mut compiler, spec.match_constraints.as_ref());
-        let conditions = compiler.conditions(spec.match_conditions.as_deref().unwrap_or_default());
-        let (variables, env) = compiler.variables(spec.variables.as_deref().unwrap_or_default(), true);
-        let patches = env.clone().with_patches();
+        let mut compiler = Compiler::new(spec.common.param_kind.is_some(), faults);
+        let frame = compiler.frame(policy.metadata.name, spec.common, true);
+        let patches = frame.env.clone().with_patches();
         let mut changes = Vec::new();
         for (index, change) in spec.mutations.into_iter().flatten().enumerate() {
             changes.extend(Self::change(&change, index, &mut compiler, &patches));
         }
-        let frame = Frame {
-            name: policy.metadata.name,
-            constraints,
-            param_kind: spec.param_kind,
-            ignores: spec.failure_policy.as_deref() == Some("Ignore"),
-            conditions,
-            plain: compiler.plain(),
-            variables,
-            env,
-            bindings: Vec::new(),
-        };
         Self { frame, changes, again: spec.reinvocation_policy.as_deref() == Some("IfNeeded") }
     }
 
@@ -137,10 +116,7 @@ enum Wrong {
 /// One request on its way through all policies.
 pub(crate) struct Run<'a, 'f> {
     request: Request<'a>,
-    world: &'a World,
-    params: &'a Params,
-    sides: &'a Sides<'a>,
-    facts: &'a Facts<'f>,
+    hearing: &'a Hearing<'a, 'f>,
     object: Json,
     mutation: Mutation,
     /// What is to be asked once more.
@@ -150,16 +126,9 @@ pub(crate) struct Run<'a, 'f> {
 }
 
 impl<'a, 'f: 'a> Run<'a, 'f> {
-    pub(crate) fn new(
-        request: Request<'a>,
-        object: Json,
-        world: &'a World,
-        params: &'a Params,
-        sides: &'a Sides<'a>,
-        facts: &'a Facts<'f>,
-    ) -> Self {
+    pub(crate) fn new(request: Request<'a>, object: Json, hearing: &'a Hearing<'a, 'f>) -> Self {
         let (mutation, again) = (Mutation::default(), BTreeSet::new());
-        Self { request, world, params, sides, facts, object, mutation, again, dirty: false }
+        Self { request, hearing, object, mutation, again, dirty: false }
     }
 
     /// Asks all policies, and those once more that want to be when something changed.
@@ -219,7 +188,7 @@ impl<'a, 'f: 'a> Run<'a, 'f> {
             let frame = &policy.frame;
             let asked = Asked::new(self.request, None);
             let probe = Asked { object: Some(object), ..asked };
-            let matched = match frame.constraints.matches(&probe, self.world) {
+            let matched = match frame.constraints.matches(&probe, self.hearing.world) {
                 Ok(Some(matched)) => Matched { resource: matched.resource, kind: matched.kind },
                 Ok(None) => continue,
                 Err(why) => {
@@ -231,7 +200,7 @@ impl<'a, 'f: 'a> Run<'a, 'f> {
             let matched = asked.named(matched);
             for binding in &frame.bindings {
                 if let Some(constraints) = &binding.constraints {
-                    match constraints.matches(&probe, self.world) {
+                    match constraints.matches(&probe, self.hearing.world) {
                         Ok(Some(_)) => {}
                         Ok(None) => continue,
                         Err(why) => {
@@ -241,7 +210,8 @@ impl<'a, 'f: 'a> Run<'a, 'f> {
                     }
                 }
                 let namespace = self.request.namespace();
-                match self.params.of(frame.param_kind.as_ref(), binding.reference.as_ref(), namespace) {
+                match self.hearing.params.of(frame.param_kind.as_ref(), binding.reference.as_ref(), namespace)
+                {
                     Ok(handed) => found.extend(handed.into_iter().map(|params| {
                         let of = |pointer: &str| params.map_or("", |params| text(params, pointer)).to_owned();
                         let key = [
@@ -337,11 +307,11 @@ impl<'a, 'f: 'a> Run<'a, 'f> {
         let asked = Asked::new(self.request, Some(&self.object));
         let sent = Matched { resource: asked.resource, kind: invocation.matched.kind };
         let inputs = Inputs {
-            request: self.sides.request(&sent, &asked),
+            request: self.hearing.sides.request(&sent, &asked),
             object: Some(&self.object),
             old_object: asked.old_object,
             params: invocation.params,
-            facts: self.facts,
+            hearing: self.hearing,
         };
         inputs.meets(&invocation.policy.frame, &mut self.mutation.ignored)
     }
@@ -351,18 +321,18 @@ impl<'a, 'f: 'a> Run<'a, 'f> {
         let frame = &invocation.policy.frame;
         let asked = Asked::new(self.request, Some(&self.object));
         let inputs = Inputs {
-            request: self.sides.request(&invocation.matched, &asked),
+            request: self.hearing.sides.request(&invocation.matched, &asked),
             object: Some(&self.object),
             old_object: asked.old_object,
             params: invocation.params,
-            facts: self.facts,
+            hearing: self.hearing,
         };
-        let namespace = Namespace::of(&asked, self.world);
+        let namespace = Namespace::of(&asked, self.hearing.world);
         let variables = Variables::new(&frame.variables);
         let activation = inputs.with(&frame.env, &namespace, &variables);
         let mut budget = Budget::new(PER_POLICY);
         let (Change::Configuration(expression) | Change::Patch(expression)) = change;
-        let value = match evaluate(expression, &activation, &mut budget) {
+        let value = match evaluate(expression, &activation, &mut budget, self.hearing.effort) {
             Ok(value) => value.map_err(Wrong::Policy)?,
             Err(Exhausted) => return Err(Wrong::Policy(EXHAUSTED.to_owned())),
         };

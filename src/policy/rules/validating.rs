@@ -5,15 +5,13 @@ use std::collections::BTreeMap;
 use portcullis_cel::{Activation, Budget, PER_CALL, PER_POLICY, Value};
 use serde_json::{Value as Json, json};
 
-use super::compile::{Binding, Compiler, Expression, Frame, Wanted, is_error, read};
-use super::evaluation::{EXHAUSTED, Exhausted, Inputs, Namespace, Sides, Variables, evaluate};
+use super::compile::{Binding, Compiler, Expression, Frame, Wanted, compiled};
+use super::evaluation::{EXHAUSTED, Exhausted, Hearing, Inputs, Namespace, Variables, evaluate};
 use super::matching::{Asked, Matched};
-use super::params::Params;
-use crate::facts::Facts;
+use crate::effort::Effort;
 use crate::fault::Fault;
 use crate::judgement::{Denial, Judgement};
 use crate::spec::{ValidatingAdmissionPolicy, Validation};
-use crate::world::World;
 
 /// The longest message that an expression may make, in bytes.
 const LONGEST_MESSAGE: usize = 5 * 1024;
@@ -68,42 +66,24 @@ impl Validating {
     /// Compiles a policy. Without bindings it is never asked. None when there is an error among the faults that are added.
     #[must_use]
     pub fn compile(document: &Json, faults: &mut Vec<Fault>) -> Option<Self> {
-        let mut found = Vec::new();
-        let policy: Option<ValidatingAdmissionPolicy> = read(document, &mut found);
-        let compiled = policy.map(|policy| Self::of(policy, &mut found));
-        let wrong = is_error(&found);
-        faults.append(&mut found);
-        compiled.filter(|_| !wrong)
+        compiled(document, faults, Self::of)
     }
 
     fn of(policy: ValidatingAdmissionPolicy, faults: &mut Vec<Fault>) -> Self {
         let spec = policy.spec;
-        let mut compiler = Compiler::new(spec.param_kind.is_some(), faults);
-        let constraints = Frame::constraints(&mut compiler, spec.match_constraints.as_ref());
-        let conditions = compiler.conditions(spec.match_conditions.as_deref().unwrap_or_default());
-        let (variables, env) = compiler.variables(spec.variables.as_deref().unwrap_or_default(), false);
+        let mut compiler = Compiler::new(spec.common.param_kind.is_some(), faults);
+        let frame = compiler.frame(policy.metadata.name, spec.common, false);
         let mut rules = Vec::new();
         for (index, rule) in spec.validations.into_iter().flatten().enumerate() {
-            rules.extend(Self::rule(rule, index, &mut compiler, &env));
+            rules.extend(Self::rule(rule, index, &mut compiler, &frame.env));
         }
         let mut annotations = Vec::new();
         for (index, annotation) in spec.audit_annotations.into_iter().flatten().enumerate() {
             let pointer = format!("/spec/auditAnnotations/{index}/valueExpression");
             let source = &annotation.value_expression;
-            let expression = compiler.expression(source, &env, Wanted::TextOrNull, &pointer);
+            let expression = compiler.expression(source, &frame.env, Wanted::TextOrNull, &pointer);
             annotations.extend(expression.map(|expression| Annotation { key: annotation.key, expression }));
         }
-        let frame = Frame {
-            name: policy.metadata.name,
-            constraints,
-            param_kind: spec.param_kind,
-            ignores: spec.failure_policy.as_deref() == Some("Ignore"),
-            conditions,
-            plain: compiler.plain(),
-            variables,
-            env,
-            bindings: Vec::new(),
-        };
         Self { frame, rules, annotations }
     }
 
@@ -170,15 +150,8 @@ impl Validating {
     }
 
     /// Adds what the policy says of a request.
-    pub(crate) fn judge(
-        &self,
-        asked: &Asked<'_>,
-        sides: &Sides<'_>,
-        world: &World,
-        facts: &Facts<'_>,
-        params: &Params,
-        judgement: &mut Judgement,
-    ) {
+    pub(crate) fn judge(&self, asked: &Asked<'_>, hearing: &Hearing<'_, '_>, judgement: &mut Judgement) {
+        let world = hearing.world;
         let frame = &self.frame;
         if frame.bindings.is_empty() {
             return;
@@ -200,7 +173,7 @@ impl Validating {
                     }
                 }
             }
-            let handed = match params.of(
+            let handed = match hearing.params.of(
                 frame.param_kind.as_ref(),
                 binding.reference.as_ref(),
                 asked.request.namespace(),
@@ -212,8 +185,7 @@ impl Validating {
                 }
             };
             for params in handed {
-                let verdict =
-                    self.evaluate(asked, &matched, sides, world, facts, params, &mut judgement.ignored);
+                let verdict = self.evaluate(asked, &matched, hearing, params, &mut judgement.ignored);
                 self.carry_out(binding, verdict, &mut notes, judgement);
             }
         }
@@ -299,28 +271,22 @@ impl Validating {
         if self.frame.ignores { Decision::Ignore(message) } else { Decision::Deny { message, reason: None } }
     }
 
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "they are the request and where it is judged, and nothing else has all of them"
-    )]
     fn evaluate(
         &self,
         asked: &Asked<'_>,
         matched: &Matched<'_>,
-        sides: &Sides<'_>,
-        world: &World,
-        facts: &Facts<'_>,
+        hearing: &Hearing<'_, '_>,
         params: Option<&Json>,
         ignored: &mut Vec<String>,
     ) -> Verdict {
         let frame = &self.frame;
         let sent = Matched { resource: asked.resource, kind: matched.kind };
         let mut inputs = Inputs {
-            request: sides.request(&sent, asked),
+            request: hearing.sides.request(&sent, asked),
             object: asked.object,
             old_object: asked.old_object,
             params,
-            facts,
+            hearing,
         };
         match inputs.meets(frame, ignored) {
             Ok(true) => {}
@@ -329,14 +295,14 @@ impl Validating {
                 return Verdict { decisions: vec![self.failed(message)], annotations: Vec::new() };
             }
         }
-        inputs.request = sides.request(matched, asked);
-        let namespace = Namespace::of(asked, world);
+        inputs.request = hearing.sides.request(matched, asked);
+        let namespace = Namespace::of(asked, hearing.world);
         let variables = Variables::new(&frame.variables);
         let activation = inputs.with(&frame.env, &namespace, &variables);
         let mut budget = Budget::new(PER_POLICY);
         let mut results = Vec::with_capacity(self.rules.len());
         for rule in &self.rules {
-            match evaluate(&rule.expression, &activation, &mut budget) {
+            match evaluate(&rule.expression, &activation, &mut budget, hearing.effort) {
                 Ok(result) => results.push(result),
                 Err(Exhausted) => {
                     let decisions = vec![self.failed(EXHAUSTED.to_owned())];
@@ -347,7 +313,8 @@ impl Validating {
         let message_variables = Variables::new(&frame.variables);
         let activation = inputs.with(&frame.env, &namespace, &message_variables);
         let denied = |result: &Result<Value<'_>, String>| !matches!(result, Ok(Value::Bool(true)) | Err(_));
-        let messages = self.messages(&activation, &mut budget, |index| denied(&results[index]));
+        let messages =
+            self.messages(&activation, &mut budget, hearing.effort, |index| denied(&results[index]));
         let decisions = results
             .iter()
             .zip(&self.rules)
@@ -367,7 +334,7 @@ impl Validating {
         }
         let variables = Variables::new(&frame.variables);
         let activation = inputs.with(&frame.env, &namespace, &variables);
-        match self.notes(&activation) {
+        match self.notes(&activation, hearing.effort) {
             Ok(annotations) => Verdict { decisions, annotations },
             // As in the API server, nothing of the rules is left then.
             Err(Exhausted) => {
@@ -382,6 +349,7 @@ impl Validating {
         &'a self,
         activation: &Activation<'a>,
         budget: &mut Budget,
+        effort: &Effort,
         asked_for: impl Fn(usize) -> bool,
     ) -> Result<Vec<Option<String>>, Exhausted> {
         let count = self.rules.iter().filter(|rule| rule.message_expression.is_some()).count();
@@ -391,7 +359,7 @@ impl Validating {
         for (index, rule) in self.rules.iter().enumerate() {
             let message = match &rule.message_expression {
                 Some(expression) if !suffices || asked_for(index) => {
-                    evaluate(expression, activation, budget)?.ok()
+                    evaluate(expression, activation, budget, effort)?.ok()
                 }
                 _ => None,
             };
@@ -400,11 +368,15 @@ impl Validating {
         Ok(messages)
     }
 
-    fn notes<'a>(&'a self, activation: &Activation<'a>) -> Result<Vec<Result<String, String>>, Exhausted> {
+    fn notes<'a>(
+        &'a self,
+        activation: &Activation<'a>,
+        effort: &Effort,
+    ) -> Result<Vec<Result<String, String>>, Exhausted> {
         let mut budget = Budget::new(PER_POLICY);
         let mut notes = Vec::with_capacity(self.annotations.len());
         for annotation in &self.annotations {
-            let value = evaluate(&annotation.expression, activation, &mut budget)?;
+            let value = evaluate(&annotation.expression, activation, &mut budget, effort)?;
             let value = value.map(|value| value.as_str().unwrap_or_default().trim().to_owned());
             notes.push(value);
         }

@@ -268,10 +268,11 @@ impl Policies {
     pub(super) fn desk(self: &Arc<Self>) -> PolicyDesk {
         let (answering, listing) = (Arc::clone(self), Arc::clone(self));
         PolicyDesk {
-            review: Arc::new(move |hook, body| {
+            review: Arc::new(move |hook, body, effort| {
                 let live = answering.live.load();
                 let world = answering.world.load_full();
-                let reviewed = portcullis_policy::review(&live.set, &world, hook, body)?;
+                let reviewed = portcullis_policy::review(&live.set, &world, hook, body, effort)?;
+                let Some(reviewed) = reviewed else { return Ok(None) };
                 answering.count(&reviewed.outcome);
                 if let Some(shadow) = &answering.shadow {
                     shadow.offer(
@@ -283,7 +284,7 @@ impl Policies {
                         live.set.hash(),
                     );
                 }
-                Ok(reviewed.answer)
+                Ok(Some(reviewed.answer))
             }),
             list: Arc::new(move || listing.list()),
         }

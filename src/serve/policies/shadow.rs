@@ -13,7 +13,7 @@ use std::time::SystemTime;
 use anyhow::anyhow;
 use arc_swap::ArcSwapOption;
 use portcullis_core::admission::Hook;
-use portcullis_policy::{Change, Outcome, Request, Set, World, differences};
+use portcullis_policy::{Change, Effort, Outcome, Request, Set, World, differences};
 use serde_json::Value;
 
 use super::files::{self, Fingerprint};
@@ -65,6 +65,7 @@ impl Shadow {
         shadow.take(candidate.set);
         let worker = Arc::downgrade(&shadow);
         std::thread::Builder::new().name("portcullis-shadow".to_owned()).spawn(move || {
+            let _ = rustix::process::nice(10);
             let mut logged = Logged::default();
             while let Ok(answered) = waiting.recv() {
                 let Some(shadow) = worker.upgrade() else { return };
@@ -139,7 +140,8 @@ impl Shadow {
         let Some(candidate) = self.set.load_full() else { return };
         let Some(request) = Request::of_review(&answered.review) else { return };
         self.metrics.shadowed(true);
-        let outcome = Outcome::of(&candidate, answered.hook, &request, &answered.world);
+        let (hook, effort) = (answered.hook, Effort::unlimited());
+        let Some(outcome) = Outcome::of(&candidate, hook, &request, &answered.world, &effort) else { return };
         let object = request.object().unwrap_or(&Value::Null);
         for difference in differences(object, &answered.outcome, &outcome) {
             let change = difference.change.as_str();

@@ -1,7 +1,8 @@
 //! Reviews by policy files: `portcullis serve --standalone --policies`, as it runs in a cluster, on one core, and the loader on another.
 //!
-//! Rows: as many reviews as go through; 1,000 a second, by the clock, so that a slow one delays nobody's sending; and the same while
-//! a set of 500 policies takes the place of the 20, most of them about other kinds.
+//! Rows: as many reviews as go through; 1,000 a second, by the clock, so that a slow one delays nobody's sending; the same while
+//! a set of 500 policies takes the place of the 20, most of them about other kinds; and the same beside reviews that a hostile policy
+//! is about, one after the other without a pause, for the neighbours by either pair of paths.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -86,6 +87,34 @@ spec: {{policyName: {name}-{number}, validationActions: [Deny]}}
     )
 }
 
+/// Whose reviews the hostile policy is about.
+const HOSTILE: &str = "system:serviceaccount:hostile:hostile";
+
+/// A policy of 100 rules, each of which is cut off by its budget.
+fn hostile() -> String {
+    let rule = "    - expression: lists.range(10000).all(a, lists.range(10000).all(b, a + b >= 0))\n";
+    format!(
+        "---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {{name: hostile}}
+spec:
+  matchConstraints:
+    resourceRules: [{{apiGroups: [\"\"], apiVersions: [v1], operations: [CREATE, UPDATE], resources: [pods]}}]
+  matchConditions:
+    - name: its-own
+      expression: \"request.userInfo.username == '{HOSTILE}'\"
+  validations:
+{}---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {{name: hostile}}
+spec: {{policyName: hostile, validationActions: [Deny]}}
+",
+        rule.repeat(100)
+    )
+}
+
 /// Directories with policies, shown behind a link as the kubelet shows a ConfigMap.
 struct Mount {
     directory: PathBuf,
@@ -99,9 +128,12 @@ impl Mount {
         Ok(Self { directory })
     }
 
-    fn show(&self, count: usize) -> anyhow::Result<()> {
-        let inside = self.directory.join(format!("..{count}"));
+    fn show(&self, count: usize, more: Option<String>) -> anyhow::Result<()> {
+        let inside = self.directory.join(format!("..{count}-{}", more.is_some()));
         fs::create_dir_all(&inside)?;
+        if let Some(more) = more {
+            fs::write(inside.join("more.yaml"), more)?;
+        }
         // Ten to a file.
         let mut text = String::new();
         for number in 0..count {
@@ -206,7 +238,7 @@ pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
 #[tokio::main(flavor = "current_thread")]
 async fn load() -> anyhow::Result<()> {
     let mount = Mount::new()?;
-    mount.show(ASKED)?;
+    mount.show(ASKED, None)?;
     let server = Server::start(&mount)?;
     println!("20 policies; server on core 0, loader on core 1; {CONNECTIONS} connections");
     println!(
@@ -235,7 +267,7 @@ async fn load() -> anyhow::Result<()> {
     let loading = open(&clients, route, body, Duration::from_secs(6));
     let changing = async {
         tokio::time::sleep(Duration::from_secs(1)).await;
-        mount.show(500)
+        mount.show(500, None)
     };
     let (before, begun) = (usage(server.child.id())?.cpu, Instant::now());
     let (times, changed) = tokio::join!(loading, changing);
@@ -247,6 +279,54 @@ async fn load() -> anyhow::Result<()> {
     println!(
         "reload of 500 policies: {took} ms; resident {resident:.1} MB before, {:.1} MB after, {:.1} MB at most",
         after.resident_mb, after.peak_mb
+    );
+    beside_hostile(&mount, &server, &clients, body).await
+}
+
+/// What reviews cost neighbours that take as long as any may.
+async fn beside_hostile(
+    mount: &Mount,
+    server: &Server,
+    clients: &[Arc<Client>],
+    body: &[u8],
+) -> anyhow::Result<()> {
+    mount.show(ASKED, Some(hostile()))?;
+    let route = Route::Policies(Hook::Validate);
+    let own = String::from_utf8(body.to_vec())?
+        .replace("system:serviceaccount:kube-system:job-controller", HOSTILE);
+    let (intruder, own) = (Arc::new(Client::new(server.address, &server.ca_pem)?), own.into_bytes());
+    let until = Instant::now() + Duration::from_secs(10);
+    loop {
+        let answer = String::from_utf8(intruder.ask(route, own.clone()).await?)?;
+        if answer.contains("cost budget") {
+            break;
+        }
+        ensure!(Instant::now() < until, "the hostile policy was not loaded: {answer}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let (stop, mut stopped) = tokio::sync::watch::channel(false);
+    let intruding = tokio::spawn(async move {
+        let mut times = Vec::new();
+        while !*stopped.borrow_and_update() {
+            let sent = Instant::now();
+            intruder.ask(route, own.clone()).await?;
+            times.push(sent.elapsed());
+        }
+        anyhow::Ok(times)
+    });
+    for (what, route) in [("policies", route), ("gangs", Route::Gangs(Hook::Mutate))] {
+        let (before, begun) = (usage(server.child.id())?.cpu, Instant::now());
+        let times = open(clients, route, body, Duration::from_secs(5)).await?;
+        let cpu = usage(server.child.id())?.cpu - before;
+        row(&format!("{what}, beside a hostile one"), body.len(), times, begun.elapsed(), cpu)?;
+    }
+    stop.send_replace(true);
+    let times = intruding.await??;
+    let longest = times.iter().max().copied().unwrap_or_default();
+    println!(
+        "hostile reviews answered meanwhile: {}, the longest in {} ms",
+        times.len(),
+        longest.as_millis()
     );
     Ok(())
 }
