@@ -296,3 +296,21 @@ fn a_new_leader_asks_anew_and_starts_replacements_alone() {
     next.run(actions, |_| false);
     assert_eq!(next.gated(), Vec::<&str>::new(), "{:?}", next.status());
 }
+
+/// Seed 7351: a Deployment wanted three and was scaled to one; then a pod of nobody came. Four were never wanted at one time.
+#[test]
+fn what_owners_wanted_before_a_member_came_does_not_add_up_with_it() {
+    let (mut lab, actions) =
+        Lab::leading(&Settings::default(), vec![node("gpu-1", 1, "")], vec![elastic(4)], vec![replica(0)]);
+    wants(&mut lab, 3);
+    lab.run(actions, |_| false);
+    assert_eq!((lab.gated(), lab.status().min_member), (vec!["web-0"], 4));
+    wants(&mut lab, 1);
+    let loose = pod("loose", 1000, &[names::GATE]);
+    let actions = comes(&mut lab, loose);
+    lab.run(actions, |_| false);
+    for _ in 0..20 {
+        later(&mut lab, 1000);
+    }
+    assert_eq!((lab.gated(), lab.status().min_member), (vec!["loose", "web-0"], 4), "four were never there");
+}
