@@ -1,5 +1,6 @@
 #![doc = include_str!("ARCHITECTURE.md")]
 
+mod background;
 pub mod certs;
 pub mod cli;
 pub mod cluster;

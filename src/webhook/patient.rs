@@ -2,13 +2,12 @@
 //!
 //! Invariant: how many there are at once is bounded; none of them holds a place that a quick review needs.
 
-use std::thread;
-
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
 use super::refusal::Refusal;
 use super::slots::Slots;
+use crate::background::background;
 
 /// Where reviews go that take long.
 pub(super) struct Patient {
@@ -29,8 +28,7 @@ impl Patient {
         let place = self.slots.take(deadline).await?;
         let (done, outcome) = oneshot::channel();
         // A thread is made in a hundredth of the time that makes a review long.
-        let begun = thread::Builder::new().name("portcullis-long".to_owned()).spawn(move || {
-            let _ = rustix::process::nice(10);
+        let begun = background("portcullis-long", move || {
             // Nobody listens any more when the deadline has passed.
             let _ = done.send(work());
             drop(place);

@@ -125,39 +125,24 @@ impl Stage {
         })
     }
 
+    /// Sends the requests of all cases: the answer to each, and what the webhook was shown of it.
+    fn asked(&self, cases: &[Case]) -> Vec<Vec<(Answer, Seen)>> {
+        let ask = |request: &Request| {
+            self.recorder.take();
+            (self.send(request), self.recorder.take())
+        };
+        cases.iter().map(|case| case.requests.iter().map(ask).collect()).collect()
+    }
+
     /// Plays all cases: their requests without the policies, then with them.
     pub(crate) fn play(&self, cases: &[Case]) -> Vec<Json> {
-        let before: Vec<Vec<(u16, Seen)>> = cases
-            .iter()
-            .map(|case| {
-                case.requests
-                    .iter()
-                    .map(|request| {
-                        self.recorder.take();
-                        let answer = self.send(request);
-                        (answer.code, self.recorder.take())
-                    })
-                    .collect()
-            })
-            .collect();
+        let before = self.asked(cases);
         let refused: Vec<Vec<Json>> = cases
             .iter()
             .map(|case| case.documents.iter().map(|document| self.create(document)).collect())
             .collect();
         self.wait_for_policies();
-        let after: Vec<Vec<(Answer, Seen)>> = cases
-            .iter()
-            .map(|case| {
-                case.requests
-                    .iter()
-                    .map(|request| {
-                        self.recorder.take();
-                        let answer = self.send(request);
-                        (answer, self.recorder.take())
-                    })
-                    .collect()
-            })
-            .collect();
+        let after = self.asked(cases);
         let audit = self.annotations();
         cases
             .iter()
@@ -167,7 +152,9 @@ impl Stage {
                 let requests: Vec<Json> = before
                     .into_iter()
                     .zip(after)
-                    .map(|((code, before), (answer, after))| told(case, code, before, &answer, after, &audit))
+                    .map(|((earlier, before), (answer, after))| {
+                        told(case, earlier.code, before, &answer, after, &audit)
+                    })
                     .collect();
                 json!({
                     "case": case.name, "namespace": self.namespaces[&case.name], "documents": case.documents, "refused": refused,

@@ -155,7 +155,9 @@ impl Ast {
 
     /// The nodes right below a node, in the order in which they are written.
     pub(crate) fn children(&self, id: Id) -> Vec<Id> {
-        parser::children(&self.nodes[id].kind)
+        let mut found = Vec::new();
+        parser::for_each_child(&self.nodes[id].kind, |child| found.push(child));
+        found
     }
 
     /// `a.b.c` when the node is nothing but names.

@@ -52,7 +52,8 @@ pub(crate) fn parse(source: &str) -> Result<Ast, Vec<Issue>> {
     if !issues.is_empty() {
         return Err(issues);
     }
-    let mut parser = Parser { source, tokens, at: 0, nodes: Vec::new(), issues, nesting: 0 };
+    let nodes = Vec::with_capacity(tokens.len());
+    let mut parser = Parser { source, tokens, at: 0, nodes, issues, nesting: 0 };
     let root = parser.expression().and_then(|root| {
         parser.expect_end()?;
         Ok(root)
@@ -93,7 +94,8 @@ impl Parser<'_> {
 
     /// Adds a node. A tree that grows too deep is an issue, told once.
     pub(super) fn add(&mut self, offset: usize, kind: Kind) -> Id {
-        let depth = 1 + children(&kind).into_iter().map(|id| self.nodes[id].depth).max().unwrap_or(0);
+        let mut depth = 1;
+        for_each_child(&kind, |id| depth = depth.max(1 + self.nodes[id].depth));
         if depth == DEPTH + 1 {
             self.complain(offset, "max recursion depth exceeded");
         }
@@ -499,16 +501,18 @@ fn unsigned(text: &str) -> Option<u64> {
     }
 }
 
-/// The nodes right below a node.
-pub(super) fn children(kind: &Kind) -> Vec<Id> {
+/// Visits the nodes right below a node.
+pub(super) fn for_each_child(kind: &Kind, visit: impl FnMut(Id)) {
     match kind {
-        Kind::Literal(_) | Kind::Ident(_) => Vec::new(),
-        Kind::Select { operand, .. } => vec![*operand],
-        Kind::Call { target, arguments, .. } => target.iter().chain(arguments).copied().collect(),
-        Kind::List(items) => items.iter().map(|(id, _)| *id).collect(),
-        Kind::Map(entries) => entries.iter().flat_map(|e| [e.key, e.value]).collect(),
-        Kind::Message { fields, .. } => fields.iter().map(|f| f.value).collect(),
-        Kind::Fold(fold) => vec![fold.range, fold.init, fold.condition, fold.step, fold.result],
+        Kind::Literal(_) | Kind::Ident(_) => {}
+        Kind::Select { operand, .. } => [*operand].into_iter().for_each(visit),
+        Kind::Call { target, arguments, .. } => target.iter().chain(arguments).copied().for_each(visit),
+        Kind::List(items) => items.iter().map(|(id, _)| *id).for_each(visit),
+        Kind::Map(entries) => entries.iter().flat_map(|e| [e.key, e.value]).for_each(visit),
+        Kind::Message { fields, .. } => fields.iter().map(|f| f.value).for_each(visit),
+        Kind::Fold(fold) => {
+            [fold.range, fold.init, fold.condition, fold.step, fold.result].into_iter().for_each(visit);
+        }
     }
 }
 

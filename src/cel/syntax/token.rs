@@ -34,7 +34,8 @@ const WORDS: [&str; 4] = ["in", "true", "false", "null"];
 /// All tokens, with one `End` last. Characters that start no token are told as issues and left out.
 pub(super) fn tokens(source: &str, issues: &mut Vec<Issue>) -> Vec<Spanned> {
     let bytes = source.as_bytes();
-    let mut found = Vec::new();
+    // Most tokens are names.
+    let mut found = Vec::with_capacity(source.len() / 4 + 8);
     let mut at = 0;
     while at < bytes.len() {
         let rest = &bytes[at..];

@@ -28,6 +28,28 @@ pub(super) enum Role {
     Param,
 }
 
+impl Role {
+    fn of(group: &str, kind: &str) -> Self {
+        match (group, kind) {
+            ("admissionregistration.k8s.io", "ValidatingAdmissionPolicy") => Self::Validating,
+            ("admissionregistration.k8s.io", "ValidatingAdmissionPolicyBinding") => Self::ValidatingBinding,
+            ("admissionregistration.k8s.io", "MutatingAdmissionPolicy") => Self::Mutating,
+            ("admissionregistration.k8s.io", "MutatingAdmissionPolicyBinding") => Self::MutatingBinding,
+            ("admissionregistration.k8s.io", _) => Self::Foreign,
+            (OURS, "GangPolicy") => Self::GangPolicy,
+            (OURS, "PolicyException") => Self::Exception,
+            (OURS, "PolicyTest") => Self::Test,
+            (OURS, _) => Self::Unknown,
+            _ => Self::Param,
+        }
+    }
+}
+
+/// The group of an `apiVersion`: empty for core.
+fn group(api_version: &str) -> &str {
+    api_version.split_once('/').map_or("", |(group, _)| group)
+}
+
 /// The API group of our own kinds.
 pub(super) const OURS: &str = "portcullis.dev";
 
@@ -44,9 +66,20 @@ pub(super) struct Document {
     pub(super) file: usize,
     pub(super) node: Node,
     pub(super) json: Json,
+    role: Role,
 }
 
 impl Document {
+    pub(super) fn new(file: usize, node: Node, json: Json) -> Self {
+        let text = |name: &str| json.get(name).and_then(Json::as_str).unwrap_or_default();
+        let role = Role::of(group(text("apiVersion")), text("kind"));
+        Self { file, node, json, role }
+    }
+
+    pub(super) fn role(&self) -> Role {
+        self.role
+    }
+
     fn text(&self, pointer: &str) -> &str {
         at(&self.json, pointer).and_then(Json::as_str).unwrap_or_default()
     }
@@ -64,7 +97,7 @@ impl Document {
     }
 
     pub(super) fn group(&self) -> &str {
-        self.api_version().split_once('/').map_or("", |(group, _)| group)
+        group(self.api_version())
     }
 
     pub(super) fn version(&self) -> &str {
@@ -75,21 +108,6 @@ impl Document {
     /// `ValidatingAdmissionPolicy "no-latest"`
     pub(super) fn about(&self) -> String {
         format!("{} {:?}", self.kind(), self.name())
-    }
-
-    pub(super) fn role(&self) -> Role {
-        match (self.group(), self.kind()) {
-            ("admissionregistration.k8s.io", "ValidatingAdmissionPolicy") => Role::Validating,
-            ("admissionregistration.k8s.io", "ValidatingAdmissionPolicyBinding") => Role::ValidatingBinding,
-            ("admissionregistration.k8s.io", "MutatingAdmissionPolicy") => Role::Mutating,
-            ("admissionregistration.k8s.io", "MutatingAdmissionPolicyBinding") => Role::MutatingBinding,
-            ("admissionregistration.k8s.io", _) => Role::Foreign,
-            (OURS, "GangPolicy") => Role::GangPolicy,
-            (OURS, "PolicyException") => Role::Exception,
-            (OURS, "PolicyTest") => Role::Test,
-            (OURS, _) => Role::Unknown,
-            _ => Role::Param,
-        }
     }
 
     /// Where the object starts.

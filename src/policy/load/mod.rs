@@ -219,7 +219,7 @@ fn objects(
     let kind = json.get("kind").and_then(Json::as_str).unwrap_or_default();
     let is_list = kind.ends_with("List") && json.get("items").is_some_and(Json::is_array);
     if !is_list {
-        documents.push(Document { file, node, json });
+        documents.push(Document::new(file, node, json));
         return;
     }
     let Content::Mapping(entries) = node.content else { return };

@@ -29,6 +29,7 @@ use serde_json::json;
 use tokio::sync::watch;
 
 use super::ServeOptions;
+use crate::background::background;
 use crate::cluster::{Audience, Wishes};
 use crate::telemetry::{Metrics, PolicyMetrics, QUIET_TIME, SetRole};
 use crate::webhook::{PolicyDesk, Requirement};
@@ -142,9 +143,8 @@ impl Policies {
         policies.announce();
         let watched = Watched { fingerprint, files, looks: 0, unreadable: None };
         let follower = Arc::downgrade(&policies);
-        std::thread::Builder::new().name("portcullis-policies".to_owned()).spawn(move || {
-            // Whoever reviews goes first: on a busy replica a reload takes longer, and no request waits for it.
-            let _ = rustix::process::nice(10);
+        // On a busy replica a reload takes longer, and no request waits for it.
+        background("portcullis-policies", move || {
             let mut watched = watched;
             loop {
                 std::thread::sleep(LOOK);

@@ -18,6 +18,7 @@ use serde_json::Value;
 
 use super::files::{self, Fingerprint};
 use super::loaded;
+use crate::background::background;
 use crate::telemetry::{PolicyMetrics, SetRole};
 
 /// Reviews that may wait. More are not compared.
@@ -64,8 +65,7 @@ impl Shadow {
         });
         shadow.take(candidate.set);
         let worker = Arc::downgrade(&shadow);
-        std::thread::Builder::new().name("portcullis-shadow".to_owned()).spawn(move || {
-            let _ = rustix::process::nice(10);
+        background("portcullis-shadow", move || {
             let mut logged = Logged::default();
             while let Ok(answered) = waiting.recv() {
                 let Some(shadow) = worker.upgrade() else { return };
