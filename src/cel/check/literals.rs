@@ -88,7 +88,11 @@ fn same_kind(first: &Type, second: &Type) -> bool {
 
 /// Which nodes stand somewhere inside a call of `format`: its arguments may be mixed.
 fn inside_format(ast: &Ast) -> Vec<bool> {
+    let is_format = |kind: &Kind| matches!(kind, Kind::Call { function, .. } if function == "format");
     let mut inside = vec![false; ast.len()];
+    if !(0..ast.len()).any(|id| is_format(&ast.node(id).kind)) {
+        return inside;
+    }
     let mut open = vec![(ast.root(), false)];
     while let Some((id, within)) = open.pop() {
         if within && inside[id] {
@@ -96,7 +100,7 @@ fn inside_format(ast: &Ast) -> Vec<bool> {
         }
         inside[id] |= within;
         let kind = &ast.node(id).kind;
-        let within = within || matches!(kind, Kind::Call { function, .. } if function == "format");
+        let within = within || is_format(kind);
         open.extend(ast.children(id).into_iter().map(|child| (child, within)));
     }
     inside

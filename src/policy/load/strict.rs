@@ -56,7 +56,11 @@ fn kept(value: &Json, schema: &'static Schema) -> Option<Json> {
 fn descend(pointer: &mut String, step: &str, then: impl FnOnce(&mut String)) {
     let length = pointer.len();
     pointer.push('/');
-    pointer.push_str(&step.replace('~', "~0").replace('/', "~1"));
+    if step.contains(['~', '/']) {
+        pointer.push_str(&step.replace('~', "~0").replace('/', "~1"));
+    } else {
+        pointer.push_str(step);
+    }
     then(pointer);
     pointer.truncate(length);
 }

@@ -7,7 +7,7 @@
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -128,7 +128,8 @@ impl Mount {
         Ok(Self { directory })
     }
 
-    fn show(&self, count: usize, more: Option<String>) -> anyhow::Result<()> {
+    /// Writes a set of policies that nobody sees yet.
+    fn write(&self, count: usize, more: Option<String>) -> anyhow::Result<PathBuf> {
         let inside = self.directory.join(format!("..{count}-{}", more.is_some()));
         fs::create_dir_all(&inside)?;
         if let Some(more) = more {
@@ -143,9 +144,13 @@ impl Mount {
                 text.clear();
             }
         }
+        Ok(inside)
+    }
+
+    fn show(&self, inside: &Path) -> anyhow::Result<()> {
         let files = self.directory.join("files");
         let next = self.directory.join("..next");
-        std::os::unix::fs::symlink(&inside, &next)?;
+        std::os::unix::fs::symlink(inside, &next)?;
         fs::rename(next, files)?;
         Ok(())
     }
@@ -238,7 +243,7 @@ pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
 #[tokio::main(flavor = "current_thread")]
 async fn load() -> anyhow::Result<()> {
     let mount = Mount::new()?;
-    mount.show(ASKED, None)?;
+    mount.show(&mount.write(ASKED, None)?)?;
     let server = Server::start(&mount)?;
     println!("20 policies; server on core 0, loader on core 1; {CONNECTIONS} connections");
     println!(
@@ -264,10 +269,11 @@ async fn load() -> anyhow::Result<()> {
     row("1,000 a second", body.len(), times, begun.elapsed(), cpu)?;
 
     let resident = usage(server.child.id())?.resident_mb;
+    let many = mount.write(500, None)?;
     let loading = open(&clients, route, body, Duration::from_secs(6));
     let changing = async {
         tokio::time::sleep(Duration::from_secs(1)).await;
-        mount.show(500, None)
+        mount.show(&many)
     };
     let (before, begun) = (usage(server.child.id())?.cpu, Instant::now());
     let (times, changed) = tokio::join!(loading, changing);
@@ -290,7 +296,7 @@ async fn beside_hostile(
     clients: &[Arc<Client>],
     body: &[u8],
 ) -> anyhow::Result<()> {
-    mount.show(ASKED, Some(hostile()))?;
+    mount.show(&mount.write(ASKED, Some(hostile()))?)?;
     let route = Route::Policies(Hook::Validate);
     let own = String::from_utf8(body.to_vec())?
         .replace("system:serviceaccount:kube-system:job-controller", HOSTILE);
