@@ -1,17 +1,22 @@
 //! Evaluates a planned expression. Errors are values that `&&`, `||` and the loops of `all` and `exists` may absorb; running out of
 //! budget is not: it ends everything.
 
+mod activation;
+mod attributes;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::access::{field, fits, go_type, item, weight, work};
 use regex::Regex;
 
+pub use activation::{Activation, Computed};
+
+use crate::access::{fits, go_type, weight, work};
 use crate::cost::Budget;
-use crate::environment::{Env, FUNCTIONS};
+use crate::environment::FUNCTIONS;
 use crate::library::{Fault, lists, regular, strings};
-use crate::plan::{Attribute, Base, Call, Loop, Node, Plan, Qualifier, QualifierKey, empty_sum, message};
+use crate::plan::{Call, Loop, Node, Plan, empty_sum, message};
 use crate::value::{Key, List, Value};
 
 /// Why an expression has no value, in the API server's words.
@@ -56,61 +61,6 @@ fn no_overload() -> Error {
 }
 
 type Evaluated<'a> = Result<Value<'a>, Error>;
-
-/// A value or fields that are computed when they are asked for, such as the `variables` of a policy.
-pub trait Computed<'a> {
-    /// The value of a field; none when there is no such field. What it costs is the budget's.
-    fn field(&self, name: &str, budget: &mut Budget) -> Option<Evaluated<'a>>;
-
-    /// The value as a whole, for a variable that is no collection of fields; none when only its fields have values.
-    fn whole(&self, budget: &mut Budget) -> Option<Evaluated<'a>> {
-        let _ = budget;
-        None
-    }
-}
-
-/// What a variable stands for.
-#[derive(Clone)]
-enum Binding<'a> {
-    Unset,
-    Value(Value<'a>),
-    Computed(&'a dyn Computed<'a>),
-}
-
-/// The values of an environment's variables.
-#[derive(Clone)]
-pub struct Activation<'a> {
-    env: Env,
-    bindings: Vec<Binding<'a>>,
-}
-
-impl<'a> Activation<'a> {
-    /// Nothing is bound yet.
-    #[must_use]
-    pub fn new(env: &Env) -> Self {
-        Self { env: env.clone(), bindings: env.variables().map(|_| Binding::Unset).collect() }
-    }
-
-    fn bind(&mut self, name: &str, binding: Binding<'a>) {
-        if let Some((position, _)) = self.env.position(name) {
-            self.bindings[position] = binding;
-        }
-    }
-
-    /// Binds a variable; a name that the environment does not declare is passed over.
-    #[must_use]
-    pub fn with(mut self, name: &str, value: Value<'a>) -> Self {
-        self.bind(name, Binding::Value(value));
-        self
-    }
-
-    /// Binds a variable that is computed, or whose fields are, when it is asked for.
-    #[must_use]
-    pub fn with_computed(mut self, name: &str, computed: &'a dyn Computed<'a>) -> Self {
-        self.bind(name, Binding::Computed(computed));
-        self
-    }
-}
 
 /// Evaluates a plan.
 pub(crate) fn evaluate<'a>(
@@ -480,128 +430,9 @@ impl<'a> Machine<'a, '_> {
             Fault::NoOverload => no_overload(),
         })
     }
-
-    fn attribute(&mut self, attribute: &'a Attribute) -> Evaluated<'a> {
-        let resolved = self.resolve(attribute);
-        if resolved.as_ref().err().is_some_and(|error| error.cancelled) {
-            return resolved;
-        }
-        let free = matches!(attribute.base, Base::Conditional(_)) || attribute.test;
-        self.charge(u64::from(!free))?;
-        if attribute.test {
-            return Ok(match resolved? {
-                Value::Optional(inner) => Value::Bool(inner.is_some()),
-                other => other,
-            });
-        }
-        resolved
-    }
-
-    /// The value of an attribute without the cost of asking for it, which its place decides.
-    fn resolve(&mut self, attribute: &'a Attribute) -> Evaluated<'a> {
-        let mut qualifiers = attribute.qualifiers.as_slice();
-        let value = match &attribute.base {
-            Base::Variable(position) => match &self.activation.bindings[*position] {
-                Binding::Value(value) => value.clone(),
-                Binding::Unset => {
-                    let name = self.activation.env.variables().nth(*position).map_or("", |(name, _)| name);
-                    return Err(Error::new(format!("no such attribute(s): {name}")));
-                }
-                Binding::Computed(computed) if let Some(whole) = computed.whole(self.budget) => whole?,
-                Binding::Computed(computed) => {
-                    let Some((first, rest)) = qualifiers.split_first() else {
-                        return Err(Error::new("computed fields have no value together"));
-                    };
-                    let QualifierKey::Field(name) = &first.key else { return Err(no_overload()) };
-                    let found = computed.field(name, self.budget);
-                    self.charge(1)?;
-                    qualifiers = rest;
-                    match found {
-                        Some(value) if first.optional => Value::some(value?),
-                        None if first.optional => return Ok(Value::Optional(None)),
-                        Some(value) if !attribute.test || !rest.is_empty() => value?,
-                        Some(value) => return value.map(|_| Value::Bool(true)),
-                        None if attribute.test && rest.is_empty() => return Ok(Value::Bool(false)),
-                        None => return Err(Error::new(format!("no such key: {name}"))),
-                    }
-                }
-            },
-            Base::Local(slot) => self.local(*slot)?,
-            Base::Relative(node) => self.node(node)?,
-            Base::Conditional(parts) => {
-                let (condition, yes, no) = parts.as_ref();
-                match self.node(condition)? {
-                    Value::Bool(true) => self.resolve(yes)?,
-                    Value::Bool(false) => self.resolve(no)?,
-                    _ => return Err(no_overload()),
-                }
-            }
-        };
-        self.qualify(value, qualifiers, attribute.test)
-    }
-
-    fn local(&mut self, slot: usize) -> Evaluated<'a> {
-        if let Some(value) = &self.locals[slot] {
-            return value.clone();
-        }
-        let plan = self.plan;
-        let Some(lazy) = &plan.lazy[slot] else { return Err(Error::new("no such attribute(s)")) };
-        let value = self.attempt(lazy)?;
-        self.locals[slot] = Some(value.clone());
-        value
-    }
-
-    fn qualify(&mut self, value: Value<'a>, qualifiers: &'a [Qualifier], test: bool) -> Evaluated<'a> {
-        if qualifiers.is_empty() {
-            return Ok(value);
-        }
-        let (mut value, mut optional) = match value {
-            Value::Optional(None) => return Ok(Value::Optional(None)),
-            Value::Optional(Some(inner)) => (inner.as_ref().clone(), true),
-            other => (other, false),
-        };
-        for (index, qualifier) in qualifiers.iter().enumerate() {
-            optional = optional || qualifier.optional;
-            let asks = test && index + 1 == qualifiers.len();
-            let found = match &qualifier.key {
-                QualifierKey::Field(name) => field(&value, name, optional || asks),
-                QualifierKey::Constant(key) => item(&value, &constant(key), optional || asks),
-                QualifierKey::Dynamic(attribute) => {
-                    let key = match self.resolve(attribute) {
-                        Ok(key) if Key::new(&key).is_some() => key,
-                        Ok(key) => {
-                            self.charge(u64::from(!optional))?;
-                            let kind = if matches!(key, Value::Null) { "<nil>" } else { go_type(&key) };
-                            return Err(Error::new(format!("invalid qualifier type: {kind}")));
-                        }
-                        Err(error) => {
-                            self.charge(u64::from(!optional && !error.cancelled))?;
-                            return Err(error);
-                        }
-                    };
-                    item(&value, &key, optional || asks)
-                }
-            };
-            match found {
-                Ok(Some(next)) => {
-                    self.charge(1)?;
-                    value = if asks && !optional { Value::Bool(true) } else { next };
-                }
-                Ok(None) if optional => return Ok(Value::Optional(None)),
-                Ok(None) => {
-                    self.charge(1)?;
-                    value = Value::Bool(false);
-                }
-                Err(error) => {
-                    self.charge(u64::from(!optional))?;
-                    return Err(error);
-                }
-            }
-        }
-        Ok(if optional { Value::some(value) } else { value })
-    }
 }
 
+/// In cel-go, text and times are asked themselves before a function is given up, and functions of text say no more.
 fn not_optional(key: &str, value: &Value<'_>) -> Error {
     Error::new(format!(
         "cannot initialize optional entry '{key}' from non-optional value {}",
@@ -609,7 +440,6 @@ fn not_optional(key: &str, value: &Value<'_>) -> Error {
     ))
 }
 
-/// In cel-go, text and times are asked themselves before a function is given up, and functions of text say no more.
 fn is_receiver(function: &str, values: &[Value<'_>]) -> bool {
     matches!(function, "contains" | "startsWith" | "endsWith")
         || matches!(values.first(), Some(Value::String(_) | Value::Duration(_) | Value::Timestamp(_)))
