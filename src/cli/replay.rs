@@ -119,7 +119,8 @@ impl Report {
         };
         self.reviews += 1;
         with_namespace(world, request.namespace());
-        let (before, after) = (Through::of(&old.set, review, world), Through::of(&new.set, review, world));
+        let (before, after) =
+            (Through::of(&old.set, &request, world), Through::of(&new.set, &request, world));
         let object = request.object().unwrap_or(&Value::Null);
         let found = differences(object, &before.outcome(), &after.outcome());
         if let Some(first) = found.first() {

@@ -33,6 +33,13 @@ impl Effort {
         self.left.get() == 0
     }
 
+    /// Counts work that is no evaluation.
+    pub(crate) fn spend(&self, units: u64) {
+        if self.left.get() < u64::MAX {
+            self.left.set(self.left.get().saturating_sub(units));
+        }
+    }
+
     /// Evaluates a program within a budget and what is left.
     pub(crate) fn evaluate<'a>(
         &self,
@@ -43,9 +50,7 @@ impl Effort {
         let before = budget.used();
         budget.allow(self.left.get());
         let result = program.eval(activation, budget);
-        if self.left.get() < u64::MAX {
-            self.left.set(self.left.get().saturating_sub(budget.used() - before));
-        }
+        self.spend(budget.used() - before);
         result
     }
 }

@@ -3,8 +3,6 @@
 //! A policy is asked all the same: what it would have refused is let in, noted, and refused again when the day has come. Owns the kind
 //! and what it means; never changes what a policy says.
 
-use std::collections::BTreeSet;
-
 use jiff::Timestamp;
 use portcullis_core::model::closest;
 use serde::Deserialize;
@@ -12,6 +10,7 @@ use serde_json::{Map, Value as Json};
 
 use crate::fault::Fault;
 use crate::judgement::{Denial, Judgement};
+use crate::load::label_selector;
 use crate::request::Request;
 use crate::rules::Selector;
 use crate::spec::LabelSelector;
@@ -60,7 +59,6 @@ const MATCH: [&str; 3] = ["namespaces", "names", "selector"];
 const TARGET: [&str; 2] = ["name", "validations"];
 const TOP: [&str; 4] = ["apiVersion", "kind", "metadata", "spec"];
 const METADATA: [&str; 3] = ["name", "labels", "annotations"];
-const SELECTOR: [&str; 2] = ["matchLabels", "matchExpressions"];
 
 /// Reads a document strictly, everything that is wrong at once.
 struct Reader<'a> {
@@ -196,17 +194,10 @@ impl Exception {
         reader.mapping("/spec/match", &MATCH);
         let namespaces = reader.texts("/spec/match/namespaces");
         let names = reader.texts("/spec/match/names");
-        reader.mapping("/spec/match/selector", &SELECTOR);
-        let selector =
-            reader.get("/spec/match/selector").and_then(|selector| {
-                match LabelSelector::deserialize(selector) {
-                    Ok(read) => Some(Selector::new(Some(&read))),
-                    Err(error) => {
-                        reader.error("/spec/match/selector", format!("this is no selector: {error}"));
-                        None
-                    }
-                }
-            });
+        let selector = reader.get("/spec/match/selector").and_then(|selector| {
+            reader.faults.extend(label_selector(selector, "/spec/match/selector"));
+            Some(Selector::new(Some(&LabelSelector::deserialize(selector).ok()?)))
+        });
         if namespaces.is_empty() && names.is_empty() && selector.as_ref().is_none_or(Selector::is_empty) {
             let message = "an exception for everything is none: say for which namespaces, names or selector";
             reader.error("/spec/match", message);
@@ -253,9 +244,9 @@ impl Exception {
             && self.selector.as_ref().is_none_or(|selector| selector.takes(object))
     }
 
-    fn lets(&self, denial: &Denial, called: &BTreeSet<&str>) -> bool {
+    fn lets(&self, denial: &Denial) -> bool {
         self.policies.iter().any(|target| {
-            called.contains(target.name.as_str())
+            target.name == denial.policy
                 && target.validations.as_ref().is_none_or(|positions| {
                     let position = denial.rule.strip_prefix("/spec/validations/");
                     position.and_then(|at| at.parse().ok()).is_some_and(|at: u64| positions.contains(&at))
@@ -263,10 +254,8 @@ impl Exception {
         })
     }
 
-    fn lets_all(&self, called: &BTreeSet<&str>) -> bool {
-        self.policies
-            .iter()
-            .any(|target| target.validations.is_none() && called.contains(target.name.as_str()))
+    fn lets_all(&self, policy: &str) -> bool {
+        self.policies.iter().any(|target| target.validations.is_none() && target.name == policy)
     }
 
     fn excepted(&self, policy: &str, message: &str) -> Excepted {
@@ -285,58 +274,38 @@ pub(crate) fn holding<'e>(all: &'e [Exception], request: &Request<'_>, now: i64)
     all.iter().filter(|exception| now < exception.expires && exception.takes(request)).collect()
 }
 
-/// Takes out of a list what exceptions let in. `names` gives all names that a policy goes by.
-pub(crate) fn let_in<'n>(
-    denials: &mut Vec<Denial>,
-    exceptions: &[&Exception],
-    names: impl Fn(&str) -> BTreeSet<&'n str>,
-) -> Vec<Excepted> {
-    let mut excepted = Vec::new();
-    denials.retain(|denial| {
-        let own = denial.policy.clone();
-        let mut called: BTreeSet<&str> = names(&denial.policy);
-        called.insert(&own);
-        let by = exceptions.iter().find(|exception| exception.lets(denial, &called));
-        excepted.extend(by.map(|by| by.excepted(&denial.policy, &denial.message)));
-        by.is_none()
-    });
-    excepted
-}
-
 /// Applies exceptions to a judgement: denials become notes, and warnings of policies that do not hold at all are left out.
 pub(crate) fn apply<'n>(
     judgement: &mut Judgement,
     exceptions: &[&Exception],
-    names: impl Fn(&str) -> BTreeSet<&'n str>,
     policies: impl Iterator<Item = &'n str>,
 ) {
     if exceptions.is_empty() {
         return;
     }
-    judgement.excepted = let_in(&mut judgement.denials, exceptions, &names);
+    let (denials, excepted) = (&mut judgement.denials, &mut judgement.excepted);
+    denials.retain(|denial| {
+        let by = exceptions.iter().find(|exception| exception.lets(denial));
+        excepted.extend(by.map(|by| by.excepted(&denial.policy, &denial.message)));
+        by.is_none()
+    });
     for one in &judgement.excepted {
         let value = format!("{} let in by {} of {}: {}", one.message, one.exception, one.owner, one.reason);
-        judgement.audit.insert(format!("{}/exception", one.policy), value);
-    }
-    for policy in policies {
-        let mut called = names(policy);
-        called.insert(policy);
-        if exceptions.iter().any(|exception| exception.lets_all(&called)) {
-            let of = format!("ValidatingAdmissionPolicy '{policy}' with");
-            judgement.warnings.retain(|warning| !warning.contains(&of));
+        let noted = judgement.audit.entry(format!("{}/exception", one.policy)).or_default();
+        if !noted.is_empty() {
+            noted.push_str("; ");
         }
+        noted.push_str(&value);
+    }
+    for policy in policies.filter(|policy| exceptions.iter().any(|exception| exception.lets_all(policy))) {
+        let of = format!("ValidatingAdmissionPolicy '{policy}' with");
+        judgement.warnings.retain(|warning| !warning.contains(&of));
     }
 }
 
 /// The exception by which a mutating policy is not asked.
-pub(crate) fn excepting(
-    policy: &str,
-    exceptions: &[&Exception],
-    called: &BTreeSet<&str>,
-) -> Option<Excepted> {
-    let mut called = called.clone();
-    called.insert(policy);
-    let by = exceptions.iter().find(|exception| exception.lets_all(&called))?;
+pub(crate) fn excepting(policy: &str, exceptions: &[&Exception]) -> Option<Excepted> {
+    let by = exceptions.iter().find(|exception| exception.lets_all(policy))?;
     Some(by.excepted(policy, "not asked"))
 }
 

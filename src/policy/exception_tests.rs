@@ -46,7 +46,7 @@ fn refused(exceptions: &[Exception], request: &Json, now: i64) -> (Vec<String>, 
     };
     let request = Request { json: request };
     let held = holding(exceptions, &request, now);
-    apply(&mut judgement, &held, |_| BTreeSet::new(), ["no-latest", "limits"].into_iter());
+    apply(&mut judgement, &held, ["no-latest", "limits"].into_iter());
     let left = judgement.denials.iter().map(|denial| format!("{}{}", denial.policy, denial.rule)).collect();
     (left, judgement.excepted.len())
 }
@@ -89,7 +89,7 @@ fn what_is_let_in_says_whose_word_it_is() {
     let json = request("ml", "train-a-", "yes");
     let request = Request { json: &json };
     let held = holding(&exceptions, &request, 0);
-    apply(&mut judgement, &held, |_| BTreeSet::new(), ["no-latest", "limits"].into_iter());
+    apply(&mut judgement, &held, ["no-latest", "limits"].into_iter());
     assert!(judgement.denials.is_empty());
     assert_eq!(
         judgement.warnings.len(),
@@ -107,6 +107,19 @@ fn what_is_let_in_says_whose_word_it_is() {
     assert_eq!(judgement.excepted, [expected]);
     let noted = judgement.audit.get("no-latest/exception").map(String::as_str);
     assert_eq!(noted, Some("no-latest says no let in by migration of team-ml: moving"));
+}
+
+#[test]
+fn all_that_one_policy_would_have_said_is_noted() {
+    let exceptions = [Exception::read(&document()).expect("it is well formed")];
+    let two = ["/spec/validations/0", "/spec/validations/1"].map(|rule| denial("no-latest", rule));
+    let mut judgement = Judgement { denials: two.into(), ..Judgement::default() };
+    let json = request("ml", "train-a-", "yes");
+    let held = holding(&exceptions, &Request { json: &json }, 0);
+    apply(&mut judgement, &held, ["no-latest"].into_iter());
+    let noted =
+        judgement.audit.get("no-latest/exception").map_or(0, |noted| noted.matches("let in by").count());
+    assert_eq!((noted, judgement.excepted.len()), (2, 2));
 }
 
 #[test]
@@ -141,6 +154,26 @@ fn an_exception_that_is_wrong_is_told_all_of_it() {
             "/spec/match: an exception for everything is none: say for which namespaces, names or selector",
         ),
         ("/spec/match/names", json!("a"), "/spec/match/names: this must be a list"),
+        (
+            "/spec/match/selector",
+            json!({ "matchExpressions": [{ "key": "team", "operator": "NotIn", "values": ["prod"], "value": ["x"] }] }),
+            "/spec/match/selector/matchExpressions/0/value: unknown field \"value\"",
+        ),
+        (
+            "/spec/match/selector",
+            json!({ "matchExpressions": [{ "key": "team", "operator": "NotIn" }] }),
+            "/spec/match/selector/matchExpressions/0: NotIn needs at least one of values",
+        ),
+        (
+            "/spec/match/selector",
+            json!({ "matchExpressions": [{ "key": "team", "operator": "Notin", "values": ["prod"] }] }),
+            "/spec/match/selector/matchExpressions/0/operator: \"Notin\" is not one of In, NotIn, Exists, DoesNotExist",
+        ),
+        (
+            "/spec/match/selector",
+            json!({ "matchLabels": { "team": 1 } }),
+            "/spec/match/selector/matchLabels/team: this must be text, and is the number 1: put it in quotes",
+        ),
     ] {
         let mut wrong = document();
         *wrong.pointer_mut(pointer).expect("it is there") = value;

@@ -84,18 +84,15 @@ pub struct Through {
 }
 
 impl Through {
-    /// Asks the mutating policies about the review, and the validating ones about what they made of it. A review without a request is allowed.
+    /// Asks the mutating policies about the request, and the validating ones about what they made of it.
     #[must_use]
-    pub fn of(set: &Set, review: &Json, world: &World) -> Self {
-        let Some(request) = Request::of_review(review) else {
-            return Self { object: None, mutation: Mutation::default(), judgement: Judgement::default() };
-        };
-        let mutation = set.mutate(&request, world);
+    pub fn of(set: &Set, request: &Request<'_>, world: &World) -> Self {
+        let mutation = set.mutate(request, world);
         if !mutation.denials.is_empty() {
             return Self { object: None, mutation, judgement: Judgement::default() };
         }
         let judgement = match &mutation.object {
-            None => set.validate(&request, world),
+            None => set.validate(request, world),
             Some(object) => {
                 let mut changed = request.json.clone();
                 changed["object"] = object.clone();

@@ -167,6 +167,7 @@ fn code(reason: &str) -> u16 {
         "Unauthorized" => 401,
         "Forbidden" => 403,
         "RequestEntityTooLarge" => 413,
+        "InternalError" => 500,
         _ => 422,
     }
 }

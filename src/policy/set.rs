@@ -1,7 +1,5 @@
 //! A set of policies that is evaluated together and swapped as a whole.
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use sha2::{Digest, Sha256};
 
 use crate::effort::Effort;
@@ -37,19 +35,11 @@ pub struct Set {
     policies: Vec<Listed>,
     rules: Rules,
     exceptions: Vec<Exception>,
-    /// By the name of a policy that was made of another: the name of that.
-    made_of: BTreeMap<String, String>,
 }
 
 impl Set {
-    pub(crate) fn new(
-        hash: String,
-        policies: Vec<Listed>,
-        rules: Rules,
-        exceptions: Vec<Exception>,
-        made_of: BTreeMap<String, String>,
-    ) -> Self {
-        Self { hash, policies, rules, exceptions, made_of }
+    pub(crate) fn new(hash: String, policies: Vec<Listed>, rules: Rules, exceptions: Vec<Exception>) -> Self {
+        Self { hash, policies, rules, exceptions }
     }
 
     /// SHA-256 over all files, in hex: names the set in logs, metrics and denials.
@@ -79,10 +69,9 @@ impl Set {
     pub(crate) fn validate_within(&self, effort: &Effort, request: &Request<'_>, world: &World) -> Judgement {
         let mut judgement = self.rules.validate_within(effort, request, world);
         let exceptions = holding(&self.exceptions, request, world.now);
-        let validating = self.policies.iter().filter(|policy| policy.kind == "ValidatingAdmissionPolicy");
-        let names =
-            validating.map(|policy| policy.name.as_str()).chain(self.made_of.keys().map(String::as_str));
-        apply(&mut judgement, &exceptions, |policy| self.called(policy), names);
+        // What a GangPolicy refuses, it refuses under its own name.
+        let names = self.policies.iter().map(|policy| policy.name.as_str());
+        apply(&mut judgement, &exceptions, names);
         judgement
     }
 
@@ -95,21 +84,8 @@ impl Set {
     /// The same, and nothing to go by where the effort does not suffice.
     pub(crate) fn mutate_within(&self, effort: &Effort, request: &Request<'_>, world: &World) -> Mutation {
         let exceptions = holding(&self.exceptions, request, world.now);
-        let excepted = |policy: &str| excepting(policy, &exceptions, &self.called(policy));
-        let wanted = |policy: &str| excepted(policy).is_none();
-        let mut mutation = self.rules.mutate_within(effort, request, world, &wanted);
-        mutation.excepted = self
-            .policies
-            .iter()
-            .filter(|policy| policy.kind == "MutatingAdmissionPolicy")
-            .filter_map(|policy| excepted(&policy.name))
-            .collect();
-        mutation
-    }
-
-    /// The names that a policy goes by besides its own.
-    fn called(&self, policy: &str) -> BTreeSet<&str> {
-        self.made_of.get(policy).map(String::as_str).into_iter().collect()
+        let excepting = |policy: &str| excepting(policy, &exceptions);
+        self.rules.mutate_within(effort, request, world, &excepting)
     }
 }
 
@@ -125,3 +101,7 @@ pub(crate) fn hash(files: &[&SourceFile]) -> String {
     }
     hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }
+
+#[cfg(test)]
+#[path = "set_tests.rs"]
+mod tests;

@@ -93,7 +93,8 @@ pub(super) fn others<'d>(
         let api_version = object["apiVersion"].as_str().unwrap_or_default();
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
         let review = review_of(&namespace, [group, version, &kind, &plural(group, &kind)], object);
-        let through = judge.asked(&review, |rules, _, world| Through::of(&rules.set, &review, world))?;
+        let through =
+            judge.asked(&review, |rules, request, world| Through::of(&rules.set, request, world))?;
         let denials: Vec<Denial> = through.denials().cloned().collect();
         if denials.is_empty() {
             return None;

@@ -7,6 +7,7 @@ use serde_json::Value as Json;
 use super::compare::{lines, missing, patch};
 use super::requests::{ensure_namespace, learn, request, world};
 use super::{Case, Pattern};
+use crate::outcome::Through;
 use crate::request::Request;
 use crate::set::Set;
 
@@ -196,21 +197,13 @@ fn all_match(patterns: &[Pattern], texts: &[String]) -> bool {
 impl Seen {
     /// Asks as the API server does: what changes objects first, then what judges them.
     fn one(&mut self, set: &Set, request: &Json, world: &crate::world::World) {
-        let mutation = set.mutate(&Request { json: request }, world);
+        let through = Through::of(set, &Request { json: request }, world);
         let before = request.get("object").cloned().unwrap_or_default();
-        let after = mutation.object.unwrap_or_else(|| before.clone());
-        self.changed_by.extend(mutation.changed_by);
-        self.ignored.extend(mutation.ignored);
-        if mutation.denials.is_empty() {
-            let mut request = request.clone();
-            request["object"] = after.clone();
-            let judgement = set.validate(&Request { json: &request }, world);
-            self.denials.extend(judgement.denials.into_iter().map(|denial| (denial.policy, denial.message)));
-            self.warnings.extend(judgement.warnings);
-            self.ignored.extend(judgement.ignored);
-        } else {
-            self.denials.extend(mutation.denials.into_iter().map(|denial| (denial.policy, denial.message)));
-        }
-        self.objects.push((before, after));
+        self.denials.extend(through.denials().map(|denial| (denial.policy.clone(), denial.message.clone())));
+        self.objects.push((before.clone(), through.object.unwrap_or(before)));
+        self.changed_by.extend(through.mutation.changed_by);
+        self.ignored.extend(through.mutation.ignored);
+        self.warnings.extend(through.judgement.warnings);
+        self.ignored.extend(through.judgement.ignored);
     }
 }

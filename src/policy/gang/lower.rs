@@ -146,8 +146,8 @@ fn validations(document: &Json, name: &str) -> Vec<Rule> {
     }
     if text(document, "schedulers.unknown") == Some("reject") {
         let known = list(known_schedulers(document));
-        let scheduler = "(object.spec.?schedulerName.orValue(object.spec.?template.?spec.?schedulerName.orValue(\
-                         object.spec.?jobTemplate.?spec.?template.?spec.?schedulerName.orValue(''))))";
+        let scheduler = "(object.?spec.?schedulerName.orValue(object.?spec.?template.?spec.?schedulerName.orValue(\
+                         object.?spec.?jobTemplate.?spec.?template.?spec.?schedulerName.orValue(''))))";
         let end = literal(&format!(
             " does not run here: the schedulers are {} (schedulers.known of GangPolicy {name}). Leave spec.schedulerName out.",
             known_schedulers(document).join(", ")

@@ -7,6 +7,7 @@ use portcullis_core::model::{DialectId, Quantity, closest, quoted};
 use serde_json::{Map, Value as Json, json};
 
 use crate::fault::Fault;
+use crate::load::label_selector;
 
 /// What a field takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -353,7 +354,7 @@ fn judge(takes: Takes, value: &Json, pointer: &str, faults: &mut Vec<Fault>) {
                 faults.push(Fault::error(format!("{pointer}/{}", step(key)), message));
             }
         }
-        Takes::Selector => selector(value, pointer, faults),
+        Takes::Selector => faults.extend(label_selector(value, pointer)),
         Takes::Text | Takes::Flag | Takes::Count | Takes::Time | Takes::Grace | Takes::Memory => {}
     }
 }
@@ -365,55 +366,6 @@ fn choice(value: &Json, choices: &[&str], pointer: &str, faults: &mut Vec<Fault>
         let meant = alike.or_else(|| closest(text, choices.iter().copied())).map(str::to_owned);
         let message = format!("{} is not one of {}", shown(value), choices.join(", "));
         faults.push(Fault::error(pointer, message).suggest(meant));
-    }
-}
-
-/// The fields of a selector; what stands in them is checked where the selector of a policy is.
-fn selector(value: &Json, pointer: &str, faults: &mut Vec<Fault>) {
-    let Some(fields) = value.as_object() else {
-        return faults
-            .push(Fault::error(pointer, "this must be a mapping with matchLabels or matchExpressions"));
-    };
-    let known = ["matchLabels", "matchExpressions"];
-    for (name, value) in fields {
-        let pointer = format!("{pointer}/{}", step(name));
-        match name.as_str() {
-            "matchLabels" => judge(Takes::TextMap, value, &pointer, faults),
-            "matchExpressions" => expressions(value, &pointer, faults),
-            other => unknown(other, &known, &pointer, faults),
-        }
-    }
-}
-
-fn expressions(value: &Json, pointer: &str, faults: &mut Vec<Fault>) {
-    let Some(items) = value.as_array() else {
-        return faults.push(Fault::error(pointer, "this must be a list"));
-    };
-    for (index, item) in items.iter().enumerate() {
-        let pointer = format!("{pointer}/{index}");
-        for (name, _) in item.as_object().into_iter().flatten() {
-            if !["key", "operator", "values"].contains(&name.as_str()) {
-                unknown(name, &["key", "operator", "values"], &format!("{pointer}/{}", step(name)), faults);
-            }
-        }
-        if item.get("key").and_then(Json::as_str).is_none_or(str::is_empty) {
-            faults.push(Fault::error(pointer.as_str(), "a requirement needs a key"));
-        }
-        let operator = item.get("operator").unwrap_or(&Json::Null);
-        choice(operator, &["In", "NotIn", "Exists", "DoesNotExist"], &format!("{pointer}/operator"), faults);
-        let values = item.get("values").and_then(Json::as_array).map_or(0, Vec::len);
-        match operator.as_str() {
-            Some("In" | "NotIn") if values == 0 => {
-                faults.push(Fault::error(pointer.as_str(), "In and NotIn need at least one of values"));
-            }
-            Some("Exists" | "DoesNotExist") if values > 0 => {
-                faults.push(Fault::error(
-                    format!("{pointer}/values"),
-                    "Exists and DoesNotExist take no values",
-                ));
-            }
-            _ => {}
-        }
     }
 }
 

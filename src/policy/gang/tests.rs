@@ -250,6 +250,10 @@ fn what_is_missing_unknown_or_evicts_others() {
          spec.schedulerName out.",
         &named("volcano"),
     );
+    let bare = json!({ "apiVersion": "scheduling.x-k8s.io/v1alpha1", "kind": "PodGroup", "metadata": { "name": "x" } });
+    let bare = request("ml", "scheduling.x-k8s.io", "v1alpha1", "PodGroup", &bare);
+    let reject = json!({ "schedulers": { "unknown": "reject" } });
+    assert_eq!(said(&reject, &bare), Vec::<String>::new(), "a group may have no spec");
     let classed = |class: &str| {
         pod(
             &json!({ "name": "x", "annotations": { "gpu-memory": "1" } }),

@@ -7,8 +7,9 @@ use serde_json::Value as Json;
 
 use super::document::at;
 use super::names;
-use super::strict::no_choice;
+use super::strict::{self, no_choice};
 use crate::fault::Fault;
+use crate::schema::Schema;
 
 const OPERATIONS: [&str; 5] = ["*", "CREATE", "UPDATE", "DELETE", "CONNECT"];
 const MUTATED: [&str; 4] = ["*", "CREATE", "UPDATE", "CONNECT"];
@@ -17,6 +18,23 @@ const ACTIONS: [&str; 3] = ["Deny", "Warn", "Audit"];
 const ANNOTATIONS: usize = 20;
 const ANNOTATION_BYTES: usize = 5 * 1024;
 const CONDITIONS: usize = 64;
+
+/// What is wrong with a label selector in a kind of our own, of which there is no schema.
+pub(crate) fn label_selector(value: &Json, pointer: &str) -> Vec<Fault> {
+    let policy = Schema::of("admissionregistration.k8s.io", "v1", "ValidatingAdmissionPolicy");
+    let schema = ["spec", "matchConstraints", "objectSelector"]
+        .into_iter()
+        .fold(policy, |schema, name| schema.and_then(|schema| schema.field(name)));
+    let mut faults = schema.map(|schema| strict::check(value, schema)).unwrap_or_default();
+    let mut checks = Checks { root: value, faults: Vec::new() };
+    checks.selector("");
+    let told: BTreeSet<String> = faults.iter().map(|fault| fault.pointer.clone()).collect();
+    faults.extend(checks.faults.into_iter().filter(|fault| !told.contains(&fault.pointer)));
+    for fault in &mut faults {
+        fault.pointer.insert_str(0, pointer);
+    }
+    faults
+}
 
 /// A value, where it stands, and what is found to be wrong.
 struct Checks<'a> {

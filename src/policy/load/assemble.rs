@@ -28,7 +28,6 @@ pub(super) struct Assembled {
     pub(super) rules: Rules,
     /// With a problem at the place where each says when it ends.
     pub(super) exceptions: Vec<(Exception, Problem)>,
-    pub(super) made_of: BTreeMap<String, String>,
 }
 
 /// A policy whose bindings are looked for.
@@ -145,8 +144,7 @@ impl<'a> Assembler<'a, '_> {
                 continue;
             }
             let version = if role == Role::Param { document.api_version() } else { "" };
-            let namespace =
-                if role == Role::Param { text(&document.json, "/metadata/namespace") } else { "" };
+            let namespace = if role == Role::Param { Params::namespace_of(&document.json) } else { "" };
             let key = (role, version, document.kind(), namespace, document.name());
             if let Some(first) = known.get(&key) {
                 let message = format!("there is another {} at {}", document.about(), self.place(*first));
@@ -283,12 +281,10 @@ impl<'a> Assembler<'a, '_> {
 
     /// Compiles what a policy of ours was made into, with its bindings.
     fn lowered(&mut self, at: usize, lowered: &[Json]) {
-        let of = self.documents[at].name();
         let mut faults = Vec::new();
         let mut made: BTreeMap<(&str, &str), Compiled> = BTreeMap::new();
         for policy in lowered.iter().filter(|made| text(made, "/kind").ends_with("Policy")) {
             let name = text(policy, "/metadata/name");
-            self.made.made_of.insert(name.to_owned(), of.to_owned());
             self.names_made.push((text(policy, "/kind").to_owned(), name.to_owned(), at));
             made.extend(
                 Compiled::new(policy, &mut faults).map(|compiled| ((text(policy, "/kind"), name), compiled)),
@@ -445,13 +441,42 @@ impl<'a> Assembler<'a, '_> {
             }
             Err(faults) => self.tell_all(at, faults),
         }
-        let targets = document.json.pointer("/spec/policies").and_then(Json::as_array);
+        self.targets(at);
+    }
+
+    /// Whether the policies and validations that an exception names are there.
+    fn targets(&mut self, at: usize) {
+        let targets = self.documents[at].json.pointer("/spec/policies").and_then(Json::as_array);
         for (index, target) in targets.into_iter().flatten().enumerate() {
-            let name = text(target, "/name");
-            if !name.is_empty() && !self.names.contains(name) {
+            let place = format!("/spec/policies/{index}");
+            let (name, positions) =
+                (text(target, "/name"), target.get("validations").and_then(Json::as_array));
+            if name.is_empty() {
+                continue;
+            }
+            if !self.names.contains(name) {
                 let meant = closest(name, self.names.iter().copied()).map(str::to_owned);
                 let message = format!("there is no policy {name:?} in these files");
-                self.tell(at, Fault::error(format!("/spec/policies/{index}/name"), message).suggest(meant));
+                self.tell(at, Fault::error(format!("{place}/name"), message).suggest(meant));
+                continue;
+            }
+            let Some(positions) = positions else { continue };
+            let Some(policy) = self.validating.get(name) else {
+                let message = format!(
+                    "{name:?} is no ValidatingAdmissionPolicy, and holds or does not as a whole: leave this out"
+                );
+                self.tell(at, Fault::error(format!("{place}/validations"), message).at_key());
+                continue;
+            };
+            let count = count(&self.documents[policy.document].json, "validations");
+            for (index, position) in positions.iter().enumerate() {
+                let Some(position) = position.as_u64() else { continue };
+                if usize::try_from(position).is_ok_and(|position| position < count) {
+                    continue;
+                }
+                let message =
+                    format!("{name:?} has no validation {position}: it has {count}, counted from 0");
+                self.tell(at, Fault::error(format!("{place}/validations/{index}"), message));
             }
         }
     }

@@ -33,6 +33,7 @@ use document::Document;
 use text::Text;
 use yaml::{Content, Node};
 
+pub(crate) use admission::label_selector;
 pub use formats::{annotations, json, sarif};
 pub use show::render;
 pub use single::{Cases, explain, manifest, test_cases};
@@ -184,7 +185,7 @@ pub fn load(files: &[SourceFile]) -> Loaded {
     let good = problems.iter().all(|problem| problem.severity < Severity::Error);
     let set = good.then(|| {
         let exceptions = assembled.exceptions.iter().map(|(exception, _)| exception.clone()).collect();
-        Set::new(hash(&wanted), assembled.policies, assembled.rules, exceptions, assembled.made_of)
+        Set::new(hash(&wanted), assembled.policies, assembled.rules, exceptions)
     });
     Loaded { set, problems, counts: assembled.counts, endings: assembled.exceptions }
 }

@@ -20,10 +20,12 @@ mod mutating;
 mod params;
 mod patch;
 mod selector;
+mod size;
 mod strict;
 mod validating;
 
 use crate::effort::Effort;
+use crate::exception::Excepted;
 use crate::judgement::{Judgement, Mutation};
 use crate::request::{Request, text};
 use crate::world::World;
@@ -75,16 +77,16 @@ impl Rules {
     /// What the mutating policies make of the object.
     #[must_use]
     pub fn mutate(&self, request: &Request<'_>, world: &World) -> Mutation {
-        self.mutate_within(&Effort::unlimited(), request, world, &|_| true)
+        self.mutate_within(&Effort::unlimited(), request, world, &|_| None)
     }
 
-    /// What those of the mutating policies make of the object whose name is `wanted`.
+    /// The same without policies that are excepted.
     pub(crate) fn mutate_within(
         &self,
         effort: &Effort,
         request: &Request<'_>,
         world: &World,
-        wanted: &dyn Fn(&str) -> bool,
+        excepting: &dyn Fn(&str) -> Option<Excepted>,
     ) -> Mutation {
         let Some(object) = request.object() else { return Mutation::default() };
         if self.mutating.is_empty()
@@ -94,6 +96,6 @@ impl Rules {
             return Mutation::default();
         }
         let hearing = Hearing::new(request, world, &self.params, effort);
-        Run::new(*request, object.clone(), &hearing).all(&self.mutating, wanted)
+        Run::new(*request, object.clone(), &hearing).all(&self.mutating, excepting)
     }
 }

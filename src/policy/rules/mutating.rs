@@ -11,12 +11,17 @@ use super::convert::{configuration, operations};
 use super::evaluation::{EXHAUSTED, Exhausted, Hearing, Inputs, Namespace, Variables, evaluate};
 use super::matching::{Asked, Matched};
 use super::patch::{self, Failure};
+use super::size::{MOST, Room};
 use super::{merge, strict, text};
+use crate::exception::Excepted;
 use crate::fault::Fault;
 use crate::judgement::{Denial, Mutation};
 use crate::request::Request;
 use crate::schema::Schema;
 use crate::spec::{MutatingAdmissionPolicy, MutationSpec};
+
+/// So many bytes of an object are changed with about the work of one step of an expression.
+const BYTES_OF_WORK: usize = 16;
 
 #[derive(Debug)]
 enum Change {
@@ -132,12 +137,16 @@ impl<'a, 'f: 'a> Run<'a, 'f> {
     }
 
     /// Asks all policies, and those once more that want to be when something changed.
-    pub(crate) fn all(mut self, policies: &'a [Mutating], wanted: &dyn Fn(&str) -> bool) -> Mutation {
+    pub(crate) fn all(
+        mut self,
+        policies: &'a [Mutating],
+        excepting: &dyn Fn(&str) -> Option<Excepted>,
+    ) -> Mutation {
         let before = self.object.clone();
-        self.pass(policies, wanted, None);
+        self.pass(policies, excepting, None);
         if self.dirty && self.mutation.denials.is_empty() && !self.again.is_empty() {
             let again = std::mem::take(&mut self.again);
-            self.pass(policies, wanted, Some(&again));
+            self.pass(policies, excepting, Some(&again));
         }
         if self.mutation.denials.is_empty() {
             self.mutation.object = (self.object != before).then_some(self.object);
@@ -178,19 +187,19 @@ impl<'a, 'f: 'a> Run<'a, 'f> {
         &mut self,
         policies: &'a [Mutating],
         object: &Json,
-        wanted: &dyn Fn(&str) -> bool,
+        excepting: &dyn Fn(&str) -> Option<Excepted>,
     ) -> Vec<Invocation<'a>> {
         let mut found = Vec::new();
         let mut missed = Vec::new();
-        for policy in
-            policies.iter().filter(|policy| !policy.frame.bindings.is_empty() && wanted(policy.name()))
-        {
+        for policy in policies.iter().filter(|policy| !policy.frame.bindings.is_empty()) {
+            let excepted = excepting(policy.name());
             let frame = &policy.frame;
             let asked = Asked::new(self.request, None);
             let probe = Asked { object: Some(object), ..asked };
             let matched = match frame.constraints.matches(&probe, self.hearing.world) {
                 Ok(Some(matched)) => Matched { resource: matched.resource, kind: matched.kind },
                 Ok(None) => continue,
+                Err(_) if excepted.is_some() => continue,
                 Err(why) => {
                     missed.push((policy, None, why));
                     continue;
@@ -203,11 +212,18 @@ impl<'a, 'f: 'a> Run<'a, 'f> {
                     match constraints.matches(&probe, self.hearing.world) {
                         Ok(Some(_)) => {}
                         Ok(None) => continue,
+                        Err(_) if excepted.is_some() => continue,
                         Err(why) => {
                             missed.push((policy, Some(binding), why));
                             continue;
                         }
                     }
+                }
+                if let Some(excepted) = &excepted {
+                    if !self.mutation.excepted.contains(excepted) {
+                        self.mutation.excepted.push(excepted.clone());
+                    }
+                    break;
                 }
                 let namespace = self.request.namespace();
                 match self.hearing.params.of(frame.param_kind.as_ref(), binding.reference.as_ref(), namespace)
@@ -237,11 +253,11 @@ impl<'a, 'f: 'a> Run<'a, 'f> {
     fn pass(
         &mut self,
         policies: &'a [Mutating],
-        wanted: &dyn Fn(&str) -> bool,
+        excepting: &dyn Fn(&str) -> Option<Excepted>,
         only: Option<&BTreeSet<[String; 4]>>,
     ) {
         let object = std::mem::take(&mut self.object);
-        let invocations = self.invocations(policies, &object, wanted);
+        let invocations = self.invocations(policies, &object, excepting);
         self.object = object;
         for invocation in invocations {
             match self.meets(&invocation) {
@@ -336,6 +352,17 @@ impl<'a, 'f: 'a> Run<'a, 'f> {
             Ok(value) => value.map_err(Wrong::Policy)?,
             Err(Exhausted) => return Err(Wrong::Policy(EXHAUSTED.to_owned())),
         };
+        // Values of an expression share their parts, and an object has a copy of each.
+        let mut room = Room::new();
+        if !room.value(&value) {
+            let message = format!("the expression makes more than {MOST} bytes, which no object may have");
+            return Err(Wrong::Policy(message));
+        }
+        room.json(&self.object);
+        self.hearing.effort.spend(u64::try_from(room.used() / BYTES_OF_WORK).unwrap_or(u64::MAX));
+        if self.hearing.effort.is_spent() {
+            return Ok(None);
+        }
         let schema = self.schema();
         let object = match change {
             Change::Configuration(_) => {

@@ -19,36 +19,28 @@ pub struct Params {
 }
 
 impl Params {
-    /// Takes up an object of the files; one without a namespace is in `default`, unless its kind is in none.
+    /// Takes up an object of the files.
     pub fn add(&mut self, object: Json) {
         let kind = ParamKind {
             api_version: text(&object, "/apiVersion").into(),
             kind: text(&object, "/kind").into(),
         };
-        let namespace = match text(&object, "/metadata/namespace") {
-            _ if CLUSTERED.contains(&kind.kind.as_str()) => "",
-            "" if is_builtin(&kind) => "default",
-            namespace => namespace,
-        };
-        let key = (namespace.to_owned(), text(&object, "/metadata/name").to_owned());
+        let key = (Self::namespace_of(&object).to_owned(), text(&object, "/metadata/name").to_owned());
         self.kinds.entry(kind).or_default().insert(key, object);
     }
 
-    /// How many objects there are.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.kinds.values().map(BTreeMap::len).sum()
-    }
-
-    /// Whether there are none.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.kinds.is_empty()
+    /// The namespace that an object of the files is in: `default` where none is said, none where its kind is in none.
+    pub(crate) fn namespace_of(object: &Json) -> &str {
+        match text(object, "/metadata/namespace") {
+            _ if CLUSTERED.contains(&text(object, "/kind")) => "",
+            "" if is_builtin(text(object, "/apiVersion")) => "default",
+            namespace => namespace,
+        }
     }
 
     /// Custom kinds are in namespaces when their objects say so.
     fn is_namespaced(&self, kind: &ParamKind) -> bool {
-        if is_builtin(kind) {
+        if is_builtin(&kind.api_version) {
             return !CLUSTERED.contains(&kind.kind.as_str());
         }
         self.kinds.get(kind).is_none_or(|all| all.keys().any(|(namespace, _)| !namespace.is_empty()))
@@ -99,8 +91,8 @@ impl Params {
     }
 }
 
-fn is_builtin(kind: &ParamKind) -> bool {
-    match kind.api_version.split_once('/') {
+fn is_builtin(api_version: &str) -> bool {
+    match api_version.split_once('/') {
         None => true,
         Some((group, _)) => !group.contains('.') || group.ends_with(".k8s.io"),
     }

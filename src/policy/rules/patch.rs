@@ -3,6 +3,8 @@
 
 use serde_json::{Map, Value as Json};
 
+use super::size::{MOST, Room};
+
 /// One operation. What is empty was not given.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Operation {
@@ -46,10 +48,10 @@ fn index(key: &str, length: usize) -> Result<usize, String> {
     Ok(usize::try_from(place).unwrap_or(usize::MAX))
 }
 
-fn get(container: &Json, key: &str) -> Result<Option<Json>, String> {
+fn get<'d>(container: &'d Json, key: &str) -> Result<Option<&'d Json>, String> {
     match container {
-        Json::Array(items) => Ok(items.get(index(key, items.len())?).cloned()),
-        other => Ok(other.get(key).cloned()),
+        Json::Array(items) => Ok(items.get(index(key, items.len())?)),
+        other => Ok(other.get(key)),
     }
 }
 
@@ -105,8 +107,9 @@ fn remove(container: &mut Json, key: &str) -> Result<(), String> {
 
 /// Applies a patch; the document is spoilt when it fails.
 pub(crate) fn apply(document: &mut Json, patch: Vec<Operation>) -> Result<(), Failure> {
+    let mut copied = Room::new();
     for operation in patch {
-        one(document, operation)?;
+        one(document, operation, &mut copied)?;
     }
     Ok(())
 }
@@ -115,7 +118,7 @@ fn other(message: String) -> Failure {
     Failure::Other(message)
 }
 
-fn one(document: &mut Json, operation: Operation) -> Result<(), Failure> {
+fn one(document: &mut Json, operation: Operation, copied: &mut Room) -> Result<(), Failure> {
     let Operation { op, path, from, value } = operation;
     let given = value.is_some();
     let value = value.unwrap_or(Json::Null);
@@ -156,13 +159,13 @@ fn one(document: &mut Json, operation: Operation) -> Result<(), Failure> {
             }
             Ok(())
         }
-        "move" | "copy" => transfer(document, &op, &path, &from),
+        "move" | "copy" => transfer(document, &op, &path, &from, copied),
         "test" => test(document, &path, given.then_some(&value)),
         _ => Err(other(format!("Unexpected kind: {op}"))),
     }
 }
 
-fn transfer(document: &mut Json, op: &str, path: &str, from: &str) -> Result<(), Failure> {
+fn transfer(document: &mut Json, op: &str, path: &str, from: &str, copied: &mut Room) -> Result<(), Failure> {
     if from.is_empty() {
         return Err(other(format!(
             "{op} operation failed to decode from: operation, missing from field: {MISSING}"
@@ -178,6 +181,12 @@ fn transfer(document: &mut Json, op: &str, path: &str, from: &str) -> Result<(),
             format!("error in copy for from: '{from}': {why}")
         })
     })?;
+    if op == "copy" && found.is_some_and(|found| !copied.json(found)) {
+        return Err(other(format!(
+            "Unable to complete the copy, the accumulated size increase of copy exceeds the limit {MOST}"
+        )));
+    }
+    let found = found.cloned();
     if op == "move" {
         remove(place, &key).map_err(|why| other(format!("error in move for path: '{key}': {why}")))?;
     }
@@ -203,7 +212,7 @@ fn test(document: &mut Json, path: &str, value: Option<&Json>) -> Result<(), Fai
         })?;
         let found =
             get(place, &key).map_err(|why| other(format!("error in test for path: '{path}': {why}")))?;
-        found.filter(|found| !found.is_null()).as_ref() == value
+        found.filter(|found| !found.is_null()) == value
     };
     if same { Ok(()) } else { Err(Failure::Test) }
 }
@@ -222,6 +231,20 @@ mod tests {
             from: text("from"),
             value: json.get("value").cloned(),
         }
+    }
+
+    /// Each copy doubles what is copied: without a limit forty of them are a trillion bytes.
+    #[test]
+    fn copies_of_copies_end() {
+        let mut document = json!({ "a": { "text": "x".repeat(1000) } });
+        let copy =
+            |index: u32| operation(&json!({ "op": "copy", "from": "/a", "path": format!("/a/{index}") }));
+        let why = apply(&mut document, (0..40).map(copy).collect());
+        assert!(
+            matches!(&why, Err(Failure::Other(why)) if why.contains("accumulated size increase")),
+            "{why:?}"
+        );
+        assert!(document.to_string().len() < 8 * 1024 * 1024);
     }
 
     #[test]

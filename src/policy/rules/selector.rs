@@ -10,6 +10,8 @@ enum Wanted {
     NotIn(Vec<String>),
     Exists,
     Missing,
+    /// An operator that there is not.
+    Nothing,
 }
 
 /// What labels must be like. An empty one takes everything.
@@ -31,7 +33,8 @@ impl Selector {
                 "NotIn" => Wanted::NotIn(values),
                 "Exists" => Wanted::Exists,
                 "DoesNotExist" => Wanted::Missing,
-                _ => Wanted::In(values),
+                "In" => Wanted::In(values),
+                _ => Wanted::Nothing,
             };
             requirements.push((requirement.key.clone(), wanted));
         }
@@ -52,6 +55,7 @@ impl Selector {
                 Wanted::NotIn(values) => label.is_none_or(|label| values.iter().all(|value| value != label)),
                 Wanted::Exists => label.is_some(),
                 Wanted::Missing => label.is_none(),
+                Wanted::Nothing => false,
             }
         })
     }
@@ -80,6 +84,8 @@ mod tests {
             (json!({ "matchExpressions": [{ "key": "tier", "operator": "Exists" }] }), true),
             (json!({ "matchExpressions": [{ "key": "tier", "operator": "DoesNotExist" }] }), false),
             (json!({ "matchExpressions": [{ "key": "none", "operator": "DoesNotExist" }] }), true),
+            (json!({ "matchExpressions": [{ "key": "team", "operator": "in", "values": ["a"] }] }), false),
+            (json!({ "matchExpressions": [{ "key": "none", "operator": "Notin", "values": ["a"] }] }), false),
         ] {
             let selector = Selector::new(serde_json::from_value(spec.clone()).ok().as_ref());
             assert_eq!(selector.takes(&pod), expected, "{spec}");

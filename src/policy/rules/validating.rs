@@ -58,7 +58,10 @@ enum Decision {
 /// What the evaluation with one parameter object comes to.
 #[derive(Default)]
 struct Verdict {
+    /// One for each rule, in order; or one for all of them.
     decisions: Vec<Decision>,
+    /// What that one is about.
+    part: Option<&'static str>,
     annotations: Vec<Result<String, String>>,
 }
 
@@ -218,7 +221,7 @@ impl Validating {
                 match action.as_str() {
                     "Deny" => judgement.denials.push(self.denial(
                         Some(binding),
-                        format!("/spec/validations/{index}"),
+                        verdict.part.map_or_else(|| format!("/spec/validations/{index}"), str::to_owned),
                         message.clone(),
                         reason.as_deref(),
                     )),
@@ -267,6 +270,11 @@ impl Validating {
         }
     }
 
+    /// The verdict when a part of the policy fails for all rules.
+    fn failed_in(&self, part: &'static str, message: String) -> Verdict {
+        Verdict { decisions: vec![self.failed(message)], part: Some(part), annotations: Vec::new() }
+    }
+
     fn failed(&self, message: String) -> Decision {
         if self.frame.ignores { Decision::Ignore(message) } else { Decision::Deny { message, reason: None } }
     }
@@ -291,9 +299,7 @@ impl Validating {
         match inputs.meets(frame, ignored) {
             Ok(true) => {}
             Ok(false) => return Verdict::default(),
-            Err(message) => {
-                return Verdict { decisions: vec![self.failed(message)], annotations: Vec::new() };
-            }
+            Err(message) => return self.failed_in("/spec/matchConditions", message),
         }
         inputs.request = hearing.sides.request(matched, asked);
         let namespace = Namespace::of(asked, hearing.world);
@@ -304,10 +310,7 @@ impl Validating {
         for rule in &self.rules {
             match evaluate(&rule.expression, &activation, &mut budget, hearing.effort) {
                 Ok(result) => results.push(result),
-                Err(Exhausted) => {
-                    let decisions = vec![self.failed(EXHAUSTED.to_owned())];
-                    return Verdict { decisions, annotations: Vec::new() };
-                }
+                Err(Exhausted) => return self.failed_in("/spec/validations", EXHAUSTED.to_owned()),
             }
         }
         let message_variables = Variables::new(&frame.variables);
@@ -330,16 +333,14 @@ impl Validating {
             })
             .collect();
         if self.annotations.is_empty() {
-            return Verdict { decisions, annotations: Vec::new() };
+            return Verdict { decisions, ..Verdict::default() };
         }
         let variables = Variables::new(&frame.variables);
         let activation = inputs.with(&frame.env, &namespace, &variables);
         match self.notes(&activation, hearing.effort) {
-            Ok(annotations) => Verdict { decisions, annotations },
+            Ok(annotations) => Verdict { decisions, part: None, annotations },
             // As in the API server, nothing of the rules is left then.
-            Err(Exhausted) => {
-                Verdict { decisions: vec![self.failed(EXHAUSTED.to_owned())], annotations: Vec::new() }
-            }
+            Err(Exhausted) => self.failed_in("/spec/auditAnnotations", EXHAUSTED.to_owned()),
         }
     }
 
