@@ -29,7 +29,8 @@ Examples:
 Exit codes:
   0  the set can be used
   1  it can be used, there are warnings, and --strict was given
-  2  it cannot be used, or something could not be read; the place is named";
+  2  it cannot be used, or something could not be read; the place is named
+  3  bad arguments";
 
 /// Say what is wrong with policy files
 #[derive(Debug, Args)]

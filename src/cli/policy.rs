@@ -13,8 +13,20 @@ use serde_json::Value;
 
 use super::Outcome;
 
+const EXAMPLES: &str = "\
+Examples:
+  portcullis policy defaults                     every field of a GangPolicy
+  portcullis policy explain research.yaml        what it is evaluated as: a start for a rule that it has no field for
+  portcullis policy schema > gangpolicy.json     for an editor that completes and checks
+
+Exit codes:
+  0  printed
+  2  a file could not be read, or its GangPolicy is wrong: the place is named
+  3  bad arguments";
+
 /// Variables of expressions, fields of a GangPolicy and their defaults, and what one becomes
 #[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
 pub(super) struct Options {
     #[command(subcommand)]
     what: What,

@@ -45,7 +45,7 @@ Exit codes:
   0  every case holds
   1  a case does not hold
   2  a policy or a case is wrong: the place is named
-  3  the question makes no sense: no such path, no cases, no such pattern";
+  3  bad arguments, or there is nothing to test: no such path, no cases, no such pattern";
 
 /// Run the test cases of policy files
 #[derive(Debug, Args)]
