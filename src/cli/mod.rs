@@ -164,6 +164,11 @@ fn refused(error: &clap::Error) -> ExitCode {
     outcome.code()
 }
 
+/// `1 file`, `2 files`
+fn several(count: usize, one: &str, many: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { many })
+}
+
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error
         .chain()

@@ -1,17 +1,17 @@
 //! `portcullis policy`: what there is to know about policies: the variables of expressions, the fields of a `GangPolicy`, and what one becomes.
 
-use std::fs;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
 use comfy_table::{ContentArrangement, Table, presets};
 use portcullis_policy::gang::{self, SETTINGS};
-use portcullis_policy::{Severity, SourceFile, explain, facts, render};
+use portcullis_policy::{Severity, explain, facts, render};
 use serde_json::Value;
 
 use super::Outcome;
+use crate::serve::policies::files;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -73,7 +73,7 @@ fn explained(paths: &[PathBuf]) -> Result<Outcome> {
     let mut out = anstream::stdout().lock();
     let mut outcome = Outcome::Good;
     for path in paths {
-        let file = read(path)?;
+        let file = files::one(path)?;
         let (policies, problems) = explain(&file);
         if !problems.is_empty() {
             anstream::eprintln!("{}", render(&problems, std::slice::from_ref(&file)).trim_end());
@@ -86,12 +86,6 @@ fn explained(paths: &[PathBuf]) -> Result<Outcome> {
         }
     }
     Ok(outcome)
-}
-
-fn read(path: &Path) -> Result<SourceFile> {
-    let name = path.display().to_string();
-    let bytes = fs::read(path).with_context(|| format!("cannot read {name}"))?;
-    Ok(SourceFile { name, bytes })
 }
 
 fn yaml(value: &Value) -> Result<String> {

@@ -5,7 +5,6 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use anyhow::{Context, Result};
 use portcullis_core::dialect;
@@ -13,6 +12,7 @@ use portcullis_policy::{Denial, Listed, Set, Severity, SourceFile, World, load, 
 use serde_json::{Value, json};
 
 use super::manifest::{self, Document};
+use crate::clock::seconds_now;
 use crate::cluster::capacity;
 use crate::serve::policies::files;
 
@@ -30,7 +30,7 @@ impl Rules {
     /// When a path cannot be read.
     pub(super) fn load(paths: &[PathBuf]) -> Result<Option<Self>> {
         let (_, files) = files::read(paths)?;
-        let loaded = load(&files).at(now());
+        let loaded = load(&files).at(seconds_now());
         let shown: Vec<_> = match &loaded.set {
             Some(_) => Vec::new(),
             None => loaded.problems.into_iter().filter(|p| p.severity == Severity::Error).collect(),
@@ -65,17 +65,12 @@ impl Rules {
     }
 }
 
-fn now() -> i64 {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
-}
-
 /// What files say of a cluster: Namespaces, classes, Gangs, group objects and the ConfigMap of the capacity, as kubectl prints them.
 ///
 /// # Errors
 /// When a file cannot be read.
 pub(super) fn world(paths: &[PathBuf]) -> Result<World> {
-    let mut world = World { now: now(), ..World::default() };
+    let mut world = World { now: seconds_now(), ..World::default() };
     for path in paths {
         let name = path.display();
         let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {name}"))?;
