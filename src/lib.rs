@@ -3,6 +3,7 @@
 mod background;
 pub mod certs;
 pub mod cli;
+mod clock;
 pub mod cluster;
 pub mod serve;
 pub mod telemetry;

@@ -127,6 +127,39 @@ fn expressions_are_tried_over_objects() {
 }
 
 #[test]
+fn the_examples_of_eval_have_a_value() {
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("examples-of-eval");
+    fs::create_dir_all(&directory).expect("it can be made");
+    let pod = "{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: [{name: a, image: a, resources: {limits: {cpu: 1}}}]}}";
+    let review = "{apiVersion: admission.k8s.io/v1, kind: AdmissionReview, request: {uid: a, userInfo: {username: ada}}}";
+    for (name, text) in [
+        ("pod.yaml", pod),
+        ("review.json", review),
+        ("app.yaml", "{apiVersion: apps/v1, kind: Deployment, metadata: {name: a}, spec: {replicas: 2}}"),
+        ("limits.yaml", "{apiVersion: v1, kind: ConfigMap, metadata: {name: a}, data: {most: '3'}}"),
+    ] {
+        fs::write(directory.join(name), text).expect("it can be written");
+    }
+    let help = run(&["eval", "--help"], "").stdout;
+    let mut tried = 0;
+    for line in help.lines() {
+        let Some((_, rest)) = line.split_once("portcullis eval '") else { continue };
+        let (expression, rest) = rest.rsplit_once('\'').expect("it is quoted");
+        let options = rest.split("   ").next().unwrap_or_default().split_whitespace();
+        let options = options.map(|word| match directory.join(word) {
+            path if path.exists() => path.display().to_string(),
+            _ => word.to_owned(),
+        });
+        let arguments: Vec<String> =
+            ["eval".to_owned(), expression.to_owned()].into_iter().chain(options).collect();
+        let run = run(&arguments.iter().map(String::as_str).collect::<Vec<_>>(), pod);
+        assert_eq!(run.code, Some(0), "{line}\n{}{}", run.stdout, run.stderr);
+        tried += 1;
+    }
+    assert_eq!(tried, 5, "{help}");
+}
+
+#[test]
 fn the_commands_explain_themselves() {
     for command in ["check", "eval"] {
         let run = run(&[command, "--help"], "");

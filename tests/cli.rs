@@ -155,6 +155,43 @@ fn cases_of_policies_are_run_and_the_exit_code_says_what_came_of_them() {
     std::fs::remove_dir_all(&directory).expect("it was just made");
 }
 
+#[test]
+fn bad_arguments_of_commands_about_policies_are_told_from_bad_policies() {
+    for command in ["check", "eval", "policy", "replay", "test"] {
+        let help = run(&[command, "--help"]).stdout;
+        assert!(help.contains("Exit codes:") && help.contains("  3  bad arguments"), "{command}:\n{help}");
+        for arguments in [&[command][..], &[command, "--bogus"], &["--color", "always", command, "--bogus"]] {
+            let run = run(arguments);
+            assert_eq!(run.code, Some(3), "{arguments:?}: {}", run.stderr);
+        }
+    }
+    for arguments in [
+        &["review", "--bogus"][..],
+        &["--color", "always", "review", "--bogus"],
+        &["review", "check", "--bogus"],
+        &["--bogus"],
+        &["no-such-command"],
+    ] {
+        let run = run(arguments);
+        assert_eq!(run.code, Some(2), "{arguments:?}: {}", run.stderr);
+    }
+}
+
+#[test]
+#[cfg(unix)]
+fn arguments_that_are_no_text_are_bad_arguments() {
+    use std::os::unix::ffi::OsStrExt;
+    let no_text = std::ffi::OsStr::from_bytes(b"\xff");
+    for (before, after, code) in [("version", "--json", 2), ("test", "--bogus", 3), ("eval", "--bogus", 3)] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_portcullis"));
+        let output =
+            command.arg(before).arg(no_text).arg(after).output().expect("it was built for this test");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{before}: {said}");
+        assert!(said.starts_with("error: "), "{before}: {said}");
+    }
+}
+
 /// An empty directory of this test.
 fn empty_directory(name: &str) -> std::path::PathBuf {
     let directory = std::env::temp_dir().join(format!("portcullis-{name}-{}", std::process::id()));

@@ -91,6 +91,11 @@ fn a_recorded_review_is_answered() {
 }
 
 #[test]
+fn policies_refuse_and_warn_about_pods_and_whatever_else_there_is() {
+    check("policed", &["review", "--policies", "policies", "policed.yaml"], 1);
+}
+
+#[test]
 fn bad_yaml_is_named_with_its_line() {
     check("broken", &["review", "broken.yaml"], 2);
 }

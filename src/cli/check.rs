@@ -2,13 +2,14 @@
 
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
 
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use portcullis_policy::{Loaded, Severity, SourceFile, annotations, json, load, render, sarif};
 
-use super::{Outcome, paint};
+use super::{Outcome, paint, several};
+use crate::clock::seconds_now;
 use crate::serve::policies::files;
 
 const LONG: &str = "\
@@ -29,7 +30,8 @@ Examples:
 Exit codes:
   0  the set can be used
   1  it can be used, there are warnings, and --strict was given
-  2  it cannot be used, or something could not be read; the place is named";
+  2  it cannot be used, or something could not be read; the place is named
+  3  bad arguments";
 
 /// Say what is wrong with policy files
 #[derive(Debug, Args)]
@@ -57,8 +59,7 @@ enum Format {
 pub(super) fn run(options: &Options) -> Result<Outcome> {
     let begun = Instant::now();
     let files = read(&options.paths)?;
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-    let loaded = load(&files).at(i64::try_from(now).unwrap_or(i64::MAX));
+    let loaded = load(&files).at(seconds_now());
     let took = begun.elapsed();
     let mut out = anstream::stdout().lock();
     match options.output {
@@ -126,8 +127,4 @@ fn summary(loaded: &Loaded) -> String {
         ),
     };
     format!("{} in {}: {verdict}", parts.join(", "), several(counts.files, "file", "files"))
-}
-
-fn several(count: usize, one: &str, many: &str) -> String {
-    format!("{count} {}", if count == 1 { one } else { many })
 }

@@ -22,12 +22,13 @@ Examples:
   portcullis eval 'object.spec.containers.all(c, has(c.resources.limits))' -f pod.yaml
   portcullis eval 'request.userInfo.username' -f review.json       an AdmissionReview
   portcullis eval 'object.spec.replicas <= int(params.data.most)' -f app.yaml --params limits.yaml
-  kubectl get pod a -o yaml | portcullis eval 'gpu.memoryMib' -f -
+  kubectl get pod a -o yaml | portcullis eval 'gpu.vramMiB' -f -
 
 Exit codes:
   0  it has a value
   1  it is well formed and has none: the evaluation failed
-  2  it is not well formed, or something could not be read";
+  2  it is not well formed, or something could not be read
+  3  bad arguments";
 
 /// Try a CEL expression over an object
 #[derive(Debug, Args)]

@@ -23,7 +23,7 @@ mod version;
 use std::io;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 
 /// What a run came to. The numbers are a promise to scripts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -34,7 +34,7 @@ pub enum Outcome {
     No,
     /// 2: the question could not be answered: bad arguments, an unreadable file, a port in use.
     Broken,
-    /// 3: the question makes no sense: nothing to look at, a pattern that is none. Only commands about policies tell it from 2.
+    /// 3: the question makes no sense: bad arguments, nothing to look at. Only commands about policies tell it from 2.
     Usage,
 }
 
@@ -67,7 +67,7 @@ Exit codes:
   0  everything was as it should be
   1  the answer is no: a manifest was rejected, or an expectation did not hold
   2  no answer: bad arguments, an unreadable file, a port in use
-  3  bad arguments, for commands about policies: there 2 is a policy that cannot be used
+  3  bad arguments, for commands about policies (check, eval, policy, replay, test): there 2 is a policy that cannot be used
 
 `portcullis COMMAND --help` explains a command with examples.";
 
@@ -144,7 +144,7 @@ fn run(command: Command) -> anyhow::Result<Outcome> {
 }
 
 /// The commands that tell a bad policy (2) from a question that makes no sense (3).
-const ABOUT_POLICIES: [&str; 4] = ["check", "eval", "policy", "test"];
+const ABOUT_POLICIES: [&str; 5] = ["check", "eval", "policy", "replay", "test"];
 
 /// Arguments that are none, or a request for help.
 fn refused(error: &clap::Error) -> ExitCode {
@@ -153,13 +153,20 @@ fn refused(error: &clap::Error) -> ExitCode {
     if !error.use_stderr() {
         return Outcome::Good.code();
     }
-    let named = std::env::args().skip(1).find(|argument| !argument.starts_with('-'));
-    let outcome = if named.is_some_and(|name| ABOUT_POLICIES.contains(&name.as_str())) {
+    // What comes before the command may be the value of an option.
+    let commands = Arguments::command();
+    let named = std::env::args_os().skip(1).find_map(|argument| commands.find_subcommand(argument));
+    let outcome = if named.is_some_and(|command| ABOUT_POLICIES.contains(&command.get_name())) {
         Outcome::Usage
     } else {
         Outcome::Broken
     };
     outcome.code()
+}
+
+/// `1 file`, `2 files`
+fn several(count: usize, one: &str, many: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { many })
 }
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
@@ -170,8 +177,6 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     #[test]

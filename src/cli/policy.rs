@@ -1,20 +1,32 @@
 //! `portcullis policy`: what there is to know about policies: the variables of expressions, the fields of a `GangPolicy`, and what one becomes.
 
-use std::fs;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
 use comfy_table::{ContentArrangement, Table, presets};
 use portcullis_policy::gang::{self, SETTINGS};
-use portcullis_policy::{Severity, SourceFile, explain, facts, render};
+use portcullis_policy::{Severity, explain, facts, render};
 use serde_json::Value;
 
 use super::Outcome;
+use crate::serve::policies::files;
+
+const EXAMPLES: &str = "\
+Examples:
+  portcullis policy defaults                     every field of a GangPolicy
+  portcullis policy explain research.yaml        what it is evaluated as: a start for a rule that it has no field for
+  portcullis policy schema > gangpolicy.json     for an editor that completes and checks
+
+Exit codes:
+  0  printed
+  2  a file could not be read, or its GangPolicy is wrong: the place is named
+  3  bad arguments";
 
 /// Variables of expressions, fields of a GangPolicy and their defaults, and what one becomes
 #[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
 pub(super) struct Options {
     #[command(subcommand)]
     what: What,
@@ -61,7 +73,7 @@ fn explained(paths: &[PathBuf]) -> Result<Outcome> {
     let mut out = anstream::stdout().lock();
     let mut outcome = Outcome::Good;
     for path in paths {
-        let file = read(path)?;
+        let file = files::one(path)?;
         let (policies, problems) = explain(&file);
         if !problems.is_empty() {
             anstream::eprintln!("{}", render(&problems, std::slice::from_ref(&file)).trim_end());
@@ -74,12 +86,6 @@ fn explained(paths: &[PathBuf]) -> Result<Outcome> {
         }
     }
     Ok(outcome)
-}
-
-fn read(path: &Path) -> Result<SourceFile> {
-    let name = path.display().to_string();
-    let bytes = fs::read(path).with_context(|| format!("cannot read {name}"))?;
-    Ok(SourceFile { name, bytes })
 }
 
 fn yaml(value: &Value) -> Result<String> {

@@ -38,7 +38,8 @@ Examples:
 Exit codes:
   0  nobody would notice
   1  somebody would newly be denied, allowed or changed
-  2  a set or a recording could not be read";
+  2  a set or a recording could not be read
+  3  bad arguments";
 
 /// Say whom a new set of policies would treat otherwise than an old one, by recorded requests
 #[derive(Debug, Args)]

@@ -5,14 +5,14 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use anyhow::{Context, Result};
 use portcullis_core::dialect;
-use portcullis_policy::{Denial, Set, Severity, SourceFile, World, load, render};
+use portcullis_policy::{Denial, Listed, Set, Severity, SourceFile, World, load, render};
 use serde_json::{Value, json};
 
-use super::manifest;
+use super::manifest::{self, Document};
+use crate::clock::seconds_now;
 use crate::cluster::capacity;
 use crate::serve::policies::files;
 
@@ -30,7 +30,7 @@ impl Rules {
     /// When a path cannot be read.
     pub(super) fn load(paths: &[PathBuf]) -> Result<Option<Self>> {
         let (_, files) = files::read(paths)?;
-        let loaded = load(&files).at(now());
+        let loaded = load(&files).at(seconds_now());
         let shown: Vec<_> = match &loaded.set {
             Some(_) => Vec::new(),
             None => loaded.problems.into_iter().filter(|p| p.severity == Severity::Error).collect(),
@@ -43,25 +43,26 @@ impl Rules {
 
     /// `FILE:LINE` of the rule that refuses, or of its policy.
     pub(super) fn place(&self, denial: &Denial) -> Option<String> {
-        let name = denial.policy.as_str();
-        let policy = self.set.policies().find(|policy| policy.name == name);
-        let named = |file: &&SourceFile| policy.is_none_or(|policy| policy.file == file.name);
-        for file in self.files.iter().filter(named) {
-            let Ok(text) = std::str::from_utf8(&file.bytes) else { continue };
-            for document in manifest::read(text).unwrap_or_default() {
-                let kind = document.value["kind"].as_str().unwrap_or_default();
-                if document.value["metadata"]["name"] == name && !kind.ends_with("Binding") {
-                    return document.line(&denial.rule).map(|line| format!("{}:{line}", file.name));
-                }
-            }
-        }
-        policy.map(|policy| format!("{}:{}", policy.file, policy.line))
+        let named = self.set.policies().filter(|policy| policy.name == denial.policy);
+        let places = named.map(|policy| {
+            let document = self.document(policy);
+            let has_rule = document.as_ref().is_some_and(|one| one.value.pointer(&denial.rule).is_some());
+            let line = document.and_then(|one| one.line(&denial.rule));
+            let line = line.map_or_else(|| policy.line.to_string(), |line| line.to_string());
+            (has_rule, format!("{}:{line}", policy.file))
+        });
+        // A policy that changes and one that judges may have the same name.
+        places.min_by_key(|(has_rule, _)| !has_rule).map(|(_, place)| place)
     }
-}
 
-fn now() -> i64 {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
+    /// A policy as it is written. Parameters and bindings often have its name, too.
+    fn document(&self, policy: &Listed) -> Option<Document> {
+        let file = self.files.iter().find(|file| file.name == policy.file)?;
+        let documents = manifest::read(std::str::from_utf8(&file.bytes).ok()?).ok()?;
+        documents.into_iter().find(|document| {
+            document.value["kind"] == policy.kind && document.value["metadata"]["name"] == policy.name
+        })
+    }
 }
 
 /// What files say of a cluster: Namespaces, classes, Gangs, group objects and the ConfigMap of the capacity, as kubectl prints them.
@@ -69,7 +70,7 @@ fn now() -> i64 {
 /// # Errors
 /// When a file cannot be read.
 pub(super) fn world(paths: &[PathBuf]) -> Result<World> {
-    let mut world = World { now: now(), ..World::default() };
+    let mut world = World { now: seconds_now(), ..World::default() };
     for path in paths {
         let name = path.display();
         let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {name}"))?;

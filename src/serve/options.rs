@@ -52,7 +52,7 @@ pub struct ServeOptions {
     #[arg(long, value_enum, default_value_t)]
     pub log_format: LogFormat,
 
-    /// How many reviews to judge at once [default: one for each core]
+    /// How many reviews to judge at once, and beside them as many whose policies take long [default: one for each core]
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..))]
     pub max_concurrent: Option<u16>,
 

@@ -104,7 +104,7 @@ impl PolicyMetrics {
         );
         registry.register(
             "policy_long_reviews",
-            "Reviews whose policies make so much work that they were moved to threads of their own, where nobody waits behind them. Rising: a policy loops over much; `portcullis check` names those that may cost much",
+            "Reviews that were judged on threads of their own, where nobody waits behind them: their policies make much work, or their body is larger than 256 KiB. Rising: a policy loops over much, `portcullis check` names those that may cost much; or large objects are written often",
             self.long.clone(),
         );
         registry.register(
@@ -163,7 +163,7 @@ impl PolicyMetrics {
         self.ignored.inc_by(u64::try_from(count).unwrap_or(u64::MAX));
     }
 
-    /// A review was moved to where the long ones are.
+    /// A review is judged where the long ones are.
     pub fn took_long(&self) {
         self.long.inc();
     }

@@ -1,12 +1,13 @@
 //! Receiving a body within its bounds: of size, of time, and of all that is held at once.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::{Body, Bytes, HttpBody};
 use axum::http::{HeaderMap, header};
 use bytes::BytesMut;
 use http_body_util::BodyExt;
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout_at};
 
 use super::refusal::Refusal;
@@ -21,14 +22,20 @@ const LINGER: Duration = Duration::from_secs(1);
 pub(super) struct Bodies {
     max_bytes: usize,
     timeout: Duration,
-    held: Semaphore,
+    held: Arc<Semaphore>,
 }
 
-/// A whole body, counted as held until it is dropped.
+/// A whole body, counted as held until it is dropped, wherever it goes.
 #[derive(Debug)]
-pub(super) struct Held<'a> {
-    pub(super) bytes: Bytes,
-    _blocks: Option<SemaphorePermit<'a>>,
+pub(super) struct Held {
+    bytes: Bytes,
+    _blocks: Option<OwnedSemaphorePermit>,
+}
+
+impl Held {
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
 }
 
 impl Bodies {
@@ -36,7 +43,7 @@ impl Bodies {
         Self {
             max_bytes,
             timeout,
-            held: Semaphore::new((max_held_bytes / BLOCK).min(Semaphore::MAX_PERMITS)),
+            held: Arc::new(Semaphore::new((max_held_bytes / BLOCK).min(Semaphore::MAX_PERMITS))),
         }
     }
 
@@ -46,7 +53,7 @@ impl Bodies {
         headers: &HeaderMap,
         mut body: Body,
         deadline: Instant,
-    ) -> Result<Held<'_>, Refusal> {
+    ) -> Result<Held, Refusal> {
         if body.size_hint().lower() > u64::try_from(self.max_bytes).unwrap_or(u64::MAX) {
             // Who expects `100 Continue` has not sent anything yet, and will not.
             if !headers.contains_key(header::EXPECT) {
@@ -70,7 +77,7 @@ impl Bodies {
         }
     }
 
-    async fn collect<'a>(&'a self, body: &mut Body, into: &mut Collected<'a>) -> Result<(), Refusal> {
+    async fn collect(&self, body: &mut Body, into: &mut Collected) -> Result<(), Refusal> {
         while let Some(frame) = body.frame().await {
             let frame = frame.map_err(|error| Refusal::BodyBroken { problem: error.to_string() })?;
             let Ok(data) = frame.into_data() else { continue };
@@ -81,7 +88,8 @@ impl Bodies {
             let missing = into.length.div_ceil(BLOCK) - into.block_count();
             if missing > 0 {
                 let missing = u32::try_from(missing).map_err(|_| Refusal::BodiesHeld)?;
-                let more = self.held.try_acquire_many(missing).map_err(|_| Refusal::BodiesHeld)?;
+                let more = Arc::clone(&self.held).try_acquire_many_owned(missing);
+                let more = more.map_err(|_| Refusal::BodiesHeld)?;
                 match &mut into.blocks {
                     Some(blocks) => blocks.merge(more),
                     none => *none = Some(more),
@@ -116,16 +124,16 @@ impl Bodies {
 
 /// What has come of a body. Most come in one piece, which is kept as it is.
 #[derive(Default)]
-struct Collected<'a> {
+struct Collected {
     only: Option<Bytes>,
     many: BytesMut,
     length: usize,
-    blocks: Option<SemaphorePermit<'a>>,
+    blocks: Option<OwnedSemaphorePermit>,
 }
 
-impl Collected<'_> {
+impl Collected {
     fn block_count(&self) -> usize {
-        self.blocks.as_ref().map_or(0, SemaphorePermit::num_permits)
+        self.blocks.as_ref().map_or(0, OwnedSemaphorePermit::num_permits)
     }
 
     fn push(&mut self, data: Bytes) {

@@ -81,9 +81,9 @@ pub struct Config {
     pub max_held_bytes: usize,
     /// How long a body may take.
     pub body_timeout: Duration,
-    /// How many reviews are judged at once.
+    /// How many reviews are judged at once, and beside them as many whose policies take long.
     pub max_concurrent: usize,
-    /// How many requests may wait for their turn. One more is sent away at once.
+    /// How many requests may wait for their turn, among the quick ones and among those that take long. One more is sent away at once.
     pub max_waiting: usize,
     /// How long a request may wait for its turn before it is sent away, to be tried at another replica.
     pub max_wait: Duration,

@@ -33,6 +33,13 @@ struct Desk {
     default_timeout: Duration,
 }
 
+/// An answer, and how long it took.
+struct Judged {
+    answer: Answer,
+    begun: Instant,
+    took: Duration,
+}
+
 /// A review by policies that is larger goes where long ones go without a look: reading it takes long.
 const QUICK_BYTES: usize = 256 * 1024;
 
@@ -96,35 +103,38 @@ impl Desk {
             return Err(refusal);
         }
         let body = self.bodies.receive(&head.headers, body, deadline).await?;
-        if !route.is_for_policies() || body.bytes.len() <= QUICK_BYTES {
+        if !route.is_for_policies() || body.bytes().len() <= QUICK_BYTES {
             let _place = self.slots.take(deadline).await?;
             if Instant::now() >= deadline {
                 return Err(Refusal::DeadlinePassed { doing: "its body was received" });
             }
-            if let Some(answer) = self.judge(route, &body.bytes, &Effort::quick())? {
-                return Ok(answer);
+            if let Some(judged) = self.judge(route, body.bytes(), &Effort::quick())? {
+                return Ok(self.account(route, judged));
             }
         }
-        self.metrics.policies().took_long();
-        let (desk, bytes) = (Arc::clone(self), body.bytes.clone());
-        let judged = move || desk.judge(route, &bytes, &Effort::unlimited());
-        self.patient.run(deadline, judged).await??.ok_or(Refusal::Panicked)
+        let desk = Arc::clone(self);
+        let judge = move || {
+            desk.metrics.policies().took_long();
+            // The body goes with the thread: it is held until the thread is done with it, also when nobody waits any more.
+            desk.judge(route, body.bytes(), &Effort::unlimited())
+        };
+        let judged = self.patient.run(deadline, judge).await??.ok_or(Refusal::Panicked)?;
+        Ok(self.account(route, judged))
     }
 
     /// The review itself. A panic in it ends this request and nothing else: the reviewer keeps no state between
     /// reviews that a panic could leave half changed.
     ///
     /// None where the policies would need more than that effort; gangs never do.
-    fn judge(&self, route: Route, body: &[u8], effort: &Effort) -> Result<Option<Answer>, Refusal> {
+    fn judge(&self, route: Route, body: &[u8], effort: &Effort) -> Result<Option<Judged>, Refusal> {
         let begun = Instant::now();
         let review = || match &self.policies {
             Some(policies) if route.is_for_policies() => (policies.review)(route.hook(), body, effort),
             _ => (self.review)(route.hook(), body).map(Some),
         };
-        let answer = match catch_unwind(AssertUnwindSafe(review)) {
-            Ok(Ok(Some(answer))) => answer,
-            Ok(Ok(None)) => return Ok(None),
-            Ok(Err(problem)) => return Err(problem.into()),
+        match catch_unwind(AssertUnwindSafe(review)) {
+            Ok(Ok(answer)) => Ok(answer.map(|answer| Judged { answer, begun, took: begun.elapsed() })),
+            Ok(Err(problem)) => Err(problem.into()),
             Err(panic) => {
                 self.metrics.review_panicked();
                 tracing::error!(
@@ -133,13 +143,17 @@ impl Desk {
                     problem = panic_text(&*panic),
                     "a review panicked"
                 );
-                return Err(Refusal::Panicked);
+                Err(Refusal::Panicked)
             }
-        };
-        let took = begun.elapsed();
+        }
+    }
+
+    /// Counts and logs what is about to be answered: what came too late was decided for nobody.
+    fn account(&self, route: Route, judged: Judged) -> Answer {
+        let Judged { answer, begun, took } = judged;
         self.metrics.reviewed(route, &answer.summary.operation, answer.summary.verdict, took);
         self.decisions.write(route, &answer.summary, took, begun.into_std());
-        Ok(Some(answer))
+        answer
     }
 
     fn refuse(&self, refusal: Refusal) -> Response<Body> {

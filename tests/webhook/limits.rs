@@ -164,6 +164,7 @@ async fn policies_that_take_long_keep_nobody_else_waiting() {
     assert_eq!(server.metric("portcullis_policy_long_reviews_total").await, 1);
     // How many long ones there are is bounded, and so is how long they are waited for.
     server.post("/policies/mutate", "panic").await.is_refusal(429, &["waiting already"]);
+    assert_eq!(server.metric("portcullis_policy_long_reviews_total").await, 1, "it never began");
     server.gate.open();
     held.await.unwrap().is_answer();
     server.post("/policies/mutate", "panic").await.is_refusal(500, &["a bug"]);
@@ -177,6 +178,33 @@ async fn a_deadline_covers_policies_that_take_long() {
     reply.is_refusal(504, &["while its policies were evaluated", "timeoutSeconds"]);
     server.gate.open();
     server.post("/policies/validate", "{}").await.is_answer();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_review_that_comes_too_late_holds_its_body_and_counts_as_refused_alone() {
+    let mut config = config();
+    config.max_held_bytes = 1024;
+    let server = start(config).await;
+    let reply = server.post("/policies/validate?timeout=100ms", "hold").await;
+    reply.is_refusal(504, &["while its policies were evaluated"]);
+    // The thread that still reads the body has all of what may be held.
+    server.post("/mutate", "{}").await.is_refusal(429, &["held in memory"]);
+    server.gate.open();
+    let freed = async || {
+        for _ in 0..2000 {
+            if server.post("/mutate", "{}").await.status == 200 {
+                return;
+            }
+        }
+        panic!("never given back");
+    };
+    freed().await;
+    let of_policies =
+        "portcullis_reviews_total{hook=\"policies_validate\",operation=\"CREATE\",verdict=\"allowed\"}";
+    assert_eq!(server.metric(of_policies).await, 0, "nobody was given that decision");
+    assert_eq!(server.metric("portcullis_requests_refused_total{reason=\"deadline\"}").await, 1);
+    server.post("/policies/validate", "{}").await.is_answer();
+    assert_eq!(server.metric(of_policies).await, 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

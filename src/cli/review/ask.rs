@@ -12,8 +12,14 @@ use super::find::{Found, PodFound};
 use super::policies::Judge;
 use super::{Allowed, Cause, Verdict, changes};
 
-/// What comes of one pod.
-pub(super) fn about(document: &Document, found: &Found, subject: &PodFound, judge: &Judge) -> Verdict {
+/// What comes of one pod. `said` is what kubectl would print as `Warning:`, also where it is turned away.
+pub(super) fn about(
+    document: &Document,
+    found: &Found,
+    subject: &PodFound,
+    judge: &Judge,
+    said: &mut Vec<String>,
+) -> Verdict {
     let place = found.place();
     let locate = |field: &str| document.line(&format!("{place}{}", pointer_of(&subject.pod, field)));
     let cause = |field: &str, message: String| Cause {
@@ -33,6 +39,15 @@ pub(super) fn about(document: &Document, found: &Found, subject: &PodFound, judg
         return Verdict::Unreadable(broken);
     }
 
+    if let Some(owner) = &subject.owner {
+        let review = review_of(&found.namespace, ["apps", "v1", "StatefulSet", "statefulsets"], owner);
+        let asked = review.to_string();
+        if let Ok(answer) =
+            admission::answer(&Settings::default(), &Facts::default(), Hook::Mutate, asked.as_bytes())
+        {
+            said.extend(warnings(&response(&answer.body)));
+        }
+    }
     let kind = ["", "v1", "Pod", "pods"];
     let mut review =
         subject.review.clone().unwrap_or_else(|| review_of(&found.namespace, kind, &subject.pod));
@@ -51,6 +66,7 @@ pub(super) fn about(document: &Document, found: &Found, subject: &PodFound, judg
             Err(problem) => return Verdict::Unreadable(vec![cause("", problem.to_string())]),
         };
     let response = response(&answer.body);
+    said.extend(warnings(&response));
     if response["allowed"] != json!(true) {
         return Verdict::Rejected(causes(&response, &cause));
     }
@@ -68,6 +84,7 @@ pub(super) fn about(document: &Document, found: &Found, subject: &PodFound, judg
     let mut second = review;
     second["request"]["object"] = patched.clone();
     let judgement = judge.validate(&second);
+    said.extend(judgement.warnings);
     let mut refused = judge.causes(&judgement.denials, &cause);
     if let Ok(answer) =
         admission::answer(&settings, &Facts::default(), Hook::Validate, second.to_string().as_bytes())
@@ -81,21 +98,9 @@ pub(super) fn about(document: &Document, found: &Found, subject: &PodFound, judg
         return Verdict::Rejected(refused);
     }
 
-    let owner = subject.owner.as_ref().and_then(|owner| {
-        let review = review_of(&found.namespace, ["apps", "v1", "StatefulSet", "statefulsets"], owner);
-        let asked = review.to_string();
-        let answer = admission::answer(&settings, &Facts::default(), Hook::Mutate, asked.as_bytes());
-        answer.ok().map(|answer| self::response(&answer.body))
-    });
     Verdict::Allowed(Allowed {
         ours: answer.summary.verdict != admission::Verdict::Untouched || before.is_some(),
         changes: changes::in_words(&subject.pod, &patched),
-        warnings: owner
-            .iter()
-            .flat_map(warnings)
-            .chain(warnings(&response))
-            .chain(judgement.warnings.iter().cloned())
-            .collect(),
         gang: gang_of(&patched),
         patch,
         patched,

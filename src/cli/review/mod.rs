@@ -18,7 +18,7 @@ use serde_json::Value;
 
 use super::manifest::{self, Document};
 use super::{Outcome, paint};
-use policies::Judge;
+use policies::{Judge, Said};
 
 const LONG: &str = "\
 Say what the webhook would answer for these manifests, without a cluster.
@@ -100,6 +100,8 @@ struct Reviewed {
     name: String,
     /// Field path of the pod template, for a workload.
     template: Option<String>,
+    /// What kubectl would print as `Warning:`, whatever came of it.
+    warnings: Vec<String>,
     /// What came of it.
     result: Verdict,
 }
@@ -128,8 +130,6 @@ struct Allowed {
     patched: Value,
     /// What the patch does, in words.
     changes: Vec<String>,
-    /// What kubectl would print as `Warning:`.
-    warnings: Vec<String>,
     /// The gang the pod would belong to.
     gang: Option<String>,
 }
@@ -212,6 +212,7 @@ fn unreadable(source: usize, name: &str, line: Option<u64>, message: String) -> 
         namespace: String::new(),
         name: name.to_owned(),
         template: None,
+        warnings: Vec::new(),
         result: Verdict::Unreadable(vec![Cause { field: String::new(), message, line, rule: None }]),
     }
 }
@@ -236,38 +237,56 @@ fn load(path: &PathBuf) -> Result<Source> {
 fn review(document: &Document, source: usize, namespace: &str, rules: &Judge) -> Vec<Reviewed> {
     let found = find::objects(document, namespace);
     // What makes pods, and what is no pod at all, is judged by policies as it is.
-    let refused: Vec<Reviewed> =
-        policies::others(document, &found, rules).map(|one| Reviewed { source, ..one }).collect();
-    let is_refused = |found: &find::Found| {
-        found.template.is_none() && refused.iter().any(|one| one.name == found.name && one.kind == found.kind)
-    };
-    let mut reviewed: Vec<Reviewed> = found
-        .into_iter()
-        .filter(|found| !is_refused(found))
-        .map(|found| Reviewed {
+    let mut said = policies::others(document, &found, rules);
+    let mut refused: Vec<(String, Reviewed)> = Vec::new();
+    let mut reviewed = Vec::new();
+    for found in found {
+        let mut warnings = Vec::new();
+        if let Some(Said { causes, warnings: told }) = said.remove(&found.pointer) {
+            if causes.is_empty() {
+                warnings = told;
+            } else {
+                let one = Reviewed {
+                    source,
+                    line: document.line(&found.pointer),
+                    kind: found.kind.clone(),
+                    namespace: found.namespace.clone(),
+                    name: found.name.clone(),
+                    template: None,
+                    warnings: told,
+                    result: Verdict::Rejected(causes),
+                };
+                refused.push((found.pointer.clone(), one));
+            }
+        }
+        if found.template.is_none() && refused.iter().any(|(pointer, _)| *pointer == found.pointer) {
+            continue;
+        }
+        let result = match &found.what {
+            find::What::Pod(pod) => ask::about(document, &found, pod, rules, &mut warnings),
+            find::What::Group(Ok(facts)) => Verdict::Group(facts.clone()),
+            find::What::Group(Err(problem)) | find::What::Unreadable(problem) => {
+                Verdict::Unreadable(vec![Cause {
+                    field: String::new(),
+                    message: problem.clone(),
+                    line: document.line(&place_of(document, &found, problem)),
+                    rule: None,
+                }])
+            }
+            find::What::Other(why) => Verdict::NotReviewed(why.clone()),
+        };
+        reviewed.push(Reviewed {
             source,
             line: document.line(&found.place()),
-            result: match &found.what {
-                find::What::Pod(pod) => ask::about(document, &found, pod, rules),
-                find::What::Group(Ok(facts)) => Verdict::Group(facts.clone()),
-                find::What::Group(Err(problem)) | find::What::Unreadable(problem) => {
-                    Verdict::Unreadable(vec![Cause {
-                        field: String::new(),
-                        message: problem.clone(),
-                        line: document.line(&place_of(document, &found, problem)),
-                        rule: None,
-                    }])
-                }
-                find::What::Other(why) => Verdict::NotReviewed(why.clone()),
-            },
             kind: found.kind,
             namespace: found.namespace,
             name: found.name,
             template: found.template,
-        })
-        .collect();
-    reviewed.splice(0..0, refused);
-    reviewed
+            warnings,
+            result,
+        });
+    }
+    refused.into_iter().map(|(_, one)| one).chain(reviewed).collect()
 }
 
 /// Where a problem that begins with a field path (`spec.minMember is ...`) stands; else where the object begins.

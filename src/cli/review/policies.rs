@@ -1,6 +1,6 @@
 //! Judges what `review` finds by policy files as well: pods in their place before and after the gate, and whatever else is in a manifest.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use anyhow::Result;
@@ -12,7 +12,7 @@ use super::super::manifest::{Document, pointer_of};
 use super::super::rules::{Rules, with_namespace, world};
 use super::ask::review_of;
 use super::find::{Found, What};
-use super::{Cause, Reviewed, Rule, Verdict};
+use super::{Cause, Rule};
 
 /// A set of policies and a cluster, or nothing where none was asked for.
 pub(super) struct Judge(Option<(Rules, World)>);
@@ -68,47 +68,49 @@ impl Judge {
         };
         denials.iter().map(one).collect()
     }
-}
 
-/// The objects of a document that are no pods and are refused by policies.
-pub(super) fn others<'d>(
-    document: &'d Document,
-    found: &[Found],
-    judge: &'d Judge,
-) -> impl Iterator<Item = Reviewed> + 'd {
-    let mut seen = BTreeSet::new();
-    let objects: Vec<(String, String, String, String)> = found
-        .iter()
-        .filter(|_| judge.0.is_some())
-        .filter(|found| match &found.what {
-            What::Pod(_) => found.template.is_some(),
-            What::Group(Ok(_)) | What::Other(_) => true,
-            What::Group(Err(_)) | What::Unreadable(_) => false,
-        })
-        .filter(|found| seen.insert(found.pointer.clone()))
-        .map(|found| (found.pointer.clone(), found.kind.clone(), found.namespace.clone(), found.name.clone()))
-        .collect();
-    objects.into_iter().filter_map(move |(pointer, kind, namespace, name)| {
-        let object = document.value.pointer(&pointer)?;
+    fn other(&self, document: &Document, found: &Found) -> Option<Said> {
+        let Found { pointer, kind, namespace, .. } = found;
+        let object = document.value.pointer(pointer)?;
         let api_version = object["apiVersion"].as_str().unwrap_or_default();
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
-        let review = review_of(&namespace, [group, version, &kind, &plural(group, &kind)], object);
-        let through =
-            judge.asked(&review, |rules, request, world| Through::of(&rules.set, request, world))?;
+        let review = review_of(namespace, [group, version, kind, &plural(group, kind)], object);
+        let through = self.asked(&review, |rules, request, world| Through::of(&rules.set, request, world))?;
         let denials: Vec<Denial> = through.denials().cloned().collect();
-        if denials.is_empty() {
-            return None;
-        }
         let cause = |field: &str, message: String| Cause {
             line: document.line(&format!("{pointer}{}", pointer_of(object, field))),
             field: field.to_owned(),
             message,
             rule: None,
         };
-        let result = Verdict::Rejected(judge.causes(&denials, &cause));
-        let line = document.line(&pointer);
-        Some(Reviewed { source: 0, line, kind, namespace, name, template: None, result })
-    })
+        Some(Said { causes: self.causes(&denials, &cause), warnings: through.judgement.warnings })
+    }
+}
+
+/// What policies say to an object that is no pod.
+pub(super) struct Said {
+    /// Why they refuse it; none when they let it in.
+    pub(super) causes: Vec<Cause>,
+    /// What they let kubectl print.
+    pub(super) warnings: Vec<String>,
+}
+
+/// What policies say to the objects of a document that are no pods, by their JSON pointers.
+pub(super) fn others(document: &Document, found: &[Found], judge: &Judge) -> BTreeMap<String, Said> {
+    let is_other = |found: &&Found| match &found.what {
+        What::Pod(_) => found.template.is_some(),
+        What::Group(Ok(_)) | What::Other(_) => true,
+        What::Group(Err(_)) | What::Unreadable(_) => false,
+    };
+    let mut said = BTreeMap::new();
+    for found in found.iter().filter(is_other) {
+        if !said.contains_key(&found.pointer)
+            && let Some(one) = judge.other(document, found)
+        {
+            said.insert(found.pointer.clone(), one);
+        }
+    }
+    said
 }
 
 /// The plural by which a resource is called: that of a known group, else as Kubernetes forms it.

@@ -29,9 +29,6 @@ pub(super) fn table(sources: &[Source], reviewed: &[Reviewed]) -> Result<()> {
                 for change in &allowed.changes {
                     writeln!(out, "   + {change}")?;
                 }
-                for warning in &allowed.warnings {
-                    writeln!(out, "   {} {warning}", styled(paint::WARN, "Warning:"))?;
-                }
             }
             Verdict::Group(facts) => {
                 let place = styled(paint::FAINT, place(source, one.line));
@@ -46,6 +43,9 @@ pub(super) fn table(sources: &[Source], reviewed: &[Reviewed]) -> Result<()> {
                 writeln!(out, "-- {} {}", title(one), styled(paint::FAINT, place(source, one.line)))?;
                 writeln!(out, "   not reviewed: {} {why}", one.kind)?;
             }
+        }
+        for warning in &one.warnings {
+            writeln!(out, "   {} {warning}", styled(paint::WARN, "Warning:"))?;
         }
         writeln!(out)?;
     }
@@ -170,6 +170,7 @@ pub(super) fn json(sources: &[Source], reviewed: &[Reviewed]) -> Result<()> {
 fn record(source: &Source, one: &Reviewed) -> Value {
     let mut record = json!({
         "file": source.name, "line": one.line, "kind": one.kind, "namespace": one.namespace, "name": one.name,
+        "warnings": one.warnings,
     });
     if let Some(template) = &one.template {
         record["template"] = json!(template);
@@ -188,7 +189,7 @@ fn record(source: &Source, one: &Reviewed) -> Value {
     let (result, more) = match &one.result {
         Verdict::Allowed(allowed) => (
             if allowed.ours { "allowed" } else { "untouched" },
-            json!({"gang": allowed.gang, "changes": allowed.changes, "warnings": allowed.warnings, "patch": allowed.patch}),
+            json!({"gang": allowed.gang, "changes": allowed.changes, "patch": allowed.patch}),
         ),
         Verdict::Rejected(list) => ("rejected", json!({"causes": causes(list)})),
         Verdict::Unreadable(list) => ("unreadable", json!({"causes": causes(list)})),
@@ -231,13 +232,13 @@ fn each(
                 let pods = one.template.as_ref().map(|t| format!(" ({t})")).unwrap_or_default();
                 writeln!(out, "# {} {}{pods}, {}", one.kind, one.name, place(source, one.line))?;
                 writeln!(out, "{}", text(allowed)?.trim_end())?;
-                for warning in &allowed.warnings {
-                    writeln!(error, "{} {warning}", styled(paint::WARN, "Warning:"))?;
-                }
             }
             Verdict::Rejected(causes) => refusal(&mut error, source, one, causes)?,
             Verdict::Unreadable(causes) => unreadable(&mut error, source, one, causes)?,
             Verdict::Group(_) | Verdict::NotReviewed(_) => {}
+        }
+        for warning in &one.warnings {
+            writeln!(error, "{} {warning}", styled(paint::WARN, "Warning:"))?;
         }
     }
     Ok(())

@@ -6,18 +6,18 @@ mod junit;
 mod show;
 
 use std::collections::BTreeMap;
-use std::ffi::OsStr;
-use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::{Args, ValueEnum};
 use portcullis_policy::cases::{Case, Report};
 use portcullis_policy::{Problem, Set, Severity, SourceFile, load, manifest, render, test_cases};
 use regex::Regex;
 
 use super::{Outcome, paint};
+use crate::clock::seconds_now;
+use crate::serve::policies::files::{self, SUFFIXES};
 
 const LONG: &str = "\
 Run the test cases of policies, without a cluster.
@@ -45,7 +45,7 @@ Exit codes:
   0  every case holds
   1  a case does not hold
   2  a policy or a case is wrong: the place is named
-  3  the question makes no sense: no such path, no cases, no such pattern";
+  3  bad arguments, or there is nothing to test: no such path, no cases, no such pattern";
 
 /// Run the test cases of policy files
 #[derive(Debug, Args)]
@@ -101,20 +101,24 @@ pub(super) fn run(options: &Options) -> Result<Outcome> {
         Ok(wanted) => wanted,
         Err(error) => return Ok(usage(&format!("--run is no regular expression: {error}"))),
     };
-    let mut files = Vec::new();
+    let mut found = Vec::new();
     for path in &options.paths {
         if !path.exists() {
             return Ok(usage(&format!("{}: there is no such file or directory", path.display())));
         }
-        find(path, true, &mut files)?;
+        if path.is_dir() {
+            found.extend(files::below(path)?.into_iter().filter(|path| is_cases(path)));
+        } else {
+            found.push(path.clone());
+        }
     }
-    if files.is_empty() {
+    if found.is_empty() {
         return Ok(usage("there are no cases: their files end in .test.yaml, .test.yml or .test.json"));
     }
-    files.dedup();
+    found.dedup();
     let mut sets = Sets::default();
     let mut ran = Vec::new();
-    for path in &files {
+    for path in &found {
         file(path, wanted.as_ref(), &mut sets, &mut ran)?;
     }
     if ran.is_empty() && !sets.wrong {
@@ -138,49 +142,18 @@ fn usage(message: &str) -> Outcome {
     Outcome::Usage
 }
 
-/// The policy files or files of cases at a path; hidden ones, as in a mounted ConfigMap, are passed over.
-fn find(path: &Path, named: bool, files: &mut Vec<PathBuf>) -> Result<()> {
-    if !path.is_dir() {
-        if named || is_cases(path) {
-            files.push(path.to_path_buf());
-        }
-        return Ok(());
-    }
-    for path in entries(path)? {
-        find(&path, false, files)?;
-    }
-    Ok(())
-}
-
-fn entries(directory: &Path) -> Result<Vec<PathBuf>> {
-    let read = fs::read_dir(directory).with_context(|| format!("cannot read {}", directory.display()))?;
-    let mut paths: Vec<PathBuf> = read.filter_map(|entry| entry.ok().map(|entry| entry.path())).collect();
-    paths.retain(|path| !path.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.')));
-    paths.sort();
-    Ok(paths)
-}
-
-const SUFFIXES: [&str; 3] = [".yaml", ".yml", ".json"];
-
 /// The name of a file without what makes it YAML or JSON.
-fn stem(path: &Path) -> Option<String> {
-    let name = path.file_name().and_then(OsStr::to_str)?;
-    SUFFIXES.iter().find_map(|suffix| name.strip_suffix(suffix)).map(str::to_owned)
+fn stem(path: &Path) -> Option<&str> {
+    files::is_policy(path).then(|| path.file_stem()?.to_str()).flatten()
 }
 
 fn is_cases(path: &Path) -> bool {
     stem(path).is_some_and(|stem| stem.ends_with(".test"))
 }
 
-fn read(path: &Path) -> Result<SourceFile> {
-    let name = path.display().to_string();
-    let bytes = fs::read(path).with_context(|| format!("cannot read {name}"))?;
-    Ok(SourceFile { name, bytes })
-}
-
 /// Runs the cases of a file.
 fn file(path: &Path, wanted: Option<&Regex>, sets: &mut Sets, ran: &mut Vec<Ran>) -> Result<()> {
-    let source = read(path)?;
+    let source = files::one(path)?;
     let cases = test_cases(&source);
     sets.told(&cases.problems, std::slice::from_ref(&source));
     let directory = path.parent().unwrap_or(Path::new(""));
@@ -204,14 +177,14 @@ fn file(path: &Path, wanted: Option<&Regex>, sets: &mut Sets, ran: &mut Vec<Ran>
 fn one(case: &Case, set: &Set, directory: &Path) -> Result<Report, String> {
     let mut beside = Vec::new();
     if let Some(name) = &case.file {
-        let source = read(&directory.join(name)).map_err(|error| format!("{error:#}"))?;
+        let source = files::one(&directory.join(name)).map_err(|error| error.to_string())?;
         let (objects, problems) = manifest(&source);
         if let Some(problem) = problems.iter().find(|problem| problem.severity == Severity::Error) {
             return Err(problem.one_line());
         }
         beside = objects;
     }
-    Ok(case.run(set, &beside, now()))
+    Ok(case.run(set, &beside, seconds_now()))
 }
 
 /// The policy files that cases are about.
@@ -221,15 +194,15 @@ fn policies(path: &Path, named: &[String]) -> Result<Vec<PathBuf>> {
         return Ok(named.iter().map(|name| directory.join(name)).collect());
     }
     let own = stem(path).unwrap_or_default();
-    let own = own.strip_suffix(".test").unwrap_or(&own);
+    let own = own.strip_suffix(".test").unwrap_or(own);
     let beside =
-        SUFFIXES.iter().map(|suffix| directory.join(format!("{own}{suffix}"))).find(|path| path.is_file());
+        SUFFIXES.iter().map(|suffix| directory.join(format!("{own}.{suffix}"))).find(|path| path.is_file());
     if let Some(beside) = beside {
         return Ok(vec![beside]);
     }
     let directory = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
-    let is_policy = |path: &PathBuf| path.is_file() && stem(path).is_some() && !is_cases(path);
-    Ok(entries(directory)?.into_iter().filter(is_policy).collect())
+    let is_policy = |path: &PathBuf| path.is_file() && !is_cases(path);
+    Ok(files::entries(directory)?.into_iter().filter(is_policy).collect())
 }
 
 impl Sets {
@@ -246,16 +219,11 @@ impl Sets {
     /// The set of these files; none when it cannot be used, which is told once.
     fn of(&mut self, paths: &[PathBuf]) -> Result<Option<&Set>> {
         if !self.known.contains_key(paths) {
-            let files = paths.iter().map(|path| read(path)).collect::<Result<Vec<_>>>()?;
+            let files = paths.iter().map(|path| files::one(path)).collect::<Result<Vec<_>, _>>()?;
             let loaded = load(&files);
             self.told(&loaded.problems, &files);
             self.known.insert(paths.to_vec(), loaded.set);
         }
         Ok(self.known.get(paths).and_then(Option::as_ref))
     }
-}
-
-fn now() -> i64 {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
 }

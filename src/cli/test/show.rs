@@ -8,6 +8,7 @@ use serde_json::json;
 
 use super::Ran;
 use crate::cli::paint::{BAD, FAINT, GOOD, HEAD, styled};
+use crate::cli::several;
 
 /// A line for each case under the name of its file; what does not hold with what was expected and what there is.
 pub(super) fn table(ran: &[Ran]) -> Result<()> {
@@ -40,14 +41,10 @@ pub(super) fn table(ran: &[Ran]) -> Result<()> {
     }
     let failed = ran.iter().filter(|case| !case.holds()).count();
     let files = ran.iter().map(|case| &case.file).collect::<std::collections::BTreeSet<_>>().len();
-    let all = format!("{} in {}", counted(ran.len(), "case"), counted(files, "file"));
+    let all = format!("{} in {}", several(ran.len(), "case", "cases"), several(files, "file", "files"));
     let end = if failed == 0 { styled(GOOD, "all hold") } else { styled(BAD, format!("{failed} failed")) };
     writeln!(out, "\n{all}: {end}")?;
     Ok(())
-}
-
-fn counted(number: usize, what: &str) -> String {
-    if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
 }
 
 /// Lines that are in both stand once.

@@ -54,7 +54,9 @@ fn missing(rule: &ResourceRule, sent: &[&Value]) -> Vec<String> {
                 let covers = |one: &&&Value| {
                     names(&one["operations"], &operation)
                         && names(&one["apiGroups"], &group)
-                        && (names(&one["resources"], &resource) || names(&one["resources"], "*/*"))
+                        && list(&one["resources"])
+                            .filter_map(Value::as_str)
+                            .any(|word| holds(word, &resource))
                 };
                 if !sent.iter().any(|one| covers(&one)) {
                     let dot = if group.is_empty() { "" } else { "." };
@@ -69,6 +71,14 @@ fn missing(rule: &ResourceRule, sent: &[&Value]) -> Vec<String> {
 /// Whether a list of a rule has this word or all words.
 fn names(words: &Value, word: &str) -> bool {
     list(words).any(|one| one == word || one == "*")
+}
+
+/// Whether one word for resources means all that another one means, as the API server reads them: `*` is no subresource, and `pods/*` is
+/// pods as well.
+fn holds(word: &str, resource: &str) -> bool {
+    let parts = |text| str::split_once(text, '/').unwrap_or((text, ""));
+    let (sent, asked) = (parts(word), parts(resource));
+    (sent.0 == "*" || sent.0 == asked.0) && (sent.1 == "*" || sent.1 == asked.1)
 }
 
 #[cfg(test)]
@@ -110,5 +120,23 @@ mod tests {
         );
         check(rule(&["CREATE"], "apps", &["deployments"]), "CREATE deployments.apps");
         check(rule(&["*"], "", &["pods"]), "* pods");
+    }
+
+    #[test]
+    fn a_star_for_resources_means_what_the_api_server_takes_it_for() {
+        let check = |word: &str, sent: &[&str], not_sent: &[&str]| {
+            for resource in sent {
+                assert!(holds(word, resource), "{word} sends {resource}");
+            }
+            for resource in not_sent {
+                assert!(!holds(word, resource), "{word} does not send {resource}");
+            }
+        };
+        check("pods", &["pods"], &["pods/exec", "pods/*", "*", "services"]);
+        check("*", &["pods", "*"], &["pods/exec", "pods/*", "*/exec", "*/*"]);
+        check("pods/exec", &["pods/exec"], &["pods", "pods/attach", "pods/*", "*/exec"]);
+        check("pods/*", &["pods", "pods/exec", "pods/*"], &["services", "services/proxy", "*/*"]);
+        check("*/exec", &["pods/exec", "*/exec"], &["pods", "pods/attach", "pods/*"]);
+        check("*/*", &["pods", "pods/exec", "pods/*", "*/exec", "*", "*/*"], &[]);
     }
 }

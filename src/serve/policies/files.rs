@@ -11,7 +11,7 @@ use std::time::SystemTime;
 use portcullis_policy::SourceFile;
 
 /// Suffixes of policy files.
-const SUFFIXES: [&str; 3] = ["yaml", "yml", "json"];
+pub(crate) const SUFFIXES: [&str; 3] = ["yaml", "yml", "json"];
 /// All files together may be so large: a set of 500 policies has a few megabytes.
 const LARGEST: u64 = 32 * 1024 * 1024;
 /// How deep directories are followed: links may lead in circles.
@@ -63,9 +63,13 @@ impl Fingerprint {
 /// # Errors
 /// When a path is not there or may not be read.
 pub(crate) fn fingerprint(paths: &[PathBuf]) -> Result<Fingerprint, FilesError> {
+    use std::os::unix::fs::MetadataExt;
     let mut found = Vec::new();
     for path in paths {
-        visit(path, 0, &mut found)?;
+        for file in below(path)? {
+            let metadata = fs::metadata(&file).map_err(|error| unreadable(&file, &error))?;
+            found.push((file, metadata.len(), metadata.modified().ok(), metadata.ino()));
+        }
     }
     Ok(Fingerprint(found))
 }
@@ -74,32 +78,58 @@ fn unreadable(path: &Path, problem: &std::io::Error) -> FilesError {
     FilesError::Unreadable { path: path.display().to_string(), problem: problem.to_string() }
 }
 
-fn visit(
-    path: &Path,
-    depth: usize,
-    found: &mut Vec<(PathBuf, u64, Option<SystemTime>, u64)>,
-) -> Result<(), FilesError> {
-    use std::os::unix::fs::MetadataExt;
+/// A file, whatever its name, or the policy files below a directory, in order.
+///
+/// # Errors
+/// When the path is not there or may not be read.
+pub(crate) fn below(path: &Path) -> Result<Vec<PathBuf>, FilesError> {
+    let mut found = Vec::new();
+    visit(path, 0, &mut found)?;
+    Ok(found)
+}
+
+fn visit(path: &Path, depth: usize, found: &mut Vec<PathBuf>) -> Result<(), FilesError> {
     let metadata = fs::metadata(path).map_err(|error| unreadable(path, &error))?;
     if !metadata.is_dir() {
-        found.push((path.to_owned(), metadata.len(), metadata.modified().ok(), metadata.ino()));
+        found.push(path.to_owned());
         return Ok(());
     }
     if depth == DEEPEST {
         return Ok(());
     }
-    let mut below = Vec::new();
-    for entry in fs::read_dir(path).map_err(|error| unreadable(path, &error))? {
-        let entry = entry.map_err(|error| unreadable(path, &error))?;
+    entries(path)?.iter().try_for_each(|entry| visit(entry, depth + 1, found))
+}
+
+/// The policy files and the directories right in a directory, in order.
+///
+/// # Errors
+/// When it may not be read.
+pub(crate) fn entries(directory: &Path) -> Result<Vec<PathBuf>, FilesError> {
+    let mut entries = Vec::new();
+    for entry in fs::read_dir(directory).map_err(|error| unreadable(directory, &error))? {
+        let entry = entry.map_err(|error| unreadable(directory, &error))?;
         let hidden = entry.file_name().to_string_lossy().starts_with('.');
         let entry = entry.path();
-        let is_policy = entry.extension().is_some_and(|suffix| SUFFIXES.iter().any(|known| suffix == *known));
-        if !hidden && (is_policy || entry.is_dir()) {
-            below.push(entry);
+        if !hidden && (is_policy(&entry) || entry.is_dir()) {
+            entries.push(entry);
         }
     }
-    below.sort();
-    below.iter().try_for_each(|entry| visit(entry, depth + 1, found))
+    entries.sort();
+    Ok(entries)
+}
+
+/// Whether the name is that of a policy file.
+pub(crate) fn is_policy(path: &Path) -> bool {
+    path.extension().is_some_and(|suffix| SUFFIXES.iter().any(|known| suffix == *known))
+}
+
+/// Reads one file.
+///
+/// # Errors
+/// When it is not there or may not be read.
+pub(crate) fn one(path: &Path) -> Result<SourceFile, FilesError> {
+    let bytes = fs::read(path).map_err(|error| unreadable(path, &error))?;
+    Ok(SourceFile { name: path.display().to_string(), bytes })
 }
 
 /// Reads all files below these paths, all of one moment.
@@ -116,20 +146,12 @@ pub(crate) fn read(paths: &[PathBuf]) -> Result<(Fingerprint, Vec<SourceFile>), 
         if before.bytes() > LARGEST {
             return Err(FilesError::TooLarge { paths: named(), bytes: before.bytes() });
         }
-        let files: Result<Vec<SourceFile>, std::io::Error> = before
-            .0
-            .iter()
-            .map(|(path, ..)| Ok(SourceFile { name: path.display().to_string(), bytes: fs::read(path)? }))
-            .collect();
+        let files: Result<Vec<SourceFile>, FilesError> =
+            before.0.iter().map(|(path, ..)| one(path)).collect();
         if fingerprint(paths).as_ref() != Ok(&before) {
             continue;
         }
-        match files {
-            Ok(files) => return Ok((before, files)),
-            Err(error) => {
-                return Err(FilesError::Unreadable { path: named(), problem: error.to_string() });
-            }
-        }
+        return Ok((before, files?));
     }
     Err(FilesError::Restless(named()))
 }
