@@ -297,3 +297,26 @@ fn text_does_not_grow_without_bounds() {
         assert!(error.is_cancelled(), "{source}: {error}");
     }
 }
+
+/// What a value is made of, nested as deep as sources of an allowed depth can make it: with loops that wrap what they walk.
+#[test]
+fn what_is_nested_deep_fits_the_stack_of_a_thread() {
+    let env = environment().variable("nested", Type::Dyn);
+    let refused = |source: &str| compile(source, &env).is_err();
+    let wrapped = |count: usize, by: usize| {
+        let (open, close) = ("[".repeat(by), "]".repeat(by));
+        format!("[object]{}", format!(".map(x, {open}x{close})").repeat(count))
+    };
+    let deepest = (1..16).rev().find(|count| !refused(&wrapped(*count, 40))).expect("one is allowed");
+    assert!(refused(&wrapped(95, 95)), "it nests thousands of lists");
+    let source = wrapped(deepest, 40);
+    let run = move || {
+        let program = compile(&source, &env).expect("it is well formed");
+        let pod = read("pod.json");
+        let activation = Activation::new(&env).with("object", Value::json(&pod));
+        let value = program.eval(&activation, &mut Budget::new(portcullis_cel::PER_POLICY)).expect("a value");
+        assert!(value.to_string().len() > 40 * deepest);
+        assert!(value.equals(&value));
+    };
+    std::thread::Builder::new().stack_size(2 << 20).spawn(run).expect("a thread").join().expect("it fits");
+}

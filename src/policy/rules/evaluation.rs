@@ -102,7 +102,7 @@ impl<'a> Variables<'a> {
 impl<'a> Computed<'a> for Variables<'a> {
     fn field(&self, name: &str, budget: &mut Budget) -> Option<Result<Value<'a>, Error>> {
         let activation = self.activation.get()?;
-        let at = self.compiled.iter().position(|variable| variable.name == name)?;
+        let at = self.compiled.binary_search_by(|variable| variable.name.as_str().cmp(name)).ok()?;
         if let Some(known) = self.known[at].get() {
             return Some(known.clone());
         }
