@@ -69,6 +69,20 @@ pub(crate) fn go_type(value: &Value<'_>) -> &'static str {
     }
 }
 
+/// The work of walking a text: one unit for so many bytes.
+const STRIDE: usize = 256;
+
+/// The work of walking what is one piece.
+pub(crate) fn length(value: &Value<'_>) -> u64 {
+    let length = match value {
+        Value::String(text) => text.as_str().len(),
+        Value::Bytes(bytes) => bytes.len(),
+        Value::Opaque(opaque) => opaque.length(),
+        _ => 0,
+    };
+    (length / STRIDE) as u64
+}
+
 /// How many values there are in a value, itself included.
 pub(crate) fn weight(value: &Value<'_>) -> u64 {
     match value {
@@ -76,28 +90,63 @@ pub(crate) fn weight(value: &Value<'_>) -> u64 {
         Value::Map(map) => {
             map.entries().iter().fold(1, |sum: u64, (_, value)| sum.saturating_add(1 + weight(value)))
         }
+        Value::Message(message) => {
+            message.fields.values().fold(1, |sum: u64, value| sum.saturating_add(1 + weight(value)))
+        }
         Value::Optional(Some(inner)) => weight(inner),
-        Value::String(text) => 1 + text.as_str().len() as u64 / 256,
-        _ => 1,
+        other => 1 + length(other),
+    }
+}
+
+/// How many values are looked at when two values are compared that are the same as far as that goes.
+pub(crate) fn shared<'a>(first: &Value<'a>, second: &Value<'a>) -> u64 {
+    let all = |pairs: &mut dyn Iterator<Item = u64>| pairs.fold(1, u64::saturating_add);
+    match (first, second) {
+        (Value::List(a), Value::List(b)) if a.len() == b.len() => {
+            all(&mut a.iter().zip(b.iter()).map(|(a, b)| shared(&a, &b)))
+        }
+        (Value::Map(a), Value::Map(b)) if a.len() == b.len() => {
+            let entries = a.entries();
+            all(&mut entries.iter().map(|(key, a)| 1 + b.find(key).map_or(0, |b| shared(a, &b))))
+        }
+        (Value::Message(a), Value::Message(b)) if a.fields.len() == b.fields.len() => {
+            let of = |name| b.fields.get(name);
+            all(&mut a.fields.iter().map(|(name, a)| 1 + of(name).map_or(0, |b| shared(a, b))))
+        }
+        (Value::Optional(Some(a)), Value::Optional(Some(b))) => shared(a, b),
+        _ => 1 + length(first).min(length(second)),
     }
 }
 
 /// The work of a call that its cost does not tell.
 pub(crate) fn work(function: &str, values: &[Value<'_>]) -> u64 {
-    let length = |index: usize| match values.get(index) {
+    /// Copying an entry of a map or an item of a list takes a fraction of a round.
+    const COPIES: u64 = 4;
+    let items = |index: usize| match values.get(index) {
         Some(Value::List(list)) => list.len() as u64,
+        Some(Value::Map(map)) => map.len() as u64,
         _ => 1,
     };
-    match (function, values) {
+    let own = match (function, values) {
         ("@in", [Value::List(_) | Value::Map(_), Value::List(list)]) => weight(&Value::List(list.clone())),
-        ("distinct", [list]) => weight(list).saturating_mul(length(0)),
+        ("distinct", [list]) => weight(list).saturating_mul(items(0)),
         ("sets.contains" | "sets.equivalent" | "sets.intersects", [first, second]) => {
-            weight(first).saturating_mul(length(1)).saturating_add(weight(second).saturating_mul(length(0)))
+            weight(first).saturating_mul(items(1)).saturating_add(weight(second).saturating_mul(items(0)))
         }
         ("indexOf" | "lastIndexOf", [list @ Value::List(_), _]) => weight(list),
+        // They write what they are given, if only to say that it is wrong.
+        ("format", [_, written]) | ("join" | "optional.unwrap" | "unwrapOpt", [written, ..]) => {
+            weight(written)
+        }
+        ("flatten", [list, ..]) => weight(list),
+        ("_+_", [Value::List(_), Value::List(_)]) => items(0).saturating_add(items(1)) / COPIES,
+        ("cel.@mapInsert", _) => items(0).saturating_add(items(1)) / COPIES,
+        ("isSorted" | "sum" | "min" | "max", [_]) => items(0) / COPIES,
+        ("getQuery", [url]) => length(url).saturating_mul(8),
         (name, [Value::Timestamp(_), _]) if name.starts_with("get") => 10,
         _ => 0,
-    }
+    };
+    values.iter().fold(own, |sum, value| sum.saturating_add(length(value)))
 }
 
 /// Whether values may be given to a function: lists and maps are judged by their first entry.

@@ -81,6 +81,14 @@ impl Env {
         self
     }
 
+    /// Declares one more field of a type, which is not copied while nothing else holds it.
+    #[must_use]
+    pub fn structure_field(mut self, of: &str, field: &str, declared: Type) -> Self {
+        let structs = Arc::make_mut(&mut self.structs);
+        structs.entry(of.to_owned()).or_default().insert(field.to_owned(), declared);
+        self
+    }
+
     /// Declares many types at once, which are shared and not copied.
     #[must_use]
     pub fn with_types(mut self, types: Arc<Types>) -> Self {

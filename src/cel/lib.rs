@@ -8,6 +8,7 @@ mod access;
 mod admission;
 mod check;
 mod cost;
+mod depth;
 mod environment;
 mod estimate;
 mod eval;
@@ -19,6 +20,7 @@ mod types;
 mod value;
 
 pub use cost::{Budget, MATCH_CONDITIONS, PER_CALL, PER_POLICY, ROUNDS, ROUNDS_TOGETHER};
+pub use depth::DEEPEST;
 pub use environment::{Env, Fields, Types};
 pub use estimate::Sizes;
 pub use eval::{Activation, Computed, Error};
@@ -48,12 +50,16 @@ pub fn check(source: &str, env: &Env) -> Result<Type, Vec<Issue>> {
 ///
 /// # Errors
 /// Everything that is wrong with it, by position. What the API server finds only when it makes a program of a checked expression,
-/// such as `int("x")`, is an issue too.
+/// such as `int("x")`, is an issue too, and so is what goes deeper than [`DEEPEST`].
 pub fn compile(source: &str, env: &Env) -> Result<Program, Vec<Issue>> {
     let ast = syntax::parse(source)?;
     let checked = check::check(&ast, env)?;
     let result = checked.types[ast.root()].clone();
-    Ok(Program { plan: plan::plan(&ast, &checked)?, result })
+    let plan = plan::plan(&ast, &checked)?;
+    if depth::depth(&plan, None, &|_| 0) > DEEPEST {
+        return Err(vec![Issue::new(0, "max recursion depth exceeded")]);
+    }
+    Ok(Program { plan, result })
 }
 
 impl Program {
@@ -68,6 +74,13 @@ impl Program {
     #[must_use]
     pub fn estimate(&self, sizes: Sizes) -> u64 {
         estimate::estimate(&self.plan, sizes)
+    }
+
+    /// How deep it goes where a field of `variable` goes as deep as `field` says: how many steps of its evaluation wait for each
+    /// other at most. Its value is nested no deeper, but for what objects hold.
+    #[must_use]
+    pub fn depth(&self, env: &Env, variable: &str, field: impl Fn(&str) -> usize) -> usize {
+        depth::depth(&self.plan, env.position(variable).map(|(position, _)| position), &field)
     }
 
     /// Evaluates it. The activation must be of the environment that it was compiled with.

@@ -101,6 +101,18 @@ impl Type {
         }
     }
 
+    /// Whether more than so many types stand inside of each other.
+    pub(crate) fn is_deeper(&self, than: u16) -> bool {
+        let inner = |inner: &Self| than == 0 || inner.is_deeper(than - 1);
+        match self {
+            Self::List(items) => inner(items),
+            Self::Map(entry) => inner(&entry.0) || inner(&entry.1),
+            Self::Type(of) => of.as_deref().is_some_and(inner),
+            Self::Opaque(_, parameters) => parameters.iter().any(inner),
+            _ => false,
+        }
+    }
+
     /// Reads a type as it is written in `signatures.tsv`: parameters are `'A`, and `names` collects them.
     pub(crate) fn read(text: &str, names: &mut Vec<String>) -> Self {
         if let Some(parameter) = text.strip_prefix('\'') {

@@ -7,7 +7,7 @@ mod literals;
 use assign::{Mapping, instantiate, most_general};
 
 use crate::environment::{Env, FUNCTIONS, Overload};
-use crate::syntax::{Ast, Entry, Fold, Id, Issue, Kind, Literal};
+use crate::syntax::{Ast, DEPTH, Entry, Fold, Id, Issue, Kind, Literal};
 use crate::types::Type;
 
 /// What a node refers to.
@@ -397,11 +397,23 @@ impl<'a> Checker<'a> {
         self.slots - 1
     }
 
+    /// The type of something that a loop goes on with. A chain of loops may wrap it each time, which its depth in the source does not
+    /// tell.
+    fn bounded(&mut self, id: Id) -> Type {
+        let found = self.type_of(id);
+        if !self.mapping.resolve(&found, false).is_deeper(DEPTH) {
+            return found;
+        }
+        self.complain(id, "max recursion depth exceeded".to_owned());
+        Type::Error
+    }
+
     fn fold(&mut self, id: Id, fold: &'a Fold) {
         self.visit(fold.range);
         self.visit(fold.init);
-        let range = self.mapping.resolve(&self.type_of(fold.range), false);
-        let accumulated = self.type_of(fold.init);
+        let range = self.bounded(fold.range);
+        let range = self.mapping.resolve(&range, false);
+        let accumulated = self.bounded(fold.init);
         let outer = self.scope.len();
         let accumulator = self.declare(&fold.accumulator, accumulated.clone());
         let (first, second) = match &range {

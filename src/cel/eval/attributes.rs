@@ -2,7 +2,7 @@
 
 use super::activation::Binding;
 use super::{Error, Evaluated, Machine, constant, no_overload};
-use crate::access::{field, go_type, item};
+use crate::access::{field, go_type, item, length};
 use crate::plan::{Attribute, Base, Qualifier, QualifierKey};
 use crate::value::{Key, Value};
 
@@ -105,6 +105,7 @@ impl<'a> Machine<'a, '_> {
                             return Err(error);
                         }
                     };
+                    self.work(length(&key))?;
                     item(&value, &key, optional || asks)
                 }
             };

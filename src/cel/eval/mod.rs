@@ -12,7 +12,7 @@ use regex::Regex;
 
 pub use activation::{Activation, Computed};
 
-use crate::access::{fits, go_type, weight, work};
+use crate::access::{fits, go_type, length, shared, weight, work};
 use crate::cost::Budget;
 use crate::environment::FUNCTIONS;
 use crate::library::{Fault, lists, regular, strings};
@@ -61,6 +61,9 @@ fn no_overload() -> Error {
 }
 
 type Evaluated<'a> = Result<Value<'a>, Error>;
+
+/// How many items are looked at, or entries of a map listed, in the time of a round.
+const GLANCES: u64 = 8;
 
 /// Evaluates a plan.
 pub(crate) fn evaluate<'a>(
@@ -111,6 +114,7 @@ impl<'a> Machine<'a, '_> {
             Node::Among { wanted, list } => {
                 let wanted = self.node(wanted)?;
                 let Value::List(list) = list else { return Err(no_overload()) };
+                self.work(list.len() as u64 / GLANCES)?;
                 Ok(Value::Bool(list.iter().any(|item| item.equals(&wanted))))
             }
             Node::OrOptional(sides) => match self.node(&sides[0])? {
@@ -164,8 +168,8 @@ impl<'a> Machine<'a, '_> {
         let arguments = [first.as_ref().ok(), second.as_ref().ok()];
         self.charge(crate::cost::Rule::Smaller.before(&arguments).unwrap_or(1))?;
         let (first, second) = (first?, second?);
-        if matches!((&first, &second), (Value::List(_), Value::List(_)) | (Value::Map(_), Value::Map(_))) {
-            self.work(weight(&first).min(weight(&second)))?;
+        if matches!(first, Value::List(_) | Value::Map(_) | Value::Message(_) | Value::Optional(_)) {
+            self.work(shared(&first, &second))?;
         }
         // The API server's own values have no equality with values of other types.
         if let (Value::Opaque(one), false) = (&first, matches!(second, Value::Null)) {
@@ -207,6 +211,9 @@ impl<'a> Machine<'a, '_> {
         }
         let values: Vec<Value<'a>> = results.into_iter().filter_map(Result::ok).collect();
         let outcome = self.apply(call, &values);
+        if let Ok(made @ Value::String(_)) = &outcome {
+            self.work(length(made))?;
+        }
         if before.is_none() && outcome.as_ref().err().is_none_or(|error| !error.cancelled) {
             self.charge(call.rule.after(outcome.as_ref().ok()))?;
         }
@@ -286,6 +293,7 @@ impl<'a> Machine<'a, '_> {
                 (Value::Optional(Some(inner)), true) => made.push(inner.as_ref().clone()),
                 (Value::Optional(None), true) => {}
                 (other, true) => {
+                    self.work(weight(&other))?;
                     let message = format!(
                         "cannot initialize optional list element from non-optional value {}",
                         strings::plain(&other)
@@ -316,7 +324,10 @@ impl<'a> Machine<'a, '_> {
                 (value, false) => _ = made.insert(place, value),
                 (Value::Optional(Some(inner)), true) => _ = made.insert(place, inner.as_ref().clone()),
                 (Value::Optional(None), true) => _ = made.remove(&place),
-                (other, true) => return Err(not_optional(&strings::plain(&key), &other)),
+                (other, true) => {
+                    self.work(weight(&other))?;
+                    return Err(not_optional(&strings::plain(&key), &other));
+                }
             }
         }
         Ok(Value::map(made))
@@ -332,7 +343,10 @@ impl<'a> Machine<'a, '_> {
                     made.push((field.clone(), inner.as_ref().clone()));
                 }
                 (Ok(Value::Optional(None)), true) => {}
-                (Ok(other), true) => failed = Some(not_optional(field, &other)),
+                (Ok(other), true) => {
+                    self.work(weight(&other))?;
+                    failed = Some(not_optional(field, &other));
+                }
                 (Err(error), _) => failed = Some(error),
             }
             if failed.is_some() {
@@ -365,6 +379,7 @@ impl<'a> Machine<'a, '_> {
                 }
             }
             Value::Map(map) => {
+                self.work(map.len() as u64 / GLANCES)?;
                 for (key, value) in map.entries() {
                     if !self.round(fold, (key, Some(value)))? {
                         break;

@@ -54,6 +54,16 @@ impl Opaque {
         }
     }
 
+    /// How long it is as it is written, where it can be of any length.
+    #[must_use]
+    pub fn length(&self) -> usize {
+        match self {
+            Self::Url(url) => url.length(),
+            Self::Semver(version) => version.length(),
+            _ => 0,
+        }
+    }
+
     /// Whether the two are the same; quantities by value, versions without their build.
     #[must_use]
     pub fn equals(&self, other: &Self) -> bool {

@@ -44,8 +44,10 @@ fn suffix(text: &str) -> Option<(Style, i32)> {
     if let Some(at) = binary.iter().position(|known| *known == text) {
         return Some((Style::Binary, i32::try_from(at).ok()? * 10 + 10));
     }
-    let exponent = text.strip_prefix(['e', 'E'])?;
-    Some((Style::Exponent, exponent.parse().ok()?))
+    let exponent: i64 = text.strip_prefix(['e', 'E'])?.parse().ok()?;
+    // Kubernetes reads 64 bits and keeps 32 of them.
+    let [a, b, c, d, ..] = exponent.to_le_bytes();
+    Some((Style::Exponent, i32::from_le_bytes([a, b, c, d])))
 }
 
 impl Quantity {
@@ -92,7 +94,7 @@ impl Quantity {
         let mantissa: i128 = if digits.is_empty() { 0 } else { digits.parse().unwrap_or(i128::MAX) };
         let (ten, two) = if style == Style::Binary { (-count(fraction), exponent) } else { (scale, 0) };
         let shifted = mantissa.saturating_mul(1_i128 << two);
-        let nanos = scaled(shifted, ten + 9);
+        let nanos = scaled(shifted, ten.saturating_add(9));
         let style = if style == Style::Binary && nanos < NANO { Style::Decimal } else { style };
         Ok(Self { small: None, nanos: sign(nanos), style })
     }
@@ -233,4 +235,43 @@ pub(crate) fn add<'a>(values: &[Value<'a>]) -> Outcome<'a> {
 
 pub(crate) fn subtract<'a>(values: &[Value<'a>]) -> Outcome<'a> {
     Ok(Value::opaque(Opaque::Quantity(argument(values, 0)?.plus(&operand(values)?, -1))))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cmp::Ordering::{Equal, Greater, Less};
+
+    use super::{Quantity, SUFFIX};
+
+    #[test]
+    fn exponents_of_any_size_compare_by_what_they_say() {
+        let of = |text: &str| Quantity::parse(text).unwrap_or_else(|why| panic!("{text}: {why}"));
+        for (first, expected, second) in [
+            ("1e2147483647", Greater, "9Ei"),
+            ("1E+2147483647", Greater, "9Ei"),
+            ("1e2147483639", Greater, "9Ei"),
+            ("1e0000000000000000000002147483647", Greater, "9Ei"),
+            ("0.001e2147483647", Greater, "9Ei"),
+            ("9999999999999999999e2147483647", Greater, "9Ei"),
+            ("-1e2147483647", Less, "-9Ei"),
+            ("1e-2147483647", Equal, "1n"),
+            ("1e-2147483648", Equal, "1n"),
+            ("1.5e-2147483648", Equal, "1n"),
+            ("1e-0000000000000000000002147483647", Equal, "1n"),
+            ("-1e-2147483647", Equal, "-1n"),
+            ("0e2147483647", Equal, "0"),
+            ("0e-2147483647", Equal, "0"),
+            ("1e000000000000000000000000000003", Equal, "1k"),
+            // Kubernetes keeps 32 bits of an exponent that has more.
+            ("1e4294967299", Equal, "1k"),
+            ("1e-4294967293", Equal, "1k"),
+            ("1e9223372036854775807", Equal, "100m"),
+        ] {
+            assert_eq!(of(first).compare(&of(second)), expected, "{first} and {second}");
+            assert!(!of(first).to_string().is_empty());
+        }
+        for text in ["1e9223372036854775808", "1e-9223372036854775809", "1e99999999999999999999999"] {
+            assert_eq!(Quantity::parse(text), Err(SUFFIX), "{text}");
+        }
+    }
 }

@@ -15,6 +15,13 @@ pub struct Version {
     build: Vec<String>,
 }
 
+impl Version {
+    /// About how long it is in bytes.
+    pub(super) fn length(&self) -> usize {
+        self.before.iter().chain(&self.build).map(|part| 1 + part.len()).sum()
+    }
+}
+
 fn identifiers(text: &str) -> Vec<String> {
     text.split('.').map(str::to_owned).collect()
 }

@@ -17,6 +17,13 @@ pub struct Url {
     query: String,
 }
 
+impl Url {
+    /// Its length in bytes.
+    pub(super) fn length(&self) -> usize {
+        self.written.len()
+    }
+}
+
 impl fmt::Display for Url {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.written)

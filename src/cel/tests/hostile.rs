@@ -233,20 +233,51 @@ fn loops_that_cost_nothing_are_cut_off() {
 /// What the API server's count takes for cheap, and is not.
 #[test]
 fn work_that_costs_little_is_cut_off() {
-    let (pod, other, env) = (read("pod.json"), read("other.json"), environment());
+    let (pod, other) = (read("pod.json"), read("other.json"));
+    let env = environment()
+        .variable("many", Type::list(Type::Dyn))
+        .variable("texts", Type::list(Type::String))
+        .variable("map", Type::map(Type::String, Type::Dyn))
+        .variable("big", Type::String);
+    let (many, texts): (Json, Json) = (vec![1; 2_000].into(), vec![""; 2_000].into());
+    let map: Json =
+        (0..2_000).map(|key| (key.to_string(), Json::Null)).collect::<serde_json::Map<_, _>>().into();
+    let big = "a".repeat(100_000);
     for source in [
         "lists.range(20000).all(x, object == object)",
         "lists.range(20000).all(x, [object] == [object])",
         "lists.range(20000).all(x, object in [other, other, other, object])",
         "lists.range(20000).all(x, !'a'.matches('(a{200}){200}|' + string(x)))",
         "lists.range(20000).all(x, 'a'.find('[a-z]{900}' + string(x)) == '')",
+        "lists.range(25000).all(i, '%s'.format([object]) != '')",
+        "lists.range(9000).all(i, size(many + many) > 0)",
+        "lists.range(9000).all(i, size([many].flatten()) > 0)",
+        "lists.range(9000).all(i, optional.of(many) == optional.of(many))",
+        "lists.range(9000).all(i, Object{a: many} == Object{a: many})",
+        "lists.range(9000).all(i, [''].join(big) == '' || texts.isSorted())",
+        "lists.range(9000).all(i, texts.min() == '')",
+        "lists.range(9000).all(i, ([?dyn(many)] == [] || true))",
+        "lists.range(9000).all(i, {?'a': dyn(many)} == {} || true)",
+        "lists.range(9000).all(i, size(big) > 0)",
+        "lists.range(9000).all(i, big.charAt(99999) == 'a')",
+        "lists.range(9000).all(i, 'aaaaaaaa'.replace('a', big) != '')",
+        "lists.range(9000).all(i, {'a': 1}[?big].hasValue() == false)",
+        "lists.range(9000).all(i, map.exists(k, true))",
+        "lists.range(9000).transformMapEntry(i, x, {string(i): x}).size() > 0",
+        "[url('http://a/?' + big)].all(u, lists.range(9000).all(i, u.getQuery().size() > 0))",
     ] {
-        let program = compile(source, &env).expect("it is well formed");
-        let activation =
-            Activation::new(&env).with("object", Value::json(&pod)).with("other", Value::json(&other));
+        let program = compile(source, &env).unwrap_or_else(|issues| panic!("{source}: {issues:?}"));
+        let activation = Activation::new(&env)
+            .with("object", Value::json(&pod))
+            .with("other", Value::json(&other))
+            .with("many", Value::json(&many))
+            .with("texts", Value::json(&texts))
+            .with("map", Value::json(&map))
+            .with("big", Value::text(&big));
         let mut budget = Budget::new(portcullis_cel::PER_POLICY);
         let error = program.eval(&activation, &mut budget).expect_err(source);
         assert!(error.is_cancelled(), "{source}: {error}");
+        assert_eq!(error.to_string(), "operation interrupted", "{source}: the API server would cut it off");
     }
 }
 
@@ -265,4 +296,27 @@ fn text_does_not_grow_without_bounds() {
         let error = program.eval(&activation, &mut budget).expect_err(source);
         assert!(error.is_cancelled(), "{source}: {error}");
     }
+}
+
+/// What a value is made of, nested as deep as sources of an allowed depth can make it: with loops that wrap what they walk.
+#[test]
+fn what_is_nested_deep_fits_the_stack_of_a_thread() {
+    let env = environment().variable("nested", Type::Dyn);
+    let refused = |source: &str| compile(source, &env).is_err();
+    let wrapped = |count: usize, by: usize| {
+        let (open, close) = ("[".repeat(by), "]".repeat(by));
+        format!("[object]{}", format!(".map(x, {open}x{close})").repeat(count))
+    };
+    let deepest = (1..16).rev().find(|count| !refused(&wrapped(*count, 40))).expect("one is allowed");
+    assert!(refused(&wrapped(95, 95)), "it nests thousands of lists");
+    let source = wrapped(deepest, 40);
+    let run = move || {
+        let program = compile(&source, &env).expect("it is well formed");
+        let pod = read("pod.json");
+        let activation = Activation::new(&env).with("object", Value::json(&pod));
+        let value = program.eval(&activation, &mut Budget::new(portcullis_cel::PER_POLICY)).expect("a value");
+        assert!(value.to_string().len() > 40 * deepest);
+        assert!(value.equals(&value));
+    };
+    std::thread::Builder::new().stack_size(2 << 20).spawn(run).expect("a thread").join().expect("it fits");
 }

@@ -164,6 +164,8 @@ pub(super) fn check(document: &Json, known: &[Fault], environments: &mut Environ
         Some(schema::served().iter().find(of)?.definition())
     });
     let expressions = expressions(document);
+    let errors = known.iter().filter(|fault| fault.severity == Severity::Error);
+    let refused: BTreeSet<&str> = errors.map(|fault| fault.pointer.as_str()).collect();
     let mut estimates: Vec<Option<u64>> = vec![None; expressions.len()];
     let mut issues: Vec<Vec<Found>> = expressions.iter().map(|_| Vec::new()).collect();
     let kinds: Vec<Option<(&str, &str)>> = if meant.kinds.is_empty() {
@@ -173,7 +175,7 @@ pub(super) fn check(document: &Json, known: &[Fault], environments: &mut Environ
     };
     for kind in &kinds {
         let env = environments.of(param_kind.is_some(), kind.map(|(definition, _)| definition), params);
-        compile_all(&expressions, &env, |at, result| match result {
+        compile_all(&expressions, &env, &refused, |at, result| match result {
             Ok(program) => {
                 let estimate = program.estimate(Sizes::default());
                 estimates[at] = Some(estimates[at].map_or(estimate, |known| known.max(estimate)));
@@ -207,36 +209,28 @@ pub(super) fn check(document: &Json, known: &[Fault], environments: &mut Environ
     faults
 }
 
-/// Compiles each expression with the variables before it.
+/// Compiles each expression with the variables before it. Those that were `refused` may have types without bounds: what uses them
+/// takes them for `dyn`.
 fn compile_all(
     expressions: &[Expression<'_>],
     env: &Env,
+    refused: &BTreeSet<&str>,
     mut tell: impl FnMut(usize, Result<Program, Vec<Issue>>),
 ) {
-    let mut variables = Fields::new();
-    let with = |variables: &Fields| {
-        env.clone()
-            .structure(VARIABLES, variables.clone())
-            .variable("variables", Type::Struct(VARIABLES.into()))
-    };
-    let mut all = None;
+    let mut with =
+        env.clone().structure(VARIABLES, Fields::new()).variable("variables", Type::Struct(VARIABLES.into()));
     for (at, expression) in expressions.iter().enumerate() {
         match expression.place {
             Place::Condition => tell(at, compile(expression.source, env)),
             Place::Variable(name) => {
-                let result = compile(expression.source, &with(&variables));
-                let found = result.as_ref().map_or(Type::Dyn, |program| program.result().clone());
-                variables.insert(name.to_owned(), found);
+                let result = compile(expression.source, &with);
+                let found = result.as_ref().ok().filter(|_| !refused.contains(expression.pointer.as_str()));
+                let found = found.map_or(Type::Dyn, |program| program.result().clone());
+                with = with.structure_field(VARIABLES, name, found);
                 tell(at, result);
             }
-            Place::Rule | Place::Mutation => {
-                let env: &Env = all.get_or_insert_with(|| with(&variables));
-                if expression.place == Place::Mutation {
-                    tell(at, compile(expression.source, &env.clone().with_patches()));
-                } else {
-                    tell(at, compile(expression.source, env));
-                }
-            }
+            Place::Rule => tell(at, compile(expression.source, &with)),
+            Place::Mutation => tell(at, compile(expression.source, &with.clone().with_patches())),
         }
     }
 }

@@ -1,7 +1,9 @@
 //! Expressions to programs, and what all policies have in common. Everything that is wrong is told at once, by the place of the
 //! expression in its document.
 
-use portcullis_cel::{Env, Fields, Issue, Program, Type, compile, is_identifier};
+use std::collections::BTreeMap;
+
+use portcullis_cel::{DEEPEST, Env, Fields, Issue, Program, Type, compile, is_identifier};
 use serde::de::DeserializeOwned;
 use serde_json::Value as Json;
 
@@ -19,6 +21,13 @@ const VARIABLES: &str = "kubernetes.variables";
 pub(crate) struct Expression {
     pub(crate) source: String,
     pub(crate) program: Program,
+}
+
+impl Expression {
+    /// How deep it goes with the variables that it uses.
+    fn depth(&self, env: &Env, depths: &BTreeMap<&str, usize>) -> usize {
+        self.program.depth(env, "variables", |name| depths.get(name).copied().unwrap_or(0))
+    }
 }
 
 /// What is being compiled.
@@ -126,19 +135,17 @@ impl<'f> Compiler<'f> {
         Some(Expression { source: source.to_owned(), program })
     }
 
-    /// Compiles named expressions in order, each with those before it, and gives the environment for what follows.
+    /// Compiles named expressions in order, each with those before it, and gives the environment for what follows. They are found
+    /// by name afterwards, in whose order they are. Those that go too deep together are refused here, so that nothing that is
+    /// evaluated later runs out of stack.
     fn variables(&mut self, named: &[Named], always: bool) -> (Vec<Variable>, Env) {
         let plain = self.plain();
         if named.is_empty() && !always {
             return (Vec::new(), plain);
         }
-        let with = |fields: &Fields| {
-            plain
-                .clone()
-                .structure(VARIABLES, fields.clone())
-                .variable("variables", Type::Struct(VARIABLES.into()))
-        };
-        let mut fields = Fields::new();
+        let mut env =
+            plain.structure(VARIABLES, Fields::new()).variable("variables", Type::Struct(VARIABLES.into()));
+        let mut depths: BTreeMap<&str, usize> = BTreeMap::new();
         let mut compiled: Vec<Variable> = Vec::with_capacity(named.len());
         for (index, variable) in named.iter().enumerate() {
             let place = format!("/spec/variables/{index}");
@@ -147,18 +154,29 @@ impl<'f> Compiler<'f> {
                 let message = format!("\"{name}\" is no name for a variable: it must be a CEL identifier");
                 self.fault(Fault::error(format!("{place}/name"), message));
             }
-            let env = with(&fields);
             let pointer = format!("{place}/expression");
             let expression = self.expression(&variable.expression, &env, Wanted::Anything, &pointer);
+            let depth = expression.as_ref().map_or(0, |found| found.depth(&env, &depths));
+            let expression = expression.filter(|_| depth <= DEEPEST);
+            if depth > DEEPEST {
+                self.fault(Fault::error(pointer, too_deep()));
+            }
             let found = expression.as_ref().map_or(Type::Dyn, |found| declared(found.program.result()));
-            fields.insert(variable.name.clone(), found);
+            env = env.structure_field(VARIABLES, &variable.name, found);
+            let again = depths.insert(&variable.name, if depth > DEEPEST { 0 } else { depth }).is_some();
             if let Some(expression) = expression {
                 // The last of one name counts, as in the API server.
-                compiled.retain(|known| known.name != variable.name);
+                if again {
+                    compiled.retain(|known| known.name != variable.name);
+                }
                 compiled.push(Variable { name: variable.name.clone(), expression });
             }
         }
-        (compiled, with(&fields))
+        if depths.len() < named.len() && !settles(&compiled, &env, depths) {
+            self.fault(Fault::error("/spec/variables", too_deep()));
+        }
+        compiled.sort_by(|a, b| a.name.cmp(&b.name));
+        (compiled, env)
     }
 
     /// Compiles what both kinds of policies have. `always`: there is `variables` even where none is named.
@@ -189,6 +207,30 @@ impl<'f> Compiler<'f> {
             compiled.extend(self.expression(&condition.expression, &env, Wanted::Bool, &pointer));
         }
         compiled
+    }
+}
+
+/// What is said of variables that use variables that use variables, and so on.
+fn too_deep() -> String {
+    format!("variables that use each other go too deep here: {DEEPEST} steps are the most")
+}
+
+/// Whether variables still go no deeper than [`DEEPEST`] when one may use a later one, since the last of one name counts: then they
+/// may even use each other in a ring, which has no end. Depths only grow on the way, so there is one.
+fn settles<'n>(compiled: &'n [Variable], env: &Env, mut depths: BTreeMap<&'n str, usize>) -> bool {
+    loop {
+        let mut grew = false;
+        for variable in compiled {
+            let depth = variable.expression.depth(env, &depths);
+            if depth > DEEPEST {
+                return false;
+            }
+            let before = depths.insert(&variable.name, depth);
+            grew |= before.is_none_or(|before| before < depth);
+        }
+        if !grew {
+            return true;
+        }
     }
 }
 
@@ -264,6 +306,7 @@ pub(crate) struct Frame {
     pub(crate) conditions: Vec<Expression>,
     /// The environment of the conditions.
     pub(crate) plain: Env,
+    /// By name.
     pub(crate) variables: Vec<Variable>,
     /// The environment of everything else.
     pub(crate) env: Env,

@@ -10,7 +10,7 @@ use super::matching::{Asked, Matched};
 use super::params::Params;
 use crate::effort::Effort;
 use crate::facts::Facts;
-use crate::request::{Request, Resource};
+use crate::request::{Request, Resource, text};
 use crate::world::World;
 
 /// What the API server says when the budget of a policy is spent.
@@ -43,15 +43,14 @@ pub(crate) fn evaluate<'a>(
 #[derive(Debug)]
 pub(crate) struct Sides<'a> {
     request: Request<'a>,
-    /// As the user sent it, where it came as something else.
-    sent: OnceCell<Json>,
-    /// As something else again; no resource is served by more than two names.
-    other: OnceCell<Json>,
+    /// As something else, by whether that is the resource that the user sent, the kind that the user sent, and the kind that came:
+    /// no resource is served by a third name, so that this tells all of them apart.
+    others: [OnceCell<Json>; 8],
 }
 
 impl<'a> Sides<'a> {
     pub(crate) fn new(request: Request<'a>) -> Self {
-        Self { request, sent: OnceCell::new(), other: OnceCell::new() }
+        Self { request, others: Default::default() }
     }
 
     fn taken_to_be(&self, resource: Resource<'_>, kind: [&str; 3]) -> Json {
@@ -73,13 +72,14 @@ impl<'a> Sides<'a> {
 
     /// The `request` of a policy that takes the request to be `matched`.
     pub(crate) fn request(&self, matched: &Matched<'_>, asked: &Asked<'_>) -> &Json {
-        if matched.resource == self.request.resource() {
+        let came =
+            ["/kind/group", "/kind/version", "/kind/kind"].map(|pointer| text(self.request.json, pointer));
+        if matched.resource == self.request.resource() && matched.kind == came {
             return self.request.json;
         }
-        if matched.resource == asked.resource {
-            return self.sent.get_or_init(|| self.taken_to_be(matched.resource, matched.kind));
-        }
-        self.other.get_or_init(|| self.taken_to_be(matched.resource, matched.kind))
+        let is = [matched.resource == asked.resource, matched.kind == asked.kind, matched.kind == came];
+        let at = is.into_iter().fold(0, |at, is| at * 2 + usize::from(is));
+        self.others[at].get_or_init(|| self.taken_to_be(matched.resource, matched.kind))
     }
 }
 
@@ -102,7 +102,7 @@ impl<'a> Variables<'a> {
 impl<'a> Computed<'a> for Variables<'a> {
     fn field(&self, name: &str, budget: &mut Budget) -> Option<Result<Value<'a>, Error>> {
         let activation = self.activation.get()?;
-        let at = self.compiled.iter().position(|variable| variable.name == name)?;
+        let at = self.compiled.binary_search_by(|variable| variable.name.as_str().cmp(name)).ok()?;
         if let Some(known) = self.known[at].get() {
             return Some(known.clone());
         }
@@ -253,5 +253,62 @@ impl<'a, 'f: 'a> Inputs<'a, 'f> {
             return Ok(false);
         }
         Err(message)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value as Json, json};
+
+    use crate::request::Request;
+    use crate::rules::{Params, Rules, Validating};
+    use crate::world::World;
+
+    /// A policy about one version of autoscalers, with an expression as its condition and its rule.
+    fn policy(name: &str, version: &str, matching: &str, condition: &str, rule: &str) -> Validating {
+        let document = json!({
+            "metadata": { "name": name },
+            "spec": {
+                "matchConstraints": { "matchPolicy": matching, "resourceRules": [{
+                    "apiGroups": ["autoscaling"], "apiVersions": [version], "operations": ["CREATE"],
+                    "resources": ["horizontalpodautoscalers"],
+                }] },
+                "matchConditions": [{ "name": "asked", "expression": condition }],
+                "validations": [{ "expression": rule }],
+            },
+        });
+        let mut faults = Vec::new();
+        let policy = Validating::compile(&document, &mut faults);
+        let mut policy = policy.unwrap_or_else(|| panic!("{faults:?}"));
+        let binding = json!({ "metadata": { "name": name }, "spec": { "policyName": name, "validationActions": ["Deny"] } });
+        policy.bind(&binding, &mut faults);
+        policy
+    }
+
+    /// Who refuses a request that came as `came` and was sent as `sent`.
+    fn refused_by(came: &str, sent: &str, policies: Vec<Validating>) -> Vec<String> {
+        let resource = |version: &str| json!({ "group": "autoscaling", "version": version, "resource": "horizontalpodautoscalers" });
+        let kind = |version: &str| json!({ "group": "autoscaling", "version": version, "kind": "HorizontalPodAutoscaler" });
+        let request: Json = json!({
+            "operation": "CREATE", "namespace": "ml", "name": "a", "object": {},
+            "resource": resource(came), "kind": kind(came),
+            "requestResource": resource(sent), "requestKind": kind(sent),
+        });
+        let rules = Rules::new(policies, Vec::new(), Params::default());
+        let judgement = rules.validate(&Request { json: &request }, &World::default());
+        judgement.denials.into_iter().map(|denial| denial.policy).collect()
+    }
+
+    #[test]
+    fn what_a_policy_takes_a_request_to_be_does_not_depend_on_who_was_asked_before() {
+        // Conditions see the resource that was sent, and the kind that the policy takes it for.
+        let a = |name: &str| policy(name, "v2", "Equivalent", "request.kind.version == 'v2'", "false");
+        let b = |name: &str| {
+            policy(name, "v1", "Exact", "request.kind.version == 'v1'", "request.kind.version != 'v1'")
+        };
+        for (came, sent) in [("v2", "v1"), ("v1", "v1")] {
+            assert_eq!(refused_by(came, sent, vec![a("1"), b("2")]), ["1", "2"], "{came} sent as {sent}");
+            assert_eq!(refused_by(came, sent, vec![b("1"), a("2")]), ["1", "2"], "{came} sent as {sent}");
+        }
     }
 }

@@ -13,6 +13,8 @@
 
 mod compile;
 mod convert;
+#[cfg(test)]
+mod depth_tests;
 mod evaluation;
 mod matching;
 mod merge;
