@@ -18,6 +18,10 @@ mod syntax;
 mod types;
 mod value;
 
+use std::collections::BTreeSet;
+
+use check::Reference;
+
 pub use cost::{Budget, MATCH_CONDITIONS, PER_CALL, PER_POLICY, ROUNDS, ROUNDS_TOGETHER};
 pub use environment::{Env, Fields, Types};
 pub use estimate::Sizes;
@@ -32,6 +36,7 @@ pub use value::{Key, List, Map, Message, Text, Timestamp, Value};
 pub struct Program {
     plan: plan::Plan,
     result: Type,
+    variables: Box<[Box<str>]>,
 }
 
 /// Parses and checks an expression.
@@ -53,7 +58,11 @@ pub fn compile(source: &str, env: &Env) -> Result<Program, Vec<Issue>> {
     let ast = syntax::parse(source)?;
     let checked = check::check(&ast, env)?;
     let result = checked.types[ast.root()].clone();
-    Ok(Program { plan: plan::plan(&ast, &checked)?, result })
+    let positions: BTreeSet<usize> =
+        checked.references.iter().flatten().filter_map(Reference::variable).collect();
+    let variables = env.variables().enumerate().filter(|(at, _)| positions.contains(at));
+    let variables = variables.map(|(_, (name, _))| name.into()).collect();
+    Ok(Program { plan: plan::plan(&ast, &checked)?, result, variables })
 }
 
 impl Program {
@@ -61,6 +70,11 @@ impl Program {
     #[must_use]
     pub fn result(&self) -> &Type {
         &self.result
+    }
+
+    /// The variables of its environment that it speaks of, in order: what it cannot be evaluated without.
+    pub fn variables(&self) -> impl Iterator<Item = &str> {
+        self.variables.iter().map(|name| &**name)
     }
 
     /// What it costs when every list, map and text of the objects is as large as `sizes` says: an upper bound for objects

@@ -14,7 +14,7 @@ use portcullis_core::admission::Facts;
 use portcullis_core::dialect;
 use portcullis_core::engine::Change;
 use portcullis_core::model::Str;
-use portcullis_policy::{Capacity, World};
+use portcullis_policy::{Capacity, Wishes, World};
 use serde_json::Value;
 use tokio::sync::{Notify, mpsc, watch};
 
@@ -28,15 +28,6 @@ use crate::telemetry::ClusterMetrics;
 const PAUSE: Duration = Duration::from_millis(250);
 /// How often the time of day is told, by which exceptions end.
 const CLOCK: Duration = Duration::from_secs(5);
-
-/// What the policies in force ask for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Wishes {
-    /// Gangs and their group objects.
-    pub gangs: bool,
-    /// What the leader tells of capacity and use.
-    pub capacity: bool,
-}
 
 /// Who wants to know.
 #[derive(Clone)]

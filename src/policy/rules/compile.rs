@@ -1,6 +1,8 @@
 //! Expressions to programs, and what all policies have in common. Everything that is wrong is told at once, by the place of the
 //! expression in its document.
 
+use std::ops::BitOr as _;
+
 use portcullis_cel::{Env, Fields, Issue, Program, Type, compile, is_identifier};
 use serde::de::DeserializeOwned;
 use serde_json::Value as Json;
@@ -8,8 +10,10 @@ use serde_json::Value as Json;
 use super::matching::Constraints;
 use super::params::Reference;
 use crate::environment::environment;
+use crate::facts;
 use crate::fault::{Fault, Severity};
 use crate::spec::{CommonSpec, Named, ParamKind, PolicyBinding};
+use crate::world::Wishes;
 
 /// The type of `variables`.
 const VARIABLES: &str = "kubernetes.variables";
@@ -26,6 +30,8 @@ pub(crate) struct Compiler<'f> {
     /// With `params`, if there are any, and what we add.
     env: Env,
     faults: &'f mut Vec<Fault>,
+    /// What all expressions so far ask of the world.
+    wishes: Wishes,
 }
 
 /// What an expression may be worth.
@@ -89,7 +95,11 @@ fn declared(found: &Type) -> Type {
 
 impl<'f> Compiler<'f> {
     pub(crate) fn new(has_params: bool, faults: &'f mut Vec<Fault>) -> Self {
-        Self { env: environment(has_params), faults }
+        Self { env: environment(has_params), faults, wishes: Wishes::default() }
+    }
+
+    pub(crate) fn wishes(&self) -> Wishes {
+        self.wishes
     }
 
     pub(crate) fn fault(&mut self, fault: Fault) {
@@ -123,6 +133,7 @@ impl<'f> Compiler<'f> {
             self.fault(Fault::error(pointer, complaint));
             return None;
         }
+        self.wishes = program.variables().map(facts::wishes).fold(self.wishes, Wishes::bitor);
         Some(Expression { source: source.to_owned(), program })
     }
 

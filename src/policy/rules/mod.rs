@@ -23,10 +23,12 @@ mod selector;
 mod strict;
 mod validating;
 
+use std::ops::BitOr as _;
+
 use crate::effort::Effort;
 use crate::judgement::{Judgement, Mutation};
 use crate::request::{Request, text};
-use crate::world::World;
+use crate::world::{Wishes, World};
 
 use evaluation::Hearing;
 use matching::Asked;
@@ -51,6 +53,14 @@ impl Rules {
         validating.sort_by(|a, b| a.name().cmp(b.name()));
         mutating.sort_by(|a, b| a.name().cmp(b.name()));
         Self { validating, mutating, params }
+    }
+
+    /// What all policies ask of the world.
+    #[must_use]
+    pub fn wishes(&self) -> Wishes {
+        let validating = self.validating.iter().map(Validating::wishes);
+        let all = validating.chain(self.mutating.iter().map(Mutating::wishes));
+        all.fold(Wishes::default(), Wishes::bitor)
     }
 
     /// What the validating policies say.

@@ -17,6 +17,7 @@ use crate::judgement::{Denial, Mutation};
 use crate::request::Request;
 use crate::schema::Schema;
 use crate::spec::{MutatingAdmissionPolicy, MutationSpec};
+use crate::world::Wishes;
 
 #[derive(Debug)]
 enum Change {
@@ -31,6 +32,7 @@ pub struct Mutating {
     changes: Vec<Change>,
     /// `reinvocationPolicy: IfNeeded`.
     again: bool,
+    wishes: Wishes,
 }
 
 impl Mutating {
@@ -49,7 +51,8 @@ impl Mutating {
         for (index, change) in spec.mutations.into_iter().flatten().enumerate() {
             changes.extend(Self::change(&change, index, &mut compiler, &patches));
         }
-        Self { frame, changes, again: spec.reinvocation_policy.as_deref() == Some("IfNeeded") }
+        let again = spec.reinvocation_policy.as_deref() == Some("IfNeeded");
+        Self { frame, changes, again, wishes: compiler.wishes() }
     }
 
     fn change(
@@ -93,6 +96,12 @@ impl Mutating {
     #[must_use]
     pub fn name(&self) -> &str {
         &self.frame.name
+    }
+
+    /// What its expressions ask of the world.
+    #[must_use]
+    pub fn wishes(&self) -> Wishes {
+        self.wishes
     }
 }
 

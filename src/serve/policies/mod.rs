@@ -15,6 +15,8 @@ pub(crate) mod coverage;
 pub(crate) mod files;
 pub(super) mod herald;
 mod shadow;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -24,13 +26,13 @@ use std::time::{Duration, Instant, SystemTime};
 use anstream::adapter::strip_str;
 use anyhow::anyhow;
 use arc_swap::{ArcSwap, ArcSwapOption};
-use portcullis_policy::{Listed, Problem, Set, Severity, SourceFile, World, load};
+use portcullis_policy::{Listed, Problem, Set, Severity, SourceFile, Wishes, World, load};
 use serde_json::json;
 use tokio::sync::watch;
 
 use super::ServeOptions;
 use crate::background::background;
-use crate::cluster::{Audience, Wishes};
+use crate::cluster::Audience;
 use crate::telemetry::{Metrics, PolicyMetrics, QUIET_TIME, SetRole};
 use crate::webhook::{PolicyDesk, Requirement};
 use files::Fingerprint;
@@ -128,6 +130,7 @@ impl Policies {
         } else {
             Some(Shadow::start(shadow_paths.to_vec(), metrics.clone())?)
         };
+        let wishes = live.set.wishes() | shadow.as_ref().map(|shadow| shadow.wishes()).unwrap_or_default();
         let (news, _) = watch::channel(News { hash: live.set.hash().to_owned(), trouble: None });
         let policies = Arc::new(Self {
             paths,
@@ -137,7 +140,7 @@ impl Policies {
             shadow,
             metrics,
             news,
-            wishes: watch::channel(wishes(&files)).0,
+            wishes: watch::channel(wishes).0,
             said: Said::default(),
         });
         policies.announce();
@@ -188,17 +191,30 @@ impl Policies {
         self.news.subscribe()
     }
 
-    /// Looks whether the files have changed, and loads them if they have.
+    /// What is to be done every second.
     fn look(&self, watched: &mut Watched) {
         if let Some(shadow) = &self.shadow {
             shadow.look();
         }
-        watched.looks += 1;
         let world = self.world.load();
         if world.namespaces.is_empty() {
             // Nobody tells us of a cluster; exceptions end all the same.
             self.world.store(Arc::new(World { now: seconds_now(), ..World::clone(&world) }));
         }
+        self.follow(watched);
+        self.wish();
+    }
+
+    /// Asks for what both sets are judged in, if that has changed.
+    fn wish(&self) {
+        let shadow = self.shadow.as_ref().map(|shadow| shadow.wishes()).unwrap_or_default();
+        let wishes = self.live.load().set.wishes() | shadow;
+        self.wishes.send_if_modified(|before| std::mem::replace(before, wishes) != wishes);
+    }
+
+    /// Looks whether the files have changed, and loads them if they have.
+    fn follow(&self, watched: &mut Watched) {
+        watched.looks += 1;
         let fingerprint = files::fingerprint(&self.paths);
         if fingerprint.as_ref() == Ok(&watched.fingerprint) && watched.looks < READ_ANYWAY {
             return;
@@ -231,7 +247,6 @@ impl Policies {
         match loaded(files) {
             Ok(next) => {
                 self.metrics.reloaded(true);
-                self.wishes.send_replace(wishes(files));
                 self.live.store(Arc::new(next));
                 self.trouble.store(None);
                 self.announce();
@@ -374,13 +389,6 @@ fn loaded(files: &[SourceFile]) -> Result<InForce, String> {
         // Colours are for terminals: this goes into logs, events and answers.
         None => Err(strip_str(&portcullis_policy::render(&loaded.problems, files)).to_string()),
     }
-}
-
-/// What of the cluster these files may ask for. A word in a comment asks, too: that costs a watch and nothing else.
-fn wishes(files: &[SourceFile]) -> Wishes {
-    let says = |word: &str| files.iter().any(|file| String::from_utf8_lossy(&file.bytes).contains(word));
-    let capacity = ["cluster.", "quota.", "queue.", "GangPolicy"].into_iter().any(says);
-    Wishes { gangs: capacity || says("gang."), capacity }
 }
 
 /// Seconds since 1970.

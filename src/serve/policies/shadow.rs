@@ -13,7 +13,7 @@ use std::time::SystemTime;
 use anyhow::anyhow;
 use arc_swap::ArcSwapOption;
 use portcullis_core::admission::Hook;
-use portcullis_policy::{Change, Effort, Outcome, Request, Set, World, differences};
+use portcullis_policy::{Change, Effort, Outcome, Request, Set, Wishes, World, differences};
 use serde_json::Value;
 
 use super::files::{self, Fingerprint};
@@ -114,6 +114,11 @@ impl Shadow {
     /// Which set it is.
     pub(super) fn hash(&self) -> String {
         self.set.load().as_ref().map(|set| set.hash().to_owned()).unwrap_or_default()
+    }
+
+    /// What has to be known of the world to judge by it.
+    pub(super) fn wishes(&self) -> Wishes {
+        self.set.load().as_ref().map(|set| set.wishes()).unwrap_or_default()
     }
 
     /// Has an answered review compared, if there is time for it.
