@@ -19,6 +19,7 @@ mod shadow;
 mod tests;
 
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
@@ -31,7 +32,7 @@ use serde_json::json;
 use tokio::sync::watch;
 
 use super::ServeOptions;
-use crate::background::background;
+use crate::background::{caught, turns};
 use crate::cluster::Audience;
 use crate::telemetry::{Metrics, PolicyMetrics, QUIET_TIME, SetRole};
 use crate::webhook::{PolicyDesk, Requirement};
@@ -144,16 +145,14 @@ impl Policies {
             said: Said::default(),
         });
         policies.announce();
-        let watched = Watched { fingerprint, files, looks: 0, unreadable: None };
+        let mut watched = Watched { fingerprint, files, looks: 0, unreadable: None };
         let follower = Arc::downgrade(&policies);
         // On a busy replica a reload takes longer, and no request waits for it.
-        background("portcullis-policies", move || {
-            let mut watched = watched;
-            loop {
-                std::thread::sleep(LOOK);
-                let Some(policies) = follower.upgrade() else { return };
-                policies.look(&mut watched);
-            }
+        turns("portcullis-policies", move || {
+            std::thread::sleep(LOOK);
+            let Some(policies) = follower.upgrade() else { return ControlFlow::Break(()) };
+            policies.look(&mut watched);
+            ControlFlow::Continue(())
         })?;
         Ok(policies)
     }
@@ -196,11 +195,15 @@ impl Policies {
         if let Some(shadow) = &self.shadow {
             shadow.look();
         }
-        let world = self.world.load();
-        if world.namespaces.is_empty() {
-            // Nobody tells us of a cluster; exceptions end all the same.
-            self.world.store(Arc::new(World { now: seconds_now(), ..World::clone(&world) }));
-        }
+        // Nobody may tell us of a cluster; exceptions end all the same. Whoever does tell us meanwhile is not undone.
+        self.world.rcu(|world| {
+            let told = !world.namespaces.is_empty();
+            if told {
+                Arc::clone(world)
+            } else {
+                Arc::new(World { now: seconds_now(), ..World::clone(world) })
+            }
+        });
         self.follow(watched);
         self.wish();
     }
@@ -380,15 +383,25 @@ impl Policies {
 
 /// A set of these files, or everything that is wrong with them as it is shown to people.
 fn loaded(files: &[SourceFile]) -> Result<InForce, String> {
-    let loaded = load(files).at(seconds_now());
-    match loaded.set {
-        Some(set) => {
-            let warnings = loaded.problems.into_iter().filter(|p| p.severity == Severity::Warning).collect();
-            Ok(InForce { set, since: SystemTime::now(), warnings })
+    unless_it_panics(|| {
+        let loaded = load(files).at(seconds_now());
+        match loaded.set {
+            Some(set) => {
+                let warnings =
+                    loaded.problems.into_iter().filter(|p| p.severity == Severity::Warning).collect();
+                Ok(InForce { set, since: SystemTime::now(), warnings })
+            }
+            // Colours are for terminals: this goes into logs, events and answers.
+            None => Err(strip_str(&portcullis_policy::render(&loaded.problems, files)).to_string()),
         }
-        // Colours are for terminals: this goes into logs, events and answers.
-        None => Err(strip_str(&portcullis_policy::render(&loaded.problems, files)).to_string()),
-    }
+    })
+}
+
+/// A panic of the loader is one more thing that may be wrong with files: what was in force stays so, and it is told like all others.
+fn unless_it_panics<T>(load: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+    caught(load).unwrap_or_else(|panic| {
+        Err(format!("the loader panicked: {panic}. This is a bug in Portcullis: report it with these files"))
+    })
 }
 
 /// Seconds since 1970.

@@ -5,6 +5,7 @@
 //! nothing away but the comparison.
 
 use std::collections::BTreeSet;
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,7 +19,7 @@ use serde_json::Value;
 
 use super::files::{self, Fingerprint};
 use super::loaded;
-use crate::background::background;
+use crate::background::turns;
 use crate::telemetry::{PolicyMetrics, SetRole};
 
 /// Reviews that may wait. More are not compared.
@@ -65,12 +66,12 @@ impl Shadow {
         });
         shadow.take(candidate.set);
         let worker = Arc::downgrade(&shadow);
-        background("portcullis-shadow", move || {
-            let mut logged = Logged::default();
-            while let Ok(answered) = waiting.recv() {
-                let Some(shadow) = worker.upgrade() else { return };
-                shadow.compare(&answered, &mut logged);
-            }
+        let mut logged = Logged::default();
+        turns("portcullis-shadow", move || {
+            let Ok(answered) = waiting.recv() else { return ControlFlow::Break(()) };
+            let Some(shadow) = worker.upgrade() else { return ControlFlow::Break(()) };
+            shadow.compare(&answered, &mut logged);
+            ControlFlow::Continue(())
         })?;
         Ok(shadow)
     }

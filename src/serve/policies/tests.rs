@@ -68,3 +68,12 @@ fn the_world_is_asked_for_what_either_set_needs_as_both_change() {
     becomes(false, false);
     fs::remove_dir_all(home).expect("removed");
 }
+
+#[test]
+fn a_panic_of_the_loader_is_what_is_wrong_with_the_files() {
+    let panicking = || -> Result<(), String> { panic!("index 7 of 3") };
+    let problem = unless_it_panics(panicking).expect_err("it panicked");
+    assert!(problem.contains("the loader panicked: index 7 of 3. This is a bug in Portcullis"), "{problem}");
+    assert_eq!(unless_it_panics(|| Ok(1)), Ok(1));
+    assert_eq!(unless_it_panics::<()>(|| Err("line 3".to_owned())), Err("line 3".to_owned()));
+}
