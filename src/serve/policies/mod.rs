@@ -28,7 +28,7 @@ use anstream::adapter::strip_str;
 use anyhow::anyhow;
 use arc_swap::{ArcSwap, ArcSwapOption};
 use portcullis_policy::{Listed, Problem, Set, Severity, SourceFile, Wishes, World, load};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use super::ServeOptions;
@@ -60,6 +60,16 @@ struct Trouble {
     since: SystemTime,
     /// What is wrong, as it is shown to people: several lines.
     text: String,
+}
+
+impl Trouble {
+    fn now(text: String) -> Self {
+        Self { since: SystemTime::now(), text }
+    }
+
+    fn list(&self) -> Value {
+        json!({"failed": rfc3339(self.since), "problem": self.text})
+    }
 }
 
 /// What others may want to know of a reload.
@@ -115,7 +125,8 @@ struct Watched {
 }
 
 impl Policies {
-    /// Loads the policies and starts to follow their files; `shadow_paths` are those of a candidate, if any.
+    /// Loads the policies and starts to follow their files; `shadow_paths` are those of a candidate, if any. A candidate that cannot be used
+    /// is not compared.
     ///
     /// # Errors
     /// When they cannot be read, or one of them has an error: all problems as they are shown to people.
@@ -267,7 +278,7 @@ impl Policies {
             "the changed policies cannot be used; those before stay in force:\n{text}"
         );
         self.news.send_replace(News { hash, trouble: Some(text.clone()) });
-        self.trouble.store(Some(Arc::new(Trouble { since: SystemTime::now(), text })));
+        self.trouble.store(Some(Arc::new(Trouble::now(text))));
     }
 
     /// Says which set is in force.
@@ -344,10 +355,10 @@ impl Policies {
             "warnings": live.warnings.iter().map(Problem::one_line).collect::<Vec<_>>(),
         });
         if let Some(trouble) = &*self.trouble.load() {
-            list["lastReload"] = json!({"failed": rfc3339(trouble.since), "problem": trouble.text});
+            list["lastReload"] = trouble.list();
         }
         if let Some(shadow) = &self.shadow {
-            list["shadow"] = json!({"hash": shadow.hash()});
+            list["shadow"] = shadow.list();
         }
         format!("{list:#}\n")
     }
