@@ -19,6 +19,10 @@ mod syntax;
 mod types;
 mod value;
 
+use std::collections::BTreeSet;
+
+use check::Reference;
+
 pub use cost::{Budget, MATCH_CONDITIONS, PER_CALL, PER_POLICY, ROUNDS, ROUNDS_TOGETHER};
 pub use depth::DEEPEST;
 pub use environment::{Env, Fields, Types};
@@ -34,6 +38,7 @@ pub use value::{Key, List, Map, Message, Text, Timestamp, Value};
 pub struct Program {
     plan: plan::Plan,
     result: Type,
+    variables: Box<[Box<str>]>,
 }
 
 /// Parses and checks an expression.
@@ -55,11 +60,15 @@ pub fn compile(source: &str, env: &Env) -> Result<Program, Vec<Issue>> {
     let ast = syntax::parse(source)?;
     let checked = check::check(&ast, env)?;
     let result = checked.types[ast.root()].clone();
+    let positions: BTreeSet<usize> =
+        checked.references.iter().flatten().filter_map(Reference::variable).collect();
+    let variables = env.variables().enumerate().filter(|(at, _)| positions.contains(at));
+    let variables = variables.map(|(_, (name, _))| name.into()).collect();
     let plan = plan::plan(&ast, &checked)?;
     if depth::depth(&plan, None, &|_| 0) > DEEPEST {
         return Err(vec![Issue::new(0, "max recursion depth exceeded")]);
     }
-    Ok(Program { plan, result })
+    Ok(Program { plan, result, variables })
 }
 
 impl Program {
@@ -67,6 +76,11 @@ impl Program {
     #[must_use]
     pub fn result(&self) -> &Type {
         &self.result
+    }
+
+    /// The variables of its environment that it speaks of, in order: what it cannot be evaluated without.
+    pub fn variables(&self) -> impl Iterator<Item = &str> {
+        self.variables.iter().map(|name| &**name)
     }
 
     /// What it costs when every list, map and text of the objects is as large as `sizes` says: an upper bound for objects

@@ -1,7 +1,7 @@
 //! What the leader tells of the cluster's GPUs, for policies: computed from the engine's own snapshot, kept in one ConfigMap.
 //!
 //! Invariants: only a leader writes, only when something is different from what was last written, and at most every
-//! [`PAUSE`]; without policies that ask for it, nothing is computed at all.
+//! [`PAUSE`]; unless an expression of a policy in force, or of a candidate beside it, asks for it (`Set::wishes`), nothing is computed at all.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};

@@ -63,7 +63,7 @@ pub use client::{
     Reply, collection_path,
 };
 pub use lines::Lines;
-pub use world::{Audience, Wishes};
+pub use world::Audience;
 
 /// How long requests that are under way at the end are waited for, before the lease is given back.
 const SETTLE: Duration = Duration::from_secs(3);

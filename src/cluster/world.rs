@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use futures_util::future::join_all;
@@ -14,7 +14,7 @@ use portcullis_core::admission::Facts;
 use portcullis_core::dialect;
 use portcullis_core::engine::Change;
 use portcullis_core::model::Str;
-use portcullis_policy::World;
+use portcullis_policy::{Capacity, Wishes, World};
 use serde_json::Value;
 use tokio::sync::{Notify, mpsc, watch};
 
@@ -22,6 +22,7 @@ use super::capacity;
 use super::client::Client;
 use super::kinds::{Key, Kind, Object, Whole};
 use super::watch::{Follower, Seen};
+use crate::clock::seconds_now;
 use crate::telemetry::ClusterMetrics;
 
 /// How long after one telling the next one comes at the soonest.
@@ -29,29 +30,21 @@ const PAUSE: Duration = Duration::from_millis(250);
 /// How often the time of day is told, by which exceptions end.
 const CLOCK: Duration = Duration::from_secs(5);
 
-/// What the policies in force ask for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Wishes {
-    /// Gangs and their group objects.
-    pub gangs: bool,
-    /// What the leader tells of capacity and use.
-    pub capacity: bool,
-}
-
 /// Who wants to know.
 #[derive(Clone)]
 pub struct Audience {
-    /// What for. A wish that ends goes on being fulfilled until the process ends.
+    /// What beyond namespaces and classes. Gangs that were wished for once are followed until the process ends.
     pub wishes: watch::Receiver<Wishes>,
-    /// Whoever takes what is known: all of it, each time.
+    /// Whoever takes what is known: all of it, each time, on a thread where nobody waits for an answer.
     pub tell: Arc<dyn Fn(World) + Send + Sync>,
 }
 
 /// What is known so far, and of which kinds it is all.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Known {
-    world: World,
-    whole: BTreeMap<Whole, BTreeMap<(Str, Str), Value>>,
+    capacity: Option<Arc<Capacity>>,
+    /// Objects are shared with copies of this: who notes a change never waits until a large world is copied.
+    whole: BTreeMap<Whole, BTreeMap<(Str, Str), Arc<Value>>>,
     complete: BTreeSet<Whole>,
 }
 
@@ -115,7 +108,7 @@ impl Keeper {
         let objects = known.whole.entry(whole).or_default();
         match news {
             Seen::Change(Change::Set(Object::Whole(namespace, name, object))) => {
-                objects.insert((namespace, name), object);
+                objects.insert((namespace, name), Arc::new(object));
             }
             Seen::Change(Change::Gone(Key::Whole(namespace, name))) => {
                 objects.remove(&(namespace, name));
@@ -160,8 +153,8 @@ impl Keeper {
                 Ok(capacity) => {
                     complaint.clear();
                     let mut known = self.known();
-                    if known.world.capacity.as_deref() != capacity.as_ref() {
-                        known.world.capacity = capacity.map(Arc::new);
+                    if known.capacity.as_deref() != capacity.as_ref() {
+                        known.capacity = capacity.map(Arc::new);
                         drop(known);
                         self.changed.notify_one();
                     }
@@ -180,15 +173,17 @@ impl Keeper {
     async fn tell(&self, audience: Audience) {
         loop {
             let _ = tokio::time::timeout(CLOCK, self.changed.notified()).await;
-            let known = Arc::clone(&self.known);
-            // Copying a large world takes milliseconds: not on a thread that answers reviews.
-            let copied = tokio::task::spawn_blocking(move || {
-                known.lock().unwrap_or_else(PoisonError::into_inner).told()
+            let (keeper, tell) = (self.clone(), Arc::clone(&audience.tell));
+            // Making a large world, and dropping the one before it, takes milliseconds: not on a thread that answers reviews.
+            let telling = tokio::task::spawn_blocking(move || {
+                let known = Known::clone(&keeper.known());
+                let world = known.told();
+                if !world.namespaces.is_empty() {
+                    tell(world);
+                }
             });
-            if let Ok(world) = copied.await
-                && !world.namespaces.is_empty()
-            {
-                (audience.tell)(world);
+            if let Err(error) = telling.await {
+                tracing::error!(%error, "what is known of the cluster could not be told to policies");
             }
             tokio::time::sleep(PAUSE).await;
         }
@@ -197,15 +192,15 @@ impl Keeper {
 
 impl Known {
     fn told(&self) -> World {
-        let mut world = World { capacity: self.world.capacity.clone(), now: now(), ..World::default() };
+        let mut world = World { capacity: self.capacity.clone(), now: seconds_now(), ..World::default() };
         for (kind, objects) in &self.whole {
             if !self.complete.contains(kind) {
                 continue;
             }
-            let named = || objects.iter().map(|((_, name), object)| (name.to_string(), object.clone()));
+            let named = || objects.iter().map(|((_, name), object)| (name.to_string(), Value::clone(object)));
             let placed = |prefix: &str| {
                 let key = |(namespace, name): &(Str, Str)| format!("{prefix}{namespace}/{name}");
-                objects.iter().map(|(place, object)| (key(place), object.clone())).collect::<Vec<_>>()
+                objects.iter().map(|(place, object)| (key(place), Value::clone(object))).collect::<Vec<_>>()
             };
             match kind {
                 Whole::Namespaces => world.namespaces = named().collect(),
@@ -220,12 +215,6 @@ impl Known {
         }
         world
     }
-}
-
-/// Seconds since 1970.
-fn now() -> i64 {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]
@@ -248,7 +237,7 @@ mod tests {
             (Whole::Groups(kai), "ml"),
             (Whole::PriorityClasses, ""),
         ] {
-            known.whole.entry(kind).or_default().insert((str(namespace), str("x")), object.clone());
+            known.whole.entry(kind).or_default().insert((str(namespace), str("x")), Arc::new(object.clone()));
         }
         let world = known.told();
         assert!(

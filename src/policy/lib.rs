@@ -53,4 +53,4 @@ pub use outcome::{Change, Difference, Outcome, Through, differences};
 pub use request::{Request, Resource};
 pub use review::{Reviewed, at_fault, display_name, review};
 pub use set::{Listed, Set};
-pub use world::World;
+pub use world::{Wishes, World};

@@ -9,7 +9,7 @@ use crate::load::SourceFile;
 use crate::request::Request;
 use crate::rules::Rules;
 use crate::spec::ResourceRule;
-use crate::world::World;
+use crate::world::{Wishes, World};
 
 /// A policy of a set and where it is written.
 #[derive(Clone, Debug, Default)]
@@ -51,6 +51,12 @@ impl Set {
     /// Its policies as they are written in files, by file and line.
     pub fn policies(&self) -> impl ExactSizeIterator<Item = &Listed> {
         self.policies.iter()
+    }
+
+    /// What has to be known of the world for its policies.
+    #[must_use]
+    pub fn wishes(&self) -> Wishes {
+        self.rules.wishes()
     }
 
     /// Its exceptions, also those that have ended.

@@ -1,6 +1,7 @@
 //! What is known of the cluster beside the request. All of it is JSON of known shape, told by the edge, by a test case or by a file.
 
 use std::collections::BTreeMap;
+use std::ops::BitOr;
 use std::sync::Arc;
 
 use serde_json::Value as Json;
@@ -25,4 +26,21 @@ pub struct World {
     pub capacity: Option<Arc<Capacity>>,
     /// Unix seconds: until when exceptions hold.
     pub now: i64,
+}
+
+/// What of a world expressions ask for, beyond what is always known: the rest costs watches and requests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Wishes {
+    /// [`World::gangs`] and [`World::groups`].
+    pub gangs: bool,
+    /// [`World::capacity`].
+    pub capacity: bool,
+}
+
+impl BitOr for Wishes {
+    type Output = Self;
+
+    fn bitor(self, other: Self) -> Self {
+        Self { gangs: self.gangs || other.gangs, capacity: self.capacity || other.capacity }
+    }
 }

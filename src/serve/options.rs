@@ -76,7 +76,8 @@ pub struct ServeOptions {
     #[arg(long, value_name = "PATH", help_heading = "Policies")]
     pub policies: Vec<PathBuf>,
 
-    /// A candidate set beside them: it answers nothing, what it would answer otherwise is counted and logged; may be repeated
+    /// A candidate set beside them: it answers nothing, what it would answer otherwise is counted and logged; one with a mistake is
+    /// logged and not compared; may be repeated
     #[arg(long, value_name = "PATH", help_heading = "Policies", requires = "policies")]
     pub shadow_policies: Vec<PathBuf>,
 

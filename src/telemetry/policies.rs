@@ -109,7 +109,7 @@ impl PolicyMetrics {
         );
         registry.register(
             "policy_shadow_reviews",
-            "Reviews that the candidate set was asked as well. Zero while reviews come: there is no candidate, or it has no time for them",
+            "Reviews that the candidate set was asked as well. Zero while reviews come: there is no candidate, it cannot be loaded (see the log and /policies on this port), or it has no time for them",
             self.shadow_reviews.clone(),
         );
         registry.register(

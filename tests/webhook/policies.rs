@@ -146,6 +146,51 @@ fn a_start_with_a_mistake_fails_and_shows_it() {
 }
 
 #[tokio::test]
+async fn a_candidate_with_a_mistake_takes_nothing_away_and_is_compared_when_it_is_mended() {
+    let home = directory("bad candidate");
+    let (live, shadow) = (home.join("live"), home.join("shadow"));
+    write(&live, "team.yaml", &wants("team"));
+    write(&shadow, "owner.yaml", &wants("owner").replace("object.metadata", "object.metdata"));
+    let text = |path: &Path| path.display().to_string();
+    let running = start(&[
+        "--certs-dir",
+        &text(&home.join("certs")),
+        "--policies",
+        &text(&live),
+        "--shadow-policies",
+        &text(&shadow),
+    ]);
+    let (web, admin) = (address(&running, "reviews   https://"), address(&running, "probes    http://"));
+    let client = Client::new(web, &fs::read_to_string(home.join("certs/ca.crt")).unwrap()).unwrap();
+    let ask = async |labels: Value| -> Value {
+        let body = client.ask(Route::Policies(Hook::Validate), review(&labels)).await.unwrap();
+        serde_json::from_slice::<Value>(&body).unwrap()["response"]["allowed"].clone()
+    };
+    assert_eq!(ask(json!({})).await, false);
+    assert_eq!(ask(json!({"team": "a"})).await, true);
+    let listed = get(admin, "/policies");
+    assert!(listed.contains("\"hash\": null") && listed.contains("owner.yaml:8:"), "{listed}");
+    assert!(get(admin, "/metrics").contains("portcullis_policy_shadow_skipped_total 0"));
+
+    write(&shadow, "owner.yaml", &wants("owner"));
+    becomes(admin, "/metrics", r#"portcullis_policy_set_info{role="shadow""#);
+    assert!(!get(admin, "/policies").contains("lastReload"));
+    assert_eq!(ask(json!({"team": "a"})).await, true);
+    becomes(
+        admin,
+        "/metrics",
+        r#"portcullis_policy_shadow_differences_total{policy="wants-owner",change="would_deny"} 1"#,
+    );
+
+    // Taken away altogether, the last good one goes on being compared.
+    fs::remove_dir_all(&shadow).unwrap();
+    let listed = becomes(admin, "/policies", "lastReload");
+    assert!(listed.contains("cannot read") && !listed.contains("\"hash\": null"), "{listed}");
+    drop(running);
+    fs::remove_dir_all(home).unwrap();
+}
+
+#[tokio::test]
 async fn without_policies_their_paths_say_so() {
     let home = directory("no policies");
     let running = start(&["--certs-dir", &home.display().to_string()]);

@@ -25,6 +25,16 @@ pub(crate) enum Reference {
     Fold { accumulator: usize, first: usize, second: usize },
 }
 
+impl Reference {
+    /// The position of the variable that is meant, if it is one of the environment.
+    pub(crate) fn variable(&self) -> Option<usize> {
+        match self {
+            Self::Variable(at) => Some(*at),
+            _ => None,
+        }
+    }
+}
+
 /// A checked expression: for each node its type and what it refers to.
 #[derive(Debug)]
 pub(crate) struct Checked {

@@ -66,6 +66,24 @@ fn every_issue_is_told_at_its_place() {
     assert_eq!(found, [(2, 7), (3, 2)]);
 }
 
+#[test]
+fn a_program_tells_of_which_variables_it_speaks() {
+    let env = with_variables(&[("gpus", Type::Int)]);
+    for (source, expected) in [
+        ("1 + 1 == 2", &[][..]),
+        (
+            "variables.gpus > 1 || object.a[oldObject.b] == variables.gpus",
+            &["object", "oldObject", "variables"],
+        ),
+        ("object.all(request, request == 1)", &["object"]),
+        ("[1].exists(x, x in object.a ? has(request.name) : false)", &["object", "request"]),
+        ("namespaceObject", &["namespaceObject"]),
+    ] {
+        let program = compile(source, &env).unwrap();
+        assert_eq!(program.variables().collect::<Vec<_>>(), expected, "{source}");
+    }
+}
+
 /// The variables of a policy: each is evaluated once, when it is first asked for.
 struct Variables<'a> {
     programs: &'a BTreeMap<&'a str, Program>,

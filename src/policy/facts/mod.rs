@@ -23,7 +23,7 @@ use std::rc::Rc;
 use portcullis_cel::{Activation, Budget, Computed, Env, Error, Fields, Key, Text, Value};
 
 use crate::request::Request;
-use crate::world::World;
+use crate::world::{Wishes, World};
 use ask::Ask;
 use gang::GangFacts;
 use subject::Subject;
@@ -55,6 +55,18 @@ pub fn declare(env: Env) -> Env {
 /// The names of the variables: what an expression that is to move to an API server cannot use.
 pub fn names() -> impl Iterator<Item = &'static str> {
     VARIABLES.iter().map(|variable| variable.name)
+}
+
+/// What of a world a variable of any name is computed from.
+pub(crate) fn wishes(variable: &str) -> Wishes {
+    let (gangs, capacity) = match variable {
+        "gang" => (true, false),
+        // Which queue, and how much comes with the object, is a matter of its gang.
+        "queue" | "quota" => (true, true),
+        "cluster" => (false, true),
+        _ => (false, false),
+    };
+    Wishes { gangs, capacity }
 }
 
 /// The values of the variables for one request.

@@ -6,9 +6,9 @@ use portcullis_cel::{Activation, Budget, Env, PER_POLICY, Program, Type, Value, 
 use serde_json::{Value as Json, json};
 
 use super::table::{Kind, STRUCTURES, VARIABLES};
-use super::{Facts, Lazy, Shared, declare, page};
+use super::{Facts, Lazy, Shared, declare, page, wishes};
 use crate::request::Request;
-use crate::world::World;
+use crate::world::{Wishes, World};
 
 fn env() -> Env {
     declare(Env::admission(false))
@@ -318,6 +318,25 @@ fn every_field_has_a_value_of_its_type_and_is_on_the_page() {
             assert!(page.contains(&format!("| `{}.{}` |", variable.name, field.name)));
         }
         assert_eq!(program(variable.example).result(), &Type::Bool, "{}", variable.example);
+    }
+}
+
+#[test]
+fn what_a_variable_wishes_for_is_all_that_it_is_made_of() {
+    let member = request("CREATE", "", "Pod", &pod(&json!({ "pod-group-name": "train" }), 2));
+    let (request, all) = (Request { json: &member }, world());
+    let without_gangs = World { gangs: [].into(), groups: [].into(), ..all.clone() };
+    let without_capacity = World { capacity: None, ..all.clone() };
+    let values = |world: &World, name: &str| {
+        let facts = Facts::new(&request, world);
+        let lazy = facts.variables.iter().find(|lazy| lazy.name == name).expect("it is declared");
+        format!("{:?}", lazy.fields())
+    };
+    for name in super::names() {
+        let told = values(&all, name);
+        let gangs = told != values(&without_gangs, name);
+        let capacity = told != values(&without_capacity, name);
+        assert_eq!(wishes(name), Wishes { gangs, capacity }, "{name}");
     }
 }
 

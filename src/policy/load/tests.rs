@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::*;
 use crate::request::Request;
-use crate::world::World;
+use crate::world::{Wishes, World};
 
 fn file(name: &str, text: impl AsRef<[u8]>) -> SourceFile {
     SourceFile { name: name.to_owned(), bytes: text.as_ref().to_owned() }
@@ -313,6 +313,59 @@ fn a_set_judges_and_exceptions_hold_until_they_end() {
     assert_eq!(late.problems.len(), 1);
     assert_eq!(late.problems[0].place(), "p.yaml:21:12");
     assert!(late.set.is_some(), "an exception that has ended is no error");
+}
+
+#[test]
+fn a_set_tells_what_its_expressions_ask_of_the_world() {
+    let rule = |expression: &str| policy(&format!("  validations: [{{expression: \"{expression}\"}}]\n"));
+    let ours = |limits: &str| {
+        format!(
+            "apiVersion: portcullis.dev/v1alpha1\nkind: GangPolicy\nmetadata: {{name: g}}\nspec: {{limits: {limits}}}\n"
+        )
+    };
+    let mutating = rule("true").replace("Validating", "Mutating").replace(
+        "  validations: [{expression: \"true\"}]\n",
+        "  mutations: [{patchType: JSONPatch, jsonPatch: {expression: 'cluster.known ? [JSONPatch{op: \"remove\", path: \"/x\"}] : []'}}]\n  reinvocationPolicy: Never\n  failurePolicy: Fail\n",
+    );
+    let mutating =
+        mutating.replace("spec: {policyName: a, validationActions: [Deny]}", "spec: {policyName: a}");
+    for (text, gangs, capacity) in [
+        (rule("object.metadata.name != 'quota.gpus' || 'cluster.cards' == 'queue.name'"), false, false),
+        (format!("# quota. cluster. gang. GangPolicy\n{}", rule("gpu.whole < 9")), false, false),
+        (rule("[1].all(cluster, cluster == 1)"), false, false),
+        (rule("gang.known"), true, false),
+        (rule("cluster.known"), false, true),
+        (rule("queue.name == ''"), true, true),
+        (
+            policy(
+                "  variables: [{name: q, expression: quota}]\n  validations: [{expression: 'variables.q.gpusAfter < 9'}]\n",
+            ),
+            true,
+            true,
+        ),
+        (
+            policy(
+                "  matchConditions: [{name: a, expression: gang.named}]\n  validations: [{expression: 'true'}]\n",
+            ),
+            true,
+            false,
+        ),
+        (
+            policy(
+                "  validations: [{expression: 'false', messageExpression: 'string(cluster.cards)'}]\n  auditAnnotations: [{key: a, valueExpression: gang.name}]\n",
+            ),
+            true,
+            true,
+        ),
+        (mutating, false, true),
+        (ours("{pod: {gpus: 8}}"), true, false),
+        (ours("{namespace: {gpus: 8}}"), true, true),
+    ] {
+        let loaded =
+            load(&[file("a.yaml", &text), file("a.test.yaml", "# quota. cluster. gang. GangPolicy")]);
+        let set = loaded.set.unwrap_or_else(|| panic!("{text}\n{:?}", loaded.problems));
+        assert_eq!(set.wishes(), Wishes { gangs, capacity }, "{text}");
+    }
 }
 
 #[test]

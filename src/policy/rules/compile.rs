@@ -2,6 +2,7 @@
 //! expression in its document.
 
 use std::collections::BTreeMap;
+use std::ops::BitOr as _;
 
 use portcullis_cel::{DEEPEST, Env, Fields, Issue, Program, Type, compile, is_identifier};
 use serde::de::DeserializeOwned;
@@ -10,8 +11,10 @@ use serde_json::Value as Json;
 use super::matching::Constraints;
 use super::params::Reference;
 use crate::environment::environment;
+use crate::facts;
 use crate::fault::{Fault, Severity};
 use crate::spec::{CommonSpec, Named, ParamKind, PolicyBinding};
+use crate::world::Wishes;
 
 /// The type of `variables`.
 const VARIABLES: &str = "kubernetes.variables";
@@ -35,6 +38,8 @@ pub(crate) struct Compiler<'f> {
     /// With `params`, if there are any, and what we add.
     env: Env,
     faults: &'f mut Vec<Fault>,
+    /// What all expressions so far ask of the world.
+    wishes: Wishes,
 }
 
 /// What an expression may be worth.
@@ -98,7 +103,11 @@ fn declared(found: &Type) -> Type {
 
 impl<'f> Compiler<'f> {
     pub(crate) fn new(has_params: bool, faults: &'f mut Vec<Fault>) -> Self {
-        Self { env: environment(has_params), faults }
+        Self { env: environment(has_params), faults, wishes: Wishes::default() }
+    }
+
+    pub(crate) fn wishes(&self) -> Wishes {
+        self.wishes
     }
 
     pub(crate) fn fault(&mut self, fault: Fault) {
@@ -132,6 +141,7 @@ impl<'f> Compiler<'f> {
             self.fault(Fault::error(pointer, complaint));
             return None;
         }
+        self.wishes = program.variables().map(facts::wishes).fold(self.wishes, Wishes::bitor);
         Some(Expression { source: source.to_owned(), program })
     }
 

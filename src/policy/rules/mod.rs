@@ -26,11 +26,13 @@ mod size;
 mod strict;
 mod validating;
 
+use std::ops::BitOr as _;
+
 use crate::effort::Effort;
 use crate::exception::Excepted;
 use crate::judgement::{Judgement, Mutation};
 use crate::request::{Request, text};
-use crate::world::World;
+use crate::world::{Wishes, World};
 
 use evaluation::Hearing;
 use matching::Asked;
@@ -55,6 +57,14 @@ impl Rules {
         validating.sort_by(|a, b| a.name().cmp(b.name()));
         mutating.sort_by(|a, b| a.name().cmp(b.name()));
         Self { validating, mutating, params }
+    }
+
+    /// What all policies ask of the world.
+    #[must_use]
+    pub fn wishes(&self) -> Wishes {
+        let validating = self.validating.iter().map(Validating::wishes);
+        let all = validating.chain(self.mutating.iter().map(Mutating::wishes));
+        all.fold(Wishes::default(), Wishes::bitor)
     }
 
     /// What the validating policies say.

@@ -19,6 +19,7 @@ use crate::judgement::{Denial, Mutation};
 use crate::request::Request;
 use crate::schema::Schema;
 use crate::spec::{MutatingAdmissionPolicy, MutationSpec};
+use crate::world::Wishes;
 
 /// So many bytes of an object are changed with about the work of one step of an expression.
 const BYTES_OF_WORK: usize = 16;
@@ -36,6 +37,7 @@ pub struct Mutating {
     changes: Vec<Change>,
     /// `reinvocationPolicy: IfNeeded`.
     again: bool,
+    wishes: Wishes,
 }
 
 impl Mutating {
@@ -54,7 +56,8 @@ impl Mutating {
         for (index, change) in spec.mutations.into_iter().flatten().enumerate() {
             changes.extend(Self::change(&change, index, &mut compiler, &patches));
         }
-        Self { frame, changes, again: spec.reinvocation_policy.as_deref() == Some("IfNeeded") }
+        let again = spec.reinvocation_policy.as_deref() == Some("IfNeeded");
+        Self { frame, changes, again, wishes: compiler.wishes() }
     }
 
     fn change(
@@ -98,6 +101,12 @@ impl Mutating {
     #[must_use]
     pub fn name(&self) -> &str {
         &self.frame.name
+    }
+
+    /// What its expressions ask of the world.
+    #[must_use]
+    pub fn wishes(&self) -> Wishes {
+        self.wishes
     }
 }
 

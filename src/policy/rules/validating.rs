@@ -12,6 +12,7 @@ use crate::effort::Effort;
 use crate::fault::Fault;
 use crate::judgement::{Denial, Judgement};
 use crate::spec::{ValidatingAdmissionPolicy, Validation};
+use crate::world::Wishes;
 
 /// The longest message that an expression may make, in bytes.
 const LONGEST_MESSAGE: usize = 5 * 1024;
@@ -42,6 +43,7 @@ pub struct Validating {
     frame: Frame,
     rules: Vec<Rule>,
     annotations: Vec<Annotation>,
+    wishes: Wishes,
 }
 
 /// What a rule comes to.
@@ -87,7 +89,7 @@ impl Validating {
             let expression = compiler.expression(source, &frame.env, Wanted::TextOrNull, &pointer);
             annotations.extend(expression.map(|expression| Annotation { key: annotation.key, expression }));
         }
-        Self { frame, rules, annotations }
+        Self { frame, rules, annotations, wishes: compiler.wishes() }
     }
 
     fn rule(
@@ -116,6 +118,12 @@ impl Validating {
     #[must_use]
     pub fn name(&self) -> &str {
         &self.frame.name
+    }
+
+    /// What its expressions ask of the world.
+    #[must_use]
+    pub fn wishes(&self) -> Wishes {
+        self.wishes
     }
 
     fn configuration(&self, binding: Option<&Binding>, why: &str, judgement: &mut Judgement) {

@@ -15,8 +15,11 @@ pub(crate) mod coverage;
 pub(crate) mod files;
 pub(super) mod herald;
 mod shadow;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
@@ -24,13 +27,14 @@ use std::time::{Duration, Instant, SystemTime};
 use anstream::adapter::strip_str;
 use anyhow::anyhow;
 use arc_swap::{ArcSwap, ArcSwapOption};
-use portcullis_policy::{Listed, Problem, Set, Severity, SourceFile, World, load};
-use serde_json::json;
+use portcullis_policy::{Listed, Problem, Set, Severity, SourceFile, Wishes, World, load};
+use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use super::ServeOptions;
-use crate::background::background;
-use crate::cluster::{Audience, Wishes};
+use crate::background::{caught, turns};
+use crate::clock::seconds_now;
+use crate::cluster::Audience;
 use crate::telemetry::{Metrics, PolicyMetrics, QUIET_TIME, SetRole};
 use crate::webhook::{PolicyDesk, Requirement};
 use files::Fingerprint;
@@ -57,6 +61,16 @@ struct Trouble {
     since: SystemTime,
     /// What is wrong, as it is shown to people: several lines.
     text: String,
+}
+
+impl Trouble {
+    fn now(text: String) -> Self {
+        Self { since: SystemTime::now(), text }
+    }
+
+    fn list(&self) -> Value {
+        json!({"failed": rfc3339(self.since), "problem": self.text})
+    }
 }
 
 /// What others may want to know of a reload.
@@ -112,7 +126,8 @@ struct Watched {
 }
 
 impl Policies {
-    /// Loads the policies and starts to follow their files; `shadow_paths` are those of a candidate, if any.
+    /// Loads the policies and starts to follow their files; `shadow_paths` are those of a candidate, if any. A candidate that cannot be used
+    /// is not compared.
     ///
     /// # Errors
     /// When they cannot be read, or one of them has an error: all problems as they are shown to people.
@@ -128,6 +143,7 @@ impl Policies {
         } else {
             Some(Shadow::start(shadow_paths.to_vec(), metrics.clone())?)
         };
+        let wishes = live.set.wishes() | shadow.as_ref().map(|shadow| shadow.wishes()).unwrap_or_default();
         let (news, _) = watch::channel(News { hash: live.set.hash().to_owned(), trouble: None });
         let policies = Arc::new(Self {
             paths,
@@ -137,20 +153,18 @@ impl Policies {
             shadow,
             metrics,
             news,
-            wishes: watch::channel(wishes(&files)).0,
+            wishes: watch::channel(wishes).0,
             said: Said::default(),
         });
         policies.announce();
-        let watched = Watched { fingerprint, files, looks: 0, unreadable: None };
+        let mut watched = Watched { fingerprint, files, looks: 0, unreadable: None };
         let follower = Arc::downgrade(&policies);
         // On a busy replica a reload takes longer, and no request waits for it.
-        background("portcullis-policies", move || {
-            let mut watched = watched;
-            loop {
-                std::thread::sleep(LOOK);
-                let Some(policies) = follower.upgrade() else { return };
-                policies.look(&mut watched);
-            }
+        turns("portcullis-policies", move || {
+            std::thread::sleep(LOOK);
+            let Some(policies) = follower.upgrade() else { return ControlFlow::Break(()) };
+            policies.look(&mut watched);
+            ControlFlow::Continue(())
         })?;
         Ok(policies)
     }
@@ -188,17 +202,34 @@ impl Policies {
         self.news.subscribe()
     }
 
-    /// Looks whether the files have changed, and loads them if they have.
+    /// What is to be done every second.
     fn look(&self, watched: &mut Watched) {
         if let Some(shadow) = &self.shadow {
             shadow.look();
         }
+        // Nobody may tell us of a cluster; exceptions end all the same. Whoever does tell us meanwhile is not undone.
+        self.world.rcu(|world| {
+            let told = !world.namespaces.is_empty();
+            if told {
+                Arc::clone(world)
+            } else {
+                Arc::new(World { now: seconds_now(), ..World::clone(world) })
+            }
+        });
+        self.follow(watched);
+        self.wish();
+    }
+
+    /// Asks for what both sets are judged in, if that has changed.
+    fn wish(&self) {
+        let shadow = self.shadow.as_ref().map(|shadow| shadow.wishes()).unwrap_or_default();
+        let wishes = self.live.load().set.wishes() | shadow;
+        self.wishes.send_if_modified(|before| std::mem::replace(before, wishes) != wishes);
+    }
+
+    /// Looks whether the files have changed, and loads them if they have.
+    fn follow(&self, watched: &mut Watched) {
         watched.looks += 1;
-        let world = self.world.load();
-        if world.namespaces.is_empty() {
-            // Nobody tells us of a cluster; exceptions end all the same.
-            self.world.store(Arc::new(World { now: seconds_now(), ..World::clone(&world) }));
-        }
         let fingerprint = files::fingerprint(&self.paths);
         if fingerprint.as_ref() == Ok(&watched.fingerprint) && watched.looks < READ_ANYWAY {
             return;
@@ -231,7 +262,6 @@ impl Policies {
         match loaded(files) {
             Ok(next) => {
                 self.metrics.reloaded(true);
-                self.wishes.send_replace(wishes(files));
                 self.live.store(Arc::new(next));
                 self.trouble.store(None);
                 self.announce();
@@ -249,7 +279,7 @@ impl Policies {
             "the changed policies cannot be used; those before stay in force:\n{text}"
         );
         self.news.send_replace(News { hash, trouble: Some(text.clone()) });
-        self.trouble.store(Some(Arc::new(Trouble { since: SystemTime::now(), text })));
+        self.trouble.store(Some(Arc::new(Trouble::now(text))));
     }
 
     /// Says which set is in force.
@@ -326,10 +356,10 @@ impl Policies {
             "warnings": live.warnings.iter().map(Problem::one_line).collect::<Vec<_>>(),
         });
         if let Some(trouble) = &*self.trouble.load() {
-            list["lastReload"] = json!({"failed": rfc3339(trouble.since), "problem": trouble.text});
+            list["lastReload"] = trouble.list();
         }
         if let Some(shadow) = &self.shadow {
-            list["shadow"] = json!({"hash": shadow.hash()});
+            list["shadow"] = shadow.list();
         }
         format!("{list:#}\n")
     }
@@ -365,28 +395,25 @@ impl Policies {
 
 /// A set of these files, or everything that is wrong with them as it is shown to people.
 fn loaded(files: &[SourceFile]) -> Result<InForce, String> {
-    let loaded = load(files).at(seconds_now());
-    match loaded.set {
-        Some(set) => {
-            let warnings = loaded.problems.into_iter().filter(|p| p.severity == Severity::Warning).collect();
-            Ok(InForce { set, since: SystemTime::now(), warnings })
+    unless_it_panics(|| {
+        let loaded = load(files).at(seconds_now());
+        match loaded.set {
+            Some(set) => {
+                let warnings =
+                    loaded.problems.into_iter().filter(|p| p.severity == Severity::Warning).collect();
+                Ok(InForce { set, since: SystemTime::now(), warnings })
+            }
+            // Colours are for terminals: this goes into logs, events and answers.
+            None => Err(strip_str(&portcullis_policy::render(&loaded.problems, files)).to_string()),
         }
-        // Colours are for terminals: this goes into logs, events and answers.
-        None => Err(strip_str(&portcullis_policy::render(&loaded.problems, files)).to_string()),
-    }
+    })
 }
 
-/// What of the cluster these files may ask for. A word in a comment asks, too: that costs a watch and nothing else.
-fn wishes(files: &[SourceFile]) -> Wishes {
-    let says = |word: &str| files.iter().any(|file| String::from_utf8_lossy(&file.bytes).contains(word));
-    let capacity = ["cluster.", "quota.", "queue.", "GangPolicy"].into_iter().any(says);
-    Wishes { gangs: capacity || says("gang."), capacity }
-}
-
-/// Seconds since 1970.
-fn seconds_now() -> i64 {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
+/// A panic of the loader is one more thing that may be wrong with files: what was in force stays so, and it is told like all others.
+fn unless_it_panics<T>(load: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+    caught(load).unwrap_or_else(|panic| {
+        Err(format!("the loader panicked: {panic}. This is a bug in Portcullis: report it with these files"))
+    })
 }
 
 fn rfc3339(at: SystemTime) -> String {

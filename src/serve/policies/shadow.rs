@@ -5,20 +5,21 @@
 //! nothing away but the comparison.
 
 use std::collections::BTreeSet;
+use std::io;
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
-use anyhow::anyhow;
 use arc_swap::ArcSwapOption;
 use portcullis_core::admission::Hook;
-use portcullis_policy::{Change, Effort, Outcome, Request, Set, World, differences};
-use serde_json::Value;
+use portcullis_policy::{Change, Effort, Outcome, Request, Set, Wishes, World, differences};
+use serde_json::{Value, json};
 
 use super::files::{self, Fingerprint};
-use super::loaded;
-use crate::background::background;
+use super::{Trouble, loaded};
+use crate::background::turns;
 use crate::telemetry::{PolicyMetrics, SetRole};
 
 /// Reviews that may wait. More are not compared.
@@ -41,36 +42,36 @@ struct Answered {
 pub(super) struct Shadow {
     paths: Vec<PathBuf>,
     set: ArcSwapOption<Set>,
+    /// Why the files as they are now cannot be used.
+    trouble: ArcSwapOption<Trouble>,
     queue: SyncSender<Answered>,
     metrics: PolicyMetrics,
-    seen: Mutex<Option<(Fingerprint, String)>>,
+    seen: Mutex<Option<Fingerprint>>,
 }
 
 impl Shadow {
-    /// Loads the candidate.
+    /// Loads the candidate, if it can be loaded.
     ///
     /// # Errors
-    /// When it has an error: whoever names one on the command line wants it to be compared.
-    pub(super) fn start(paths: Vec<PathBuf>, metrics: PolicyMetrics) -> anyhow::Result<Arc<Self>> {
-        let (fingerprint, files) = files::read(&paths)?;
-        let candidate =
-            loaded(&files).map_err(|text| anyhow!("the shadow policies cannot be used:\n\n{text}"))?;
+    /// When the system has no thread for it.
+    pub(super) fn start(paths: Vec<PathBuf>, metrics: PolicyMetrics) -> io::Result<Arc<Self>> {
         let (queue, waiting) = sync_channel(WAITING);
         let shadow = Arc::new(Self {
             paths,
             set: ArcSwapOption::empty(),
+            trouble: ArcSwapOption::empty(),
             queue,
             metrics,
-            seen: Mutex::new(Some((fingerprint, String::new()))),
+            seen: Mutex::default(),
         });
-        shadow.take(candidate.set);
+        shadow.look();
         let worker = Arc::downgrade(&shadow);
-        background("portcullis-shadow", move || {
-            let mut logged = Logged::default();
-            while let Ok(answered) = waiting.recv() {
-                let Some(shadow) = worker.upgrade() else { return };
-                shadow.compare(&answered, &mut logged);
-            }
+        let mut logged = Logged::default();
+        turns("portcullis-shadow", move || {
+            let Ok(answered) = waiting.recv() else { return ControlFlow::Break(()) };
+            let Some(shadow) = worker.upgrade() else { return ControlFlow::Break(()) };
+            shadow.compare(&answered, &mut logged);
+            ControlFlow::Continue(())
         })?;
         Ok(shadow)
     }
@@ -85,35 +86,47 @@ impl Shadow {
     /// Loads the files again when they have changed; what cannot be loaded leaves the candidate as it was.
     pub(super) fn look(&self) {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        let fingerprint = files::fingerprint(&self.paths);
-        if let (Ok(now), Some((before, _))) = (&fingerprint, &*seen)
-            && now == before
-        {
+        if seen.is_some() && files::fingerprint(&self.paths).ok() == *seen {
             return;
         }
-        let problem = match files::read(&self.paths).map(|(fingerprint, files)| (fingerprint, loaded(&files)))
-        {
-            Ok((fingerprint, candidate)) => {
-                let problem = candidate.map(|candidate| self.take(candidate.set)).err().unwrap_or_default();
-                *seen = Some((fingerprint, problem.clone()));
-                problem
-            }
-            Err(error) => {
-                let (problem, told) = (error.to_string(), seen.as_ref().map(|(_, told)| told.clone()));
-                *seen = Some((Fingerprint::default(), problem.clone()));
-                if told.as_ref() == Some(&problem) { String::new() } else { problem }
-            }
+        let (fingerprint, candidate) = match files::read(&self.paths) {
+            Ok((fingerprint, files)) => (Some(fingerprint), loaded(&files)),
+            Err(error) => (None, Err(error.to_string())),
         };
-        if !problem.is_empty() {
+        *seen = fingerprint;
+        let text = match candidate {
+            Ok(candidate) => {
+                self.trouble.store(None);
+                return self.take(candidate.set);
+            }
+            Err(text) => text,
+        };
+        // What cannot be read is tried every second, and said once.
+        if seen.is_none() && self.trouble.load().as_ref().is_some_and(|trouble| trouble.text == text) {
+            return;
+        }
+        if self.set.load().is_some() {
+            tracing::error!("the changed shadow policies cannot be used; those before are compared:\n{text}");
+        } else {
             tracing::error!(
-                "the changed shadow policies cannot be used; those before are compared:\n{problem}"
+                "the shadow policies cannot be used; nothing is compared until they are mended:\n{text}"
             );
         }
+        self.trouble.store(Some(Arc::new(Trouble::now(text))));
     }
 
-    /// Which set it is.
-    pub(super) fn hash(&self) -> String {
-        self.set.load().as_ref().map(|set| set.hash().to_owned()).unwrap_or_default()
+    /// Which set it is, and why it is not that of the files, for people and programs.
+    pub(super) fn list(&self) -> Value {
+        let mut list = json!({"hash": self.set.load().as_ref().map(|set| set.hash())});
+        if let Some(trouble) = &*self.trouble.load() {
+            list["lastReload"] = trouble.list();
+        }
+        list
+    }
+
+    /// What has to be known of the world to judge by it.
+    pub(super) fn wishes(&self) -> Wishes {
+        self.set.load().as_ref().map(|set| set.wishes()).unwrap_or_default()
     }
 
     /// Has an answered review compared, if there is time for it.
@@ -126,6 +139,9 @@ impl Shadow {
         world: &Arc<World>,
         live: &str,
     ) {
+        if self.set.load().is_none() {
+            return;
+        }
         let taken = bytes <= LARGEST && {
             let answered =
                 Answered { hook, review, outcome, world: Arc::clone(world), live: live.to_owned() };
