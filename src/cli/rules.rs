@@ -9,7 +9,7 @@ use std::time::SystemTime;
 
 use anyhow::{Context, Result};
 use portcullis_core::dialect;
-use portcullis_policy::{Denial, Set, Severity, SourceFile, World, load, render};
+use portcullis_policy::{Capacity, Denial, Set, Severity, SourceFile, World, load, render};
 use serde_json::{Value, json};
 
 use super::manifest;
@@ -95,7 +95,9 @@ fn note(world: &mut World, object: Value) {
         "RuntimeClass" => drop(world.runtime_classes.get_or_insert_default().insert(name, object)),
         "ConfigMap" if name == capacity::NAME => {
             let told = object["data"][capacity::KEY].as_str();
-            world.capacity = told.and_then(|json| serde_json::from_str(json).ok()).map(Arc::new);
+            let told = told.and_then(|json| serde_json::from_str::<Capacity>(json).ok());
+            // A file is as good today as when it was written: whoever names it wants to know what would be then.
+            world.capacity = told.map(|capacity| Arc::new(Capacity { at: None, ..capacity }));
         }
         "Gang" => drop(world.gangs.insert(format!("{namespace}/{name}"), object)),
         _ if object["items"].is_array() => {
