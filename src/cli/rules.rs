@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use portcullis_core::dialect;
-use portcullis_policy::{Denial, Listed, Set, Severity, SourceFile, World, load, render};
+use portcullis_policy::{Capacity, Denial, Listed, Set, Severity, SourceFile, World, load, render};
 use serde_json::{Value, json};
 
 use super::manifest::{self, Document};
@@ -96,7 +96,9 @@ fn note(world: &mut World, object: Value) {
         "RuntimeClass" => drop(world.runtime_classes.get_or_insert_default().insert(name, object)),
         "ConfigMap" if name == capacity::NAME => {
             let told = object["data"][capacity::KEY].as_str();
-            world.capacity = told.and_then(|json| serde_json::from_str(json).ok()).map(Arc::new);
+            let told = told.and_then(|json| serde_json::from_str::<Capacity>(json).ok());
+            // A file is as good today as when it was written: whoever names it wants to know what would be then.
+            world.capacity = told.map(|capacity| Arc::new(Capacity { at: None, ..capacity }));
         }
         "Gang" => drop(world.gangs.insert(format!("{namespace}/{name}"), object)),
         _ if object["items"].is_array() => {

@@ -1,13 +1,15 @@
 //! What the leader tells of the cluster's GPUs, for policies: computed from the engine's own snapshot, kept in one ConfigMap.
 //!
-//! Invariants: only a leader writes, only when something is different from what was last written, and at most every
-//! [`PAUSE`]; unless an expression of a policy in force, or of a candidate beside it, asks for it (`Set::wishes`), nothing is computed at all.
+//! Invariants: only a leader writes, at most every [`PAUSE`], and only when something is different from what was last written or
+//! that is [`REFRESH`] ago, so that readers can tell what still holds from what nobody tells any more; unless an expression of a policy
+//! in force, or of a candidate beside it, asks for it (`Set::wishes`), nothing is computed at all.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use portcullis_core::engine::Engine;
 use portcullis_core::engine::wire::{Request, Resource, Response, Verb};
+use portcullis_core::engine::{Engine, Unplaced};
+use portcullis_core::gpu::GpuRules;
 use portcullis_core::model::{GangId, PodUid};
 use portcullis_core::objects::{Shape, names};
 use portcullis_core::snapshot::{CardState, Snapshot};
@@ -16,6 +18,7 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use super::client::Client;
+use crate::clock::seconds_now;
 
 /// The ConfigMap, in our own namespace.
 pub(crate) const NAME: &str = "portcullis-capacity";
@@ -24,6 +27,8 @@ pub(crate) const KEY: &str = "capacity.json";
 const CONFIG_MAPS: Resource = Resource { group: "", version: "v1", plural: "configmaps" };
 /// How long between two writes, and between two looks of those who read.
 pub(super) const PAUSE: Duration = Duration::from_secs(2);
+/// How long after a telling the next one comes, when nothing has changed: policies take no numbers that are older than four of these.
+const REFRESH: Duration = Duration::from_secs(30);
 /// How long after a failed request the next one is sent.
 const AGAIN: Duration = Duration::from_secs(10);
 /// Nodes with cards that do not say which.
@@ -35,43 +40,53 @@ const LARGEST: usize = 900_000;
 pub(super) struct Reporter {
     wanted: watch::Receiver<bool>,
     out: watch::Sender<Option<Capacity>>,
-    last: Option<Instant>,
+    /// When it last looked, and when what came of it last went out.
+    looked: Option<Instant>,
+    told: Option<Instant>,
 }
 
 impl Reporter {
     /// A reporter, and where its reports come out.
     pub(super) fn new(wanted: watch::Receiver<bool>) -> (Self, watch::Receiver<Option<Capacity>>) {
         let (out, reports) = watch::channel(None);
-        (Self { wanted, out, last: None }, reports)
+        (Self { wanted, out, looked: None, told: None }, reports)
     }
 
-    /// How long the loop may sleep before it reports again; `None` while nobody wants to know.
-    pub(super) fn due(&self, engine: &Engine) -> Option<Duration> {
+    /// How long the loop may sleep before it reports again; `None` while nobody wants to know. `news`: something has happened
+    /// since it last looked.
+    pub(super) fn due(&self, engine: &Engine, news: bool) -> Option<Duration> {
         let wanted = *self.wanted.borrow() && engine.leads();
-        wanted.then(|| self.last.map_or(Duration::ZERO, |last| PAUSE.saturating_sub(last.elapsed())))
+        let (since, pause) = if news { (self.looked, PAUSE) } else { (self.told, REFRESH) };
+        wanted.then(|| since.map_or(Duration::ZERO, |since| pause.saturating_sub(since.elapsed())))
     }
 
-    /// Reports, if it is time. Whether there is nothing more to say until something happens.
-    pub(super) fn look(&mut self, engine: &Engine) -> bool {
+    /// Reports, if it is time. Whether there is nothing more to say until something happens or it gets old.
+    pub(super) fn look(&mut self, engine: &Engine, news: bool) -> bool {
         if !engine.leads() {
             // Whoever leads next says the rest.
             self.out.send_if_modified(|report| report.take().is_some());
-            self.last = None;
+            (self.looked, self.told) = (None, None);
             return false;
         }
-        let due = self.due(engine) == Some(Duration::ZERO);
-        if due {
-            self.last = Some(Instant::now());
-            let report = of(engine);
-            self.out.send_if_modified(|last| {
-                let news = last.as_ref() != Some(&report);
-                if news {
-                    *last = Some(report);
-                }
-                news
-            });
+        if self.due(engine, news) != Some(Duration::ZERO) {
+            return false;
         }
-        due
+        self.looked = Some(Instant::now());
+        let report = of(engine);
+        let old = self.told.is_none_or(|told| told.elapsed() >= REFRESH);
+        let told = self.out.send_if_modified(|last| {
+            // The same numbers at another time are no news.
+            let report = Capacity { at: last.as_ref().and_then(|last| last.at), ..report };
+            let tell = old || last.as_ref() != Some(&report);
+            if tell {
+                *last = Some(Capacity { at: Some(seconds_now()), ..report });
+            }
+            tell
+        });
+        if told {
+            self.told = self.looked;
+        }
+        true
     }
 }
 
@@ -164,23 +179,28 @@ pub(super) async fn read(client: &Client, namespace: &str) -> Result<Option<Capa
 
 /// What is to be told of what an engine knows.
 fn of(engine: &Engine) -> Capacity {
-    let snapshot = engine.snapshot();
+    let (snapshot, rules) = (engine.snapshot(), GpuRules::default());
     let mut sums = Sums::default();
     let mut members: BTreeSet<&PodUid> = BTreeSet::new();
     for asking in engine.asking() {
         members.insert(&asking.pod.uid);
         let vram = vram(snapshot, &asking.pod.uid, &asking.pod.shape);
-        let Some(asked) = asked(&asking.pod.shape, vram) else { continue };
+        let Some(asked) = asked(&asking.pod.shape, vram, &rules) else { continue };
         let queue = asking.queue.map(|queue| &**queue);
         sums.add(&asking.pod.key.namespace, queue, Some(asking.gang), asking.placed, asked);
     }
     for (uid, charge) in snapshot.charges().filter(|(uid, _)| !members.contains(uid)) {
         let Some(key) = &charge.key else { continue };
-        if let Some(asked) = asked(&charge.shape, vram(snapshot, uid, &charge.shape)) {
+        if let Some(asked) = asked(&charge.shape, vram(snapshot, uid, &charge.shape), &rules) {
             sums.add(&key.namespace, None, None, true, asked);
         }
     }
-    Capacity { models: models(snapshot), ..sums.told() }
+    for Unplaced { uid, key, shape } in engine.unplaced() {
+        if let Some(asked) = asked(shape, vram(snapshot, uid, shape), &rules) {
+            sums.add(&key.namespace, None, None, false, asked);
+        }
+    }
+    Capacity { models: models(snapshot, &rules), ..sums.told() }
 }
 
 /// MiB of a share, over all its cards: a fraction counts where its node is known.
@@ -192,8 +212,8 @@ fn vram(snapshot: &Snapshot, uid: &PodUid, shape: &Shape) -> u64 {
 }
 
 /// What a pod asks of GPUs; `None` when it asks for nothing.
-fn asked(shape: &Shape, vram_mib: u64) -> Option<Use> {
-    let gpus = shape.requests.extended(names::NVIDIA_GPU);
+fn asked(shape: &Shape, vram_mib: u64, rules: &GpuRules) -> Option<Use> {
+    let gpus = rules.whole(|name| shape.requests.extended(name));
     (gpus > 0 || shape.share.is_some()).then_some(Use { pods: 1, gpus, vram_mib, gangs: 0 })
 }
 
@@ -257,6 +277,7 @@ impl<'e> Sums<'e> {
             sums.into_iter().map(|(name, sum)| (name, sum.told())).collect()
         };
         Capacity {
+            at: None,
             models: BTreeMap::new(),
             namespaces: told(self.namespaces),
             queues: told(self.queues),
@@ -266,11 +287,14 @@ impl<'e> Sums<'e> {
 }
 
 /// The cards, by model.
-fn models(snapshot: &Snapshot) -> BTreeMap<String, Model> {
+fn models(snapshot: &Snapshot, rules: &GpuRules) -> BTreeMap<String, Model> {
     let mut models: BTreeMap<String, Model> = BTreeMap::new();
     for used in snapshot.nodes() {
         let gpus = &used.node.gpus;
-        let cards = u64::from(gpus.cards);
+        let physical = u64::from(gpus.cards);
+        // A card that is sick, or whose plugin starts anew, is missing of what pods may use now; one that is time-sliced is in it
+        // several times.
+        let cards = rules.whole(|name| used.node.allocatable.extended(name)).max(physical);
         if cards == 0 {
             continue;
         }
@@ -278,8 +302,8 @@ fn models(snapshot: &Snapshot) -> BTreeMap<String, Model> {
         let model = models.entry(product.to_owned()).or_default();
         let each = gpus.vram_each.unwrap_or_default().0;
         model.nodes += 1;
-        model.cards += cards;
-        model.vram_mib += each.saturating_mul(cards);
+        model.cards = model.cards.saturating_add(cards);
+        model.vram_mib = model.vram_mib.saturating_add(each.saturating_mul(physical));
         model.largest_card_mib = model.largest_card_mib.max(each);
         model.largest_node_cards = model.largest_node_cards.max(cards);
         let takes_pods = used.node.ready && !used.node.unschedulable;
@@ -289,7 +313,8 @@ fn models(snapshot: &Snapshot) -> BTreeMap<String, Model> {
                 model.largest_free_mib = model.largest_free_mib.max(card.free.0);
             }
         } else if takes_pods {
-            model.free_cards += used.extended_free(names::NVIDIA_GPU).min(cards);
+            let free = rules.whole(|name| used.extended_free(name));
+            model.free_cards = model.free_cards.saturating_add(free);
         }
     }
     models
@@ -297,11 +322,13 @@ fn models(snapshot: &Snapshot) -> BTreeMap<String, Model> {
 
 #[cfg(test)]
 mod tests {
-    use portcullis_core::engine::{Event, Settings, World};
+    use portcullis_core::engine::{Change, Event, Settings, World};
     use portcullis_core::model::{Epoch, Time};
     use portcullis_core::objects::{Node, Pod};
 
     use super::*;
+
+    const NOW: Time = Time(1_800_000_000_000);
 
     fn node(name: &str, product: Option<&str>, gpus: &str, shared: bool) -> Node {
         let mut labels = json!({"nvidia.com/gpu.count": gpus, "nvidia.com/gpu.memory": "40960"});
@@ -319,6 +346,45 @@ mod tests {
                        "conditions": [{"type": "Ready", "status": "True"}]}
         });
         Node::read(&node.to_string()).expect("a node")
+    }
+
+    /// A node of another vendor, or one whose cards are time-sliced.
+    fn node_with(name: &str, labels: &Value, allocatable: &Value) -> Node {
+        let node = json!({
+            "metadata": {"name": name, "labels": labels},
+            "status": {"allocatable": allocatable, "conditions": [{"type": "Ready", "status": "True"}]}
+        });
+        Node::read(&node.to_string()).expect("a node")
+    }
+
+    /// A pod of no gang that asks for one resource; behind the gate of somebody else, or for the scheduler to place.
+    fn alone(name: &str, node: &str, resource: &str, number: u32, gates: &[&str]) -> Pod {
+        let gates: Vec<_> = gates.iter().map(|gate| json!({"name": gate})).collect();
+        let containers = json!([{"name": "c", "resources": {"limits": {resource: number.to_string()}}}]);
+        let mut spec = json!({"containers": containers, "schedulingGates": gates});
+        if !node.is_empty() {
+            spec["nodeName"] = node.into();
+        }
+        let pod = json!({
+            "metadata": {"namespace": "ml", "name": name, "uid": name, "resourceVersion": "1"},
+            "spec": spec, "status": {"phase": "Pending"}
+        });
+        Pod::read(&pod.to_string()).expect("a pod")
+    }
+
+    /// An engine that leads, and knows of these nodes and pods.
+    fn engine(nodes: Vec<Node>, pods: Vec<Pod>) -> Engine {
+        let mut engine = Engine::new(Settings::default());
+        engine.step(Event::LeaseAcquired(Epoch(1)), NOW);
+        let world = World {
+            nodes: Some(nodes),
+            pods: Some(pods),
+            groups: BTreeMap::new(),
+            gangs: Some(Vec::new()),
+            priority_classes: Some(Vec::new()),
+        };
+        engine.step(Event::Listed(Epoch(1), world), NOW);
+        engine
     }
 
     fn pod(name: &str, node: &str, annotations: &[(&str, &str)], gpus: u32) -> Pod {
@@ -342,16 +408,13 @@ mod tests {
 
     #[test]
     fn what_is_told_adds_up() {
-        let mut engine = Engine::new(Settings::default());
-        let now = Time(1_800_000_000_000);
-        engine.step(Event::LeaseAcquired(Epoch(1)), now);
-        let world = World {
-            nodes: Some(vec![
+        let engine = engine(
+            vec![
                 node("a", Some("A100"), "8", false),
                 node("b", Some("A100"), "4", true),
                 node("c", None, "2", false),
-            ]),
-            pods: Some(vec![
+            ],
+            vec![
                 pod("alone", "a", &[], 3),
                 pod(
                     "one",
@@ -361,12 +424,8 @@ mod tests {
                 ),
                 pod("two", "", &[("pod-group-name", "app"), ("gpu-memory", "8000")], 0),
                 pod("idle", "c", &[], 0),
-            ]),
-            groups: BTreeMap::new(),
-            gangs: Some(Vec::new()),
-            priority_classes: Some(Vec::new()),
-        };
-        engine.step(Event::Listed(Epoch(1), world), now);
+            ],
+        );
         let told = serde_json::to_value(of(&engine)).expect("it can be written");
         assert_eq!(
             told,
@@ -382,5 +441,94 @@ mod tests {
                 "gangs": {"ml/app": {"pods": 2, "vramMiB": 18_000, "gangs": 1}},
             })
         );
+    }
+
+    /// What comes of an engine under a JSON pointer.
+    fn told(engine: &Engine, pointer: &str) -> Value {
+        let told = serde_json::to_value(of(engine)).expect("it can be written");
+        told.pointer(pointer).cloned().unwrap_or_default()
+    }
+
+    #[test]
+    fn gpus_of_every_vendor_are_there_and_are_asked_for() {
+        let engine = engine(
+            vec![
+                node_with("amd", &json!({}), &json!({"amd.com/gpu": "8", "pods": "10"})),
+                node_with("intel", &json!({}), &json!({"gpu.intel.com/i915": "2", "pods": "10"})),
+            ],
+            vec![alone("a", "amd", "amd.com/gpu", 5, &[]), alone("b", "intel", "gpu.intel.com/i915", 1, &[])],
+        );
+        let models = json!({"unknown": {"nodes": 2, "cards": 10, "largestNodeCards": 8, "freeCards": 4}});
+        assert_eq!(told(&engine, "/models"), models);
+        assert_eq!(told(&engine, "/namespaces/ml"), json!({"running": {"pods": 2, "gpus": 6}}));
+    }
+
+    #[test]
+    fn time_sliced_cards_are_there_as_often_as_pods_can_ask_for_them() {
+        let labels = json!({"nvidia.com/gpu.count": "2", "nvidia.com/gpu.replicas": "4", "nvidia.com/gpu.memory": "1000",
+            "nvidia.com/gpu.product": "T4-SHARED"});
+        for resource in ["nvidia.com/gpu", "nvidia.com/gpu.shared"] {
+            let engine = engine(
+                vec![node_with("a", &labels, &json!({resource: "8", "pods": "10"}))],
+                vec![alone("one", "a", resource, 1, &[])],
+            );
+            let model = json!({"nodes": 1, "cards": 8, "vramMiB": 2000, "largestCardMiB": 1000, "largestNodeCards": 8,
+                "freeCards": 7});
+            assert_eq!(told(&engine, "/models/T4-SHARED"), model, "{resource}");
+            assert_eq!(told(&engine, "/namespaces/ml/running/gpus"), 1, "{resource}");
+        }
+    }
+
+    #[test]
+    fn cards_that_a_node_does_not_offer_for_now_can_be_had_again() {
+        let labels = json!({"nvidia.com/gpu.count": "8", "nvidia.com/gpu.product": "A100"});
+        let engine =
+            engine(vec![node_with("a", &labels, &json!({"nvidia.com/gpu": "7", "pods": "10"}))], vec![]);
+        let model = json!({"nodes": 1, "cards": 8, "largestNodeCards": 8, "freeCards": 7});
+        assert_eq!(told(&engine, "/models/A100"), model);
+    }
+
+    #[test]
+    fn pods_of_no_gang_that_wait_are_counted_until_they_run_or_are_gone() {
+        let gpu = names::NVIDIA_GPU;
+        let waits = |name: &str, gates: &[&str]| alone(name, "", gpu, 2, gates);
+        let mut engine = engine(
+            vec![node("a", Some("A100"), "8", false)],
+            vec![waits("one", &[]), waits("two", &[]), waits("held", &["kueue.x-k8s.io/admission"])],
+        );
+        assert_eq!(told(&engine, "/namespaces/ml"), json!({"waiting": {"pods": 3, "gpus": 6}}));
+        engine.step(Event::Pod(Change::Set(alone("one", "a", gpu, 2, &[]))), NOW);
+        let both = json!({"running": {"pods": 1, "gpus": 2}, "waiting": {"pods": 2, "gpus": 4}});
+        assert_eq!(told(&engine, "/namespaces/ml"), both);
+        engine.step(Event::Pod(Change::Gone("two".into())), NOW);
+        engine.step(Event::Relisted(World { pods: Some(Vec::new()), ..World::default() }), NOW);
+        assert_eq!(told(&engine, "/namespaces"), Value::Null);
+    }
+
+    #[test]
+    fn the_same_numbers_are_told_again_before_they_are_taken_for_old() {
+        let engine = engine(vec![node("a", Some("A100"), "8", false)], vec![]);
+        let (_wish, wanted) = watch::channel(true);
+        let (mut reporter, mut reports) = Reporter::new(wanted);
+        let ago = |time| Instant::now().checked_sub(time).expect("this machine has been up for a minute");
+        let mut look = |reporter: &mut Reporter, news| {
+            let looked = reporter.look(&engine, news);
+            (looked, reports.has_changed().expect("it is there"), reports.borrow_and_update().clone())
+        };
+        let (_, told, first) = look(&mut reporter, true);
+        let first = first.expect("it leads");
+        assert!(told && first.at.is_some_and(|at| at > 1_700_000_000), "{first:?}");
+        // Something has happened, and the numbers are the same.
+        reporter.looked = Some(ago(PAUSE));
+        assert_eq!(look(&mut reporter, true), (true, false, Some(first.clone())));
+        assert!(reporter.due(&engine, false).is_some_and(|due| due > PAUSE));
+        assert!(!look(&mut reporter, false).0, "nothing has happened");
+        // Nothing happens for long.
+        reporter.told = Some(ago(REFRESH));
+        assert_eq!(reporter.due(&engine, false), Some(Duration::ZERO));
+        let (looked, told, again) = look(&mut reporter, false);
+        assert!(looked && told, "as if it had been deleted meanwhile");
+        assert_eq!(Capacity { at: first.at, ..again.expect("it leads") }, first);
+        assert!(!look(&mut reporter, false).0, "it was told a moment ago");
     }
 }

@@ -87,8 +87,8 @@ impl Runner {
         let mut unreported = true;
         loop {
             let sleep = planned.sleep(engine.next_alarm());
-            // What changes is told within the pause; while nothing does, nobody is woken for it.
-            let sleep = match self.reporter.due(&engine).filter(|_| unreported) {
+            // What changes is told within the pause; while nothing does, only that it still holds.
+            let sleep = match self.reporter.due(&engine, unreported) {
                 Some(due) => sleep.min(due),
                 None => sleep,
             };
@@ -122,7 +122,7 @@ impl Runner {
             } else {
                 self.step(&mut engine, &mut term, &mut told);
             }
-            if unreported && self.reporter.look(&engine) {
+            if self.reporter.look(&engine, unreported) {
                 unreported = false;
             }
         }

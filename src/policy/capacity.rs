@@ -4,7 +4,8 @@
 //! passed over, so that replicas of two releases understand each other). Never computes any of it: the leader does, from its snapshot.
 //!
 //! ```json
-//! { "models": { "NVIDIA-A100-SXM4-80GB": { "nodes": 2, "cards": 16, "vramMiB": 1310720, "largestCardMiB": 81920, "largestNodeCards": 8,
+//! { "at": 1763800000,
+//!   "models": { "NVIDIA-A100-SXM4-80GB": { "nodes": 2, "cards": 16, "vramMiB": 1310720, "largestCardMiB": 81920, "largestNodeCards": 8,
 //!                                          "freeCards": 3, "freeVramMiB": 40960, "largestFreeMiB": 30720 } },
 //!   "namespaces": { "ml": { "running": { "pods": 8, "gpus": 8, "gangs": 1 }, "waiting": { "pods": 4, "vramMiB": 32000, "gangs": 1 } } },
 //!   "queues": { "team-a": { "running": { "pods": 8, "gpus": 8, "gangs": 1 } } },
@@ -24,6 +25,10 @@ fn nothing<T: Default + PartialEq>(value: &T) -> bool {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Capacity {
+    /// When it was told, in Unix seconds; with it, what is old is taken for not known. Absent where somebody wrote it by hand, and
+    /// by leaders of releases that did not say.
+    #[serde(skip_serializing_if = "nothing")]
+    pub at: Option<i64>,
     /// By GPU model: the node label `nvidia.com/gpu.product`; nodes with cards and without that label are `unknown`.
     #[serde(skip_serializing_if = "nothing")]
     pub models: BTreeMap<String, Model>,
@@ -43,22 +48,22 @@ pub struct Capacity {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Model {
-    /// Nodes that have such cards, ready or not.
+    /// Nodes that have such GPUs, ready or not.
     #[serde(skip_serializing_if = "nothing")]
     pub nodes: u64,
-    /// Physical cards.
+    /// Whole GPUs of any vendor, as pods ask for them: physical cards, or more where time-slicing makes several of each.
     #[serde(skip_serializing_if = "nothing")]
     pub cards: u64,
-    /// MiB of all these cards together; 0 where the nodes do not say.
+    /// MiB of all physical cards together; 0 where the nodes do not say.
     #[serde(rename = "vramMiB", skip_serializing_if = "nothing")]
     pub vram_mib: u64,
     /// MiB of the largest card.
     #[serde(rename = "largestCardMiB", skip_serializing_if = "nothing")]
     pub largest_card_mib: u64,
-    /// The most cards that one node has.
+    /// The most of `cards` that one node has.
     #[serde(skip_serializing_if = "nothing")]
     pub largest_node_cards: u64,
-    /// Whole cards that nothing holds and that a pod can get, on nodes that do not share their cards.
+    /// Of `cards`, those that nothing holds and that a pod can get, on nodes that do not share their cards by VRAM.
     #[serde(skip_serializing_if = "nothing")]
     pub free_cards: u64,
     /// Free MiB on nodes that share their cards.
@@ -98,7 +103,7 @@ pub struct Use {
     /// How many pods ask for GPUs.
     #[serde(skip_serializing_if = "nothing")]
     pub pods: u64,
-    /// Whole GPUs.
+    /// Whole GPUs, of any vendor.
     #[serde(skip_serializing_if = "nothing")]
     pub gpus: u64,
     /// MiB of shared cards, over all cards of a share. A share by fraction counts where its card is known, and else nothing.
@@ -127,6 +132,7 @@ mod tests {
     #[test]
     fn the_json_is_what_is_documented() {
         let published = json!({
+            "at": 1_763_800_000,
             "models": { "A100": { "nodes": 2, "cards": 16, "vramMiB": 1_310_720, "largestCardMiB": 81_920, "largestNodeCards": 8,
                                   "freeCards": 3, "freeVramMiB": 40_960, "largestFreeMiB": 30_720 } },
             "namespaces": { "ml": { "running": { "pods": 8, "gpus": 8, "gangs": 1 }, "waiting": { "pods": 4, "vramMiB": 32_000, "gangs": 1 } } },

@@ -1,8 +1,8 @@
 //! Who asks for how much, for whoever adds it up. Read only: nothing is decided by it.
 
 use super::Engine;
-use crate::model::{GangId, Str};
-use crate::objects::Pod;
+use crate::model::{GangId, PodKey, PodUid, Str};
+use crate::objects::{Pod, Shape};
 
 /// A member of a gang.
 #[derive(Clone, Copy, Debug)]
@@ -17,6 +17,17 @@ pub struct Asking<'e> {
     pub placed: bool,
 }
 
+/// A pod of no gang that is on no node.
+#[derive(Clone, Copy, Debug)]
+pub struct Unplaced<'e> {
+    /// Its identity.
+    pub uid: &'e PodUid,
+    /// Its name.
+    pub key: &'e PodKey,
+    /// What it asks for.
+    pub shape: &'e Shape,
+}
+
 impl Engine {
     /// Every member of a gang that has not ended and is not on its way out, by UID.
     pub fn asking(&self) -> impl Iterator<Item = Asking<'_>> {
@@ -25,5 +36,10 @@ impl Engine {
             let queue = self.groups.get(gang).and_then(|group| group.queue.as_ref());
             Some(Asking { pod: &member.pod, gang, queue, placed: self.snapshot.charged(uid).is_some() })
         })
+    }
+
+    /// Every pod of no gang that waits for its node, behind whatever gate, by UID.
+    pub fn unplaced(&self) -> impl Iterator<Item = Unplaced<'_>> {
+        self.unplaced.iter().map(|(uid, (key, shape))| Unplaced { uid, key, shape })
     }
 }

@@ -42,7 +42,7 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-pub use asking::Asking;
+pub use asking::{Asking, Unplaced};
 pub use conditions::{Condition, ConditionType, Truth};
 pub use held::HeldPlace;
 pub use settings::{GroupStatusMode, Nominate, Rule, Settings};
@@ -51,7 +51,8 @@ pub use types::{
     PlannedMember, PodRef, Subject, World,
 };
 
-use crate::model::{Epoch, GangId, PodUid, ResourceVersion, Str, Time};
+use crate::model::{Epoch, GangId, PodKey, PodUid, ResourceVersion, Str, Time};
+use crate::objects::Shape;
 use crate::snapshot::Snapshot;
 use state::{Backoff, Gang, Member, Progress, Role};
 
@@ -67,6 +68,8 @@ pub struct Engine {
     others: BTreeSet<PodUid>,
     /// Pods that belong to none and wait for a scheduler: they could take room that is promised.
     rivals: BTreeSet<PodUid>,
+    /// Pods that belong to none and are on no node, rivals among them, with what they ask for: told, and never looked at to decide.
+    unplaced: BTreeMap<PodUid, (PodKey, std::sync::Arc<Shape>)>,
     /// Values of the PriorityClasses by name; `None` where they may not be read.
     priority_classes: Option<BTreeMap<Str, i32>>,
     groups: groups::Groups,
@@ -128,6 +131,7 @@ impl Engine {
             members: BTreeMap::new(),
             others: BTreeSet::new(),
             rivals: BTreeSet::new(),
+            unplaced: BTreeMap::new(),
             priority_classes: None,
             groups: groups::Groups::default(),
             gangs: BTreeMap::new(),

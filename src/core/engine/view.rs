@@ -76,6 +76,7 @@ impl Engine {
             Some(membership) => {
                 self.others.remove(&uid);
                 self.rivals.remove(&uid);
+                self.unplaced.remove(&uid);
                 self.gangs.entry(membership.gang.clone()).or_default().members.insert(uid.clone());
                 step.touch(&membership.gang);
                 self.members.insert(uid.clone(), Member::new(pod));
@@ -139,7 +140,13 @@ impl Engine {
     }
 
     fn other_seen(&mut self, pod: &Pod, step: &mut Step) {
-        if pod.node.is_none() && pod.gates.is_empty() && !pod.finished() && !pod.terminating {
+        let waits = pod.node.is_none() && !pod.finished() && !pod.terminating;
+        if waits {
+            self.unplaced.insert(pod.uid.clone(), (pod.key.clone(), Arc::clone(&pod.shape)));
+        } else {
+            self.unplaced.remove(&pod.uid);
+        }
+        if waits && pod.gates.is_empty() {
             self.rivals.insert(pod.uid.clone());
         } else {
             self.rivals.remove(&pod.uid);
@@ -158,6 +165,7 @@ impl Engine {
 
     pub(super) fn pod_gone(&mut self, uid: &PodUid, step: &mut Step) {
         self.rivals.remove(uid);
+        self.unplaced.remove(uid);
         if self.members.contains_key(uid) {
             self.forget_member(uid, step);
         } else if self.others.remove(uid) {
@@ -283,8 +291,8 @@ impl Engine {
         }
         if let Some(pods) = world.pods {
             let listed: BTreeSet<PodUid> = pods.iter().map(|p| p.uid.clone()).collect();
-            let known: Vec<PodUid> =
-                self.members.keys().chain(&self.others).chain(&self.rivals).cloned().collect();
+            let alone = self.others.iter().chain(self.unplaced.keys());
+            let known: Vec<PodUid> = self.members.keys().chain(alone).cloned().collect();
             for uid in known.iter().filter(|uid| !listed.contains(uid)) {
                 self.pod_gone(uid, step);
             }

@@ -169,34 +169,23 @@ impl<'a> Attempt<'a> {
         Self { request, shapes: candidates, kinds: list, shape_of }
     }
 
-    /// The same gang where no other nodes are in question; `None` when some member surely has no place then.
+    /// The same gang where no nodes but `inside` (ascending) are in question; `None` when some member surely has no place then.
+    ///
+    /// Made from these nodes alone, and members are copied last: there may be as many domains as nodes.
     pub(super) fn within(
         &self,
-        inside: impl Fn(u32) -> bool,
+        inside: &[u32],
         shapes: &Shapes<'a>,
         board: &Board<'a>,
         tie: Tie,
     ) -> Option<Self> {
-        let mut narrowed = self.clone();
-        for shape in &mut narrowed.shapes {
-            let need = shapes.need(shape.need);
-            shape.nodes.retain(|node| inside(*node));
-            shape.cap = 0;
-            shape.best.clear();
-            for node in &shape.nodes {
-                let place = *node as usize;
-                let Some(score) = rank(need, board, place) else { continue };
-                shape.best.push((score, tie.key(*node), *node, board.stamp(place)));
-                if shape.cap < shape.members {
-                    shape.cap +=
-                        need.count(&board.state(place).node, board.room(place), shape.members - shape.cap);
-                }
-            }
-            if shape.cap < shape.members {
-                return None;
-            }
-        }
-        Some(narrowed)
+        let narrowed = self.shapes.iter().map(|shape| shape.within(inside, shapes, board, tie));
+        Some(Self {
+            request: self.request,
+            shapes: narrowed.collect::<Option<_>>()?,
+            kinds: self.kinds.clone(),
+            shape_of: self.shape_of.clone(),
+        })
     }
 
     /// The same gang where one node has more room than when it was prepared.
@@ -414,6 +403,23 @@ impl Candidates {
             best.push((score, tie.key(index), index, board.stamp(place)));
         }
         self.best = best.into_vec();
+    }
+
+    /// See [`Attempt::within`].
+    fn within<'a>(&self, inside: &[u32], shapes: &Shapes<'a>, board: &Board<'a>, tie: Tie) -> Option<Self> {
+        let need = shapes.need(self.need);
+        let mut narrowed = Self { nodes: Vec::new(), best: Vec::new(), cap: 0, ..*self };
+        for node in inside.iter().filter(|node| self.nodes.binary_search(node).is_ok()) {
+            narrowed.nodes.push(*node);
+            let place = *node as usize;
+            let Some(score) = rank(need, board, place) else { continue };
+            narrowed.best.push((score, tie.key(*node), *node, board.stamp(place)));
+            if narrowed.cap < narrowed.members {
+                let more = narrowed.members - narrowed.cap;
+                narrowed.cap += need.count(&board.state(place).node, board.room(place), more);
+            }
+        }
+        (narrowed.cap >= narrowed.members).then_some(narrowed)
     }
 }
 

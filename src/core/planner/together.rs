@@ -32,8 +32,7 @@ pub(super) fn place<'a>(
         domains.into_iter().map(|(domain, nodes)| (nodes.len(), domain, nodes)).collect();
     domains.sort_unstable();
     for (_, _, nodes) in domains {
-        let inside = |node: u32| nodes.binary_search(&node).is_ok();
-        let Some(narrowed) = attempt.within(inside, shapes, board, tie) else { continue };
+        let Some(narrowed) = attempt.within(&nodes, shapes, board, tie) else { continue };
         let mut tried = board.fork();
         let outcome = narrowed.place(shapes, &mut tried, tie, search::STEPS);
         if outcome.spots.len() == attempt.waiting() {

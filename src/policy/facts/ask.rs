@@ -34,7 +34,7 @@ impl Ask {
         // What cannot be read asks for nothing here; the API server refuses it.
         let requests = effective_requests(pod).unwrap_or_default();
         let mut ask = Self {
-            whole: whole(&requests, &rules),
+            whole: rules.whole(|name| requests.extended(name)),
             mig: mig(&requests),
             shares: gpu::asks_for_share(pod),
             models: models(pod),
@@ -80,11 +80,6 @@ impl Ask {
             ("conflicts", Ok(texts(&self.conflicts))),
         ]
     }
-}
-
-/// Whole GPUs of any vendor.
-pub(super) fn whole(amounts: &Resources, rules: &GpuRules) -> u64 {
-    rules.whole_gpu_resources.iter().fold(0, |sum: u64, name| sum.saturating_add(amounts.extended(name)))
 }
 
 fn mig(amounts: &Resources) -> u64 {

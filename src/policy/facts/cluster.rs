@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use portcullis_cel::{Error, Key, Value};
 
-use super::usage::CAPACITY_UNKNOWN;
 use super::{Field, Known, map, number};
 use crate::capacity::{Capacity, Model};
 
@@ -27,9 +26,9 @@ const FIGURES: &[Figure] = &[
 ];
 
 /// Of what the leader has published.
-pub(super) fn fields(capacity: Option<&Capacity>) -> Vec<Field> {
+pub(super) fn fields(capacity: &Result<&Capacity, String>) -> Vec<Field> {
     let known = |value: &dyn Fn(&Capacity) -> Value<'static>| -> Known {
-        capacity.map(value).ok_or_else(|| Error::new(CAPACITY_UNKNOWN))
+        capacity.as_ref().map(|capacity| value(capacity)).map_err(|why| Error::new(why.clone()))
     };
     let figures = FIGURES.iter().map(|figure| {
         let sum = known(&|capacity| number(capacity.models.values().map(figure.of).fold(0, figure.together)));
@@ -37,7 +36,7 @@ pub(super) fn fields(capacity: Option<&Capacity>) -> Vec<Field> {
     });
     let models =
         known(&|capacity| map(capacity.models.iter().map(|(name, model)| (name.clone(), of_model(model)))));
-    [("known", Ok(Value::Bool(capacity.is_some()))), ("models", models)].into_iter().chain(figures).collect()
+    [("known", Ok(Value::Bool(capacity.is_ok()))), ("models", models)].into_iter().chain(figures).collect()
 }
 
 fn of_model(model: &Model) -> Value<'static> {

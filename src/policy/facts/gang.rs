@@ -12,7 +12,7 @@ use portcullis_core::objects::names;
 use portcullis_core::objects::view::PodView;
 use serde_json::Value as Json;
 
-use super::ask::{self, Ask};
+use super::ask::Ask;
 use super::subject::{Subject, within};
 use super::{Field, number, texts};
 use crate::world::World;
@@ -116,7 +116,8 @@ impl GangFacts {
     }
 
     fn of_group(group: &Group, world: &World) -> Self {
-        let minimum = Amounts { gpus: ask::whole(&group.minimum, &GpuRules::default()), vram_mib: 0 };
+        let gpus = GpuRules::default().whole(|name| group.minimum.extended(name));
+        let minimum = Amounts { gpus, vram_mib: 0 };
         Self {
             id: Some(group.gang.clone()),
             kind: group.object.as_ref().map(|key| key.kind),

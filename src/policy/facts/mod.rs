@@ -151,7 +151,7 @@ impl Lazy<'_> {
             "gpu" => shared.ask().fields(),
             "queue" => usage::queue(shared.gang(), shared.world),
             "quota" => usage::quota(shared.gang(), shared.request.namespace(), shared.world),
-            "cluster" => cluster::fields(shared.world.capacity.as_deref()),
+            "cluster" => cluster::fields(&usage::capacity(shared.world)),
             _ => Vec::new(),
         })
     }

@@ -86,13 +86,13 @@ pub(super) const VARIABLES: &[Variable] = &[
         name: "quota",
         kind: Kind::Structure("portcullis.Quota"),
         summary: "What the pods of the namespace ask for already. It is no ResourceQuota, and knows of none: it counts pods that run and pods that wait, \
-                  as the leading replica last saw them.",
+                  in gangs or not, as the leading replica saw them some seconds ago, never more than two minutes.",
         example: "quota.gpusAfter <= 64",
     },
     Variable {
         name: "cluster",
         kind: Kind::Structure("portcullis.Cluster"),
-        summary: "What GPUs the cluster has, and what was free of them when the leading replica last looked.",
+        summary: "What GPUs the cluster has, and what was free of them when the leading replica last looked: some seconds ago, never more than two minutes.",
         example: "!cluster.known || gang.gpus <= cluster.cards",
     },
     Variable {
@@ -295,7 +295,7 @@ pub(super) const STRUCTURES: &[Structure] = &[
             field(
                 "known",
                 Kind::Bool,
-                "Whether the leading replica has told yet; where it has not, asking for any other field is an error.",
+                "Whether the leading replica has told within the last two minutes; where it has not, asking for any other field is an error.",
             ),
             field(
                 "models",
@@ -303,14 +303,18 @@ pub(super) const STRUCTURES: &[Structure] = &[
                 "By GPU model (`nvidia.com/gpu.product`, else `unknown`), with the fields below.",
             ),
             field("nodes", Kind::Int, "Nodes with GPUs."),
-            field("cards", Kind::Int, "Physical cards."),
-            field("freeCards", Kind::Int, "Whole cards that a pod can get now."),
+            field(
+                "cards",
+                Kind::Int,
+                "Whole GPUs of any vendor, as pods ask for them: physical cards, or more where time-slicing makes several of each.",
+            ),
+            field("freeCards", Kind::Int, "How many of them a pod can get now."),
             field(
                 "largestNodeCards",
                 Kind::Int,
-                "The most cards that one node has: no pod can ever get more.",
+                "The most of them that one node has: no pod can ever get more.",
             ),
-            field("vramMiB", Kind::Int, "MiB of all cards together."),
+            field("vramMiB", Kind::Int, "MiB of all physical cards together."),
             field("freeVramMiB", Kind::Int, "Free MiB on nodes that share their cards."),
             field("largestCardMiB", Kind::Int, "MiB of the largest card: no share can ever be more."),
             field("largestFreeMiB", Kind::Int, "Free MiB of the shared card that has most."),
@@ -319,11 +323,11 @@ pub(super) const STRUCTURES: &[Structure] = &[
     Structure {
         name: "portcullis.Model",
         fields: &[
-            field("nodes", Kind::Int, "Nodes with such cards."),
-            field("cards", Kind::Int, "Physical cards."),
-            field("freeCards", Kind::Int, "Whole cards that a pod can get now."),
-            field("largestNodeCards", Kind::Int, "The most such cards that one node has."),
-            field("vramMiB", Kind::Int, "MiB of all such cards together."),
+            field("nodes", Kind::Int, "Nodes with such GPUs."),
+            field("cards", Kind::Int, "Whole GPUs, as `cluster.cards` counts them."),
+            field("freeCards", Kind::Int, "How many of them a pod can get now."),
+            field("largestNodeCards", Kind::Int, "The most of them that one node has."),
+            field("vramMiB", Kind::Int, "MiB of all such physical cards together."),
             field("freeVramMiB", Kind::Int, "Free MiB on nodes that share them."),
             field("largestCardMiB", Kind::Int, "MiB of the largest of them."),
             field("largestFreeMiB", Kind::Int, "Free MiB of the shared one that has most."),

@@ -7,6 +7,7 @@ use serde_json::{Value as Json, json};
 
 use super::table::{Kind, STRUCTURES, VARIABLES};
 use super::{Facts, Lazy, Shared, declare, page, wishes};
+use crate::capacity::Capacity;
 use crate::request::Request;
 use crate::world::{Wishes, World};
 
@@ -276,6 +277,45 @@ fn what_is_not_known_is_an_error_with_a_sentence() {
             ("priorityClasses['low'].value", "no such key: low"),
         ],
     );
+}
+
+#[test]
+fn numbers_that_nobody_tells_any_more_are_not_known() {
+    const TOLD: i64 = 1_763_800_000;
+    let member = request("CREATE", "", "Pod", &pod(&json!({}), 2));
+    let at = |now: i64| {
+        let capacity = world().capacity.map(|told| Arc::new(Capacity { at: Some(TOLD), ..(*told).clone() }));
+        World { now, capacity, ..world() }
+    };
+    for now in [TOLD, TOLD + 120, TOLD - 120] {
+        check(
+            &member,
+            &at(now),
+            &[("cluster.known && quota.known", "true"), ("cluster.cards + quota.gpus", "23")],
+        );
+    }
+    let says = |when: &str| {
+        format!(
+            "the capacity of the cluster is not known here: what the leading replica last told (ConfigMap portcullis-capacity) is {when}, and it \
+             holds for 120 seconds. A leader tells it anew every 30 seconds: portcullis doctor says whether one leads, and its log why it \
+             cannot write"
+        )
+    };
+    for (now, when) in
+        [(TOLD + 3 * 3600, "180 minutes old"), (TOLD - 150, "2 minutes ahead of the clock here")]
+    {
+        let says = says(when);
+        check(
+            &member,
+            &at(now),
+            &[
+                ("cluster.known || quota.known || queue.known", "false"),
+                ("cluster.cards", &says),
+                ("quota.gpusAfter", &says),
+                ("queue.gpus", &says),
+            ],
+        );
+    }
 }
 
 #[test]

@@ -7,53 +7,66 @@ use super::{Field, Known, number};
 use crate::capacity::{Capacity, Demand};
 use crate::world::World;
 
-/// What is told where the leader has not said anything.
-pub(super) const CAPACITY_UNKNOWN: &str = "the capacity of the cluster is not known here yet: the leading replica tells it within seconds of its start";
+const NOT_TOLD: &str = "the capacity of the cluster is not known here yet: the leading replica tells it within seconds of its start";
 const NO_QUEUE: &str = "this object names no queue: ask for queue.name first";
+/// What was told this many seconds ago is not known any more: a leader tells it anew four times as often.
+const LONGEST_AGE: i64 = 120;
+
+/// What the leader has told, while it still holds.
+///
+/// # Errors
+/// Why it is not known, in a sentence.
+pub(super) fn capacity(world: &World) -> Result<&Capacity, String> {
+    let capacity = world.capacity.as_deref().ok_or(NOT_TOLD)?;
+    let age = world.now.saturating_sub(capacity.at.unwrap_or(world.now));
+    if age.saturating_abs() <= LONGEST_AGE {
+        return Ok(capacity);
+    }
+    let (minutes, when) = (age.unsigned_abs() / 60, if age > 0 { "old" } else { "ahead of the clock here" });
+    Err(format!(
+        "the capacity of the cluster is not known here: what the leading replica last told (ConfigMap portcullis-capacity) is {minutes} minutes \
+         {when}, and it holds for {LONGEST_AGE} seconds. A leader tells it anew every 30 seconds: portcullis doctor says whether one leads, \
+         and its log why it cannot write"
+    ))
+}
 
 /// Of the queue that the object names.
 pub(super) fn queue(gang: &GangFacts, world: &World) -> Vec<Field> {
-    let capacity = world.capacity.as_deref();
-    let demand = match capacity {
-        None => Err(CAPACITY_UNKNOWN),
-        Some(_) if gang.queue.is_empty() => Err(NO_QUEUE),
-        Some(capacity) => Ok(capacity.queues.get(&gang.queue).copied().unwrap_or_default()),
+    let demand = match capacity(world) {
+        Ok(_) if gang.queue.is_empty() => Err(NO_QUEUE.to_owned()),
+        Ok(capacity) => Ok((capacity, capacity.queues.get(&gang.queue).copied().unwrap_or_default())),
+        Err(why) => Err(why),
     };
     let mut fields = vec![("name", Ok(Value::string(gang.queue.as_str())))];
-    fields.extend(numbers(gang, capacity, demand));
+    fields.extend(numbers(gang, &demand));
     fields
 }
 
 /// Of the namespace of the request.
 pub(super) fn quota(gang: &GangFacts, namespace: &str, world: &World) -> Vec<Field> {
-    let capacity = world.capacity.as_deref();
-    let demand = capacity
-        .map(|capacity| capacity.namespaces.get(namespace).copied().unwrap_or_default())
-        .ok_or(CAPACITY_UNKNOWN);
+    let demand = capacity(world)
+        .map(|capacity| (capacity, capacity.namespaces.get(namespace).copied().unwrap_or_default()));
     let mut fields = vec![("namespace", Ok(Value::string(namespace)))];
-    fields.extend(numbers(gang, capacity, demand));
+    fields.extend(numbers(gang, &demand));
     fields
 }
 
-fn numbers(
-    gang: &GangFacts,
-    capacity: Option<&Capacity>,
-    demand: Result<Demand, &'static str>,
-) -> Vec<Field> {
-    let say = |of: &dyn Fn(&Demand) -> u64| -> Known {
-        demand.as_ref().map(|demand| number(of(demand))).map_err(|why| Error::new(*why))
+fn numbers(gang: &GangFacts, demand: &Result<(&Capacity, Demand), String>) -> Vec<Field> {
+    let told = |of: &dyn Fn(&Capacity, &Demand) -> u64| -> Known {
+        let number = |(capacity, demand): &(&Capacity, Demand)| number(of(capacity, demand));
+        demand.as_ref().map(number).map_err(|why| Error::new(why.clone()))
     };
-    let after = |demand: &Demand| after(gang, capacity, demand);
+    let say = |of: &dyn Fn(&Demand) -> u64| told(&|_, demand| of(demand));
     vec![
         ("known", Ok(Value::Bool(demand.is_ok()))),
         ("gpus", say(&|demand| demand.all().gpus)),
         ("gpusRunning", say(&|demand| demand.running.gpus)),
         ("gpusWaiting", say(&|demand| demand.waiting.gpus)),
-        ("gpusAfter", say(&|demand| after(demand).gpus)),
+        ("gpusAfter", told(&|capacity, demand| after(gang, capacity, demand).gpus)),
         ("vramMiB", say(&|demand| demand.all().vram_mib)),
         ("vramMiBRunning", say(&|demand| demand.running.vram_mib)),
         ("vramMiBWaiting", say(&|demand| demand.waiting.vram_mib)),
-        ("vramMiBAfter", say(&|demand| after(demand).vram_mib)),
+        ("vramMiBAfter", told(&|capacity, demand| after(gang, capacity, demand).vram_mib)),
         ("pods", say(&|demand| demand.all().pods)),
         ("gangs", say(&|demand| demand.running.gangs.max(demand.waiting.gangs))),
     ]
@@ -61,13 +74,13 @@ fn numbers(
 
 /// What it will be with all of the gang: what is counted of the gang is taken out, and its whole put in. Both are of the same moment,
 /// so members that have come since then are counted once.
-fn after(gang: &GangFacts, capacity: Option<&Capacity>, demand: &Demand) -> Amounts {
+fn after(gang: &GangFacts, capacity: &Capacity, demand: &Demand) -> Amounts {
     let now = demand.all();
     let now = Amounts { gpus: now.gpus, vram_mib: now.vram_mib };
     if !gang.new {
         return now;
     }
-    let counted = gang.key().and_then(|key| capacity?.gangs.get(&key)).copied().unwrap_or_default();
+    let counted = gang.key().and_then(|key| capacity.gangs.get(&key)).copied().unwrap_or_default();
     let with = |now: u64, counted: u64, own: u64, all: u64| {
         now.saturating_sub(counted).saturating_add(counted.saturating_add(own).max(all))
     };
