@@ -40,6 +40,21 @@ pub struct Judgement {
     pub excepted: Vec<Excepted>,
 }
 
+impl Judgement {
+    /// Its warnings as people are told them, with what is wrong first: of a line that is cut, that is what must be left. The API
+    /// server's own words begin with policy and binding.
+    #[must_use]
+    pub fn told(&self) -> Vec<String> {
+        let one = |warning: &String| {
+            let rest = warning.strip_prefix("Validation failed for ValidatingAdmissionPolicy '")?;
+            let (policy, rest) = rest.split_once("' with binding '")?;
+            let (_, detail) = rest.split_once("': ")?;
+            Some(format!("{detail} (policy {policy})"))
+        };
+        self.warnings.iter().map(|warning| one(warning).unwrap_or_else(|| warning.clone())).collect()
+    }
+}
+
 /// What the mutating policies of a set make of an object.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Mutation {

@@ -69,7 +69,7 @@ fn answer(set: &Set, request: &Request<'_>, uid: &str, outcome: &Outcome) -> Res
         Outcome::Validated(judgement) => {
             // A key with a slash in it is dropped by the API server: it puts the name of the hook before one of its own.
             let audit = judgement.audit.iter().map(|(key, value)| (key.replace('/', "."), value.clone()));
-            (json_patch::Patch::default(), told(&judgement.warnings), audit.collect())
+            (json_patch::Patch::default(), judgement.told(), audit.collect())
         }
     };
     let name = display_name(request);
@@ -114,18 +114,6 @@ fn answer(set: &Set, request: &Request<'_>, uid: &str, outcome: &Outcome) -> Res
             name,
         },
     })
-}
-
-/// Warnings with what is wrong first: of a line that is cut, that is what must be left. The API server's own words begin with policy and
-/// binding.
-fn told(warnings: &[String]) -> Vec<String> {
-    let one = |warning: &String| {
-        let rest = warning.strip_prefix("Validation failed for ValidatingAdmissionPolicy '")?;
-        let (policy, rest) = rest.split_once("' with binding '")?;
-        let (_, detail) = rest.split_once("': ")?;
-        Some(format!("{detail} (policy {policy})"))
-    };
-    warnings.iter().map(|warning| one(warning).unwrap_or_else(|| warning.clone())).collect()
 }
 
 /// The patch that makes the object what the set made of it, proved.

@@ -216,7 +216,10 @@ fn a_message_names_the_field_by_its_path() {
 
 #[test]
 fn a_warning_begins_with_what_is_wrong() {
-    let check = |warning: &str, expected: &str| assert_eq!(told(&[warning.to_owned()]), [expected]);
+    let check = |warning: &str, expected: &str| {
+        let judgement = Judgement { warnings: vec![warning.to_owned()], ..Judgement::default() };
+        assert_eq!(judgement.told(), [expected]);
+    };
     check(
         "Validation failed for ValidatingAdmissionPolicy 'a' with binding 'b': spec.x: 'y': no",
         "spec.x: 'y': no (policy a)",

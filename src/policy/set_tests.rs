@@ -41,6 +41,8 @@ fn world() -> World {
     }
 }
 
+const PODS: &str = r#"matchConstraints: {resourceRules: [{apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [pods]}]}"#;
+
 /// A policy about pods, bound to deny, without its rules.
 fn validating(name: &str, spec: &str) -> String {
     format!(
@@ -49,8 +51,7 @@ apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicy
 metadata: {{name: {name}}}
 spec:
-  matchConstraints:
-    resourceRules: [{{apiGroups: [\"\"], apiVersions: [v1], operations: [CREATE], resources: [pods]}}]
+  {PODS}
 {spec}
 ---
 apiVersion: admissionregistration.k8s.io/v1
@@ -69,8 +70,7 @@ kind: MutatingAdmissionPolicy
 metadata: {{name: {name}}}
 spec:
   reinvocationPolicy: Never
-  matchConstraints:
-    resourceRules: [{{apiGroups: [\"\"], apiVersions: [v1], operations: [CREATE], resources: [pods]}}]
+  {PODS}
   mutations:
     - patchType: JSONPatch
       jsonPatch:

@@ -1,6 +1,5 @@
 //! The paths of the webhook, and one request from its head to its answer.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,6 +18,7 @@ use super::patient::Patient;
 use super::refusal::Refusal;
 use super::slots::Slots;
 use super::{Config, PolicyDesk, Reviewer, Route, Service};
+use crate::background::caught;
 use crate::telemetry::{DecisionLog, Metrics};
 
 /// What every request shares.
@@ -132,7 +132,7 @@ impl Desk {
             Some(policies) if route.is_for_policies() => (policies.review)(route.hook(), body, effort),
             _ => (self.review)(route.hook(), body).map(Some),
         };
-        match catch_unwind(AssertUnwindSafe(review)) {
+        match caught(review) {
             Ok(Ok(answer)) => Ok(answer.map(|answer| Judged { answer, begun, took: begun.elapsed() })),
             Ok(Err(problem)) => Err(problem.into()),
             Err(panic) => {
@@ -140,7 +140,7 @@ impl Desk {
                 tracing::error!(
                     hook = route.as_str(),
                     body_bytes = body.len(),
-                    problem = panic_text(&*panic),
+                    problem = panic,
                     "a review panicked"
                 );
                 Err(Refusal::Panicked)
@@ -180,14 +180,6 @@ fn check_media_type(headers: &HeaderMap) -> Result<(), Refusal> {
     } else {
         Err(Refusal::WrongMediaType { found: Some(shortened(&text)) })
     }
-}
-
-fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
-    panic
-        .downcast_ref::<&str>()
-        .copied()
-        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
-        .unwrap_or("no message")
 }
 
 #[cfg(test)]

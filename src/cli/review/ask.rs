@@ -84,7 +84,7 @@ pub(super) fn about(
     let mut second = review;
     second["request"]["object"] = patched.clone();
     let judgement = judge.validate(&second);
-    said.extend(judgement.warnings);
+    said.extend(judgement.told());
     let mut refused = judge.causes(&judgement.denials, &cause);
     if let Ok(answer) =
         admission::answer(&settings, &Facts::default(), Hook::Validate, second.to_string().as_bytes())

@@ -83,7 +83,7 @@ impl Judge {
             message,
             rule: None,
         };
-        Some(Said { causes: self.causes(&denials, &cause), warnings: through.judgement.warnings })
+        Some(Said { causes: self.causes(&denials, &cause), warnings: through.judgement.told() })
     }
 }
 
