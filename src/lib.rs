@@ -5,6 +5,7 @@ pub mod certs;
 pub mod cli;
 mod clock;
 pub mod cluster;
+mod route;
 pub mod serve;
 pub mod telemetry;
 pub mod webhook;

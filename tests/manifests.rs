@@ -239,7 +239,7 @@ fn the_deployment_starts_the_program_as_it_wants_to_be_started() {
     };
     assert_eq!(port("webhook"), Some(options.bind.port().into()));
     assert_eq!(port("admin"), Some(options.admin_bind.port().into()));
-    let drain = portcullis::webhook::Config::default().drain_timeout;
+    let drain = portcullis::webhook::WebhookConfig::default().drain_timeout;
     let grace = Duration::from_secs(template["terminationGracePeriodSeconds"].as_u64().unwrap());
     assert!(options.shutdown_delay + drain < grace, "{grace:?}");
 

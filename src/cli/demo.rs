@@ -18,7 +18,7 @@ use portcullis_core::sim::scenario::{Runner, Scenario, Step, StepResult};
 
 use super::paint::{self, styled};
 use super::{Outcome, stage};
-use crate::webhook::{Webhook, reviewer};
+use crate::webhook::{LocalWebhook, review_handler};
 
 /// The story: file name, for messages, and text.
 const STORY: [(&str, &str); 2] = [
@@ -71,7 +71,7 @@ pub(super) fn run(options: &Options) -> Result<Outcome> {
         (false, None) => Duration::from_secs(if std::io::stdout().is_terminal() { 3 } else { 0 }),
     };
     let desk = rules::desk()?;
-    let webhook = Webhook::start_both(reviewer(Settings::default()), Some(desk));
+    let webhook = LocalWebhook::start_with_policies(review_handler(Settings::default()), Some(desk));
     let webhook = Arc::new(webhook.context("the demo needs a loopback port")?);
     let latencies = Arc::new(Mutex::new(Vec::new()));
 
@@ -173,7 +173,7 @@ fn waiting(out: &mut impl Write, step: &StepResult) -> Result<()> {
 }
 
 /// The real webhook, over HTTPS; each answer is timed as its caller sees it.
-fn admit(webhook: &Arc<Webhook>, latencies: &Arc<Mutex<Vec<Duration>>>) -> Admit {
+fn admit(webhook: &Arc<LocalWebhook>, latencies: &Arc<Mutex<Vec<Duration>>>) -> Admit {
     let (webhook, latencies) = (Arc::clone(webhook), Arc::clone(latencies));
     Box::new(move |hook, body| {
         let begun = Instant::now();

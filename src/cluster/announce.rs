@@ -90,7 +90,7 @@ impl Announcer {
 
     fn say(&self, word: Word) {
         if self.words.try_send(word).is_err() {
-            self.metrics.event(false);
+            self.metrics.count_event(false);
         }
     }
 }
@@ -240,7 +240,7 @@ impl Writer {
         let sent = reply.as_ref().is_ok_and(super::client::Reply::ok);
         let expected = reply.as_ref().is_ok_and(|reply| reply.code == 404);
         if sent || !expected {
-            self.metrics.event(sent);
+            self.metrics.count_event(sent);
         }
         match reply {
             Ok(reply) => {

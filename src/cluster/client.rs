@@ -23,7 +23,7 @@ use serde::Deserialize;
 use tower::{BoxError, ServiceBuilder, ServiceExt};
 
 use super::lines::Lines;
-use crate::telemetry::{ClusterMetrics, Code};
+use crate::telemetry::{ClusterMetrics, ResponseCode};
 
 /// How long a request may take, from asking for a connection to the last byte of the answer.
 pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
@@ -244,13 +244,17 @@ impl Client {
             Ok(Err(Lost(problem))) => Err(Lost(format!("{described}: {problem}"))),
             Err(_) => Err(Lost(format!("{described}: no answer within {REQUEST_TIMEOUT:?}"))),
         };
-        self.count(verb, path, outcome.as_ref().map_or(Code::LOST, |reply| Code::of(reply.code)));
+        self.count(
+            verb,
+            path,
+            outcome.as_ref().map_or(ResponseCode::LOST, |reply| ResponseCode::of(reply.code)),
+        );
         outcome
     }
 
-    fn count(&self, verb: &str, path: &str, code: Code) {
+    fn count(&self, verb: &str, path: &str, code: ResponseCode) {
         if let Some(metrics) = &self.metrics {
-            metrics.request(verb, &resource(path), code);
+            metrics.count_request(verb, &resource(path), code);
         }
     }
 
@@ -276,9 +280,9 @@ impl Client {
             Err(_) => Err(Lost(format!("GET {path}: no answer within {REQUEST_TIMEOUT:?}"))),
         };
         let code = match &outcome {
-            Ok(Ok(_)) => Code::of(200),
-            Ok(Err(reply)) => Code::of(reply.code),
-            Err(_) => Code::LOST,
+            Ok(Ok(_)) => ResponseCode::of(200),
+            Ok(Err(reply)) => ResponseCode::of(reply.code),
+            Err(_) => ResponseCode::LOST,
         };
         self.count("watch", path, code);
         outcome

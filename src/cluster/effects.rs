@@ -87,10 +87,10 @@ impl Effects {
         let response = respond(&request.verb, reply);
         log(&effect, &response, begun.elapsed());
         if matches!(effect.action, Action::Lift { .. }) {
-            self.metrics.lift(matches!(response, Response::Object(_)));
+            self.metrics.count_lift(matches!(response, Response::Object(_)));
         }
         if matches!(effect.action, Action::WriteGroup { .. }) {
-            self.metrics.group_status(matches!(response, Response::Object(_)));
+            self.metrics.count_group_status_write(matches!(response, Response::Object(_)));
         }
         match wire::answer(&effect, response) {
             Some(answer) => owed.answer(answer),

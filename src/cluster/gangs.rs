@@ -62,14 +62,14 @@ impl Census {
     pub(super) fn clear(&mut self) {
         self.gangs.clear();
         self.counts.clear();
-        self.metrics.gangs(&self.counts);
+        self.metrics.set_gangs(&self.counts);
     }
 
     pub(super) fn listed(&mut self, world: &World) {
         for record in world.gangs.iter().flatten() {
             self.set(record, None);
         }
-        self.metrics.gangs(&self.counts);
+        self.metrics.set_gangs(&self.counts);
     }
 
     pub(super) fn told(&mut self, event: &Event) {
@@ -82,7 +82,7 @@ impl Census {
             }
             _ => return,
         }
-        self.metrics.gangs(&self.counts);
+        self.metrics.set_gangs(&self.counts);
     }
 
     /// What a write of ours met may be newer than we are.
@@ -97,7 +97,7 @@ impl Census {
         if note.reason == Reason::Lifted
             && let Some(first) = self.gangs.get_mut(&note.gang).and_then(|entry| entry.first.take())
         {
-            self.metrics.gang_lifted(first.elapsed());
+            self.metrics.observe_gang_wait(first.elapsed());
         }
     }
 

@@ -362,7 +362,7 @@ impl Election {
         self.floor.raise(epoch);
         self.held = Some(Held { epoch, version: reading.version, renewed: sent });
         self.other = None;
-        self.metrics.leads(true);
+        self.metrics.set_leading(true);
         // Nobody listens when the process ends.
         let _ = self.news.send(Event::LeaseAcquired(epoch));
     }
@@ -370,7 +370,7 @@ impl Election {
     fn lost(&mut self, why: &str) {
         if let Some(held) = self.held.take() {
             tracing::warn!(epoch = %held.epoch, why, "not leading any more");
-            self.metrics.leads(false);
+            self.metrics.set_leading(false);
             let _ = self.news.send(Event::LeaseLost);
         }
     }
@@ -378,7 +378,7 @@ impl Election {
     /// Lets go of the lease, so that somebody else need not wait for its end.
     async fn give_back(&mut self) {
         let Some(held) = self.held.take() else { return };
-        self.metrics.leads(false);
+        self.metrics.set_leading(false);
         let _ = self.news.send(Event::LeaseLost);
         let spec = json!({"holderIdentity": null, "renewTime": now()});
         match self.lease.swap(&held.version, &spec).await {

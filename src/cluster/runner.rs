@@ -118,7 +118,7 @@ impl Runner {
                 self.step(&mut engine, &mut term, &mut told);
                 planned.ticked(before, engine.next_alarm());
                 let backlog = term.as_ref().map_or(0, |term| term.seen.len());
-                self.metrics.engine(started.elapsed(), backlog);
+                self.metrics.observe_engine_step(started.elapsed(), backlog);
             } else {
                 self.step(&mut engine, &mut term, &mut told);
             }

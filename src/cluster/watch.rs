@@ -201,7 +201,7 @@ impl Follower {
                 Trouble::Forbidden(_) => between(FORBIDDEN.0, FORBIDDEN.1),
                 Trouble::Expired(_) => {
                     self.version = None;
-                    self.metrics.watch_ended(self.kind.label(), WatchEnd::Expired);
+                    self.metrics.count_watch_end(self.kind.label(), WatchEnd::Expired);
                     backoff.fail()
                 }
                 Trouble::Failed(_) => backoff.fail(),
@@ -241,11 +241,11 @@ impl Follower {
                     told = true;
                 }
                 Ok(None) => {
-                    self.metrics.watch_ended(self.kind.label(), WatchEnd::Closed);
+                    self.metrics.count_watch_end(self.kind.label(), WatchEnd::Closed);
                     break;
                 }
                 Err(Lost(problem)) => {
-                    self.metrics.watch_ended(self.kind.label(), WatchEnd::Broken);
+                    self.metrics.count_watch_end(self.kind.label(), WatchEnd::Broken);
                     tracing::debug!(
                         kind = self.kind.name(),
                         problem,
@@ -310,7 +310,7 @@ impl Follower {
 
     /// Counts and names an object that cannot be read; its key, if at least that can be.
     fn cannot_read(&mut self, json: &str, error: &portcullis_core::objects::ReadError) -> Option<Key> {
-        self.metrics.unreadable(self.kind.label());
+        self.metrics.count_unreadable(self.kind.label());
         let key = self.kind.key(json).ok();
         let named = match &key {
             Some(key) => self.unreadable.len() >= NAMED || !self.unreadable.insert(key.clone()),

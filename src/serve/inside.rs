@@ -16,7 +16,7 @@ use super::{ServeOptions, bind, reload, webhook_config};
 use crate::certs::{Authority, CertificateFiles, LiveCertificate, Names, Presented, Validity};
 use crate::cluster::{self, Client};
 use crate::telemetry::Metrics;
-use crate::webhook::{self, Requirement, Service, informed_reviewer};
+use crate::webhook::{self, ReadinessCheck, WebhookDependencies, review_handler_with_facts};
 
 /// How long a replica that does not know the cluster's classes yet keeps out of the way. After that it answers without
 /// them: a warning less is better than a webhook less.
@@ -45,8 +45,8 @@ pub(super) async fn run(options: ServeOptions, stop: Stop) -> anyhow::Result<()>
         None => (None, nobody()?),
     };
     let live = Arc::new(LiveCertificate::new(first));
-    let service = Service {
-        review: informed_reviewer(options.admission(), Arc::clone(&facts)),
+    let service = WebhookDependencies {
+        review: review_handler_with_facts(options.admission(), Arc::clone(&facts)),
         policies: policies.as_ref().map(Policies::desk),
         certificate: Arc::clone(&live),
         metrics: Arc::clone(&metrics),
@@ -142,9 +142,9 @@ fn nobody() -> anyhow::Result<Presented> {
 }
 
 /// Ready once the classes of the cluster are known, or cannot be had.
-fn classes_known(facts: &Arc<ArcSwap<Facts>>) -> Requirement {
+fn classes_known(facts: &Arc<ArcSwap<Facts>>) -> ReadinessCheck {
     let (facts, since) = (Arc::clone(facts), Instant::now());
-    Requirement::new("classes", move || {
+    ReadinessCheck::new("classes", move || {
         let facts = facts.load();
         let known = facts.priority_classes.is_some() && facts.runtime_classes.is_some();
         if known || since.elapsed() > FACTS_PATIENCE {

@@ -113,7 +113,7 @@ impl Keeper {
                 }
                 Ok(true) => BUSY,
                 Err(error) => {
-                    self.metrics.certificate_reload_failed();
+                    self.metrics.count_certificate_reload_failure();
                     let text = error.to_string();
                     // Said once, not every second of an outage.
                     if text != complaint {

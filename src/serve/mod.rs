@@ -27,7 +27,7 @@ use tokio::net::TcpListener;
 
 use crate::certs::{CertificateFiles, LiveCertificate, Presented};
 use crate::telemetry::{Metrics, start_logging};
-use crate::webhook::Config;
+use crate::webhook::WebhookConfig;
 use signals::Stop;
 
 pub(crate) use keeper::read_secret;
@@ -56,8 +56,8 @@ async fn bind(address: SocketAddr, flag: &str) -> anyhow::Result<TcpListener> {
     })
 }
 
-fn webhook_config(options: &ServeOptions) -> Config {
-    let mut config = Config { shutdown_delay: options.shutdown_delay, ..Config::default() };
+fn webhook_config(options: &ServeOptions) -> WebhookConfig {
+    let mut config = WebhookConfig { shutdown_delay: options.shutdown_delay, ..WebhookConfig::default() };
     if let Some(most) = options.max_concurrent {
         config.max_concurrent = most.into();
     }
@@ -81,7 +81,7 @@ fn swap<E: Display>(next: Result<Option<Presented>, E>, live: &LiveCertificate, 
             tracing::info!("new connections get the new certificate");
         }
         Err(error) => {
-            metrics.certificate_reload_failed();
+            metrics.count_certificate_reload_failure();
             tracing::warn!(%error, "there is no new certificate; the previous one is still served");
         }
     }

@@ -19,7 +19,7 @@ use crate::certs::{
     write_local,
 };
 use crate::telemetry::Metrics;
-use crate::webhook::{self, Service, reviewer};
+use crate::webhook::{self, WebhookDependencies, review_handler};
 
 /// Runs the webhook with no cluster until it is asked to stop. Returns when it is drained.
 ///
@@ -37,8 +37,8 @@ pub(super) async fn run(options: ServeOptions, stop: Stop) -> anyhow::Result<()>
 
     let metrics = Arc::new(Metrics::new());
     let policies = Policies::given(&options, &metrics)?;
-    let service = Service {
-        review: reviewer(options.admission()),
+    let service = WebhookDependencies {
+        review: review_handler(options.admission()),
         policies: policies.as_ref().map(Policies::desk),
         certificate: Arc::new(LiveCertificate::new(first)),
         metrics,
@@ -55,9 +55,9 @@ pub(super) async fn run(options: ServeOptions, stop: Stop) -> anyhow::Result<()>
         }
     };
     tokio::select! {
-        outcome = webhook::run(listener, admin_listener, webhook_config(&options), service, stop.asked()) => {
-            if outcome.cut > 0 {
-                tracing::warn!(connections = outcome.cut, "connections were still open when the time to drain was over");
+        report = webhook::run(listener, admin_listener, webhook_config(&options), service, stop.asked()) => {
+            if report.connections_cut > 0 {
+                tracing::warn!(connections = report.connections_cut, "connections were still open when the time to drain was over");
             }
         }
         () = fresh => {}

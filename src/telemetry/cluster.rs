@@ -11,7 +11,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
-use super::metrics::Word;
+use super::metrics::StaticLabel;
 
 /// Upper bounds in seconds, from a gang that is lifted at once to one that waits for a day.
 const WAITING_BUCKETS: [f64; 14] =
@@ -22,25 +22,25 @@ const STEP_BUCKETS: [f64; 10] = [50e-6, 250e-6, 1e-3, 5e-3, 10e-3, 25e-3, 50e-3,
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct RequestLabels {
-    verb: Word,
-    resource: Word,
-    code: Word,
+    verb: StaticLabel,
+    resource: StaticLabel,
+    code: StaticLabel,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct PhaseLabels {
-    phase: Word,
+    phase: StaticLabel,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct KindLabels {
-    kind: Word,
+    kind: StaticLabel,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct WatchLabels {
-    kind: Word,
-    end: Word,
+    kind: StaticLabel,
+    end: StaticLabel,
 }
 
 /// How a watch ended.
@@ -56,9 +56,9 @@ pub enum WatchEnd {
 
 /// How a request ended, in few words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Code(&'static str);
+pub struct ResponseCode(&'static str);
 
-impl Code {
+impl ResponseCode {
     /// No answer.
     pub const LOST: Self = Self("lost");
 
@@ -187,7 +187,7 @@ impl ClusterMetrics {
     }
 
     /// This replica leads from now on, or does not.
-    pub fn leads(&self, leads: bool) {
+    pub fn set_leading(&self, leads: bool) {
         if leads {
             self.leader_changes.inc();
         }
@@ -195,22 +195,22 @@ impl ClusterMetrics {
     }
 
     /// How many gangs there are in each phase; phases that are not in it have none.
-    pub fn gangs(&self, by_phase: &BTreeMap<Phase, i64>) {
+    pub fn set_gangs(&self, by_phase: &BTreeMap<Phase, i64>) {
         const ALL: [Phase; 6] =
             [Phase::Gathering, Phase::Waiting, Phase::Planned, Phase::Lifting, Phase::Admitted, Phase::Torn];
         for phase in ALL {
             let count = by_phase.get(&phase).copied().unwrap_or(0);
-            self.gangs.get_or_create(&PhaseLabels { phase: Word(phase.as_str()) }).set(count);
+            self.gangs.get_or_create(&PhaseLabels { phase: StaticLabel(phase.as_str()) }).set(count);
         }
     }
 
     /// A gang was lifted, this long after its first member.
-    pub fn gang_lifted(&self, waited: Duration) {
+    pub fn observe_gang_wait(&self, waited: Duration) {
         self.waiting.observe(waited.as_secs_f64());
     }
 
     /// A lift was accepted, or was not.
-    pub fn lift(&self, accepted: bool) {
+    pub fn count_lift(&self, accepted: bool) {
         if accepted {
             self.lifts.inc();
         } else {
@@ -219,39 +219,39 @@ impl ClusterMetrics {
     }
 
     /// The status of a group object was accepted, or was not.
-    pub fn group_status(&self, accepted: bool) {
+    pub fn count_group_status_write(&self, accepted: bool) {
         if !accepted {
             self.group_status_refused.inc();
         }
     }
 
     /// A request came to its end.
-    pub fn request(&self, verb: &str, resource: &str, code: Code) {
+    pub fn count_request(&self, verb: &str, resource: &str, code: ResponseCode) {
         let labels = RequestLabels {
-            verb: Word(known(verb, &VERBS)),
-            resource: Word(known(resource, &RESOURCES)),
-            code: Word(code.0),
+            verb: StaticLabel(known(verb, &VERBS)),
+            resource: StaticLabel(known(resource, &RESOURCES)),
+            code: StaticLabel(code.0),
         };
         self.requests.get_or_create(&labels).inc();
     }
 
     /// A watch of a kind came to its end.
-    pub fn watch_ended(&self, kind: &'static str, end: WatchEnd) {
-        let end = Word(match end {
+    pub fn count_watch_end(&self, kind: &'static str, end: WatchEnd) {
+        let end = StaticLabel(match end {
             WatchEnd::Closed => "closed",
             WatchEnd::Broken => "broken",
             WatchEnd::Expired => "expired",
         });
-        self.watches_ended.get_or_create(&WatchLabels { kind: Word(kind), end }).inc();
+        self.watches_ended.get_or_create(&WatchLabels { kind: StaticLabel(kind), end }).inc();
     }
 
     /// An object of a kind could not be read.
-    pub fn unreadable(&self, kind: &'static str) {
-        self.unreadable.get_or_create(&KindLabels { kind: Word(kind) }).inc();
+    pub fn count_unreadable(&self, kind: &'static str) {
+        self.unreadable.get_or_create(&KindLabels { kind: StaticLabel(kind) }).inc();
     }
 
     /// An event was written, or was not.
-    pub fn event(&self, sent: bool) {
+    pub fn count_event(&self, sent: bool) {
         if sent {
             self.events_sent.inc();
         } else {
@@ -260,7 +260,7 @@ impl ClusterMetrics {
     }
 
     /// The engine has taken a batch of news, in this time, and so many more wait.
-    pub fn engine(&self, took: Duration, waiting: usize) {
+    pub fn observe_engine_step(&self, took: Duration, waiting: usize) {
         self.engine_seconds.observe(took.as_secs_f64());
         self.backlog.set(i64::try_from(waiting).unwrap_or(i64::MAX));
     }
@@ -301,12 +301,12 @@ mod tests {
         let metrics = ClusterMetrics::default();
         let mut registry = Registry::with_prefix("portcullis");
         metrics.register(&mut registry);
-        metrics.leads(true);
-        metrics.gangs(&BTreeMap::from([(Phase::Waiting, 3)]));
-        metrics.request("patch", "pods", Code::of(422));
-        metrics.request("GET\"} 1", "pods/exec", Code::LOST);
-        metrics.watch_ended("pods", WatchEnd::Expired);
-        metrics.lift(true);
+        metrics.set_leading(true);
+        metrics.set_gangs(&BTreeMap::from([(Phase::Waiting, 3)]));
+        metrics.count_request("patch", "pods", ResponseCode::of(422));
+        metrics.count_request("GET\"} 1", "pods/exec", ResponseCode::LOST);
+        metrics.count_watch_end("pods", WatchEnd::Expired);
+        metrics.count_lift(true);
         let mut text = String::new();
         encode(&mut text, &registry).expect("writing to a String cannot fail");
         for line in [

@@ -1,7 +1,7 @@
 //! One log line for each decision that changed or denied something.
 //!
 //! A ReplicaSet controller tries a denied pod again and again, for ever. The same denial is therefore logged once in
-//! [`QUIET_TIME`]; the line after that says how often it was left out in between.
+//! [`REPEATED_LOG_INTERVAL`]; the line after that says how often it was left out in between.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 use moka::sync::Cache;
 use portcullis_core::admission::{Summary, Verdict};
 
-use crate::webhook::Route;
+use crate::route::Route;
 
 /// How long a denial that was logged is left out when it repeats.
-pub const QUIET_TIME: Duration = Duration::from_secs(60);
+pub const REPEATED_LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 /// How many different denials are remembered. One more pushes out the least used: a line too many, never a line lost.
 const REMEMBERED: u64 = 1024;
@@ -114,7 +114,7 @@ impl DecisionLog {
             return Some(0);
         }
         let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
-        if now.saturating_duration_since(seen.logged) < QUIET_TIME {
+        if now.saturating_duration_since(seen.logged) < REPEATED_LOG_INTERVAL {
             seen.left_out += 1;
             return None;
         }

@@ -15,7 +15,7 @@ use prometheus_client::registry::Registry;
 
 use super::cluster::ClusterMetrics;
 use super::policies::PolicyMetrics;
-use crate::webhook::Route;
+use crate::route::Route;
 
 /// Upper bounds in seconds. A review takes tens of microseconds; a bucket for each step up to the deadline.
 const DURATION_BUCKETS: [f64; 14] =
@@ -23,9 +23,9 @@ const DURATION_BUCKETS: [f64; 14] =
 
 /// A label value out of a fixed set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Word(pub(super) &'static str);
+pub(super) struct StaticLabel(pub(super) &'static str);
 
-impl EncodeLabelValue for Word {
+impl EncodeLabelValue for StaticLabel {
     fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> Result<(), std::fmt::Error> {
         encoder.write_str(self.0)
     }
@@ -33,19 +33,19 @@ impl EncodeLabelValue for Word {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ReviewLabels {
-    hook: Word,
-    operation: Word,
-    verdict: Word,
+    hook: StaticLabel,
+    operation: StaticLabel,
+    verdict: StaticLabel,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct HookLabels {
-    hook: Word,
+    hook: StaticLabel,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ReasonLabels {
-    reason: Word,
+    reason: StaticLabel,
 }
 
 /// All metrics of the webhook. Cheap to update; text is made only when somebody asks.
@@ -65,16 +65,16 @@ pub struct Metrics {
 }
 
 /// Counts one thing while it lasts.
-pub struct Running(Gauge);
+pub struct InProgressGuard(Gauge);
 
-impl Running {
+impl InProgressGuard {
     fn new(gauge: &Gauge) -> Self {
         gauge.inc();
         Self(gauge.clone())
     }
 }
 
-impl Drop for Running {
+impl Drop for InProgressGuard {
     fn drop(&mut self) {
         self.0.dec();
     }
@@ -111,7 +111,7 @@ impl Metrics {
         metrics.cluster.register(&mut metrics.registry);
         metrics.policies.register(&mut metrics.registry);
         for route in Route::ALL {
-            let _ = metrics.review_duration.get_or_create(&HookLabels { hook: Word(route.as_str()) });
+            let _ = metrics.review_duration.get_or_create(&HookLabels { hook: StaticLabel(route.as_str()) });
         }
         metrics
     }
@@ -176,49 +176,49 @@ impl Metrics {
     }
 
     /// Counts an answered review. `operation` is taken as it came; what Kubernetes does not know counts as `other`.
-    pub fn reviewed(&self, route: Route, operation: &str, verdict: Verdict, took: Duration) {
-        let hook = Word(route.as_str());
+    pub fn count_review(&self, route: Route, operation: &str, verdict: Verdict, took: Duration) {
+        let hook = StaticLabel(route.as_str());
         self.review_duration.get_or_create(&HookLabels { hook }).observe(took.as_secs_f64());
         let labels = ReviewLabels {
             hook,
-            operation: Word(known_operation(operation)),
-            verdict: Word(verdict.as_str()),
+            operation: StaticLabel(known_operation(operation)),
+            verdict: StaticLabel(verdict.as_str()),
         };
         self.reviews.get_or_create(&labels).inc();
     }
 
     /// Counts a request that was answered without a review.
-    pub fn refused(&self, reason: &'static str) {
-        self.refused.get_or_create(&ReasonLabels { reason: Word(reason) }).inc();
+    pub fn count_refusal(&self, reason: &'static str) {
+        self.refused.get_or_create(&ReasonLabels { reason: StaticLabel(reason) }).inc();
     }
 
     /// Counts a review as in flight until the result is dropped.
-    pub fn review_in_flight(&self) -> Running {
-        Running::new(&self.reviews_in_flight)
+    pub fn track_review(&self) -> InProgressGuard {
+        InProgressGuard::new(&self.reviews_in_flight)
     }
 
     /// Counts a connection as open until the result is dropped.
-    pub fn connection(&self) -> Running {
-        Running::new(&self.connections)
+    pub fn track_connection(&self) -> InProgressGuard {
+        InProgressGuard::new(&self.connections)
     }
 
     /// Counts a handshake that failed.
-    pub fn handshake_failed(&self) {
+    pub fn count_handshake_failure(&self) {
         self.handshake_failures.inc();
     }
 
     /// Counts a review that panicked.
-    pub fn review_panicked(&self) {
+    pub fn count_review_panic(&self) {
         self.review_panics.inc();
     }
 
     /// Counts certificate files that could not be used.
-    pub fn certificate_reload_failed(&self) {
+    pub fn count_certificate_reload_failure(&self) {
         self.certificate_reload_failures.inc();
     }
 
     /// The text for Prometheus (OpenMetrics 1.0), with the expiry of the certificate as it is now.
-    pub fn text(&self, certificate_not_after: SystemTime) -> String {
+    pub fn encode(&self, certificate_not_after: SystemTime) -> String {
         let seconds =
             certificate_not_after.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
         self.certificate_not_after.set(i64::try_from(seconds).unwrap_or(i64::MAX));
@@ -249,15 +249,20 @@ mod tests {
     use super::*;
 
     fn text(metrics: &Metrics) -> String {
-        metrics.text(SystemTime::UNIX_EPOCH + Duration::from_secs(77))
+        metrics.encode(SystemTime::UNIX_EPOCH + Duration::from_secs(77))
     }
 
     #[test]
     fn counts_appear_under_their_labels() {
         let metrics = Metrics::new();
-        metrics.reviewed(Route::Gangs(Hook::Mutate), "CREATE", Verdict::Patched, Duration::from_micros(30));
-        metrics.refused("busy");
-        let running = metrics.review_in_flight();
+        metrics.count_review(
+            Route::Gangs(Hook::Mutate),
+            "CREATE",
+            Verdict::Patched,
+            Duration::from_micros(30),
+        );
+        metrics.count_refusal("busy");
+        let running = metrics.track_review();
         let during = text(&metrics);
         for line in [
             "portcullis_reviews_total{hook=\"mutate\",operation=\"CREATE\",verdict=\"patched\"} 1",
@@ -278,7 +283,7 @@ mod tests {
     fn a_client_cannot_make_up_label_values() {
         let metrics = Metrics::new();
         for operation in ["a", "b", "create", "DELETE\"} 1"] {
-            metrics.reviewed(Route::Gangs(Hook::Validate), operation, Verdict::Allowed, Duration::ZERO);
+            metrics.count_review(Route::Gangs(Hook::Validate), operation, Verdict::Allowed, Duration::ZERO);
         }
         let text = text(&metrics);
         let series: Vec<_> =

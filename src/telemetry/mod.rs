@@ -13,10 +13,10 @@ use tracing_subscriber::EnvFilter;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
-pub use cluster::{ClusterMetrics, Code, WatchEnd};
-pub use decisions::{DecisionLog, QUIET_TIME};
+pub use cluster::{ClusterMetrics, ResponseCode, WatchEnd};
+pub use decisions::{DecisionLog, REPEATED_LOG_INTERVAL};
 pub use metrics::Metrics;
-pub use policies::{PolicyMetrics, SetRole};
+pub use policies::{PolicyMetrics, PolicySetRole};
 
 /// How log lines look.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]

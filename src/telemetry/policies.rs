@@ -11,16 +11,16 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-use super::metrics::Word;
+use super::metrics::StaticLabel;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ResultLabels {
-    result: Word,
+    result: StaticLabel,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct SetLabels {
-    role: Word,
+    role: StaticLabel,
     hash: String,
 }
 
@@ -32,19 +32,19 @@ struct PolicyLabels {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct DifferenceLabels {
     policy: String,
-    change: Word,
+    change: StaticLabel,
 }
 
 /// Which of the two sets of a replica is meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SetRole {
+pub enum PolicySetRole {
     /// The one that answers.
     Live,
     /// The candidate beside it.
     Shadow,
 }
 
-impl SetRole {
+impl PolicySetRole {
     fn as_str(self) -> &'static str {
         match self {
             Self::Live => "live",
@@ -125,9 +125,9 @@ impl PolicyMetrics {
     }
 
     /// A set is in force from now on.
-    pub fn loaded(&self, role: SetRole, hash: &str, policies: usize, at: SystemTime) {
+    pub fn set_loaded(&self, role: PolicySetRole, hash: &str, policies: usize, at: SystemTime) {
         self.name(role, hash);
-        if role == SetRole::Live {
+        if role == PolicySetRole::Live {
             let seconds = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
             self.last_reload.set(i64::try_from(seconds).unwrap_or(i64::MAX));
             self.policies.set(i64::try_from(policies).unwrap_or(i64::MAX));
@@ -136,10 +136,10 @@ impl PolicyMetrics {
         self.shadow_differences.clear();
     }
 
-    fn name(&self, role: SetRole, hash: &str) {
-        let labels = SetLabels { role: Word(role.as_str()), hash: hash.to_owned() };
+    fn name(&self, role: PolicySetRole, hash: &str) {
+        let labels = SetLabels { role: StaticLabel(role.as_str()), hash: hash.to_owned() };
         let mut named = self.named.lock().unwrap_or_else(PoisonError::into_inner);
-        let place = &mut named[usize::from(role == SetRole::Shadow)];
+        let place = &mut named[usize::from(role == PolicySetRole::Shadow)];
         if let Some(old) = place.take() {
             self.info.remove(&old);
         }
@@ -148,34 +148,34 @@ impl PolicyMetrics {
     }
 
     /// Changed files were loaded, or were not.
-    pub fn reloaded(&self, good: bool) {
-        let result = Word(if good { "success" } else { "failed" });
+    pub fn count_reload(&self, good: bool) {
+        let result = StaticLabel(if good { "success" } else { "failed" });
         self.reloads.get_or_create(&ResultLabels { result }).inc();
     }
 
     /// A policy of the set in force has refused a request.
-    pub fn denied(&self, policy: &str) {
+    pub fn count_denial(&self, policy: &str) {
         self.denials.get_or_create(&PolicyLabels { policy: policy.to_owned() }).inc();
     }
 
     /// Rules were passed over.
-    pub fn ignored(&self, count: usize) {
+    pub fn count_ignored_rules(&self, count: usize) {
         self.ignored.inc_by(u64::try_from(count).unwrap_or(u64::MAX));
     }
 
     /// A review is judged where the long ones are.
-    pub fn took_long(&self) {
+    pub fn count_slow_review(&self) {
         self.long.inc();
     }
 
     /// The candidate was asked, or had no time.
-    pub fn shadowed(&self, asked: bool) {
+    pub fn count_shadow_review(&self, asked: bool) {
         if asked { &self.shadow_reviews } else { &self.shadow_skipped }.inc();
     }
 
     /// The candidate would have answered otherwise.
-    pub fn shadow_differs(&self, policy: &str, change: &'static str) {
-        let labels = DifferenceLabels { policy: policy.to_owned(), change: Word(change) };
+    pub fn count_shadow_difference(&self, policy: &str, change: &'static str) {
+        let labels = DifferenceLabels { policy: policy.to_owned(), change: StaticLabel(change) };
         self.shadow_differences.get_or_create(&labels).inc();
     }
 }

@@ -11,7 +11,7 @@ use axum::response::IntoResponse;
 use axum::routing::get;
 use tokio::sync::watch;
 
-use super::{Clock, PolicyDesk, Requirement, Service, Stage};
+use super::{Clock, PolicyEndpoints, ReadinessCheck, ShutdownStage, WebhookDependencies};
 use crate::certs::LiveCertificate;
 use crate::telemetry::Metrics;
 
@@ -19,13 +19,13 @@ struct Office {
     certificate: Arc<LiveCertificate>,
     metrics: Arc<Metrics>,
     clock: Clock,
-    stage: watch::Receiver<Stage>,
-    requirements: Vec<Requirement>,
-    policies: Option<PolicyDesk>,
+    stage: watch::Receiver<ShutdownStage>,
+    requirements: Vec<ReadinessCheck>,
+    policies: Option<PolicyEndpoints>,
 }
 
 /// The routes of the plain port.
-pub(super) fn router(service: &Service, stage: watch::Receiver<Stage>) -> Router {
+pub(super) fn router(service: &WebhookDependencies, stage: watch::Receiver<ShutdownStage>) -> Router {
     let office = Arc::new(Office {
         certificate: Arc::clone(&service.certificate),
         metrics: Arc::clone(&service.metrics),
@@ -50,11 +50,11 @@ pub(super) fn router(service: &Service, stage: watch::Receiver<Stage>) -> Router
 /// One thing that must hold for the webhook to be ready: its name, and what is wrong, or what else is to be said.
 type Check = (&'static str, Result<String, &'static str>);
 
-fn checks(stage: Stage, certificate_holds: bool, requirements: &[Requirement]) -> Vec<Check> {
+fn checks(stage: ShutdownStage, certificate_holds: bool, requirements: &[ReadinessCheck]) -> Vec<Check> {
     let mut checks = vec![
         (
             "serving",
-            if stage == Stage::Serving {
+            if stage == ShutdownStage::Serving {
                 Ok(String::new())
             } else {
                 Err("draining: the process was told to stop")
@@ -120,7 +120,7 @@ async fn policies(State(office): State<Arc<Office>>) -> impl IntoResponse {
 }
 
 async fn metrics(State(office): State<Arc<Office>>) -> impl IntoResponse {
-    let text = office.metrics.text(office.certificate.validity().not_after);
+    let text = office.metrics.encode(office.certificate.validity().not_after);
     ([(header::CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")], text)
 }
 
@@ -136,25 +136,35 @@ mod tests {
                 (StatusCode::from_u16(status).unwrap(), text.to_owned())
             );
         };
-        check(Stage::Serving, true, false, 200, "ok\n");
-        check(Stage::Serving, true, true, 200, "[+]serving ok\n[+]certificate ok\nreadyz check passed\n");
+        check(ShutdownStage::Serving, true, false, 200, "ok\n");
         check(
-            Stage::Leaving,
+            ShutdownStage::Serving,
+            true,
+            true,
+            200,
+            "[+]serving ok\n[+]certificate ok\nreadyz check passed\n",
+        );
+        check(
+            ShutdownStage::NotReady,
             true,
             false,
             503,
             "[-]serving failed: draining: the process was told to stop\n[+]certificate ok\nreadyz check failed\n",
         );
-        let waiting = Requirement::new("classes", || Err("not listed yet"));
+        let waiting = ReadinessCheck::new("classes", || Err("not listed yet"));
         assert_eq!(
-            report(&checks(Stage::Serving, true, &[waiting]), false).1,
+            report(&checks(ShutdownStage::Serving, true, &[waiting]), false).1,
             "[+]serving ok\n[+]certificate ok\n[-]classes failed: not listed yet\nreadyz check failed\n"
         );
-        let kept = Requirement::new("policies", || Ok(())).detailed(|| "kept\n  as they were\n".to_owned());
+        let kept =
+            ReadinessCheck::new("policies", || Ok(())).detailed(|| "kept\n  as they were\n".to_owned());
         assert_eq!(
-            report(&checks(Stage::Serving, true, &[kept]), true).1,
+            report(&checks(ShutdownStage::Serving, true, &[kept]), true).1,
             "[+]serving ok\n[+]certificate ok\n[+]policies ok: kept\n  as they were\nreadyz check passed\n"
         );
-        assert_eq!(report(&checks(Stage::Serving, false, &[]), false).0, StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(
+            report(&checks(ShutdownStage::Serving, false, &[]), false).0,
+            StatusCode::SERVICE_UNAVAILABLE
+        );
     }
 }

@@ -20,7 +20,7 @@ use crate::certs;
 
 /// Why a review did not come back.
 #[derive(Debug, thiserror::Error)]
-pub enum ClientError {
+pub enum ReviewClientError {
     /// The certificate of the authority is not PEM.
     #[error("the CA certificate cannot be read: {0}")]
     Authority(String),
@@ -46,13 +46,13 @@ pub enum ClientError {
 }
 
 /// Sends reviews to one webhook. Opens its connection when first used, and again when the server closed it.
-pub struct Client {
+pub struct ReviewClient {
     address: SocketAddr,
     connector: TlsConnector,
     connection: Mutex<Option<SendRequest<Full<Bytes>>>>,
 }
 
-impl Client {
+impl ReviewClient {
     /// A client of the webhook at `address` that trusts the authority `ca_pem` and nobody else. The server must have
     /// `localhost` among its names.
     ///
@@ -61,8 +61,8 @@ impl Client {
     ///
     /// # Panics
     /// Never: ring supports the default versions of TLS.
-    pub fn new(address: SocketAddr, ca_pem: &str) -> Result<Self, ClientError> {
-        let unreadable = |problem: String| ClientError::Authority(problem);
+    pub fn new(address: SocketAddr, ca_pem: &str) -> Result<Self, ReviewClientError> {
+        let unreadable = |problem: String| ReviewClientError::Authority(problem);
         let authority = CertificateDer::from_pem_slice(ca_pem.as_bytes())
             .map_err(|error| unreadable(error.to_string()))?;
         let mut roots = rustls::RootCertStore::empty();
@@ -79,15 +79,15 @@ impl Client {
     ///
     /// # Errors
     /// When there is no connection, it breaks, or the answer is not 200.
-    pub async fn review(&self, hook: Hook, body: impl Into<Bytes>) -> Result<Vec<u8>, ClientError> {
-        self.ask(Route::Gangs(hook), body).await
+    pub async fn review(&self, hook: Hook, body: impl Into<Bytes>) -> Result<Vec<u8>, ReviewClientError> {
+        self.send(Route::Gangs(hook), body).await
     }
 
     /// The same for any path.
     ///
     /// # Errors
-    /// As [`Client::review`].
-    pub async fn ask(&self, route: Route, body: impl Into<Bytes>) -> Result<Vec<u8>, ClientError> {
+    /// As [`ReviewClient::review`].
+    pub async fn send(&self, route: Route, body: impl Into<Bytes>) -> Result<Vec<u8>, ReviewClientError> {
         let mut slot = self.connection.lock().await;
         let mut connection = match slot.take() {
             Some(mut open) => match open.ready().await {
@@ -108,11 +108,14 @@ impl Client {
         if status == StatusCode::OK {
             return Ok(body.into());
         }
-        Err(ClientError::Refused { status, sentence: String::from_utf8_lossy(&body).trim_end().to_owned() })
+        Err(ReviewClientError::Refused {
+            status,
+            sentence: String::from_utf8_lossy(&body).trim_end().to_owned(),
+        })
     }
 
-    async fn connect(&self) -> Result<SendRequest<Full<Bytes>>, ClientError> {
-        let failed = |source| ClientError::Connect { address: self.address, source };
+    async fn connect(&self) -> Result<SendRequest<Full<Bytes>>, ReviewClientError> {
+        let failed = |source| ReviewClientError::Connect { address: self.address, source };
         let stream = TcpStream::connect(self.address).await.map_err(failed)?;
         stream.set_nodelay(true).map_err(failed)?;
         let name = ServerName::try_from("localhost").expect("a legal name");

@@ -27,7 +27,7 @@ use tokio::time::{Instant, MissedTickBehavior};
 use tokio_rustls::TlsAcceptor;
 use tower_service::Service as _;
 
-use super::Stage;
+use super::ShutdownStage;
 use crate::telemetry::Metrics;
 
 /// How long a connection may take for what.
@@ -81,7 +81,7 @@ pub(super) struct Connection {
     limits: ConnectionLimits,
     age: Duration,
     metrics: Option<Arc<Metrics>>,
-    stage: watch::Receiver<Stage>,
+    stage: watch::Receiver<ShutdownStage>,
 }
 
 impl Connection {
@@ -91,7 +91,7 @@ impl Connection {
         router: Router,
         limits: ConnectionLimits,
         metrics: Option<Arc<Metrics>>,
-        stage: watch::Receiver<Stage>,
+        stage: watch::Receiver<ShutdownStage>,
     ) -> Self {
         let age = limits.age_of(number);
         Self { tls, router, limits, age, metrics, stage }
@@ -100,7 +100,7 @@ impl Connection {
     /// Serves the connection until either side ends it. The handshake happens here, in the connection's own task: a
     /// client that stalls in it keeps nobody else waiting.
     pub(super) async fn serve(self, stream: TcpStream) {
-        let _open = self.metrics.as_ref().map(|metrics| metrics.connection());
+        let _open = self.metrics.as_ref().map(|metrics| metrics.track_connection());
         // An answer is one small write; waiting for more to send with it only adds delay.
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, "TCP_NODELAY could not be set");
@@ -119,7 +119,7 @@ impl Connection {
     fn handshake_failed(&self, problem: &str) {
         tracing::debug!(problem, "a TLS handshake failed");
         if let Some(metrics) = &self.metrics {
-            metrics.handshake_failed();
+            metrics.count_handshake_failure();
         }
     }
 
@@ -143,7 +143,7 @@ impl Connection {
                 let Ok(mut response) = router.call(request.map(Body::new)).await;
                 // Who is sent away because we are full tries again; on a new connection, that may be another replica.
                 let full = response.status() == StatusCode::TOO_MANY_REQUESTS;
-                let last = full || *stage.borrow() > Stage::Serving || request_underway.age() >= age;
+                let last = full || *stage.borrow() > ShutdownStage::Serving || request_underway.age() >= age;
                 if last && !http2 {
                     response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
                 }
@@ -208,7 +208,7 @@ enum Judgement {
 /// What a connection looks like at one moment.
 #[derive(Clone, Debug)]
 struct Seen {
-    stage: Stage,
+    stage: ShutdownStage,
     http2: bool,
     /// A request is being answered.
     busy: bool,
@@ -227,10 +227,10 @@ fn judge(seen: &Seen, limits: &ConnectionLimits, age_limit: Duration) -> Judgeme
     match seen {
         // A request has its own deadlines; a connection is never cut under one.
         Seen { busy: false, .. } if slow_head => Judgement::Cut,
-        Seen { stage: Stage::Draining, .. } => Judgement::Close,
+        Seen { stage: ShutdownStage::Draining, .. } => Judgement::Close,
         // Over HTTP/2 "no more requests here" is a frame of its own, and can be sent at any time without a race. Over
         // HTTP/1.1 it is a header of the next answer. A connection that was opened for a request gets its answer first.
-        Seen { stage: Stage::Leaving, http2: true, answered: true, .. } => Judgement::Close,
+        Seen { stage: ShutdownStage::NotReady, http2: true, answered: true, .. } => Judgement::Close,
         Seen { http2: true, answered: true, age, .. } if *age >= age_limit => Judgement::Close,
         Seen { busy: false, quiet_for, .. } if *quiet_for >= limits.idle => Judgement::Close,
         Seen { .. } => Judgement::Keep,
@@ -280,7 +280,7 @@ impl Progress {
         Underway(Arc::clone(this))
     }
 
-    fn seen(&self, stage: Stage) -> Seen {
+    fn seen(&self, stage: ShutdownStage) -> Seen {
         let now = self.now();
         let since = |then: u64| Duration::from_millis(now.saturating_sub(then));
         let head = self.head_since.load(Ordering::Relaxed);
@@ -372,7 +372,7 @@ mod tests {
 
     fn fresh() -> Seen {
         Seen {
-            stage: Stage::Serving,
+            stage: ShutdownStage::Serving,
             http2: false,
             busy: false,
             answered: true,
@@ -397,12 +397,18 @@ mod tests {
         check(&Seen { quiet_for: 120 * SECOND, busy: true, ..fresh() }, Judgement::Keep);
         check(&Seen { age: 1000 * SECOND, ..fresh() }, Judgement::Keep);
         check(&Seen { age: 1000 * SECOND, http2: true, busy: true, ..fresh() }, Judgement::Close);
-        check(&Seen { stage: Stage::Leaving, ..fresh() }, Judgement::Keep);
-        check(&Seen { stage: Stage::Leaving, http2: true, ..fresh() }, Judgement::Close);
-        check(&Seen { stage: Stage::Leaving, http2: true, answered: false, ..fresh() }, Judgement::Keep);
-        check(&Seen { stage: Stage::Draining, answered: false, ..fresh() }, Judgement::Close);
-        check(&Seen { stage: Stage::Draining, busy: true, ..fresh() }, Judgement::Close);
-        check(&Seen { stage: Stage::Draining, head_for: Some(5 * SECOND), ..fresh() }, Judgement::Cut);
+        check(&Seen { stage: ShutdownStage::NotReady, ..fresh() }, Judgement::Keep);
+        check(&Seen { stage: ShutdownStage::NotReady, http2: true, ..fresh() }, Judgement::Close);
+        check(
+            &Seen { stage: ShutdownStage::NotReady, http2: true, answered: false, ..fresh() },
+            Judgement::Keep,
+        );
+        check(&Seen { stage: ShutdownStage::Draining, answered: false, ..fresh() }, Judgement::Close);
+        check(&Seen { stage: ShutdownStage::Draining, busy: true, ..fresh() }, Judgement::Close);
+        check(
+            &Seen { stage: ShutdownStage::Draining, head_for: Some(5 * SECOND), ..fresh() },
+            Judgement::Cut,
+        );
     }
 
     #[test]

@@ -10,13 +10,16 @@ use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 
-use super::{Client, ClientError, Config, PolicyDesk, Reviewer, Route, Service, reviewer, run};
+use super::{
+    PolicyEndpoints, ReviewClient, ReviewClientError, ReviewHandler, Route, WebhookConfig,
+    WebhookDependencies, review_handler, run,
+};
 use crate::certs::{Authority, CertificateError, LiveCertificate, Names};
 use crate::telemetry::Metrics;
 
 /// Why a local webhook did not start.
 #[derive(Debug, thiserror::Error)]
-pub enum StartError {
+pub enum LocalWebhookError {
     /// No thread or socket to be had.
     #[error("the local webhook could not start: {0}")]
     System(#[from] std::io::Error),
@@ -25,43 +28,46 @@ pub enum StartError {
     Certificate(#[from] CertificateError),
     /// No client for it.
     #[error(transparent)]
-    Client(#[from] ClientError),
+    ReviewClient(#[from] ReviewClientError),
 }
 
 /// A running webhook with a client for it. Runs on a thread of its own, so it can be used from synchronous and from
 /// asynchronous code alike. Stops when dropped.
-pub struct Webhook {
+pub struct LocalWebhook {
     /// `None` only while it is being dropped.
     runtime: Option<Runtime>,
-    client: Arc<Client>,
+    client: Arc<ReviewClient>,
     address: SocketAddr,
     admin_address: SocketAddr,
     ca_pem: String,
     stop: Option<oneshot::Sender<()>>,
 }
 
-impl Webhook {
+impl LocalWebhook {
     /// Starts a webhook that reviews by these settings.
     ///
     /// # Errors
     /// When no thread, socket or certificate is to be had.
-    pub fn start(settings: Settings) -> Result<Self, StartError> {
-        Self::start_with(reviewer(settings))
+    pub fn start(settings: Settings) -> Result<Self, LocalWebhookError> {
+        Self::start_with_handler(review_handler(settings))
     }
 
     /// The same with another reviewer.
     ///
     /// # Errors
-    /// As [`Webhook::start`].
-    pub fn start_with(review: Reviewer) -> Result<Self, StartError> {
-        Self::start_both(review, None)
+    /// As [`LocalWebhook::start`].
+    pub fn start_with_handler(review: ReviewHandler) -> Result<Self, LocalWebhookError> {
+        Self::start_with_policies(review, None)
     }
 
     /// The same with the paths of policies.
     ///
     /// # Errors
-    /// As [`Webhook::start`].
-    pub fn start_both(review: Reviewer, policies: Option<PolicyDesk>) -> Result<Self, StartError> {
+    /// As [`LocalWebhook::start`].
+    pub fn start_with_policies(
+        review: ReviewHandler,
+        policies: Option<PolicyEndpoints>,
+    ) -> Result<Self, LocalWebhookError> {
         let now = SystemTime::now();
         let authority = Authority::new(now)?;
         let certificate = LiveCertificate::new(authority.issue(&Names::loopback(), now)?.presented()?);
@@ -78,7 +84,7 @@ impl Webhook {
         };
         let (listener, admin_listener) = (bind(0)?, bind(0)?);
         let (address, admin_address) = (listener.local_addr()?, admin_listener.local_addr()?);
-        let service = Service {
+        let service = WebhookDependencies {
             review,
             policies,
             certificate: Arc::new(certificate),
@@ -86,7 +92,7 @@ impl Webhook {
             clock: Arc::new(SystemTime::now),
             requirements: Vec::new(),
         };
-        let config = Config { shutdown_delay: Duration::ZERO, ..Config::default() };
+        let config = WebhookConfig { shutdown_delay: Duration::ZERO, ..WebhookConfig::default() };
         let (stop, stopped) = oneshot::channel::<()>();
         runtime.spawn(async move {
             let shutdown = async {
@@ -95,7 +101,7 @@ impl Webhook {
             run(listener, admin_listener, config, service, shutdown).await;
         });
         let ca_pem = authority.pem();
-        let client = Arc::new(Client::new(address, &ca_pem)?);
+        let client = Arc::new(ReviewClient::new(address, &ca_pem)?);
         Ok(Self { runtime: Some(runtime), client, address, admin_address, ca_pem, stop: Some(stop) })
     }
 
@@ -121,7 +127,7 @@ impl Webhook {
     ///
     /// # Panics
     /// When the client itself has a bug.
-    pub async fn review(&self, hook: Hook, body: &[u8]) -> Result<Vec<u8>, ClientError> {
+    pub async fn review(&self, hook: Hook, body: &[u8]) -> Result<Vec<u8>, ReviewClientError> {
         let (client, body) = (Arc::clone(&self.client), Bytes::copy_from_slice(body));
         let asked = self.runtime().spawn(async move { client.review(hook, body).await });
         asked.await.expect("the client neither panics nor is it aborted")
@@ -132,19 +138,19 @@ impl Webhook {
     /// # Errors
     /// The sentence of the error.
     pub fn review_blocking(&self, hook: Hook, body: &[u8]) -> Result<Vec<u8>, String> {
-        self.ask_blocking(Route::Gangs(hook), body)
+        self.send_blocking(Route::Gangs(hook), body)
     }
 
     /// The same for any path.
     ///
     /// # Errors
     /// The sentence of the error.
-    pub fn ask_blocking(&self, route: Route, body: &[u8]) -> Result<Vec<u8>, String> {
+    pub fn send_blocking(&self, route: Route, body: &[u8]) -> Result<Vec<u8>, String> {
         let (client, body) = (Arc::clone(&self.client), Bytes::copy_from_slice(body));
         let (answer, answered) = mpsc::sync_channel(1);
         self.runtime().spawn(async move {
             // Nobody listens any more only when the caller is gone.
-            let _ = answer.send(client.ask(route, body).await);
+            let _ = answer.send(client.send(route, body).await);
         });
         match answered.recv() {
             Ok(result) => result.map_err(|error| error.to_string()),
@@ -157,7 +163,7 @@ impl Webhook {
     }
 }
 
-impl Drop for Webhook {
+impl Drop for LocalWebhook {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(runtime) = self.runtime.take() {

@@ -1,7 +1,7 @@
 //! The webhook: bytes in, bytes out, over TLS.
 //!
 //! Owns sockets, TLS, HTTP, limits, deadlines, shedding and draining. Never looks into an object: it carries the body
-//! to a [`Reviewer`] and the answer back. Never sees the cluster or the engine.
+//! to a [`ReviewHandler`] and the answer back. Never sees the cluster or the engine.
 //! Invariant: whatever a client sends or leaves out, it gets an HTTP status and a sentence or its connection is cut;
 //! what it can make us hold is bounded (connections, bytes of bodies, requests that wait); the others are served on.
 //!
@@ -18,18 +18,17 @@
 //! local.rs       a server in this very process, with a client
 //! ```
 
-mod accept;
 mod admin;
 mod body;
 mod client;
 mod connection;
 mod deadline;
+mod handler;
+mod listener;
 mod local;
-mod patient;
 mod refusal;
-mod route;
-mod routes;
 mod slots;
+mod slow_lane;
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -43,34 +42,34 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::certs::{self, LiveCertificate};
 use crate::telemetry::Metrics;
-use accept::Door;
+use listener::Listener;
 
-pub use client::{Client, ClientError};
+pub use crate::route::Route;
+pub use client::{ReviewClient, ReviewClientError};
 pub use connection::ConnectionLimits;
 pub(crate) use deadline::go_duration;
-pub use local::{StartError, Webhook};
-pub use route::Route;
+pub use local::{LocalWebhook, LocalWebhookError};
 
 /// What answers a review. Synchronous and quick: it runs where the request runs, because handing tens of microseconds
 /// of work to another thread costs as much as the work.
-pub type Reviewer = Arc<dyn Fn(Hook, &[u8]) -> Result<Answer, BadReview> + Send + Sync>;
+pub type ReviewHandler = Arc<dyn Fn(Hook, &[u8]) -> Result<Answer, BadReview> + Send + Sync>;
 
 /// Where the time of day comes from.
 pub type Clock = Arc<dyn Fn() -> SystemTime + Send + Sync>;
 
 /// A reviewer that knows nothing of the cluster.
-pub fn reviewer(settings: Settings) -> Reviewer {
-    informed_reviewer(settings, Arc::default())
+pub fn review_handler(settings: Settings) -> ReviewHandler {
+    review_handler_with_facts(settings, Arc::default())
 }
 
 /// The reviewer of the running program: whoever watches the cluster keeps what is known of it up to date.
-pub fn informed_reviewer(settings: Settings, facts: Arc<ArcSwap<Facts>>) -> Reviewer {
+pub fn review_handler_with_facts(settings: Settings, facts: Arc<ArcSwap<Facts>>) -> ReviewHandler {
     Arc::new(move |hook, body| admission::answer(&settings, &facts.load(), hook, body))
 }
 
-/// Limits and times of the webhook. [`Config::default`] is meant for a cluster; tests shorten the times.
+/// Limits and times of the webhook. [`WebhookConfig::default`] is meant for a cluster; tests shorten the times.
 #[derive(Clone, Debug)]
-pub struct Config {
+pub struct WebhookConfig {
     /// How connections are treated.
     pub connections: ConnectionLimits,
     /// How many connections may be open at once. More wait in the kernel's queue.
@@ -95,7 +94,7 @@ pub struct Config {
     pub drain_timeout: Duration,
 }
 
-impl Default for Config {
+impl Default for WebhookConfig {
     fn default() -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         Self {
@@ -116,25 +115,25 @@ impl Default for Config {
 
 /// What answers a review by policies; none where it would need more than the effort it is given. What anybody may write into a policy is
 /// bounded, but not quick.
-pub type PolicyReviewer =
+pub type PolicyReviewHandler =
     Arc<dyn Fn(Hook, &[u8], &Effort) -> Result<Option<Answer>, BadReview> + Send + Sync>;
 
 /// The second pair of paths, `/policies/mutate` and `/policies/validate`, where policies are given.
 #[derive(Clone)]
-pub struct PolicyDesk {
+pub struct PolicyEndpoints {
     /// Answers the reviews of these paths.
-    pub review: PolicyReviewer,
+    pub review: PolicyReviewHandler,
     /// What `/policies` on the plain port says: the set that is in force, as JSON.
     pub list: Arc<dyn Fn() -> String + Send + Sync>,
 }
 
 /// What the webhook works with.
 #[derive(Clone)]
-pub struct Service {
+pub struct WebhookDependencies {
     /// Answers the reviews.
-    pub review: Reviewer,
+    pub review: ReviewHandler,
     /// Answers those of the paths of policies; without it they are not there.
-    pub policies: Option<PolicyDesk>,
+    pub policies: Option<PolicyEndpoints>,
     /// What new handshakes are given.
     pub certificate: Arc<LiveCertificate>,
     /// Where things are counted.
@@ -142,18 +141,18 @@ pub struct Service {
     /// The time of day, for the readiness check of the certificate.
     pub clock: Clock,
     /// What else must hold before this replica is ready, beside its certificate.
-    pub requirements: Vec<Requirement>,
+    pub requirements: Vec<ReadinessCheck>,
 }
 
 /// One more thing that must hold for a replica to be ready. Asked at every probe, so it must be quick.
 #[derive(Clone)]
-pub struct Requirement {
+pub struct ReadinessCheck {
     name: &'static str,
     holds: Arc<dyn Fn() -> Result<(), &'static str> + Send + Sync>,
     detail: Option<Arc<dyn Fn() -> String + Send + Sync>>,
 }
 
-impl Requirement {
+impl ReadinessCheck {
     /// `name` is one word for `/readyz?verbose`; the error says what is missing.
     pub fn new(
         name: &'static str,
@@ -171,20 +170,20 @@ impl Requirement {
 
 /// How far the webhook is on its way out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Stage {
+pub(crate) enum ShutdownStage {
     /// Serving.
     Serving,
     /// Not ready any more, still serving, and every answer says that the connection closes.
-    Leaving,
+    NotReady,
     /// No new connections; open ones end with the request they have.
     Draining,
 }
 
 /// How a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Outcome {
+pub struct ShutdownReport {
     /// How many connections were still open when the drain timeout passed, and were cut.
-    pub cut: usize,
+    pub connections_cut: usize,
 }
 
 /// Serves the webhook on `listener` and probes and metrics on `admin_listener` until `shutdown` completes, then drains:
@@ -196,23 +195,23 @@ pub struct Outcome {
 pub async fn run(
     listener: TcpListener,
     admin_listener: TcpListener,
-    config: Config,
-    service: Service,
+    config: WebhookConfig,
+    service: WebhookDependencies,
     shutdown: impl Future<Output = ()>,
-) -> Outcome {
-    let (stage, stage_seen) = watch::channel(Stage::Serving);
-    let (admin_stage, admin_stage_seen) = watch::channel(Stage::Serving);
-    let door = Door {
+) -> ShutdownReport {
+    let (stage, stage_seen) = watch::channel(ShutdownStage::Serving);
+    let (admin_stage, admin_stage_seen) = watch::channel(ShutdownStage::Serving);
+    let door = Listener {
         listener,
         tls: Some(TlsAcceptor::from(Arc::new(tls_config(&service.certificate)))),
-        router: routes::router(&config, &service),
+        router: handler::router(&config, &service),
         limits: config.connections.clone(),
         max_connections: config.max_connections,
         drain_timeout: config.drain_timeout,
         metrics: Some(Arc::clone(&service.metrics)),
         stage: stage_seen.clone(),
     };
-    let admin_door = Door {
+    let admin_door = Listener {
         listener: admin_listener,
         tls: None,
         router: admin::router(&service, stage_seen),
@@ -225,19 +224,19 @@ pub async fn run(
     let serving = async {
         let cut = door.serve().await;
         // The probes answer to the end, so that whoever asks hears "draining" and not "connection refused".
-        admin_stage.send_replace(Stage::Draining);
+        admin_stage.send_replace(ShutdownStage::Draining);
         cut
     };
     let leaving = async {
         shutdown.await;
         tracing::info!(delay_seconds = config.shutdown_delay.as_secs(), "stopping: not ready from now on");
-        stage.send_replace(Stage::Leaving);
+        stage.send_replace(ShutdownStage::NotReady);
         tokio::time::sleep(config.shutdown_delay).await;
-        stage.send_replace(Stage::Draining);
+        stage.send_replace(ShutdownStage::Draining);
     };
     let (cut, _, ()) = tokio::join!(serving, admin_door.serve(), leaving);
     tracing::info!(connections_cut = cut, "stopped");
-    Outcome { cut }
+    ShutdownReport { connections_cut: cut }
 }
 
 fn tls_config(certificate: &Arc<LiveCertificate>) -> rustls::ServerConfig {

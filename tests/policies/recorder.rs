@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use portcullis::webhook::Webhook;
+use portcullis::webhook::LocalWebhook;
 use portcullis_core::admission::{Answer, Hook, Summary, Verdict};
 use serde_json::{Value as Json, json};
 
@@ -14,7 +14,7 @@ pub(crate) struct Seen {
 }
 
 pub(crate) struct Recorder {
-    webhook: Webhook,
+    webhook: LocalWebhook,
     seen: Arc<Mutex<Seen>>,
 }
 
@@ -22,7 +22,7 @@ impl Recorder {
     pub(crate) fn start() -> Self {
         let seen = Arc::new(Mutex::new(Seen::default()));
         let kept = Arc::clone(&seen);
-        let webhook = Webhook::start_with(Arc::new(move |hook, body: &[u8]| {
+        let webhook = LocalWebhook::start_with_handler(Arc::new(move |hook, body: &[u8]| {
             let review: Json = serde_json::from_slice(body).unwrap();
             let request = review["request"].clone();
             let uid = request["uid"].as_str().unwrap_or_default().to_owned();

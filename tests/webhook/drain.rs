@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use portcullis::webhook::Outcome;
+use portcullis::webhook::ShutdownReport;
 use tokio::net::TcpStream;
 
 use crate::harness::{config, start};
@@ -61,7 +61,7 @@ async fn what_is_underway_finishes_and_new_connections_are_refused() {
     server.gate.open();
     first.await.unwrap().is_answer();
     second.await.unwrap().is_answer();
-    assert_eq!(server.ended().await, Outcome { cut: 0 });
+    assert_eq!(server.ended().await, ShutdownReport { connections_cut: 0 });
     drop(idle);
 }
 
@@ -76,5 +76,5 @@ async fn what_does_not_finish_in_time_is_cut_and_counted() {
     tokio::io::AsyncWriteExt::write_all(&mut stuck, head.as_bytes()).await.unwrap();
     server.metric_becomes("portcullis_reviews_in_flight", 1).await;
     server.stop();
-    assert_eq!(server.ended().await, Outcome { cut: 1 });
+    assert_eq!(server.ended().await, ShutdownReport { connections_cut: 1 });
 }

@@ -12,7 +12,9 @@ use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use portcullis::certs::{Authority, LiveCertificate, Names, provider};
 use portcullis::telemetry::Metrics;
-use portcullis::webhook::{Config, Outcome, PolicyDesk, Reviewer, Service, run};
+use portcullis::webhook::{
+    PolicyEndpoints, ReviewHandler, ShutdownReport, WebhookConfig, WebhookDependencies, run,
+};
 use portcullis_core::admission::{Answer, BadReview, Summary, Verdict};
 use rustls::SupportedProtocolVersion;
 use rustls::pki_types::pem::PemObject;
@@ -65,7 +67,7 @@ impl Gate {
 }
 
 /// Answers by the body: `panic`, `hold`, `bad`, `unpatchable`, anything else.
-pub(crate) fn reviewer(gate: &Arc<Gate>) -> Reviewer {
+pub(crate) fn reviewer(gate: &Arc<Gate>) -> ReviewHandler {
     let gate = Arc::clone(gate);
     Arc::new(move |_, body| {
         match body {
@@ -93,9 +95,9 @@ pub(crate) fn reviewer(gate: &Arc<Gate>) -> Reviewer {
 }
 
 /// The same by the paths of policies, but what is held or panics would take long, and is asked twice.
-fn policies(gate: &Arc<Gate>) -> PolicyDesk {
+fn policies(gate: &Arc<Gate>) -> PolicyEndpoints {
     let (review, asked) = (reviewer(gate), Mutex::new(HashMap::<Vec<u8>, usize>::new()));
-    PolicyDesk {
+    PolicyEndpoints {
         review: Arc::new(move |hook, body, _| {
             let count = {
                 let mut asked = asked.lock().unwrap();
@@ -119,27 +121,31 @@ pub(crate) struct Server {
     pub(crate) live: Arc<LiveCertificate>,
     pub(crate) gate: Arc<Gate>,
     stop: Option<oneshot::Sender<()>>,
-    running: JoinHandle<Outcome>,
+    running: JoinHandle<ShutdownReport>,
 }
 
 /// A configuration that drains at once.
-pub(crate) fn config() -> Config {
-    Config { shutdown_delay: Duration::ZERO, drain_timeout: Duration::from_secs(20), ..Config::default() }
+pub(crate) fn config() -> WebhookConfig {
+    WebhookConfig {
+        shutdown_delay: Duration::ZERO,
+        drain_timeout: Duration::from_secs(20),
+        ..WebhookConfig::default()
+    }
 }
 
-pub(crate) async fn start(config: Config) -> Server {
+pub(crate) async fn start(config: WebhookConfig) -> Server {
     start_at(config, SystemTime::now).await
 }
 
 pub(crate) async fn start_at(
-    config: Config,
+    config: WebhookConfig,
     clock: impl Fn() -> SystemTime + Send + Sync + 'static,
 ) -> Server {
     let gate = Arc::new(Gate::default());
     let authority = Authority::new(SystemTime::now()).unwrap();
     let leaf = authority.issue(&Names::loopback(), SystemTime::now()).unwrap();
     let live = Arc::new(LiveCertificate::new(leaf.presented().unwrap()));
-    let service = Service {
+    let service = WebhookDependencies {
         review: reviewer(&gate),
         policies: Some(policies(&gate)),
         certificate: Arc::clone(&live),
@@ -165,7 +171,7 @@ impl Server {
     }
 
     /// Waits for the end.
-    pub(crate) async fn ended(self) -> Outcome {
+    pub(crate) async fn ended(self) -> ShutdownReport {
         self.running.await.unwrap()
     }
 

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use portcullis::webhook::{Client, Webhook};
+use portcullis::webhook::{LocalWebhook, ReviewClient};
 use portcullis_core::admission::Hook;
 
 use crate::harness::{ANSWER, Gate, reviewer};
 
-fn webhook() -> Webhook {
-    Webhook::start_with(reviewer(&Arc::new(Gate::default()))).unwrap()
+fn webhook() -> LocalWebhook {
+    LocalWebhook::start_with_handler(reviewer(&Arc::new(Gate::default()))).unwrap()
 }
 
 #[test]
@@ -36,14 +36,14 @@ async fn asynchronous_code_reviews_and_may_drop_it() {
     assert_eq!(webhook.review_blocking(Hook::Mutate, b"{}").unwrap(), ANSWER.as_bytes());
 
     let (address, ca) = (webhook.address(), webhook.ca_pem().to_owned());
-    let client = Client::new(address, &ca).unwrap();
+    let client = ReviewClient::new(address, &ca).unwrap();
     assert_eq!(client.review(Hook::Validate, "{}").await.unwrap(), ANSWER.as_bytes());
     drop(webhook);
-    assert!(Client::new(address, &ca).unwrap().review(Hook::Mutate, "{}").await.is_err(), "it is gone");
+    assert!(ReviewClient::new(address, &ca).unwrap().review(Hook::Mutate, "{}").await.is_err(), "it is gone");
 }
 
 #[test]
 fn a_client_wants_a_certificate() {
-    let error = Client::new(([127, 0, 0, 1], 1).into(), "nothing").err().unwrap();
+    let error = ReviewClient::new(([127, 0, 0, 1], 1).into(), "nothing").err().unwrap();
     assert!(error.to_string().contains("CA certificate"), "{error}");
 }

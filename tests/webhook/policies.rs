@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use portcullis::webhook::{Client, Route};
+use portcullis::webhook::{ReviewClient, Route};
 use portcullis_core::admission::Hook;
 use serde_json::{Value, json};
 
@@ -91,9 +91,9 @@ async fn policies_are_asked_reloaded_and_compared_with_a_candidate() {
     let running =
         start(&["--certs-dir", &certificates, "--policies", &text(&live), "--shadow-policies", &shadow]);
     let (web, admin) = (address(&running, "reviews   https://"), address(&running, "probes    http://"));
-    let client = Client::new(web, &fs::read_to_string(home.join("certs/ca.crt")).unwrap()).unwrap();
+    let client = ReviewClient::new(web, &fs::read_to_string(home.join("certs/ca.crt")).unwrap()).unwrap();
     let ask = async |labels: Value| -> Value {
-        let body = client.ask(Route::Policies(Hook::Validate), review(&labels)).await.unwrap();
+        let body = client.send(Route::Policies(Hook::Validate), review(&labels)).await.unwrap();
         serde_json::from_slice::<Value>(&body).unwrap()["response"].clone()
     };
     let denied = ask(json!({})).await;
@@ -161,9 +161,9 @@ async fn a_candidate_with_a_mistake_takes_nothing_away_and_is_compared_when_it_i
         &text(&shadow),
     ]);
     let (web, admin) = (address(&running, "reviews   https://"), address(&running, "probes    http://"));
-    let client = Client::new(web, &fs::read_to_string(home.join("certs/ca.crt")).unwrap()).unwrap();
+    let client = ReviewClient::new(web, &fs::read_to_string(home.join("certs/ca.crt")).unwrap()).unwrap();
     let ask = async |labels: Value| -> Value {
-        let body = client.ask(Route::Policies(Hook::Validate), review(&labels)).await.unwrap();
+        let body = client.send(Route::Policies(Hook::Validate), review(&labels)).await.unwrap();
         serde_json::from_slice::<Value>(&body).unwrap()["response"]["allowed"].clone()
     };
     assert_eq!(ask(json!({})).await, false);
@@ -195,9 +195,9 @@ async fn without_policies_their_paths_say_so() {
     let home = directory("no policies");
     let running = start(&["--certs-dir", &home.display().to_string()]);
     let web = address(&running, "reviews   https://");
-    let client = Client::new(web, &fs::read_to_string(home.join("ca.crt")).unwrap()).unwrap();
+    let client = ReviewClient::new(web, &fs::read_to_string(home.join("ca.crt")).unwrap()).unwrap();
     let refused =
-        client.ask(Route::Policies(Hook::Mutate), review(&json!({}))).await.unwrap_err().to_string();
+        client.send(Route::Policies(Hook::Mutate), review(&json!({}))).await.unwrap_err().to_string();
     assert!(refused.contains("404") && refused.contains("--policies"), "{refused}");
     let admin = address(&running, "probes    http://");
     assert!(get(admin, "/policies").contains("without --policies"));

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::super::paint::{self, styled};
 use super::super::stage;
-use crate::webhook::{PolicyDesk, Route, Webhook};
+use crate::webhook::{LocalWebhook, PolicyEndpoints, Route};
 
 /// The file, and its text.
 const RULE: (&str, &str) =
@@ -20,12 +20,12 @@ const SHOWN: [&str; 4] =
     ["name: no-latest-images", "containers.filter", "expression: variables.moving", "moves, and members"];
 
 /// The paths of policies, with this one rule.
-pub(super) fn desk() -> Result<PolicyDesk> {
+pub(super) fn desk() -> Result<PolicyEndpoints> {
     let loaded = load(&[SourceFile { name: RULE.0.to_owned(), bytes: RULE.1.as_bytes().to_owned() }]);
     let problems: Vec<String> = loaded.problems.iter().map(portcullis_policy::Problem::one_line).collect();
     let set: Arc<Set> = Arc::new(loaded.set.ok_or_else(|| anyhow!("{}", problems.join("; ")))?);
     let hash = set.hash().to_owned();
-    Ok(PolicyDesk {
+    Ok(PolicyEndpoints {
         review: Arc::new(move |hook, body, effort| {
             Ok(review(&set, &World::default(), hook, body, effort)?.map(|reviewed| reviewed.answer))
         }),
@@ -34,7 +34,11 @@ pub(super) fn desk() -> Result<PolicyDesk> {
 }
 
 /// Tells it. How many expectations held, or what was not as told.
-pub(super) fn act(out: &mut impl Write, number: usize, webhook: &Webhook) -> Result<Result<usize, String>> {
+pub(super) fn act(
+    out: &mut impl Write,
+    number: usize,
+    webhook: &LocalWebhook,
+) -> Result<Result<usize, String>> {
     writeln!(out, "\n{}", styled(paint::HEAD, format!("Act {number}  Rules of your own, as files")))?;
     let text = "A gang that loses a member gets it back weeks later: with a tag that moves, the newcomer would run other code than \
                 the rest. The platform team says so in a file, in the words of Kubernetes' own admission policies; Portcullis loads it \
@@ -88,7 +92,7 @@ pub(super) fn act(out: &mut impl Write, number: usize, webhook: &Webhook) -> Res
 }
 
 /// The answer to a pod with this image.
-fn ask(webhook: &Webhook, image: &str) -> Result<Value> {
+fn ask(webhook: &LocalWebhook, image: &str) -> Result<Value> {
     let kind = json!({"group": "", "version": "v1", "kind": "Pod"});
     let resource = json!({"group": "", "version": "v1", "resource": "pods"});
     let review = json!({
@@ -106,7 +110,7 @@ fn ask(webhook: &Webhook, image: &str) -> Result<Value> {
         }
     });
     let body = webhook
-        .ask_blocking(Route::Policies(Hook::Validate), review.to_string().as_bytes())
+        .send_blocking(Route::Policies(Hook::Validate), review.to_string().as_bytes())
         .map_err(|problem| anyhow!("{problem}"))?;
     let answer: Value = serde_json::from_slice(&body)?;
     Ok(answer["response"].clone())

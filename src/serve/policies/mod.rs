@@ -35,8 +35,8 @@ use super::ServeOptions;
 use crate::background::{caught, turns};
 use crate::clock::seconds_now;
 use crate::cluster::Audience;
-use crate::telemetry::{Metrics, PolicyMetrics, QUIET_TIME, SetRole};
-use crate::webhook::{PolicyDesk, Requirement};
+use crate::telemetry::{Metrics, PolicyMetrics, PolicySetRole, REPEATED_LOG_INTERVAL};
+use crate::webhook::{PolicyEndpoints, ReadinessCheck};
 use files::Fingerprint;
 use shadow::Shadow;
 
@@ -105,7 +105,7 @@ impl Said {
 
     fn is_news(&self, text: &str) -> bool {
         let mut said = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if said.get(text).is_some_and(|at| at.elapsed() < QUIET_TIME) {
+        if said.get(text).is_some_and(|at| at.elapsed() < REPEATED_LOG_INTERVAL) {
             return false;
         }
         if said.len() >= Self::MOST {
@@ -261,7 +261,7 @@ impl Policies {
         let begun = Instant::now();
         match loaded(files) {
             Ok(next) => {
-                self.metrics.reloaded(true);
+                self.metrics.count_reload(true);
                 self.live.store(Arc::new(next));
                 self.trouble.store(None);
                 self.announce();
@@ -272,7 +272,7 @@ impl Policies {
     }
 
     fn failed(&self, text: String) {
-        self.metrics.reloaded(false);
+        self.metrics.count_reload(false);
         let hash = self.live.load().set.hash().to_owned();
         tracing::error!(
             policies = hash,
@@ -286,7 +286,7 @@ impl Policies {
     fn announce(&self) {
         let live = self.live.load();
         let (hash, count) = (live.set.hash(), live.set.policies().len());
-        self.metrics.loaded(SetRole::Live, hash, count, live.since);
+        self.metrics.set_loaded(PolicySetRole::Live, hash, count, live.since);
         tracing::info!(policies = hash, count, "policies are loaded");
         for warning in &live.warnings {
             tracing::warn!(policies = hash, "{}", warning.one_line());
@@ -295,9 +295,9 @@ impl Policies {
     }
 
     /// What the webhook serves of them.
-    pub(super) fn desk(self: &Arc<Self>) -> PolicyDesk {
+    pub(super) fn desk(self: &Arc<Self>) -> PolicyEndpoints {
         let (answering, listing) = (Arc::clone(self), Arc::clone(self));
-        PolicyDesk {
+        PolicyEndpoints {
             review: Arc::new(move |hook, body, effort| {
                 let live = answering.live.load();
                 let world = answering.world.load_full();
@@ -322,9 +322,9 @@ impl Policies {
 
     fn count(&self, outcome: &portcullis_policy::Outcome) {
         for denial in outcome.denials() {
-            self.metrics.denied(&denial.policy);
+            self.metrics.count_denial(&denial.policy);
         }
-        self.metrics.ignored(outcome.ignored().len());
+        self.metrics.count_ignored_rules(outcome.ignored().len());
         for rule in outcome.ignored() {
             if self.said.is_news(rule) {
                 tracing::warn!(
@@ -366,7 +366,7 @@ impl Policies {
 
     /// Holds once the namespaces of a cluster are known, or cannot be had: a set is in force, whatever the files say now. The detail says
     /// if they say something else.
-    pub(super) fn requirement(self: &Arc<Self>, in_cluster: bool) -> Requirement {
+    pub(super) fn requirement(self: &Arc<Self>, in_cluster: bool) -> ReadinessCheck {
         let (policies, waiting, since) = (Arc::clone(self), Arc::clone(self), Instant::now());
         let holds = move || {
             let known = !in_cluster || !waiting.world.load().namespaces.is_empty();
@@ -376,7 +376,7 @@ impl Policies {
                 Err("namespaces were not listed yet")
             }
         };
-        Requirement::new("policies", holds).detailed(move || {
+        ReadinessCheck::new("policies", holds).detailed(move || {
             let live = policies.live.load();
             let count = live.set.policies().len();
             let hash: String = live.set.hash().chars().take(12).collect();

@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use super::files::{self, Fingerprint};
 use super::{Trouble, loaded};
 use crate::background::turns;
-use crate::telemetry::{PolicyMetrics, SetRole};
+use crate::telemetry::{PolicyMetrics, PolicySetRole};
 
 /// Reviews that may wait. More are not compared.
 const WAITING: usize = 32;
@@ -78,7 +78,7 @@ impl Shadow {
 
     fn take(&self, set: Set) {
         let (hash, count) = (set.hash().to_owned(), set.policies().len());
-        self.metrics.loaded(SetRole::Shadow, &hash, count, SystemTime::now());
+        self.metrics.set_loaded(PolicySetRole::Shadow, &hash, count, SystemTime::now());
         tracing::info!(shadow = hash, count, "shadow policies are loaded: they answer nothing");
         self.set.store(Some(Arc::new(set)));
     }
@@ -148,20 +148,20 @@ impl Shadow {
             self.queue.try_send(answered).is_ok()
         };
         if !taken {
-            self.metrics.shadowed(false);
+            self.metrics.count_shadow_review(false);
         }
     }
 
     fn compare(&self, answered: &Answered, logged: &mut Logged) {
         let Some(candidate) = self.set.load_full() else { return };
         let Some(request) = Request::of_review(&answered.review) else { return };
-        self.metrics.shadowed(true);
+        self.metrics.count_shadow_review(true);
         let (hook, effort) = (answered.hook, Effort::unlimited());
         let Some(outcome) = Outcome::of(&candidate, hook, &request, &answered.world, &effort) else { return };
         let object = request.object().unwrap_or(&Value::Null);
         for difference in differences(object, &answered.outcome, &outcome) {
             let change = difference.change.as_str();
-            self.metrics.shadow_differs(&difference.policy, change);
+            self.metrics.count_shadow_difference(&difference.policy, change);
             if logged.is_new(candidate.hash(), &answered.live, &difference.policy, difference.change) {
                 tracing::info!(
                     policy = difference.policy,

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
-use portcullis::webhook::{Client, Route};
+use portcullis::webhook::{ReviewClient, Route};
 use portcullis_core::admission::Hook;
 
 use crate::bodies;
@@ -206,8 +206,8 @@ impl Server {
         Ok(Self { child, address, ca_pem, log })
     }
 
-    fn clients(&self) -> anyhow::Result<Vec<Arc<Client>>> {
-        (0..CONNECTIONS).map(|_| Ok(Arc::new(Client::new(self.address, &self.ca_pem)?))).collect()
+    fn clients(&self) -> anyhow::Result<Vec<Arc<ReviewClient>>> {
+        (0..CONNECTIONS).map(|_| Ok(Arc::new(ReviewClient::new(self.address, &self.ca_pem)?))).collect()
     }
 
     /// How long the last reload took, by its own log.
@@ -254,7 +254,7 @@ async fn load() -> anyhow::Result<()> {
     let bodies = [bodies::gpu_pod(false), bodies::gpu_pod(true)];
     let clients = server.clients()?;
     for body in &bodies {
-        let answer = String::from_utf8(clients[0].ask(route, body.clone()).await?)?;
+        let answer = String::from_utf8(clients[0].send(route, body.clone()).await?)?;
         ensure!(answer.contains("\"allowed\":true"), "the review was not allowed: {answer}");
         closed(&clients, route, body, Duration::from_secs(1)).await?;
         let (before, begun) = (usage(server.child.id())?.cpu, Instant::now());
@@ -293,17 +293,17 @@ async fn load() -> anyhow::Result<()> {
 async fn beside_hostile(
     mount: &Mount,
     server: &Server,
-    clients: &[Arc<Client>],
+    clients: &[Arc<ReviewClient>],
     body: &[u8],
 ) -> anyhow::Result<()> {
     mount.show(&mount.write(ASKED, Some(hostile()))?)?;
     let route = Route::Policies(Hook::Validate);
     let own = String::from_utf8(body.to_vec())?
         .replace("system:serviceaccount:kube-system:job-controller", HOSTILE);
-    let (intruder, own) = (Arc::new(Client::new(server.address, &server.ca_pem)?), own.into_bytes());
+    let (intruder, own) = (Arc::new(ReviewClient::new(server.address, &server.ca_pem)?), own.into_bytes());
     let until = Instant::now() + Duration::from_secs(10);
     loop {
-        let answer = String::from_utf8(intruder.ask(route, own.clone()).await?)?;
+        let answer = String::from_utf8(intruder.send(route, own.clone()).await?)?;
         if answer.contains("cost budget") {
             break;
         }
@@ -315,7 +315,7 @@ async fn beside_hostile(
         let mut times = Vec::new();
         while !*stopped.borrow_and_update() {
             let sent = Instant::now();
-            intruder.ask(route, own.clone()).await?;
+            intruder.send(route, own.clone()).await?;
             times.push(sent.elapsed());
         }
         anyhow::Ok(times)
@@ -355,19 +355,19 @@ fn row(what: &str, bytes: usize, mut times: Vec<Duration>, took: Duration, cpu: 
 
 /// Each connection sends the next review when it has its answer.
 async fn closed(
-    clients: &[Arc<Client>],
+    clients: &[Arc<ReviewClient>],
     route: Route,
     body: &[u8],
     duration: Duration,
 ) -> anyhow::Result<Vec<Duration>> {
     let end = Instant::now() + duration;
-    let one = |client: &Arc<Client>| {
+    let one = |client: &Arc<ReviewClient>| {
         let (client, body) = (Arc::clone(client), body.to_vec());
         tokio::spawn(async move {
             let mut times = Vec::new();
             while Instant::now() < end {
                 let sent = Instant::now();
-                client.ask(route, body.clone()).await?;
+                client.send(route, body.clone()).await?;
                 times.push(sent.elapsed());
             }
             anyhow::Ok(times)
@@ -378,14 +378,14 @@ async fn closed(
 
 /// Reviews are due by the clock; one that waits for a connection has been waiting since it was due.
 async fn open(
-    clients: &[Arc<Client>],
+    clients: &[Arc<ReviewClient>],
     route: Route,
     body: &[u8],
     duration: Duration,
 ) -> anyhow::Result<Vec<Duration>> {
     let begun = Instant::now();
     let connections = u32::try_from(clients.len())?;
-    let one = |(index, client): (u32, &Arc<Client>)| {
+    let one = |(index, client): (u32, &Arc<ReviewClient>)| {
         let (client, body) = (Arc::clone(client), body.to_vec());
         tokio::spawn(async move {
             let mut times = Vec::new();
@@ -393,7 +393,7 @@ async fn open(
             let mut due = begun + Duration::from_secs(1) * index / RATE;
             while due < begun + duration {
                 tokio::time::sleep_until(due.into()).await;
-                client.ask(route, body.clone()).await?;
+                client.send(route, body.clone()).await?;
                 times.push(due.elapsed());
                 due += each;
             }

@@ -12,7 +12,9 @@ use std::time::{Duration, Instant, SystemTime};
 use anyhow::{Context, bail, ensure};
 use portcullis::certs::{Authority, LiveCertificate, Names};
 use portcullis::telemetry::{LogFormat, Metrics, start_logging};
-use portcullis::webhook::{Client, Config, Reviewer, Service, reviewer, run as run_webhook};
+use portcullis::webhook::{
+    ReviewClient, ReviewHandler, WebhookConfig, WebhookDependencies, review_handler, run as run_webhook,
+};
 use portcullis_core::admission::{Answer, BadReview, Hook, Settings, Summary, Verdict};
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -123,7 +125,7 @@ async fn measure(
     let server = Server::start(reviewer)?;
     let before = usage(server.child.id())?;
     let clients: Vec<_> = (0..connections)
-        .map(|_| Client::new(server.address, &server.ca_pem).map(Arc::new))
+        .map(|_| ReviewClient::new(server.address, &server.ca_pem).map(Arc::new))
         .collect::<Result<_, _>>()?;
     let answer = clients[0].review(hook, body.to_vec()).await?;
     ensure!(
@@ -160,7 +162,7 @@ async fn measure(
 }
 
 async fn closed_loop(
-    clients: &[Arc<Client>],
+    clients: &[Arc<ReviewClient>],
     hook: Hook,
     body: &[u8],
     duration: Duration,
@@ -216,8 +218,8 @@ impl Drop for Server {
 /// The server process: prints its address and its authority, and serves until its standard input ends.
 #[tokio::main(flavor = "current_thread")]
 pub(crate) async fn serve(arguments: &[String]) -> anyhow::Result<()> {
-    let review: Reviewer = match arguments.first().map(String::as_str) {
-        Some("core") => reviewer(Settings::default()),
+    let review: ReviewHandler = match arguments.first().map(String::as_str) {
+        Some("core") => review_handler(Settings::default()),
         Some("stub") => Arc::new(stub),
         other => bail!("--reviewer is core or stub, not {other:?}"),
     };
@@ -227,7 +229,7 @@ pub(crate) async fn serve(arguments: &[String]) -> anyhow::Result<()> {
 }
 
 /// Serves reviews and says where: prints the address and the authority, and ends when standard input does.
-pub(crate) async fn present(review: Reviewer) -> anyhow::Result<()> {
+pub(crate) async fn present(review: ReviewHandler) -> anyhow::Result<()> {
     let now = SystemTime::now();
     let authority = Authority::new(now)?;
     let certificate = LiveCertificate::new(authority.issue(&Names::loopback(), now)?.presented()?);
@@ -236,7 +238,7 @@ pub(crate) async fn present(review: Reviewer) -> anyhow::Result<()> {
     // One write: the loader reads to the end of the certificate and no further.
     print!("{}\n{}", listener.local_addr()?, authority.pem());
     std::io::stdout().flush()?;
-    let service = Service {
+    let service = WebhookDependencies {
         review,
         policies: None,
         certificate: Arc::new(certificate),
@@ -244,7 +246,7 @@ pub(crate) async fn present(review: Reviewer) -> anyhow::Result<()> {
         clock: Arc::new(SystemTime::now),
         requirements: Vec::new(),
     };
-    let config = Config { shutdown_delay: Duration::ZERO, ..Config::default() };
+    let config = WebhookConfig { shutdown_delay: Duration::ZERO, ..WebhookConfig::default() };
     run_webhook(listener, admin, config, service, until_input_ends()).await;
     Ok(())
 }

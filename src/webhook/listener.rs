@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
-use super::Stage;
+use super::ShutdownStage;
 use super::connection::{Connection, ConnectionLimits};
 use crate::telemetry::Metrics;
 
@@ -18,7 +18,7 @@ use crate::telemetry::Metrics;
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// A listening socket with all that its connections need.
-pub(super) struct Door {
+pub(super) struct Listener {
     pub(super) listener: TcpListener,
     pub(super) tls: Option<TlsAcceptor>,
     pub(super) router: Router,
@@ -26,11 +26,11 @@ pub(super) struct Door {
     pub(super) max_connections: usize,
     pub(super) drain_timeout: Duration,
     pub(super) metrics: Option<Arc<Metrics>>,
-    pub(super) stage: watch::Receiver<Stage>,
+    pub(super) stage: watch::Receiver<ShutdownStage>,
 }
 
-impl Door {
-    /// Serves until the stage is [`Stage::Draining`] and the connections are gone or have had their time. Returns how
+impl Listener {
+    /// Serves until the stage is [`ShutdownStage::Draining`] and the connections are gone or have had their time. Returns how
     /// many had to be cut.
     pub(super) async fn serve(mut self) -> usize {
         let mut connections = JoinSet::new();
@@ -39,7 +39,7 @@ impl Door {
         let mut stage = self.stage.clone();
         let mut draining = std::pin::pin!(async move {
             // An error means that nobody can give the order any more, which is an order as well.
-            let _ = stage.wait_for(|stage| *stage == Stage::Draining).await;
+            let _ = stage.wait_for(|stage| *stage == ShutdownStage::Draining).await;
         });
         loop {
             tokio::select! {

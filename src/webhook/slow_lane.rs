@@ -10,11 +10,11 @@ use super::slots::Slots;
 use crate::background::background;
 
 /// Where reviews go that take long.
-pub(super) struct Patient {
+pub(super) struct SlowLane {
     slots: Slots,
 }
 
-impl Patient {
+impl SlowLane {
     pub(super) fn new(slots: Slots) -> Self {
         Self { slots }
     }

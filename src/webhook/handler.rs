@@ -14,22 +14,22 @@ use tokio::time::Instant;
 
 use super::body::Bodies;
 use super::deadline::time_allowed;
-use super::patient::Patient;
 use super::refusal::Refusal;
 use super::slots::Slots;
-use super::{Config, PolicyDesk, Reviewer, Route, Service};
+use super::slow_lane::SlowLane;
+use super::{PolicyEndpoints, ReviewHandler, Route, WebhookConfig, WebhookDependencies};
 use crate::background::caught;
 use crate::telemetry::{DecisionLog, Metrics};
 
 /// What every request shares.
 struct Desk {
-    review: Reviewer,
-    policies: Option<PolicyDesk>,
+    review: ReviewHandler,
+    policies: Option<PolicyEndpoints>,
     metrics: Arc<Metrics>,
     decisions: DecisionLog,
     bodies: Bodies,
     slots: Slots,
-    patient: Patient,
+    slow_lane: SlowLane,
     default_timeout: Duration,
 }
 
@@ -44,7 +44,7 @@ struct Judged {
 const QUICK_BYTES: usize = 256 * 1024;
 
 /// The routes of the TLS port.
-pub(super) fn router(config: &Config, service: &Service) -> Router {
+pub(super) fn router(config: &WebhookConfig, service: &WebhookDependencies) -> Router {
     let slots = || Slots::new(config.max_concurrent, config.max_waiting, config.max_wait);
     let desk = Arc::new(Desk {
         review: Arc::clone(&service.review),
@@ -53,7 +53,7 @@ pub(super) fn router(config: &Config, service: &Service) -> Router {
         decisions: DecisionLog::default(),
         bodies: Bodies::new(config.max_body_bytes, config.max_held_bytes, config.body_timeout),
         slots: slots(),
-        patient: Patient::new(slots()),
+        slow_lane: SlowLane::new(slots()),
         default_timeout: config.default_timeout,
     });
     let routes = Route::ALL.into_iter().fold(Router::new(), |router, route| {
@@ -95,7 +95,7 @@ impl Desk {
             self.bodies.discard(request.into_body()).await;
             return Err(Refusal::NoPolicies);
         }
-        let _in_flight = self.metrics.review_in_flight();
+        let _in_flight = self.metrics.track_review();
         let deadline = Instant::now() + time_allowed(request.uri().query(), self.default_timeout);
         let (head, body) = request.into_parts();
         if let Err(refusal) = check_media_type(&head.headers) {
@@ -114,11 +114,11 @@ impl Desk {
         }
         let desk = Arc::clone(self);
         let judge = move || {
-            desk.metrics.policies().took_long();
+            desk.metrics.policies().count_slow_review();
             // The body goes with the thread: it is held until the thread is done with it, also when nobody waits any more.
             desk.judge(route, body.bytes(), &Effort::unlimited())
         };
-        let judged = self.patient.run(deadline, judge).await??.ok_or(Refusal::Panicked)?;
+        let judged = self.slow_lane.run(deadline, judge).await??.ok_or(Refusal::Panicked)?;
         Ok(self.account(route, judged))
     }
 
@@ -136,7 +136,7 @@ impl Desk {
             Ok(Ok(answer)) => Ok(answer.map(|answer| Judged { answer, begun, took: begun.elapsed() })),
             Ok(Err(problem)) => Err(problem.into()),
             Err(panic) => {
-                self.metrics.review_panicked();
+                self.metrics.count_review_panic();
                 tracing::error!(
                     hook = route.as_str(),
                     body_bytes = body.len(),
@@ -151,13 +151,13 @@ impl Desk {
     /// Counts and logs what is about to be answered: what came too late was decided for nobody.
     fn account(&self, route: Route, judged: Judged) -> Answer {
         let Judged { answer, begun, took } = judged;
-        self.metrics.reviewed(route, &answer.summary.operation, answer.summary.verdict, took);
+        self.metrics.count_review(route, &answer.summary.operation, answer.summary.verdict, took);
         self.decisions.write(route, &answer.summary, took, begun.into_std());
         answer
     }
 
     fn refuse(&self, refusal: Refusal) -> Response<Body> {
-        self.metrics.refused(refusal.reason());
+        self.metrics.count_refusal(refusal.reason());
         tracing::debug!(
             reason = refusal.reason(),
             status = refusal.status().as_u16(),
