@@ -1,7 +1,6 @@
 //! The random-fault run finds planted bugs: a guard that never fires guards nothing.
 //!
 //! `cargo test --features sabotage --test sabotage`
-#![cfg(feature = "sabotage")]
 
 use portcullis_core::admission;
 use portcullis_core::engine::Rule;

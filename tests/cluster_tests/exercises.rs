@@ -1,0 +1,127 @@
+//! The tutorials that users paste, on a real control plane, as they type them: each file in `tests/exercises` is a terminal
+//! session, and each guide in `manifests/examples` has one. `PORTCULLIS_UPDATE_GOLDENS=1 cargo cluster-tests exercises` writes them
+//! anew, and the difference is what to read; `PORTCULLIS_EXERCISE=A3` plays those whose name begins so.
+//!
+//! Each stack has a control plane to itself, with its group kinds and no others: so `kubectl get podgroups` is what its users see.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use portcullis_test_cluster::{Cluster, Options, Portcullis, ProgramOptions, Version, available};
+
+/// The sessions are played in the first; tutorials speak of the others.
+const NAMESPACES: [&str; 3] = ["default", "ml-training", "gang-demo"];
+
+/// A control plane, and what is played on it.
+struct Stage {
+    options: Options,
+    /// Definitions of group kinds, of those in the component `pod-group-crds`.
+    kinds: &'static [&'static str],
+    /// Group kinds that Kubernetes itself has.
+    native: &'static [&'static str],
+    /// Directory with sessions.
+    sessions: &'static str,
+    /// Guides in `manifests/examples`.
+    guides: &'static [&'static str],
+}
+
+fn repository() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+impl Stage {
+    fn files(&self) -> Vec<PathBuf> {
+        let only = std::env::var("PORTCULLIS_EXERCISE").unwrap_or_default();
+        let mut files: Vec<PathBuf> = fs::read_dir(repository().join("tests/exercises").join(self.sessions))
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+            .filter(|path| path.extension().is_some_and(|e| e == "txt"))
+            .collect();
+        assert!(!files.is_empty(), "{} has no session", self.sessions);
+        files.extend(self.guides.iter().map(|name| repository().join("manifests/examples").join(name)));
+        files.retain(|path| path.file_stem().is_some_and(|name| name.to_string_lossy().starts_with(&only)));
+        files.sort();
+        files
+    }
+
+    fn play(&self) {
+        let files = self.files();
+        if files.is_empty() || !available(self.options.version) {
+            return;
+        }
+        let cluster = Cluster::start(&self.options).unwrap();
+        for kind in self.kinds {
+            let file = format!("manifests/components/pod-group-crds/{kind}.yaml");
+            cluster.kubectl(&["apply", "-f", &repository().join(file).display().to_string()]).good();
+        }
+        for namespace in &NAMESPACES[1..] {
+            cluster.kubectl(&["create", "namespace", namespace]).good();
+        }
+        let options = ProgramOptions::new(env!("CARGO_BIN_EXE_portcullis"));
+        let options = ProgramOptions { components: Vec::new(), ..options };
+        let _portcullis = Portcullis::start(&cluster, options).unwrap();
+        // Its pods are stand-ins here: they would take room on nodes, and nobody knows on which.
+        let away = ["scale", "deployment", "portcullis", "--replicas=0", "-n", "portcullis-system"];
+        cluster.kubectl(&away).good();
+        for file in files {
+            cluster.check_file(NAMESPACES[0], &file);
+            self.clear(&cluster);
+        }
+    }
+
+    /// Takes away what the last session left, down to the nodes.
+    fn clear(&self, cluster: &Cluster) {
+        let kinds = [&["statefulsets", "deployments", "jobs", "pods"], self.kinds, self.native].concat();
+        for namespace in NAMESPACES {
+            cluster.kubectl(&["delete", &kinds.join(","), "--all", "-n", namespace]).good();
+        }
+        cluster.kubectl(&["delete", "nodes,runtimeclasses", "--all"]).good();
+        cluster.kubectl(&["delete", "priorityclass", "inference", "--ignore-not-found"]).good();
+        cluster.wait("/apis/portcullis.dev/v1alpha1/gangs", "all gangs are gone", |gangs| {
+            gangs["items"].as_array().is_some_and(Vec::is_empty)
+        });
+        for namespace in NAMESPACES {
+            cluster.kubectl(&["delete", "events.events.k8s.io", "--all", "-n", namespace]).good();
+        }
+    }
+}
+
+const KAI: &str = "podgroups.scheduling.run.ai";
+const COSCHEDULING: &str = "podgroups.scheduling.x-k8s.io";
+const COSCHEDULING_OLD: &str = "podgroups.scheduling.sigs.k8s.io";
+const VOLCANO: &str = "podgroups.scheduling.volcano.sh";
+
+#[test]
+fn exercises_work_as_they_read() {
+    let options = Options::default();
+    let kinds = &[KAI, COSCHEDULING, COSCHEDULING_OLD, VOLCANO];
+    let guides = &["kai.md", "plain.md", "yunikorn.md"];
+    Stage { options, kinds, native: &[], sessions: "", guides }.play();
+}
+
+#[test]
+fn exercises_of_coscheduling_work_as_they_read() {
+    let kinds = &[COSCHEDULING, COSCHEDULING_OLD];
+    let guides = &["coscheduling.md"];
+    Stage { options: Options::default(), kinds, native: &[], sessions: "coscheduling", guides }.play();
+}
+
+#[test]
+fn exercises_of_leader_worker_sets_with_volcano_work_as_they_read() {
+    let guides = &["leader-worker-set.md"];
+    Stage { options: Options::default(), kinds: &[VOLCANO], native: &[], sessions: "volcano", guides }.play();
+}
+
+#[test]
+fn exercises_of_native_groups_work_as_they_read() {
+    let options = Options::native_groups(Version::V1_36);
+    let native = &["podgroups.scheduling.k8s.io"];
+    Stage { options, kinds: &[], native, sessions: "native", guides: &["native.md"] }.play();
+}
+
+#[test]
+fn exercises_of_workloads_of_1_35_work_as_they_read() {
+    let options = Options::native_groups(Version::V1_35);
+    let native = &["workloads.scheduling.k8s.io"];
+    Stage { options, kinds: &[], native, sessions: "native-1.35", guides: &["native-1.35.md"] }.play();
+}

@@ -1,0 +1,123 @@
+//! Our own Deployment is updated, and our own authority rolled, while pods are created all the time: no create fails.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use portcullis_core::objects::names;
+use portcullis_test_cluster::wait::PATIENCE;
+use portcullis_test_cluster::{Node, Portcullis, Signal};
+use serde_json::{Value, json};
+
+use super::points::{Life, life};
+use super::stage::{Ask, Gang, Stage, cluster, program};
+
+const SECRET: &str = "/api/v1/namespaces/portcullis-system/secrets/portcullis-tls";
+
+#[test]
+fn no_create_fails_while_replicas_and_authority_are_replaced() {
+    let Some(cluster) = cluster() else { return };
+    let node = Node { cpus: 10_000, memory_gib: 10_000, pods: 10_000, ..Node::plain("large") };
+    cluster.create_nodes(&[node]).unwrap();
+    let mut options = program(&cluster);
+    options.flags.push("--shutdown-delay=3s".to_owned());
+    let portcullis = Portcullis::start(&cluster, options).unwrap();
+    let stage = Stage::new(&cluster, &portcullis);
+    let stream = Stream::default();
+    stage.watched(|| {
+        std::thread::scope(|scope| {
+            let end = super::stage::End(&stream.over);
+            for thread in 0..3 {
+                let (stage, stream) = (&stage, &stream);
+                scope.spawn(move || stream.run(stage, thread));
+            }
+            // With us in its way: the authority takes a minute to be rolled, the replicas less.
+            cluster.api().merge(SECRET, &json!({"data": {"ca.key": null}})).unwrap();
+            let before = cluster.api().get(SECRET).unwrap()["data"]["tls.crt"].clone();
+            for old in 0..2 {
+                replace(&stage, old);
+            }
+            let patience = Duration::from_secs(150);
+            cluster.wait_for(patience, SECRET, "the new authority has signed", |secret| {
+                !secret["data"]["ca.key"].is_null() && secret["data"]["tls.crt"] != before
+            });
+            std::thread::sleep(Duration::from_secs(3));
+            drop(end);
+        });
+        let failures = stream.failures.lock().unwrap();
+        let made = stream.made.load(Ordering::Relaxed);
+        println!("{made} pods created");
+        assert!(failures.is_empty(), "{} of {made} creates failed:\n{}", failures.len(), failures.join("\n"));
+        stage.settle("after the rollout");
+        let gangs = cluster.api().get("/apis/portcullis.dev/v1alpha1/gangs").unwrap();
+        let torn = |gang: &&Value| gang["status"]["conditions"].to_string().contains("Torn");
+        assert_eq!(gangs["items"].as_array().unwrap().iter().find(torn), None);
+    });
+}
+
+/// As a rolling update does: one more, and when that is ready one of the old is told to go. It stays in the Service until it is seen
+/// that it is not ready any more.
+fn replace(stage: &Stage<'_>, old: usize) {
+    let portcullis = stage.portcullis;
+    let new = portcullis.add().unwrap();
+    portcullis.wait_ready(new).unwrap();
+    portcullis.signal(old, Signal::TERM).unwrap();
+    let deadline = Instant::now() + PATIENCE;
+    while life(portcullis, old) != Life::Dead {
+        assert!(Instant::now() < deadline, "portcullis-{old} does not end");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    portcullis.balancer().remove(&format!("portcullis-{old}"));
+    portcullis.kill(old);
+}
+
+/// Creates of pods, some thirty a second.
+#[derive(Default)]
+struct Stream {
+    over: AtomicBool,
+    made: AtomicU32,
+    failures: Mutex<Vec<String>>,
+}
+
+impl Stream {
+    fn run(&self, stage: &Stage<'_>, thread: u32) {
+        let namespace = stage.namespace("stream");
+        let mut here: Vec<Gang> = Vec::new();
+        for index in 0.. {
+            if self.over.load(Ordering::Relaxed) {
+                break;
+            }
+            let next = Instant::now() + Duration::from_millis(300);
+            let gang = Gang::new(&namespace, &format!("gang-{thread}-{index}"), 3, Ask::Nothing);
+            stage.create_group(&gang);
+            for member in 0..gang.members {
+                self.create(stage, &gang, member);
+            }
+            here.push(gang);
+            if here.len() > 20 {
+                stage.delete_gang(&here.remove(0));
+            }
+            std::thread::sleep(next.saturating_duration_since(Instant::now()));
+        }
+    }
+
+    /// Once: a person who runs kubectl does not try again.
+    fn create(&self, stage: &Stage<'_>, gang: &Gang, member: u32) {
+        let path = format!("/api/v1/namespaces/{}/pods", gang.namespace);
+        let pod = gang.pod(member);
+        self.made.fetch_add(1, Ordering::Relaxed);
+        let failure =
+            match stage.cluster.api().send(http::Method::POST, &path, "application/json", Some(&pod)) {
+                Ok(answer) if answer.code == 201 => {
+                    let gates = answer.body["spec"]["schedulingGates"].to_string();
+                    if gates.contains(names::GATE) {
+                        return;
+                    }
+                    format!("no gate: {gates}")
+                }
+                Ok(answer) => format!("{} {}", answer.code, answer.body["message"]),
+                Err(error) => format!("{error:#}"),
+            };
+        self.failures.lock().unwrap().push(failure);
+    }
+}

@@ -1,0 +1,229 @@
+//! `portcullis doctor` in a healthy cluster, in broken ones, and after the end.
+
+use portcullis_test_cluster::guard::Signal;
+use portcullis_test_cluster::program::{install, redirect, wait_gating};
+
+use super::{cluster, gang, options, start};
+
+/// The lines of manifests/README.md that free all pods.
+fn remedy() -> Vec<String> {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/manifests/README.md");
+    let text = std::fs::read_to_string(path).unwrap();
+    let lines = text.lines().filter_map(|line| line.strip_prefix("    "));
+    let remedy: Vec<String> = lines
+        .filter(|line| {
+            line.starts_with("kubectl delete validating") || line.starts_with("kubectl get pods -A")
+        })
+        .map(str::to_owned)
+        .collect();
+    assert_eq!(remedy.len(), 2, "{remedy:#?}");
+    remedy
+}
+
+#[test]
+fn the_doctor_says_what_is_wrong_and_how_to_mend_it() {
+    let Some(cluster) = cluster() else { return };
+    let portcullis = start(&cluster, options());
+    let repair = || {
+        install(&cluster, &options().components).unwrap();
+        redirect(&cluster, portcullis.balancer().port()).unwrap();
+        wait_gating(&cluster).unwrap();
+    };
+
+    cluster.check(
+        "default",
+        r#"
+$~ portcullis doctor; echo "exit $?"
+ok    API server          v1.…
+ok    gang definition     gangs.portcullis.dev/v1alpha1 is served
+ok    mutating webhook    registered: members.portcullis.dev, members-coscheduling.portcullis.dev, members-coscheduling-old.portcullis.dev, members-lws.portcullis.dev, members-plain.portcullis.dev, pods.portcullis.dev, owners.portcullis.dev
+ok    validating webhook  registered: pods.portcullis.dev, changes.portcullis.dev, groups.portcullis.dev
+ok    certificate         caBundle and leaf fit together, good until …
+ok    gate guard          only Portcullis can lift its gate
+ok    trial pod           a member of a gang was gated (dry run in default)
+ok    permissions         the service account may do all 67 things it needs
+ok    replicas            2 of 2 are available
+ok    leader              portcullis-…, seen … ago
+ok    GPU labels          2 nodes with GPUs say how much memory a card has
+ok    shared nodes        1 node by memory
+ok    scheduler names     nobody waits for a scheduler that was never seen at work
+ok    gated pods          no pod waits behind the gate
+
+All is well.
+exit 0
+"#,
+    );
+
+    // Not registered any more.
+    cluster.check(
+        "default",
+        r#"
+$ kubectl delete mutatingwebhookconfiguration portcullis
+mutatingwebhookconfiguration.admissionregistration.k8s.io "portcullis" deleted
+$~ portcullis doctor; echo "exit $?"
+…
+FAIL  mutating webhook    is not registered: members of gangs are not gated, and so they are refused
+      kubectl apply -k manifests/
+…
+FAIL  trial pod           a member of a gang was refused because it lacked what the mutating webhook adds: spec.schedulingGates, spec.tolerations, spec.containers[0].env (dry run in default)
+      kubectl apply -k manifests/
+…
+2 things broken.
+exit 1
+"#,
+    );
+    repair();
+
+    // A tool that applies the manifests its own way takes caBundle away, while no replica is there to see it.
+    for replica in 0..2 {
+        portcullis.signal(replica, Signal::STOP).unwrap();
+    }
+    cluster.check(
+        "default",
+        r#"
+$ kubectl patch validatingwebhookconfiguration portcullis --type=json -p '[{"op":"remove","path":"/webhooks/0/clientConfig/caBundle"}]'
+validatingwebhookconfiguration.admissionregistration.k8s.io/portcullis patched
+$ portcullis doctor; echo "exit $?"
+…
+FAIL  certificate         caBundle of pods.portcullis.dev is empty: the API server cannot believe any answer
+      kubectl logs -n portcullis-system deployment/portcullis --all-pods --tail=50
+…
+FAIL  trial pod           the webhook does not answer: …
+      kubectl logs -n portcullis-system deployment/portcullis --all-pods --tail=50
+…
+exit 1
+"#,
+    );
+    for replica in 0..2 {
+        portcullis.signal(replica, Signal::CONT).unwrap();
+    }
+    cluster.check(
+        "default",
+        "
+$~ portcullis doctor; echo \"exit $?\"
+…
+ok    certificate         caBundle and leaf fit together, good until …
+…
+All is well.
+exit 0
+",
+    );
+
+    // Nodes and pods that do not do what people think.
+    cluster.check(
+        "default",
+        r#"
+$ cat <<E | kubectl apply -f -
+> apiVersion: v1
+> kind: Node
+> metadata: {name: half, labels: {nvidia.com/gpu.count: "1", nvidia.com/gpu.memory: "32768", portcullis.dev/gpu-sharing: vram}}
+> ---
+> apiVersion: v1
+> kind: Node
+> metadata: {name: unlabelled}
+> status: {capacity: {nvidia.com/gpu: 4}, allocatable: {nvidia.com/gpu: 4}}
+> ---
+> apiVersion: v1
+> kind: Pod
+> metadata: {name: whole}
+> spec:
+>   nodeName: shared-1
+>   containers: [{name: main, image: example.com/nothing, resources: {limits: {nvidia.com/gpu: 1}}}]
+> ---
+> apiVersion: v1
+> kind: Pod
+> metadata: {name: forgotten}
+> spec:
+>   schedulerName: nobody
+>   containers: [{name: main, image: example.com/nothing}]
+> E
+node/half created
+node/unlabelled created
+pod/whole created
+pod/forgotten created
+$~ portcullis doctor; echo "exit $?"
+…
+ok    leader              portcullis-…, seen … ago
+warn  GPU labels          no label nvidia.com/gpu.memory on unlabelled: their cards have no memory to share
+      # NVIDIA GPU feature discovery sets it; by hand, in MiB of one card:
+      kubectl label node unlabelled nvidia.com/gpu.memory=MIB
+warn  shared nodes        half: the label without the taint, so nothing is shared there
+      kubectl taint node half portcullis.dev/gpu-sharing=vram:NoSchedule
+warn  shared nodes        whole GPUs are in use on shared nodes (default/whole on shared-1): nobody knows which card, so these nodes take no further shares
+      kubectl delete pod -n default whole
+warn  scheduler names     pods wait for schedulers that never bound a pod and hold no Lease: nobody (default/forgotten)
+      # install that scheduler; or name it in --rewrite-schedulers (manifests/base/deployment.yaml), or take
+      # spec.schedulerName out of the manifest, and create the pods anew
+ok    gated pods          no pod waits behind the gate
+
+Nothing is broken; 4 warnings.
+exit 0
+$ kubectl taint node half portcullis.dev/gpu-sharing=vram:NoSchedule
+node/half tainted
+$ kubectl delete pod -n default whole
+pod "whole" deleted from default namespace
+$~ portcullis doctor | grep 'shared nodes'
+ok    shared nodes        2 nodes by memory
+"#,
+    );
+}
+
+#[test]
+fn after_the_end_pods_wait_until_somebody_frees_them() {
+    let Some(cluster) = cluster() else { return };
+    let portcullis = start(&cluster, options());
+    let namespace = cluster.namespace("left").unwrap();
+    cluster.apply(&namespace, &gang("train", 3, 2)).good();
+    cluster.check(
+        &namespace,
+        "
+$~ kubectl get gangs
+NAME    PHASE       READY   NEEDS            WAITING FOR   POSITION   AGE
+train   Gathering   2/3     …
+$~ kubectl delete -k manifests/
+…
+",
+    );
+    for replica in 0..2 {
+        portcullis.kill(replica);
+    }
+    let [unguard, free] = remedy().try_into().unwrap();
+    cluster.check(
+        &namespace,
+        &format!(
+            r#"
+$ kubectl get pods
+NAME      READY   STATUS            RESTARTS   AGE
+train-1   0/1     SchedulingGated   0          …
+train-2   0/1     SchedulingGated   0          …
+$~ portcullis doctor; echo "exit $?"
+ok    API server       v1.…
+FAIL  installation     Portcullis is not installed: pods of gangs are neither gated nor judged
+      kubectl apply -k manifests/
+ok    GPU labels       2 nodes with GPUs say how much memory a card has
+ok    shared nodes     1 node by memory
+ok    scheduler names  nobody waits for a scheduler that was never seen at work
+FAIL  gated pods       2 pods wait behind the gate and nobody is there to lift it: {namespace}/train-1, {namespace}/train-2
+      # Portcullis was removed. To start them, each on its own:
+      {unguard}
+      {free}
+
+2 things broken.
+exit 1
+$ {unguard}
+$ {free}
+pod/train-1 patched
+pod/train-2 patched
+$~ kubectl get pods
+NAME      READY   STATUS    RESTARTS   AGE
+train-1   1/1     Running   0          …
+train-2   1/1     Running   0          …
+$~ portcullis doctor | tail -n 4
+ok    scheduler names  nobody waits for a scheduler that was never seen at work
+ok    gated pods       no pod waits behind the gate
+
+1 thing broken.
+"#
+        ),
+    );
+}

@@ -1,0 +1,84 @@
+//! What the API server says of policies and requests, on a real control plane: the policies of `tests/data/policies/differential/*.yaml`
+//! are created, their requests sent, and all that comes back is held against the `.json` beside them. The tests of
+//! `src/policy` hold our own rules against the same files, so that both say the same.
+//!
+//! `PORTCULLIS_UPDATE_GOLDENS=1 cargo cluster-tests policies` writes the files anew.
+
+mod cases;
+mod recorder;
+mod stage;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use portcullis_test_cluster::{Version, available};
+use serde_json::Value as Json;
+
+use self::cases::Case;
+use self::stage::Stage;
+
+fn data() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/policies/differential")
+}
+
+/// The files by name, without their suffix.
+fn topics() -> Vec<String> {
+    let mut names: Vec<String> = fs::read_dir(data())
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "yaml"))
+        .map(|path| path.file_stem().unwrap().to_string_lossy().into_owned())
+        .collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn the_api_server_says_what_is_written_down() {
+    if !available(Version::default()) {
+        return;
+    }
+    let update = std::env::var_os("PORTCULLIS_UPDATE_GOLDENS").is_some();
+    let topics = topics();
+    let mut cases: Vec<Case> = Vec::new();
+    for topic in &topics {
+        let text = fs::read_to_string(data().join(format!("{topic}.yaml"))).unwrap();
+        let read: Json = serde_saphyr::from_str(&text).unwrap_or_else(|e| panic!("{topic}.yaml: {e}"));
+        cases.extend(read.as_array().unwrap().iter().map(|case| Case::new(topic, case)));
+    }
+    let mut names: Vec<&str> = cases.iter().map(|case| case.name.as_str()).collect();
+    names.sort_unstable();
+    let twice: Vec<&[&str]> = names.windows(2).filter(|pair| pair[0] == pair[1]).collect();
+    assert!(twice.is_empty(), "{twice:?}");
+
+    let stage = Stage::new(&cases);
+    let answers = stage.play(&cases);
+    let mut wrong = Vec::new();
+    for topic in &topics {
+        let found: Vec<&Json> = cases
+            .iter()
+            .zip(&answers)
+            .filter(|(case, _)| case.topic == *topic)
+            .map(|(_, answer)| answer)
+            .collect();
+        let path = data().join(format!("{topic}.json"));
+        if update {
+            let lines: Vec<String> = found.iter().map(ToString::to_string).collect();
+            fs::write(&path, format!("[\n{}\n]\n", lines.join(",\n"))).unwrap();
+            continue;
+        }
+        let text = fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        let written: Vec<Json> = serde_json::from_str(&text).unwrap();
+        if written.len() != found.len() {
+            wrong.push(format!("{topic}: {} cases, {} are written down", found.len(), written.len()));
+        }
+        for (found, written) in found.into_iter().zip(&written) {
+            if found != written {
+                wrong.push(format!("{topic}: {}\n  now     {found}\n  written {written}", found["case"]));
+            }
+        }
+    }
+    let count = cases.len();
+    assert!(wrong.is_empty(), "{} of {count} cases:\n{}", wrong.len(), wrong.join("\n"));
+    println!("{count} cases");
+}

@@ -1,0 +1,90 @@
+//! Every file under `tests/scenarios` is played on the embedded cluster, through our own webhook.
+
+use std::path::{Path, PathBuf};
+
+use portcullis_core::admission;
+use portcullis_core::sim::fuzz::webhook;
+use portcullis_core::sim::scenario::{Runner, Scenario};
+
+fn files() -> Vec<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scenarios");
+    let entries = std::fs::read_dir(folder).expect("the folder of scenarios is there");
+    let mut files: Vec<PathBuf> = entries.map(|entry| entry.expect("it can be read").path()).collect();
+    files.retain(|file| file.extension().is_some_and(|extension| extension == "yaml"));
+    files.sort();
+    files
+}
+
+fn play(file: &Path) -> Result<(), String> {
+    let text = std::fs::read_to_string(file).map_err(|e| format!("{}: {e}", file.display()))?;
+    let scenario = Scenario::parse(&file.display().to_string(), &text).map_err(|e| e.to_string())?;
+    let admit = webhook(admission::Settings::default());
+    let mut runner = Runner::new(scenario, Some(admit)).map_err(|e| e.to_string())?;
+    let mut expectations = 0;
+    while let Some(step) = runner.next_step().map_err(|e| e.to_string())? {
+        expectations += step.expectations.len();
+        if !step.good() {
+            let gangs: Vec<String> =
+                step.gangs.iter().map(|gang| format!("{}: {:?}", gang.name, gang.status)).collect();
+            return Err(format!(
+                "{}:{} step {}:\n  {}\n  output: {:#?}\n  gangs: {gangs:#?}",
+                file.display(),
+                step.line,
+                step.number,
+                step.failures().join("\n  "),
+                step.output
+            ));
+        }
+    }
+    if expectations == 0 { Err(format!("{} expects nothing", file.display())) } else { Ok(()) }
+}
+
+#[test]
+fn every_scenario_comes_out_as_told() {
+    let files = files();
+    assert!(files.len() >= 10, "only {} scenarios were found", files.len());
+    let failures: Vec<String> = files.iter().filter_map(|file| play(file).err()).collect();
+    assert!(failures.is_empty(), "{} of {} fail:\n{}", failures.len(), files.len(), failures.join("\n"));
+}
+
+/// A gang of three comes up whole wherever the leader dies or falls asleep: after its first request, its second, and so
+/// on through the whole protocol, until there is no such request any more.
+#[test]
+fn a_leader_may_die_or_sleep_between_any_two_effects() {
+    let text = include_str!("../scenarios/leader-killed-after-lift-1.yaml");
+    let modes = ["contended", "always"];
+    for (mishap, mode) in
+        ["killLeader: 30s", "pauseLeader: 40s"].into_iter().flat_map(|m| modes.map(|n| (m, n)))
+    {
+        let mut points = 0;
+        let text = format!("settings: {{nominate: {mode}}}\n{text}");
+        loop {
+            let fault = format!("{{after: request, count: {}, {mishap}}}", points + 1);
+            let text = text.replace("{after: lift, count: 1, killLeader: 30s}", &fault);
+            assert!(text.contains(&fault), "the scenario has the fault that is replaced here");
+            let scenario = Scenario::parse("crash.yaml", &text).expect("it reads well");
+            let mut runner =
+                Runner::new(scenario, Some(webhook(admission::Settings::default()))).expect("it begins");
+            let step = runner.next_step().expect("it can be done").expect("there is a step");
+            let failures = step.failures();
+            if failures.len() == 1 && failures[0].ends_with("it never came to it") {
+                break;
+            }
+            assert!(step.good(), "{fault}:\n{}", failures.join("\n"));
+            points += 1;
+        }
+        // The object, the record in it, a read of the lease, three lifts, the end in the object; and three nominations.
+        let expected = if mode == "always" { 10 } else { 7 };
+        assert!(points >= expected, "{mishap} was tried at {points} points only");
+        println!("{mishap}, nominations {mode}: whole after each of {points} requests");
+    }
+}
+
+#[test]
+fn an_expectation_that_does_not_hold_is_found() {
+    let text = "name: wrong\ncluster: {nodes: [{name: n}]}\nsteps:\n- expect: {running: [nobody]}\n";
+    let scenario = Scenario::parse("wrong.yaml", text).expect("it reads well");
+    let mut runner = Runner::new(scenario, None).expect("it begins well");
+    let step = runner.next_step().expect("it can be done").expect("there is a step");
+    assert_eq!(step.failures(), ["line 4: expected that nobody runs, but there is no pod nobody"]);
+}
