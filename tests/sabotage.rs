@@ -63,7 +63,7 @@ fn check_story(rule: Rule) {
         let scenario = Scenario::parse("story.yaml", text).expect("it reads well");
         let mut options = scenario.settings.options();
         options.settings.broken = broken;
-        let admit = webhook(admission::Settings::default());
+        let admit = webhook(admission::AdmissionSettings::default());
         let mut runner = Runner::with_options(options, scenario, Some(admit)).expect("it begins");
         std::iter::from_fn(|| runner.next_step().expect("it can be done")).all(|step| step.good())
     };

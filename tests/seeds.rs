@@ -51,7 +51,7 @@ fn no_seed_breaks_a_rule() {
     let mut failures = failures.into_inner().expect("no thread panics with it");
     failures.sort_by_key(|failure| failure.seed);
     if let Some(failure) = failures.first() {
-        let webhook = || fuzz::webhook(admission::Settings::default());
+        let webhook = || fuzz::webhook(admission::AdmissionSettings::default());
         let small = fuzz::shrink(failure, &FuzzOptions::default(), webhook);
         panic!("{failure}\nshrunk to {} steps:\n{}", small.steps.len(), fuzz::to_yaml(&small));
     }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use clap::Args;
-use portcullis_core::admission::Settings;
+use portcullis_core::admission::AdmissionSettings;
 use portcullis_core::model::Reason;
 use portcullis_core::sim::api::Admit;
 use portcullis_core::sim::scenario::{Runner, Scenario, Step, StepResult};
@@ -71,7 +71,7 @@ pub(super) fn run(options: &Options) -> Result<Outcome> {
         (false, None) => Duration::from_secs(if std::io::stdout().is_terminal() { 3 } else { 0 }),
     };
     let desk = rules::desk()?;
-    let webhook = LocalWebhook::start_with_policies(review_handler(Settings::default()), Some(desk));
+    let webhook = LocalWebhook::start_with_policies(review_handler(AdmissionSettings::default()), Some(desk));
     let webhook = Arc::new(webhook.context("the demo needs a loopback port")?);
     let latencies = Arc::new(Mutex::new(Vec::new()));
 

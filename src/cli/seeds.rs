@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use portcullis_core::admission::Settings;
+use portcullis_core::admission::AdmissionSettings;
 use portcullis_core::sim::fuzz::{self, Failure, FuzzOptions, Stats};
 use portcullis_core::sim::scenario::Runner;
 use serde_json::json;
@@ -55,7 +55,8 @@ pub(super) fn one(seed: u64, shrink: bool, as_json: bool) -> Result<Outcome> {
             }
             Err(failure) => {
                 writeln!(anstream::stderr().lock(), "{failure}\nshrinking it to the steps that matter ...")?;
-                let scenario = fuzz::shrink(&failure, &options, || fuzz::webhook(Settings::default()));
+                let scenario =
+                    fuzz::shrink(&failure, &options, || fuzz::webhook(AdmissionSettings::default()));
                 write!(out, "{}", fuzz::to_yaml(&scenario))?;
                 Outcome::No
             }
@@ -63,7 +64,8 @@ pub(super) fn one(seed: u64, shrink: bool, as_json: bool) -> Result<Outcome> {
     }
     let scenario = fuzz::generate(seed);
     let settings = scenario.settings.options();
-    let mut runner = Runner::with_options(settings, scenario, Some(fuzz::webhook(Settings::default())))?;
+    let mut runner =
+        Runner::with_options(settings, scenario, Some(fuzz::webhook(AdmissionSettings::default())))?;
     let outcome = simulate::tell(&file, &mut runner, as_json)?;
     if outcome != Outcome::Good {
         replay(&mut anstream::stderr().lock(), seed)?;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use clap::Args;
-use portcullis_core::admission::Settings;
+use portcullis_core::admission::AdmissionSettings;
 use portcullis_core::sim::fuzz;
 use portcullis_core::sim::scenario::{Runner, Scenario, StepResult};
 use serde_json::json;
@@ -69,7 +69,7 @@ pub(super) fn run(options: &Options) -> Result<Outcome> {
 }
 
 fn play(file: &str, text: &str, as_json: bool) -> Result<Outcome> {
-    let webhook = fuzz::webhook(Settings::default());
+    let webhook = fuzz::webhook(AdmissionSettings::default());
     tell(file, &mut Runner::new(Scenario::parse(file, text)?, Some(webhook))?, as_json)
 }
 

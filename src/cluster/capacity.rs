@@ -213,7 +213,7 @@ fn vram(snapshot: &Snapshot, uid: &PodUid, shape: &Shape) -> u64 {
 
 /// What a pod asks of GPUs; `None` when it asks for nothing.
 fn asked(shape: &Shape, vram_mib: u64, rules: &GpuRules) -> Option<Use> {
-    let gpus = rules.whole(|name| shape.requests.extended(name));
+    let gpus = rules.whole_gpus(|name| shape.requests.extended(name));
     (gpus > 0 || shape.share.is_some()).then_some(Use { pods: 1, gpus, vram_mib, gangs: 0 })
 }
 
@@ -294,7 +294,7 @@ fn models(snapshot: &Snapshot, rules: &GpuRules) -> BTreeMap<String, Model> {
         let physical = u64::from(gpus.cards);
         // A card that is sick, or whose plugin starts anew, is missing of what pods may use now; one that is time-sliced is in it
         // several times.
-        let cards = rules.whole(|name| used.node.allocatable.extended(name)).max(physical);
+        let cards = rules.whole_gpus(|name| used.node.allocatable.extended(name)).max(physical);
         if cards == 0 {
             continue;
         }
@@ -313,7 +313,7 @@ fn models(snapshot: &Snapshot, rules: &GpuRules) -> BTreeMap<String, Model> {
                 model.largest_free_mib = model.largest_free_mib.max(card.free.0);
             }
         } else if takes_pods {
-            let free = rules.whole(|name| used.extended_free(name));
+            let free = rules.whole_gpus(|name| used.extended_free(name));
             model.free_cards = model.free_cards.saturating_add(free);
         }
     }

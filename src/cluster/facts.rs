@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use portcullis_core::admission::Facts;
+use portcullis_core::admission::KnownClasses;
 use tokio::sync::mpsc;
 
 use super::client::Client;
@@ -15,16 +15,16 @@ use super::watch::{Follower, Seen};
 use crate::telemetry::ClusterMetrics;
 
 /// Follows both kinds for as long as it is polled.
-pub(super) async fn keep(client: Client, metrics: ClusterMetrics, facts: Arc<ArcSwap<Facts>>) {
+pub(super) async fn keep(client: Client, metrics: ClusterMetrics, facts: Arc<ArcSwap<KnownClasses>>) {
     let each = |kind| keep_kind(client.clone(), metrics.clone(), kind, Arc::clone(&facts));
     tokio::join!(each(Kind::PriorityClasses), each(Kind::RuntimeClasses));
 }
 
-async fn keep_kind(client: Client, metrics: ClusterMetrics, kind: Kind, facts: Arc<ArcSwap<Facts>>) {
+async fn keep_kind(client: Client, metrics: ClusterMetrics, kind: Kind, facts: Arc<ArcSwap<KnownClasses>>) {
     let (out, mut seen) = mpsc::channel(64);
     let follower = Follower::new(client, metrics, kind);
     let keeping = async {
-        let mut known = Facts::default();
+        let mut known = KnownClasses::default();
         let mut complete = false;
         while let Some(news) = seen.recv().await {
             match news {
@@ -40,7 +40,7 @@ async fn keep_kind(client: Client, metrics: ClusterMetrics, kind: Kind, facts: A
             }
             if complete {
                 facts.rcu(|facts| {
-                    let mut facts = Facts::clone(facts);
+                    let mut facts = KnownClasses::clone(facts);
                     match kind {
                         Kind::PriorityClasses => facts.priority_classes.clone_from(&known.priority_classes),
                         _ => facts.runtime_classes.clone_from(&known.runtime_classes),

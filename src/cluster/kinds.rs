@@ -2,7 +2,7 @@
 //!
 //! Objects are read with the lean views of the core, straight from the bytes of a list or watch.
 
-use portcullis_core::admission::Facts;
+use portcullis_core::admission::KnownClasses;
 use portcullis_core::dialect::{self, GroupKey, GroupKind, GroupObject};
 use portcullis_core::engine::wire::{self, Resource};
 use portcullis_core::engine::{Change, Event, GangRecord, World};
@@ -133,7 +133,7 @@ pub(super) fn event(change: Change<Object, Key>) -> Option<Event> {
 }
 
 /// Follows a change of a class that reviews ask for.
-pub(super) fn note_fact(facts: &mut Facts, change: &Change<Object, Key>) {
+pub(super) fn note_fact(facts: &mut KnownClasses, change: &Change<Object, Key>) {
     match change {
         Change::Set(Object::PriorityClass(class)) => {
             facts.priority_classes.get_or_insert_default().insert(class.name.clone());
@@ -422,7 +422,7 @@ mod tests {
 
     #[test]
     fn facts_follow_the_watches() {
-        let mut facts = Facts::default();
+        let mut facts = KnownClasses::default();
         note_fact(&mut facts, &Change::Set(Object::RuntimeClass(str("nvidia"))));
         assert_eq!(facts.runtime_classes.as_ref().map(std::collections::BTreeSet::len), Some(1));
         note_fact(&mut facts, &Change::Gone(Key::RuntimeClass(str("nvidia"))));

@@ -44,7 +44,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use portcullis_core::admission::Facts;
+use portcullis_core::admission::KnownClasses;
 use portcullis_core::engine::Settings;
 use tokio::sync::{mpsc, oneshot, watch as channel};
 
@@ -128,7 +128,7 @@ pub enum RunError {
 pub async fn run(
     client: Client,
     options: Options,
-    facts: Arc<ArcSwap<Facts>>,
+    facts: Arc<ArcSwap<KnownClasses>>,
     metrics: ClusterMetrics,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), RunError> {

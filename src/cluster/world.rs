@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use futures_util::future::join_all;
-use portcullis_core::admission::Facts;
+use portcullis_core::admission::KnownClasses;
 use portcullis_core::dialect;
 use portcullis_core::engine::Change;
 use portcullis_core::model::Str;
@@ -53,7 +53,7 @@ struct Known {
 struct Keeper {
     client: Client,
     metrics: ClusterMetrics,
-    facts: Arc<ArcSwap<Facts>>,
+    facts: Arc<ArcSwap<KnownClasses>>,
     known: Arc<Mutex<Known>>,
     changed: Arc<Notify>,
 }
@@ -63,7 +63,7 @@ pub(super) async fn keep(
     client: Client,
     metrics: ClusterMetrics,
     namespace: String,
-    facts: Arc<ArcSwap<Facts>>,
+    facts: Arc<ArcSwap<KnownClasses>>,
     audience: Audience,
 ) {
     let (known, changed) = (Arc::default(), Arc::default());
@@ -125,12 +125,17 @@ impl Keeper {
         match whole {
             Whole::PriorityClasses => {
                 let names: BTreeSet<Str> = names(&known);
-                self.facts
-                    .rcu(|facts| Facts { priority_classes: Some(names.clone()), ..Facts::clone(facts) });
+                self.facts.rcu(|facts| KnownClasses {
+                    priority_classes: Some(names.clone()),
+                    ..KnownClasses::clone(facts)
+                });
             }
             Whole::RuntimeClasses => {
                 let names: BTreeSet<Str> = names(&known);
-                self.facts.rcu(|facts| Facts { runtime_classes: Some(names.clone()), ..Facts::clone(facts) });
+                self.facts.rcu(|facts| KnownClasses {
+                    runtime_classes: Some(names.clone()),
+                    ..KnownClasses::clone(facts)
+                });
             }
             Whole::Namespaces | Whole::Gangs | Whole::Groups(_) => {}
         }

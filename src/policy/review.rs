@@ -6,7 +6,8 @@
 use std::collections::BTreeMap;
 
 use portcullis_core::admission::{
-    API_VERSION, Answer, BadReview, Cause, Hook, KIND, Refusal, Reply, Summary, Verdict,
+    API_VERSION, AdmissionResponse, AdmissionVerdict, DenialCause, DenialStatus, Hook, KIND, ReviewError,
+    ReviewOutcome, ReviewSummary,
 };
 use serde_json::Value as Json;
 
@@ -21,7 +22,7 @@ use crate::world::World;
 #[derive(Clone, Debug)]
 pub struct Reviewed {
     /// What is sent, and what it comes to for log and metrics.
-    pub answer: Answer,
+    pub answer: ReviewOutcome,
     /// The review as it came: for whoever compares.
     pub review: Json,
     /// What the set does.
@@ -31,26 +32,26 @@ pub struct Reviewed {
 /// Answers one review; none where the effort does not suffice.
 ///
 /// # Errors
-/// [`BadReview`] when the body is no review that can be answered.
+/// [`ReviewError`] when the body is no review that can be answered.
 pub fn review(
     set: &Set,
     world: &World,
     hook: Hook,
     body: &[u8],
     effort: &Effort,
-) -> Result<Option<Reviewed>, BadReview> {
+) -> Result<Option<Reviewed>, ReviewError> {
     let review: Json =
-        serde_json::from_slice(body).map_err(|error| BadReview::Malformed(error.to_string()))?;
+        serde_json::from_slice(body).map_err(|error| ReviewError::Malformed(error.to_string()))?;
     let text = |pointer: &str| review.pointer(pointer).and_then(Json::as_str).unwrap_or_default();
     let (api_version, kind) = (text("/apiVersion"), text("/kind"));
     if api_version != API_VERSION || kind != KIND {
         let start = |text: &str| text.chars().take(100).collect();
-        return Err(BadReview::WrongVersion { api_version: start(api_version), kind: start(kind) });
+        return Err(ReviewError::WrongVersion { api_version: start(api_version), kind: start(kind) });
     }
-    let request = Request::of_review(&review).ok_or(BadReview::NoRequest)?;
+    let request = Request::of_review(&review).ok_or(ReviewError::NoRequest)?;
     let uid = text("/request/uid");
     if uid.is_empty() {
-        return Err(BadReview::NoRequest);
+        return Err(ReviewError::NoRequest);
     }
     let Some(outcome) = Outcome::of(set, hook, &request, world, effort) else { return Ok(None) };
     let answer = answer(set, &request, uid, &outcome)?;
@@ -58,7 +59,12 @@ pub fn review(
 }
 
 /// What is sent for an outcome.
-fn answer(set: &Set, request: &Request<'_>, uid: &str, outcome: &Outcome) -> Result<Answer, BadReview> {
+fn answer(
+    set: &Set,
+    request: &Request<'_>,
+    uid: &str,
+    outcome: &Outcome,
+) -> Result<ReviewOutcome, ReviewError> {
     let denials = outcome.denials();
     let (patch, warnings, audit) = match outcome {
         Outcome::Mutated(mutation) => {
@@ -75,9 +81,9 @@ fn answer(set: &Set, request: &Request<'_>, uid: &str, outcome: &Outcome) -> Res
     let name = display_name(request);
     let words: Vec<(String, String)> = denials.iter().map(in_words).collect();
     let kind = request.kind();
-    let reply = Reply {
+    let reply = AdmissionResponse {
         uid,
-        refusal: denials.first().map(|first| Refusal {
+        refusal: denials.first().map(|first| DenialStatus {
             code: code(&first.reason),
             reason: &first.reason,
             message: message(kind, &name, denials),
@@ -95,17 +101,17 @@ fn answer(set: &Set, request: &Request<'_>, uid: &str, outcome: &Outcome) -> Res
         audit: &audit,
     };
     let touched = !patch.0.is_empty() || !warnings.is_empty() || !audit.is_empty();
-    Ok(Answer {
+    Ok(ReviewOutcome {
         body: reply.body(),
-        summary: Summary {
+        summary: ReviewSummary {
             uid: uid.to_owned(),
             operation: request.operation().to_owned(),
             namespace: request.namespace().to_owned(),
             verdict: match (denials.is_empty(), patch.0.is_empty(), touched) {
-                (false, ..) => Verdict::Denied,
-                (true, false, _) => Verdict::Patched,
-                (true, true, true) => Verdict::Allowed,
-                (true, true, false) => Verdict::Untouched,
+                (false, ..) => AdmissionVerdict::Denied,
+                (true, false, _) => AdmissionVerdict::Patched,
+                (true, true, true) => AdmissionVerdict::Allowed,
+                (true, true, false) => AdmissionVerdict::Untouched,
             },
             causes: denials.iter().map(logged).collect(),
             warnings: warnings.len(),
@@ -117,19 +123,19 @@ fn answer(set: &Set, request: &Request<'_>, uid: &str, outcome: &Outcome) -> Res
 }
 
 /// The patch that makes the object what the set made of it, proved.
-fn patch(request: &Request<'_>, mutation: &Mutation) -> Result<json_patch::Patch, BadReview> {
+fn patch(request: &Request<'_>, mutation: &Mutation) -> Result<json_patch::Patch, ReviewError> {
     // An operation that has no object cannot be patched: the API server answers 500 to one that is.
     let (Some(before), Some(after)) = (request.object(), &mutation.object) else {
         return Ok(json_patch::Patch::default());
     };
     let patch = json_patch::diff(before, after);
     let mut patched = before.clone();
-    json_patch::patch(&mut patched, &patch).map_err(|error| BadReview::Unpatchable(error.to_string()))?;
+    json_patch::patch(&mut patched, &patch).map_err(|error| ReviewError::Unpatchable(error.to_string()))?;
     if patched == *after {
         Ok(patch)
     } else {
         let by = mutation.changed_by.join(", ");
-        Err(BadReview::Unpatchable(format!("it does not give what the policies {by} made of the object")))
+        Err(ReviewError::Unpatchable(format!("it does not give what the policies {by} made of the object")))
     }
 }
 
@@ -204,9 +210,9 @@ fn in_words(denial: &Denial) -> (String, String) {
     }
 }
 
-fn cause<'a>(denial: &Denial, field: &'a str, message: &'a str) -> Cause<'a> {
+fn cause<'a>(denial: &Denial, field: &'a str, message: &'a str) -> DenialCause<'a> {
     let reason = if denial.reason == "Forbidden" { "FieldValueForbidden" } else { "FieldValueInvalid" };
-    Cause { reason, message, field }
+    DenialCause { reason, message, field }
 }
 
 /// For controllers, and for kubectl where it prints the message instead of the causes: a line for each rule.

@@ -18,7 +18,7 @@ fn request() -> Json {
     })
 }
 
-fn answered(outcome: &Outcome) -> (Json, Summary) {
+fn answered(outcome: &Outcome) -> (Json, ReviewSummary) {
     let request = request();
     let request = Request { json: &request };
     let answer = answer(&Set::default(), &request, "u-1", outcome).expect("it can be answered");
@@ -68,7 +68,7 @@ fn every_rule_that_refuses_is_a_cause_that_stands_by_itself() {
             }
         })
     );
-    assert_eq!(summary.verdict, Verdict::Denied);
+    assert_eq!(summary.verdict, AdmissionVerdict::Denied);
     assert_eq!(summary.policies.as_deref(), Some(Set::default().hash()));
     assert_eq!(
         summary.causes,
@@ -104,10 +104,10 @@ fn warnings_and_audit_annotations_go_with_an_allowed_request() {
         response,
         json!({"uid": "u-1", "allowed": true, "warnings": ["oldword"], "auditAnnotations": {"limits.team": "ml"}})
     );
-    assert_eq!((summary.verdict, summary.warnings), (Verdict::Allowed, 1));
+    assert_eq!((summary.verdict, summary.warnings), (AdmissionVerdict::Allowed, 1));
     let (response, summary) = answered(&Outcome::Validated(Judgement::default()));
     assert_eq!(response, json!({"uid": "u-1", "allowed": true}));
-    assert_eq!(summary.verdict, Verdict::Untouched);
+    assert_eq!(summary.verdict, AdmissionVerdict::Untouched);
 }
 
 #[test]
@@ -121,7 +121,7 @@ fn what_the_policies_made_is_what_the_patch_gives() {
         ..Mutation::default()
     };
     let (response, summary) = answered(&Outcome::Mutated(mutation.clone()));
-    assert_eq!((summary.verdict, &response["patchType"]), (Verdict::Patched, &json!("JSONPatch")));
+    assert_eq!((summary.verdict, &response["patchType"]), (AdmissionVerdict::Patched, &json!("JSONPatch")));
     let patch = STANDARD.decode(response["patch"].as_str().expect("a patch")).expect("base64");
     let patch: json_patch::Patch = serde_json::from_slice(&patch).expect("operations");
     let mut patched = request()["object"].clone();
@@ -131,7 +131,7 @@ fn what_the_policies_made_is_what_the_patch_gives() {
     // Refused: no patch goes with it.
     let refused = Mutation { denials: vec![denial("defaults", None, "Invalid")], ..mutation };
     let (response, summary) = answered(&Outcome::Mutated(refused));
-    assert_eq!((summary.verdict, &response["patch"]), (Verdict::Denied, &Json::Null));
+    assert_eq!((summary.verdict, &response["patch"]), (AdmissionVerdict::Denied, &Json::Null));
 }
 
 #[test]

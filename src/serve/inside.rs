@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::Context;
 use arc_swap::ArcSwap;
-use portcullis_core::admission::Facts;
+use portcullis_core::admission::KnownClasses;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
@@ -27,7 +27,7 @@ pub(super) async fn run(options: ServeOptions, stop: Stop) -> anyhow::Result<()>
     let admin_listener = bind(options.admin_bind, "--admin-bind").await?;
     let client = Client::infer().await.context("`portcullis serve --standalone` runs without a cluster")?;
     let metrics = Arc::new(Metrics::new());
-    let facts = Arc::new(ArcSwap::from_pointee(Facts::default()));
+    let facts = Arc::new(ArcSwap::from_pointee(KnownClasses::default()));
 
     let policies = Policies::given(&options, &metrics)?;
 
@@ -142,7 +142,7 @@ fn nobody() -> anyhow::Result<Presented> {
 }
 
 /// Ready once the classes of the cluster are known, or cannot be had.
-fn classes_known(facts: &Arc<ArcSwap<Facts>>) -> ReadinessCheck {
+fn classes_known(facts: &Arc<ArcSwap<KnownClasses>>) -> ReadinessCheck {
     let (facts, since) = (Arc::clone(facts), Instant::now());
     ReadinessCheck::new("classes", move || {
         let facts = facts.load();

@@ -88,11 +88,11 @@ pub struct ServeOptions {
 
 impl ServeOptions {
     /// What admission goes by.
-    pub fn admission(&self) -> admission::Settings {
+    pub fn admission(&self) -> admission::AdmissionSettings {
         let names = self.rewrite_schedulers.iter().filter(|name| !name.is_empty());
-        admission::Settings {
+        admission::AdmissionSettings {
             rewritten_schedulers: names.cloned().collect(),
-            ..admission::Settings::default()
+            ..admission::AdmissionSettings::default()
         }
     }
 }

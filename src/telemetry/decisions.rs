@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use moka::sync::Cache;
-use portcullis_core::admission::{Summary, Verdict};
+use portcullis_core::admission::{AdmissionVerdict, ReviewSummary};
 
 use crate::route::Route;
 
@@ -47,13 +47,13 @@ impl Default for DecisionLog {
 
 impl DecisionLog {
     /// Writes the line of one decision, or leaves it out.
-    pub fn write(&self, route: Route, summary: &Summary, took: Duration, now: Instant) {
+    pub fn write(&self, route: Route, summary: &ReviewSummary, took: Duration, now: Instant) {
         let (hook_name, verdict) = (route.as_str(), summary.verdict.as_str());
         let duration_us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
-        let Summary { uid, operation, namespace, name, warnings, patch_operations, .. } = summary;
+        let ReviewSummary { uid, operation, namespace, name, warnings, patch_operations, .. } = summary;
         let policies = summary.policies.as_deref();
         match summary.verdict {
-            Verdict::Untouched | Verdict::Allowed => tracing::debug!(
+            AdmissionVerdict::Untouched | AdmissionVerdict::Allowed => tracing::debug!(
                 hook = hook_name,
                 verdict,
                 operation,
@@ -64,7 +64,7 @@ impl DecisionLog {
                 duration_us,
                 "reviewed"
             ),
-            Verdict::Patched => tracing::info!(
+            AdmissionVerdict::Patched => tracing::info!(
                 hook = hook_name,
                 verdict,
                 operation,
@@ -77,7 +77,7 @@ impl DecisionLog {
                 duration_us,
                 "reviewed"
             ),
-            Verdict::Denied => {
+            AdmissionVerdict::Denied => {
                 let Some(repeated) = self.denied(route, summary, now) else { return };
                 let causes = summary.causes.join("; ");
                 tracing::info!(
@@ -98,7 +98,7 @@ impl DecisionLog {
     }
 
     /// Whether to log this denial: `Some` with the number of times it was left out since the last line, or `None`.
-    fn denied(&self, route: Route, summary: &Summary, now: Instant) -> Option<u64> {
+    fn denied(&self, route: Route, summary: &ReviewSummary, now: Instant) -> Option<u64> {
         let denial = Denial {
             hook: route.as_str(),
             namespace: summary.namespace.clone(),
@@ -129,13 +129,13 @@ mod tests {
 
     use super::*;
 
-    fn denial(name: &str, cause: &str) -> Summary {
-        Summary {
+    fn denial(name: &str, cause: &str) -> ReviewSummary {
+        ReviewSummary {
             uid: "u".to_owned(),
             operation: "CREATE".to_owned(),
             namespace: "default".to_owned(),
             name: name.to_owned(),
-            verdict: Verdict::Denied,
+            verdict: AdmissionVerdict::Denied,
             causes: vec![cause.to_owned()],
             warnings: 0,
             patch_operations: 0,

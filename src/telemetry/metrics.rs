@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::sync::atomic::AtomicI64;
 use std::time::{Duration, SystemTime};
 
-use portcullis_core::admission::Verdict;
+use portcullis_core::admission::AdmissionVerdict;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, LabelValueEncoder};
 use prometheus_client::metrics::counter::Counter;
@@ -176,7 +176,7 @@ impl Metrics {
     }
 
     /// Counts an answered review. `operation` is taken as it came; what Kubernetes does not know counts as `other`.
-    pub fn count_review(&self, route: Route, operation: &str, verdict: Verdict, took: Duration) {
+    pub fn count_review(&self, route: Route, operation: &str, verdict: AdmissionVerdict, took: Duration) {
         let hook = StaticLabel(route.as_str());
         self.review_duration.get_or_create(&HookLabels { hook }).observe(took.as_secs_f64());
         let labels = ReviewLabels {
@@ -258,7 +258,7 @@ mod tests {
         metrics.count_review(
             Route::Gangs(Hook::Mutate),
             "CREATE",
-            Verdict::Patched,
+            AdmissionVerdict::Patched,
             Duration::from_micros(30),
         );
         metrics.count_refusal("busy");
@@ -283,7 +283,12 @@ mod tests {
     fn a_client_cannot_make_up_label_values() {
         let metrics = Metrics::new();
         for operation in ["a", "b", "create", "DELETE\"} 1"] {
-            metrics.count_review(Route::Gangs(Hook::Validate), operation, Verdict::Allowed, Duration::ZERO);
+            metrics.count_review(
+                Route::Gangs(Hook::Validate),
+                operation,
+                AdmissionVerdict::Allowed,
+                Duration::ZERO,
+            );
         }
         let text = text(&metrics);
         let series: Vec<_> =

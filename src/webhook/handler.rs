@@ -8,7 +8,7 @@ use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderValue, Response, header};
 use axum::routing::post;
-use portcullis_core::admission::Answer;
+use portcullis_core::admission::ReviewOutcome;
 use portcullis_policy::Effort;
 use tokio::time::Instant;
 
@@ -35,7 +35,7 @@ struct Desk {
 
 /// An answer, and how long it took.
 struct Judged {
-    answer: Answer,
+    answer: ReviewOutcome,
     begun: Instant,
     took: Duration,
 }
@@ -90,7 +90,7 @@ fn shortened(text: &str) -> String {
 }
 
 impl Desk {
-    async fn answer(self: &Arc<Self>, route: Route, request: Request) -> Result<Answer, Refusal> {
+    async fn answer(self: &Arc<Self>, route: Route, request: Request) -> Result<ReviewOutcome, Refusal> {
         if route.is_for_policies() && self.policies.is_none() {
             self.bodies.discard(request.into_body()).await;
             return Err(Refusal::NoPolicies);
@@ -149,7 +149,7 @@ impl Desk {
     }
 
     /// Counts and logs what is about to be answered: what came too late was decided for nobody.
-    fn account(&self, route: Route, judged: Judged) -> Answer {
+    fn account(&self, route: Route, judged: Judged) -> ReviewOutcome {
         let Judged { answer, begun, took } = judged;
         self.metrics.count_review(route, &answer.summary.operation, answer.summary.verdict, took);
         self.decisions.write(route, &answer.summary, took, begun.into_std());

@@ -5,7 +5,7 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use portcullis_core::admission::{Hook, Settings};
+use portcullis_core::admission::{AdmissionSettings, Hook};
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
@@ -48,7 +48,7 @@ impl LocalWebhook {
     ///
     /// # Errors
     /// When no thread, socket or certificate is to be had.
-    pub fn start(settings: Settings) -> Result<Self, LocalWebhookError> {
+    pub fn start(settings: AdmissionSettings) -> Result<Self, LocalWebhookError> {
         Self::start_with_handler(review_handler(settings))
     }
 

@@ -34,7 +34,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use arc_swap::ArcSwap;
-use portcullis_core::admission::{self, Answer, BadReview, Facts, Hook, Settings};
+use portcullis_core::admission::{self, AdmissionSettings, Hook, KnownClasses, ReviewError, ReviewOutcome};
 use portcullis_policy::Effort;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -52,19 +52,22 @@ pub use local::{LocalWebhook, LocalWebhookError};
 
 /// What answers a review. Synchronous and quick: it runs where the request runs, because handing tens of microseconds
 /// of work to another thread costs as much as the work.
-pub type ReviewHandler = Arc<dyn Fn(Hook, &[u8]) -> Result<Answer, BadReview> + Send + Sync>;
+pub type ReviewHandler = Arc<dyn Fn(Hook, &[u8]) -> Result<ReviewOutcome, ReviewError> + Send + Sync>;
 
 /// Where the time of day comes from.
 pub type Clock = Arc<dyn Fn() -> SystemTime + Send + Sync>;
 
 /// A reviewer that knows nothing of the cluster.
-pub fn review_handler(settings: Settings) -> ReviewHandler {
+pub fn review_handler(settings: AdmissionSettings) -> ReviewHandler {
     review_handler_with_facts(settings, Arc::default())
 }
 
 /// The reviewer of the running program: whoever watches the cluster keeps what is known of it up to date.
-pub fn review_handler_with_facts(settings: Settings, facts: Arc<ArcSwap<Facts>>) -> ReviewHandler {
-    Arc::new(move |hook, body| admission::answer(&settings, &facts.load(), hook, body))
+pub fn review_handler_with_facts(
+    settings: AdmissionSettings,
+    facts: Arc<ArcSwap<KnownClasses>>,
+) -> ReviewHandler {
+    Arc::new(move |hook, body| admission::handle_review(&settings, &facts.load(), hook, body))
 }
 
 /// Limits and times of the webhook. [`WebhookConfig::default`] is meant for a cluster; tests shorten the times.
@@ -116,7 +119,7 @@ impl Default for WebhookConfig {
 /// What answers a review by policies; none where it would need more than the effort it is given. What anybody may write into a policy is
 /// bounded, but not quick.
 pub type PolicyReviewHandler =
-    Arc<dyn Fn(Hook, &[u8], &Effort) -> Result<Option<Answer>, BadReview> + Send + Sync>;
+    Arc<dyn Fn(Hook, &[u8], &Effort) -> Result<Option<ReviewOutcome>, ReviewError> + Send + Sync>;
 
 /// The second pair of paths, `/policies/mutate` and `/policies/validate`, where policies are given.
 #[derive(Clone)]

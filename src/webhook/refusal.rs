@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::{HeaderValue, Response, StatusCode, header};
-use portcullis_core::admission::BadReview;
+use portcullis_core::admission::ReviewError;
 
 /// Why a request got no review.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,7 +31,7 @@ pub(super) enum Refusal {
         problem: String,
     },
     BodiesHeld,
-    BadReview(BadReview),
+    ReviewError(ReviewError),
     /// Ours to mend, not the caller's.
     BadPatch {
         problem: String,
@@ -46,12 +46,12 @@ pub(super) enum Refusal {
     Panicked,
 }
 
-impl From<BadReview> for Refusal {
-    fn from(problem: BadReview) -> Self {
+impl From<ReviewError> for Refusal {
+    fn from(problem: ReviewError) -> Self {
         match problem {
-            BadReview::Unpatchable(_) => Self::BadPatch { problem: problem.to_string() },
-            BadReview::Malformed(_) | BadReview::WrongVersion { .. } | BadReview::NoRequest => {
-                Self::BadReview(problem)
+            ReviewError::Unpatchable(_) => Self::BadPatch { problem: problem.to_string() },
+            ReviewError::Malformed(_) | ReviewError::WrongVersion { .. } | ReviewError::NoRequest => {
+                Self::ReviewError(problem)
             }
         }
     }
@@ -65,7 +65,7 @@ impl Refusal {
             Self::WrongMediaType { .. } => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Self::BodyTooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
             Self::BodyTooSlow { .. } => StatusCode::REQUEST_TIMEOUT,
-            Self::BodyBroken { .. } | Self::BadReview(_) => StatusCode::BAD_REQUEST,
+            Self::BodyBroken { .. } | Self::ReviewError(_) => StatusCode::BAD_REQUEST,
             Self::BodiesHeld | Self::QueueFull | Self::WaitedTooLong { .. } => StatusCode::TOO_MANY_REQUESTS,
             Self::DeadlinePassed { .. } => StatusCode::GATEWAY_TIMEOUT,
             Self::BadPatch { .. } | Self::Panicked => StatusCode::INTERNAL_SERVER_ERROR,
@@ -82,7 +82,7 @@ impl Refusal {
             Self::BodyTooLarge { .. } => "body_too_large",
             Self::BodyTooSlow { .. } => "body_too_slow",
             Self::BodyBroken { .. } => "body_broken",
-            Self::BadReview(_) => "bad_review",
+            Self::ReviewError(_) => "bad_review",
             Self::BadPatch { .. } => "bad_patch",
             Self::BodiesHeld | Self::QueueFull | Self::WaitedTooLong { .. } => "busy",
             Self::DeadlinePassed { .. } => "deadline",
@@ -116,7 +116,7 @@ impl Refusal {
             Self::BodyBroken { problem } => {
                 format!("The body ended before it was complete: {problem}. Send it again in full.")
             }
-            Self::BadReview(problem) => {
+            Self::ReviewError(problem) => {
                 format!("The request cannot be reviewed: {problem}. Send an AdmissionReview as the API server does: apiVersion admission.k8s.io/v1, with a request.")
             }
             Self::BadPatch { problem } => {

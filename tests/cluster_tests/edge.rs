@@ -7,7 +7,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use portcullis::cluster::{self, Client};
 use portcullis::telemetry::Metrics;
-use portcullis_core::admission::Facts;
+use portcullis_core::admission::KnownClasses;
 use portcullis_test_cluster::{Cluster, Node, Options, Version, available};
 use serde_json::Value;
 use tokio::runtime::Runtime;
@@ -21,13 +21,13 @@ struct Replica<'a> {
     runtime: &'a Runtime,
     stop: oneshot::Sender<()>,
     running: JoinHandle<()>,
-    facts: Arc<ArcSwap<Facts>>,
+    facts: Arc<ArcSwap<KnownClasses>>,
 }
 
 impl<'a> Replica<'a> {
     fn start(runtime: &'a Runtime, cluster: &Cluster, name: &str) -> Self {
         let (stop, stopped) = oneshot::channel::<()>();
-        let facts = Arc::new(ArcSwap::from_pointee(Facts::default()));
+        let facts = Arc::new(ArcSwap::from_pointee(KnownClasses::default()));
         let options = cluster::Options {
             identity: cluster::identity(name),
             ..cluster::Options::new("portcullis-system")

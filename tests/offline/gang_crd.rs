@@ -230,7 +230,7 @@ fn what_is_written_in_scenarios_and_seeds_passes_the_schema() {
     let mut seen = 0;
     for scenario in scenarios {
         let name = scenario.name.clone();
-        let admit = webhook(admission::Settings::default());
+        let admit = webhook(admission::AdmissionSettings::default());
         let mut runner = Runner::new(scenario, Some(admit)).expect("a scenario can be set up");
         while runner.next_step().expect("a step can be done").is_some() {
             for (key, stored) in runner.cluster().api.list(Kind::Gang) {

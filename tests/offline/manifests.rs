@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use portcullis::serve::ServeOptions;
-use portcullis_core::admission::Settings;
+use portcullis_core::admission::AdmissionSettings;
 use portcullis_core::dialect;
 use portcullis_core::objects::names;
 use serde_json::{Value, json};
@@ -177,9 +177,9 @@ fn schedulers_of_tutorials_are_replaced_unless_somebody_takes_them_out() {
     let expected: BTreeSet<String> = named.map(|name| (*name).to_owned()).collect();
     assert_eq!(settings.rewritten_schedulers, expected);
     // The program itself takes nothing for granted.
-    assert_eq!(Line::parse_from(["serve"]).serve.admission(), Settings::default());
+    assert_eq!(Line::parse_from(["serve"]).serve.admission(), AdmissionSettings::default());
     let none = Line::parse_from(["serve", "--rewrite-schedulers="]).serve.admission();
-    assert_eq!(none, Settings::default());
+    assert_eq!(none, AdmissionSettings::default());
 }
 
 #[test]
@@ -198,7 +198,7 @@ fn groups_of_every_dialect_are_asked_about() {
 
 #[test]
 fn every_hook_keeps_to_the_rules_of_a_webhook_that_takes_no_cluster_down() {
-    let excluded = Settings::default().excluded_namespaces;
+    let excluded = AdmissionSettings::default().excluded_namespaces;
     for (kind, hook) in hooks() {
         let name = hook["name"].as_str().unwrap();
         assert_eq!(hook["sideEffects"], "None", "{name}");
@@ -272,7 +272,7 @@ fn the_deployment_starts_the_program_as_it_wants_to_be_started() {
 /// be, and nothing but those pods can be held up by us.
 #[test]
 fn policies_are_asked_about_pods_their_owners_and_groups() {
-    let excluded = Settings::default().excluded_namespaces;
+    let excluded = AdmissionSettings::default().excluded_namespaces;
     for configuration in objects("components/policies/webhooks.yaml") {
         let mutates = configuration["kind"] == "MutatingWebhookConfiguration";
         let name = configuration["metadata"]["name"].as_str().unwrap();

@@ -18,7 +18,7 @@ fn files() -> Vec<PathBuf> {
 fn play(file: &Path) -> Result<(), String> {
     let text = std::fs::read_to_string(file).map_err(|e| format!("{}: {e}", file.display()))?;
     let scenario = Scenario::parse(&file.display().to_string(), &text).map_err(|e| e.to_string())?;
-    let admit = webhook(admission::Settings::default());
+    let admit = webhook(admission::AdmissionSettings::default());
     let mut runner = Runner::new(scenario, Some(admit)).map_err(|e| e.to_string())?;
     let mut expectations = 0;
     while let Some(step) = runner.next_step().map_err(|e| e.to_string())? {
@@ -63,8 +63,8 @@ fn a_leader_may_die_or_sleep_between_any_two_effects() {
             let text = text.replace("{after: lift, count: 1, killLeader: 30s}", &fault);
             assert!(text.contains(&fault), "the scenario has the fault that is replaced here");
             let scenario = Scenario::parse("crash.yaml", &text).expect("it reads well");
-            let mut runner =
-                Runner::new(scenario, Some(webhook(admission::Settings::default()))).expect("it begins");
+            let mut runner = Runner::new(scenario, Some(webhook(admission::AdmissionSettings::default())))
+                .expect("it begins");
             let step = runner.next_step().expect("it can be done").expect("there is a step");
             let failures = step.failures();
             if failures.len() == 1 && failures[0].ends_with("it never came to it") {

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use portcullis_core::admission::Settings;
+use portcullis_core::admission::AdmissionSettings;
 use portcullis_core::objects::{Pod, PodPhase, names};
 
 use super::gather::{Found, Gathered};
@@ -81,7 +81,7 @@ fn gates(seen: &Gathered, pods: &[Pod], led: bool) -> Vec<Check> {
         let says = format!("{} behind the gate and in no group, so nothing lifts them", named(&keys(&lost)));
         checks.push(Check::fail(NAME, says, free(&lost)));
     }
-    let excluded = Settings::default().excluded_namespaces;
+    let excluded = AdmissionSettings::default().excluded_namespaces;
     let outside: Vec<&Pod> =
         gated.iter().copied().filter(|pod| excluded.contains(&*pod.key.namespace)).collect();
     if !outside.is_empty() {

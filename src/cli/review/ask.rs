@@ -2,7 +2,7 @@
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use portcullis_core::admission::{self, Facts, Hook, Settings};
+use portcullis_core::admission::{self, AdmissionSettings, Hook, KnownClasses};
 use portcullis_core::dialect;
 use portcullis_core::objects::view::PodView;
 use serde_json::{Value, json};
@@ -42,9 +42,12 @@ pub(super) fn about(
     if let Some(owner) = &subject.owner {
         let review = review_of(&found.namespace, ["apps", "v1", "StatefulSet", "statefulsets"], owner);
         let asked = review.to_string();
-        if let Ok(answer) =
-            admission::answer(&Settings::default(), &Facts::default(), Hook::Mutate, asked.as_bytes())
-        {
+        if let Ok(answer) = admission::handle_review(
+            &AdmissionSettings::default(),
+            &KnownClasses::default(),
+            Hook::Mutate,
+            asked.as_bytes(),
+        ) {
             said.extend(warnings(&response(&answer.body)));
         }
     }
@@ -59,12 +62,16 @@ pub(super) fn about(
     if let Some(object) = &before {
         review["request"]["object"] = object.clone();
     }
-    let settings = Settings::default();
-    let answer =
-        match admission::answer(&settings, &Facts::default(), Hook::Mutate, review.to_string().as_bytes()) {
-            Ok(answer) => answer,
-            Err(problem) => return Verdict::Unreadable(vec![cause("", problem.to_string())]),
-        };
+    let settings = AdmissionSettings::default();
+    let answer = match admission::handle_review(
+        &settings,
+        &KnownClasses::default(),
+        Hook::Mutate,
+        review.to_string().as_bytes(),
+    ) {
+        Ok(answer) => answer,
+        Err(problem) => return Verdict::Unreadable(vec![cause("", problem.to_string())]),
+    };
     let response = response(&answer.body);
     said.extend(warnings(&response));
     if response["allowed"] != json!(true) {
@@ -86,9 +93,12 @@ pub(super) fn about(
     let judgement = judge.validate(&second);
     said.extend(judgement.told());
     let mut refused = judge.causes(&judgement.denials, &cause);
-    if let Ok(answer) =
-        admission::answer(&settings, &Facts::default(), Hook::Validate, second.to_string().as_bytes())
-    {
+    if let Ok(answer) = admission::handle_review(
+        &settings,
+        &KnownClasses::default(),
+        Hook::Validate,
+        second.to_string().as_bytes(),
+    ) {
         let response = self::response(&answer.body);
         if response["allowed"] != json!(true) {
             refused.extend(causes(&response, &cause));
@@ -99,7 +109,7 @@ pub(super) fn about(
     }
 
     Verdict::Allowed(Allowed {
-        ours: answer.summary.verdict != admission::Verdict::Untouched || before.is_some(),
+        ours: answer.summary.verdict != admission::AdmissionVerdict::Untouched || before.is_some(),
         changes: changes::in_words(&subject.pod, &patched),
         gang: gang_of(&patched),
         patch,

@@ -2,13 +2,13 @@
 
 use json_patch::PatchOperation;
 
-use super::facts::Facts;
+use super::facts::KnownClasses;
 use super::lacking;
 use super::owners;
 use super::patch::{self, Wanted, is_gated};
-use super::review::{Operation, Review};
-use super::settings::Settings;
-use super::{Hook, Verdict};
+use super::review::{AdmissionReview, Operation};
+use super::settings::AdmissionSettings;
+use super::{AdmissionVerdict, Hook};
 use crate::dialect::{self, GroupObject, Link, Membership};
 use crate::gpu;
 use crate::model::{Finding, Rule, quoted};
@@ -19,7 +19,7 @@ use crate::objects::{ReadError, class_not_found, names};
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decision {
     /// In one word.
-    pub verdict: Verdict,
+    pub verdict: AdmissionVerdict,
     /// RFC 6902 operations for the object of the review; never any when denied, on `/validate` or on UPDATE.
     pub patch: Vec<PatchOperation>,
     /// One line each, for the user who applied the manifest; none when denied.
@@ -33,7 +33,7 @@ pub struct Decision {
 impl Decision {
     pub(super) fn untouched() -> Self {
         Self {
-            verdict: Verdict::Untouched,
+            verdict: AdmissionVerdict::Untouched,
             patch: Vec::new(),
             warnings: Vec::new(),
             causes: Vec::new(),
@@ -42,11 +42,11 @@ impl Decision {
     }
 
     fn denied(causes: Vec<Finding>, membership: Option<Membership>) -> Self {
-        Self { verdict: Verdict::Denied, causes, membership, ..Self::untouched() }
+        Self { verdict: AdmissionVerdict::Denied, causes, membership, ..Self::untouched() }
     }
 
     pub(super) fn allowed(membership: Option<Membership>) -> Self {
-        Self { verdict: Verdict::Allowed, membership, ..Self::untouched() }
+        Self { verdict: AdmissionVerdict::Allowed, membership, ..Self::untouched() }
     }
 }
 
@@ -57,7 +57,12 @@ impl Decision {
 /// UPDATE: only findings that the old object did not have count, a member stays in its gang, and the share of a member
 /// whose gate is gone stays as it was planned. Nothing is patched on UPDATE: gates cannot be added any more, and every
 /// repair belongs to the moment the pod is made.
-pub fn decide(settings: &Settings, facts: &Facts, hook: Hook, review: &Review<'_>) -> Decision {
+pub fn decide(
+    settings: &AdmissionSettings,
+    facts: &KnownClasses,
+    hook: Hook,
+    review: &AdmissionReview<'_>,
+) -> Decision {
     if let Some(group) = &review.group {
         return group_judged(settings, facts, &review.namespace, group);
     }
@@ -93,7 +98,7 @@ fn is_node_bound(pod: &PodView<'_>) -> bool {
             .any(|o| o.kind.as_str() == "DaemonSet" && o.api_version.starts_with("apps/"))
 }
 
-fn created(settings: &Settings, facts: &Facts, hook: Hook, pod: &PodView<'_>) -> Decision {
+fn created(settings: &AdmissionSettings, facts: &KnownClasses, hook: Hook, pod: &PodView<'_>) -> Decision {
     let link = dialect::link(pod);
     let share = gpu::asks_for_share(pod);
     let mut causes = gpu::findings(pod, &settings.gpu);
@@ -122,7 +127,13 @@ fn is_placed_by_us(scheduler: &str) -> bool {
 }
 
 /// Links a sound pod to its gang, gates it, and gives a VRAM member what it needs on a shared node.
-fn equipped(settings: &Settings, facts: &Facts, pod: &PodView<'_>, link: Link, share: bool) -> Decision {
+fn equipped(
+    settings: &AdmissionSettings,
+    facts: &KnownClasses,
+    pod: &PodView<'_>,
+    link: Link,
+    share: bool,
+) -> Decision {
     let Link { membership, repairs, mut warnings, faults: _ } = link;
     let named = pod.spec.scheduler_name.as_str();
     let scheduler = if membership.is_some() { settings.scheduler(named) } else { named };
@@ -150,14 +161,14 @@ fn equipped(settings: &Settings, facts: &Facts, pod: &PodView<'_>, link: Link, s
         equipment: shares_cards.then_some(patch::Equipment { runtime_class }),
     };
     let patch = patch::build(pod, &wanted, &mut warnings);
-    let verdict = if patch.is_empty() { Verdict::Allowed } else { Verdict::Patched };
+    let verdict = if patch.is_empty() { AdmissionVerdict::Allowed } else { AdmissionVerdict::Patched };
     Decision { verdict, patch, warnings, causes: Vec::new(), membership }
 }
 
 /// A group object is never refused here, only talked about: what is wrong with it stands in the way of nobody else.
 fn group_judged(
-    settings: &Settings,
-    facts: &Facts,
+    settings: &AdmissionSettings,
+    facts: &KnownClasses,
     namespace: &str,
     group: &Result<GroupObject, ReadError>,
 ) -> Decision {
@@ -184,7 +195,7 @@ fn group_judged(
     Decision { warnings, ..Decision::allowed(None) }
 }
 
-fn updated(settings: &Settings, old: &PodView<'_>, new: &PodView<'_>) -> Decision {
+fn updated(settings: &AdmissionSettings, old: &PodView<'_>, new: &PodView<'_>) -> Decision {
     if new.metadata.deletion_timestamp.is_some() {
         // It is on its way out: nothing about it matters any more but that its finalizers can go.
         return Decision::untouched();

@@ -7,14 +7,14 @@ use crate::model::Str;
 /// What is known of the cluster. `None` is not known, or not known yet: then nothing is said about it, because a wrong
 /// warning is worse than none, and nothing is done that rests on it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Facts {
+pub struct KnownClasses {
     /// Names of all PriorityClasses.
     pub priority_classes: Option<BTreeSet<Str>>,
     /// Names of all RuntimeClasses.
     pub runtime_classes: Option<BTreeSet<Str>>,
 }
 
-impl Facts {
+impl KnownClasses {
     /// Whether this RuntimeClass is known to exist.
     pub(super) fn has_runtime_class(&self, name: &str) -> bool {
         self.runtime_classes.as_ref().is_some_and(|classes| classes.contains(name))

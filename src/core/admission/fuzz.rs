@@ -3,7 +3,7 @@
 use base64::Engine as _;
 use serde_json::Value;
 
-use super::{Facts, Hook, Settings, Verdict, answer};
+use super::{AdmissionSettings, AdmissionVerdict, Hook, KnownClasses, handle_review};
 
 /// Answers any bytes as both hooks and checks what must hold for every answer.
 ///
@@ -12,23 +12,25 @@ use super::{Facts, Hook, Settings, Verdict, answer};
 /// object it came for, the patched object is patched or denied again, or an object that mutate leaves as it is is denied
 /// by validate.
 pub fn fuzz_review(bytes: &[u8]) {
-    let settings =
-        Settings { rewritten_schedulers: ["kai-scheduler".to_owned()].into(), ..Settings::default() };
+    let settings = AdmissionSettings {
+        rewritten_schedulers: ["kai-scheduler".to_owned()].into(),
+        ..AdmissionSettings::default()
+    };
     let classes = |name: &str| Some([crate::model::str(name)].into());
-    let facts = Facts { runtime_classes: classes("nvidia"), priority_classes: classes("inference") };
+    let facts = KnownClasses { runtime_classes: classes("nvidia"), priority_classes: classes("inference") };
     let mut mutated = None;
     for hook in [Hook::Mutate, Hook::Validate] {
-        match answer(&settings, &facts, hook, bytes) {
+        match handle_review(&settings, &facts, hook, bytes) {
             Ok(given) => {
                 let verdict = given.summary.verdict;
                 check(&settings, &facts, hook, bytes, &given.body, verdict);
                 match mutated.replace(verdict) {
-                    None | Some(Verdict::Patched) => {}
+                    None | Some(AdmissionVerdict::Patched) => {}
                     Some(first) => assert_eq!(verdict, first, "validate differs only where mutate patches"),
                 }
             }
             Err(error) => assert!(
-                !matches!(error, super::BadReview::Unpatchable(_)),
+                !matches!(error, super::ReviewError::Unpatchable(_)),
                 "{hook:?}: {error}: {}",
                 String::from_utf8_lossy(bytes)
             ),
@@ -36,30 +38,37 @@ pub fn fuzz_review(bytes: &[u8]) {
     }
 }
 
-fn check(settings: &Settings, facts: &Facts, hook: Hook, bytes: &[u8], body: &[u8], verdict: Verdict) {
+fn check(
+    settings: &AdmissionSettings,
+    facts: &KnownClasses,
+    hook: Hook,
+    bytes: &[u8],
+    body: &[u8],
+    verdict: AdmissionVerdict,
+) {
     let answered: Value = serde_json::from_slice(body).expect("an answer is JSON");
     // Some documents pass as reviews and not as JSON values: numbers nobody looks at may be out of range.
     let Ok(mut asked) = serde_json::from_slice::<Value>(bytes) else { return };
     let response = &answered["response"];
     assert_eq!(response["uid"], asked["request"]["uid"], "the uid is echoed");
-    assert_eq!(response["allowed"], Value::Bool(verdict != Verdict::Denied));
+    assert_eq!(response["allowed"], Value::Bool(verdict != AdmissionVerdict::Denied));
     assert_eq!(response["patch"].is_null(), response["patchType"].is_null());
-    assert_eq!(response["status"].is_null(), verdict != Verdict::Denied);
+    assert_eq!(response["status"].is_null(), verdict != AdmissionVerdict::Denied);
     let warnings = response["warnings"].as_array().map(Vec::as_slice).unwrap_or_default();
     assert!(warnings.iter().filter_map(Value::as_str).all(|w| !w.contains(char::is_control)));
     let Some(patch) = response["patch"].as_str() else {
-        assert_ne!(verdict, Verdict::Patched);
+        assert_ne!(verdict, AdmissionVerdict::Patched);
         return;
     };
-    assert_eq!((hook, verdict), (Hook::Mutate, Verdict::Patched), "only mutate patches");
+    assert_eq!((hook, verdict), (Hook::Mutate, AdmissionVerdict::Patched), "only mutate patches");
     let patch = base64::engine::general_purpose::STANDARD.decode(patch).expect("a patch is base64");
     let patch: json_patch::Patch = serde_json::from_slice(&patch).expect("a patch is RFC 6902");
     assert!(!patch.0.is_empty(), "an empty patch is never sent");
     json_patch::patch(&mut asked["request"]["object"], &patch).expect("a patch applies to its object");
     let again = serde_json::to_vec(&asked).expect("a value serialises");
     for hook in [Hook::Mutate, Hook::Validate] {
-        let second = answer(settings, facts, hook, &again).expect("a patched review is a review");
+        let second = handle_review(settings, facts, hook, &again).expect("a patched review is a review");
         assert_eq!(second.summary.patch_operations, 0, "mutate twice is mutate once");
-        assert_ne!(second.summary.verdict, Verdict::Denied, "a patched pod is sound");
+        assert_ne!(second.summary.verdict, AdmissionVerdict::Denied, "a patched pod is sound");
     }
 }

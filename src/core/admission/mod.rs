@@ -1,6 +1,6 @@
 //! Review in, decision out. Pure and synchronous: the webhook carries bytes here and back.
 //!
-//! [`answer`] is bytes to bytes; [`decide`] is the same without the wire, for the command line and for tests. A pod that
+//! [`handle_review`] is bytes to bytes; [`decide`] is the same without the wire, for the command line and for tests. A pod that
 //! is in no group and asks for no share is allowed untouched. Every patch was applied and judged again before it leaves.
 
 mod decision;
@@ -18,11 +18,11 @@ mod verify;
 mod tests;
 
 pub use decision::{Decision, decide};
-pub use facts::Facts;
+pub use facts::KnownClasses;
 pub use fuzz::fuzz_review;
-pub use response::{Cause, Refusal, Reply};
-pub use review::{API_VERSION, KIND, Operation, Review, Subject};
-pub use settings::Settings;
+pub use response::{AdmissionResponse, DenialCause, DenialStatus};
+pub use review::{API_VERSION, AdmissionReview, KIND, Operation, ReviewedPod};
+pub use settings::AdmissionSettings;
 
 /// Which of the two hooks was called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,16 +45,16 @@ impl Hook {
 
 /// An answer to a well-formed review.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answer {
+pub struct ReviewOutcome {
     /// The response `AdmissionReview`, ready to send.
     pub body: Vec<u8>,
     /// What was decided, for the log line and the metrics.
-    pub summary: Summary,
+    pub summary: ReviewSummary,
 }
 
 /// What was decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Verdict {
+pub enum AdmissionVerdict {
     /// None of our business.
     Untouched,
     /// Ours, and nothing to change.
@@ -65,7 +65,7 @@ pub enum Verdict {
     Denied,
 }
 
-impl Verdict {
+impl AdmissionVerdict {
     /// For logs and metrics.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -79,7 +79,7 @@ impl Verdict {
 
 /// The facts of one decision, for the log line and the metrics.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Summary {
+pub struct ReviewSummary {
     /// `request.uid`, which the API server's audit log has too.
     pub uid: String,
     /// `CREATE`, `UPDATE`, ...
@@ -89,7 +89,7 @@ pub struct Summary {
     /// Name, or `generateName` with a `*`.
     pub name: String,
     /// What was decided.
-    pub verdict: Verdict,
+    pub verdict: AdmissionVerdict,
     /// Why it was denied: one line for each cause, `field: message`.
     pub causes: Vec<String>,
     /// How many warnings went with it.
@@ -102,7 +102,7 @@ pub struct Summary {
 
 /// A request that is no review we can answer; the webhook turns it into an HTTP 400 with this sentence.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum BadReview {
+pub enum ReviewError {
     /// The body is not JSON, or not of the shape of a review.
     #[error("the body is not an AdmissionReview: {0}")]
     Malformed(String),
@@ -129,17 +129,22 @@ pub enum BadReview {
 /// Answers one review.
 ///
 /// # Errors
-/// [`BadReview`] when the body is no review we can answer.
-pub fn answer(settings: &Settings, facts: &Facts, hook: Hook, body: &[u8]) -> Result<Answer, BadReview> {
-    let review = Review::parse(body)?;
+/// [`ReviewError`] when the body is no review we can answer.
+pub fn handle_review(
+    settings: &AdmissionSettings,
+    facts: &KnownClasses,
+    hook: Hook,
+    body: &[u8],
+) -> Result<ReviewOutcome, ReviewError> {
+    let review = AdmissionReview::parse(body)?;
     let decision = decide(settings, facts, hook, &review);
     if let Some(subject) = review.pod.as_ref().filter(|_| !decision.patch.is_empty()) {
         verify::verify(settings, facts, &review, subject, &decision)?;
     }
     let name = review.display_name();
-    Ok(Answer {
+    Ok(ReviewOutcome {
         body: response::body(&review, &name, &decision),
-        summary: Summary {
+        summary: ReviewSummary {
             uid: review.uid.to_string(),
             operation: review.operation_text.to_string(),
             namespace: review.namespace.to_string(),

@@ -5,8 +5,8 @@
 
 use super::decision::Decision;
 use super::patch::{self, PARALLEL};
-use super::settings::Settings;
-use super::{Hook, Verdict};
+use super::settings::AdmissionSettings;
+use super::{AdmissionVerdict, Hook};
 use crate::dialect::{self, Membership};
 use crate::model::{DialectId, quoted};
 use crate::objects::names;
@@ -17,7 +17,7 @@ const ORDERED: &str = "OrderedReady";
 
 /// Decides on a new StatefulSet: one whose pods are members of a gang makes them all at once, unless it says that its order
 /// is to be kept.
-pub(super) fn made(settings: &Settings, hook: Hook, set: &StatefulSetView<'_>) -> Decision {
+pub(super) fn made(settings: &AdmissionSettings, hook: Hook, set: &StatefulSetView<'_>) -> Decision {
     let template = &set.spec.template;
     let excluded = settings.excluded_namespaces.contains(template.metadata.namespace.as_str());
     // The controller of LeaderWorkerSet makes StatefulSets of its own, in the order it wants.
@@ -38,7 +38,7 @@ pub(super) fn made(settings: &Settings, hook: Hook, set: &StatefulSetView<'_>) -
             }
             // The engine sees pods, not who makes them.
             let patch = patch::keep_order(set);
-            return Decision { verdict: Verdict::Patched, patch, warnings, ..Decision::untouched() };
+            return Decision { verdict: AdmissionVerdict::Patched, patch, warnings, ..Decision::untouched() };
         }
         Some(other) => warnings.push(format!(
             "{} {} is not known: write {}, or take it out",
@@ -58,13 +58,18 @@ pub(super) fn made(settings: &Settings, hook: Hook, set: &StatefulSetView<'_>) -
         names::ORDERED_ANNOTATION,
         names::ORDERED_KEEP
     ));
-    Decision { verdict: Verdict::Patched, patch: patch::parallel(set), warnings, ..Decision::untouched() }
+    Decision {
+        verdict: AdmissionVerdict::Patched,
+        patch: patch::parallel(set),
+        warnings,
+        ..Decision::untouched()
+    }
 }
 
 /// Decides on a change of a StatefulSet: a manifest that says the order in so many words is applied again after [`made`] has
 /// changed it. It stays as it was made; the API server would refuse the change.
 pub(super) fn changed(
-    settings: &Settings,
+    settings: &AdmissionSettings,
     hook: Hook,
     old: &StatefulSetView<'_>,
     set: &StatefulSetView<'_>,

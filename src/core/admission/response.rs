@@ -7,9 +7,9 @@ use base64::Engine as _;
 use json_patch::PatchOperation;
 use serde::Serialize;
 
-use super::Verdict;
+use super::AdmissionVerdict;
 use super::decision::Decision;
-use super::review::{API_VERSION, KIND, Review};
+use super::review::{API_VERSION, AdmissionReview, KIND};
 
 /// The API server cuts warnings at 256 characters once all of them are longer than 4096 bytes; ours are cut always.
 const LONGEST_WARNING: usize = 256;
@@ -20,11 +20,11 @@ const LAST_LINE: usize = 96;
 
 /// Everything that an answer says. What is not in it is not on the wire.
 #[derive(Debug)]
-pub struct Reply<'a> {
+pub struct AdmissionResponse<'a> {
     /// That of the request.
     pub uid: &'a str,
     /// Why it is refused; none when it is allowed.
-    pub refusal: Option<Refusal<'a>>,
+    pub refusal: Option<DenialStatus<'a>>,
     /// What is changed in the object; not with a refusal.
     pub patch: &'a [PatchOperation],
     /// A line each for the user. More than the API server would keep are cut here, and the last line says so.
@@ -35,7 +35,7 @@ pub struct Reply<'a> {
 
 /// A refusal as a `Status`. kubectl prints kind, name and every cause; controllers print the message.
 #[derive(Debug)]
-pub struct Refusal<'a> {
+pub struct DenialStatus<'a> {
     /// HTTP status.
     pub code: u16,
     /// `Invalid`, `Forbidden`, ...
@@ -49,12 +49,12 @@ pub struct Refusal<'a> {
     /// Kind of the object.
     pub kind: &'a str,
     /// Every cause, which kubectl prints on a line of its own.
-    pub causes: Vec<Cause<'a>>,
+    pub causes: Vec<DenialCause<'a>>,
 }
 
 /// One cause of a refusal.
 #[derive(Clone, Debug, Serialize)]
-pub struct Cause<'a> {
+pub struct DenialCause<'a> {
     /// `FieldValueInvalid`, ...
     pub reason: &'a str,
     /// What is wrong and how to mend it.
@@ -103,10 +103,10 @@ struct Details<'a> {
     #[serde(skip_serializing_if = "str::is_empty")]
     group: &'a str,
     kind: &'a str,
-    causes: &'a [Cause<'a>],
+    causes: &'a [DenialCause<'a>],
 }
 
-impl Reply<'_> {
+impl AdmissionResponse<'_> {
     /// The `AdmissionReview` that is sent back.
     #[must_use]
     pub fn body(&self) -> Vec<u8> {
@@ -142,10 +142,10 @@ impl Reply<'_> {
 }
 
 /// The body of the answer. `name` is what the user calls the pod.
-pub(super) fn body(review: &Review<'_>, name: &str, decision: &Decision) -> Vec<u8> {
-    let reply = Reply {
+pub(super) fn body(review: &AdmissionReview<'_>, name: &str, decision: &Decision) -> Vec<u8> {
+    let reply = AdmissionResponse {
         uid: &review.uid,
-        refusal: (decision.verdict == Verdict::Denied).then(|| refusal(name, decision)),
+        refusal: (decision.verdict == AdmissionVerdict::Denied).then(|| refusal(name, decision)),
         patch: &decision.patch,
         warnings: &decision.warnings,
         audit: &BTreeMap::new(),
@@ -153,10 +153,10 @@ pub(super) fn body(review: &Review<'_>, name: &str, decision: &Decision) -> Vec<
     reply.body()
 }
 
-fn refusal<'d>(name: &'d str, decision: &'d Decision) -> Refusal<'d> {
+fn refusal<'d>(name: &'d str, decision: &'d Decision) -> DenialStatus<'d> {
     let lines: Vec<_> = decision.causes.iter().map(|c| format!("{}: {}", c.field, c.message)).collect();
     let causes = decision.causes.iter();
-    Refusal {
+    DenialStatus {
         code: 422,
         reason: "Invalid",
         message: format!("Pod {name:?} is invalid: {}", lines.join("; ")),
@@ -164,7 +164,7 @@ fn refusal<'d>(name: &'d str, decision: &'d Decision) -> Refusal<'d> {
         group: "",
         kind: "Pod",
         causes: causes
-            .map(|c| Cause { reason: c.rule.cause_type(), message: &c.message, field: &c.field })
+            .map(|c| DenialCause { reason: c.rule.cause_type(), message: &c.message, field: &c.field })
             .collect(),
     }
 }

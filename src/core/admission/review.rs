@@ -5,7 +5,7 @@
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::BadReview;
+use super::ReviewError;
 use crate::dialect::{self, GroupObject, GroupResource};
 use crate::objects::ReadError;
 use crate::objects::text::Text;
@@ -18,7 +18,7 @@ pub const KIND: &str = "AdmissionReview";
 
 /// One review: who asks for what, and the pod where it is about one.
 #[derive(Clone, Debug)]
-pub struct Review<'a> {
+pub struct AdmissionReview<'a> {
     /// `request.uid`, never empty.
     pub uid: Text<'a>,
     /// What is to be done.
@@ -32,7 +32,7 @@ pub struct Review<'a> {
     /// Nothing will be stored. We have no side effects, so it changes nothing.
     pub dry_run: bool,
     /// The pod, when the review is about a pod itself (not a subresource) and is a CREATE or UPDATE.
-    pub pod: Option<Subject<'a>>,
+    pub pod: Option<ReviewedPod<'a>>,
     /// The StatefulSet, when the review is about one itself and is a CREATE or UPDATE.
     pub stateful_set: Option<StatefulSetView<'a>>,
     /// The StatefulSet as it was, on UPDATE.
@@ -45,7 +45,7 @@ pub struct Review<'a> {
 
 /// The object of a review.
 #[derive(Clone, Debug)]
-pub struct Subject<'a> {
+pub struct ReviewedPod<'a> {
     /// Its JSON as it was sent.
     pub raw: &'a str,
     /// What we read of it; its namespace is filled in from the request.
@@ -108,26 +108,26 @@ struct Kind<'a> {
     kind: Option<Text<'a>>,
 }
 
-impl<'a> Review<'a> {
+impl<'a> AdmissionReview<'a> {
     /// Reads a review.
     ///
     /// # Errors
-    /// [`BadReview`] when the body is no JSON, is another kind or version, has no request or uid, or is about a pod or a
+    /// [`ReviewError`] when the body is no JSON, is another kind or version, has no request or uid, or is about a pod or a
     /// StatefulSet whose fields have the wrong types.
-    pub fn parse(body: &'a [u8]) -> Result<Self, BadReview> {
-        let malformed = |problem: String| BadReview::Malformed(problem);
+    pub fn parse(body: &'a [u8]) -> Result<Self, ReviewError> {
+        let malformed = |problem: String| ReviewError::Malformed(problem);
         let text = std::str::from_utf8(body).map_err(|e| malformed(e.to_string()))?;
         let envelope: Envelope<'a> = serde_json::from_str(text).map_err(|e| malformed(e.to_string()))?;
         let api_version = envelope.api_version.unwrap_or_default();
         let kind = envelope.kind.unwrap_or_default();
         if api_version.as_str() != API_VERSION || kind.as_str() != KIND {
-            return Err(BadReview::WrongVersion {
+            return Err(ReviewError::WrongVersion {
                 api_version: api_version.chars().take(100).collect(),
                 kind: kind.chars().take(100).collect(),
             });
         }
-        let request = envelope.request.ok_or(BadReview::NoRequest)?;
-        let uid = request.uid.filter(|uid| !uid.is_empty()).ok_or(BadReview::NoRequest)?;
+        let request = envelope.request.ok_or(ReviewError::NoRequest)?;
+        let uid = request.uid.filter(|uid| !uid.is_empty()).ok_or(ReviewError::NoRequest)?;
         let operation_text = request.operation.unwrap_or_default();
         let operation = match operation_text.as_str() {
             "CREATE" => Operation::Create,
@@ -182,7 +182,7 @@ impl<'a> Review<'a> {
             return Err(malformed(format!("request.object is missing from a {}", review.operation_text)));
         };
         let view = read_pod(object.get(), "request.object", &mut review.namespace)?;
-        review.pod = Some(Subject { raw: object.get(), view });
+        review.pod = Some(ReviewedPod { raw: object.get(), view });
         if operation == Operation::Update {
             let Some(old) = request.old_object else {
                 return Err(malformed("request.oldObject is missing from an UPDATE".to_owned()));
@@ -206,9 +206,9 @@ impl<'a> Review<'a> {
     }
 }
 
-fn read_stateful_set<'a>(raw: &'a str, namespace: &mut Text<'a>) -> Result<StatefulSetView<'a>, BadReview> {
+fn read_stateful_set<'a>(raw: &'a str, namespace: &mut Text<'a>) -> Result<StatefulSetView<'a>, ReviewError> {
     let mut view: StatefulSetView<'a> =
-        serde_json::from_str(raw).map_err(|e| BadReview::Malformed(format!("request.object: {e}")))?;
+        serde_json::from_str(raw).map_err(|e| ReviewError::Malformed(format!("request.object: {e}")))?;
     if namespace.is_empty() {
         *namespace = view.metadata.namespace.clone();
     }
@@ -216,9 +216,9 @@ fn read_stateful_set<'a>(raw: &'a str, namespace: &mut Text<'a>) -> Result<State
     Ok(view)
 }
 
-fn read_pod<'a>(raw: &'a str, place: &str, namespace: &mut Text<'a>) -> Result<PodView<'a>, BadReview> {
+fn read_pod<'a>(raw: &'a str, place: &str, namespace: &mut Text<'a>) -> Result<PodView<'a>, ReviewError> {
     let mut view: PodView<'a> =
-        serde_json::from_str(raw).map_err(|e| BadReview::Malformed(format!("{place}: {e}")))?;
+        serde_json::from_str(raw).map_err(|e| ReviewError::Malformed(format!("{place}: {e}")))?;
     if namespace.is_empty() {
         *namespace = view.metadata.namespace.clone();
     }

@@ -7,7 +7,7 @@ use crate::objects::names;
 
 /// What admission goes by.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Settings {
+pub struct AdmissionSettings {
     /// Namespaces whose pods are never touched: those that must come up without us.
     pub excluded_namespaces: BTreeSet<String>,
     /// What counts as a GPU, and whether cards may be shared.
@@ -20,7 +20,7 @@ pub struct Settings {
     pub rewritten_schedulers: BTreeSet<String>,
 }
 
-impl Settings {
+impl AdmissionSettings {
     /// The scheduler that will place a new member which names this one (empty is the stock scheduler).
     pub(super) fn scheduler<'n>(&self, named: &'n str) -> &'n str {
         if named.is_empty() || self.rewritten_schedulers.contains(named) {
@@ -31,7 +31,7 @@ impl Settings {
     }
 }
 
-impl Default for Settings {
+impl Default for AdmissionSettings {
     fn default() -> Self {
         let excluded = ["kube-system", "kube-node-lease", "kube-public", "portcullis-system"];
         Self {

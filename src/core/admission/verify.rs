@@ -6,12 +6,12 @@
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::BadReview;
 use super::Hook;
+use super::ReviewError;
 use super::decision::{Decision, decide};
-use super::facts::Facts;
-use super::review::{Review, Subject};
-use super::settings::Settings;
+use super::facts::KnownClasses;
+use super::review::{AdmissionReview, ReviewedPod};
+use super::settings::AdmissionSettings;
 use crate::objects::view::PodView;
 
 #[derive(Deserialize)]
@@ -87,27 +87,27 @@ fn reduced(raw: &str) -> Result<Value, String> {
 /// Applies the decision's patch and decides again.
 ///
 /// # Errors
-/// [`BadReview::Unpatchable`], which is a bug of ours: it does not apply, or does not settle the matter.
+/// [`ReviewError::Unpatchable`], which is a bug of ours: it does not apply, or does not settle the matter.
 pub(super) fn verify(
-    settings: &Settings,
-    facts: &Facts,
-    review: &Review<'_>,
-    subject: &Subject<'_>,
+    settings: &AdmissionSettings,
+    facts: &KnownClasses,
+    review: &AdmissionReview<'_>,
+    subject: &ReviewedPod<'_>,
     decision: &Decision,
-) -> Result<(), BadReview> {
-    let fail = |problem: String| BadReview::Unpatchable(problem);
+) -> Result<(), ReviewError> {
+    let fail = |problem: String| ReviewError::Unpatchable(problem);
     let mut document = reduced(subject.raw).map_err(fail)?;
     json_patch::patch(&mut document, &decision.patch).map_err(|e| fail(e.to_string()))?;
     let mut view = PodView::deserialize(&document).map_err(|e| fail(e.to_string()))?;
     view.metadata.namespace = review.namespace.clone();
-    let again = Review {
+    let again = AdmissionReview {
         uid: review.uid.clone(),
         operation: review.operation,
         operation_text: review.operation_text.clone(),
         namespace: review.namespace.clone(),
         name: review.name.clone(),
         dry_run: review.dry_run,
-        pod: Some(Subject { raw: "", view }),
+        pod: Some(ReviewedPod { raw: "", view }),
         stateful_set: None,
         old_stateful_set: None,
         old_pod: None,

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use serde_json::{Value, json};
 
 use super::{group_kinds, membership};
-use crate::admission::Settings;
+use crate::admission::AdmissionSettings;
 use crate::engine::Phase;
 use crate::model::{DialectId, GangId};
 use crate::objects::view::PodView;
@@ -76,7 +76,7 @@ impl<'f> Story<'f> {
         writeln!(text, "  - {{name: node-1, cpu: \"{}\", memory: 64Gi}}", self.cpu).unwrap();
         writeln!(text, "steps:\n{}", self.steps).unwrap();
         let scenario = Scenario::parse("conformance.yaml", &text).unwrap_or_else(|e| panic!("{e}\n{text}"));
-        let admit = webhook(Settings::default());
+        let admit = webhook(AdmissionSettings::default());
         let mut runner = Runner::new(scenario, Some(admit)).unwrap_or_else(|e| panic!("{e}\n{text}"));
         while let Some(step) = runner.next_step().unwrap_or_else(|e| panic!("{e}\n{text}")) {
             let told: Vec<_> = step.told.iter().map(|told| &told.note.message).collect();
@@ -472,7 +472,7 @@ fn gangs_of_one_name_in_every_dialect_live_side_by_side() {
     let lines: Vec<String> = objects.iter().map(|object| format!("    {object}")).collect();
     writeln!(text, "- apply: |\n{}", lines.join("\n    ---\n")).unwrap();
     let scenario = Scenario::parse("side-by-side.yaml", &text).unwrap();
-    let mut runner = Runner::new(scenario, Some(webhook(Settings::default()))).unwrap();
+    let mut runner = Runner::new(scenario, Some(webhook(AdmissionSettings::default()))).unwrap();
     let step = runner.next_step().unwrap().unwrap();
     assert!(step.good(), "{:#?}", step.failures());
     let admitted = step.gangs.iter().filter(|gang| gang.status.phase == Phase::Admitted).count();

@@ -28,8 +28,8 @@ use std::time::Duration;
 use super::Engine;
 use super::queue::{Likeness, Rank};
 use crate::model::{GangId, NodeName, PodUid, Reason, Time};
-use crate::planner::{self, Explanation, GangRequest, Plan, Report};
-use crate::snapshot::{Cards, Charge, Hold as Why, Snapshot};
+use crate::planner::{self, Explanation, Plan, PlanningReport, PlanningRequest};
+use crate::snapshot::{CardAllocation, Charge, ChargeState as Why, Snapshot};
 
 /// How often it is looked for places with less in their way.
 const LOOK_AGAIN: Duration = Duration::from_secs(30);
@@ -150,7 +150,7 @@ impl Engine {
     }
 
     /// Plans a gang beside what is held.
-    pub(super) fn plan_beside(&mut self, hold: &Hold, request: &GangRequest) -> (Plan, Report) {
+    pub(super) fn plan_beside(&mut self, hold: &Hold, request: &PlanningRequest) -> (Plan, PlanningReport) {
         let grown = self.snapshot.take_grown();
         hold.charge(&mut self.snapshot);
         let planned = planner::plan(&self.snapshot, std::slice::from_ref(request));
@@ -172,13 +172,13 @@ impl Engine {
         let are = if members == 1 { "1 member".to_owned() } else { format!("{members} members") };
         Explanation {
             reason: Reason::RoomHeld,
-            sentence: format!(
+            message: format!(
                 "there is room for {are}, and it is held for gang {gang}, which stands before it and has waited{since}"
             ),
             waiting_for: format!("gang {gang} to start"),
             remedy: Some(format!("when gang {gang} has started or is deleted, or with a higher priority")),
             nodes: u32::try_from(nodes).unwrap_or(u32::MAX),
-            refusals: std::collections::BTreeMap::new(),
+            infeasible_nodes: std::collections::BTreeMap::new(),
         }
     }
 }
@@ -187,7 +187,7 @@ impl Engine {
 /// where it would not fit into an empty cluster.
 fn choose(
     snapshot: &Snapshot,
-    request: &GangRequest,
+    request: &PlanningRequest,
     ends: impl Fn(&PodUid) -> bool,
 ) -> Option<Vec<(PodUid, Charge)>> {
     let mut nodes: Vec<(usize, &NodeName)> =
@@ -214,10 +214,11 @@ fn choose(
         }
     }
     let shape_of = |uid: &PodUid| request.members.iter().find(|m| m.uid == *uid).map(|m| m.shape.clone());
-    let places = found.placements.into_iter().filter_map(|place| {
+    let places = found.assignments.into_iter().filter_map(|place| {
         let shape = shape_of(&place.uid)?;
-        let cards = if shape.share.is_some() { Cards::Known(place.cards) } else { Cards::Unshared };
-        let charge = Charge { key: Some(place.key), node: place.node, shape, cards, hold: Why::Reserved };
+        let cards =
+            if shape.share.is_some() { CardAllocation::Known(place.cards) } else { CardAllocation::Unshared };
+        let charge = Charge { key: Some(place.key), node: place.node, shape, cards, state: Why::Reserved };
         Some((PodUid::from(&*format!("held/{}", place.uid)), charge))
     });
     Some(places.collect())

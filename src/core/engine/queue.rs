@@ -16,9 +16,9 @@ use super::{Engine, Step};
 use crate::dialect::Quorum;
 use crate::model::{GangId, Reason, Resources, Str, Time};
 use crate::objects::Shape;
-use crate::planner::{self, GangRequest, Member, PlannedGang, Verdict};
+use crate::planner::{self, PlannedGang, PlanningOutcome, PlanningRequest, WaitingMember};
 #[cfg(debug_assertions)]
-use crate::snapshot::{Cards, Charge, Hold};
+use crate::snapshot::{CardAllocation, Charge, ChargeState};
 
 /// The place of a gang in the queue: those of which something has started first, then by priority, then by age.
 pub(super) type Rank = (bool, Reverse<i32>, Time, GangId);
@@ -44,11 +44,17 @@ pub(super) struct Likeness {
 }
 
 impl Likeness {
-    fn of(request: &GangRequest) -> Self {
+    fn of(request: &PlanningRequest) -> Self {
         let mut members: Vec<_> = request.members.iter().map(|m| (m.role.clone(), m.shape.clone())).collect();
         members.sort();
         let (quorum, active) = (request.quorum.clone(), request.active.clone());
-        Self { members, quorum, active, minimum: request.minimum.clone(), together: request.together.clone() }
+        Self {
+            members,
+            quorum,
+            active,
+            minimum: request.min_resources.clone(),
+            together: request.topology_key.clone(),
+        }
     }
 }
 
@@ -198,15 +204,15 @@ impl Engine {
         queue.sort_by(|(a, _), (b, _)| a.cmp(b));
         let queued: Vec<&Rank> = self.queue.ranks.keys().collect();
         assert_eq!(queue.iter().map(|(rank, _)| rank).collect::<Vec<_>>(), queued, "the queue is up to date");
-        let sure = |report: &planner::Report| {
-            report.verdicts.values().all(
-                |verdict| !matches!(verdict, Verdict::Waiting(why) if why.reason == Reason::SearchExhausted),
+        let sure = |report: &planner::PlanningReport| {
+            report.outcomes.values().all(
+                |verdict| !matches!(verdict, PlanningOutcome::Waiting(why) if why.reason == Reason::SearchExhausted),
             )
         };
         if self.hold.is_some() {
             return self.plan_beside_hold(&queue, sure);
         }
-        let requests: Vec<GangRequest> = queue.into_iter().map(|(_, request)| request).collect();
+        let requests: Vec<PlanningRequest> = queue.into_iter().map(|(_, request)| request).collect();
         let (plan, report) = planner::plan(&self.snapshot, &requests);
         sure(&report).then_some(plan)
     }
@@ -215,8 +221,8 @@ impl Engine {
     #[cfg(debug_assertions)]
     fn plan_beside_hold(
         &self,
-        queue: &[(Rank, GangRequest)],
-        sure: impl Fn(&planner::Report) -> bool,
+        queue: &[(Rank, PlanningRequest)],
+        sure: impl Fn(&planner::PlanningReport) -> bool,
     ) -> Option<planner::Plan> {
         let mut hold = self.hold.as_ref();
         let mut snapshot = self.snapshot.clone();
@@ -233,12 +239,16 @@ impl Engine {
                 return None;
             }
             hold = hold.filter(|hold| hold.gang != request.gang || plan.gangs.is_empty());
-            for place in plan.gangs.iter().flat_map(|gang| &gang.placements) {
+            for place in plan.gangs.iter().flat_map(|gang| &gang.assignments) {
                 let member = request.members.iter().find(|m| m.uid == place.uid)?;
                 let shared = member.shape.share.is_some();
-                let cards = if shared { Cards::Known(place.cards.clone()) } else { Cards::Unshared };
+                let cards = if shared {
+                    CardAllocation::Known(place.cards.clone())
+                } else {
+                    CardAllocation::Unshared
+                };
                 let (key, node, shape) = (Some(place.key.clone()), place.node.clone(), member.shape.clone());
-                snapshot.charge(&place.uid, Charge { key, node, shape, cards, hold: Hold::Reserved });
+                snapshot.charge(&place.uid, Charge { key, node, shape, cards, state: ChargeState::Reserved });
             }
             expected.gangs.extend(plan.gangs);
         }
@@ -257,12 +267,12 @@ impl Engine {
                 panic!("{} fits and was not planned: {progress:?}", planned.gang);
             };
             let to_come = plan.to_come.iter().map(|place| (&place.node, &place.gpus));
-            let is_pod = |place: &planner::Placement| self.members.contains_key(&place.uid);
-            let places = planned.placements.extract_if(.., |place| !is_pod(place)).collect::<Vec<_>>();
+            let is_pod = |place: &planner::Assignment| self.members.contains_key(&place.uid);
+            let places = planned.assignments.extract_if(.., |place| !is_pod(place)).collect::<Vec<_>>();
             let expected: Vec<_> = places.iter().map(|place| (&place.node, &place.cards)).collect();
             let news = plan.to_come.len().saturating_sub(expected.len());
             assert_eq!(to_come.skip(news).collect::<Vec<_>>(), expected, "where those to come go");
-            for place in planned.placements {
+            for place in planned.assignments {
                 let found = plan.members.iter().find(|m| m.uid == place.uid);
                 let found = found.map(|m| (&m.node, &m.gpus));
                 assert_eq!(found, Some((&place.node, &place.cards)), "where {} goes", place.key);
@@ -274,7 +284,7 @@ impl Engine {
         let told = self.gangs.get(id).is_some_and(|gang| gang.verdict.is_some());
         told && self
             .planning_request(id)
-            .is_some_and(|(_, request)| planner::hopeless(&self.snapshot, &request))
+            .is_some_and(|(_, request)| planner::is_unschedulable(&self.snapshot, &request))
     }
 
     /// Plans one gang of the queue.
@@ -282,10 +292,10 @@ impl Engine {
         let id = &rank.3;
         let Some((_, request)) = self.planning_request(id) else { return Fits::No };
         let (mut plan, mut report) = planner::plan(&self.snapshot, std::slice::from_ref(&request));
-        let room = plan.gangs.first().map(|planned| planned.placements.len());
+        let room = plan.gangs.first().map(|planned| planned.assignments.len());
         if let (Some(room), Some(hold)) = (room, self.held_before(rank).cloned()) {
             (plan, report) = self.plan_beside(&hold, &request);
-            if let Some(Verdict::Waiting(why)) = report.verdicts.get_mut(id)
+            if let Some(PlanningOutcome::Waiting(why)) = report.outcomes.get_mut(id)
                 && why.reason != Reason::SearchExhausted
             {
                 *why = self.held_for(&hold, room);
@@ -296,9 +306,9 @@ impl Engine {
         if let Some(placed) = placed {
             self.take_up(placed, &request, step);
         }
-        let explanation = match report.verdicts.remove(id) {
-            Some(Verdict::Waiting(explanation)) => Some(explanation),
-            Some(Verdict::Placed { left, .. }) => left,
+        let explanation = match report.outcomes.remove(id) {
+            Some(PlanningOutcome::Waiting(explanation)) => Some(explanation),
+            Some(PlanningOutcome::Placed { unplaced, .. }) => unplaced,
             None => None,
         };
         let unsure = explanation.as_ref().is_some_and(|why| why.reason == Reason::SearchExhausted);
@@ -318,7 +328,7 @@ impl Engine {
         }
     }
 
-    fn take_up(&mut self, planned: PlannedGang, request: &GangRequest, step: &mut Step) {
+    fn take_up(&mut self, planned: PlannedGang, request: &PlanningRequest, step: &mut Step) {
         self.dequeue(&planned.gang);
         self.hold = self.hold.take().filter(|hold| hold.gang != planned.gang);
         // What an earlier plan has lifted and is not bound yet keeps its place under the new one.
@@ -328,7 +338,7 @@ impl Engine {
         let mut members: Vec<PlannedMember> = underway.cloned().collect();
         // And so does the room that is held for those who are still to come.
         let mut to_come = self.held_places(&planned.gang);
-        for place in planned.placements {
+        for place in planned.assignments {
             if self.members.contains_key(&place.uid) {
                 let (pod, uid) = (place.key.name, place.uid);
                 members.push(PlannedMember { pod, uid, node: place.node, gpus: place.cards });
@@ -349,7 +359,7 @@ impl Engine {
     }
 
     /// What to ask the planner for a gang; `None` when it is not complete, wants nothing, or is being lifted.
-    pub(super) fn planning_request(&self, id: &GangId) -> Option<(Rank, GangRequest)> {
+    pub(super) fn planning_request(&self, id: &GangId) -> Option<(Rank, PlanningRequest)> {
         let gang = self.gangs.get(id)?;
         let free = match &gang.progress {
             Progress::Undecided => true,
@@ -402,21 +412,21 @@ impl Engine {
         let age = gang.lapse.and_then(|lapse| lapse.at).unwrap_or(created);
         // What it takes to make a started gang whole again, and what it wants beyond that, goes first.
         let started = census.started() > 0;
-        let members = ready().map(|pod| Member {
+        let members = ready().map(|pod| WaitingMember {
             uid: pod.uid.clone(),
             key: pod.key.clone(),
             role: pod.membership.as_ref().and_then(|m| m.role.clone()),
             shape: pod.shape.clone(),
         });
         let members = members.chain(self.planned_to_come(id, coming)).collect();
-        let request = GangRequest {
+        let request = PlanningRequest {
             gang: id.clone(),
             members,
             quorum,
             active: counted,
-            minimum: if started { Resources::default() } else { group.minimum.clone() },
-            together: group.policies.topology.clone().filter(|_| !started),
-            beside: census.nodes,
+            min_resources: if started { Resources::default() } else { group.minimum.clone() },
+            topology_key: group.policies.topology.clone().filter(|_| !started),
+            gang_nodes: census.nodes,
         };
         Some(((!started, Reverse(priority), age, id.clone()), request))
     }

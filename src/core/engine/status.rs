@@ -130,7 +130,7 @@ impl Engine {
         wanted.plan = Some(plan.clone());
         // Who is here and found no place is planned alone.
         if let Some(waiting) = self.gangs.get(id).and_then(|gang| gang.verdict.as_ref()) {
-            wanted.message = format!("{}; one more waits: {}", wanted.message, waiting.explanation.sentence);
+            wanted.message = format!("{}; one more waits: {}", wanted.message, waiting.explanation.message);
             wanted.remedy.clone_from(&waiting.explanation.remedy);
         }
     }
@@ -240,7 +240,7 @@ impl Engine {
             match &gang.verdict {
                 Some(waiting) => {
                     wanted.reason = Some(waiting.explanation.reason);
-                    wanted.message.clone_from(&waiting.explanation.sentence);
+                    wanted.message.clone_from(&waiting.explanation.message);
                     wanted.waiting_for.clone_from(&waiting.explanation.waiting_for);
                     wanted.remedy.clone_from(&waiting.explanation.remedy);
                     wanted.position = gang.rank.as_ref().map(|rank| self.queue.position(rank));
@@ -311,7 +311,7 @@ impl Engine {
         let missing = self.group(id).map(|group| group.quorum.missing(&self.by_role(census)));
         let missing = missing.filter(|missing| self.grows(id) && !missing.is_empty());
         let why = match (verdict, &missing) {
-            (Some(waiting), _) => waiting.explanation.sentence.clone(),
+            (Some(waiting), _) => waiting.explanation.message.clone(),
             (None, Some(missing)) => format!("to start together with {missing}"),
             (None, None) => self.owners_not_settled(id, census).unwrap_or_else(|| "to be planned".to_owned()),
         };

@@ -22,7 +22,7 @@ use crate::dialect::{Group, Later, Quorum};
 use crate::model::{GangId, NodeName, PodKey, PodUid, Reason, Str, str};
 use crate::objects::{Pod, Shape, names};
 use crate::planner;
-use crate::snapshot::{Cards, Charge, Hold};
+use crate::snapshot::{CardAllocation, Charge, ChargeState};
 
 /// Of more members to come than this no plan is made: somebody mistyped a number.
 const MOST: usize = 2048;
@@ -141,11 +141,11 @@ impl Engine {
     }
 
     /// The same as members to be planned, with names that no pod has.
-    pub(super) fn planned_to_come(&self, id: &GangId, coming: Vec<ToCome>) -> Vec<planner::Member> {
+    pub(super) fn planned_to_come(&self, id: &GangId, coming: Vec<ToCome>) -> Vec<planner::WaitingMember> {
         let plan = self.gangs.get(id).and_then(|gang| gang.progress.plan());
         let first =
             plan.and_then(|plan| plan.to_come.iter().map(|place| place.number + 1).max()).unwrap_or(0);
-        let members = (first..).zip(coming).map(|(number, member)| planner::Member {
+        let members = (first..).zip(coming).map(|(number, member)| planner::WaitingMember {
             uid: place_uid(id, number),
             key: PodKey::new(&*id.namespace, format!("a member of {} that is to come", id.name)),
             role: member.role,
@@ -168,8 +168,8 @@ impl Engine {
     /// The place that was found for a member to come, beside those that are held already.
     pub(super) fn place_for(
         &self,
-        member: &planner::Member,
-        found: &planner::Placement,
+        member: &planner::WaitingMember,
+        found: &planner::Assignment,
         held: &[HeldPlace],
     ) -> HeldPlace {
         HeldPlace {
@@ -393,12 +393,16 @@ fn place_uid(id: &GangId, number: u32) -> PodUid {
 }
 
 fn charge_of(id: &GangId, place: &HeldPlace) -> Charge {
-    let cards = if place.shape.share.is_some() { Cards::Known(place.gpus.clone()) } else { Cards::Unshared };
+    let cards = if place.shape.share.is_some() {
+        CardAllocation::Known(place.gpus.clone())
+    } else {
+        CardAllocation::Unshared
+    };
     Charge {
         key: Some(PodKey::new(&*id.namespace, format!("{} (room held for it)", id.name))),
         node: place.node.clone(),
         shape: place.shape.clone(),
         cards,
-        hold: Hold::Reserved,
+        state: ChargeState::Reserved,
     }
 }

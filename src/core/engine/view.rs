@@ -10,7 +10,7 @@ use super::{Action, Engine, Rule, Step};
 use crate::dialect::GroupKey;
 use crate::model::{GangId, NodeName, PodUid, Str, Time};
 use crate::objects::{Node, Pod, PriorityClass};
-use crate::snapshot::{Cards, Charge, Hold};
+use crate::snapshot::{CardAllocation, Charge, ChargeState};
 
 impl Engine {
     pub(super) fn node_changed(&mut self, change: Change<Node, NodeName>, step: &mut Step) {
@@ -208,13 +208,13 @@ impl Engine {
                 node,
                 shape: pod.shape.clone(),
                 cards,
-                hold: Hold::Reserved,
+                state: ChargeState::Reserved,
             })
         } else {
             None
         };
         match place {
-            Some(charge) if charge.hold == Hold::Bound || self.settings.keeps(Rule::Reserve) => {
+            Some(charge) if charge.state == ChargeState::Bound || self.settings.keeps(Rule::Reserve) => {
                 self.snapshot.charge(uid, charge);
             }
             _ => {
@@ -225,7 +225,7 @@ impl Engine {
 
     /// Where a pod that is on no node yet is going: by its gang's plan, or, lifted by a plan that is no more, by what the
     /// lift itself wrote on it.
-    fn promised(&self, member: &Member) -> Option<(NodeName, Cards)> {
+    fn promised(&self, member: &Member) -> Option<(NodeName, CardAllocation)> {
         let pod = &member.pod;
         let gang = pod.membership.as_ref().and_then(|m| self.gangs.get(&m.gang));
         let planned = gang
@@ -381,15 +381,17 @@ fn bound_charge(pod: &Pod, node: &NodeName) -> Charge {
         node: node.clone(),
         shape: pod.shape.clone(),
         cards,
-        hold: Hold::Bound,
+        state: ChargeState::Bound,
     }
 }
 
 /// The cards of a pod that shares cards: those that are written down, or unknown ones.
-fn cards(pod: &Pod, written: Option<&Vec<u32>>) -> Cards {
+fn cards(pod: &Pod, written: Option<&Vec<u32>>) -> CardAllocation {
     match (pod.shape.share, written) {
-        (None, _) => Cards::Unshared,
-        (Some(share), Some(cards)) if cards.len() == share.devices as usize => Cards::Known(cards.clone()),
-        (Some(_), _) => Cards::Unknown,
+        (None, _) => CardAllocation::Unshared,
+        (Some(share), Some(cards)) if cards.len() == share.devices as usize => {
+            CardAllocation::Known(cards.clone())
+        }
+        (Some(_), _) => CardAllocation::Unknown,
     }
 }

@@ -22,7 +22,7 @@ impl Default for GpuRules {
 impl GpuRules {
     /// Whole GPUs of any vendor, by what `amount` says of each resource. Whoever asks and what there is are counted by this alone, so that
     /// one can be held against the other.
-    pub fn whole(&self, amount: impl Fn(&str) -> u64) -> u64 {
+    pub fn whole_gpus(&self, amount: impl Fn(&str) -> u64) -> u64 {
         self.whole_gpu_resources.iter().fold(0, |sum: u64, name| sum.saturating_add(amount(name)))
     }
 }

@@ -2,14 +2,14 @@
 //! every step can be taken back.
 
 use super::need::Need;
-use crate::snapshot::{Charge, NodeState, Room, Snapshot};
+use crate::snapshot::{Charge, FreeResources, NodeState, Snapshot};
 
 #[derive(Clone)]
 pub(super) struct Board<'a> {
     snapshot: &'a Snapshot,
     /// For each node, one more than the index of its room; zero where it is untouched.
     slots: Vec<u32>,
-    rooms: Vec<Room>,
+    rooms: Vec<FreeResources>,
     /// How often each room was changed.
     changes: Vec<u32>,
 }
@@ -56,7 +56,7 @@ impl<'a> Board<'a> {
         &self.snapshot.states()[node]
     }
 
-    pub(super) fn room(&self, node: usize) -> &Room {
+    pub(super) fn room(&self, node: usize) -> &FreeResources {
         match self.slots[node] {
             0 => &self.snapshot.states()[node].room,
             slot => &self.rooms[slot as usize - 1],
@@ -75,7 +75,7 @@ impl<'a> Board<'a> {
         }
     }
 
-    fn room_mut(&mut self, node: usize) -> &mut Room {
+    fn room_mut(&mut self, node: usize) -> &mut FreeResources {
         if self.slots[node] == 0 {
             self.rooms.push(self.snapshot.states()[node].room.clone());
             self.changes.push(0);

@@ -5,19 +5,19 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::types::{GangRequest, Member, Placement, Plan};
+use super::types::{Assignment, Plan, PlanningRequest, WaitingMember};
 use crate::dialect::Quorum;
 use crate::gpu::GpuShare;
 use crate::model::{GangId, NodeName, PodUid, Resources, Str};
 use crate::objects::affinity::Effect;
 use crate::objects::{HostPort, Node, Shape, Sharing};
-use crate::snapshot::{Cards, SharingMode, Snapshot};
+use crate::snapshot::{CardAllocation, SharingMode, Snapshot};
 
 /// Proves a plan again, by other code than the planner's: all-or-none, nothing overbooked, every rule of placement kept.
 ///
 /// # Errors
 /// One sentence for each thing that is wrong.
-pub fn check(snapshot: &Snapshot, gangs: &[GangRequest], plan: &Plan) -> Result<(), Vec<String>> {
+pub fn check(snapshot: &Snapshot, gangs: &[PlanningRequest], plan: &Plan) -> Result<(), Vec<String>> {
     let mut wrong = Vec::new();
     let placed = match_up(gangs, plan, &mut wrong);
     for (member, placement) in &placed {
@@ -35,13 +35,13 @@ pub fn check(snapshot: &Snapshot, gangs: &[GangRequest], plan: &Plan) -> Result<
 }
 
 /// A gang that starts had what its group wants free in all, beside those planned before it.
-fn minimums(snapshot: &Snapshot, gangs: &[GangRequest], plan: &Plan, wrong: &mut Vec<String>) {
+fn minimums(snapshot: &Snapshot, gangs: &[PlanningRequest], plan: &Plan, wrong: &mut Vec<String>) {
     let mut before: Vec<(&NodeName, &Shape)> = Vec::new();
     for planned in &plan.gangs {
         let Some(request) = gangs.iter().find(|request| request.gang == planned.gang) else { continue };
         let started = request.active.iter().map(|(role, number)| (role.as_ref(), u64::from(*number)));
         let starts = !complete(&request.quorum, None, &started.collect());
-        let least = &request.minimum;
+        let least = &request.min_resources;
         let extended = least.extended.keys().map(|name| (&**name, least.extended(name)));
         let plain = [
             ("cpu", least.cpu.0),
@@ -58,7 +58,7 @@ fn minimums(snapshot: &Snapshot, gangs: &[GangRequest], plan: &Plan, wrong: &mut
                 ));
             }
         }
-        before.extend(planned.placements.iter().filter_map(|placement| {
+        before.extend(planned.assignments.iter().filter_map(|placement| {
             let member = request.members.iter().find(|member| member.uid == placement.uid)?;
             Some((&placement.node, &*member.shape))
         }));
@@ -86,10 +86,10 @@ fn free_on(snapshot: &Snapshot, node: &Node, before: &[(&NodeName, &Shape)], wha
 
 /// Finds the member behind each placement, and judges each gang as a whole.
 fn match_up<'a>(
-    gangs: &'a [GangRequest],
+    gangs: &'a [PlanningRequest],
     plan: &'a Plan,
     wrong: &mut Vec<String>,
-) -> Vec<(&'a Member, &'a Placement)> {
+) -> Vec<(&'a WaitingMember, &'a Assignment)> {
     let mut all = Vec::new();
     let mut pods: BTreeSet<&PodUid> = BTreeSet::new();
     let mut seen: BTreeSet<&GangId> = BTreeSet::new();
@@ -102,12 +102,13 @@ fn match_up<'a>(
             wrong.push(format!("gang {gang} is planned and was never asked for"));
             continue;
         };
-        let members: BTreeMap<&PodUid, &Member> = request.members.iter().map(|m| (&m.uid, m)).collect();
+        let members: BTreeMap<&PodUid, &WaitingMember> =
+            request.members.iter().map(|m| (&m.uid, m)).collect();
         let mut started: BTreeMap<Option<&Str>, u64> = BTreeMap::new();
         for (role, number) in &request.active {
             *started.entry(role.as_ref()).or_default() += u64::from(*number);
         }
-        for placement in &planned.placements {
+        for placement in &planned.assignments {
             if !pods.insert(&placement.uid) {
                 wrong.push(format!("pod {} is placed twice", placement.key));
             }
@@ -120,7 +121,7 @@ fn match_up<'a>(
             }
         }
         if !complete(&request.quorum, None, &started) {
-            let number = planned.placements.len();
+            let number = planned.assignments.len();
             wrong.push(format!("gang {gang} is torn: {number} members are placed and its quorum is not met"));
         }
     }
@@ -153,7 +154,7 @@ fn complete(quorum: &Quorum, group: Option<&Str>, started: &BTreeMap<Option<&Str
 }
 
 /// What can be said of one placement by itself.
-fn one_pod(snapshot: &Snapshot, member: &Member, placement: &Placement, wrong: &mut Vec<String>) {
+fn one_pod(snapshot: &Snapshot, member: &WaitingMember, placement: &Assignment, wrong: &mut Vec<String>) {
     let (pod, name, shape) = (&placement.key, &placement.node, &*member.shape);
     let mut fail = |what: String| wrong.push(format!("pod {pod} on node {name}: {what}"));
     let Some(node) = snapshot.node(name) else {
@@ -231,9 +232,14 @@ fn whole_gpus(requests: &Resources) -> bool {
 }
 
 /// What can only be said of all pods of a node together.
-fn one_node(snapshot: &Snapshot, node: &Node, guests: &[(&Member, &Placement)], wrong: &mut Vec<String>) {
+fn one_node(
+    snapshot: &Snapshot,
+    node: &Node,
+    guests: &[(&WaitingMember, &Assignment)],
+    wrong: &mut Vec<String>,
+) {
     let name = &node.name;
-    let residents: Vec<(&Shape, &Cards)> =
+    let residents: Vec<(&Shape, &CardAllocation)> =
         snapshot.charges().filter(|(_, c)| c.node == *name).map(|(_, c)| (&*c.shape, &c.cards)).collect();
     let all = || residents.iter().map(|(shape, _)| *shape).chain(guests.iter().map(|(m, _)| &*m.shape));
 
@@ -281,8 +287,8 @@ fn one_node(snapshot: &Snapshot, node: &Node, guests: &[(&Member, &Placement)], 
 /// No card holds more than it has, and shares and whole GPUs do not meet.
 fn node_cards(
     node: &Node,
-    residents: &[(&Shape, &Cards)],
-    guests: &[(&Member, &Placement)],
+    residents: &[(&Shape, &CardAllocation)],
+    guests: &[(&WaitingMember, &Assignment)],
     wrong: &mut Vec<String>,
 ) {
     let name = &node.name;
@@ -299,14 +305,14 @@ fn node_cards(
     for (shape, cards) in residents {
         let Some(share) = &shape.share else { continue };
         let known = match cards {
-            Cards::Known(list) => {
+            CardAllocation::Known(list) => {
                 let distinct: BTreeSet<&u32> = list.iter().collect();
                 (distinct.len() == share.devices as usize
                     && list.len() == distinct.len()
                     && list.iter().all(|card| *card < node.gpus.cards))
                 .then_some(list)
             }
-            Cards::Unshared | Cards::Unknown => None,
+            CardAllocation::Unshared | CardAllocation::Unknown => None,
         };
         match known {
             None => wrong.push(format!("node {name}: a pod shares cards, nobody knows which")),

@@ -7,13 +7,13 @@ use super::gang::{Attempt, Outcome, Shapes};
 use super::minimum;
 use super::need::{Denial, Need};
 use super::remedy;
-use super::report::{Explanation, Refusal, Verdict};
+use super::report::{Explanation, PlanningOutcome, UnschedulableReason};
 use super::survey::{Fact, Survey};
 use super::types::Counts;
 use super::words::{Amount, refusal};
 use crate::dialect::Quorum;
 use crate::model::Reason;
-use crate::snapshot::{Capacity, CardState};
+use crate::snapshot::{CardState, NodeCapacity};
 
 /// The verdict on a gang, with what was placed still on the board.
 pub(super) fn verdict<'a>(
@@ -21,17 +21,17 @@ pub(super) fn verdict<'a>(
     shapes: &Shapes<'a>,
     board: &mut Board<'a>,
     outcome: &Outcome,
-) -> Verdict {
+) -> PlanningOutcome {
     let members = u32::try_from(outcome.spots.len()).unwrap_or(u32::MAX);
     let left = attempt.waiting() - outcome.spots.len();
     if members > 0 {
         let left = (left > 0).then(|| explain(attempt, shapes, board, outcome));
-        return Verdict::Placed { members, left };
+        return PlanningOutcome::Placed { members, unplaced: left };
     }
     if left == 0 && attempt.request.quorum.satisfied(&attempt.request.active) {
-        return Verdict::Placed { members: 0, left: None };
+        return PlanningOutcome::Placed { members: 0, unplaced: None };
     }
-    Verdict::Waiting(explain(attempt, shapes, board, outcome))
+    PlanningOutcome::Waiting(explain(attempt, shapes, board, outcome))
 }
 
 /// The member that stands for all that have no place.
@@ -53,11 +53,11 @@ fn explain<'a>(
     let nodes = u32::try_from(board.snapshot().states().len()).unwrap_or(u32::MAX);
     let plain = |reason, sentence: String, waiting_for: &str, remedy: Option<&str>| Explanation {
         reason,
-        sentence,
+        message: sentence,
         waiting_for: waiting_for.to_owned(),
         remedy: remedy.map(str::to_owned),
         nodes,
-        refusals: BTreeMap::new(),
+        infeasible_nodes: BTreeMap::new(),
     };
     if let Some(sentence) = gathering(attempt) {
         return plain(Reason::Gathering, sentence, "more pods", None);
@@ -140,7 +140,14 @@ fn explain<'a>(
     };
     parts.push(format!("{}/{nodes} nodes: {refused}", survey.fitting));
     let found = remedy::find(attempt, shapes, board, outcome, &focus, &survey, never);
-    Explanation { reason, sentence: parts.join("; "), waiting_for, remedy: found, nodes, refusals }
+    Explanation {
+        reason,
+        message: parts.join("; "),
+        waiting_for,
+        remedy: found,
+        nodes,
+        infeasible_nodes: refusals,
+    }
 }
 
 /// Too few members for the quorum, whatever the room.
@@ -193,7 +200,7 @@ fn reason_for(denial: Denial, need: &Need<'_>, survey: &Survey, board: &Board<'_
     }
 }
 
-fn count(survey: &Survey, need: &Need<'_>) -> BTreeMap<Refusal, u32> {
+fn count(survey: &Survey, need: &Need<'_>) -> BTreeMap<UnschedulableReason, u32> {
     let mut refusals = BTreeMap::new();
     for (denial, fact) in &survey.facts {
         *refusals.entry(refusal(*denial, need, survey)).or_default() += fact.nodes;
@@ -340,7 +347,7 @@ impl Shortage {
         let snapshot = board.snapshot();
         // Fractions are measured on the smallest card: no less than that is needed.
         let mut smallest = (u64::MAX, 0);
-        let size = |capacity: Option<&Capacity>| {
+        let size = |capacity: Option<&NodeCapacity>| {
             capacity.and_then(|capacity| capacity.gpus.vram_each).map_or(u64::MAX, |mib| mib.0)
         };
         let sizes: Vec<u64> = snapshot.classes().capacities().map(size).collect();

@@ -11,7 +11,7 @@ use super::need::{CardOrder, Need, Score};
 use super::search;
 use super::tie::Tie;
 use super::types::Counts;
-use super::types::{GangRequest, Member};
+use super::types::{PlanningRequest, WaitingMember};
 use crate::dialect::Quorum;
 use crate::model::Str;
 use crate::objects::Shape;
@@ -28,9 +28,9 @@ impl<'a> Shapes<'a> {
     /// The number of a shape. Members of one template mostly share one allocation, which `last` makes quick to see.
     fn number(
         &mut self,
-        member: &'a Member,
+        member: &'a WaitingMember,
         snapshot: &Snapshot,
-        last: Option<(&'a Member, usize)>,
+        last: Option<(&'a WaitingMember, usize)>,
     ) -> usize {
         if let Some((other, number)) = last
             && Arc::ptr_eq(&other.shape, &member.shape)
@@ -89,7 +89,7 @@ pub(super) struct Spot {
 /// A gang, prepared for placing.
 #[derive(Clone)]
 pub(super) struct Attempt<'a> {
-    pub(super) request: &'a GangRequest,
+    pub(super) request: &'a PlanningRequest,
     pub(super) shapes: Vec<Candidates>,
     /// Hardest first.
     pub(super) kinds: Vec<Kind>,
@@ -111,7 +111,7 @@ pub(super) struct Outcome {
 
 impl<'a> Attempt<'a> {
     pub(super) fn new(
-        request: &'a GangRequest,
+        request: &'a PlanningRequest,
         shapes: &mut Shapes<'a>,
         board: &Board<'a>,
         tie: Tie,
@@ -222,7 +222,7 @@ impl<'a> Attempt<'a> {
         if self.request.quorum.satisfied(&self.request.active) {
             return self.place_each(shapes, board, tie);
         }
-        if !self.request.beside.is_empty() && minimum::lacking(self.request, board).is_empty() {
+        if !self.request.gang_nodes.is_empty() && minimum::lacking(self.request, board).is_empty() {
             // What a started gang lacks goes near the rest of it, if all of that has room there.
             let mut tried = board.fork();
             let outcome = self.place_each(shapes, &mut tried, tie);
@@ -232,7 +232,7 @@ impl<'a> Attempt<'a> {
             }
         }
         let wanted: u64 = self.kinds.iter().map(|kind| kind.members.len() as u64).sum();
-        let hopeless = !self.quorum_met(self.optimistic());
+        let is_unschedulable = !self.quorum_met(self.optimistic());
         let mut most = self.shapes.iter().map(|shape| shape.cap).sum::<u64>();
         let mut best = self.greedy(shapes, board, tie, CardOrder::Tightest, &[]);
         if (best.len() as u64) < most && self.shapes.iter().any(|s| shares_many(shapes.need(s.need))) {
@@ -246,7 +246,7 @@ impl<'a> Attempt<'a> {
         let reach = best.clone();
         let enough = self.quorum_met(self.by_kind(&best));
         let mut exhausted = false;
-        if hopeless || (self.kinds.len() == 1 && !enough) {
+        if is_unschedulable || (self.kinds.len() == 1 && !enough) {
             best.clear();
         } else if self.kinds.len() > 1 && !enough && explain::surely_short(self, shapes, board) {
             // No search is needed to see that there is too little in all.

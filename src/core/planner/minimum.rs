@@ -8,11 +8,11 @@ use super::board::Board;
 use super::gang::{Attempt, Shapes};
 use super::report::Explanation;
 use super::tie::Tie;
-use super::types::GangRequest;
+use super::types::PlanningRequest;
 use super::words::Amount;
 use crate::model::{Reason, Resources};
 use crate::objects::{Node, Sharing, names};
-use crate::snapshot::{Charge, Room};
+use crate::snapshot::{Charge, FreeResources};
 
 /// Pods that are tried, for one of them may be all that is in the way.
 const MOST_TRIES: usize = 6;
@@ -32,11 +32,11 @@ pub(super) struct Lack<'a> {
 }
 
 /// What is short; empty where the gang asks for no sum, or is complete by what has started.
-pub(super) fn lacking<'a>(request: &'a GangRequest, board: &Board<'_>) -> Vec<Lack<'a>> {
-    if request.minimum == Resources::default() || request.quorum.satisfied(&request.active) {
+pub(super) fn lacking<'a>(request: &'a PlanningRequest, board: &Board<'_>) -> Vec<Lack<'a>> {
+    if request.min_resources == Resources::default() || request.quorum.satisfied(&request.active) {
         return Vec::new();
     }
-    let asks = asks(&request.minimum);
+    let asks = asks(&request.min_resources);
     let lacks = asks.into_iter().map(|(amount, asked)| {
         let mut lack = Lack { amount, asked, free: 0, nodes: 0, has: 0 };
         for (place, state) in board.snapshot().states().iter().enumerate() {
@@ -67,7 +67,7 @@ fn asks(minimum: &Resources) -> Vec<(Amount<'_>, u64)> {
     std::iter::once(gpus).chain(others).chain(plain).filter(|(_, asked)| *asked > 0).collect()
 }
 
-fn free(amount: Amount<'_>, node: &Node, room: &Room) -> u64 {
+fn free(amount: Amount<'_>, node: &Node, room: &FreeResources) -> u64 {
     match amount {
         Amount::Cpu => room.cpu,
         Amount::Memory => room.memory,
@@ -122,11 +122,11 @@ pub(super) fn explain<'a>(
     let nodes = u32::try_from(board.snapshot().states().len()).unwrap_or(u32::MAX);
     Some(Explanation {
         reason,
-        sentence: format!("{}; its members would have places", sentence.join("; ")),
+        message: format!("{}; its members would have places", sentence.join("; ")),
         waiting_for: format!("{} ({part} free)", first.amount.more(first.asked - first.free)),
         remedy: Some(remedy(attempt, shapes, board, lacks)),
         nodes,
-        refusals: std::collections::BTreeMap::new(),
+        infeasible_nodes: std::collections::BTreeMap::new(),
     })
 }
 
@@ -182,7 +182,7 @@ fn pod_that_ends<'a>(
 
 /// What is to be added where the members have no places either: only what is not `told` already, an amount and its sum.
 pub(super) fn beside(
-    request: &GangRequest,
+    request: &PlanningRequest,
     board: &Board<'_>,
     told: Option<(Amount<'_>, u64)>,
 ) -> Vec<String> {

@@ -25,10 +25,10 @@ mod types;
 mod words;
 
 pub use check::check;
-pub use report::{Explanation, Refusal, Report, Verdict};
+pub use report::{Explanation, PlanningOutcome, PlanningReport, UnschedulableReason};
 #[cfg(feature = "sabotage")]
 pub use tie::sabotage;
-pub use types::{GangRequest, Member, Placement, Plan, PlannedGang};
+pub use types::{Assignment, Plan, PlannedGang, PlanningRequest, WaitingMember};
 
 use crate::snapshot::Snapshot;
 use board::Board;
@@ -38,7 +38,7 @@ use tie::Tie;
 /// Whether there surely is no place for any part of this gang that may start, without saying why: several times quicker
 /// than [`plan`], which comes to the same.
 #[must_use]
-pub fn hopeless(snapshot: &Snapshot, gang: &GangRequest) -> bool {
+pub fn is_unschedulable(snapshot: &Snapshot, gang: &PlanningRequest) -> bool {
     let tie = Tie::current();
     let mut board = Board::new(snapshot);
     let mut shapes = Shapes::default();
@@ -55,11 +55,11 @@ pub fn hopeless(snapshot: &Snapshot, gang: &GangRequest) -> bool {
 /// # Panics
 /// In debug builds, when [`check`] refutes the plan: a bug of the planner.
 #[must_use = "a plan that is dropped was made for nothing"]
-pub fn plan(snapshot: &Snapshot, gangs: &[GangRequest]) -> (Plan, Report) {
+pub fn plan(snapshot: &Snapshot, gangs: &[PlanningRequest]) -> (Plan, PlanningReport) {
     let tie = Tie::current();
     let mut board = Board::new(snapshot);
     let mut shapes = Shapes::default();
-    let (mut plan, mut report) = (Plan::default(), Report::default());
+    let (mut plan, mut report) = (Plan::default(), PlanningReport::default());
     for request in gangs {
         let attempt = Attempt::new(request, &mut shapes, &board, tie);
         let outcome = match together::place(&attempt, &shapes, &mut board, tie) {
@@ -67,17 +67,17 @@ pub fn plan(snapshot: &Snapshot, gangs: &[GangRequest]) -> (Plan, Report) {
             None => attempt.place(&shapes, &mut board, tie, search::STEPS),
         };
         let verdict = explain::verdict(&attempt, &shapes, &mut board, &outcome);
-        report.verdicts.insert(request.gang.clone(), verdict);
+        report.outcomes.insert(request.gang.clone(), verdict);
         if outcome.spots.is_empty() {
             continue;
         }
-        let placements = outcome.spots.iter().map(|spot| Placement {
+        let placements = outcome.spots.iter().map(|spot| Assignment {
             uid: request.members[spot.member].uid.clone(),
             key: request.members[spot.member].key.clone(),
             node: snapshot.states()[spot.node as usize].node.name.clone(),
             cards: spot.cards.clone(),
         });
-        plan.gangs.push(PlannedGang { gang: request.gang.clone(), placements: placements.collect() });
+        plan.gangs.push(PlannedGang { gang: request.gang.clone(), assignments: placements.collect() });
     }
     #[cfg(debug_assertions)]
     if let Err(violations) = check(snapshot, gangs, &plan) {

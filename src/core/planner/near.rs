@@ -46,7 +46,7 @@ impl<'a> Attempt<'a> {
     /// Places members near their gang, first come first served, and leaves those out that have no room there.
     pub(super) fn place_near(&self, shapes: &Shapes<'a>, board: &mut Board<'a>, tie: Tie) -> Vec<Spot> {
         let mut spots: Vec<Spot> = Vec::new();
-        if self.request.beside.is_empty() {
+        if self.request.gang_nodes.is_empty() {
             return spots;
         }
         let mut left: Vec<(usize, usize)> = self
@@ -55,7 +55,7 @@ impl<'a> Attempt<'a> {
             .enumerate()
             .filter_map(|(member, shape)| Some((member, (*shape)?)))
             .collect();
-        for ring in rings(board.snapshot(), &self.request.beside) {
+        for ring in rings(board.snapshot(), &self.request.gang_nodes) {
             left.retain(|(member, shape)| {
                 let need = shapes.need(self.shapes[*shape].need);
                 let score = |node: &u32| Some((rank(need, board, *node as usize)?, tie.key(*node), *node));

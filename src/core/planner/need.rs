@@ -5,8 +5,8 @@ use crate::model::{Str, VramMib, str};
 use crate::objects::affinity::{Effect, NodeChoice, Taint};
 use crate::objects::{Node, Shape, Sharing, names};
 use crate::snapshot::{
-    Capacity, CardRow, CardState, Class, Hot, NodeState, Room, SharingMode, Snapshot, holds_whole_gpus,
-    port_conflict,
+    CardState, FreeResources, NodeCapacity, NodeClass, NodeState, PackedCards, PackedNode, SharingMode,
+    Snapshot, holds_whole_gpus, port_conflict,
 };
 
 /// Why a node refuses a pod, in the order in which it is asked; the first that holds is the one that counts.
@@ -136,12 +136,12 @@ impl<'a> Need<'a> {
     }
 
     /// Whether the class of a node admits it; its name may still be the wrong one.
-    pub(super) fn class_admits(&self, hot: &Hot) -> bool {
+    pub(super) fn class_admits(&self, hot: &PackedNode) -> bool {
         matches!(self.verdicts[hot.class as usize], ClassVerdict::Fine { .. })
     }
 
     /// Whether the packed numbers of a node leave a chance; `false` is certain.
-    pub(super) fn may_fit(&self, hot: &Hot) -> bool {
+    pub(super) fn may_fit(&self, hot: &PackedNode) -> bool {
         let share = match self.share {
             Some(GpuShare { size: ShareSize::Vram(mib), .. }) => mib.0,
             Some(_) => 1,
@@ -163,7 +163,7 @@ impl<'a> Need<'a> {
     }
 
     /// Whether a node that admits it has room for one more.
-    pub(super) fn fits(&self, node: &Node, room: &Room) -> Result<(), Denial> {
+    pub(super) fn fits(&self, node: &Node, room: &FreeResources) -> Result<(), Denial> {
         if let Some(share) = &self.share {
             if room.card_state != CardState::Open {
                 return Err(Denial::Cards(room.card_state));
@@ -214,7 +214,7 @@ impl<'a> Need<'a> {
     }
 
     /// How many of it fit on a node that admits it and has room for one, at most `limit`.
-    pub(super) fn count(&self, node: &Node, room: &Room, limit: u64) -> u64 {
+    pub(super) fn count(&self, node: &Node, room: &FreeResources, limit: u64) -> u64 {
         if self.fits(node, room).is_err() {
             return 0;
         }
@@ -237,7 +237,7 @@ impl<'a> Need<'a> {
     }
 
     /// The cards it would take of a node that has room for it, ascending; empty when it shares none.
-    pub(super) fn cards(&self, node: &Node, room: &Room, order: CardOrder) -> Vec<u32> {
+    pub(super) fn cards(&self, node: &Node, room: &FreeResources, order: CardOrder) -> Vec<u32> {
         let Some(share) = &self.share else { return Vec::new() };
         let each = self.on_card(node);
         let mut fitting: Vec<(u64, u32)> =
@@ -253,7 +253,7 @@ impl<'a> Need<'a> {
     }
 
     /// From packed numbers alone: `None` where they cannot tell, else whether the node takes it, and then the score.
-    pub(super) fn decide(&self, hot: &Hot, row: &CardRow) -> Option<Option<Score>> {
+    pub(super) fn decide(&self, hot: &PackedNode, row: &PackedCards) -> Option<Option<Score>> {
         if !self.may_fit(hot) {
             return Some(None);
         }
@@ -277,7 +277,7 @@ impl<'a> Need<'a> {
 
     /// How well a node suits that has room: smaller is better. What is left over on the tightest cards, or of whole
     /// GPUs; a pod that needs neither stays away from nodes with GPUs; then the fullest node.
-    pub(super) fn score(&self, state: &NodeState, room: &Room, avoid: bool) -> Score {
+    pub(super) fn score(&self, state: &NodeState, room: &FreeResources, avoid: bool) -> Score {
         let node = &state.node;
         let first = if let Some(share) = &self.share {
             let each = self.on_card(node);
@@ -302,7 +302,7 @@ impl<'a> Need<'a> {
 
     /// Why a node refuses, from packed numbers alone, as [`Self::admitted`] and [`Self::fits`] would say it; `None`
     /// where these cannot tell.
-    pub(super) fn refused(&self, hot: &Hot) -> Option<Result<(), Denial>> {
+    pub(super) fn refused(&self, hot: &PackedNode) -> Option<Result<(), Denial>> {
         if let ClassVerdict::Denied(denial) = self.verdicts[hot.class as usize] {
             return Some(Err(denial));
         }
@@ -331,7 +331,7 @@ impl<'a> Need<'a> {
     }
 
     /// Whether a node that admits it could hold it if nothing else were there.
-    pub(super) fn fits_empty(&self, capacity: &Capacity, sharing: SharingMode) -> bool {
+    pub(super) fn fits_empty(&self, capacity: &NodeCapacity, sharing: SharingMode) -> bool {
         let (gpus, has) = (&capacity.gpus, &capacity.allocatable);
         let share = self.share.is_none_or(|share| {
             (gpus.sharing == Sharing::Vram || sharing == SharingMode::Any)
@@ -380,7 +380,7 @@ fn shares(cards: &[u64], each: u64, devices: u32, limit: u64) -> u64 {
     low
 }
 
-fn class_verdict(shape: &Shape, class: &Class, number: u32, choice_by_node: bool) -> ClassVerdict {
+fn class_verdict(shape: &Shape, class: &NodeClass, number: u32, choice_by_node: bool) -> ClassVerdict {
     let tolerated = |taint: &Taint| shape.tolerations.iter().any(|t| t.tolerates(taint));
     if !class.ready {
         return ClassVerdict::Denied(Denial::NotReady);

@@ -10,7 +10,7 @@ use super::gang::{Attempt, Outcome, Shapes, Spot};
 use super::need::Denial;
 use super::survey::{Fact, Survey};
 use super::tie::Tie;
-use super::types::{GangRequest, Member};
+use super::types::{PlanningRequest, WaitingMember};
 use super::words::Amount;
 use crate::dialect::Quorum;
 use crate::model::{NodeName, PodUid, Str, str};
@@ -111,7 +111,7 @@ fn more_room(
 }
 
 /// The gang as it is to be tried again: whole, or what is left of it when a part has its place.
-fn rest(attempt: &Attempt<'_>, outcome: &Outcome) -> GangRequest {
+fn rest(attempt: &Attempt<'_>, outcome: &Outcome) -> PlanningRequest {
     let mut request = attempt.request.clone();
     if !outcome.spots.is_empty() {
         let placed: BTreeSet<usize> = outcome.spots.iter().map(|spot| spot.member).collect();
@@ -124,7 +124,7 @@ fn rest(attempt: &Attempt<'_>, outcome: &Outcome) -> GangRequest {
 }
 
 /// Where the gang would go on the board as it is now; empty when it would not. Leaves the board as it was.
-fn try_again(request: &GangRequest, board: &mut Board<'_>) -> Vec<Spot> {
+fn try_again(request: &PlanningRequest, board: &mut Board<'_>) -> Vec<Spot> {
     let mut board = board.fork();
     let mut shapes = Shapes::default();
     let attempt = Attempt::new(request, &mut shapes, &board, Tie::Stable);
@@ -133,7 +133,7 @@ fn try_again(request: &GangRequest, board: &mut Board<'_>) -> Vec<Spot> {
 
 /// Pods on the nearest nodes whose end lets the gang in: the one that holds least; or, on the nearest node, several.
 fn pods_that_end(
-    rest: &GangRequest,
+    rest: &PlanningRequest,
     board: &mut Board<'_>,
     survey: &Survey,
     amount: Option<Amount<'_>>,
@@ -238,7 +238,7 @@ fn held_text(board: &Board<'_>, node: u32, held: u64, amount: Option<Amount<'_>>
 
 /// A taint or a cordon whose end lets the gang in, with the nodes that it would use and the command.
 fn without_taint(
-    rest: &GangRequest,
+    rest: &PlanningRequest,
     board: &mut Board<'_>,
     survey: &Survey,
     tries: &mut usize,
@@ -296,7 +296,7 @@ fn cordon() -> Taint {
 }
 
 /// The gang, if its pods tolerated a taint.
-fn tolerating(request: &GangRequest, taint: &Taint) -> GangRequest {
+fn tolerating(request: &PlanningRequest, taint: &Taint) -> PlanningRequest {
     let toleration =
         Toleration { key: taint.key.clone(), value: Some(taint.value.clone()), effect: Some(taint.effect) };
     let mut changed: Vec<(Arc<Shape>, Arc<Shape>)> = Vec::new();
@@ -310,8 +310,9 @@ fn tolerating(request: &GangRequest, taint: &Taint) -> GangRequest {
         changed.push((shape.clone(), new.clone()));
         new
     };
-    let members = request.members.iter().map(|m| Member { shape: shape_of(&m.shape), ..m.clone() }).collect();
-    GangRequest { members, ..request.clone() }
+    let members =
+        request.members.iter().map(|m| WaitingMember { shape: shape_of(&m.shape), ..m.clone() }).collect();
+    PlanningRequest { members, ..request.clone() }
 }
 
 /// One more card that would hold all that have no place, each of which shares one card.

@@ -7,7 +7,7 @@ use super::board::Board;
 use super::need::{Denial, Need};
 use crate::objects::affinity::Taint;
 use crate::objects::names;
-use crate::snapshot::{Capacity, CardState, Hot, Snapshot};
+use crate::snapshot::{CardState, NodeCapacity, PackedNode, Snapshot};
 
 /// Nodes that came closest, kept for the remedy.
 const NEAREST: usize = 4;
@@ -59,7 +59,7 @@ impl Survey {
         let mut survey = Self::default();
         let snapshot = board.snapshot();
         let sharing = snapshot.sharing();
-        let empty = |capacity: Option<&Capacity>| capacity.is_some_and(|c| need.fits_empty(c, sharing));
+        let empty = |capacity: Option<&NodeCapacity>| capacity.is_some_and(|c| need.fits_empty(c, sharing));
         let usable: Vec<bool> = snapshot.classes().capacities().map(empty).collect();
         // A handful of reasons at most: a list is quicker to search than a map.
         let mut facts: Vec<(Denial, Fact)> = Vec::new();
@@ -90,7 +90,7 @@ impl Survey {
         survey.facts.extend(facts);
         for (denial, fact) in &mut survey.facts {
             let node = &board.state(fact.node as usize).node;
-            fact.of = of(need, *denial, &Capacity::of(node));
+            fact.of = of(need, *denial, &NodeCapacity::of(node));
             (_, fact.card) = free(need, *denial, board, fact.node);
         }
         survey.find_largest(need, board);
@@ -106,7 +106,7 @@ impl Survey {
         let snapshot = board.snapshot();
         for (denial, fact) in self.facts.iter_mut().filter(|(denial, _)| denial.passes()) {
             let all =
-                |capacity: Option<&Capacity>| capacity.map_or(0, |capacity| of(need, *denial, capacity));
+                |capacity: Option<&NodeCapacity>| capacity.map_or(0, |capacity| of(need, *denial, capacity));
             let all: Vec<u64> = snapshot.classes().capacities().map(all).collect();
             for (index, hot) in (0_u32..).zip(snapshot.hot()) {
                 let has = all[hot.capacity as usize];
@@ -189,7 +189,7 @@ fn free(need: &Need<'_>, denial: Denial, board: &Board<'_>, node: u32) -> (u64, 
 }
 
 /// The same from packed numbers, as far as [`Need::refused`] uses them.
-fn packed_free(denial: Denial, hot: &Hot) -> u64 {
+fn packed_free(denial: Denial, hot: &PackedNode) -> u64 {
     match denial {
         Denial::Cpu => hot.cpu,
         Denial::Memory => hot.memory,
@@ -201,7 +201,7 @@ fn packed_free(denial: Denial, hot: &Hot) -> u64 {
 }
 
 /// What a node has in all of what it is short of.
-fn of(need: &Need<'_>, denial: Denial, capacity: &Capacity) -> u64 {
+fn of(need: &Need<'_>, denial: Denial, capacity: &NodeCapacity) -> u64 {
     let has = &capacity.allocatable;
     match denial {
         Denial::Cpu => has.cpu.0,
@@ -216,7 +216,7 @@ fn of(need: &Need<'_>, denial: Denial, capacity: &Capacity) -> u64 {
 }
 
 /// Whether a node refuses, and whether packed numbers were enough to say so.
-fn look(need: &Need<'_>, board: &Board<'_>, place: usize, hot: &Hot) -> (bool, Result<(), Denial>) {
+fn look(need: &Need<'_>, board: &Board<'_>, place: usize, hot: &PackedNode) -> (bool, Result<(), Denial>) {
     let packed = if board.is_touched(place) { None } else { need.refused(hot) };
     let quick = packed.is_some();
     let refused = packed.unwrap_or_else(|| {

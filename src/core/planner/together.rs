@@ -18,7 +18,7 @@ pub(super) fn place<'a>(
     board: &mut Board<'a>,
     tie: Tie,
 ) -> Option<Outcome> {
-    let label = attempt.request.together.as_ref()?;
+    let label = attempt.request.topology_key.as_ref()?;
     let mut domains: BTreeMap<&Str, Vec<u32>> = BTreeMap::new();
     let mut nodes: Vec<u32> = attempt.shapes.iter().flat_map(|shape| shape.nodes.iter().copied()).collect();
     nodes.sort_unstable();

@@ -12,11 +12,11 @@ pub(super) type Counts = BTreeMap<Option<Str>, u32>;
 
 /// A gang that wants to start, or to grow.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct GangRequest {
+pub struct PlanningRequest {
     /// Which one.
     pub gang: GangId,
     /// Its members that wait behind our gate alone, in a stable order (creation, then key).
-    pub members: Vec<Member>,
+    pub members: Vec<WaitingMember>,
     /// When it is complete.
     pub quorum: Quorum,
     /// Members, by role, that are started already and still live: the quorum counts them. With the quorum met by these
@@ -24,16 +24,16 @@ pub struct GangRequest {
     pub active: BTreeMap<Option<Str>, u32>,
     /// What has to be free in all before any member starts: a sum over the nodes that is not reserved. Nothing where its
     /// group names none, and for a gang of which something has started.
-    pub minimum: Resources,
+    pub min_resources: Resources,
     /// The node label of which a gang that starts is to have one value, where one has room for all of it.
-    pub together: Option<Str>,
+    pub topology_key: Option<Str>,
     /// Nodes that these are on: the waiting ones go near them where there is room.
-    pub beside: BTreeSet<NodeName>,
+    pub gang_nodes: BTreeSet<NodeName>,
 }
 
 /// One member to place.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Member {
+pub struct WaitingMember {
     /// Identity.
     pub uid: PodUid,
     /// For messages.
@@ -46,7 +46,7 @@ pub struct Member {
 
 /// Where one member goes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Placement {
+pub struct Assignment {
     /// Which pod.
     pub uid: PodUid,
     /// For messages.
@@ -63,7 +63,7 @@ pub struct PlannedGang {
     /// Which gang.
     pub gang: GangId,
     /// In the order of the request's members.
-    pub placements: Vec<Placement>,
+    pub assignments: Vec<Assignment>,
 }
 
 /// Every gang that fits, in the order of the requests.

@@ -1,7 +1,7 @@
 //! Amounts and refusals in words.
 
 use super::need::{Denial, Need};
-use super::report::Refusal;
+use super::report::UnschedulableReason;
 use super::survey::Survey;
 use crate::model::{MilliCpu, Reason};
 use crate::objects::names;
@@ -97,18 +97,18 @@ fn bytes(amount: u64) -> String {
 }
 
 /// A refusal as it is counted in reports.
-pub(super) fn refusal(denial: Denial, need: &Need<'_>, survey: &Survey) -> Refusal {
-    let about = |reason, what: &str| Refusal::About(reason, what.to_owned());
+pub(super) fn refusal(denial: Denial, need: &Need<'_>, survey: &Survey) -> UnschedulableReason {
+    let about = |reason, what: &str| UnschedulableReason::Detailed(reason, what.to_owned());
     match denial {
         Denial::NotReady => about(Reason::NodeUnavailable, "not ready"),
         Denial::Cordoned => about(Reason::NodeUnavailable, "cordoned"),
         Denial::Taint { index, .. } => {
-            Refusal::About(Reason::UntoleratedTaint, survey.taints[index as usize].to_string())
+            UnschedulableReason::Detailed(Reason::UntoleratedTaint, survey.taints[index as usize].to_string())
         }
-        Denial::Choice => Refusal::Because(Reason::NodeAffinityMismatch),
+        Denial::Choice => UnschedulableReason::Plain(Reason::NodeAffinityMismatch),
         Denial::Cards(state) => match state {
             CardState::NoCards => about(Reason::NoSharedNode, "no GPU"),
-            CardState::Open | CardState::NotShared => Refusal::Because(Reason::NoSharedNode),
+            CardState::Open | CardState::NotShared => UnschedulableReason::Plain(Reason::NoSharedNode),
             CardState::LabelOnly => {
                 about(Reason::NoSharedNode, "label portcullis.dev/gpu-sharing=vram without the taint")
             }
@@ -116,7 +116,7 @@ pub(super) fn refusal(denial: Denial, need: &Need<'_>, survey: &Survey) -> Refus
                 about(Reason::NoSharedNode, "taint portcullis.dev/gpu-sharing=vram without the label")
             }
             CardState::Mig => about(Reason::NoSharedNode, "cards cut into MIG slices"),
-            CardState::MissingVramLabel => Refusal::Because(Reason::MissingVramLabel),
+            CardState::MissingVramLabel => UnschedulableReason::Plain(Reason::MissingVramLabel),
             CardState::WholeGpusHeld => {
                 about(Reason::InsufficientVram, "cards unknown: a pod holds nvidia.com/gpu there")
             }
@@ -128,7 +128,7 @@ pub(super) fn refusal(denial: Denial, need: &Need<'_>, survey: &Survey) -> Refus
         Denial::SharedNode => {
             about(Reason::InsufficientExtended, &format!("{} (cards are shared by VRAM)", names::NVIDIA_GPU))
         }
-        Denial::Pods => Refusal::Because(Reason::TooManyPods),
+        Denial::Pods => UnschedulableReason::Plain(Reason::TooManyPods),
         Denial::Port => {
             let ports: Vec<String> = need
                 .shape
@@ -136,13 +136,13 @@ pub(super) fn refusal(denial: Denial, need: &Need<'_>, survey: &Survey) -> Refus
                 .iter()
                 .map(|(_, protocol, port)| format!("{port}/{protocol}"))
                 .collect();
-            Refusal::About(Reason::HostPortConflict, ports.join(", "))
+            UnschedulableReason::Detailed(Reason::HostPortConflict, ports.join(", "))
         }
-        Denial::Vram => Refusal::Because(Reason::InsufficientVram),
+        Denial::Vram => UnschedulableReason::Plain(Reason::InsufficientVram),
         Denial::Gpus => about(Reason::InsufficientExtended, names::NVIDIA_GPU),
         Denial::Extended(index) => about(Reason::InsufficientExtended, need.extended_name(index)),
-        Denial::Cpu => Refusal::Because(Reason::InsufficientCpu),
-        Denial::Memory => Refusal::Because(Reason::InsufficientMemory),
-        Denial::EphemeralStorage => Refusal::Because(Reason::InsufficientEphemeralStorage),
+        Denial::Cpu => UnschedulableReason::Plain(Reason::InsufficientCpu),
+        Denial::Memory => UnschedulableReason::Plain(Reason::InsufficientMemory),
+        Denial::EphemeralStorage => UnschedulableReason::Plain(Reason::InsufficientEphemeralStorage),
     }
 }

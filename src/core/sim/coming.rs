@@ -48,7 +48,7 @@ steps:
 
 fn play(text: &str) -> bool {
     let scenario = Scenario::parse("inline.yaml", text).unwrap_or_else(|e| panic!("{e}"));
-    let admit = webhook(admission::Settings::default());
+    let admit = webhook(admission::AdmissionSettings::default());
     let mut runner = Runner::new(scenario, Some(admit)).unwrap_or_else(|e| panic!("{e}"));
     while let Some(step) = runner.next_step().unwrap_or_else(|e| panic!("{e}")) {
         let never = step.failures().iter().any(|failure| format!("{failure:?}").contains("never came to it"));

@@ -52,7 +52,7 @@ fn play(seed: u64, hold_after: u64) -> Option<u64> {
     let mut random = Random::new(seed);
     let settings = Settings { hold_after: Duration::from_secs(hold_after), ..Settings::default() };
     let options = Options { replicas: 1, settings, step_twice: false, ..Options::default() };
-    let mut cluster = Cluster::new(options, seed, Some(webhook(admission::Settings::default())));
+    let mut cluster = Cluster::new(options, seed, Some(webhook(admission::AdmissionSettings::default())));
     for index in 0..NODES {
         let (cpu, memory) = (Some(CORES.to_string()), Some("64Gi".to_owned()));
         let node = NodeSpec { name: format!("node-{index}"), cpu, memory, ..NodeSpec::default() };

@@ -84,7 +84,7 @@ fn some_bytes(seed: u64) -> Vec<u8> {
 fn bytes_find_a_planted_bug_as_seeds_do() {
     let play = |bytes: &[u8], broken| {
         let options = super::fuzz::FuzzOptions { broken, ..super::fuzz::FuzzOptions::default() };
-        let webhook = super::fuzz::webhook(crate::admission::Settings::default());
+        let webhook = super::fuzz::webhook(crate::admission::AdmissionSettings::default());
         super::fuzz::play(0, &super::fuzz::generate_from_bytes(bytes), &options, webhook)
     };
     let found =

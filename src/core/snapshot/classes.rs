@@ -17,7 +17,7 @@ const PRIVATE_LABELS: &[&str] = &["nvidia.com/gfd.timestamp"];
 
 /// What nodes of a class have in common.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Class {
+pub(crate) struct NodeClass {
     pub(crate) ready: bool,
     pub(crate) unschedulable: bool,
     pub(crate) taints: Vec<Taint>,
@@ -27,13 +27,13 @@ pub(crate) struct Class {
 
 /// What a node has when nothing uses it: nodes bought together have the same.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Capacity {
+pub(crate) struct NodeCapacity {
     pub(crate) allocatable: Resources,
     pub(crate) max_pods: u64,
     pub(crate) gpus: GpuInventory,
 }
 
-impl Capacity {
+impl NodeCapacity {
     pub(crate) fn of(node: &Node) -> Self {
         Self { allocatable: node.allocatable.clone(), max_pods: node.max_pods, gpus: node.gpus.clone() }
     }
@@ -113,9 +113,9 @@ impl<K: Ord> Numbers<K> {
 
 /// All classes and capacities in use.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Classes {
-    classes: Numbers<Class>,
-    capacities: Numbers<Capacity>,
+pub(crate) struct NodeClasses {
+    classes: Numbers<NodeClass>,
+    capacities: Numbers<NodeCapacity>,
     /// Keys of labels that were left out because their value is the node's own, and on how many nodes.
     private: BTreeMap<Str, u32>,
 }
@@ -128,9 +128,9 @@ fn private_keys(node: &Node) -> impl Iterator<Item = &Str> {
     node.labels.iter().filter(|(key, value)| is_private(node, key, value)).map(|(key, _)| key)
 }
 
-fn class_of(node: &Node) -> Class {
+fn class_of(node: &Node) -> NodeClass {
     let labels = node.labels.iter().filter(|(key, value)| !is_private(node, key, value));
-    Class {
+    NodeClass {
         ready: node.ready,
         unschedulable: node.unschedulable,
         taints: node.taints.clone(),
@@ -138,13 +138,13 @@ fn class_of(node: &Node) -> Class {
     }
 }
 
-impl Classes {
+impl NodeClasses {
     /// Counts a node in; the numbers of its class and its capacity.
     pub(super) fn enter(&mut self, node: &Node) -> (u32, u32) {
         for key in private_keys(node) {
             *self.private.entry(key.clone()).or_default() += 1;
         }
-        (self.classes.enter(class_of(node)), self.capacities.enter(Capacity::of(node)))
+        (self.classes.enter(class_of(node)), self.capacities.enter(NodeCapacity::of(node)))
     }
 
     /// Counts a node out of the class and capacity it had.
@@ -167,12 +167,12 @@ impl Classes {
     }
 
     /// The class of a number; `None` when no node has it.
-    pub(crate) fn class(&self, number: u32) -> Option<&Class> {
+    pub(crate) fn class(&self, number: u32) -> Option<&NodeClass> {
         self.classes.key(number)
     }
 
     /// Capacities by number; `None` where no node has the number.
-    pub(crate) fn capacities(&self) -> impl Iterator<Item = Option<&Capacity>> {
+    pub(crate) fn capacities(&self) -> impl Iterator<Item = Option<&NodeCapacity>> {
         self.capacities.slots.iter().map(|slot| slot.as_ref().map(|slot| &*slot.key))
     }
 
@@ -185,7 +185,7 @@ impl Classes {
         for (node, class, capacity) in nodes.clone() {
             assert_eq!(self.class(class), Some(&class_of(node)), "class of node {}", node.name);
             let has = self.capacities.key(capacity);
-            assert_eq!(has, Some(&Capacity::of(node)), "capacity of node {}", node.name);
+            assert_eq!(has, Some(&NodeCapacity::of(node)), "capacity of node {}", node.name);
         }
         self.classes.assert_counts(nodes.clone().map(|(_, class, _)| class));
         self.capacities.assert_counts(nodes.map(|(_, _, capacity)| capacity));

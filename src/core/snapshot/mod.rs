@@ -21,11 +21,11 @@ use std::sync::Arc;
 use crate::model::{NodeName, PodKey, PodUid};
 use crate::objects::{Node, Shape};
 
-use classes::Classes;
-pub(crate) use classes::{Capacity, Class};
-pub(crate) use room::{CardRow, Hot, NodeState, Room, holds_whole_gpus};
+use classes::NodeClasses;
+pub(crate) use classes::{NodeCapacity, NodeClass};
 pub use room::{CardState, port_conflict};
-pub use view::{CardUse, NodeUse};
+pub(crate) use room::{FreeResources, NodeState, PackedCards, PackedNode, holds_whole_gpus};
+pub use view::{CardUsage, NodeUsage};
 
 /// Which nodes share their cards by VRAM.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -39,7 +39,7 @@ pub enum SharingMode {
 
 /// Which cards of its node a pod uses.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Cards {
+pub enum CardAllocation {
     /// None, or whole GPUs that kubelet picks.
     Unshared,
     /// These, by index.
@@ -50,7 +50,7 @@ pub enum Cards {
 
 /// Why a pod counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Hold {
+pub enum ChargeState {
     /// Planned or lifted, and not yet seen bound.
     Reserved,
     /// Bound to the node.
@@ -67,9 +67,9 @@ pub struct Charge {
     /// How much.
     pub shape: Arc<Shape>,
     /// On which cards.
-    pub cards: Cards,
+    pub cards: CardAllocation,
     /// Why.
-    pub hold: Hold,
+    pub state: ChargeState,
 }
 
 /// The capacity of the cluster, kept up to date by every event, never rebuilt.
@@ -85,9 +85,9 @@ pub struct Snapshot {
         reason = "a node that joins moves all that follow: pointers, not hundreds of bytes each"
     )]
     states: Vec<Box<NodeState>>,
-    hot: Vec<Hot>,
-    rows: Vec<CardRow>,
-    classes: Classes,
+    hot: Vec<PackedNode>,
+    rows: Vec<PackedCards>,
+    classes: NodeClasses,
     /// Something may have been freed since [`Snapshot::take_grown`]; no part of its identity.
     grown: bool,
 }
@@ -276,7 +276,7 @@ impl Snapshot {
     }
 
     /// What would be free on a node if these pods, all charged to it, ended.
-    pub(crate) fn room_without(&self, node: usize, charges: &[&Charge]) -> Room {
+    pub(crate) fn room_without(&self, node: usize, charges: &[&Charge]) -> FreeResources {
         let mut state = self.states[node].clone();
         for charge in charges {
             state.give(charge);
@@ -285,15 +285,15 @@ impl Snapshot {
         state.room
     }
 
-    pub(crate) fn hot(&self) -> &[Hot] {
+    pub(crate) fn hot(&self) -> &[PackedNode] {
         &self.hot
     }
 
-    pub(crate) fn rows(&self) -> &[CardRow] {
+    pub(crate) fn rows(&self) -> &[PackedCards] {
         &self.rows
     }
 
-    pub(crate) fn classes(&self) -> &Classes {
+    pub(crate) fn classes(&self) -> &NodeClasses {
         &self.classes
     }
 }

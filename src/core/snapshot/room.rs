@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Cards, Charge, SharingMode};
+use super::{CardAllocation, Charge, SharingMode};
 use crate::gpu::GpuShare;
 use crate::model::{Resources, Str, VramMib};
 use crate::objects::{HostPort, Node, Sharing, names};
@@ -33,7 +33,7 @@ pub enum CardState {
 
 /// Sums of requests. Wider than an amount, because an absurd request must be taken off again as exactly as it was added.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Used {
+pub(crate) struct UsedResources {
     pub(crate) cpu: u128,
     pub(crate) memory: u128,
     pub(crate) ephemeral_storage: u128,
@@ -54,7 +54,7 @@ pub(crate) struct Used {
 
 /// What is free on a node: never less than nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct Room {
+pub(crate) struct FreeResources {
     pub(crate) cpu: u64,
     pub(crate) memory: u64,
     pub(crate) ephemeral_storage: u64,
@@ -75,7 +75,7 @@ pub(crate) struct Room {
 
 /// The numbers that decide most pods on most nodes, packed for scanning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Hot {
+pub(crate) struct PackedNode {
     pub(crate) cpu: u64,
     pub(crate) memory: u64,
     pub(crate) ephemeral_storage: u64,
@@ -87,26 +87,26 @@ pub(crate) struct Hot {
     /// Numbers of class and capacity.
     pub(crate) class: u32,
     pub(crate) capacity: u32,
-    /// See [`Room::spare`].
+    /// See [`FreeResources::spare`].
     pub(crate) spare: u32,
     /// No shares are on the node, and it is none of those that are kept for them.
     pub(crate) takes_whole: bool,
     pub(crate) has_cards: bool,
     pub(crate) card_state: CardState,
-    /// The node's cards do not go into a [`CardRow`].
+    /// The node's cards do not go into a [`PackedCards`].
     pub(crate) long: bool,
 }
 
 /// MiB free on each card of a node that takes shares; zero for cards that it does not have.
-pub(crate) type CardRow = [u32; 8];
+pub(crate) type PackedCards = [u32; 8];
 
-impl Hot {
+impl PackedNode {
     pub(super) fn without_numbers(self) -> Self {
         Self { class: 0, capacity: 0, ..self }
     }
 }
 
-impl Room {
+impl FreeResources {
     /// How empty the node is, cpu and memory each in thousandths of what it has: full nodes are filled first.
     pub(crate) fn spare(&self, node: &Node) -> u32 {
         let part = |free: u64, all: u64| match free.checked_mul(1000) {
@@ -125,8 +125,8 @@ pub(crate) struct NodeState {
     pub(crate) node: Node,
     pub(crate) class: u32,
     pub(crate) capacity: u32,
-    pub(crate) used: Used,
-    pub(crate) room: Room,
+    pub(crate) used: UsedResources,
+    pub(crate) room: FreeResources,
 }
 
 /// Whether a pod with these requests holds whole GPUs (or slices of them) that kubelet picks: the resource names of
@@ -157,13 +157,19 @@ fn left(allocatable: u64, used: u128) -> u64 {
 impl NodeState {
     pub(super) fn new(node: Node, class: u32, capacity: u32) -> Self {
         let cards = vec![0; node.gpus.cards as usize];
-        Self { node, class, capacity, used: Used { cards, ..Used::default() }, room: Room::default() }
+        Self {
+            node,
+            class,
+            capacity,
+            used: UsedResources { cards, ..UsedResources::default() },
+            room: FreeResources::default(),
+        }
     }
 
     /// The cards a share uses here, or `None` when nobody can know them: none named, too few, one twice, or one the
     /// node does not have.
-    fn cards_of<'a>(&self, share: &GpuShare, cards: &'a Cards) -> Option<&'a [u32]> {
-        let Cards::Known(list) = cards else { return None };
+    fn cards_of<'a>(&self, share: &GpuShare, cards: &'a CardAllocation) -> Option<&'a [u32]> {
+        let CardAllocation::Known(list) = cards else { return None };
         let distinct: BTreeSet<u32> = list.iter().copied().collect();
         let plausible = distinct.len() == list.len()
             && u32::try_from(list.len()) == Ok(share.devices)
@@ -238,7 +244,7 @@ impl NodeState {
     }
 
     /// Works out anew what is free, from what is used.
-    pub(super) fn refresh(&mut self, sharing: SharingMode) -> (Hot, CardRow) {
+    pub(super) fn refresh(&mut self, sharing: SharingMode) -> (PackedNode, PackedCards) {
         let Self { node, used, room, class, capacity } = self;
         let has = &node.allocatable;
         room.cpu = left(has.cpu.0, used.cpu);
@@ -268,7 +274,7 @@ impl NodeState {
         room.shares = used.shares;
         room.card_state = card_state(node, used, sharing);
         let open = room.card_state == CardState::Open;
-        let mut row = CardRow::default();
+        let mut row = PackedCards::default();
         let mut long = false;
         if open {
             long = room.cards.len() > row.len();
@@ -277,7 +283,7 @@ impl NodeState {
                 long |= *free >= u64::from(u32::MAX);
             }
         }
-        let hot = Hot {
+        let hot = PackedNode {
             cpu: room.cpu,
             memory: room.memory,
             ephemeral_storage: room.ephemeral_storage,
@@ -296,7 +302,7 @@ impl NodeState {
     }
 }
 
-fn card_state(node: &Node, used: &Used, sharing: SharingMode) -> CardState {
+fn card_state(node: &Node, used: &UsedResources, sharing: SharingMode) -> CardState {
     let gpus = &node.gpus;
     if gpus.cards == 0 && gpus.sharing == Sharing::No {
         return CardState::NoCards;

@@ -42,16 +42,16 @@ fn whole(gpus: u64) -> Shape {
     shape
 }
 
-fn on(node: &str, shape: Shape, cards: Cards) -> Charge {
-    Charge { key: None, node: node.into(), shape: Arc::new(shape), cards, hold: Hold::Bound }
+fn on(node: &str, shape: Shape, cards: CardAllocation) -> Charge {
+    Charge { key: None, node: node.into(), shape: Arc::new(shape), cards, state: ChargeState::Bound }
 }
 
 fn free(snapshot: &Snapshot, node: &str) -> Vec<u64> {
-    snapshot.node_use(&node.into()).expect("it is there").cards().map(|card| card.free.0).collect()
+    snapshot.node_usage(&node.into()).expect("it is there").cards().map(|card| card.free.0).collect()
 }
 
 fn state(snapshot: &Snapshot, node: &str) -> CardState {
-    snapshot.node_use(&node.into()).expect("it is there").card_state
+    snapshot.node_usage(&node.into()).expect("it is there").card_state
 }
 
 fn hash(snapshot: &Snapshot) -> u64 {
@@ -66,15 +66,18 @@ fn charges_take_and_releases_give_back() {
     assert!(snapshot.set_node(shared("a", 2, 8000)));
     assert!(!snapshot.set_node(shared("a", 2, 8000)), "nothing new");
     let empty = snapshot.clone();
-    assert!(snapshot.charge(&"p".into(), on("a", share(3000), Cards::Known(vec![1]))));
-    assert!(!snapshot.charge(&"p".into(), on("a", share(3000), Cards::Known(vec![1]))), "nothing new");
+    assert!(snapshot.charge(&"p".into(), on("a", share(3000), CardAllocation::Known(vec![1]))));
+    assert!(
+        !snapshot.charge(&"p".into(), on("a", share(3000), CardAllocation::Known(vec![1]))),
+        "nothing new"
+    );
     assert_eq!(free(&snapshot, "a"), [8000, 5000]);
-    let view = snapshot.node_use(&"a".into()).expect("it is there");
+    let view = snapshot.node_usage(&"a".into()).expect("it is there");
     assert_eq!((view.cpu_free, view.pods_free, view.extended_free("nvidia.com/gpu")), (7000, 9, 2));
     assert_eq!(view.holders(1).map(|(uid, _)| uid.as_str()).collect::<Vec<_>>(), ["p"]);
     assert_eq!(view.holders(0).count(), 0);
     assert!(
-        snapshot.charge(&"p".into(), on("a", share(1000), Cards::Known(vec![0]))),
+        snapshot.charge(&"p".into(), on("a", share(1000), CardAllocation::Known(vec![0]))),
         "in place of the old one"
     );
     assert_eq!(free(&snapshot, "a"), [7000, 8000]);
@@ -88,7 +91,7 @@ fn charges_take_and_releases_give_back() {
 #[test]
 fn a_charge_counts_again_when_its_node_returns() {
     let mut snapshot = Snapshot::new(SharingMode::Labelled);
-    snapshot.charge(&"p".into(), on("a", share(3000), Cards::Known(vec![0])));
+    snapshot.charge(&"p".into(), on("a", share(3000), CardAllocation::Known(vec![0])));
     snapshot.set_node(shared("a", 1, 8000));
     assert_eq!(free(&snapshot, "a"), [5000]);
     assert!(snapshot.remove_node(&"a".into()));
@@ -107,9 +110,9 @@ fn over_use_by_foreign_pods_leaves_nothing_free_and_is_undone_exactly() {
     let mut absurd = share(u64::MAX);
     absurd.requests.cpu = MilliCpu(u64::MAX);
     for name in ["p", "q"] {
-        snapshot.charge(&name.into(), on("a", absurd.clone(), Cards::Known(vec![0])));
+        snapshot.charge(&name.into(), on("a", absurd.clone(), CardAllocation::Known(vec![0])));
     }
-    let view = snapshot.node_use(&"a".into()).expect("it is there");
+    let view = snapshot.node_usage(&"a".into()).expect("it is there");
     assert_eq!((view.cpu_free, free(&snapshot, "a")), (0, vec![0]));
     snapshot.release(&"p".into());
     snapshot.release(&"q".into());
@@ -119,7 +122,7 @@ fn over_use_by_foreign_pods_leaves_nothing_free_and_is_undone_exactly() {
 
 #[test]
 fn cards_are_known_or_the_node_takes_no_shares() {
-    let after = |shape: Shape, cards: Cards| {
+    let after = |shape: Shape, cards: CardAllocation| {
         let mut snapshot = Snapshot::new(SharingMode::Labelled);
         snapshot.set_node(shared("a", 2, 8000));
         snapshot.charge(&"p".into(), on("a", shape, cards));
@@ -129,14 +132,18 @@ fn cards_are_known_or_the_node_takes_no_shares() {
         assert_eq!(state(&snapshot, "a"), CardState::Open, "until that pod ends");
         seen
     };
-    assert_eq!(after(share(1), Cards::Known(vec![1])), CardState::Open);
-    assert_eq!(after(share(1), Cards::Known(vec![2])), CardState::UnknownShare, "no such card");
-    assert_eq!(after(share(1), Cards::Known(vec![0, 1])), CardState::UnknownShare, "more than it asked for");
-    assert_eq!(after(share(1), Cards::Known(vec![])), CardState::UnknownShare);
-    assert_eq!(after(share(1), Cards::Unshared), CardState::UnknownShare);
-    assert_eq!(after(share(1), Cards::Unknown), CardState::UnknownShare);
-    assert_eq!(after(whole(1), Cards::Unshared), CardState::WholeGpusHeld);
-    assert_eq!(after(whole(0), Cards::Unshared), CardState::Open);
+    assert_eq!(after(share(1), CardAllocation::Known(vec![1])), CardState::Open);
+    assert_eq!(after(share(1), CardAllocation::Known(vec![2])), CardState::UnknownShare, "no such card");
+    assert_eq!(
+        after(share(1), CardAllocation::Known(vec![0, 1])),
+        CardState::UnknownShare,
+        "more than it asked for"
+    );
+    assert_eq!(after(share(1), CardAllocation::Known(vec![])), CardState::UnknownShare);
+    assert_eq!(after(share(1), CardAllocation::Unshared), CardState::UnknownShare);
+    assert_eq!(after(share(1), CardAllocation::Unknown), CardState::UnknownShare);
+    assert_eq!(after(whole(1), CardAllocation::Unshared), CardState::WholeGpusHeld);
+    assert_eq!(after(whole(0), CardAllocation::Unshared), CardState::Open);
 }
 
 #[test]
@@ -202,7 +209,7 @@ fn any_history_with_the_same_end_is_the_same_snapshot() {
                     if below(3) == 0 {
                         shape.host_ports.insert((str(""), str("TCP"), 80));
                     }
-                    let charge = on(&name, shape, Cards::Known(vec![card]));
+                    let charge = on(&name, shape, CardAllocation::Known(vec![card]));
                     snapshot.charge(&pod, charge.clone());
                     charges.insert(pod, charge);
                 }

@@ -1,12 +1,12 @@
 //! The snapshot for the eye: nodes with what is free and used, cards with who holds them.
 
-use super::{CardState, Cards, Charge, Snapshot};
+use super::{CardAllocation, CardState, Charge, Snapshot};
 use crate::model::{NodeName, PodUid, VramMib};
 use crate::objects::Node;
 
 /// A node with its sums.
 #[derive(Clone, Debug)]
-pub struct NodeUse<'a> {
+pub struct NodeUsage<'a> {
     /// The node as it was last set.
     pub node: &'a Node,
     /// `cpu` free, in thousandths of a core.
@@ -27,7 +27,7 @@ pub struct NodeUse<'a> {
 
 /// A physical card.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CardUse {
+pub struct CardUsage {
     /// Which one of its node, from 0.
     pub index: u32,
     /// What it has; `None` where the node does not say.
@@ -38,7 +38,7 @@ pub struct CardUse {
     pub free: VramMib,
 }
 
-impl<'a> NodeUse<'a> {
+impl<'a> NodeUsage<'a> {
     /// How much of an extended resource is free.
     pub fn extended_free(&self, name: &str) -> u64 {
         let state = &self.snapshot.states[self.index];
@@ -48,12 +48,12 @@ impl<'a> NodeUse<'a> {
     }
 
     /// Its cards, in order.
-    pub fn cards(&self) -> impl Iterator<Item = CardUse> + 'a {
+    pub fn cards(&self) -> impl Iterator<Item = CardUsage> + 'a {
         let state = &self.snapshot.states[self.index];
         let size = state.node.gpus.vram_each;
         (0_u32..).zip(&state.used.cards).map(move |(index, used)| {
             let used = VramMib(u64::try_from(*used).unwrap_or(u64::MAX));
-            CardUse { index, size, used, free: size.unwrap_or(VramMib::ZERO).saturating_sub(used) }
+            CardUsage { index, size, used, free: size.unwrap_or(VramMib::ZERO).saturating_sub(used) }
         })
     }
 
@@ -66,25 +66,25 @@ impl<'a> NodeUse<'a> {
     pub fn holders(&self, card: u32) -> impl Iterator<Item = (&'a PodUid, &'a Charge)> {
         self.charges().filter(move |(_, charge)| {
             charge.shape.share.is_some()
-                && matches!(&charge.cards, Cards::Known(cards) if cards.contains(&card))
+                && matches!(&charge.cards, CardAllocation::Known(cards) if cards.contains(&card))
         })
     }
 }
 
 impl Snapshot {
     /// Every node with its sums, by name.
-    pub fn nodes(&self) -> impl ExactSizeIterator<Item = NodeUse<'_>> {
+    pub fn nodes(&self) -> impl ExactSizeIterator<Item = NodeUsage<'_>> {
         (0..self.states.len()).map(|index| self.node_at(index))
     }
 
     /// One node with its sums.
-    pub fn node_use(&self, name: &NodeName) -> Option<NodeUse<'_>> {
+    pub fn node_usage(&self, name: &NodeName) -> Option<NodeUsage<'_>> {
         self.position(name).ok().map(|index| self.node_at(index))
     }
 
-    fn node_at(&self, index: usize) -> NodeUse<'_> {
+    fn node_at(&self, index: usize) -> NodeUsage<'_> {
         let state = &self.states[index];
-        NodeUse {
+        NodeUsage {
             node: &state.node,
             cpu_free: state.room.cpu,
             memory_free: state.room.memory,

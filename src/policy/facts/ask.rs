@@ -34,7 +34,7 @@ impl Ask {
         // What cannot be read asks for nothing here; the API server refuses it.
         let requests = effective_requests(pod).unwrap_or_default();
         let mut ask = Self {
-            whole: rules.whole(|name| requests.extended(name)),
+            whole: rules.whole_gpus(|name| requests.extended(name)),
             mig: mig(&requests),
             shares: gpu::asks_for_share(pod),
             models: models(pod),

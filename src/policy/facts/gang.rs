@@ -116,7 +116,7 @@ impl GangFacts {
     }
 
     fn of_group(group: &Group, world: &World) -> Self {
-        let gpus = GpuRules::default().whole(|name| group.minimum.extended(name));
+        let gpus = GpuRules::default().whole_gpus(|name| group.minimum.extended(name));
         let minimum = Amounts { gpus, vram_mib: 0 };
         Self {
             id: Some(group.gang.clone()),

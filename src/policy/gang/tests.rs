@@ -530,7 +530,7 @@ fn the_defaults_that_are_shown_are_those_of_the_engine() {
     assert_eq!((settings.pin_all.to_string().as_str(), shown("defaults.pin")), ("false", "false"));
     assert_eq!((settings.on_stale, shown("defaults.onStale")), (OnStale::Evict, "evict"));
     assert_eq!(super::settings::time(shown("defaults.staleGrace")), Some(settings.stale_grace));
-    let admission = portcullis_core::admission::Settings::default();
+    let admission = portcullis_core::admission::AdmissionSettings::default();
     let excluded = format!("[{}]", super::settings::EXCLUDED.join(", "));
     assert_eq!(excluded, shown("match.excludeNamespaces"));
     assert_eq!(admission.excluded_namespaces, super::settings::EXCLUDED.map(str::to_owned).into());

@@ -6,7 +6,7 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use anyhow::ensure;
-use portcullis_core::admission::{Facts, Hook, Settings, Verdict, answer};
+use portcullis_core::admission::{AdmissionSettings, AdmissionVerdict, Hook, KnownClasses, handle_review};
 
 use crate::bodies;
 
@@ -20,30 +20,36 @@ pub(crate) fn run() -> anyhow::Result<()> {
         "{:<9} {:<26} {:<10} {:>6} {:>12} {:>9} {:>9}",
         "hook", "pod", "verdict", "bytes", "decisions/s", "p50 µs", "p99 µs"
     );
-    let settings = Settings::default();
+    let settings = AdmissionSettings::default();
     for managed_fields in [false, true] {
         let new = bodies::gpu_pod(managed_fields);
         let patched = bodies::patched(&new)?;
         let plain = bodies::plain_pod(managed_fields);
-        row(&settings, Hook::Mutate, "gang member, new", Verdict::Patched, &new)?;
-        row(&settings, Hook::Validate, "gang member, as patched", Verdict::Allowed, &patched)?;
-        row(&settings, Hook::Mutate, "no gang, no share", Verdict::Untouched, &plain)?;
-        row(&settings, Hook::Validate, "no gang, no share", Verdict::Untouched, &plain)?;
+        row(&settings, Hook::Mutate, "gang member, new", AdmissionVerdict::Patched, &new)?;
+        row(&settings, Hook::Validate, "gang member, as patched", AdmissionVerdict::Allowed, &patched)?;
+        row(&settings, Hook::Mutate, "no gang, no share", AdmissionVerdict::Untouched, &plain)?;
+        row(&settings, Hook::Validate, "no gang, no share", AdmissionVerdict::Untouched, &plain)?;
     }
     Ok(())
 }
 
 /// A table of something else than it says is worse than none, so the verdict is checked.
-fn row(settings: &Settings, hook: Hook, pod: &str, verdict: Verdict, body: &[u8]) -> anyhow::Result<()> {
+fn row(
+    settings: &AdmissionSettings,
+    hook: Hook,
+    pod: &str,
+    verdict: AdmissionVerdict,
+    body: &[u8],
+) -> anyhow::Result<()> {
     for _ in 0..WARM_UP {
-        let summary = answer(settings, &Facts::default(), hook, black_box(body))?.summary;
+        let summary = handle_review(settings, &KnownClasses::default(), hook, black_box(body))?.summary;
         ensure!(summary.verdict == verdict, "{pod}: expected {verdict:?}, got {summary:?}");
     }
     let mut times = Vec::with_capacity(ROUNDS);
     let begun = Instant::now();
     for _ in 0..ROUNDS {
         let start = Instant::now();
-        black_box(answer(settings, &Facts::default(), hook, black_box(body))?);
+        black_box(handle_review(settings, &KnownClasses::default(), hook, black_box(body))?);
         times.push(start.elapsed());
     }
     let rate = f64::from(u32::try_from(ROUNDS)?) / begun.elapsed().as_secs_f64();

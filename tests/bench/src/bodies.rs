@@ -2,7 +2,7 @@
 
 use anyhow::Context;
 use base64::Engine as _;
-use portcullis_core::admission::{Facts, Hook, Settings, answer};
+use portcullis_core::admission::{AdmissionSettings, Hook, KnownClasses, handle_review};
 use serde_json::{Value, json};
 
 /// A CREATE review of a pod that is a member of a gang and asks for a share of a GPU: about 4.2 KB, and with
@@ -26,7 +26,7 @@ pub(crate) fn plain_pod(managed_fields: bool) -> Vec<u8> {
 
 /// The review that the API server sends to `/validate` after this one: with our patch in it.
 pub(crate) fn patched(body: &[u8]) -> anyhow::Result<Vec<u8>> {
-    let answer = answer(&Settings::default(), &Facts::default(), Hook::Mutate, body)?;
+    let answer = handle_review(&AdmissionSettings::default(), &KnownClasses::default(), Hook::Mutate, body)?;
     let answer: Value = serde_json::from_slice(&answer.body)?;
     let patch = answer["response"]["patch"].as_str().context("there is no patch")?;
     let patch = base64::engine::general_purpose::STANDARD.decode(patch)?;

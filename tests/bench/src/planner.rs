@@ -14,8 +14,8 @@ use portcullis_core::gpu::{GpuShare, ShareSize};
 use portcullis_core::model::{Bytes, DialectId, GangId, MilliCpu, PodKey, PodUid, Resources, VramMib, str};
 use portcullis_core::objects::affinity::{Effect, Taint, Toleration};
 use portcullis_core::objects::{GpuInventory, Node, Shape, Sharing, names};
-use portcullis_core::planner::{GangRequest, Member, plan};
-use portcullis_core::snapshot::{Cards, Charge, Hold, SharingMode, Snapshot};
+use portcullis_core::planner::{PlanningRequest, WaitingMember, plan};
+use portcullis_core::snapshot::{CardAllocation, Charge, ChargeState, SharingMode, Snapshot};
 
 const CARD: u64 = 81_559;
 const ROUNDS: usize = 300;
@@ -86,8 +86,8 @@ fn events(cluster: &str, snapshot: &mut Snapshot) {
             key: None,
             node: node.name.clone(),
             shape: shape.clone(),
-            cards: Cards::Known(vec![0]),
-            hold: Hold::Reserved,
+            cards: CardAllocation::Known(vec![0]),
+            state: ChargeState::Reserved,
         };
         let start = Instant::now();
         snapshot.charge(&uid, charge);
@@ -128,10 +128,10 @@ fn filled(mix: &[(usize, u32)], seed: u64) -> Snapshot {
             for card in 0..*cards {
                 // One GPU in ten stays free; a shared card holds up to four pods that leave a tenth of it on average.
                 let holders = if !shared {
-                    vec![(gpus(1), Cards::Unshared)]
+                    vec![(gpus(1), CardAllocation::Unshared)]
                 } else {
                     let share = CARD * (80 + next(&mut seed) % 21) / 400;
-                    vec![(vram(share), Cards::Known(vec![card])); 4]
+                    vec![(vram(share), CardAllocation::Known(vec![card])); 4]
                 };
                 if !shared && next(&mut seed).is_multiple_of(10) {
                     continue;
@@ -147,7 +147,7 @@ fn filled(mix: &[(usize, u32)], seed: u64) -> Snapshot {
                         node: name.as_str().into(),
                         shape: Arc::new(shape),
                         cards,
-                        hold: Hold::Bound,
+                        state: ChargeState::Bound,
                     };
                     snapshot.charge(&uid, charge);
                 }
@@ -213,25 +213,25 @@ fn vram(mib: u64) -> Shape {
 }
 
 /// Each member has a shape of its own, as when pods were read one by one.
-fn gang(shapes: &[Shape]) -> GangRequest {
-    let members: Vec<Member> = shapes
+fn gang(shapes: &[Shape]) -> PlanningRequest {
+    let members: Vec<WaitingMember> = shapes
         .iter()
         .enumerate()
-        .map(|(index, shape)| Member {
+        .map(|(index, shape)| WaitingMember {
             uid: PodUid(str(format!("member-{index}"))),
             key: PodKey::new("default", format!("member-{index}")),
             role: None,
             shape: Arc::new(shape.clone()),
         })
         .collect();
-    GangRequest {
+    PlanningRequest {
         gang: GangId::new(DialectId::Kai, "default", "gang"),
         quorum: Quorum::Count(u32::try_from(members.len()).unwrap_or(u32::MAX)),
         members,
         active: BTreeMap::new(),
-        minimum: Resources::default(),
-        together: None,
-        beside: BTreeSet::new(),
+        min_resources: Resources::default(),
+        topology_key: None,
+        gang_nodes: BTreeSet::new(),
     }
 }
 

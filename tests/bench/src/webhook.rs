@@ -15,7 +15,9 @@ use portcullis::telemetry::{LogFormat, Metrics, start_logging};
 use portcullis::webhook::{
     ReviewClient, ReviewHandler, WebhookConfig, WebhookDependencies, review_handler, run as run_webhook,
 };
-use portcullis_core::admission::{Answer, BadReview, Hook, Settings, Summary, Verdict};
+use portcullis_core::admission::{
+    AdmissionSettings, AdmissionVerdict, Hook, ReviewError, ReviewOutcome, ReviewSummary,
+};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::net::TcpListener;
@@ -219,7 +221,7 @@ impl Drop for Server {
 #[tokio::main(flavor = "current_thread")]
 pub(crate) async fn serve(arguments: &[String]) -> anyhow::Result<()> {
     let review: ReviewHandler = match arguments.first().map(String::as_str) {
-        Some("core") => review_handler(Settings::default()),
+        Some("core") => review_handler(AdmissionSettings::default()),
         Some("stub") => Arc::new(stub),
         other => bail!("--reviewer is core or stub, not {other:?}"),
     };
@@ -275,7 +277,7 @@ fn until_input_ends() -> impl Future<Output = ()> {
 }
 
 /// The least a reviewer can do: find the envelope, answer with a patch. Shows what the webhook itself costs.
-pub(crate) fn stub(hook: Hook, body: &[u8]) -> Result<Answer, BadReview> {
+pub(crate) fn stub(hook: Hook, body: &[u8]) -> Result<ReviewOutcome, ReviewError> {
     #[derive(Deserialize)]
     struct Review<'a> {
         #[serde(borrow)]
@@ -290,7 +292,7 @@ pub(crate) fn stub(hook: Hook, body: &[u8]) -> Result<Answer, BadReview> {
         object: &'a RawValue,
     }
     let review: Review<'_> =
-        serde_json::from_slice(body).map_err(|error| BadReview::Malformed(error.to_string()))?;
+        serde_json::from_slice(body).map_err(|error| ReviewError::Malformed(error.to_string()))?;
     let Request { uid, operation, namespace, object } = review.request;
     let patch = match hook {
         // Base64 of a patch that adds the gate.
@@ -302,10 +304,11 @@ pub(crate) fn stub(hook: Hook, body: &[u8]) -> Result<Answer, BadReview> {
     let body = format!(
         r#"{{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{{"uid":"{uid}","allowed":true{patch}}}}}"#
     );
-    let verdict = if object.get().is_empty() { Verdict::Untouched } else { Verdict::Patched };
-    Ok(Answer {
+    let verdict =
+        if object.get().is_empty() { AdmissionVerdict::Untouched } else { AdmissionVerdict::Patched };
+    Ok(ReviewOutcome {
         body: body.into_bytes(),
-        summary: Summary {
+        summary: ReviewSummary {
             uid: uid.to_owned(),
             operation: operation.to_owned(),
             namespace: namespace.to_owned(),

@@ -9,8 +9,8 @@ use portcullis_core::dialect::{Group, group_kinds};
 use portcullis_core::engine::{GangRecord, Phase, wire};
 use portcullis_core::model::{GangId, NodeName, Resources, Str, Time, VramMib};
 use portcullis_core::objects::{Node, Pod};
-use portcullis_core::planner::{self, GangRequest, Member};
-use portcullis_core::snapshot::{Cards, Charge, Hold, SharingMode, Snapshot};
+use portcullis_core::planner::{self, PlanningRequest, WaitingMember};
+use portcullis_core::snapshot::{CardAllocation, Charge, ChargeState, SharingMode, Snapshot};
 use portcullis_test_cluster::Api;
 use serde_json::Value;
 
@@ -196,7 +196,7 @@ impl State {
         if lifted.is_empty() && !group.quorum.satisfied(&count(&ready)) || ready.is_empty() {
             return;
         }
-        let members = ready.iter().map(|pod| Member {
+        let members = ready.iter().map(|pod| WaitingMember {
             uid: pod.uid.clone(),
             key: pod.key.clone(),
             role: pod.membership.as_ref().and_then(|membership| membership.role.clone()),
@@ -205,8 +205,15 @@ impl State {
         let (members, quorum) = (members.collect(), group.quorum.clone());
         let minimum = if lifted.is_empty() { group.minimum.clone() } else { Resources::default() };
         let beside = BTreeSet::new();
-        let request =
-            GangRequest { gang: id.clone(), members, quorum, active, minimum, together: None, beside };
+        let request = PlanningRequest {
+            gang: id.clone(),
+            members,
+            quorum,
+            active,
+            min_resources: minimum,
+            topology_key: None,
+            gang_nodes: beside,
+        };
         let (plan, _) = planner::plan(&self.snapshot(), std::slice::from_ref(&request));
         if !plan.gangs.is_empty() {
             let phase = record.map_or("unknown", |gang| gang.status.phase.as_str());
@@ -227,14 +234,14 @@ impl State {
                 Some(plan.members.iter().find(|member| member.uid == pod.uid)?.node.clone())
             };
             let Some(node) = pod.node.clone().or_else(|| pod.pinned_to()).or_else(planned) else { continue };
-            let hold = if pod.node.is_some() { Hold::Bound } else { Hold::Reserved };
+            let hold = if pod.node.is_some() { ChargeState::Bound } else { ChargeState::Reserved };
             let cards = match (&pod.shape.share, &pod.gpus) {
-                (None, _) => Cards::Unshared,
-                (Some(_), Some(cards)) => Cards::Known(cards.clone()),
-                (Some(_), None) => Cards::Unknown,
+                (None, _) => CardAllocation::Unshared,
+                (Some(_), Some(cards)) => CardAllocation::Known(cards.clone()),
+                (Some(_), None) => CardAllocation::Unknown,
             };
             let key = Some(pod.key.clone());
-            snapshot.charge(&pod.uid, Charge { key, node, shape: pod.shape.clone(), cards, hold });
+            snapshot.charge(&pod.uid, Charge { key, node, shape: pod.shape.clone(), cards, state: hold });
         }
         snapshot
     }

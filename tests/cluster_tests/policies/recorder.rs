@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use portcullis::webhook::LocalWebhook;
-use portcullis_core::admission::{Answer, Hook, Summary, Verdict};
+use portcullis_core::admission::{AdmissionVerdict, Hook, ReviewOutcome, ReviewSummary};
 use serde_json::{Value as Json, json};
 
 /// The last requests that were seen.
@@ -34,18 +34,18 @@ impl Recorder {
                 Hook::Mutate => seen.mutating = Some(request),
                 _ => seen.validating = Some(request),
             }
-            let summary = Summary {
+            let summary = ReviewSummary {
                 uid,
                 operation: String::new(),
                 namespace: String::new(),
                 name: String::new(),
-                verdict: Verdict::Allowed,
+                verdict: AdmissionVerdict::Allowed,
                 causes: Vec::new(),
                 warnings: 0,
                 patch_operations: 0,
                 policies: None,
             };
-            Ok(Answer { body: body.to_string().into_bytes(), summary })
+            Ok(ReviewOutcome { body: body.to_string().into_bytes(), summary })
         }))
         .unwrap();
         Self { webhook, seen }

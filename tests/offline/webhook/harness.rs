@@ -15,7 +15,7 @@ use portcullis::telemetry::Metrics;
 use portcullis::webhook::{
     PolicyEndpoints, ReviewHandler, ShutdownReport, WebhookConfig, WebhookDependencies, run,
 };
-use portcullis_core::admission::{Answer, BadReview, Summary, Verdict};
+use portcullis_core::admission::{AdmissionVerdict, ReviewError, ReviewOutcome, ReviewSummary};
 use rustls::SupportedProtocolVersion;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
@@ -73,18 +73,18 @@ pub(crate) fn reviewer(gate: &Arc<Gate>) -> ReviewHandler {
         match body {
             b"panic" => panic!("asked to"),
             b"hold" => gate.pass(),
-            b"unpatchable" => return Err(BadReview::Unpatchable("asked to".to_owned())),
-            b"bad" => return Err(BadReview::Malformed("asked to".to_owned())),
+            b"unpatchable" => return Err(ReviewError::Unpatchable("asked to".to_owned())),
+            b"bad" => return Err(ReviewError::Malformed("asked to".to_owned())),
             _ => {}
         }
-        Ok(Answer {
+        Ok(ReviewOutcome {
             body: ANSWER.into(),
-            summary: Summary {
+            summary: ReviewSummary {
                 uid: "u".to_owned(),
                 operation: "CREATE".to_owned(),
                 namespace: "default".to_owned(),
                 name: "model-1".to_owned(),
-                verdict: Verdict::Allowed,
+                verdict: AdmissionVerdict::Allowed,
                 causes: Vec::new(),
                 warnings: 0,
                 patch_operations: 0,

@@ -76,7 +76,8 @@ async fn every_wrong_request_is_told_what_is_wrong() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn the_production_reviewer_refuses_what_is_no_review() {
     let webhook =
-        portcullis::webhook::LocalWebhook::start(portcullis_core::admission::Settings::default()).unwrap();
+        portcullis::webhook::LocalWebhook::start(portcullis_core::admission::AdmissionSettings::default())
+            .unwrap();
     for body in ["", "{", "[]", "{}", r#"{"apiVersion":"admission.k8s.io/v1beta1","kind":"AdmissionReview"}"#]
     {
         let error = webhook

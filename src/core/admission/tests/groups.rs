@@ -9,11 +9,11 @@ fn group_review(object: &Value) -> Value {
     review
 }
 
-fn warnings(facts: &Facts, review: &Value) -> Vec<String> {
+fn warnings(facts: &KnownClasses, review: &Value) -> Vec<String> {
     let body = serde_json::to_vec(review).unwrap();
     fuzz_review(&body);
     for hook in [Hook::Mutate, Hook::Validate] {
-        let answer = answer(&Settings::default(), facts, hook, &body).unwrap();
+        let answer = handle_review(&AdmissionSettings::default(), facts, hook, &body).unwrap();
         let answer: Value = serde_json::from_slice(&answer.body).unwrap();
         assert_eq!(answer["response"]["allowed"], json!(true), "a group is never refused");
         assert!(answer["response"]["patch"].is_null());
@@ -32,7 +32,7 @@ fn a_group_that_names_no_class_there_is_gets_a_warning() {
         json!({ "metadata": { "name": "app-with-models", "namespace": "default" },
             "spec": { "minMember": 3, "priorityClassName": class } })
     };
-    let check = |facts: &Facts, class: &str, expected: &[&str]| {
+    let check = |facts: &KnownClasses, class: &str, expected: &[&str]| {
         assert_eq!(warnings(facts, &group_review(&group(class))), expected, "{class}");
     };
     let known = nvidia();
@@ -50,7 +50,7 @@ fn a_group_that_names_no_class_there_is_gets_a_warning() {
         "gold",
         &["PriorityClass \"gold\" not found. The gang is queued by the priority of its pods."],
     );
-    check(&Facts::default(), "gold", &[]);
+    check(&KnownClasses::default(), "gold", &[]);
     let mut elsewhere = group_review(&group("gold"));
     elsewhere["request"]["namespace"] = json!("kube-system");
     assert!(warnings(&known, &elsewhere).is_empty());
@@ -74,18 +74,18 @@ fn a_group_that_cannot_be_read_is_told_so_at_once() {
 fn a_runtime_class_is_set_only_where_it_is_known_to_exist() {
     let object = pod(json!({}), json!({ GROUP: "g", "gpu-memory": "1" }), json!({}));
     let body = serde_json::to_vec(&review("CREATE", &object, None)).unwrap();
-    let class = |facts: &Facts, settings: &Settings| {
-        let answer = answer(settings, facts, Hook::Mutate, &body).unwrap();
+    let class = |facts: &KnownClasses, settings: &AdmissionSettings| {
+        let answer = handle_review(settings, facts, Hook::Mutate, &body).unwrap();
         let answer: Value = serde_json::from_slice(&answer.body).unwrap();
         patched(&answer, &object)["spec"]["runtimeClassName"].as_str().map(str::to_owned)
     };
-    let usual = Settings::default();
+    let usual = AdmissionSettings::default();
     assert_eq!(class(&nvidia(), &usual).as_deref(), Some("nvidia"));
-    assert_eq!(class(&Facts::default(), &usual), None, "not known");
+    assert_eq!(class(&KnownClasses::default(), &usual), None, "not known");
     assert_eq!(
-        class(&Facts { runtime_classes: Some([].into()), ..Facts::default() }, &usual),
+        class(&KnownClasses { runtime_classes: Some([].into()), ..KnownClasses::default() }, &usual),
         None,
         "known not to be"
     );
-    assert_eq!(class(&nvidia(), &Settings { gpu_runtime_class: None, ..usual }), None, "not wanted");
+    assert_eq!(class(&nvidia(), &AdmissionSettings { gpu_runtime_class: None, ..usual }), None, "not wanted");
 }

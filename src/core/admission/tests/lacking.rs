@@ -2,8 +2,8 @@
 
 use super::*;
 
-fn validated(object: &Value) -> (Value, Summary) {
-    ask(&Settings::default(), Hook::Validate, &review("CREATE", object, None))
+fn validated(object: &Value) -> (Value, ReviewSummary) {
+    ask(&AdmissionSettings::default(), Hook::Validate, &review("CREATE", object, None))
 }
 
 /// A member as `/mutate` leaves it.
@@ -16,14 +16,14 @@ fn made(annotations: Value, spec: Value) -> Value {
 fn a_member_that_was_not_gated_is_refused_and_told_what_to_do() {
     let member = pod(json!({ LABEL: "train" }), json!({ GROUP: "train" }), json!({}));
     let (answer, summary) = validated(&member);
-    assert_eq!(summary.verdict, Verdict::Denied);
+    assert_eq!(summary.verdict, AdmissionVerdict::Denied);
     assert_eq!(
         answer["response"]["status"]["details"]["causes"],
         json!([{ "reason": "FieldValueRequired", "field": "spec.schedulingGates",
             "message": "\"portcullis.dev/gang\" is missing. A member of group \"train\" without this gate starts without its gang, and a gate cannot be added later. Portcullis adds it at creation: its mutating webhook was not called, or something undid it. Create the pod again; if that does not help, the platform team runs \"portcullis doctor\" and looks at MutatingWebhookConfiguration portcullis." }])
     );
     let gated = patched(&create(&member).0, &member);
-    assert_eq!(validated(&gated).1.verdict, Verdict::Allowed);
+    assert_eq!(validated(&gated).1.verdict, AdmissionVerdict::Allowed);
 }
 
 #[test]
@@ -40,18 +40,22 @@ fn what_mutate_would_still_add_is_refused_and_what_can_wait_is_not() {
     let check =
         |what: &str, annotations: &Value, spec: &Value, undo: &dyn Fn(&mut Value), expected: &[&str]| {
             let mut object = made(annotations.clone(), spec.clone());
-            assert_eq!(validated(&object).1.verdict, Verdict::Allowed, "{what}: as it was made");
+            assert_eq!(validated(&object).1.verdict, AdmissionVerdict::Allowed, "{what}: as it was made");
             undo(&mut object);
             let (_, summary) = validated(&object);
             let denied = !expected.is_empty();
-            assert_eq!(summary.verdict, if denied { Verdict::Denied } else { Verdict::Allowed }, "{what}");
+            assert_eq!(
+                summary.verdict,
+                if denied { AdmissionVerdict::Denied } else { AdmissionVerdict::Allowed },
+                "{what}"
+            );
             assert_eq!(summary.causes.len(), expected.len(), "{what}: {:#?}", summary.causes);
             for (cause, expected) in summary.causes.iter().zip(expected) {
                 assert!(cause.starts_with(expected), "{what}: {cause}");
             }
             // The very same pod, through both hooks.
             let through = patched(&create(&object).0, &object);
-            assert_eq!(validated(&through).1.verdict, Verdict::Allowed, "{what}: mended by mutate");
+            assert_eq!(validated(&through).1.verdict, AdmissionVerdict::Allowed, "{what}: mended by mutate");
         };
     let set = |path: &'static str, value: Value| {
         move |object: &mut Value| *object.pointer_mut(path).expect(path) = value.clone()
@@ -159,9 +163,9 @@ fn what_mutate_would_still_add_is_refused_and_what_can_wait_is_not() {
 #[test]
 fn who_is_no_member_needs_no_gate() {
     for (annotations, expected) in [
-        (json!({}), Verdict::Untouched),
-        (json!({ "gpu-memory": "1" }), Verdict::Allowed),
-        (json!({ GROUP: "" }), Verdict::Untouched),
+        (json!({}), AdmissionVerdict::Untouched),
+        (json!({ "gpu-memory": "1" }), AdmissionVerdict::Allowed),
+        (json!({ GROUP: "" }), AdmissionVerdict::Untouched),
     ] {
         let object = pod(json!({}), annotations.clone(), json!({}));
         assert_eq!(validated(&object).1.verdict, expected, "{annotations}");

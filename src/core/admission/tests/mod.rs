@@ -30,15 +30,15 @@ fn review(operation: &str, object: &Value, old: Option<&Value>) -> Value {
 }
 
 /// A cluster with a RuntimeClass for GPUs and two PriorityClasses.
-fn nvidia() -> Facts {
+fn nvidia() -> KnownClasses {
     let names = |names: &[&str]| Some(names.iter().map(crate::model::str).collect());
-    Facts { runtime_classes: names(&["nvidia"]), priority_classes: names(&["inference", "train"]) }
+    KnownClasses { runtime_classes: names(&["nvidia"]), priority_classes: names(&["inference", "train"]) }
 }
 
-fn ask(settings: &Settings, hook: Hook, review: &Value) -> (Value, Summary) {
+fn ask(settings: &AdmissionSettings, hook: Hook, review: &Value) -> (Value, ReviewSummary) {
     let body = serde_json::to_vec(review).unwrap();
     fuzz_review(&body);
-    let answer = answer(settings, &nvidia(), hook, &body).unwrap();
+    let answer = handle_review(settings, &nvidia(), hook, &body).unwrap();
     (serde_json::from_slice(&answer.body).unwrap(), answer.summary)
 }
 
@@ -59,8 +59,9 @@ fn a_member_with_the_label_only_is_linked_gated_and_equipped() {
             "annotations": { "gpu-memory": "8000" } },
         "spec": { "containers": [{ "name": "model", "image": "m" }] }
     });
-    let (answer, summary) = ask(&Settings::default(), Hook::Mutate, &review("CREATE", &object, None));
-    assert_eq!(summary.verdict, Verdict::Patched);
+    let (answer, summary) =
+        ask(&AdmissionSettings::default(), Hook::Mutate, &review("CREATE", &object, None));
+    assert_eq!(summary.verdict, AdmissionVerdict::Patched);
     assert_eq!(
         answer["response"]["warnings"],
         json!([
@@ -92,8 +93,9 @@ fn a_pod_with_gpu_and_gpu_memory_is_told_both_places_and_both_ways_out() {
         "spec": { "containers": [{ "name": "model", "resources": { "limits": { "nvidia.com/gpu": "1" },
             "requests": { "nvidia.com/gpu": "1" } } }] }
     });
-    let (answer, summary) = ask(&Settings::default(), Hook::Mutate, &review("CREATE", &object, None));
-    assert_eq!(summary.verdict, Verdict::Denied);
+    let (answer, summary) =
+        ask(&AdmissionSettings::default(), Hook::Mutate, &review("CREATE", &object, None));
+    assert_eq!(summary.verdict, AdmissionVerdict::Denied);
     let status = &answer["response"]["status"];
     assert_eq!((&status["code"], &status["reason"]), (&json!(422), &json!("Invalid")));
     assert_eq!(
@@ -114,8 +116,8 @@ fn pod(labels: Value, annotations: Value, spec: Value) -> Value {
     json!({ "metadata": { "name": "p", "labels": labels, "annotations": annotations }, "spec": whole })
 }
 
-fn create(object: &Value) -> (Value, Summary) {
-    ask(&Settings::default(), Hook::Mutate, &review("CREATE", object, None))
+fn create(object: &Value) -> (Value, ReviewSummary) {
+    ask(&AdmissionSettings::default(), Hook::Mutate, &review("CREATE", object, None))
 }
 
 const GROUP: &str = "pod-group-name";
@@ -124,15 +126,15 @@ const LABEL: &str = "kai.scheduler/podgroup";
 #[test]
 fn what_is_none_of_our_business_is_untouched() {
     let member = pod(json!({ LABEL: "g" }), json!({ GROUP: "g", "gpu-memory": "1" }), json!({}));
-    use Verdict::{Patched, Untouched};
-    let check = |what: &str, change: &dyn Fn(&mut Value), expected: Verdict| {
+    use AdmissionVerdict::{Patched, Untouched};
+    let check = |what: &str, change: &dyn Fn(&mut Value), expected: AdmissionVerdict| {
         let mut asked = review("CREATE", &member, None);
         change(&mut asked["request"]);
         for hook in [Hook::Mutate, Hook::Validate] {
-            let (answer, summary) = ask(&Settings::default(), hook, &asked);
+            let (answer, summary) = ask(&AdmissionSettings::default(), hook, &asked);
             let expected = match (hook, expected) {
                 // Nothing gated it on its way here.
-                (Hook::Validate, Patched) => Verdict::Denied,
+                (Hook::Validate, Patched) => AdmissionVerdict::Denied,
                 _ => expected,
             };
             assert_eq!(summary.verdict, expected, "{what} {hook:?}");
@@ -293,7 +295,7 @@ fn the_cards_reach_the_container_that_asks_for_them() {
 
 #[test]
 fn only_members_that_we_place_get_cards() {
-    let settings = Settings::default();
+    let settings = AdmissionSettings::default();
     // gate, cards (toleration, variable, runtime class), warnings
     for (annotations, spec, expected) in [
         (json!({ GROUP: "g", "gpu-memory": "1" }), json!({}), (true, true, Some("nvidia"), 0)),
@@ -335,7 +337,7 @@ fn pods_without_a_name_or_namespace_of_their_own_are_understood() {
     let mut asked = review("CREATE", &object, None);
     asked["request"]["namespace"] = json!(null);
     asked["request"]["object"]["metadata"]["namespace"] = json!("ml");
-    let (answer, summary) = ask(&Settings::default(), Hook::Mutate, &asked);
+    let (answer, summary) = ask(&AdmissionSettings::default(), Hook::Mutate, &asked);
     assert_eq!((summary.namespace.as_str(), summary.name.as_str()), ("ml", "worker-*"));
     assert_eq!(answer["response"]["status"]["details"]["name"], "worker-*");
     assert_eq!(
@@ -353,7 +355,9 @@ fn what_is_no_review_is_refused_with_a_sentence() {
         let mut asked = good.clone();
         change(&mut asked);
         let body = serde_json::to_vec(&asked).unwrap();
-        let error = answer(&Settings::default(), &nvidia(), Hook::Mutate, &body).unwrap_err().to_string();
+        let error = handle_review(&AdmissionSettings::default(), &nvidia(), Hook::Mutate, &body)
+            .unwrap_err()
+            .to_string();
         assert!(error.starts_with(expected), "{error}");
     };
     check(
@@ -384,7 +388,10 @@ fn what_is_no_review_is_refused_with_a_sentence() {
         "the body is not an AdmissionReview: request.oldObject is missing",
     );
     for body in ["", "{", "\u{feff}{}", "null", "{\"request\":"] {
-        assert!(answer(&Settings::default(), &nvidia(), Hook::Mutate, body.as_bytes()).is_err(), "{body}");
+        assert!(
+            handle_review(&AdmissionSettings::default(), &nvidia(), Hook::Mutate, body.as_bytes()).is_err(),
+            "{body}"
+        );
     }
-    assert!(answer(&Settings::default(), &nvidia(), Hook::Mutate, &[0xff, 0xfe]).is_err());
+    assert!(handle_review(&AdmissionSettings::default(), &nvidia(), Hook::Mutate, &[0xff, 0xfe]).is_err());
 }

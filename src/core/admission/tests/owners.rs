@@ -67,10 +67,10 @@ fn a_stateful_set_of_a_gang_makes_its_pods_all_at_once() {
     for (stack, template) in stacks() {
         for policy in [json!("OrderedReady"), json!(null)] {
             let asked = set_review("CREATE", policy, &metadata, &template);
-            let (answer, summary) = ask(&Settings::default(), Hook::Mutate, &asked);
+            let (answer, summary) = ask(&AdmissionSettings::default(), Hook::Mutate, &asked);
             assert_eq!(
                 (summary.verdict, &*summary.name),
-                (Verdict::Patched, "workers"),
+                (AdmissionVerdict::Patched, "workers"),
                 "{stack}: {template}"
             );
             let mut expected = asked["request"]["object"].clone();
@@ -91,66 +91,69 @@ fn other_stateful_sets_stay_as_they_are() {
         template(json!({ "leaderworkerset.sigs.k8s.io/name": "set" }), json!({ "x": "y" }), json!({}));
     let system = json!({ "name": "w", "namespace": "kube-system" });
     for (operation, policy, metadata, template, expected) in [
-        ("CREATE", "Parallel", &named, &member, Verdict::Allowed),
-        ("CREATE", "FutureOrder", &named, &member, Verdict::Allowed),
-        ("UPDATE", "OrderedReady", &named, &member, Verdict::Untouched),
-        ("DELETE", "OrderedReady", &named, &member, Verdict::Untouched),
-        ("CREATE", "OrderedReady", &named, &outsider, Verdict::Untouched),
-        ("CREATE", "OrderedReady", &named, &of_lws, Verdict::Untouched),
-        ("CREATE", "OrderedReady", &system, &member, Verdict::Untouched),
+        ("CREATE", "Parallel", &named, &member, AdmissionVerdict::Allowed),
+        ("CREATE", "FutureOrder", &named, &member, AdmissionVerdict::Allowed),
+        ("UPDATE", "OrderedReady", &named, &member, AdmissionVerdict::Untouched),
+        ("DELETE", "OrderedReady", &named, &member, AdmissionVerdict::Untouched),
+        ("CREATE", "OrderedReady", &named, &outsider, AdmissionVerdict::Untouched),
+        ("CREATE", "OrderedReady", &named, &of_lws, AdmissionVerdict::Untouched),
+        ("CREATE", "OrderedReady", &system, &member, AdmissionVerdict::Untouched),
     ] {
         let mut asked = set_review(operation, json!(policy), metadata, template);
         if let Some(namespace) = metadata["namespace"].as_str() {
             asked["request"]["namespace"] = json!(namespace);
         }
-        let (answer, summary) = ask(&Settings::default(), Hook::Mutate, &asked);
+        let (answer, summary) = ask(&AdmissionSettings::default(), Hook::Mutate, &asked);
         assert_eq!(summary.verdict, expected, "{asked}");
         assert!(answer["response"]["warnings"].is_null(), "{answer}");
     }
     let mut scaled = set_review("UPDATE", json!("OrderedReady"), &named, &member);
     scaled["request"]["subResource"] = json!("scale");
-    assert_eq!(ask(&Settings::default(), Hook::Mutate, &scaled).1.verdict, Verdict::Untouched);
+    assert_eq!(
+        ask(&AdmissionSettings::default(), Hook::Mutate, &scaled).1.verdict,
+        AdmissionVerdict::Untouched
+    );
 }
 
 #[test]
 fn a_manifest_with_the_order_in_it_can_be_applied_again() {
     let (named, member) = (json!({ "name": "w" }), stacks().swap_remove(0).1);
     let keep = json!({ "name": "w", "annotations": { "portcullis.dev/ordered": "keep" } });
-    let check = |was: &str, becomes: &str, metadata: &Value, expected: Verdict| {
+    let check = |was: &str, becomes: &str, metadata: &Value, expected: AdmissionVerdict| {
         let mut asked = set_review("UPDATE", json!(becomes), metadata, &member);
         let mut old = asked["request"]["object"].clone();
         old["spec"]["podManagementPolicy"] = json!(was);
         asked["request"]["oldObject"] = old.clone();
-        let (answer, summary) = ask(&Settings::default(), Hook::Mutate, &asked);
+        let (answer, summary) = ask(&AdmissionSettings::default(), Hook::Mutate, &asked);
         assert_eq!(summary.verdict, expected, "{was} {becomes}");
-        if expected == Verdict::Patched {
+        if expected == AdmissionVerdict::Patched {
             assert_eq!(patched(&answer, &asked["request"]["object"]), old);
         }
     };
-    check("Parallel", "OrderedReady", &named, Verdict::Patched);
-    check("Parallel", "Parallel", &named, Verdict::Allowed);
-    check("OrderedReady", "OrderedReady", &named, Verdict::Untouched);
-    check("OrderedReady", "Parallel", &named, Verdict::Untouched);
+    check("Parallel", "OrderedReady", &named, AdmissionVerdict::Patched);
+    check("Parallel", "Parallel", &named, AdmissionVerdict::Allowed);
+    check("OrderedReady", "OrderedReady", &named, AdmissionVerdict::Untouched);
+    check("OrderedReady", "Parallel", &named, AdmissionVerdict::Untouched);
     // Refused by the API server, as it should be: it says keep.
-    check("Parallel", "OrderedReady", &keep, Verdict::Allowed);
+    check("Parallel", "OrderedReady", &keep, AdmissionVerdict::Allowed);
 }
 
 #[test]
 fn an_order_that_is_asked_for_is_kept_and_what_follows_is_said() {
     let member = stacks().swap_remove(0).1;
-    let check = |wish: &str, verdict: Verdict, expected: &[&str]| {
+    let check = |wish: &str, verdict: AdmissionVerdict, expected: &[&str]| {
         let metadata = json!({ "name": "w", "annotations": { "portcullis.dev/ordered": wish } });
         let asked = set_review("CREATE", json!("OrderedReady"), &metadata, &member);
-        let (answer, summary) = ask(&Settings::default(), Hook::Mutate, &asked);
+        let (answer, summary) = ask(&AdmissionSettings::default(), Hook::Mutate, &asked);
         assert_eq!(summary.verdict, verdict, "{wish}");
         assert_eq!(answer["response"]["warnings"], json!(expected), "{wish}");
     };
     let kept = "the pods are made in order (portcullis.dev/ordered: keep), each when the one before it is Ready: gang \"g\" \
                 starts when there is room for all of it, and holds that for pods to come like the first";
-    check("keep", Verdict::Patched, &[kept]);
+    check("keep", AdmissionVerdict::Patched, &[kept]);
     check(
         "Keep",
-        Verdict::Patched,
+        AdmissionVerdict::Patched,
         &[
             "portcullis.dev/ordered \"Keep\" is not known: write \"keep\", or take it out",
             "spec.podManagementPolicy was OrderedReady; set to Parallel: in order, pod 1 would wait for pod 0, and pod 0 for its \
@@ -167,7 +170,7 @@ fn pods_of_a_set_that_keeps_its_order_say_so() {
         let set = json!({ "name": "w", "annotations": keep });
         let asked = set_review("CREATE", json!("OrderedReady"), &set, &template);
         let object = &asked["request"]["object"];
-        let (answer, _) = ask(&Settings::default(), Hook::Mutate, &asked);
+        let (answer, _) = ask(&AdmissionSettings::default(), Hook::Mutate, &asked);
         let mut expected = object.clone();
         expected["spec"]["template"]["metadata"]["annotations"]["portcullis.dev/ordered"] = json!("keep");
         assert_eq!(patched(&answer, object), expected, "{stack}");
@@ -176,8 +179,8 @@ fn pods_of_a_set_that_keeps_its_order_say_so() {
         again["request"]["object"] = expected;
         for (hook, metadata) in [(Hook::Mutate, &set), (Hook::Mutate, &plain), (Hook::Validate, &set)] {
             again["request"]["object"]["metadata"] = metadata.clone();
-            let (answer, summary) = ask(&Settings::default(), hook, &again);
-            assert_eq!(summary.verdict, Verdict::Allowed, "{stack} {hook:?}");
+            let (answer, summary) = ask(&AdmissionSettings::default(), hook, &again);
+            assert_eq!(summary.verdict, AdmissionVerdict::Allowed, "{stack} {hook:?}");
             assert!(answer["response"]["patch"].is_null(), "{stack} {hook:?}");
         }
     }
@@ -188,7 +191,7 @@ fn the_longest_name_leaves_its_warning_whole() {
     let template = template(json!({ "kai.scheduler/podgroup": "g".repeat(63) }), json!({}), json!({}));
     for metadata in [json!({ "name": "w" }), json!({ "annotations": { "portcullis.dev/ordered": "keep" } })] {
         let asked = set_review("CREATE", json!(null), &metadata, &template);
-        let (answer, _) = ask(&Settings::default(), Hook::Mutate, &asked);
+        let (answer, _) = ask(&AdmissionSettings::default(), Hook::Mutate, &asked);
         let warning = answer["response"]["warnings"][0].as_str().unwrap();
         assert!(warning.len() < 256, "{} characters: {warning}", warning.len());
     }
@@ -196,9 +199,9 @@ fn the_longest_name_leaves_its_warning_whole() {
 
 #[test]
 fn a_scheduler_that_is_not_installed_is_replaced_in_new_members() {
-    let settings = Settings {
+    let settings = AdmissionSettings {
         rewritten_schedulers: ["kai-scheduler", "scheduler-plugins-scheduler"].map(str::to_owned).into(),
-        ..Settings::default()
+        ..AdmissionSettings::default()
     };
     let check = |annotations: Value, named: &str, expected: &str, warned: &[&str]| {
         let object = pod(json!({}), annotations, json!({ "schedulerName": named }));
@@ -231,7 +234,7 @@ fn a_scheduler_that_is_not_installed_is_replaced_in_new_members() {
     let result = check(share.clone(), "kai-scheduler", default, &[kai]);
     assert_eq!(result["spec"]["containers"][0]["env"][0]["name"], "NVIDIA_VISIBLE_DEVICES");
     let elsewhere = pod(json!({}), share, json!({ "schedulerName": "kai-scheduler" }));
-    let (answer, _) = ask(&Settings::default(), Hook::Mutate, &review("CREATE", &elsewhere, None));
+    let (answer, _) = ask(&AdmissionSettings::default(), Hook::Mutate, &review("CREATE", &elsewhere, None));
     let result = patched(&answer, &elsewhere);
     assert!(result["spec"]["containers"][0]["env"].is_null() && result["spec"]["tolerations"].is_null());
 

@@ -107,12 +107,12 @@ fn reversed(value: &Value) -> String {
 
 #[test]
 fn validate_refuses_exactly_what_mutate_would_still_add_to_the_spec() {
-    let settings = Settings::default();
+    let settings = AdmissionSettings::default();
     let mut refused = [0, 0];
     for seed in 0..3000 {
         let asked = random_review(&mut Random(seed));
         let (answer, mutated) = ask(&settings, Hook::Mutate, &asked);
-        if mutated.verdict == Verdict::Denied {
+        if mutated.verdict == AdmissionVerdict::Denied {
             continue;
         }
         let before = &asked["request"]["object"]["spec"];
@@ -131,20 +131,20 @@ fn validate_refuses_exactly_what_mutate_would_still_add_to_the_spec() {
 #[test]
 fn random_pods_keep_every_promise() {
     let mut seen = std::collections::BTreeMap::new();
-    let settings = Settings::default();
+    let settings = AdmissionSettings::default();
     for seed in 0..3000 {
         let asked = random_review(&mut Random(seed));
         let body = serde_json::to_vec(&asked).unwrap();
         fuzz_review(&body);
         for hook in [Hook::Mutate, Hook::Validate] {
-            let first = answer(&settings, &nvidia(), hook, &body).unwrap();
+            let first = handle_review(&settings, &nvidia(), hook, &body).unwrap();
             *seen.entry(first.summary.verdict).or_insert(0) += 1;
             assert_eq!(
-                answer(&settings, &nvidia(), hook, &body),
+                handle_review(&settings, &nvidia(), hook, &body),
                 Ok(first.clone()),
                 "seed {seed}: the same again"
             );
-            let turned = answer(&settings, &nvidia(), hook, reversed(&asked).as_bytes()).unwrap();
+            let turned = handle_review(&settings, &nvidia(), hook, reversed(&asked).as_bytes()).unwrap();
             assert_eq!(turned.summary.verdict, first.summary.verdict, "seed {seed}: order of keys");
             assert_eq!(turned.body, first.body, "seed {seed}: order of keys");
             let mut unknown = asked.clone();
@@ -155,11 +155,17 @@ fn random_pods_keep_every_promise() {
                     json!({ "a": [null, 1.5e300, { "b": "c" }] });
             }
             unknown["request"]["object"]["spec"]["containers"][0]["ofTomorrow"] = json!([[]]);
-            let unknown = answer(&settings, &nvidia(), hook, &serde_json::to_vec(&unknown).unwrap()).unwrap();
+            let unknown =
+                handle_review(&settings, &nvidia(), hook, &serde_json::to_vec(&unknown).unwrap()).unwrap();
             assert_eq!(unknown, first, "seed {seed}: unknown fields");
         }
     }
-    for verdict in [Verdict::Untouched, Verdict::Allowed, Verdict::Patched, Verdict::Denied] {
+    for verdict in [
+        AdmissionVerdict::Untouched,
+        AdmissionVerdict::Allowed,
+        AdmissionVerdict::Patched,
+        AdmissionVerdict::Denied,
+    ] {
         assert!(seen.get(&verdict).is_some_and(|n| *n > 100), "{verdict:?} is seen often: {seen:?}");
     }
 }
@@ -207,7 +213,7 @@ fn damaged_reviews_never_break_it() {
                 }
             }
         }
-        read += u32::from(Review::parse(&body).is_ok());
+        read += u32::from(AdmissionReview::parse(&body).is_ok());
         fuzz_review(&body);
     }
     assert!(read > 300, "some of the damaged reviews can still be read: {read}");

@@ -2,9 +2,9 @@
 
 use super::*;
 
-fn update(old: &Value, new: &Value) -> (Verdict, Vec<String>) {
+fn update(old: &Value, new: &Value) -> (AdmissionVerdict, Vec<String>) {
     let asked = review("UPDATE", new, Some(old));
-    let answers = [Hook::Mutate, Hook::Validate].map(|hook| ask(&Settings::default(), hook, &asked));
+    let answers = [Hook::Mutate, Hook::Validate].map(|hook| ask(&AdmissionSettings::default(), hook, &asked));
     let [(first, summary), (second, _)] = answers;
     assert_eq!(first, second, "both hooks say the same on UPDATE");
     (summary.verdict, summary.causes)
@@ -12,12 +12,12 @@ fn update(old: &Value, new: &Value) -> (Verdict, Vec<String>) {
 
 fn denied(old: &Value, new: &Value, fields: &[&str]) {
     let (verdict, causes) = update(old, new);
-    assert_eq!(verdict, Verdict::Denied, "{old} {new}");
+    assert_eq!(verdict, AdmissionVerdict::Denied, "{old} {new}");
     let named: Vec<_> = causes.iter().map(|c| c.split(": ").next().unwrap()).collect();
     assert_eq!(named, fields, "{causes:?}");
 }
 
-fn allowed(old: &Value, new: &Value, verdict: Verdict) {
+fn allowed(old: &Value, new: &Value, verdict: AdmissionVerdict) {
     assert_eq!(update(old, new), (verdict, Vec::new()), "{old} {new}");
 }
 
@@ -34,15 +34,19 @@ fn a_pod_admitted_under_older_rules_can_change_in_other_ways() {
         json!({ "containers": [{ "name": "main", "resources": { "limits": { "nvidia.com/gpu": "1" } } }] });
     let bad = pod(json!({ LABEL: "a" }), json!({ GROUP: "b", "gpu-memory": "8000", "mps": "x" }), limits);
     let bad = with(&bad, "/metadata/finalizers", json!(["example.com/f"]));
-    allowed(&bad, &with(&bad, "/metadata/finalizers", json!([])), Verdict::Allowed);
-    allowed(&bad, &with(&bad, "/metadata/annotations/note", json!("x")), Verdict::Allowed);
+    allowed(&bad, &with(&bad, "/metadata/finalizers", json!([])), AdmissionVerdict::Allowed);
+    allowed(&bad, &with(&bad, "/metadata/annotations/note", json!("x")), AdmissionVerdict::Allowed);
     allowed(
         &with(&bad, "/spec/nodeName", json!("n")),
         &with(&bad, "/spec/nodeName", json!("n")),
-        Verdict::Allowed,
+        AdmissionVerdict::Allowed,
     );
     let plain = pod(json!({}), json!({}), json!({}));
-    allowed(&plain, &with(&plain, "/metadata/annotations", json!({ "note": "x" })), Verdict::Untouched);
+    allowed(
+        &plain,
+        &with(&plain, "/metadata/annotations", json!({ "note": "x" })),
+        AdmissionVerdict::Untouched,
+    );
 }
 
 #[test]
@@ -52,7 +56,11 @@ fn what_a_change_breaks_is_denied() {
     let memory = "metadata.annotations[gpu-memory]";
     denied(&member, &with(&member, "/metadata/annotations/gpu-memory", json!("8Gi")), &[memory]);
     denied(&member, &with(&member, "/metadata/annotations/gpu-fraction", json!("0.5")), &[memory]);
-    allowed(&member, &with(&member, "/metadata/annotations/gpu-memory", json!("4000")), Verdict::Allowed);
+    allowed(
+        &member,
+        &with(&member, "/metadata/annotations/gpu-memory", json!("4000")),
+        AdmissionVerdict::Allowed,
+    );
     let plain = pod(json!({}), json!({}), json!({}));
     denied(
         &plain,
@@ -83,7 +91,7 @@ fn a_member_stays_in_its_group() {
     );
     let mut left = member.clone();
     left["metadata"]["annotations"] = json!(null);
-    allowed(&member, &left, Verdict::Allowed);
+    allowed(&member, &left, AdmissionVerdict::Allowed);
     left["metadata"]["labels"] = json!(null);
     denied(&member, &left, &[group]);
     let mut role = member.clone();
@@ -94,10 +102,10 @@ fn a_member_stays_in_its_group() {
     denied(&member, &label_only, &[label]);
     // On its way out, anything goes.
     left["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
-    allowed(&member, &left, Verdict::Untouched);
+    allowed(&member, &left, AdmissionVerdict::Untouched);
     // Controllers that group pods after they are made join them later.
     let plain = pod(json!({}), json!({}), json!({}));
-    allowed(&plain, &pod(json!({}), json!({ GROUP: "g" }), json!({})), Verdict::Allowed);
+    allowed(&plain, &pod(json!({}), json!({ GROUP: "g" }), json!({})), AdmissionVerdict::Allowed);
 }
 
 #[test]
@@ -119,5 +127,5 @@ fn the_share_of_a_started_member_is_fixed() {
     let waiting = pod(json!({ LABEL: "g" }), json!({ GROUP: "g", "gpu-memory": "8000" }), gated);
     let mut lifted = with(&waiting, "/spec/schedulingGates", json!(null));
     lifted["metadata"]["annotations"]["portcullis.dev/gpus"] = json!("0");
-    allowed(&waiting, &lifted, Verdict::Allowed);
+    allowed(&waiting, &lifted, AdmissionVerdict::Allowed);
 }

@@ -1,28 +1,28 @@
 //! The second opinion has to refuse: one broken plan for each rule, made by hand from one that holds.
 
 use super::*;
-use crate::planner::{Placement, PlannedGang, check};
+use crate::planner::{Assignment, PlannedGang, check};
 
 struct Case {
     snapshot: Snapshot,
-    gangs: Vec<GangRequest>,
+    gangs: Vec<PlanningRequest>,
     plan: Plan,
 }
 
-fn placement(pod: &str, node: &str, cards: &[u32]) -> Placement {
-    Placement { uid: pod.into(), key: PodKey::new("default", pod), node: node.into(), cards: cards.to_vec() }
+fn placement(pod: &str, node: &str, cards: &[u32]) -> Assignment {
+    Assignment { uid: pod.into(), key: PodKey::new("default", pod), node: node.into(), cards: cards.to_vec() }
 }
 
 /// Two shares of 4000 MiB and one pod with two whole GPUs, all in place.
 fn holds() -> Case {
     let mut snapshot = cluster([shared_node("s", 2, 8000), gpu_node("w", 2, 8000)]);
-    charge(&mut snapshot, "old", "s", vram(4000), Cards::Known(vec![0]));
+    charge(&mut snapshot, "old", "s", vram(4000), CardAllocation::Known(vec![0]));
     let placements =
         vec![placement("g-0", "s", &[0]), placement("g-1", "s", &[1]), placement("g-2", "w", &[])];
     Case {
         snapshot,
         gangs: vec![gang("g", [vram(4000), vram(4000), gpus(2)])],
-        plan: Plan { gangs: vec![PlannedGang { gang: gang_id("g"), placements }] },
+        plan: Plan { gangs: vec![PlannedGang { gang: gang_id("g"), assignments: placements }] },
     }
 }
 
@@ -46,8 +46,8 @@ fn change_shape(case: &mut Case, member: usize, change: impl FnOnce(&mut Shape))
     change(Arc::make_mut(&mut case.gangs[0].members[member].shape));
 }
 
-fn places(case: &mut Case) -> &mut Vec<Placement> {
-    &mut case.plan.gangs[0].placements
+fn places(case: &mut Case) -> &mut Vec<Assignment> {
+    &mut case.plan.gangs[0].assignments
 }
 
 #[test]
@@ -58,7 +58,7 @@ fn gangs_as_a_whole() {
         places(c).push(again);
     });
     refuses("is planned twice", |c| {
-        c.plan.gangs.push(PlannedGang { gang: gang_id("g"), placements: Vec::new() });
+        c.plan.gangs.push(PlannedGang { gang: gang_id("g"), assignments: Vec::new() });
     });
     refuses("was never asked for", |c| c.plan.gangs[0].gang = gang_id("other"));
     refuses("is no waiting member", |c| places(c)[0].uid = "stranger".into());
@@ -105,7 +105,9 @@ fn amounts_in_sum() {
 
 #[test]
 fn cards() {
-    refuses("MiB on card 0", |c| charge(&mut c.snapshot, "more", "s", vram(1), Cards::Known(vec![0])));
+    refuses("MiB on card 0", |c| {
+        charge(&mut c.snapshot, "more", "s", vram(1), CardAllocation::Known(vec![0]))
+    });
     refuses("MiB on card 0", |c| places(c)[1].cards = vec![0]);
     refuses("there is no card 7", |c| places(c)[0].cards = vec![7]);
     refuses("is given []", |c| places(c)[0].cards.clear());
@@ -118,13 +120,15 @@ fn cards() {
     refuses("not a shared node", |c| places(c)[1].node = "w".into());
     refuses("MIG", |c| change_node(c, "s", |n| n.gpus.mig = true));
     refuses("how much memory", |c| change_node(c, "s", |n| n.gpus.vram_each = None));
-    refuses("nobody knows which", |c| charge(&mut c.snapshot, "old", "s", vram(1), Cards::Unknown));
+    refuses("nobody knows which", |c| charge(&mut c.snapshot, "old", "s", vram(1), CardAllocation::Unknown));
     refuses("whole GPUs on a shared node", |c| {
         places(c)[2].node = "s".into();
         change_shape(c, 2, |s| s.tolerations.push(toleration("")));
     });
-    refuses("whole GPUs meet", |c| charge(&mut c.snapshot, "whole", "s", gpus(1), Cards::Unshared));
-    refuses("whole GPUs meet", |c| charge(&mut c.snapshot, "share", "w", vram(1), Cards::Known(vec![0])));
+    refuses("whole GPUs meet", |c| charge(&mut c.snapshot, "whole", "s", gpus(1), CardAllocation::Unshared));
+    refuses("whole GPUs meet", |c| {
+        charge(&mut c.snapshot, "share", "w", vram(1), CardAllocation::Known(vec![0]))
+    });
     refuses("whole GPUs and a share", |c| {
         change_shape(c, 0, |s| s.requests = gpus(1).requests);
     });

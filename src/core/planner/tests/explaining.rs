@@ -2,33 +2,33 @@
 
 use super::*;
 use crate::model::Reason;
-use crate::planner::{Explanation, Refusal, Verdict, plan};
+use crate::planner::{Explanation, PlanningOutcome, UnschedulableReason, plan};
 
-fn why(snapshot: &Snapshot, request: &GangRequest) -> Explanation {
+fn why(snapshot: &Snapshot, request: &PlanningRequest) -> Explanation {
     let (_, report) = plan(snapshot, std::slice::from_ref(request));
-    match &report.verdicts[&request.gang] {
-        Verdict::Waiting(why) | Verdict::Placed { left: Some(why), .. } => why.clone(),
+    match &report.outcomes[&request.gang] {
+        PlanningOutcome::Waiting(why) | PlanningOutcome::Placed { unplaced: Some(why), .. } => why.clone(),
         verdict => panic!("everything has a place: {verdict:?}"),
     }
 }
 
 /// Compares reason, sentence and remedy ("" for none).
 #[track_caller]
-fn says(snapshot: &Snapshot, request: &GangRequest, reason: Reason, sentence: &str, remedy: &str) {
+fn says(snapshot: &Snapshot, request: &PlanningRequest, reason: Reason, sentence: &str, remedy: &str) {
     let why = why(snapshot, request);
-    let got = (why.reason, &*why.sentence, why.remedy.as_deref().unwrap_or(""));
+    let got = (why.reason, &*why.message, why.remedy.as_deref().unwrap_or(""));
     assert_eq!(got, (reason, sentence, remedy));
-    let refused: u32 = why.refusals.values().sum();
+    let refused: u32 = why.infeasible_nodes.values().sum();
     assert!(refused <= why.nodes, "{refused} refusals of {} nodes", why.nodes);
 }
 
-fn app() -> GangRequest {
+fn app() -> PlanningRequest {
     gang("app", [vram(4000), vram(8000), vram(8000)])
 }
 
 fn one_card_in_use(used: u64) -> Snapshot {
     let mut snapshot = cluster([shared_node("gpu-1", 1, 32_768)]);
-    charge(&mut snapshot, "large-job", "gpu-1", vram(used), Cards::Known(vec![0]));
+    charge(&mut snapshot, "large-job", "gpu-1", vram(used), CardAllocation::Known(vec![0]));
     snapshot
 }
 
@@ -122,7 +122,7 @@ fn a_vram_gang_without_shared_nodes_is_told_the_commands() {
     );
     // Its cards are in use as whole GPUs: it is no candidate, and the reader has to choose a node.
     let mut snapshot = cluster([gpu_node("gpu-1", 2, 81_559)]);
-    charge(&mut snapshot, "whole", "gpu-1", gpus(1), Cards::Unshared);
+    charge(&mut snapshot, "whole", "gpu-1", gpus(1), CardAllocation::Unshared);
     let remedy = why(&snapshot, &app()).remedy.expect("a remedy");
     assert!(remedy.contains("kubectl label node NAME portcullis.dev/gpu-sharing=vram"), "{remedy}");
     for (sharing, sentence, remedy) in [
@@ -154,7 +154,7 @@ fn a_vram_gang_without_shared_nodes_is_told_the_commands() {
          gpu-1 nvidia.com/gpu.memory=MIB",
     );
     let mut snapshot = cluster([shared_node("gpu-1", 2, 81_559)]);
-    charge(&mut snapshot, "foreign", "gpu-1", gpus(1), Cards::Unshared);
+    charge(&mut snapshot, "foreign", "gpu-1", gpus(1), CardAllocation::Unshared);
     says(
         &snapshot,
         &app(),
@@ -175,7 +175,7 @@ fn d2_four_nodes_of_which_two_are_tainted() {
         blocked.taints.push(taint("test", "blocked", Effect::NoSchedule));
     }
     let mut snapshot = cluster(nodes);
-    charge(&mut snapshot, "agent", "w3", cpu(1000), Cards::Unshared);
+    charge(&mut snapshot, "agent", "w3", cpu(1000), CardAllocation::Unshared);
     let request = gang("constrained", vec![cpu(4000); 4]);
     says(
         &snapshot,
@@ -186,9 +186,12 @@ fn d2_four_nodes_of_which_two_are_tainted() {
          {node-role.kubernetes.io/control-plane: }, 1 insufficient cpu (free 3 of 4 cores)",
         "when the taint test=blocked:NoSchedule is gone: kubectl taint node w1 test=blocked:NoSchedule-",
     );
-    let refusals = why(&snapshot, &request).refusals;
-    assert_eq!(refusals[&Refusal::About(Reason::UntoleratedTaint, "{test: blocked}".to_owned())], 2);
-    assert_eq!(refusals[&Refusal::Because(Reason::InsufficientCpu)], 1);
+    let refusals = why(&snapshot, &request).infeasible_nodes;
+    assert_eq!(
+        refusals[&UnschedulableReason::Detailed(Reason::UntoleratedTaint, "{test: blocked}".to_owned())],
+        2
+    );
+    assert_eq!(refusals[&UnschedulableReason::Plain(Reason::InsufficientCpu)], 1);
     // The remedy is true.
     let mut mended = snapshot.node(&"w1".into()).expect("it is there").clone();
     mended.taints.clear();
@@ -199,8 +202,8 @@ fn d2_four_nodes_of_which_two_are_tainted() {
 #[test]
 fn whole_gpus_and_the_pod_whose_end_suffices() {
     let mut snapshot = cluster([gpu_node("a", 8, 1), gpu_node("b", 8, 1), node("c")]);
-    charge(&mut snapshot, "x", "a", gpus(6), Cards::Unshared);
-    charge(&mut snapshot, "y", "b", gpus(3), Cards::Unshared);
+    charge(&mut snapshot, "x", "a", gpus(6), CardAllocation::Unshared);
+    charge(&mut snapshot, "y", "b", gpus(3), CardAllocation::Unshared);
     let mut pair = gang("g", vec![gpus(4), gpus(4)]);
     says(
         &snapshot,
@@ -278,7 +281,7 @@ fn one_reason_each() {
         let mut snapshot = cluster([node]);
         let mut holder = cpu(1000);
         holder.host_ports.insert((str(""), str("TCP"), 80));
-        charge(&mut snapshot, "holder", "a", holder, Cards::Unshared);
+        charge(&mut snapshot, "holder", "a", holder, CardAllocation::Unshared);
         says(&snapshot, &gang("g", [shape]), reason, sentence, remedy);
     }
     says(&cluster([]), &app(), Reason::NoNodes, "the cluster has no nodes", "when a node joins the cluster");
@@ -291,5 +294,5 @@ fn a_search_that_gives_up_says_so() {
     let total: u64 = sizes.iter().map(|s| s.share.map_or(0, |share| share.on_card(VramMib(0)).0)).sum();
     let why = why(&cluster([shared_node("a", 13, total.div_ceil(13))]), &gang("g", sizes));
     assert_eq!(why.reason, Reason::SearchExhausted);
-    assert!(why.sentence.starts_with("the search stopped before it could be sure"), "{}", why.sentence);
+    assert!(why.message.starts_with("the search stopped before it could be sure"), "{}", why.message);
 }

@@ -2,12 +2,12 @@
 
 use super::*;
 use crate::model::Reason;
-use crate::planner::{Placement, PlannedGang, Verdict, check, hopeless, plan};
+use crate::planner::{Assignment, PlannedGang, PlanningOutcome, check, is_unschedulable, plan};
 
 /// Two members of one GPU and one core each, of a group that wants this free in all.
-fn wants(name: &str, minimum: Resources) -> GangRequest {
+fn wants(name: &str, minimum: Resources) -> PlanningRequest {
     let member = Shape { requests: least(1000, 1), ..Shape::default() };
-    GangRequest { minimum, ..gang(name, [member.clone(), member]) }
+    PlanningRequest { min_resources: minimum, ..gang(name, [member.clone(), member]) }
 }
 
 fn least(cpu: u64, gpus: u64) -> Resources {
@@ -22,7 +22,7 @@ fn two_nodes() -> Snapshot {
 #[track_caller]
 fn waits(
     snapshot: &Snapshot,
-    request: &GangRequest,
+    request: &PlanningRequest,
     reason: Reason,
     sentence: &str,
     wait: &str,
@@ -30,17 +30,17 @@ fn waits(
 ) {
     let (made, report) = plan(snapshot, std::slice::from_ref(request));
     assert_eq!(made, Plan::default());
-    assert!(hopeless(snapshot, request));
-    let Verdict::Waiting(why) = &report.verdicts[&request.gang] else { panic!("{report:?}") };
-    let got = (why.reason, &*why.sentence, &*why.waiting_for, why.remedy.as_deref().unwrap_or(""));
+    assert!(is_unschedulable(snapshot, request));
+    let PlanningOutcome::Waiting(why) = &report.outcomes[&request.gang] else { panic!("{report:?}") };
+    let got = (why.reason, &*why.message, &*why.waiting_for, why.remedy.as_deref().unwrap_or(""));
     assert_eq!(got, (reason, sentence, wait, remedy));
 }
 
 #[track_caller]
-fn starts(snapshot: &Snapshot, request: &GangRequest) {
+fn starts(snapshot: &Snapshot, request: &PlanningRequest) {
     let (made, _) = plan(snapshot, std::slice::from_ref(request));
     assert_eq!(lines(&made).len(), request.members.len());
-    assert!(!hopeless(snapshot, request));
+    assert!(!is_unschedulable(snapshot, request));
 }
 
 #[test]
@@ -69,8 +69,8 @@ fn a_sum_that_is_free_lets_it_start_and_one_more_does_not() {
 #[test]
 fn what_is_in_use_is_not_free_and_its_end_is_what_helps() {
     let mut snapshot = two_nodes();
-    charge(&mut snapshot, "small", "a", gpus(1), Cards::Unshared);
-    charge(&mut snapshot, "large", "b", gpus(3), Cards::Unshared);
+    charge(&mut snapshot, "small", "a", gpus(1), CardAllocation::Unshared);
+    charge(&mut snapshot, "large", "b", gpus(3), CardAllocation::Unshared);
     starts(&snapshot, &wants("g", least(0, 4)));
     waits(
         &snapshot,
@@ -97,7 +97,7 @@ fn nodes_that_take_no_pods_and_shared_cards_do_not_count() {
     for other in [cordoned, Node { ready: false, ..gpu_node("b", 4, 0) }, shared_node("b", 4, 8000)] {
         let snapshot = cluster([gpu_node("a", 4, 0), other]);
         starts(&snapshot, &wants("g", least(0, 4)));
-        assert!(hopeless(&snapshot, &wants("g", least(0, 5))));
+        assert!(is_unschedulable(&snapshot, &wants("g", least(0, 5))));
     }
 }
 
@@ -105,7 +105,7 @@ fn nodes_that_take_no_pods_and_shared_cards_do_not_count() {
 fn a_gang_that_has_started_is_not_asked_for_it_again() {
     let mut request = wants("g", least(0, 9));
     request.active.insert(None, 1);
-    assert!(hopeless(&two_nodes(), &request), "one of two");
+    assert!(is_unschedulable(&two_nodes(), &request), "one of two");
     request.active.insert(None, 2);
     starts(&two_nodes(), &request);
 }
@@ -118,17 +118,17 @@ fn nothing_is_reserved_by_it_but_what_came_before_counts() {
     let pair = [wants("first", least(0, 8)), wants("second", least(0, 7))];
     let (made, report) = plan(&two_nodes(), &pair);
     assert_eq!(made.gangs.len(), 1);
-    assert!(matches!(report.verdicts[&gang_id("second")], Verdict::Waiting(_)));
+    assert!(matches!(report.outcomes[&gang_id("second")], PlanningOutcome::Waiting(_)));
 }
 
 #[test]
 fn members_without_a_place_are_told_first() {
     let five = gang("g", (0..5).map(|_| gpus(2)));
     let sentence = |minimum: Resources| {
-        let request = GangRequest { minimum, ..five.clone() };
+        let request = PlanningRequest { min_resources: minimum, ..five.clone() };
         let (_, report) = plan(&two_nodes(), std::slice::from_ref(&request));
-        let Verdict::Waiting(why) = &report.verdicts[&request.gang] else { panic!("{report:?}") };
-        why.sentence.clone()
+        let PlanningOutcome::Waiting(why) = &report.outcomes[&request.gang] else { panic!("{report:?}") };
+        why.message.clone()
     };
     let places = "short of 2 GPUs: 5 members need 5 x 2 GPUs, 8 GPUs free on 2 nodes; room for 4 of 5 members, none for default/g-4";
     let nodes = "0/2 nodes: 2 insufficient nvidia.com/gpu (most free 0 of 4, node a)";
@@ -139,7 +139,7 @@ fn members_without_a_place_are_told_first() {
 
 #[test]
 fn the_second_opinion_adds_it_up_too() {
-    let place = |pod: &str| Placement {
+    let place = |pod: &str| Assignment {
         uid: pod.into(),
         key: PodKey::new("default", pod),
         node: "a".into(),
@@ -147,7 +147,7 @@ fn the_second_opinion_adds_it_up_too() {
     };
     let planned = |name: &str| PlannedGang {
         gang: gang_id(name),
-        placements: (0..2).map(|index| place(&format!("{name}-{index}"))).collect(),
+        assignments: (0..2).map(|index| place(&format!("{name}-{index}"))).collect(),
     };
     let made = Plan { gangs: vec![planned("first"), planned("second")] };
     let gangs = |gpus| [wants("first", least(0, 8)), wants("second", least(0, gpus))];

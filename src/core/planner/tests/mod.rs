@@ -11,13 +11,13 @@ mod together;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::{GangRequest, Member, Plan};
+use super::{Plan, PlanningRequest, WaitingMember};
 use crate::dialect::Quorum;
 use crate::gpu::{GpuShare, ShareSize};
 use crate::model::{Bytes, DialectId, GangId, MilliCpu, NodeName, PodKey, PodUid, Resources, VramMib, str};
 use crate::objects::affinity::{Effect, Taint, Toleration};
 use crate::objects::{GpuInventory, Node, Shape, Sharing, names};
-use crate::snapshot::{Cards, Charge, Hold, SharingMode, Snapshot};
+use crate::snapshot::{CardAllocation, Charge, ChargeState, SharingMode, Snapshot};
 
 pub(super) fn taint(key: &str, value: &str, effect: Effect) -> Taint {
     Taint { key: str(key), value: str(value), effect }
@@ -102,10 +102,10 @@ pub(super) fn gang_id(name: &str) -> GangId {
 }
 
 /// A gang of these shapes that needs all of them.
-pub(super) fn gang(name: &str, shapes: impl IntoIterator<Item = Shape>) -> GangRequest {
-    let members: Vec<Member> = (0..)
+pub(super) fn gang(name: &str, shapes: impl IntoIterator<Item = Shape>) -> PlanningRequest {
+    let members: Vec<WaitingMember> = (0..)
         .zip(shapes)
-        .map(|(index, shape)| Member {
+        .map(|(index, shape)| WaitingMember {
             uid: PodUid(str(format!("{name}-{index}"))),
             key: PodKey::new("default", format!("{name}-{index}")),
             role: None,
@@ -114,7 +114,15 @@ pub(super) fn gang(name: &str, shapes: impl IntoIterator<Item = Shape>) -> GangR
         .collect();
     let quorum = Quorum::Count(u32::try_from(members.len()).expect("small"));
     let (active, minimum, beside) = (BTreeMap::new(), Resources::default(), BTreeSet::new());
-    GangRequest { gang: gang_id(name), members, quorum, active, minimum, together: None, beside }
+    PlanningRequest {
+        gang: gang_id(name),
+        members,
+        quorum,
+        active,
+        min_resources: minimum,
+        topology_key: None,
+        gang_nodes: beside,
+    }
 }
 
 pub(super) fn cluster(nodes: impl IntoIterator<Item = Node>) -> Snapshot {
@@ -126,20 +134,20 @@ pub(super) fn cluster(nodes: impl IntoIterator<Item = Node>) -> Snapshot {
 }
 
 /// Charges `default/NAME`, bound.
-pub(super) fn charge(snapshot: &mut Snapshot, name: &str, node: &str, shape: Shape, cards: Cards) {
+pub(super) fn charge(snapshot: &mut Snapshot, name: &str, node: &str, shape: Shape, cards: CardAllocation) {
     let charge = Charge {
         key: Some(PodKey::new("default", name)),
         node: node.into(),
         shape: Arc::new(shape),
         cards,
-        hold: Hold::Bound,
+        state: ChargeState::Bound,
     };
     snapshot.charge(&PodUid(str(format!("uid-{name}"))), charge);
 }
 
 /// A plan as `pod -> node[cards]`, one line each.
 pub(super) fn lines(plan: &Plan) -> Vec<String> {
-    let placements = plan.gangs.iter().flat_map(|gang| &gang.placements);
+    let placements = plan.gangs.iter().flat_map(|gang| &gang.assignments);
     placements
         .map(|p| {
             let cards: Vec<String> = p.cards.iter().map(u32::to_string).collect();

@@ -23,7 +23,7 @@ fn beside(nodes: Vec<Node>, gang_on: &[&str], members: usize, missing: u32) -> V
     let mut request = gang("g", (0..members).map(|_| gpus(1)));
     request.active = BTreeMap::from([(None, 2)]);
     request.quorum = Quorum::Count(2 + missing);
-    request.beside = gang_on.iter().map(|name| (*name).into()).collect();
+    request.gang_nodes = gang_on.iter().map(|name| (*name).into()).collect();
     let snapshot = cluster(nodes);
     lines(&plan(&snapshot, std::slice::from_ref(&request)).0)
 }
@@ -92,7 +92,7 @@ fn the_gang_comes_together_before_it_is_near() {
     let mut request = gang("g", [gpus(1), gpus(2)]);
     request.active = BTreeMap::from([(None, 1)]);
     request.quorum = Quorum::Count(3);
-    request.beside = BTreeSet::from(["z".into()]);
+    request.gang_nodes = BTreeSet::from(["z".into()]);
     let (made, _) = plan(&cluster(nodes), std::slice::from_ref(&request));
     assert_eq!(lines(&made), ["g-0 -> a", "g-1 -> z"]);
 }

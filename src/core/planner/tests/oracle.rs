@@ -4,7 +4,7 @@
 use super::*;
 use crate::model::Reason;
 use crate::objects::HostPort;
-use crate::planner::{Verdict, check, plan};
+use crate::planner::{PlanningOutcome, check, plan};
 use crate::snapshot::port_conflict;
 
 /// A node as the oracle sees it.
@@ -48,7 +48,7 @@ fn world(snapshot: &Snapshot) -> Vec<Free> {
                 &mut free,
                 &charge.shape,
                 match &charge.cards {
-                    Cards::Known(cards) => Some(cards),
+                    CardAllocation::Known(cards) => Some(cards),
                     _ => None,
                 },
             );
@@ -133,7 +133,7 @@ fn complete(quorum: &Quorum, roles: &BTreeMap<Option<crate::model::Str>, u32>) -
 /// The most members that can start together, by trying everything; 0 when the quorum cannot be met.
 fn most(
     world: &mut Vec<Free>,
-    request: &GangRequest,
+    request: &PlanningRequest,
     from: usize,
     roles: &mut BTreeMap<Option<crate::model::Str>, u32>,
     placed: usize,
@@ -218,15 +218,15 @@ fn random_node(random: &mut Random, index: u64) -> Node {
     made
 }
 
-fn random_world(random: &mut Random) -> (Vec<Node>, Vec<(String, Shape, Cards)>, SharingMode) {
+fn random_world(random: &mut Random) -> (Vec<Node>, Vec<(String, Shape, CardAllocation)>, SharingMode) {
     let nodes: Vec<Node> = (0..1 + random.below(4)).map(|index| random_node(random, index)).collect();
     let charges = (0..random.below(4))
         .map(|_| {
             let shape = random_shape(random);
             let cards = match &shape.share {
-                None => Cards::Unshared,
-                Some(share) if !random.one_in(10) => Cards::Known((0..share.devices).collect()),
-                Some(_) => Cards::Unknown,
+                None => CardAllocation::Unshared,
+                Some(share) if !random.one_in(10) => CardAllocation::Known((0..share.devices).collect()),
+                Some(_) => CardAllocation::Unknown,
             };
             (format!("n{}", random.below(4)), shape, cards)
         })
@@ -236,7 +236,7 @@ fn random_world(random: &mut Random) -> (Vec<Node>, Vec<(String, Shape, Cards)>,
 
 fn build(
     nodes: &[Node],
-    charges: &[(String, Shape, Cards)],
+    charges: &[(String, Shape, CardAllocation)],
     mode: SharingMode,
     order: impl Iterator<Item = usize>,
 ) -> Snapshot {
@@ -250,7 +250,7 @@ fn build(
     snapshot
 }
 
-fn random_gang(random: &mut Random, name: &str, most_members: u64) -> GangRequest {
+fn random_gang(random: &mut Random, name: &str, most_members: u64) -> PlanningRequest {
     let kinds: Vec<Shape> = (0..1 + random.below(3)).map(|_| random_shape(random)).collect();
     let members = 1 + random.below(most_members);
     let mut request = gang(name, (0..members).map(|_| random.pick(&kinds)).collect::<Vec<_>>());
@@ -275,25 +275,26 @@ fn random_gang(random: &mut Random, name: &str, most_members: u64) -> GangReques
     if random.one_in(5) {
         request.active.insert(request.members[0].role.clone(), 1);
         if random.one_in(2) {
-            request.beside.insert(random.pick(&["n0", "n1", "n7"]).into());
+            request.gang_nodes.insert(random.pick(&["n0", "n1", "n7"]).into());
         }
     }
     if random.one_in(5) {
-        request.minimum.cpu = MilliCpu(1000 * random.below(9));
+        request.min_resources.cpu = MilliCpu(1000 * random.below(9));
         let gpus = random.below(4);
-        request.minimum.extended = (gpus > 0).then(|| (str(names::NVIDIA_GPU), gpus)).into_iter().collect();
+        request.min_resources.extended =
+            (gpus > 0).then(|| (str(names::NVIDIA_GPU), gpus)).into_iter().collect();
     }
     request
 }
 
 /// Whether as much is free in all as its group wants.
-fn enough(world: &[Free], request: &GangRequest) -> bool {
+fn enough(world: &[Free], request: &PlanningRequest) -> bool {
     let open = || world.iter().filter(|free| free.node.ready && !free.node.unschedulable);
     let whole = |free: &&Free| free.node.gpus.sharing != Sharing::Vram && !free.shares;
     let cpu: i128 = open().map(|free| free.cpu.max(0)).sum();
     let gpus: i128 = open().filter(whole).map(|free| free.gpus.max(0)).sum();
-    let asked = request.minimum.extended(names::NVIDIA_GPU);
-    cpu >= i128::from(request.minimum.cpu.0) && gpus >= i128::from(asked)
+    let asked = request.min_resources.extended(names::NVIDIA_GPU);
+    cpu >= i128::from(request.min_resources.cpu.0) && gpus >= i128::from(asked)
 }
 
 #[test]
@@ -309,20 +310,20 @@ fn what_is_planned_holds_and_what_is_refused_is_impossible() {
         let (made, report) = plan(&snapshot, &gangs);
         assert_eq!(check(&snapshot, &gangs, &made), Ok(()), "seed {seed}");
         let request = &gangs[0];
-        let got = made.gangs.first().map_or(0, |gang| gang.placements.len());
-        let exhausted = match &report.verdicts[&request.gang] {
-            Verdict::Placed { members, left } => {
+        let got = made.gangs.first().map_or(0, |gang| gang.assignments.len());
+        let exhausted = match &report.outcomes[&request.gang] {
+            PlanningOutcome::Placed { members, unplaced: left } => {
                 assert_eq!(*members as usize, got, "seed {seed}");
                 assert_eq!(left.is_none(), got == request.members.len(), "seed {seed}");
                 left.as_ref().is_some_and(|left| left.reason == Reason::SearchExhausted)
             }
-            Verdict::Waiting(why) => {
+            PlanningOutcome::Waiting(why) => {
                 assert_eq!(got, 0, "seed {seed}");
-                assert!(!why.sentence.is_empty(), "seed {seed}");
+                assert!(!why.message.is_empty(), "seed {seed}");
                 why.reason == Reason::SearchExhausted
             }
         };
-        let refuted = crate::planner::hopeless(&snapshot, request);
+        let refuted = crate::planner::is_unschedulable(&snapshot, request);
         assert!(if refuted { got == 0 } else { got > 0 || exhausted }, "seed {seed}: {refuted}");
         let mut best = 0;
         let mut roles = request.active.clone();
@@ -353,7 +354,7 @@ fn the_order_in_which_nodes_and_charges_came_does_not_matter() {
     for seed in 10_000..10_500 {
         let mut random = Random(seed);
         let (nodes, charges, mode) = random_world(&mut random);
-        let gangs: Vec<GangRequest> =
+        let gangs: Vec<PlanningRequest> =
             (0..3).map(|index| random_gang(&mut random, &format!("g{index}"), 4)).collect();
         let forward = build(&nodes, &charges, mode, 0..nodes.len());
         let mut backward = build(&nodes, &charges, mode, (0..nodes.len()).rev());
@@ -412,7 +413,7 @@ fn packed_numbers_say_the_same_as_the_full_ones() {
                     let mut request = gang("g", vec![shape.clone(); 6]);
                     request.quorum = Quorum::Count(1);
                     let (made, _) = plan(&alone, &[request]);
-                    let placed = made.gangs.first().map_or(0, |gang| gang.placements.len());
+                    let placed = made.gangs.first().map_or(0, |gang| gang.assignments.len());
                     assert_eq!(
                         placed as u64,
                         need.count(&state.node, &state.room, 6),
@@ -434,8 +435,8 @@ fn a_pod_that_is_named_as_the_remedy_is_one() {
         let mut snapshot = build(&nodes, &charges, mode, 0..nodes.len());
         let gangs = [random_gang(&mut random, "g", 4)];
         let (made, report) = plan(&snapshot, &gangs);
-        let (Verdict::Waiting(why) | Verdict::Placed { left: Some(why), .. }) =
-            &report.verdicts[&gangs[0].gang]
+        let (PlanningOutcome::Waiting(why) | PlanningOutcome::Placed { unplaced: Some(why), .. }) =
+            &report.outcomes[&gangs[0].gang]
         else {
             continue;
         };

@@ -1,21 +1,21 @@
 //! Who fits where: the exercises and the rules, as tables.
 
 use super::*;
-use crate::planner::{Verdict, check, plan};
+use crate::planner::{PlanningOutcome, check, plan};
 
 /// Plans one gang, and proves the plan by the second opinion, twice the same.
-fn placed(snapshot: &Snapshot, request: &GangRequest) -> Vec<String> {
+fn placed(snapshot: &Snapshot, request: &PlanningRequest) -> Vec<String> {
     let gangs = std::slice::from_ref(request);
     let (made, report) = plan(snapshot, gangs);
     assert_eq!(check(snapshot, gangs, &made), Ok(()));
     assert_eq!(plan(snapshot, gangs), (made.clone(), report.clone()), "planning again changes nothing");
     let lines = lines(&made);
-    let waits = matches!(report.verdicts[&request.gang], Verdict::Waiting(_));
+    let waits = matches!(report.outcomes[&request.gang], PlanningOutcome::Waiting(_));
     assert_eq!(waits, lines.is_empty() && !request.members.is_empty(), "{report:?}");
     lines
 }
 
-fn app_with_models() -> GangRequest {
+fn app_with_models() -> PlanningRequest {
     gang("app", [vram(4000), vram(8000), vram(8000)])
 }
 
@@ -43,7 +43,7 @@ fn a1_an_app_with_two_models_goes_to_three_cards_on_three_nodes() {
 fn a2_a3_a4_nobody_starts_while_a_card_is_in_use_and_all_do_when_it_is_free() {
     for used in [25_000, 17_768] {
         let mut snapshot = cluster([time_sliced()]);
-        charge(&mut snapshot, "large-job", "gpu-1", vram(used), Cards::Known(vec![0]));
+        charge(&mut snapshot, "large-job", "gpu-1", vram(used), CardAllocation::Known(vec![0]));
         assert_eq!(placed(&snapshot, &app_with_models()), Vec::<String>::new(), "{used} MiB in use");
         snapshot.release(&PodUid::from("uid-large-job"));
         assert_eq!(placed(&snapshot, &app_with_models()).len(), 3);
@@ -96,7 +96,7 @@ fn vram_counts_on_one_card_and_to_the_mib() {
 
 #[test]
 fn a_card_without_a_known_size_or_with_unknown_holders_takes_no_share() {
-    let fits = |change: &dyn Fn(&mut Node), holder: Option<(Shape, Cards)>| {
+    let fits = |change: &dyn Fn(&mut Node), holder: Option<(Shape, CardAllocation)>| {
         let mut node = shared_node("a", 2, 8000);
         change(&mut node);
         let mut snapshot = cluster([node]);
@@ -112,10 +112,10 @@ fn a_card_without_a_known_size_or_with_unknown_holders_takes_no_share() {
     for sharing in [Sharing::No, Sharing::LabelOnly, Sharing::TaintOnly] {
         assert!(!fits(&|n| n.gpus.sharing = sharing, None), "{sharing:?}");
     }
-    assert!(fits(&|_| {}, Some((vram(1000), Cards::Known(vec![1])))));
-    assert!(!fits(&|_| {}, Some((vram(1000), Cards::Unknown))), "nobody knows the card");
-    assert!(!fits(&|_| {}, Some((vram(1000), Cards::Known(vec![7])))), "there is no card 7");
-    assert!(!fits(&|_| {}, Some((gpus(1), Cards::Unshared))), "a whole GPU on a shared node");
+    assert!(fits(&|_| {}, Some((vram(1000), CardAllocation::Known(vec![1])))));
+    assert!(!fits(&|_| {}, Some((vram(1000), CardAllocation::Unknown))), "nobody knows the card");
+    assert!(!fits(&|_| {}, Some((vram(1000), CardAllocation::Known(vec![7])))), "there is no card 7");
+    assert!(!fits(&|_| {}, Some((gpus(1), CardAllocation::Unshared))), "a whole GPU on a shared node");
 }
 
 #[test]
@@ -126,7 +126,8 @@ fn whole_gpus_and_shares_never_meet() {
         let mut snapshot = Snapshot::new(mode);
         snapshot.set_node(node);
         if let Some(shape) = holder {
-            let cards = if shape.share.is_some() { Cards::Known(vec![0]) } else { Cards::Unshared };
+            let cards =
+                if shape.share.is_some() { CardAllocation::Known(vec![0]) } else { CardAllocation::Unshared };
             charge(&mut snapshot, "holder", "a", shape, cards);
         }
         !placed(&snapshot, &gang("g", [shape.clone()])).is_empty()
@@ -237,7 +238,7 @@ fn host_ports_conflict_as_in_the_scheduler() {
         (port("", "TCP", 80), port("", "TCP", 81), true),
     ] {
         let mut snapshot = cluster([node("a")]);
-        charge(&mut snapshot, "holder", "a", held.clone(), Cards::Unshared);
+        charge(&mut snapshot, "holder", "a", held.clone(), CardAllocation::Unshared);
         assert_eq!(
             placed(&snapshot, &gang("g", [wanted.clone()])).len(),
             usize::from(fits),
@@ -300,7 +301,7 @@ fn the_hardest_goes_first_and_the_tightest_card_is_taken() {
     assert_eq!(placed(&snapshot, &gang("g", [6, 6, 4, 4, 4].map(vram))).len(), 5);
     // Whole GPUs pack: the fuller node first.
     let mut snapshot = cluster([gpu_node("a", 8, 1), gpu_node("b", 8, 1)]);
-    charge(&mut snapshot, "holder", "b", gpus(6), Cards::Unshared);
+    charge(&mut snapshot, "holder", "b", gpus(6), CardAllocation::Unshared);
     assert_eq!(placed(&snapshot, &gang("g", [gpus(2)])), ["g-0 -> b"]);
     // Pods without GPUs stay away from nodes that have some.
     assert_eq!(placed(&cluster([gpu_node("a", 8, 1), node("b")]), &gang("g", [cpu(100)])), ["g-0 -> b"]);

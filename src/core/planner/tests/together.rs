@@ -17,7 +17,7 @@ fn racks(nodes: &[(&str, &str, u32)]) -> Vec<Node> {
 /// Where a gang of so many members of one GPU goes, all of which it takes to start.
 fn start(nodes: &[(&str, &str, u32)], members: usize, together: Option<&str>) -> Vec<String> {
     let mut request = gang("g", (0..members).map(|_| gpus(1)));
-    request.together = together.map(str);
+    request.topology_key = together.map(str);
     let snapshot = cluster(racks(nodes));
     lines(&plan(&snapshot, std::slice::from_ref(&request)).0)
 }
@@ -49,7 +49,7 @@ fn a_part_that_may_start_is_not_kept_to_a_rack() {
     // Two of three may start, and all three have room only across racks.
     let mut request = gang("g", (0..3).map(|_| gpus(1)));
     request.quorum = Quorum::Count(2);
-    request.together = Some(str("rack"));
+    request.topology_key = Some(str("rack"));
     let snapshot = cluster(racks(&[("a", "r1", 2), ("b", "r2", 1)]));
     assert_eq!(lines(&plan(&snapshot, std::slice::from_ref(&request)).0).len(), 3);
 }

@@ -10,7 +10,7 @@ use crate::dialect::OnStale;
 use crate::engine::{ConditionType, GangRecord, GangStatus, Truth};
 use crate::model::{PodUid, Str, Time};
 use crate::objects::Pod;
-use crate::planner::{self, GangRequest};
+use crate::planner::{self, PlanningRequest};
 use crate::snapshot::Snapshot;
 
 /// What is wrong with the pods that are newly said to have expired: they are all that waits of a gang of which nothing has
@@ -87,11 +87,11 @@ pub(super) fn overdue(
 /// Whether a gang that waits although it fits is said to wait for one that does not fit, and would in an empty cluster.
 pub(super) fn held_for_another(
     status: &GangStatus,
-    requests: &[GangRequest],
+    requests: &[PlanningRequest],
     snapshot: &Snapshot,
     hold_after: Duration,
 ) -> bool {
-    let fits = |snapshot: &Snapshot, request: &GangRequest| {
+    let fits = |snapshot: &Snapshot, request: &PlanningRequest| {
         let (plan, _) = planner::plan(snapshot, std::slice::from_ref(request));
         !plan.gangs.is_empty()
     };
@@ -100,7 +100,7 @@ pub(super) fn held_for_another(
         empty.release(uid);
     }
     let named =
-        |request: &&GangRequest| status.message.contains(&format!("held for gang {}, ", request.gang));
+        |request: &&PlanningRequest| status.message.contains(&format!("held for gang {}, ", request.gang));
     !hold_after.is_zero()
         && requests.iter().filter(named).any(|request| !fits(snapshot, request) && fits(&empty, request))
 }

@@ -10,8 +10,8 @@ use crate::dialect::{Later, Quorum};
 use crate::engine::{GangRecord, HeldPlace};
 use crate::model::{GangId, NodeName, PodKey, PodUid, Resources, Str, Time, VramMib};
 use crate::objects::{Node, Pod, Shape, names};
-use crate::planner::Member;
-use crate::snapshot::{Cards, Charge, Hold, Snapshot};
+use crate::planner::WaitingMember;
+use crate::snapshot::{CardAllocation, Charge, ChargeState, Snapshot};
 
 /// All that plans say, and the most that each node ever had.
 #[derive(Debug, Default)]
@@ -131,11 +131,14 @@ pub(super) fn charge(snapshot: &mut Snapshot, api: &ApiServer) {
     for (key, stored) in api.list(Kind::Gang) {
         let Some(plan) = stored.gang().and_then(|record| record.status.plan.as_ref()) else { continue };
         for place in &plan.to_come {
-            let cards =
-                if place.shape.share.is_some() { Cards::Known(place.gpus.clone()) } else { Cards::Unshared };
+            let cards = if place.shape.share.is_some() {
+                CardAllocation::Known(place.gpus.clone())
+            } else {
+                CardAllocation::Unshared
+            };
             let uid = PodUid::from(&*format!("held by {}/{}/{}", key.namespace, key.name, place.number));
             let (node, shape) = (place.node.clone(), place.shape.clone());
-            snapshot.charge(&uid, Charge { key: None, node, shape, cards, hold: Hold::Reserved });
+            snapshot.charge(&uid, Charge { key: None, node, shape, cards, state: ChargeState::Reserved });
         }
     }
 }
@@ -147,7 +150,7 @@ pub(super) fn coming<'p>(
     quorum: Quorum,
     speakers: impl Iterator<Item = &'p Arc<Pod>>,
     here: &BTreeMap<Option<Str>, u32>,
-) -> (Quorum, Vec<Member>) {
+) -> (Quorum, Vec<WaitingMember>) {
     let mut whole = quorum.clone();
     // Role, where it matters, and shape.
     let mut known: Vec<(Option<Option<Str>>, Arc<Shape>)> = Vec::new();
@@ -185,7 +188,7 @@ pub(super) fn coming<'p>(
         let Some((role, shape)) = found.filter(|_| members.len() < 100) else { return (quorum, Vec::new()) };
         *roles.entry(role.clone()).or_default() += 1;
         let uid = PodUid::from(&*format!("coming {}", members.len()));
-        members.push(Member { uid, key: PodKey::new("", "to come"), role, shape });
+        members.push(WaitingMember { uid, key: PodKey::new("", "to come"), role, shape });
     }
     (whole, members)
 }

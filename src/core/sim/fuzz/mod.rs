@@ -15,7 +15,7 @@ pub use print::to_yaml;
 use super::api::Admit;
 use super::cluster::Violation;
 use super::scenario::{Runner, Scenario};
-use crate::admission::{self, Facts, Hook};
+use crate::admission::{self, Hook, KnownClasses};
 
 /// What a run is made with besides its seed.
 #[derive(Clone, Debug, Default)]
@@ -82,9 +82,9 @@ impl fmt::Display for Failure {
 }
 
 /// The webhook of this program, called without a network between.
-pub fn webhook(settings: admission::Settings) -> Admit {
+pub fn webhook(settings: admission::AdmissionSettings) -> Admit {
     Box::new(move |hook: Hook, body: &[u8]| {
-        admission::answer(&settings, &Facts::default(), hook, body)
+        admission::handle_review(&settings, &KnownClasses::default(), hook, body)
             .map(|answer| answer.body)
             .map_err(|e| e.to_string())
     })
@@ -95,7 +95,7 @@ pub fn webhook(settings: admission::Settings) -> Admit {
 /// # Errors
 /// The first rule that was broken.
 pub fn fuzz(seed: u64, options: &FuzzOptions) -> Result<Stats, Box<Failure>> {
-    play(seed, &generate(seed), options, webhook(admission::Settings::default()))
+    play(seed, &generate(seed), options, webhook(admission::AdmissionSettings::default()))
 }
 
 /// Makes the scenario of these bytes and plays it as [`fuzz`] does: for a fuzzer, which changes bytes to change decisions.
@@ -104,7 +104,8 @@ pub fn fuzz(seed: u64, options: &FuzzOptions) -> Result<Stats, Box<Failure>> {
 /// When a rule is broken: with the rules, and with the scenario as a file that `portcullis simulate` plays.
 pub fn fuzz_bytes(bytes: &[u8]) {
     let scenario = generate_from_bytes(bytes);
-    let played = play(0, &scenario, &FuzzOptions::default(), webhook(admission::Settings::default()));
+    let played =
+        play(0, &scenario, &FuzzOptions::default(), webhook(admission::AdmissionSettings::default()));
     if let Err(failure) = played {
         let (step, problems) = (failure.step, failure.problems.join("\n  "));
         panic!(

@@ -8,9 +8,9 @@ use super::{Checker, Rule, gang_object};
 use crate::engine::Phase;
 use crate::model::{GangId, Resources, Str};
 use crate::objects::{Node, Pod, names};
-use crate::planner::{self, GangRequest, Member};
+use crate::planner::{self, PlanningRequest, WaitingMember};
 use crate::sim::api::ApiServer;
-use crate::snapshot::{Cards, Charge, Hold, Snapshot};
+use crate::snapshot::{CardAllocation, Charge, ChargeState, Snapshot};
 
 impl Checker {
     /// With no fault any more and nothing under way: whoever fits has started, and nothing is half done.
@@ -63,11 +63,11 @@ impl Checker {
             for member in &coming {
                 *here.entry(member.role.clone()).or_default() += 1;
             }
-            requests.push(GangRequest {
+            requests.push(PlanningRequest {
                 gang: gang.clone(),
                 members: waiting
                     .into_iter()
-                    .map(|pod| Member {
+                    .map(|pod| WaitingMember {
                         uid: pod.uid.clone(),
                         key: pod.key.clone(),
                         role: role(pod),
@@ -77,9 +77,9 @@ impl Checker {
                     .collect(),
                 quorum: quorum.without_launcher(&here),
                 active,
-                minimum,
-                together: None,
-                beside: BTreeSet::new(),
+                min_resources: minimum,
+                topology_key: None,
+                gang_nodes: BTreeSet::new(),
             });
         }
         for request in &requests {
@@ -101,7 +101,7 @@ impl Checker {
             };
             if let Some(planned) = plan.gangs.first().filter(|_| !held()) {
                 let places: Vec<String> = planned
-                    .placements
+                    .assignments
                     .iter()
                     .map(|p| format!("{} on {} {:?}", p.key, p.node, p.cards))
                     .collect();
@@ -166,18 +166,18 @@ impl Checker {
             });
             let pinned = if pod.gated() { None } else { pod.pinned_to() };
             let (node, hold) = match (&pod.node, pinned.or(planned)) {
-                (Some(node), _) => (node.clone(), Hold::Bound),
-                (None, Some(node)) => (node, Hold::Reserved),
+                (Some(node), _) => (node.clone(), ChargeState::Bound),
+                (None, Some(node)) => (node, ChargeState::Reserved),
                 (None, None) => continue,
             };
             let cards = match (&pod.shape.share, &pod.gpus) {
-                (None, _) => Cards::Unshared,
-                (Some(_), Some(cards)) => Cards::Known(cards.clone()),
-                (Some(_), None) => Cards::Unknown,
+                (None, _) => CardAllocation::Unshared,
+                (Some(_), Some(cards)) => CardAllocation::Known(cards.clone()),
+                (Some(_), None) => CardAllocation::Unknown,
             };
             snapshot.charge(
                 &pod.uid,
-                Charge { key: Some(pod.key.clone()), node, shape: pod.shape.clone(), cards, hold },
+                Charge { key: Some(pod.key.clone()), node, shape: pod.shape.clone(), cards, state: hold },
             );
         }
         held::charge(&mut snapshot, api);
