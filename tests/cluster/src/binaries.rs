@@ -144,15 +144,31 @@ impl Binaries {
 
     /// Why there can be no cluster here, in one line; `None` when there can be one.
     pub fn unavailable(version: Version) -> Option<String> {
-        if assets(version).is_some() || current(version, &scratch().join(version.number())) || go().is_some()
-        {
+        if assets(version).is_some() || current(version, &scratch().join(version.number())) {
             return None;
         }
         let number = version.number();
-        Some(format!(
-            "neither Go nor KUBEBUILDER_ASSETS is there to make a control plane of Kubernetes {number} from"
-        ))
+        if go().is_none() {
+            return Some(format!(
+                "a control plane of Kubernetes {number} needs Go 1.26, or its programs in KUBEBUILDER_ASSETS"
+            ));
+        }
+        // Its build takes minutes, so that only CI builds it.
+        if version != Version::default() && !is_required() {
+            return Some(format!(
+                "the control plane of Kubernetes {number} is built only with {REQUIRE_CLUSTER}=1, as .ci/run does"
+            ));
+        }
+        None
     }
+}
+
+/// With this environment variable the cluster tests fail instead of being left out, and old versions are built too.
+pub const REQUIRE_CLUSTER: &str = "PORTCULLIS_REQUIRE_CLUSTER";
+
+/// Whether the cluster tests must run.
+pub fn is_required() -> bool {
+    std::env::var_os(REQUIRE_CLUSTER).is_some()
 }
 
 /// The directory in `KUBEBUILDER_ASSETS`. It is taken for the default version, and for another one only if its API server says so.

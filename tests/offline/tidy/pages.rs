@@ -1,0 +1,125 @@
+//! Markdown pages: line width, length, and links that lead somewhere. Comments in Rust keep to the width of the code.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use super::files::{complain_except, pages, root, sources, text};
+
+/// Columns of a line of prose.
+const MAX_PROSE_COLUMNS: usize = 100;
+/// Columns of a line in a table or a code block.
+const MAX_TABLE_COLUMNS: usize = 200;
+/// Columns of a comment in Rust; `.rustfmt.toml` sets the same for code.
+const MAX_COMMENT_COLUMNS: usize = 110;
+/// Lines of the pages that a newcomer reads first.
+const MAX_PAGE_LINES: &[(&str, usize)] = &[("README.md", 180), ("src/ARCHITECTURE.md", 200)];
+
+/// The lines of a page, each with whether it is prose: neither in a code block nor in a table.
+fn lines(page: &str) -> impl Iterator<Item = (usize, &str, bool)> {
+    let mut fenced = false;
+    page.lines().enumerate().map(move |(index, line)| {
+        let fence = line.trim_start().starts_with("```");
+        let prose = !fence && !fenced && !line.trim_start().starts_with('|');
+        fenced ^= fence;
+        (index + 1, line, prose)
+    })
+}
+
+#[test]
+fn markdown_is_wrapped() {
+    let mut problems = Vec::new();
+    for name in pages() {
+        for (number, line, prose) in lines(&text(&name)) {
+            let limit = if prose { MAX_PROSE_COLUMNS } else { MAX_TABLE_COLUMNS };
+            let columns = line.chars().count();
+            // A link or a path that is longer than a line cannot be wrapped.
+            let breaks = line.trim().contains(' ');
+            if columns > limit && breaks {
+                let problem = format!("{name}:{number}: {columns} columns, more than {limit}");
+                problems.push((name.clone(), problem));
+            }
+        }
+    }
+    complain_except("width", problems);
+}
+
+#[test]
+fn comments_are_as_wide_as_code() {
+    let mut problems = Vec::new();
+    for name in sources() {
+        for (index, line) in text(&name).lines().enumerate() {
+            let columns = line.chars().count();
+            if columns > MAX_COMMENT_COLUMNS && line.trim_start().starts_with("//") {
+                let problem =
+                    format!("{name}:{}: {columns} columns, more than {MAX_COMMENT_COLUMNS}", index + 1);
+                problems.push((name.clone(), problem));
+            }
+        }
+    }
+    complain_except("comment-width", problems);
+}
+
+#[test]
+fn first_pages_are_short() {
+    let problems = MAX_PAGE_LINES.iter().filter_map(|(name, limit)| {
+        let lines = text(name).lines().count();
+        (lines > *limit).then(|| ((*name).to_owned(), format!("{name}: {lines} lines, more than {limit}")))
+    });
+    complain_except("length", problems.collect());
+}
+
+/// The targets of the inline links of a line: `[text](target)`.
+fn links(line: &str) -> impl Iterator<Item = &str> {
+    line.split("](").skip(1).filter_map(|rest| rest.split_once(')').map(|(target, _)| target))
+}
+
+/// The anchors of a page: its headings, as GitHub writes them.
+fn anchors(page: &str) -> BTreeSet<String> {
+    lines(page)
+        .filter(|(_, line, prose)| *prose && line.starts_with('#'))
+        .map(|(_, line, _)| {
+            let title = line.trim_start_matches('#').trim().to_lowercase();
+            let kept = title.chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c));
+            kept.map(|c| if c == ' ' { '-' } else { c }).collect()
+        })
+        .collect()
+}
+
+#[test]
+fn links_lead_somewhere() {
+    let mut problems = Vec::new();
+    for name in pages() {
+        let page = text(&name);
+        let directory = root().join(Path::new(&name).parent().expect("a file lies in a directory"));
+        for (number, line, prose) in lines(&page) {
+            let table = line.trim_start().starts_with('|');
+            for target in links(line).filter(|_| prose || table) {
+                if target.contains("://") || target.starts_with("mailto:") {
+                    continue;
+                }
+                let (file, anchor) = target.split_once('#').unwrap_or((target, ""));
+                let path = if file.is_empty() { root().join(&name) } else { directory.join(file) };
+                let problem = if !path.exists() {
+                    format!("{name}:{number}: {target}: there is no such file")
+                } else if !anchor.is_empty()
+                    && !anchors(&std::fs::read_to_string(&path).unwrap_or_default()).contains(anchor)
+                {
+                    format!("{name}:{number}: {target}: the page has no such heading")
+                } else {
+                    continue;
+                };
+                problems.push((name.clone(), problem));
+            }
+        }
+    }
+    complain_except("link", problems);
+}
+
+#[test]
+fn headings_become_anchors_and_links_are_found() {
+    let page = "# What it is\n```sh\n# not a heading\n```\n## `serve`: options, and why\n";
+    let expected = ["serve-options-and-why", "what-it-is"];
+    assert_eq!(anchors(page).into_iter().collect::<Vec<_>>(), expected);
+    let found: Vec<&str> = links("see [a](b.md#c) and [d](https://e/f), not (g)").collect();
+    assert_eq!(found, ["b.md#c", "https://e/f"]);
+}
