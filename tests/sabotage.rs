@@ -3,7 +3,7 @@
 //! `cargo test --features sabotage --test sabotage`
 
 use portcullis_core::admission;
-use portcullis_core::engine::Rule;
+use portcullis_core::engine::SafetyRule;
 use portcullis_core::planner::sabotage::scramble_ties;
 use portcullis_core::sim::cluster::Rule as Broken;
 use portcullis_core::sim::fuzz::{Failure, FuzzOptions, fuzz, webhook};
@@ -20,7 +20,7 @@ fn first_failure(options: &FuzzOptions, expected: &[Broken]) -> Option<Box<Failu
 }
 
 /// Takes a rule of the engine away; the run must break one of the rules that it keeps.
-fn check(rule: Rule, expected: &[Broken]) {
+fn check(rule: SafetyRule, expected: &[Broken]) {
     let options = FuzzOptions { broken: Some(rule), ..FuzzOptions::default() };
     let failure = first_failure(&options, expected).unwrap_or_else(|| {
         panic!("without the rule {rule:?} no seed of {BUDGET} breaks one of {expected:?}")
@@ -33,36 +33,36 @@ fn check(rule: Rule, expected: &[Broken]) {
 
 #[test]
 fn without_reservations_cards_are_given_away_twice() {
-    check(Rule::Reserve, &[Broken::NeverOverbook]);
+    check(SafetyRule::Reserve, &[Broken::NeverOverbook]);
 }
 
 #[test]
 fn lifting_before_the_plan_is_durable_is_noticed() {
-    check(Rule::RecordFirst, &[Broken::AllOrNone]);
+    check(SafetyRule::RecordFirst, &[Broken::AllOrNone]);
 }
 
 #[test]
 fn room_that_is_not_given_back_is_missed() {
-    check(Rule::ReleaseOnDelete, &[Broken::Liveness]);
+    check(SafetyRule::ReleaseOnDelete, &[Broken::Liveness]);
 }
 
 #[test]
 fn lifting_any_version_of_a_pod_is_noticed() {
-    check(Rule::Licence, &[Broken::AllOrNone, Broken::NeverOverbook]);
+    check(SafetyRule::LiftPermit, &[Broken::AllOrNone, Broken::NeverOverbook]);
 }
 
 #[test]
 fn taking_over_without_fencing_is_noticed() {
-    check(Rule::Fence, &[Broken::AllOrNone, Broken::NeverOverbook]);
+    check(SafetyRule::Fence, &[Broken::AllOrNone, Broken::NeverOverbook]);
 }
 
 /// The story of a gang that is scaled up, without a rule: it must not come out as told.
-fn check_story(rule: Rule) {
+fn check_story(rule: SafetyRule) {
     let text = include_str!("scenarios/a12-scale-up-waits-as-a-whole.yaml");
-    let good = |broken: Option<Rule>| {
+    let good = |broken: Option<SafetyRule>| {
         let scenario = Scenario::parse("story.yaml", text).expect("it reads well");
         let mut options = scenario.settings.options();
-        options.settings.broken = broken;
+        options.settings.disabled_rule = broken;
         let admit = webhook(admission::AdmissionSettings::default());
         let mut runner = Runner::with_options(options, scenario, Some(admit)).expect("it begins");
         std::iter::from_fn(|| runner.next_step().expect("it can be done")).all(|step| step.good())
@@ -73,22 +73,22 @@ fn check_story(rule: Rule) {
 
 #[test]
 fn growth_that_goes_pod_by_pod_is_noticed() {
-    check_story(Rule::GrowTogether);
+    check_story(SafetyRule::GrowTogether);
 }
 
 #[test]
 fn planning_without_asking_the_owners_is_noticed() {
-    check_story(Rule::AskOwners);
+    check_story(SafetyRule::AskOwners);
 }
 
 #[test]
 fn deleting_what_is_not_durably_expired_is_noticed() {
-    check(Rule::ExpireFirst, &[Broken::OwnGateOnly]);
+    check(SafetyRule::ExpireFirst, &[Broken::OwnGateOnly]);
 }
 
 #[test]
 fn forgetting_what_another_leader_let_expire_is_noticed() {
-    check(Rule::HeedExpired, &[Broken::AllOrNone]);
+    check(SafetyRule::HeedExpired, &[Broken::AllOrNone]);
 }
 
 #[test]

@@ -12,7 +12,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use http::Method;
-use portcullis_core::engine::{Note, wire};
+use portcullis_core::api::ApiResource;
+use portcullis_core::engine::{GangEvent, wire};
 use portcullis_core::model::{Reason, Str};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
@@ -40,7 +41,7 @@ const LONGEST_NOTE: usize = 1024;
 /// `reportingController` of our events.
 pub const REPORTING_CONTROLLER: &str = "portcullis.dev/gang";
 
-const EVENTS: wire::Resource = wire::Resource { group: "events.k8s.io", version: "v1", plural: "events" };
+const EVENTS: ApiResource = ApiResource { group: "events.k8s.io", version: "v1", plural: "events" };
 
 /// Takes notes and returns at once. Cheap to clone.
 #[derive(Clone)]
@@ -71,14 +72,14 @@ impl Announcer {
     }
 
     /// Tells people, soon.
-    pub(super) fn tell(&self, note: Note) {
+    pub(super) fn tell(&self, note: GangEvent) {
         let (gang, dialect, reason) = (note.gang.to_string(), note.gang.dialect, note.reason);
         if note.warning {
             tracing::warn!(gang, %dialect, %reason, "{}", note.message);
         } else {
             tracing::info!(gang, %dialect, %reason, "{}", note.message);
         }
-        self.say(Word::Note(note));
+        self.say(Word::GangEvent(note));
     }
 
     /// Tells whoever looks at an object that it cannot be read; the log has been told.
@@ -129,7 +130,7 @@ impl Teller {
 /// Something to tell.
 enum Word {
     /// By the engine, about a gang.
-    Note(Note),
+    GangEvent(GangEvent),
     /// By the edge, about one object.
     Unreadable(Regarding, String),
     /// By others of this program.
@@ -178,7 +179,7 @@ impl Writer {
     async fn run(mut self, mut words: mpsc::Receiver<Word>) {
         while let Some(word) = words.recv().await {
             match word {
-                Word::Note(note) => {
+                Word::GangEvent(note) => {
                     for (regarding, reason, message) in audience(&note, &self.directory) {
                         self.write(regarding, reason, message, note.warning).await;
                     }
@@ -258,7 +259,7 @@ impl Writer {
 }
 
 /// Who is told what: reason and sentence.
-fn audience<'n>(note: &'n Note, directory: &Directory) -> Vec<(Regarding, &'static str, &'n str)> {
+fn audience<'n>(note: &'n GangEvent, directory: &Directory) -> Vec<(Regarding, &'static str, &'n str)> {
     let ours = |regarding| (regarding, note.reason.as_str(), note.message.as_str());
     let namespace = note.gang.namespace.clone();
     let gang = || Regarding {
@@ -276,7 +277,7 @@ fn audience<'n>(note: &'n Note, directory: &Directory) -> Vec<(Regarding, &'stat
             name: group.name.clone(),
             uid: Some(group.uid.clone()),
         };
-        match &note.in_words_of_its_stack {
+        match &note.group_event {
             Some(event) => (regarding, event.reason, event.message.as_str()),
             None => ours(regarding),
         }
@@ -363,9 +364,9 @@ mod tests {
 
     use super::*;
 
-    fn note(group: bool, pods: &[&str], warning: bool) -> Note {
+    fn note(group: bool, pods: &[&str], warning: bool) -> GangEvent {
         let pod = |name: &&str| PodRef { key: PodKey::new("ns", name), uid: (*name).into() };
-        Note {
+        GangEvent {
             gang: GangId::new(DialectId::Kai, "ns", "train"),
             reason: Reason::Lifted,
             message: "2 of 2 lifted".to_owned(),
@@ -376,7 +377,7 @@ mod tests {
                 name: str("train"),
                 uid: str("g"),
             }),
-            in_words_of_its_stack: group
+            group_event: group
                 .then(|| GroupEvent { reason: "Scheduled", message: "pod group is ready".to_owned() }),
             pods: pods.iter().map(pod).collect(),
         }
@@ -385,7 +386,7 @@ mod tests {
     #[test]
     fn good_news_is_one_event_and_bad_news_reaches_everybody() {
         let directory = Directory::default();
-        let check = |note: Note, expected: &[&str]| {
+        let check = |note: GangEvent, expected: &[&str]| {
             let kinds: Vec<String> = audience(&note, &directory)
                 .into_iter()
                 .map(|(r, why, _)| format!("{why}: {}/{}", r.kind, r.name))

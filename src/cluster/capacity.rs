@@ -7,8 +7,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use portcullis_core::engine::wire::{Request, Resource, Response, Verb};
-use portcullis_core::engine::{Engine, Unplaced};
+use portcullis_core::api::{ApiRequest, ApiResource, ApiResponse, ApiVerb};
+use portcullis_core::engine::{Engine, UnplacedPods};
 use portcullis_core::gpu::GpuRules;
 use portcullis_core::model::{GangId, PodUid};
 use portcullis_core::objects::{Shape, names};
@@ -24,7 +24,7 @@ use crate::clock::seconds_now;
 pub(crate) const NAME: &str = "portcullis-capacity";
 /// Its one key.
 pub(crate) const KEY: &str = "capacity.json";
-const CONFIG_MAPS: Resource = Resource { group: "", version: "v1", plural: "configmaps" };
+const CONFIG_MAPS: ApiResource = ApiResource { group: "", version: "v1", plural: "configmaps" };
 /// How long between two writes, and between two looks of those who read.
 pub(super) const PAUSE: Duration = Duration::from_secs(2);
 /// How long after a telling the next one comes, when nothing has changed: policies take no numbers that are older than four of these.
@@ -132,18 +132,20 @@ async fn write(client: &Client, namespace: &str, report: &Capacity) -> Result<()
         "data": {KEY: text},
     });
     let patch = json!({"data": {KEY: text}});
-    match ask(client, namespace, Verb::MergePatch(patch)).await {
-        Response::Object(_) => Ok(()),
-        Response::Status { code: 404, .. } => match ask(client, namespace, Verb::Create(object)).await {
-            Response::Object(_) => Ok(()),
-            other => Err(refusal(&other)),
-        },
+    match ask(client, namespace, ApiVerb::MergePatch(patch)).await {
+        ApiResponse::Object(_) => Ok(()),
+        ApiResponse::Status { code: 404, .. } => {
+            match ask(client, namespace, ApiVerb::Create(object)).await {
+                ApiResponse::Object(_) => Ok(()),
+                other => Err(refusal(&other)),
+            }
+        }
         other => Err(refusal(&other)),
     }
 }
 
-async fn ask(client: &Client, namespace: &str, verb: Verb) -> Response {
-    let request = Request {
+async fn ask(client: &Client, namespace: &str, verb: ApiVerb) -> ApiResponse {
+    let request = ApiRequest {
         verb,
         resource: CONFIG_MAPS,
         namespace: namespace.to_owned(),
@@ -153,11 +155,11 @@ async fn ask(client: &Client, namespace: &str, verb: Verb) -> Response {
     client.send(&request).await
 }
 
-fn refusal(response: &Response) -> String {
+fn refusal(response: &ApiResponse) -> String {
     match response {
-        Response::Object(_) => "an unexpected answer".to_owned(),
-        Response::Status { code, message } => format!("{code}: {message}"),
-        Response::Lost => "no answer of the API server".to_owned(),
+        ApiResponse::Object(_) => "an unexpected answer".to_owned(),
+        ApiResponse::Status { code, message } => format!("{code}: {message}"),
+        ApiResponse::Lost => "no answer of the API server".to_owned(),
     }
 }
 
@@ -166,13 +168,13 @@ fn refusal(response: &Response) -> String {
 /// # Errors
 /// Why it cannot be read. Where there is none it is `None`.
 pub(super) async fn read(client: &Client, namespace: &str) -> Result<Option<Capacity>, String> {
-    match ask(client, namespace, Verb::Get).await {
-        Response::Object(json) => {
+    match ask(client, namespace, ApiVerb::Get).await {
+        ApiResponse::Object(json) => {
             let object: Value = serde_json::from_str(&json).map_err(|error| error.to_string())?;
             let text = object["data"][KEY].as_str().ok_or_else(|| format!("it has no key {KEY}"))?;
             serde_json::from_str(text).map(Some).map_err(|error| error.to_string())
         }
-        Response::Status { code: 404, .. } => Ok(None),
+        ApiResponse::Status { code: 404, .. } => Ok(None),
         other => Err(refusal(&other)),
     }
 }
@@ -195,7 +197,7 @@ fn of(engine: &Engine) -> Capacity {
             sums.add(&key.namespace, None, None, true, asked);
         }
     }
-    for Unplaced { uid, key, shape } in engine.unplaced() {
+    for UnplacedPods { uid, key, shape } in engine.unplaced() {
         if let Some(asked) = asked(shape, vram(snapshot, uid, shape), &rules) {
             sums.add(&key.namespace, None, None, false, asked);
         }
@@ -322,7 +324,7 @@ fn models(snapshot: &Snapshot, rules: &GpuRules) -> BTreeMap<String, Model> {
 
 #[cfg(test)]
 mod tests {
-    use portcullis_core::engine::{Change, Event, Settings, World};
+    use portcullis_core::engine::{Change, EngineSettings, Event, ListedObjects};
     use portcullis_core::model::{Epoch, Time};
     use portcullis_core::objects::{Node, Pod};
 
@@ -374,9 +376,9 @@ mod tests {
 
     /// An engine that leads, and knows of these nodes and pods.
     fn engine(nodes: Vec<Node>, pods: Vec<Pod>) -> Engine {
-        let mut engine = Engine::new(Settings::default());
+        let mut engine = Engine::new(EngineSettings::default());
         engine.step(Event::LeaseAcquired(Epoch(1)), NOW);
-        let world = World {
+        let world = ListedObjects {
             nodes: Some(nodes),
             pods: Some(pods),
             groups: BTreeMap::new(),
@@ -501,7 +503,8 @@ mod tests {
         let both = json!({"running": {"pods": 1, "gpus": 2}, "waiting": {"pods": 2, "gpus": 4}});
         assert_eq!(told(&engine, "/namespaces/ml"), both);
         engine.step(Event::Pod(Change::Gone("two".into())), NOW);
-        engine.step(Event::Relisted(World { pods: Some(Vec::new()), ..World::default() }), NOW);
+        engine
+            .step(Event::Relisted(ListedObjects { pods: Some(Vec::new()), ..ListedObjects::default() }), NOW);
         assert_eq!(told(&engine, "/namespaces"), Value::Null);
     }
 

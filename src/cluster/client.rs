@@ -17,7 +17,7 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use kube::Config;
 use kube::client::{Body, ConfigExt};
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use portcullis_core::engine::wire::{self, Response, Verb};
+use portcullis_core::api::{ApiRequest, ApiResource, ApiResponse, ApiVerb};
 pub use portcullis_core::objects::names::FIELD_MANAGER;
 use serde::Deserialize;
 use tower::{BoxError, ServiceBuilder, ServiceExt};
@@ -175,9 +175,9 @@ impl Client {
 
     /// Sends a request about one object. `namespace` is empty for cluster-scoped kinds.
     ///
-    /// A write that ends in 5xx comes back as [`Response::Lost`]: etcd may have taken it before it timed out or changed
+    /// A write that ends in 5xx comes back as [`ApiResponse::Lost`]: etcd may have taken it before it timed out or changed
     /// its leader. Only what admission refused is known not to be done.
-    pub async fn send(&self, request: &wire::Request) -> Response {
+    pub async fn send(&self, request: &ApiRequest) -> ApiResponse {
         respond(&request.verb, self.exchange(request).await)
     }
 
@@ -185,23 +185,25 @@ impl Client {
     ///
     /// # Errors
     /// When there is no answer in time.
-    pub async fn exchange(&self, request: &wire::Request) -> Result<Reply, Lost> {
+    pub async fn exchange(&self, request: &ApiRequest) -> Result<Reply, Lost> {
         let path = object_path(request);
         let managed = format!("{path}?fieldManager={FIELD_MANAGER}");
         let json = |value: &serde_json::Value| value.to_string().into_bytes();
         match &request.verb {
-            Verb::Get => self.get(&path).await,
-            Verb::Create(object) => {
+            ApiVerb::Get => self.get(&path).await,
+            ApiVerb::Create(object) => {
                 let collection = collection_path(&request.resource, &request.namespace);
                 let path = format!("{collection}?fieldManager={FIELD_MANAGER}");
                 self.request(Method::POST, &path, JSON, json(object)).await
             }
-            Verb::Update(object) => self.request(Method::PUT, &managed, JSON, json(object)).await,
-            Verb::JsonPatch(patch) => self.request(Method::PATCH, &managed, JSON_PATCH, json(patch)).await,
-            Verb::MergePatch(patch) => self.request(Method::PATCH, &managed, MERGE_PATCH, json(patch)).await,
+            ApiVerb::Update(object) => self.request(Method::PUT, &managed, JSON, json(object)).await,
+            ApiVerb::JsonPatch(patch) => self.request(Method::PATCH, &managed, JSON_PATCH, json(patch)).await,
+            ApiVerb::MergePatch(patch) => {
+                self.request(Method::PATCH, &managed, MERGE_PATCH, json(patch)).await
+            }
             // Without force: fields that somebody else has written stay theirs.
-            Verb::Apply(object) => self.request(Method::PATCH, &managed, APPLY_PATCH, json(object)).await,
-            Verb::Delete { uid, resource_version } => {
+            ApiVerb::Apply(object) => self.request(Method::PATCH, &managed, APPLY_PATCH, json(object)).await,
+            ApiVerb::Delete { uid, resource_version } => {
                 let options = delete_options(uid.as_deref(), resource_version.as_deref());
                 self.request(Method::DELETE, &path, JSON, json(&options)).await
             }
@@ -326,7 +328,7 @@ fn sentence(error: &dyn std::error::Error) -> String {
 
 /// `/api/v1/namespaces/NAMESPACE/pods`, `/apis/GROUP/VERSION/...`; all namespaces, or a cluster-scoped kind, when
 /// `namespace` is empty.
-pub fn collection_path(resource: &wire::Resource, namespace: &str) -> String {
+pub fn collection_path(resource: &ApiResource, namespace: &str) -> String {
     let root = match resource.group {
         "" => format!("/api/{}", resource.version),
         group => format!("/apis/{group}/{}", resource.version),
@@ -337,7 +339,7 @@ pub fn collection_path(resource: &wire::Resource, namespace: &str) -> String {
     }
 }
 
-fn object_path(request: &wire::Request) -> String {
+fn object_path(request: &ApiRequest) -> String {
     let collection = collection_path(&request.resource, &request.namespace);
     match request.subresource {
         Some(subresource) => format!("{collection}/{}/{subresource}", request.name),
@@ -389,52 +391,51 @@ fn delete_options(uid: Option<&str>, resource_version: Option<&str>) -> serde_js
 }
 
 /// What a reply means to whoever asked for this.
-pub(super) fn respond(verb: &Verb, reply: Result<Reply, Lost>) -> Response {
+pub(super) fn respond(verb: &ApiVerb, reply: Result<Reply, Lost>) -> ApiResponse {
     let reply = match reply {
         Ok(reply) => reply,
         Err(Lost(problem)) => {
             tracing::debug!(problem, "a request was lost");
-            return Response::Lost;
+            return ApiResponse::Lost;
         }
     };
     if reply.ok() {
         return match String::from_utf8(reply.body.into()) {
-            Ok(json) => Response::Object(json),
+            Ok(json) => ApiResponse::Object(json),
             Err(error) => {
                 tracing::warn!(%error, "an answer of the API server is no text");
-                Response::Lost
+                ApiResponse::Lost
             }
         };
     }
     let message = reply.message();
     // The webhooks of others run before anything is stored.
     let refused = reply.code < 500 || message.contains("failed calling webhook");
-    if refused || matches!(verb, Verb::Get) {
-        return Response::Status { code: reply.code, message };
+    if refused || matches!(verb, ApiVerb::Get) {
+        return ApiResponse::Status { code: reply.code, message };
     }
     tracing::debug!(code = reply.code, message, "a write failed and may have been carried out");
-    Response::Lost
+    ApiResponse::Lost
 }
 
 #[cfg(test)]
 mod tests {
+    use portcullis_core::api::PODS;
+    use portcullis_core::engine::wire;
+
     use super::*;
 
-    fn request(
-        resource: wire::Resource,
-        namespace: &str,
-        subresource: Option<&'static str>,
-    ) -> wire::Request {
+    fn request(resource: ApiResource, namespace: &str, subresource: Option<&'static str>) -> ApiRequest {
         let (namespace, name) = (namespace.to_owned(), "a".to_owned());
-        wire::Request { verb: Verb::Get, resource, namespace, name, subresource }
+        ApiRequest { verb: ApiVerb::Get, resource, namespace, name, subresource }
     }
 
     #[test]
     fn objects_are_where_the_api_server_keeps_them() {
-        let nodes = wire::Resource { group: "", version: "v1", plural: "nodes" };
+        let nodes = ApiResource { group: "", version: "v1", plural: "nodes" };
         for (request, expected) in [
-            (request(wire::PODS, "ns", None), "/api/v1/namespaces/ns/pods/a"),
-            (request(wire::PODS, "ns", Some("status")), "/api/v1/namespaces/ns/pods/a/status"),
+            (request(PODS, "ns", None), "/api/v1/namespaces/ns/pods/a"),
+            (request(PODS, "ns", Some("status")), "/api/v1/namespaces/ns/pods/a/status"),
             (request(wire::GANGS, "ns", None), "/apis/portcullis.dev/v1alpha1/namespaces/ns/gangs/a"),
             (request(nodes, "", None), "/api/v1/nodes/a"),
         ] {
@@ -449,25 +450,29 @@ mod tests {
             body: serde_json::json!({"kind": "Status", "message": message}).to_string().into(),
             retry_after: None,
         };
-        let write = Verb::MergePatch(serde_json::json!({}));
-        let refused = |code, message: &str| Response::Status { code, message: message.to_owned() };
+        let write = ApiVerb::MergePatch(serde_json::json!({}));
+        let refused = |code, message: &str| ApiResponse::Status { code, message: message.to_owned() };
         for (verb, reply, expected) in [
             (&write, Ok(reply(409, "conflict")), refused(409, "conflict")),
             (&write, Ok(reply(429, "slow down")), refused(429, "slow down")),
-            (&write, Ok(reply(500, "etcdserver: request timed out")), Response::Lost),
-            (&write, Ok(reply(504, "timeout")), Response::Lost),
+            (&write, Ok(reply(500, "etcdserver: request timed out")), ApiResponse::Lost),
+            (&write, Ok(reply(504, "timeout")), ApiResponse::Lost),
             (
                 &write,
                 Ok(reply(500, "Internal error occurred: failed calling webhook \"x\": refused")),
                 refused(500, "Internal error occurred: failed calling webhook \"x\": refused"),
             ),
-            (&Verb::Get, Ok(reply(500, "etcd")), refused(500, "etcd")),
-            (&Verb::Get, Err(Lost("gone".to_owned())), Response::Lost),
-            (&write, Ok(Reply { code: 200, body: (&b"\xff"[..]).into(), retry_after: None }), Response::Lost),
+            (&ApiVerb::Get, Ok(reply(500, "etcd")), refused(500, "etcd")),
+            (&ApiVerb::Get, Err(Lost("gone".to_owned())), ApiResponse::Lost),
+            (
+                &write,
+                Ok(Reply { code: 200, body: (&b"\xff"[..]).into(), retry_after: None }),
+                ApiResponse::Lost,
+            ),
             (
                 &write,
                 Ok(Reply { code: 200, body: "{}".into(), retry_after: None }),
-                Response::Object("{}".to_owned()),
+                ApiResponse::Object("{}".to_owned()),
             ),
         ] {
             assert_eq!(respond(verb, reply), expected);

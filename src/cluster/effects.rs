@@ -5,8 +5,9 @@
 use std::sync::{Arc, Once};
 use std::time::{Duration, Instant};
 
-use portcullis_core::engine::wire::{self, Response};
-use portcullis_core::engine::{Action, Effect, Event, Outcome, Subject};
+use portcullis_core::api::ApiResponse;
+use portcullis_core::engine::wire;
+use portcullis_core::engine::{Action, Effect, Event, RequestOutcome, RequestTarget};
 use tokio::sync::{Semaphore, mpsc};
 
 use super::client::{Client, respond};
@@ -68,10 +69,10 @@ impl Effects {
             reached(Side::After, name);
             let duration_us = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
             tracing::debug!(epoch = %effect.epoch, action = name, ?outcome, duration_us, "done");
-            owed.answer(Event::Answer { epoch: effect.epoch, subject: Subject::Lease, outcome });
+            owed.answer(Event::Answer { epoch: effect.epoch, subject: RequestTarget::Lease, outcome });
             return;
         }
-        let Some(request) = wire::request(&effect) else { return };
+        let Some(request) = wire::request_for(&effect) else { return };
         // The semaphore is never closed.
         let Ok(_slot) = self.slots.acquire().await else { return };
         let begun = Instant::now();
@@ -87,12 +88,12 @@ impl Effects {
         let response = respond(&request.verb, reply);
         log(&effect, &response, begun.elapsed());
         if matches!(effect.action, Action::Lift { .. }) {
-            self.metrics.count_lift(matches!(response, Response::Object(_)));
+            self.metrics.count_lift(matches!(response, ApiResponse::Object(_)));
         }
         if matches!(effect.action, Action::WriteGroup { .. }) {
-            self.metrics.count_group_status_write(matches!(response, Response::Object(_)));
+            self.metrics.count_group_status_write(matches!(response, ApiResponse::Object(_)));
         }
-        match wire::answer(&effect, response) {
+        match wire::event_for(&effect, response) {
             Some(answer) => owed.answer(answer),
             None => owed.effect = None,
         }
@@ -119,10 +120,10 @@ impl Drop for Owed {
         let answer = match &effect.action {
             Action::ReadLease => Some(Event::Answer {
                 epoch: effect.epoch,
-                subject: Subject::Lease,
-                outcome: Outcome::Unknown,
+                subject: RequestTarget::Lease,
+                outcome: RequestOutcome::Unknown,
             }),
-            _ => wire::answer(&effect, Response::Lost),
+            _ => wire::event_for(&effect, ApiResponse::Lost),
         };
         if let Some(answer) = answer {
             let _ = self.answers.send(answer);
@@ -131,7 +132,7 @@ impl Drop for Owed {
 }
 
 /// Decisions are told at `info`, everything else that was asked for at `debug`.
-fn log(effect: &Effect, response: &Response, took: Duration) {
+fn log(effect: &Effect, response: &ApiResponse, took: Duration) {
     let (epoch, action) = (effect.epoch, action_name(&effect.action));
     let about = match &effect.action {
         Action::CreateGang { gang, .. }
@@ -145,13 +146,13 @@ fn log(effect: &Effect, response: &Response, took: Duration) {
         | Action::Nominate { pod, .. }
         | Action::Evict { pod, .. } => pod.key.to_string(),
         Action::Lift { pod, .. } => pod.key.to_string(),
-        Action::List | Action::ReadLease | Action::StepDown | Action::Tell(_) => String::new(),
+        Action::List | Action::ReadLease | Action::StepDown | Action::RecordEvent(_) => String::new(),
     };
     if matches!(effect.action, Action::WriteGroup { .. }) {
         return log_courtesy(&about, response);
     }
     match response {
-        Response::Object(_) => {
+        ApiResponse::Object(_) => {
             if let Action::Evict { message, .. } = &effect.action {
                 tracing::info!(%epoch, pod = about, message, "evicted");
             } else {
@@ -159,26 +160,28 @@ fn log(effect: &Effect, response: &Response, took: Duration) {
                 tracing::debug!(%epoch, action, object = about, duration_us, "done");
             }
         }
-        Response::Status { code: 404, .. } => tracing::debug!(%epoch, action, object = about, "it is gone"),
-        Response::Status { code: 409, message } => {
+        ApiResponse::Status { code: 404, .. } => {
+            tracing::debug!(%epoch, action, object = about, "it is gone")
+        }
+        ApiResponse::Status { code: 409, message } => {
             tracing::debug!(%epoch, action, object = about, message, "it has changed");
         }
-        Response::Status { code: 403, message } => {
+        ApiResponse::Status { code: 403, message } => {
             tracing::error!(%epoch, action, object = about, message, "we may not do this: apply manifests/ again");
         }
-        Response::Status { code, message } => {
+        ApiResponse::Status { code, message } => {
             tracing::warn!(%epoch, action, object = about, code, message, "the API server refuses; trying again");
         }
-        Response::Lost => {
+        ApiResponse::Lost => {
             tracing::warn!(%epoch, action, object = about, "nobody knows what came of this; finding out");
         }
     }
 }
 
 /// Nothing rests on the status of a group: that it is refused is said once.
-fn log_courtesy(group: &str, response: &Response) {
+fn log_courtesy(group: &str, response: &ApiResponse) {
     static SAID: Once = Once::new();
-    if let Response::Status { code, message } = response {
+    if let ApiResponse::Status { code, message } = response {
         SAID.call_once(|| {
             tracing::info!(
                 group,
@@ -189,7 +192,7 @@ fn log_courtesy(group: &str, response: &Response) {
             );
         });
     }
-    tracing::debug!(group, accepted = matches!(response, Response::Object(_)), "told the group");
+    tracing::debug!(group, accepted = matches!(response, ApiResponse::Object(_)), "told the group");
 }
 
 /// The name of an action in logs and fail points.
@@ -209,6 +212,6 @@ pub(super) fn action_name(action: &Action) -> &'static str {
         Action::Nominate { .. } => "Nominate",
         Action::Lift { .. } => "Lift",
         Action::Evict { .. } => "Evict",
-        Action::Tell(_) => "Tell",
+        Action::RecordEvent(_) => "RecordEvent",
     }
 }

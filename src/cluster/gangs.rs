@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use portcullis_core::engine::{Change, Event, GangRecord, Note, Outcome, Phase, World};
+use portcullis_core::engine::{Change, Event, GangEvent, GangRecord, ListedObjects, Phase, RequestOutcome};
 use portcullis_core::model::{GangId, Reason, Str};
 
 use super::lease::{Floor, epoch_of};
@@ -65,7 +65,7 @@ impl Census {
         self.metrics.set_gangs(&self.counts);
     }
 
-    pub(super) fn listed(&mut self, world: &World) {
+    pub(super) fn listed(&mut self, world: &ListedObjects) {
         for record in world.gangs.iter().flatten() {
             self.set(record, None);
         }
@@ -87,13 +87,13 @@ impl Census {
 
     /// What a write of ours met may be newer than we are.
     pub(super) fn answered(&self, event: &Event) {
-        if let Event::Answer { outcome: Outcome::Gang(record), .. } = event {
+        if let Event::Answer { outcome: RequestOutcome::Gang(record), .. } = event {
             self.floor.raise(epoch_of(&record.status));
         }
     }
 
     /// People are told something: that a gang is lifted ends its waiting.
-    pub(super) fn said(&mut self, note: &Note) {
+    pub(super) fn said(&mut self, note: &GangEvent) {
         if note.reason == Reason::Lifted
             && let Some(first) = self.gangs.get_mut(&note.gang).and_then(|entry| entry.first.take())
         {

@@ -3,9 +3,10 @@
 //! Objects are read with the lean views of the core, straight from the bytes of a list or watch.
 
 use portcullis_core::admission::KnownClasses;
+use portcullis_core::api::{ApiResource, PODS};
 use portcullis_core::dialect::{self, GroupKey, GroupKind, GroupObject};
-use portcullis_core::engine::wire::{self, Resource};
-use portcullis_core::engine::{Change, Event, GangRecord, World};
+use portcullis_core::engine::wire;
+use portcullis_core::engine::{Change, Event, GangRecord, ListedObjects};
 use portcullis_core::model::{DialectId, GangId, NodeName, PodUid, Str, str};
 use portcullis_core::objects::text::Text;
 use portcullis_core::objects::{Node, Pod, PriorityClass, ReadError};
@@ -102,7 +103,7 @@ impl Object {
     }
 
     /// Puts it where a consistent read of everything keeps it.
-    pub(super) fn add_to(self, world: &mut World) {
+    pub(super) fn add_to(self, world: &mut ListedObjects) {
         match self {
             Self::Gang(record, _) => world.gangs.get_or_insert_default().push(record),
             Self::Pod(pod) => world.pods.get_or_insert_default().push(pod),
@@ -163,31 +164,31 @@ impl Kind {
             .collect()
     }
 
-    pub(super) fn resource(self) -> Resource {
+    pub(super) fn resource(self) -> ApiResource {
         match self {
             Self::Gangs => wire::GANGS,
-            Self::Pods => wire::PODS,
-            Self::Nodes => Resource { group: "", version: "v1", plural: "nodes" },
+            Self::Pods => PODS,
+            Self::Nodes => ApiResource { group: "", version: "v1", plural: "nodes" },
             Self::Groups(kind) => {
                 let resource = kind.resource();
-                Resource { group: resource.group, version: resource.version, plural: resource.plural }
+                ApiResource { group: resource.group, version: resource.version, plural: resource.plural }
             }
             Self::PriorityClasses => {
-                Resource { group: "scheduling.k8s.io", version: "v1", plural: "priorityclasses" }
+                ApiResource { group: "scheduling.k8s.io", version: "v1", plural: "priorityclasses" }
             }
             Self::RuntimeClasses => {
-                Resource { group: "node.k8s.io", version: "v1", plural: "runtimeclasses" }
+                ApiResource { group: "node.k8s.io", version: "v1", plural: "runtimeclasses" }
             }
             Self::Whole(whole) => match whole.plain() {
                 Some(kind) => kind.resource(),
-                None => Resource { group: "", version: "v1", plural: "namespaces" },
+                None => ApiResource { group: "", version: "v1", plural: "namespaces" },
             },
         }
     }
 
     /// The name by which RBAC and people know it.
     pub(super) fn name(self) -> String {
-        let Resource { group, plural, .. } = self.resource();
+        let ApiResource { group, plural, .. } = self.resource();
         if group.is_empty() { plural.to_owned() } else { format!("{plural}.{group}") }
     }
 
@@ -224,7 +225,7 @@ impl Kind {
                 }
                 // Lists leave out what all their items are.
                 if value["kind"].is_null() {
-                    let Resource { group, version, .. } = self.resource();
+                    let ApiResource { group, version, .. } = self.resource();
                     let dot = if group.is_empty() { "" } else { "/" };
                     value["apiVersion"] = format!("{group}{dot}{version}").into();
                     value["kind"] = self.kind().into();
@@ -268,7 +269,7 @@ impl Kind {
     /// The object in the words of an event about it, if at least its name can be read.
     pub(super) fn regarding(self, json: &str) -> Option<Regarding> {
         let Metadata { namespace, name, uid, .. } = self.identity(json).ok()?.metadata;
-        let Resource { group, version, .. } = self.resource();
+        let ApiResource { group, version, .. } = self.resource();
         let uid = Some(str(uid.as_str())).filter(|uid| !uid.is_empty());
         Some(Regarding {
             api_version: str(if group.is_empty() {

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use http::Method;
-use portcullis_core::engine::{Event, GangStatus, Outcome};
+use portcullis_core::engine::{Event, GangStatus, RequestOutcome};
 use portcullis_core::model::{Epoch, Time};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -110,14 +110,14 @@ impl Reading {
 
 impl Lease {
     /// Reads it afresh, for the engine: whether it names us, under this epoch.
-    pub(super) async fn verify(&self, epoch: Epoch) -> Outcome {
+    pub(super) async fn verify(&self, epoch: Epoch) -> RequestOutcome {
         match self.read().await {
             Ok(Some(lease)) => {
-                Outcome::Lease { ours: lease.holder == self.identity && lease.transitions == epoch.0 }
+                RequestOutcome::Lease { ours: lease.holder == self.identity && lease.transitions == epoch.0 }
             }
-            Ok(None) => Outcome::Lease { ours: false },
-            Err(Trouble::Failed(_)) => Outcome::Unknown,
-            Err(trouble) => Outcome::Refused(trouble.to_string()),
+            Ok(None) => RequestOutcome::Lease { ours: false },
+            Err(Trouble::Failed(_)) => RequestOutcome::Unknown,
+            Err(trouble) => RequestOutcome::Refused(trouble.to_string()),
         }
     }
 

@@ -45,7 +45,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use portcullis_core::admission::KnownClasses;
-use portcullis_core::engine::Settings;
+use portcullis_core::engine::EngineSettings;
 use tokio::sync::{mpsc, oneshot, watch as channel};
 
 use crate::telemetry::ClusterMetrics;
@@ -79,7 +79,7 @@ pub struct Options {
     /// ([`identity`]).
     pub identity: String,
     /// What the engine goes by.
-    pub engine: Settings,
+    pub engine: EngineSettings,
     /// How many requests of the engine may be under way at once. A busy API server shares itself among requests, so
     /// with a few of them gangs would wait behind everybody else's pods.
     pub concurrency: u32,
@@ -94,7 +94,7 @@ impl Options {
             namespace: namespace.into(),
             lease: "portcullis".to_owned(),
             identity: identity("portcullis"),
-            engine: Settings::default(),
+            engine: EngineSettings::default(),
             concurrency: 128,
             audience: None,
         }

@@ -8,7 +8,7 @@
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use portcullis_core::engine::{Action, Change, Effect, Engine, Event, Settings, World};
+use portcullis_core::engine::{Action, Change, Effect, Engine, EngineSettings, Event, ListedObjects};
 use portcullis_core::model::{Epoch, Time};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
@@ -34,7 +34,7 @@ const LONGEST_SLEEP: Duration = Duration::from_secs(5);
 /// The engine plans at most half of the time; but it never waits longer than this for its turn.
 const LONGEST_BREATH: Duration = Duration::from_millis(100);
 
-type Takeover = (World, Vec<Follower>);
+type Takeover = (ListedObjects, Vec<Follower>);
 
 /// A term of leading.
 struct Term {
@@ -80,7 +80,7 @@ enum News {
 
 impl Runner {
     /// Runs until it is told to stop, or the one who tells is gone.
-    pub(super) async fn run(mut self, settings: Settings, mut stop: oneshot::Receiver<()>) {
+    pub(super) async fn run(mut self, settings: EngineSettings, mut stop: oneshot::Receiver<()>) {
         let mut engine = Engine::new(settings);
         let mut term = None;
         let mut planned = Breath::default();
@@ -224,7 +224,7 @@ impl Runner {
                 // The election is gone when the process ends.
                 let _ = self.stepping_down.send(effect.epoch);
             }
-            Action::Tell(note) => {
+            Action::RecordEvent(note) => {
                 reached(Side::Before, action_name(&effect.action));
                 self.census.said(note);
                 self.announcer.tell(note.clone());

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use portcullis_core::engine::World;
+use portcullis_core::engine::ListedObjects;
 
 use super::announce::Announcer;
 use super::client::Client;
@@ -24,8 +24,8 @@ pub(super) async fn read_everything(
     directory: &Directory,
     announcer: &Announcer,
     complaints: &Complaints,
-) -> (World, Vec<Follower>) {
-    let mut world = World {
+) -> (ListedObjects, Vec<Follower>) {
+    let mut world = ListedObjects {
         nodes: Some(Vec::new()),
         pods: Some(Vec::new()),
         groups: std::collections::BTreeMap::new(),
@@ -47,7 +47,7 @@ pub(super) async fn read_everything(
     (world, followers)
 }
 
-async fn read(follower: &mut Follower, world: &mut World) -> Vec<Object> {
+async fn read(follower: &mut Follower, world: &mut ListedObjects) -> Vec<Object> {
     let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(5));
     loop {
         let mut objects = Vec::new();

@@ -4,6 +4,7 @@
 //! Time, objects and answers come in as values, decisions go out as values. See `src/ARCHITECTURE.md` for the rooms.
 
 pub mod admission;
+pub mod api;
 pub mod dialect;
 pub mod engine;
 pub mod gpu;

@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use portcullis_core::engine::wire::{Request, Resource, Response, Verb};
+use portcullis_core::api::{ApiRequest, ApiResource, ApiResponse, ApiVerb};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -26,15 +26,15 @@ const SECRET: &str = "portcullis-tls";
 /// The name of both webhook configurations for gangs.
 const CONFIGURATION: &str = "portcullis";
 /// Where Secrets are.
-const SECRETS: Resource = Resource { group: "", version: "v1", plural: "secrets" };
+const SECRETS: ApiResource = ApiResource { group: "", version: "v1", plural: "secrets" };
 /// Where the two kinds of webhook configurations are.
-const CONFIGURATIONS: [Resource; 2] = [
-    Resource {
+const CONFIGURATIONS: [ApiResource; 2] = [
+    ApiResource {
         group: "admissionregistration.k8s.io",
         version: "v1",
         plural: "mutatingwebhookconfigurations",
     },
-    Resource {
+    ApiResource {
         group: "admissionregistration.k8s.io",
         version: "v1",
         plural: "validatingwebhookconfigurations",
@@ -136,12 +136,12 @@ impl Keeper {
         // The order matters: see the module's description.
         let mut registrations = Vec::new();
         for (name, resource) in self.named() {
-            match self.send(resource, "", name, Verb::Get).await? {
+            match self.send(resource, "", name, ApiVerb::Get).await? {
                 Some(object) => registrations.push((name, resource, Registration::read(&object))),
                 None => tracing::debug!(kind = resource.plural, name, "the webhook is not registered"),
             }
         }
-        let secret = self.send(SECRETS, &self.namespace, SECRET, Verb::Get).await?;
+        let secret = self.send(SECRETS, &self.namespace, SECRET, ApiVerb::Get).await?;
         if let (None, Some(data)) = (&secret, &self.remembered) {
             tracing::warn!(secret = SECRET, "the Secret is gone; it is put back as it was");
             self.write(None, data.clone()).await?;
@@ -208,7 +208,7 @@ impl Keeper {
         Ok(())
     }
 
-    fn named(&self) -> Vec<(&'static str, Resource)> {
+    fn named(&self) -> Vec<(&'static str, ApiResource)> {
         let each = |name: &&'static str| CONFIGURATIONS.map(|resource| (*name, resource));
         self.configurations.iter().flat_map(each).collect()
     }
@@ -216,7 +216,7 @@ impl Keeper {
     /// Whether anything had to be written.
     async fn publish(
         &self,
-        registrations: &[(&'static str, Resource, Registration)],
+        registrations: &[(&'static str, ApiResource, Registration)],
         bundle: &str,
     ) -> Result<bool, KeeperError> {
         let mut acted = false;
@@ -224,7 +224,7 @@ impl Keeper {
             let Some(patch) = registration.patch(bundle) else { continue };
             acted = true;
             let hooks = registration.strangers(bundle).join(" ");
-            if self.send(*resource, "", name, Verb::JsonPatch(patch)).await?.is_some() {
+            if self.send(*resource, "", name, ApiVerb::JsonPatch(patch)).await?.is_some() {
                 tracing::info!(kind = resource.plural, name, hooks, "caBundle written");
             }
         }
@@ -246,23 +246,23 @@ impl Keeper {
             })
         });
         object["data"] = data;
-        let verb = if seen.is_some() { Verb::Update(object) } else { Verb::Create(object) };
+        let verb = if seen.is_some() { ApiVerb::Update(object) } else { ApiVerb::Create(object) };
         Ok(self.send(SECRETS, &self.namespace, SECRET, verb).await?.is_some())
     }
 
     /// The object; `None` when it is not there, or when a write met another version than it was made for.
     async fn send(
         &self,
-        resource: Resource,
+        resource: ApiResource,
         namespace: &str,
         name: &str,
-        verb: Verb,
+        verb: ApiVerb,
     ) -> Result<Option<Value>, KeeperError> {
         let doing = match &verb {
-            Verb::Get => "reading",
+            ApiVerb::Get => "reading",
             _ => "writing",
         };
-        let request = Request {
+        let request = ApiRequest {
             verb,
             resource,
             namespace: namespace.to_owned(),
@@ -274,19 +274,19 @@ impl Keeper {
             problem,
         };
         match self.client.send(&request).await {
-            Response::Object(json) => {
+            ApiResponse::Object(json) => {
                 let object = serde_json::from_str(&json);
                 object.map(Some).map_err(|e| refused(format!("the answer cannot be read: {e}")))
             }
-            Response::Status { code: 404 | 409, .. } => Ok(None),
+            ApiResponse::Status { code: 404 | 409, .. } => Ok(None),
             // The answer to a JSON patch whose `test` fails.
-            Response::Status { code: 422, message }
+            ApiResponse::Status { code: 422, message }
                 if message.contains("the server rejected our request") =>
             {
                 Ok(None)
             }
-            Response::Status { code, message } => Err(refused(format!("{code}: {message}"))),
-            Response::Lost => Err(refused("no answer of the API server".to_owned())),
+            ApiResponse::Status { code, message } => Err(refused(format!("{code}: {message}"))),
+            ApiResponse::Lost => Err(refused("no answer of the API server".to_owned())),
         }
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::ValueEnum;
 use portcullis_core::admission;
 use portcullis_core::dialect::{OnStale, OnTimeout, OnTorn};
-use portcullis_core::engine::{GroupStatusMode, Nominate, Settings};
+use portcullis_core::engine::{EngineSettings, GroupStatusMode, NominationMode};
 use portcullis_core::snapshot::SharingMode;
 
 use crate::telemetry::LogFormat;
@@ -213,8 +213,8 @@ pub enum GroupStatus {
 
 impl EngineOptions {
     /// What the engine goes by.
-    pub fn settings(&self) -> Settings {
-        Settings {
+    pub fn settings(&self) -> EngineSettings {
+        EngineSettings {
             bind_timeout: self.bind_timeout,
             sharing: match self.sharing {
                 Sharing::Label => SharingMode::Labelled,
@@ -236,16 +236,16 @@ impl EngineOptions {
             hold_after: self.hold_after,
             reserve_for: self.reserve_for,
             nominate: match self.nominate {
-                Nomination::Always => Nominate::Always,
-                Nomination::Contended => Nominate::Contended,
-                Nomination::Never => Nominate::Never,
+                Nomination::Always => NominationMode::Always,
+                Nomination::Contended => NominationMode::Contended,
+                Nomination::Never => NominationMode::Never,
             },
             pin_all: self.pin_all,
             group_status: match self.group_status {
                 GroupStatus::Auto => GroupStatusMode::Auto,
                 GroupStatus::Never => GroupStatusMode::Never,
             },
-            ..Settings::default()
+            ..EngineSettings::default()
         }
     }
 }
@@ -268,14 +268,14 @@ mod tests {
 
     #[test]
     fn what_is_not_said_is_as_the_engine_has_it() {
-        assert_eq!(Line::parse_from(["serve"]).engine.settings(), Settings::default());
+        assert_eq!(Line::parse_from(["serve"]).engine.settings(), EngineSettings::default());
         let line = "serve --bind-timeout 5s --sharing any --on-torn evict --nominate never --pin-all --group-status never --on-timeout delete --on-stale keep --stale-grace 30s --hold-after 0s --reserve-for 1m";
         let said = Line::parse_from(line.split(' ')).engine.settings();
-        let expected = Settings {
+        let expected = EngineSettings {
             bind_timeout: Duration::from_secs(5),
             sharing: SharingMode::Any,
             on_torn: OnTorn::Evict,
-            nominate: Nominate::Never,
+            nominate: NominationMode::Never,
             pin_all: true,
             group_status: GroupStatusMode::Never,
             on_timeout: OnTimeout::Delete,
@@ -283,7 +283,7 @@ mod tests {
             stale_grace: Duration::from_secs(30),
             hold_after: Duration::ZERO,
             reserve_for: Duration::from_secs(60),
-            ..Settings::default()
+            ..EngineSettings::default()
         };
         assert_eq!(said, expected);
     }

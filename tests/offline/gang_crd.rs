@@ -5,7 +5,7 @@ use std::path::Path;
 
 use portcullis_core::admission;
 use portcullis_core::engine::{
-    Condition, ConditionType, GangStatus, Phase, PlanRecord, PlannedMember, Truth,
+    Condition, ConditionStatus, ConditionType, GangStatus, Phase, PlanRecord, PlannedMember,
 };
 use portcullis_core::model::{DialectId, Epoch, NodeName, PodUid, Reason, Time, str};
 use portcullis_core::sim::api::Kind;
@@ -160,13 +160,13 @@ fn full(phase: Phase, reason: Reason) -> GangStatus {
         position: Some(1),
         since: Time(1_795_266_000_042),
         conditions: vec![
-            condition(ConditionType::Complete, Truth::True),
-            condition(ConditionType::Planned, Truth::False),
-            condition(ConditionType::Admitted, Truth::False),
-            condition(ConditionType::Torn, Truth::True),
-            condition(ConditionType::SchedulingTimeout, Truth::True),
-            condition(ConditionType::Stale, Truth::False),
-            condition(ConditionType::PriorityClassFound, Truth::True),
+            condition(ConditionType::Complete, ConditionStatus::True),
+            condition(ConditionType::Planned, ConditionStatus::False),
+            condition(ConditionType::Admitted, ConditionStatus::False),
+            condition(ConditionType::Torn, ConditionStatus::True),
+            condition(ConditionType::SchedulingTimeout, ConditionStatus::True),
+            condition(ConditionType::Stale, ConditionStatus::False),
+            condition(ConditionType::PriorityClassFound, ConditionStatus::True),
         ],
         started_with: 3,
         expired: vec![PodUid::from("uid-2")],
@@ -179,14 +179,14 @@ fn full(phase: Phase, reason: Reason) -> GangStatus {
                 node: NodeName::from("gpu-1"),
                 gpus: vec![0, 3],
             }],
-            to_come: [
+            placeholders: [
                 r#"{"number":2,"role":"worker","node":"gpu-1","requests":{"cpu":"1500m","memory":"1024","nvidia.com/gpu":"1"},"hostPorts":["TCP/80"]}"#,
                 r#"{"number":3,"node":"gpu-2","gpus":[0,3],"requests":{},"vramMib":4000}"#,
                 r#"{"number":4,"node":"gpu-2","gpus":[1],"requests":{},"gpuBillionths":500000000}"#,
             ]
             .map(|place| serde_json::from_str(place).expect("the place above can be read"))
             .to_vec(),
-            held_until: Some(Time(1_795_266_600_042)),
+            reserved_until: Some(Time(1_795_266_600_042)),
             released: 1,
         }),
     }

@@ -6,7 +6,7 @@ use crate::objects::{Pod, Shape};
 
 /// A member of a gang.
 #[derive(Clone, Copy, Debug)]
-pub struct Asking<'e> {
+pub struct PlanningView<'e> {
     /// The pod as it was last read.
     pub pod: &'e Pod,
     /// Its gang.
@@ -19,7 +19,7 @@ pub struct Asking<'e> {
 
 /// A pod of no gang that is on no node.
 #[derive(Clone, Copy, Debug)]
-pub struct Unplaced<'e> {
+pub struct UnplacedPods<'e> {
     /// Its identity.
     pub uid: &'e PodUid,
     /// Its name.
@@ -30,16 +30,16 @@ pub struct Unplaced<'e> {
 
 impl Engine {
     /// Every member of a gang that has not ended and is not on its way out, by UID.
-    pub fn asking(&self) -> impl Iterator<Item = Asking<'_>> {
+    pub fn asking(&self) -> impl Iterator<Item = PlanningView<'_>> {
         self.members.iter().filter(|(_, member)| member.live()).filter_map(|(uid, member)| {
             let gang = &member.pod.membership.as_ref()?.gang;
             let queue = self.groups.get(gang).and_then(|group| group.queue.as_ref());
-            Some(Asking { pod: &member.pod, gang, queue, placed: self.snapshot.charged(uid).is_some() })
+            Some(PlanningView { pod: &member.pod, gang, queue, placed: self.snapshot.charged(uid).is_some() })
         })
     }
 
     /// Every pod of no gang that waits for its node, behind whatever gate, by UID.
-    pub fn unplaced(&self) -> impl Iterator<Item = Unplaced<'_>> {
-        self.unplaced.iter().map(|(uid, (key, shape))| Unplaced { uid, key, shape })
+    pub fn unplaced(&self) -> impl Iterator<Item = UnplacedPods<'_>> {
+        self.unplaced.iter().map(|(uid, (key, shape))| UnplacedPods { uid, key, shape })
     }
 }

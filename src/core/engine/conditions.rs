@@ -16,7 +16,7 @@ pub struct Condition {
     #[serde(rename = "type")]
     pub kind: ConditionType,
     /// Whether it holds.
-    pub status: Truth,
+    pub status: ConditionStatus,
     /// Why, in one word.
     pub reason: String,
     /// Why, in a sentence with numbers.
@@ -53,7 +53,7 @@ pub enum ConditionType {
 
 /// `True` or `False`; what is unknown is left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum Truth {
+pub enum ConditionStatus {
     /// It holds.
     True,
     /// It does not.
@@ -105,7 +105,7 @@ pub(super) fn conditions(
     let known = |kind| stored.iter().find(|c| c.kind == kind);
     let mut list = Vec::new();
     let mut say = |kind, holds: bool, reason: &str, message: String| {
-        let status = if holds { Truth::True } else { Truth::False };
+        let status = if holds { ConditionStatus::True } else { ConditionStatus::False };
         let since = known(kind).filter(|c| c.status == status).map(|c| c.last_transition_time);
         list.push(Condition {
             kind,
@@ -123,7 +123,7 @@ pub(super) fn conditions(
         Phase::Gathering => say(ConditionType::Complete, false, reason, message()),
         _ => {
             let some = wanted.phase == Phase::Waiting && wanted.members < wanted.min_member;
-            let held = wanted.plan.as_ref().is_some_and(|plan| !plan.to_come.is_empty());
+            let held = wanted.plan.as_ref().is_some_and(|plan| !plan.placeholders.is_empty());
             let text = match wanted.min_member {
                 least if wanted.phase == Phase::Admitted && (1..least).contains(&wanted.started_with) => {
                     let had = wanted.started_with;
@@ -145,8 +145,8 @@ pub(super) fn conditions(
         let members = plan.members.len();
         let mut text =
             format!("{members} {} a place", if members == 1 { "member has" } else { "members have" });
-        if !plan.to_come.is_empty() {
-            text = format!("{text}, and room is held for {}", super::to_come::told(&plan.to_come));
+        if !plan.placeholders.is_empty() {
+            text = format!("{text}, and room is held for {}", super::to_come::told(&plan.placeholders));
         }
         say(ConditionType::Planned, true, "Planned", text);
     } else if wanted.phase == Phase::Waiting || (!planned && known(ConditionType::Planned).is_some()) {
@@ -191,7 +191,7 @@ pub(super) fn conditions(
             if let Some(before) = known(ConditionType::Elastic) {
                 say(
                     ConditionType::Elastic,
-                    before.status == Truth::True,
+                    before.status == ConditionStatus::True,
                     &before.reason,
                     before.message.clone(),
                 );

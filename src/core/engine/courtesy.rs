@@ -9,13 +9,13 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::state::{Gang, Object};
-use super::types::{Outcome, Phase};
+use super::types::{Phase, RequestOutcome};
 use super::{Action, Engine, GroupStatusMode, Step};
 use crate::dialect::{self, Group, GroupPhase, GroupStatus, Said};
 use crate::model::{GangId, Str, Time};
 use crate::objects::PodPhase;
 
-/// So many of [`super::Settings::quiet`] a phase or reason has to last before the group is told of it.
+/// So many of [`super::EngineSettings::quiet`] a phase or reason has to last before the group is told of it.
 const NEWS: u32 = 4;
 /// And so many where only numbers differ, or while gates are on their way: it comes to one write for each of these.
 const NUMBERS: u32 = 20;
@@ -196,13 +196,13 @@ impl Engine {
         Some(if self.lifting.is_empty() { *at } else { at.after(PATIENCE) })
     }
 
-    pub(super) fn courtesy_answered(&mut self, id: &GangId, outcome: &Outcome, step: &mut Step) {
+    pub(super) fn courtesy_answered(&mut self, id: &GangId, outcome: &RequestOutcome, step: &mut Step) {
         self.courtesies.under_way.remove(id);
         let Some(gang) = self.gangs.get_mut(id) else { return };
         let sent = gang.courtesy.sent.take();
         // The same again means that the first time did not help: somebody changes it back.
         let again = sent == gang.courtesy.told;
-        if *outcome == Outcome::Done && !again {
+        if *outcome == RequestOutcome::Done && !again {
             gang.courtesy.told = sent;
             gang.courtesy.refusals = 0;
             gang.courtesy.not_before = Time::default();

@@ -18,11 +18,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use super::conditions::{ConditionType, ElasticSays, Truth};
+use super::conditions::{ConditionStatus, ConditionType, ElasticSays};
 use super::gather::Census;
 use super::state::{Backoff, Gang, Object};
-use super::types::Outcome;
-use super::{Action, Engine, Rule, Step};
+use super::types::RequestOutcome;
+use super::{Action, Engine, SafetyRule, Step};
 use crate::dialect::{self, Group, Quorum};
 use crate::model::{GangId, PodUid, Str, Time, str};
 use crate::objects::{Owner, OwnerKind, OwnerReading};
@@ -266,7 +266,7 @@ impl Engine {
     /// Whether the owners have said all there is to know before anything new of the gang is planned.
     pub(super) fn owners_settled(&self, id: &GangId, census: &Census) -> bool {
         let Some((gang, following)) = self.following(id) else { return true };
-        if !self.settings.keeps(Rule::AskOwners) {
+        if !self.settings.keeps(SafetyRule::AskOwners) {
             return true;
         }
         let tally = self.tally(following, gang, id, census);
@@ -373,7 +373,13 @@ impl Engine {
     }
 
     /// An owner has answered, or has not.
-    pub(super) fn owner_answered(&mut self, id: &GangId, owner: &Owner, outcome: Outcome, step: &mut Step) {
+    pub(super) fn owner_answered(
+        &mut self,
+        id: &GangId,
+        owner: &Owner,
+        outcome: RequestOutcome,
+        step: &mut Step,
+    ) {
         let Some(following) = self.gangs.get_mut(id).and_then(|gang| gang.following.as_mut()) else { return };
         let Some(round) = following.round.as_mut() else { return };
         if !round.under_way.remove(owner) {
@@ -381,13 +387,13 @@ impl Engine {
         }
         let known = following.readings.get(owner);
         let found = match outcome {
-            Outcome::Owner(reading) if reading.uid == owner.uid && !reading.going => {
+            RequestOutcome::Owner(reading) if reading.uid == owner.uid && !reading.going => {
                 Some(Reading::Here(*reading))
             }
-            Outcome::Owner(_) | Outcome::Gone => Some(Reading::Gone),
+            RequestOutcome::Owner(_) | RequestOutcome::Gone => Some(Reading::Gone),
             other => {
                 let why = match other {
-                    Outcome::Refused(message) => message,
+                    RequestOutcome::Refused(message) => message,
                     _ => "no answer".to_owned(),
                 };
                 round.trouble = Some(str(format!("{} {} cannot be read: {why}", owner.kind, owner.name)));
@@ -478,7 +484,7 @@ impl Engine {
         let Some(had) = following.had.as_ref().filter(|_| following.met && census.started() > 0) else {
             return Vec::new();
         };
-        if !self.settings.keeps(Rule::GrowTogether) {
+        if !self.settings.keeps(SafetyRule::GrowTogether) {
             return census.ready.clone();
         }
         let tally = self.tally(following, gang, id, census);
@@ -567,5 +573,5 @@ impl Engine {
 /// Whether it is written down that the owners of a gang have been counted.
 fn said_met(gang: &Gang) -> bool {
     let Object::Known(_, stored) = &gang.object else { return false };
-    stored.conditions.iter().any(|c| c.kind == ConditionType::Elastic && c.status == Truth::True)
+    stored.conditions.iter().any(|c| c.kind == ConditionType::Elastic && c.status == ConditionStatus::True)
 }

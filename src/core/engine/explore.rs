@@ -17,8 +17,8 @@ use std::time::Duration;
 
 use super::state::Object;
 use super::{
-    Action, Change, Effect, Engine, Event, GangRecord, GangStatus, GroupStatusMode, Nominate, Outcome, Rule,
-    Settings, Subject, World,
+    Action, Change, Effect, Engine, EngineSettings, Event, GangRecord, GangStatus, GroupStatusMode,
+    ListedObjects, NominationMode, RequestOutcome, RequestTarget, SafetyRule,
 };
 use crate::dialect::{Group, Quorum, by_kind};
 use crate::model::{DialectId, Epoch, GangId, PodUid, ResourceVersion, Time, VramMib};
@@ -83,7 +83,7 @@ struct Api {
     late: Vec<Arc<Pod>>,
 }
 
-type RequestKey = (u8, Epoch, Option<Subject>);
+type RequestKey = (u8, Epoch, Option<RequestTarget>);
 type Requests = BTreeMap<RequestKey, Arc<Effect>>;
 
 #[derive(Clone, Debug)]
@@ -104,18 +104,18 @@ struct State {
 type Steps = RefCell<BTreeMap<(u128, u128), (Kept<Engine>, Vec<Arc<Effect>>)>>;
 
 impl State {
-    fn start(size: Size, broken: Option<Rule>, steps: &Steps) -> Self {
+    fn start(size: Size, broken: Option<SafetyRule>, steps: &Steps) -> Self {
         let first = pods("first", 1, size.members);
         let gangs = ["late", "first"].map(|name| (gang(name), (ResourceVersion(1), Arc::default())));
-        let settings = Settings {
-            nominate: Nominate::Never,
+        let settings = EngineSettings {
+            nominate: NominationMode::Never,
             quiet: Duration::from_secs(3600),
             // Nothing rests on it: it would add states and no danger.
             group_status: GroupStatusMode::Never,
             // Time stands still here.
             hold_after: Duration::ZERO,
-            broken,
-            ..Settings::default()
+            disabled_rule: broken,
+            ..EngineSettings::default()
         };
         let replica = Replica { engine: Kept::new(Engine::new(settings)), sent: Kept::new(Requests::new()) };
         let api = Api {
@@ -316,19 +316,19 @@ impl std::fmt::Display for Happening {
 /// At most one request of a kind about one object is under way for each epoch; `None` for what is not answered.
 fn request_key(effect: &Effect) -> Option<RequestKey> {
     let (kind, subject) = match &effect.action {
-        Action::ReadLease => (1, Some(Subject::Lease)),
+        Action::ReadLease => (1, Some(RequestTarget::Lease)),
         Action::CreateGang { gang, .. }
         | Action::ReadGang { gang }
         | Action::WriteGang { gang, .. }
-        | Action::DeleteGang { gang, .. } => (2, Some(Subject::Gang(gang.clone()))),
+        | Action::DeleteGang { gang, .. } => (2, Some(RequestTarget::Gang(gang.clone()))),
         Action::ReadPod { pod } | Action::Fence { pod, .. } | Action::Nominate { pod, .. } => {
-            (3, Some(Subject::Pod(pod.uid.clone())))
+            (3, Some(RequestTarget::Pod(pod.uid.clone())))
         }
-        Action::Lift { pod, .. } => (3, Some(Subject::Pod(pod.uid.clone()))),
+        Action::Lift { pod, .. } => (3, Some(RequestTarget::Pod(pod.uid.clone()))),
         Action::List
         | Action::StepDown
         | Action::Evict { .. }
-        | Action::Tell(_)
+        | Action::RecordEvent(_)
         | Action::ReadOwner { .. }
         | Action::WriteGroup { .. } => return None,
     };
@@ -344,9 +344,9 @@ impl Api {
         let (subject, outcome) = match &effect.action {
             Action::ReadLease => {
                 let ours = self.holder == replica && self.epoch == effect.epoch;
-                (Subject::Lease, Outcome::Lease { ours })
+                (RequestTarget::Lease, RequestOutcome::Lease { ours })
             }
-            Action::ReadGang { gang } => (Subject::Gang(gang.clone()), self.gang(gang)),
+            Action::ReadGang { gang } => (RequestTarget::Gang(gang.clone()), self.gang(gang)),
             Action::WriteGang { gang, expected, status } => {
                 let outcome = match self.gangs.get_mut(gang) {
                     Some((version, stored)) if version == expected => {
@@ -354,29 +354,29 @@ impl Api {
                         *stored = Arc::new(status.clone());
                         self.gang(gang)
                     }
-                    Some(_) => Outcome::Conflict,
-                    None => Outcome::Gone,
+                    Some(_) => RequestOutcome::Conflict,
+                    None => RequestOutcome::Gone,
                 };
-                (Subject::Gang(gang.clone()), outcome)
+                (RequestTarget::Gang(gang.clone()), outcome)
             }
             // The objects of both gangs are there from the start, and stay: with versions that start anew for an object
             // that is made anew, the search would see a lag that no API server has.
             Action::CreateGang { gang, .. } | Action::DeleteGang { gang, .. } => {
-                (Subject::Gang(gang.clone()), Outcome::Refused("not in this world".to_owned()))
+                (RequestTarget::Gang(gang.clone()), RequestOutcome::Refused("not in this world".to_owned()))
             }
-            Action::ReadPod { pod } => (Subject::Pod(pod.uid.clone()), self.pod(&pod.uid)),
+            Action::ReadPod { pod } => (RequestTarget::Pod(pod.uid.clone()), self.pod(&pod.uid)),
             Action::Fence { pod, .. } => {
                 self.write(&pod.uid, |_| {});
-                (Subject::Pod(pod.uid.clone()), self.pod(&pod.uid))
+                (RequestTarget::Pod(pod.uid.clone()), self.pod(&pod.uid))
             }
-            Action::Lift { pod, licence, node, cards, .. } => {
+            Action::Lift { pod, permit, node, cards, .. } => {
                 let stored = self.pods.get(&pod.uid);
                 let outcome = match stored {
-                    None => Outcome::Gone,
-                    Some(stored) if licence.is_some_and(|l| l != stored.resource_version) => {
-                        Outcome::Conflict
+                    None => RequestOutcome::Gone,
+                    Some(stored) if permit.is_some_and(|l| l != stored.resource_version) => {
+                        RequestOutcome::Conflict
                     }
-                    Some(stored) if !stored.gated() => Outcome::Conflict,
+                    Some(stored) if !stored.gated() => RequestOutcome::Conflict,
                     Some(_) => {
                         self.write(&pod.uid, |pod| {
                             pod.gates.clear();
@@ -386,13 +386,13 @@ impl Api {
                         self.pod(&pod.uid)
                     }
                 };
-                (Subject::Pod(pod.uid.clone()), outcome)
+                (RequestTarget::Pod(pod.uid.clone()), outcome)
             }
             Action::List
             | Action::StepDown
             | Action::Nominate { .. }
             | Action::Evict { .. }
-            | Action::Tell(_)
+            | Action::RecordEvent(_)
             | Action::ReadOwner { .. }
             | Action::WriteGroup { .. } => {
                 unreachable!("not sent in this world")
@@ -410,17 +410,17 @@ impl Api {
         }
     }
 
-    fn pod(&self, uid: &PodUid) -> Outcome {
-        self.pods.get(uid).map_or(Outcome::Gone, |pod| Outcome::Pod(Box::new((**pod).clone())))
+    fn pod(&self, uid: &PodUid) -> RequestOutcome {
+        self.pods.get(uid).map_or(RequestOutcome::Gone, |pod| RequestOutcome::Pod(Box::new((**pod).clone())))
     }
 
-    fn gang(&self, id: &GangId) -> Outcome {
-        self.gangs
-            .get(id)
-            .map_or(Outcome::Gone, |(version, status)| Outcome::Gang(Box::new(record(id, *version, status))))
+    fn gang(&self, id: &GangId) -> RequestOutcome {
+        self.gangs.get(id).map_or(RequestOutcome::Gone, |(version, status)| {
+            RequestOutcome::Gang(Box::new(record(id, *version, status)))
+        })
     }
 
-    fn everything(&self) -> World {
+    fn everything(&self) -> ListedObjects {
         let node = format!(
             r#"{{"metadata":{{"name":"gpu-1","labels":{{"nvidia.com/gpu.count":"1","nvidia.com/gpu.memory":"{CARD_MIB}",
                 "portcullis.dev/gpu-sharing":"vram"}}}},
@@ -433,7 +433,7 @@ impl Api {
             created: NOW,
             ..Group::new(id.clone(), Quorum::Count(members)).of_object(&id.name)
         });
-        World {
+        ListedObjects {
             priority_classes: None,
             nodes: Some(vec![Node::read(&node).expect("the node above can be read")]),
             pods: Some(self.pods.values().map(|pod| (**pod).clone()).collect()),
@@ -473,7 +473,7 @@ fn pods(group: &str, second: usize, members: usize) -> Vec<Arc<Pod>> {
 }
 
 /// Searches breadth first. The answer is how many states there are, and the shortest way to an overbooked card.
-fn explore(size: Size, broken: Option<Rule>, most: usize) -> (usize, Option<Vec<String>>) {
+fn explore(size: Size, broken: Option<SafetyRule>, most: usize) -> (usize, Option<Vec<String>>) {
     let steps = Steps::default();
     let start = State::start(size, broken, &steps);
     // Each state is kept as a fingerprint; the way back is kept by index.
@@ -525,12 +525,12 @@ fn no_order_of_events_overbooks_the_card() {
 #[test]
 fn each_rule_is_missed_when_it_is_taken_away() {
     for (rule, epochs, prompt) in [
-        (Rule::Verify, 2, true),
-        (Rule::Licence, 2, true),
-        (Rule::Fence, 2, true),
-        (Rule::NewerEpoch, 3, false),
-        (Rule::RecordFirst, 2, true),
-        (Rule::Reserve, 2, true),
+        (SafetyRule::Verify, 2, true),
+        (SafetyRule::LiftPermit, 2, true),
+        (SafetyRule::Fence, 2, true),
+        (SafetyRule::NewerEpoch, 3, false),
+        (SafetyRule::RecordFirst, 2, true),
+        (SafetyRule::Reserve, 2, true),
     ] {
         let size = Size { members: 1, epochs, deletions: 0, prompt };
         let (states, found) = explore(size, Some(rule), 20_000_000);

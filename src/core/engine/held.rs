@@ -15,7 +15,7 @@ use crate::objects::{HostPort, Shape};
 /// The place of one member to come.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(into = "Written", try_from = "Written")]
-pub struct HeldPlace {
+pub struct Placeholder {
     /// Tells the places of one plan apart.
     pub number: u32,
     /// The role of who is to take it.
@@ -28,7 +28,7 @@ pub struct HeldPlace {
     pub shape: Arc<Shape>,
 }
 
-impl HeldPlace {
+impl Placeholder {
     /// What is left of a shape when it has a place.
     pub(super) fn amounts(shape: &Shape) -> Arc<Shape> {
         Arc::new(Shape {
@@ -86,8 +86,8 @@ struct Written {
     host_ports: Vec<String>,
 }
 
-impl From<HeldPlace> for Written {
-    fn from(place: HeldPlace) -> Self {
+impl From<Placeholder> for Written {
+    fn from(place: Placeholder) -> Self {
         let Shape { requests, share, host_ports, .. } = &*place.shape;
         let plain = [
             ("cpu", requests.cpu.0, "m"),
@@ -117,7 +117,7 @@ impl From<HeldPlace> for Written {
     }
 }
 
-impl TryFrom<Written> for HeldPlace {
+impl TryFrom<Written> for Placeholder {
     type Error = String;
 
     fn try_from(written: Written) -> Result<Self, String> {
@@ -174,9 +174,9 @@ mod tests {
         Shape::clone(&Pod::read(&pod).unwrap().shape)
     }
 
-    fn place(shape: &Shape, gpus: &[u32]) -> HeldPlace {
-        let shape = HeldPlace::amounts(shape);
-        HeldPlace { number: 7, role: Some(str("worker")), node: "n".into(), gpus: gpus.to_vec(), shape }
+    fn place(shape: &Shape, gpus: &[u32]) -> Placeholder {
+        let shape = Placeholder::amounts(shape);
+        Placeholder { number: 7, role: Some(str("worker")), node: "n".into(), gpus: gpus.to_vec(), shape }
     }
 
     #[test]
@@ -185,7 +185,7 @@ mod tests {
             let place = place(&shape(annotations, requests), gpus);
             let written = serde_json::to_string(&place).unwrap();
             assert_eq!(written, text);
-            assert_eq!(serde_json::from_str::<HeldPlace>(&written).unwrap(), place);
+            assert_eq!(serde_json::from_str::<Placeholder>(&written).unwrap(), place);
         };
         check(
             "{}",
@@ -205,7 +205,7 @@ mod tests {
             &[3],
             r#"{"number":7,"role":"worker","node":"n","gpus":[3],"requests":{},"gpuBillionths":250000000,"hostPorts":["TCP/80"]}"#,
         );
-        assert!(serde_json::from_str::<HeldPlace>(r#"{"node":"n","requests":{"cpu":"x"}}"#).is_err());
+        assert!(serde_json::from_str::<Placeholder>(r#"{"node":"n","requests":{"cpu":"x"}}"#).is_err());
     }
 
     #[test]

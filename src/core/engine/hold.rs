@@ -1,7 +1,7 @@
 //! Room that is held for a large gang, so that smaller ones that come later cannot starve it.
 //!
 //! Smaller gangs may pass a larger one that does not fit: idle room helps nobody. But each of them takes what ends, and
-//! the large one may never see enough of it at once. So after [`super::Settings::hold_after`] the first gang of the queue
+//! the large one may never see enough of it at once. So after [`super::EngineSettings::hold_after`] the first gang of the queue
 //! that has waited for so long gets places: on a copy of the snapshot from which as few pods as possible are thought away.
 //! From then on whoever stands behind it in the queue is planned only where the holder's places stay what they are: with
 //! them charged beside everything that is there. Whoever stands before it (a higher priority, a member of a started gang)

@@ -1,8 +1,8 @@
 //! Taking over, and staying honest about leading: the four fencing rules of design section 3.
 
 use super::state::{Object, PodRequest, Progress, Role};
-use super::types::{Outcome, PlanRecord, Subject, World};
-use super::{Action, Engine, Rule, Step};
+use super::types::{ListedObjects, PlanRecord, RequestOutcome, RequestTarget};
+use super::{Action, Engine, SafetyRule, Step};
 use crate::model::{GangId, PodUid};
 
 impl Engine {
@@ -13,7 +13,7 @@ impl Engine {
 
     /// A consistent read of everything, at the start of leading: what older leaders planned is fenced before anything
     /// else is done, so that nothing of it can be lifted any more by anybody but us.
-    pub(super) fn take_over(&mut self, world: World, step: &mut Step) {
+    pub(super) fn take_over(&mut self, world: ListedObjects, step: &mut Step) {
         let Role::Listing(epoch) = self.role else { return };
         self.role = Role::Fencing(epoch);
         let planned: Vec<PodUid> = (world.gangs.iter().flatten())
@@ -27,7 +27,7 @@ impl Engine {
         }
         for uid in planned {
             if let Some(member) = self.members.get_mut(&uid) {
-                member.must_fence = member.pod.gated() && self.settings.keeps(Rule::Fence);
+                member.must_fence = member.pod.gated() && self.settings.keeps(SafetyRule::Fence);
             }
         }
         let gangs: Vec<GangId> = self.gangs.keys().cloned().collect();
@@ -72,7 +72,7 @@ impl Engine {
         let bound = |m: &PodUid| self.members.get(m).is_some_and(|m| m.pod.node.is_some());
         let begun = members.iter().any(|m| lifted(&m.uid));
         // Of one whose members come one after the other the room for the others is still held, or was let go.
-        let coming = !plan.to_come.is_empty() || plan.released > 0;
+        let coming = !plan.placeholders.is_empty() || plan.released > 0;
         let done = !coming && members.iter().all(|m| bound(&m.uid));
         if !begun || done {
             return;
@@ -97,7 +97,7 @@ impl Engine {
         if wanted.is_empty() {
             return;
         }
-        if self.settings.keeps(Rule::Verify) {
+        if self.settings.keeps(SafetyRule::Verify) {
             self.verifying = Some(wanted);
             step.send(Action::ReadLease);
         } else {
@@ -112,7 +112,7 @@ impl Engine {
             if let Some(member) = self.members.get_mut(&uid)
                 && member.pod.resource_version == version
             {
-                member.licence = Some(version);
+                member.permit = Some(version);
                 if let Some(membership) = &member.pod.membership {
                     step.touched.insert(membership.gang.clone());
                 }
@@ -124,38 +124,38 @@ impl Engine {
     }
 
     /// An answer to one of our requests.
-    pub(super) fn answered(&mut self, subject: Subject, outcome: Outcome, step: &mut Step) {
+    pub(super) fn answered(&mut self, subject: RequestTarget, outcome: RequestOutcome, step: &mut Step) {
         match subject {
-            Subject::Lease => match outcome {
-                Outcome::Lease { ours: true } => {
+            RequestTarget::Lease => match outcome {
+                RequestOutcome::Lease { ours: true } => {
                     self.lease_backoff.succeed();
                     self.license(step);
                 }
-                Outcome::Lease { ours: false } => self.step_down(step),
+                RequestOutcome::Lease { ours: false } => self.step_down(step),
                 // Not known: ask again, a little later.
                 _ => {
                     self.verifying = None;
                     self.lease_backoff.fail(step.now);
                 }
             },
-            Subject::Gang(gang) => self.gang_answered(&gang, outcome, step),
-            Subject::Pod(uid) => self.pod_answered(&uid, outcome, step),
-            Subject::Group(gang) => self.courtesy_answered(&gang, &outcome, step),
-            Subject::Owner(gang, owner) => self.owner_answered(&gang, &owner, outcome, step),
+            RequestTarget::Gang(gang) => self.gang_answered(&gang, outcome, step),
+            RequestTarget::Pod(uid) => self.pod_answered(&uid, outcome, step),
+            RequestTarget::Group(gang) => self.courtesy_answered(&gang, &outcome, step),
+            RequestTarget::Owner(gang, owner) => self.owner_answered(&gang, &owner, outcome, step),
         }
     }
 
-    fn pod_answered(&mut self, uid: &PodUid, outcome: Outcome, step: &mut Step) {
+    fn pod_answered(&mut self, uid: &PodUid, outcome: RequestOutcome, step: &mut Step) {
         let Some(member) = self.members.get_mut(uid) else { return };
         let Some(request) = member.request.take() else { return };
         let gang = member.pod.membership.as_ref().map(|m| m.gang.clone());
         let trouble = match &outcome {
-            Outcome::Refused(message) => Some(format!("{}: {message}", member.pod.key.name)),
+            RequestOutcome::Refused(message) => Some(format!("{}: {message}", member.pod.key.name)),
             _ => None,
         };
         match (request, outcome) {
-            (_, Outcome::Gone) => return self.pod_gone(uid, step),
-            (request, Outcome::Pod(pod)) => {
+            (_, RequestOutcome::Gone) => return self.pod_gone(uid, step),
+            (request, RequestOutcome::Pod(pod)) => {
                 member.backoff.succeed();
                 if request == PodRequest::Fence {
                     member.must_fence = false;
@@ -167,13 +167,13 @@ impl Engine {
                 self.member_read(*pod, step);
             }
             // The patch did not apply: whatever the pod is now has to be read, and the lease after it.
-            (_, Outcome::Conflict) => {
-                member.licence = None;
+            (_, RequestOutcome::Conflict) => {
+                member.permit = None;
                 member.must_read = true;
             }
             // A lift that may still be on its way: only a write of our own settles what the pod is.
-            (PodRequest::Lift, Outcome::Unknown) => {
-                member.licence = None;
+            (PodRequest::Lift, RequestOutcome::Unknown) => {
+                member.permit = None;
                 member.must_fence = true;
             }
             // Nothing rests on a nomination. Read the pod: the nomination may have been written.

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::state::{Gang, PodRequest, Progress};
-use super::types::{Pin, PlanRecord, PodRef};
-use super::{Action, Engine, Nominate, Rule, Step};
+use super::types::{NodePinning, PlanRecord, PodRef};
+use super::{Action, Engine, NominationMode, SafetyRule, Step};
 use crate::dialect::OnTorn;
 use crate::model::{GangId, PodUid, ResourceVersion, Str, str};
 
@@ -17,7 +17,7 @@ impl Engine {
     /// Takes a plan up: from here on its members hold their places.
     pub(super) fn decide(&mut self, id: &GangId, plan: PlanRecord) {
         let Some(gang) = self.gangs.get_mut(id) else { return };
-        gang.progress = if self.settings.keeps(Rule::RecordFirst) {
+        gang.progress = if self.settings.keeps(SafetyRule::RecordFirst) {
             Progress::Recording(plan)
         } else {
             Progress::Recorded(plan)
@@ -44,7 +44,7 @@ impl Engine {
         let Some(gang) = self.gangs.get(id) else { return };
         for uid in &gang.members {
             if let Some(member) = self.members.get_mut(uid) {
-                member.licence = None;
+                member.permit = None;
             }
             if let Some(pending) = &mut self.verifying {
                 pending.remove(uid);
@@ -107,7 +107,7 @@ impl Engine {
                 return Some(why);
             }
         }
-        if let Some(why) = plan.to_come.iter().find_map(|place| self.cannot_keep(&place.node)) {
+        if let Some(why) = plan.placeholders.iter().find_map(|place| self.cannot_keep(&place.node)) {
             return Some(why);
         }
         let Some(group) = self.group(id) else { return Some("its group object is gone".to_owned()) };
@@ -115,7 +115,7 @@ impl Engine {
         debug_assert!(uids.iter().all(|uid| gang.members.contains(uid)));
         let mut census = self.census(id);
         let started = census.started() > 0;
-        for place in &plan.to_come {
+        for place in &plan.placeholders {
             *census.active.entry(place.role.clone()).or_default() += 1;
         }
         (!started && !self.complete(&group.quorum, &census, &uids))
@@ -215,20 +215,20 @@ impl Engine {
                 member.nominated = Some(node.clone());
                 member.request = Some(PodRequest::Nominate);
                 step.send(Action::Nominate { pod, node: Some(node.clone()) });
-            } else if member.licence == Some(member.pod.resource_version) {
+            } else if member.permit == Some(member.pod.resource_version) {
                 let pin = match member.pod.shape.share {
-                    _ if theirs => Pin::None,
-                    Some(_) => Pin::Exact,
+                    _ if theirs => NodePinning::None,
+                    Some(_) => NodePinning::Required,
                     // A wish is heard only by a scheduler that looks at the node: it looks at a nominated one first, and
                     // else, in clusters of more than a hundred nodes, at some of them. Members that land elsewhere take
                     // the room of other plans.
-                    None if pins || member.pod.nominated.as_ref() != Some(node) => Pin::Exact,
-                    None => Pin::Preferred,
+                    None if pins || member.pod.nominated.as_ref() != Some(node) => NodePinning::Required,
+                    None => NodePinning::Preferred,
                 };
                 member.request = Some(PodRequest::Lift);
                 step.send(Action::Lift {
                     pod: Box::new(member.pod.clone()),
-                    licence: member.licence.filter(|_| self.settings.keeps(Rule::Licence)),
+                    permit: member.permit.filter(|_| self.settings.keeps(SafetyRule::LiftPermit)),
                     node: node.clone(),
                     pin,
                     cards: cards.clone(),
@@ -240,9 +240,9 @@ impl Engine {
     /// Whether somebody could take the room between our decision and the bind.
     fn nominates(&self) -> bool {
         match self.settings.nominate {
-            Nominate::Always => true,
-            Nominate::Contended => !self.rivals.is_empty(),
-            Nominate::Never => false,
+            NominationMode::Always => true,
+            NominationMode::Contended => !self.rivals.is_empty(),
+            NominationMode::Never => false,
         }
     }
 
@@ -258,7 +258,7 @@ impl Engine {
             }
             for member in members() {
                 let idle = member.request.is_none() && !member.must_read && !member.must_fence;
-                if member.pod.gated() && idle && member.licence != Some(member.pod.resource_version) {
+                if member.pod.gated() && idle && member.permit != Some(member.pod.resource_version) {
                     wanted.insert(member.pod.uid.clone(), member.pod.resource_version);
                 }
             }

@@ -42,13 +42,13 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-pub use asking::{Asking, Unplaced};
-pub use conditions::{Condition, ConditionType, Truth};
-pub use held::HeldPlace;
-pub use settings::{GroupStatusMode, Nominate, Rule, Settings};
+pub use asking::{PlanningView, UnplacedPods};
+pub use conditions::{Condition, ConditionStatus, ConditionType};
+pub use held::Placeholder;
+pub use settings::{EngineSettings, GroupStatusMode, NominationMode, SafetyRule};
 pub use types::{
-    Action, Change, Effect, Event, GangRecord, GangStatus, Note, Outcome, Phase, Pin, PlanRecord,
-    PlannedMember, PodRef, Subject, World,
+    Action, Change, Effect, Event, GangEvent, GangRecord, GangStatus, ListedObjects, NodePinning, Phase,
+    PlanRecord, PlannedMember, PodRef, RequestOutcome, RequestTarget,
 };
 
 use crate::model::{Epoch, GangId, PodKey, PodUid, ResourceVersion, Str, Time};
@@ -59,7 +59,7 @@ use state::{Backoff, Gang, Member, Progress, Role};
 /// The engine of one replica. It plans only while it holds the lease.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Engine {
-    settings: Settings,
+    settings: EngineSettings,
     role: Role,
     snapshot: Snapshot,
     /// Pods that belong to gangs.
@@ -122,7 +122,7 @@ impl Step {
 
 impl Engine {
     /// An engine that knows nothing and leads nobody.
-    pub fn new(settings: Settings) -> Self {
+    pub fn new(settings: EngineSettings) -> Self {
         let snapshot = Snapshot::new(settings.sharing);
         Self {
             settings,

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::state::{GangRequest, Gist, Object, Pending, Progress};
-use super::types::{GangStatus, Outcome, Phase};
+use super::types::{GangStatus, Phase, RequestOutcome};
 use super::{Action, Engine, Step};
 use crate::model::{GangId, Reason, Time, str};
 
@@ -104,30 +104,30 @@ impl Engine {
         false
     }
 
-    pub(super) fn gang_answered(&mut self, id: &GangId, outcome: Outcome, step: &mut Step) {
+    pub(super) fn gang_answered(&mut self, id: &GangId, outcome: RequestOutcome, step: &mut Step) {
         let Some(gang) = self.gangs.get_mut(id) else { return };
         let Some(request) = gang.request.take() else { return };
         step.touched.insert(id.clone());
         match (request, outcome) {
-            (GangRequest::Delete | GangRequest::Write | GangRequest::Read, Outcome::Gone) => {
+            (GangRequest::Delete | GangRequest::Write | GangRequest::Read, RequestOutcome::Gone) => {
                 gang.backoff.succeed();
                 gang.must_read = false;
                 self.gang_gone(id, step);
             }
-            (_, Outcome::Gang(record)) => {
+            (_, RequestOutcome::Gang(record)) => {
                 gang.backoff.succeed();
                 gang.must_read = false;
                 gang.trouble = None;
                 self.gang_seen(*record, step);
             }
-            (_, Outcome::Conflict) => gang.must_read = true,
+            (_, RequestOutcome::Conflict) => gang.must_read = true,
             // A write without an answer may still land: the next compare-and-swap, or this read, meets it.
-            (_, Outcome::Unknown) => {
+            (_, RequestOutcome::Unknown) => {
                 gang.must_read = true;
                 gang.backoff.fail(step.now);
             }
             (_, outcome) => {
-                if let Outcome::Refused(message) = outcome {
+                if let RequestOutcome::Refused(message) = outcome {
                     gang.trouble = Some(str(message));
                 }
                 gang.backoff.fail(step.now);
@@ -158,7 +158,7 @@ impl Engine {
         let blocked = gang.backoff.waits(now).unwrap_or_default();
         let pending = (gang.pending.as_ref().filter(|_| gang.request.is_none()))
             .map(|pending| pending.since.after(pending.wait).max(blocked));
-        let held = gang.progress.plan().and_then(|plan| plan.held_until);
+        let held = gang.progress.plan().and_then(|plan| plan.reserved_until);
         let held = held.map(|until| until.after(Duration::from_millis(1)));
         let lapse = gang.lapse.map(|lapse| lapse.next);
         let grace = gang.stale.filter(|stale| !stale.told);

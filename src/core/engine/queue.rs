@@ -197,7 +197,7 @@ impl Engine {
     /// What asking every gang comes to; `None` where the queue is long, or a test has taken a rule away.
     #[cfg(debug_assertions)]
     fn plan_without_shortcut(&self) -> Option<planner::Plan> {
-        if self.gangs.len() > LONGEST_CHECKED || !self.settings.keeps(super::Rule::Reserve) {
+        if self.gangs.len() > LONGEST_CHECKED || !self.settings.keeps(super::SafetyRule::Reserve) {
             return None;
         }
         let mut queue: Vec<_> = self.gangs.keys().filter_map(|id| self.planning_request(id)).collect();
@@ -266,11 +266,11 @@ impl Engine {
                 }
                 panic!("{} fits and was not planned: {progress:?}", planned.gang);
             };
-            let to_come = plan.to_come.iter().map(|place| (&place.node, &place.gpus));
+            let to_come = plan.placeholders.iter().map(|place| (&place.node, &place.gpus));
             let is_pod = |place: &planner::Assignment| self.members.contains_key(&place.uid);
             let places = planned.assignments.extract_if(.., |place| !is_pod(place)).collect::<Vec<_>>();
             let expected: Vec<_> = places.iter().map(|place| (&place.node, &place.cards)).collect();
-            let news = plan.to_come.len().saturating_sub(expected.len());
+            let news = plan.placeholders.len().saturating_sub(expected.len());
             assert_eq!(to_come.skip(news).collect::<Vec<_>>(), expected, "where those to come go");
             for place in planned.assignments {
                 let found = plan.members.iter().find(|m| m.uid == place.uid);
@@ -346,13 +346,13 @@ impl Engine {
                 to_come.push(self.place_for(member, &place, &to_come));
             }
         }
-        let held_until = (!to_come.is_empty()).then(|| step.now.after(self.settings.reserve_for));
+        let reserved_until = (!to_come.is_empty()).then(|| step.now.after(self.settings.reserve_for));
         let record = PlanRecord {
             epoch: step.epoch,
             deadline: step.now.after(self.settings.bind_timeout),
             members,
-            to_come,
-            held_until,
+            placeholders: to_come,
+            reserved_until,
             released: 0,
         };
         self.decide(&planned.gang, record);
@@ -447,7 +447,7 @@ enum Fits {
 mod tests {
     use super::*;
     use crate::dialect::Group;
-    use crate::engine::{Change, Event, Settings, World};
+    use crate::engine::{Change, EngineSettings, Event, ListedObjects};
     use crate::model::{DialectId, Epoch, PodUid};
     use crate::objects::{Node, Pod};
     use crate::sim::random::Random;
@@ -481,7 +481,7 @@ mod tests {
         let mut planned = 0;
         for seed in 0..60 {
             let mut random = Random::new(seed);
-            let mut engine = Engine::new(Settings::default());
+            let mut engine = Engine::new(EngineSettings::default());
             let mut now = Time(1_000_000);
             let groups = (0..GANGS).map(|g| {
                 let quorum = Quorum::Count(u32::try_from(random.between(1, 3)).expect("small"));
@@ -499,12 +499,12 @@ mod tests {
                     pods.extend((0..3).map(|m| pod(&format!("g{gang}-{m}"), Some(gang), None, sizes[gang])));
                 }
             }
-            let world = World {
+            let world = ListedObjects {
                 nodes: Some((0..6).map(node).collect()),
                 pods: Some(pods),
                 groups,
                 gangs: Some(Vec::new()),
-                ..World::default()
+                ..ListedObjects::default()
             };
             let mut tell = |engine: &mut Engine, event| {
                 now = now.after(Duration::from_millis(300));

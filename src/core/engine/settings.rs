@@ -7,7 +7,7 @@ use crate::snapshot::SharingMode;
 
 /// What the engine goes by; resolved once, at start.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Settings {
+pub struct EngineSettings {
     /// How long a lifted gang may take to be bound before it is torn.
     pub bind_timeout: Duration,
     /// Which nodes share their cards.
@@ -15,7 +15,7 @@ pub struct Settings {
     /// What becomes of a torn gang, where its group does not say.
     pub on_torn: OnTorn,
     /// Whether members are nominated to their node before they are lifted, so that the scheduler keeps the room.
-    pub nominate: Nominate,
+    pub nominate: NominationMode,
     /// Whether members without a VRAM share are tied to their node for good also where they are nominated to it.
     /// Without a nomination they always are: a scheduler need not look at the node that is only wished for. A group may say otherwise.
     pub pin_all: bool,
@@ -36,16 +36,16 @@ pub struct Settings {
     pub reserve_for: Duration,
     /// A rule that a test has taken away, to see that its absence is noticed.
     #[cfg(any(test, feature = "sabotage"))]
-    pub broken: Option<Rule>,
+    pub disabled_rule: Option<SafetyRule>,
 }
 
-impl Default for Settings {
+impl Default for EngineSettings {
     fn default() -> Self {
         Self {
             bind_timeout: Duration::from_secs(60),
             sharing: SharingMode::default(),
             on_torn: OnTorn::default(),
-            nominate: Nominate::default(),
+            nominate: NominationMode::default(),
             pin_all: false,
             quiet: Duration::from_millis(500),
             group_status: GroupStatusMode::default(),
@@ -55,17 +55,17 @@ impl Default for Settings {
             hold_after: Duration::from_secs(300),
             reserve_for: Duration::from_secs(600),
             #[cfg(any(test, feature = "sabotage"))]
-            broken: None,
+            disabled_rule: None,
         }
     }
 }
 
-impl Settings {
+impl EngineSettings {
     /// Whether a rule holds. It always does, unless a test has taken it away.
-    pub(super) fn keeps(&self, rule: Rule) -> bool {
+    pub(super) fn keeps(&self, rule: SafetyRule) -> bool {
         #[cfg(any(test, feature = "sabotage"))]
         {
-            self.broken != Some(rule)
+            self.disabled_rule != Some(rule)
         }
         #[cfg(not(any(test, feature = "sabotage")))]
         {
@@ -80,7 +80,7 @@ impl Settings {
 /// A nomination keeps the scheduler from giving the room away between our decision and the bind. That can only happen
 /// while a pod that is not ours waits for a scheduler; at all other times eight writes for a gang of eight buy nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Nominate {
+pub enum NominationMode {
     /// Always.
     Always,
     /// While a pod that belongs to no gang has no gate and no node.
@@ -103,13 +103,13 @@ pub enum GroupStatusMode {
     Never,
 }
 
-/// The rules whose absence a test must notice (see `Settings::broken` under the feature `sabotage`).
+/// The rules whose absence a test must notice (see `EngineSettings::broken` under the feature `sabotage`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Rule {
+pub enum SafetyRule {
     /// Lifts may be sent only after the plan is durable and the lease was then read and is ours.
     Verify,
     /// A lift tests the version of the pod that was known before that read.
-    Licence,
+    LiftPermit,
     /// A new leader writes every still-gated member of every plan it finds before it plans.
     Fence,
     /// Who sees a newer epoch steps down.

@@ -13,7 +13,7 @@
 
 use std::time::Duration;
 
-use super::conditions::{ConditionType, Truth};
+use super::conditions::{ConditionStatus, ConditionType};
 use super::gather::Census;
 use super::state::{Object, Progress};
 use super::timeout::seconds;
@@ -48,7 +48,7 @@ impl Engine {
         let known = || {
             let Object::Known(_, stored) = &gang.object else { return None };
             let found = stored.conditions.iter().find(|c| c.kind == ConditionType::Stale)?;
-            (found.status == Truth::True).then_some(found.last_transition_time)
+            (found.status == ConditionStatus::True).then_some(found.last_transition_time)
         };
         let stale = gang.stale.unwrap_or_else(|| Stale { since: known().unwrap_or(step.now), told: false });
         gang.stale = Some(stale);

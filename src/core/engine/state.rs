@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::conditions::{ConditionType, Truth};
+use super::conditions::{ConditionStatus, ConditionType};
 use super::courtesy::Courtesy;
 use super::elastic::Following;
-use super::held::HeldPlace;
+use super::held::Placeholder;
 use super::queue::Rank;
 use super::stale::Stale;
 use super::timeout::Lapse;
@@ -37,7 +37,7 @@ pub(super) struct Member {
     /// The request about it that is under way.
     pub request: Option<PodRequest>,
     /// It may be lifted at this version: set by a read of the lease, cleared by any change of the pod or of its plan.
-    pub licence: Option<ResourceVersion>,
+    pub permit: Option<ResourceVersion>,
     /// Nothing about it is sure until it has been written: a lift may still be on its way.
     pub must_fence: bool,
     /// It has changed behind our back.
@@ -53,7 +53,7 @@ impl Member {
         Self {
             pod,
             request: None,
-            licence: None,
+            permit: None,
             must_fence: false,
             must_read: false,
             nominated: None,
@@ -130,7 +130,7 @@ pub(super) struct Gang {
     /// about to be.
     pub expired: BTreeSet<PodUid>,
     /// Room that was held for members to come and is let go: charged until the plan without it is durable.
-    pub letting_go: Vec<HeldPlace>,
+    pub letting_go: Vec<Placeholder>,
     /// With how many members it last was whole; `None` before that was looked at.
     pub started_with: Option<u32>,
     /// It was whole, and is not any more.
@@ -163,7 +163,7 @@ pub(super) struct Gist {
     reason: Option<Reason>,
     /// Who is there, while it gathers; of a gang that has started it is a number like others.
     here: Option<(String, u32)>,
-    conditions: Vec<(ConditionType, Truth)>,
+    conditions: Vec<(ConditionType, ConditionStatus)>,
 }
 
 impl Gist {

@@ -1,9 +1,9 @@
 //! What a gang says of itself: one sentence for condition, event and log, made in one place.
 
-use super::conditions::{ConditionType, Doubts, Truth, conditions};
+use super::conditions::{ConditionStatus, ConditionType, Doubts, conditions};
 use super::gather::Census;
 use super::state::{Gang, Progress};
-use super::types::{GangStatus, Note, Phase, PlanRecord, PodRef};
+use super::types::{GangEvent, GangStatus, Phase, PlanRecord, PodRef};
 use super::{Action, Engine, Step};
 use crate::dialect::{self, Group, GroupNews};
 use crate::gpu::ShareSize;
@@ -31,16 +31,19 @@ impl Engine {
         };
         match &gang.progress {
             Progress::Undecided => self.say_undecided(id, gang, &census, stored, &mut wanted),
-            Progress::Recording(plan) if !plan.to_come.is_empty() && self.begun(plan) => {
+            Progress::Recording(plan) if !plan.placeholders.is_empty() && self.begun(plan) => {
                 self.say_reserved(id, plan, &census, &mut wanted);
             }
             Progress::Recording(plan) => {
                 wanted.phase = Phase::Planned;
                 wanted.reason = Some(Reason::Planned);
                 wanted.message = format!("{} placed: {}", placed(plan.members.len(), &census), places(plan));
-                if !plan.to_come.is_empty() {
-                    wanted.message =
-                        format!("{}; room held for {}", wanted.message, super::to_come::told(&plan.to_come));
+                if !plan.placeholders.is_empty() {
+                    wanted.message = format!(
+                        "{}; room held for {}",
+                        wanted.message,
+                        super::to_come::told(&plan.placeholders)
+                    );
                 }
                 wanted.plan = Some(plan.clone());
             }
@@ -59,7 +62,7 @@ impl Engine {
                 let unbound = self.unbound_because(plan);
                 let gated = plan.members.iter().any(|m| self.is_gated(&m.uid));
                 let comes = now <= plan.deadline || unbound.is_empty();
-                if !plan.to_come.is_empty() && comes && self.begun(plan) {
+                if !plan.placeholders.is_empty() && comes && self.begun(plan) {
                     self.say_reserved(id, plan, &census, &mut wanted);
                 } else if !gated && unbound.is_empty() {
                     self.say_bound(id, gang, plan, &census, &mut wanted);
@@ -334,7 +337,8 @@ impl Engine {
         step: &mut Step,
     ) {
         let doubted = |status: &GangStatus, kind| {
-            let found = status.conditions.iter().find(|c| c.kind == kind && c.status == Truth::False);
+            let found =
+                status.conditions.iter().find(|c| c.kind == kind && c.status == ConditionStatus::False);
             found.map(|c| c.message.clone())
         };
         for (kind, reason) in [
@@ -379,7 +383,7 @@ impl Engine {
         }
         let census = self.census(id);
         let mut message = format!("{} lifted: {}", placed(plan.members.len(), &census), places(plan));
-        if !plan.to_come.is_empty() {
+        if !plan.placeholders.is_empty() {
             message = format!("{message}; {}", self.say_coming(id, plan, &census).0);
         }
         self.tell(id, Reason::Lifted, message, false, Vec::new(), step);
@@ -399,7 +403,7 @@ impl Engine {
     ) {
         let known = self.group(id);
         let group = known.and_then(Group::owner);
-        let in_words_of_its_stack = known.and_then(|known| {
+        let group_event = known.and_then(|known| {
             let census = self.census(id);
             let news = GroupNews {
                 reason,
@@ -412,7 +416,15 @@ impl Engine {
             dialect::group_event(known, &news)
         });
         let gang = id.clone();
-        step.send(Action::Tell(Note { gang, reason, message, warning, group, in_words_of_its_stack, pods }));
+        step.send(Action::RecordEvent(GangEvent {
+            gang,
+            reason,
+            message,
+            warning,
+            group,
+            group_event,
+            pods,
+        }));
     }
 
     /// The pods that are told why they wait: not all of a large gang, because each is a write.

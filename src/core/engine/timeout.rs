@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use super::state::{Object, PodRequest, Progress};
 use super::types::PodRef;
-use super::{Action, Engine, Rule, Step};
+use super::{Action, Engine, SafetyRule, Step};
 use crate::dialect::{Group, OnTimeout};
 use crate::model::{GangId, PodUid, Time};
 
@@ -123,7 +123,7 @@ impl Engine {
 
     /// Takes note of pods that are to go, as it is durable: also by the word of another leader.
     pub(super) fn expired_seen(&mut self, id: &GangId, expired: &[PodUid], step: &mut Step) {
-        if !self.settings.keeps(Rule::HeedExpired) {
+        if !self.settings.keeps(SafetyRule::HeedExpired) {
             return;
         }
         let Some(gang) = self.gangs.get_mut(id) else { return };
@@ -142,7 +142,7 @@ impl Engine {
         let Some(gang) = self.gangs.get(id).filter(|gang| !gang.expired.is_empty()) else { return };
         let Object::Known(_, stored) = &gang.object else { return };
         let again = gang.evicted.is_none_or(|at| step.now.since(at) >= DELETE_AGAIN || step.now < at);
-        let durable = self.settings.keeps(Rule::ExpireFirst);
+        let durable = self.settings.keeps(SafetyRule::ExpireFirst);
         let expired: Vec<&PodUid> =
             if durable { stored.expired.iter().collect() } else { gang.expired.iter().collect() };
         let going: Vec<PodRef> = (expired.into_iter())

@@ -2,22 +2,22 @@
 //!
 //! Such a gang never gathers: pod 1 is made when pod 0 is Ready, and pod 0 waits for pod 1. Where it is known what those to
 //! come will ask for ([`crate::dialect::Later`]), the gang is planned as a whole with them, all or none. What stands in the
-//! durable plan for them are places ([`HeldPlace`]); they are charged like pods, so that nobody else is given that room. A
+//! durable plan for them are places ([`Placeholder`]); they are charged like pods, so that nobody else is given that room. A
 //! member that comes takes a place of its role: it goes into the plan, the place out of it, in one compare-and-swap, and it
 //! is lifted like everybody.
 //!
 //! Room is held for as long as the gang gets on: it is free again when nobody is to come any more, when the gang is torn,
-//! and after [`super::Settings::reserve_for`] without anybody coming. What is let go stays charged until the plan without
+//! and after [`super::EngineSettings::reserve_for`] without anybody coming. What is let go stays charged until the plan without
 //! it is durable: whoever leads after a crash goes by what is written.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::gather::{Census, role};
-use super::held::HeldPlace;
+use super::held::Placeholder;
 use super::state::{Gang, Progress};
 use super::types::{PlanRecord, PlannedMember};
-use super::{Engine, Rule, Step};
+use super::{Engine, SafetyRule, Step};
 use crate::dialect::{Group, Later, Quorum};
 use crate::model::{GangId, NodeName, PodKey, PodUid, Reason, Str, str};
 use crate::objects::{Pod, Shape, names};
@@ -144,7 +144,7 @@ impl Engine {
     pub(super) fn planned_to_come(&self, id: &GangId, coming: Vec<ToCome>) -> Vec<planner::WaitingMember> {
         let plan = self.gangs.get(id).and_then(|gang| gang.progress.plan());
         let first =
-            plan.and_then(|plan| plan.to_come.iter().map(|place| place.number + 1).max()).unwrap_or(0);
+            plan.and_then(|plan| plan.placeholders.iter().map(|place| place.number + 1).max()).unwrap_or(0);
         let members = (first..).zip(coming).map(|(number, member)| planner::WaitingMember {
             uid: place_uid(id, number),
             key: PodKey::new(&*id.namespace, format!("a member of {} that is to come", id.name)),
@@ -160,9 +160,9 @@ impl Engine {
     }
 
     /// The room that the plan of a gang holds.
-    pub(super) fn held_places(&self, id: &GangId) -> Vec<HeldPlace> {
+    pub(super) fn held_places(&self, id: &GangId) -> Vec<Placeholder> {
         let plan = self.gangs.get(id).and_then(|gang| gang.progress.plan());
-        plan.map(|plan| plan.to_come.clone()).unwrap_or_default()
+        plan.map(|plan| plan.placeholders.clone()).unwrap_or_default()
     }
 
     /// The place that was found for a member to come, beside those that are held already.
@@ -170,14 +170,14 @@ impl Engine {
         &self,
         member: &planner::WaitingMember,
         found: &planner::Assignment,
-        held: &[HeldPlace],
-    ) -> HeldPlace {
-        HeldPlace {
+        held: &[Placeholder],
+    ) -> Placeholder {
+        Placeholder {
             number: held.iter().map(|place| place.number.saturating_add(1)).max().unwrap_or(0),
             role: member.role.clone(),
             node: found.node.clone(),
             gpus: found.cards.clone(),
-            shape: HeldPlace::amounts(&member.shape),
+            shape: Placeholder::amounts(&member.shape),
         }
     }
 
@@ -185,10 +185,10 @@ impl Engine {
     pub(super) fn charge_places(&mut self, id: &GangId) {
         let gang = self.gangs.get(id);
         let plan = gang.and_then(|gang| gang.progress.plan());
-        let places = plan.map(|plan| &plan.to_come).into_iter().flatten();
+        let places = plan.map(|plan| &plan.placeholders).into_iter().flatten();
         let places = places.chain(gang.into_iter().flat_map(|gang| &gang.letting_go));
         let wanted: BTreeMap<PodUid, Charge> = places
-            .filter(|_| self.settings.keeps(Rule::Reserve))
+            .filter(|_| self.settings.keeps(SafetyRule::Reserve))
             .map(|place| (place_uid(id, place.number), charge_of(id, place)))
             .collect();
         let held: Vec<PodUid> =
@@ -207,7 +207,7 @@ impl Engine {
     pub(super) fn judge_places(&mut self, id: &GangId, step: &mut Step) {
         let Some(gang) = self.gangs.get(id) else { return };
         let Progress::Recorded(plan) = &gang.progress else { return };
-        if plan.to_come.is_empty() || !self.begun(plan) {
+        if plan.placeholders.is_empty() || !self.begun(plan) {
             return;
         }
         let mut next = plan.clone();
@@ -228,13 +228,13 @@ impl Engine {
         }
         if came > 0 {
             next.deadline = step.now.after(self.settings.bind_timeout);
-            next.held_until = Some(step.now.after(self.settings.reserve_for));
+            next.reserved_until = Some(step.now.after(self.settings.reserve_for));
         }
         if !finished {
             next.released = next.released.saturating_add(u32::try_from(gone.len()).unwrap_or(u32::MAX));
         }
-        if next.to_come.is_empty() {
-            next.held_until = None;
+        if next.placeholders.is_empty() {
+            next.reserved_until = None;
         }
         let message = (!gone.is_empty())
             .then(|| format!("the room for {} is let go: {}", self::told(&gone), told.join("; ")));
@@ -261,12 +261,14 @@ impl Engine {
                 continue;
             }
             let pod = &member.pod;
-            let mine = |place: &&HeldPlace| named(place.role.as_ref()) == named(role(pod));
-            let Some(first) = plan.to_come.iter().find(mine) else { continue };
-            let fits = |place: &HeldPlace| place.holds(&pod.shape) && self.unfit(pod, &place.node).is_none();
+            let mine = |place: &&Placeholder| named(place.role.as_ref()) == named(role(pod));
+            let Some(first) = plan.placeholders.iter().find(mine) else { continue };
+            let fits =
+                |place: &Placeholder| place.holds(&pod.shape) && self.unfit(pod, &place.node).is_none();
             // The one that is just right before one that is too large.
-            let exact = |place: &HeldPlace| *place.shape == *HeldPlace::amounts(&pod.shape);
-            let places = || plan.to_come.iter().enumerate().filter(|(_, place)| mine(place) && fits(place));
+            let exact = |place: &Placeholder| *place.shape == *Placeholder::amounts(&pod.shape);
+            let places =
+                || plan.placeholders.iter().enumerate().filter(|(_, place)| mine(place) && fits(place));
             let found = places().find(|(_, place)| exact(place)).or_else(|| places().next());
             let Some((index, _)) = found else {
                 told.push(if first.holds(&pod.shape) {
@@ -278,7 +280,7 @@ impl Engine {
                 });
                 continue;
             };
-            let place = plan.to_come.remove(index);
+            let place = plan.placeholders.remove(index);
             let (uid, pod) = (pod.uid.clone(), pod.key.name.clone());
             plan.members.push(PlannedMember { pod, uid, node: place.node, gpus: place.gpus });
             came += 1;
@@ -287,17 +289,18 @@ impl Engine {
     }
 
     /// Takes out the places on nodes that cannot keep them.
-    fn lost_places(&self, plan: &mut PlanRecord, told: &mut Vec<String>) -> Vec<HeldPlace> {
-        let (kept, lost) = plan.to_come.drain(..).partition(|place| match self.cannot_keep(&place.node) {
-            Some(why) => {
-                if !told.contains(&why) {
-                    told.push(why);
+    fn lost_places(&self, plan: &mut PlanRecord, told: &mut Vec<String>) -> Vec<Placeholder> {
+        let (kept, lost) =
+            plan.placeholders.drain(..).partition(|place| match self.cannot_keep(&place.node) {
+                Some(why) => {
+                    if !told.contains(&why) {
+                        told.push(why);
+                    }
+                    false
                 }
-                false
-            }
-            None => true,
-        });
-        plan.to_come = kept;
+                None => true,
+            });
+        plan.placeholders = kept;
         lost
     }
 
@@ -332,7 +335,7 @@ impl Engine {
                 "it is not known any more who is to come".to_owned()
             });
         }
-        let over = plan.held_until.is_some_and(|until| now > until);
+        let over = plan.reserved_until.is_some_and(|until| now > until);
         over.then(|| {
             let time = super::timeout::seconds(self.settings.reserve_for);
             format!("no member has come for {time}")
@@ -342,17 +345,17 @@ impl Engine {
     /// What is said of a gang whose members come one after the other.
     pub(super) fn say_coming(&self, id: &GangId, plan: &PlanRecord, census: &Census) -> (String, String) {
         let started = census.started();
-        let all = usize::try_from(started).unwrap_or(usize::MAX).saturating_add(plan.to_come.len());
+        let all = usize::try_from(started).unwrap_or(usize::MAX).saturating_add(plan.placeholders.len());
         let gated = plan.members.iter().filter(|m| self.members.get(&m.uid).is_some_and(|m| m.pod.gated()));
         let all = all.saturating_add(gated.count());
-        let message = format!("{started} of {all} started, room held for {}", told(&plan.to_come));
-        let waits = self.to_come(id, self.by_role(census)).len().max(plan.to_come.len());
+        let message = format!("{started} of {all} started, room held for {}", told(&plan.placeholders));
+        let waits = self.to_come(id, self.by_role(census)).len().max(plan.placeholders.len());
         (message, format!("{waits} more {} to be made", if waits == 1 { "pod" } else { "pods" }))
     }
 }
 
 /// `3 more on node-1, node-2`.
-pub(super) fn told(places: &[HeldPlace]) -> String {
+pub(super) fn told(places: &[Placeholder]) -> String {
     let mut nodes: Vec<&str> = places.iter().map(|place| place.node.as_str()).collect();
     nodes.sort_unstable();
     nodes.dedup();
@@ -363,13 +366,13 @@ pub(super) fn told(places: &[HeldPlace]) -> String {
 }
 
 /// Takes out of a plan what nobody is to take, the newest places first.
-fn surplus(plan: &mut PlanRecord, missing: &[ToCome]) -> Vec<HeldPlace> {
+fn surplus(plan: &mut PlanRecord, missing: &[ToCome]) -> Vec<Placeholder> {
     let mut wanted: BTreeMap<&str, usize> = BTreeMap::new();
     for member in missing {
         *wanted.entry(named(member.role.as_ref())).or_default() += 1;
     }
     let (mut kept, mut gone) = (Vec::new(), Vec::new());
-    for place in plan.to_come.drain(..) {
+    for place in plan.placeholders.drain(..) {
         match wanted.get_mut(named(place.role.as_ref())) {
             Some(left) if *left > 0 => {
                 *left -= 1;
@@ -378,7 +381,7 @@ fn surplus(plan: &mut PlanRecord, missing: &[ToCome]) -> Vec<HeldPlace> {
             _ => gone.push(place),
         }
     }
-    plan.to_come = kept;
+    plan.placeholders = kept;
     gone
 }
 
@@ -392,7 +395,7 @@ fn place_uid(id: &GangId, number: u32) -> PodUid {
     PodUid::from(&*format!("to come/{}/{id}/{number}", id.dialect))
 }
 
-fn charge_of(id: &GangId, place: &HeldPlace) -> Charge {
+fn charge_of(id: &GangId, place: &Placeholder) -> Charge {
     let cards = if place.shape.share.is_some() {
         CardAllocation::Known(place.gpus.clone())
     } else {

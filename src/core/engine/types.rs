@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::conditions::Condition;
-use super::held::HeldPlace;
+use super::held::Placeholder;
 use crate::dialect::{GroupEvent, GroupKey, GroupKind, GroupObject, GroupStatus};
 use crate::model::{Epoch, GangId, NodeName, PodKey, PodUid, Reason, ResourceVersion, Str, Time};
 use crate::objects::{Node, Owner, OwnerReading, Pod, PriorityClass};
@@ -18,9 +18,9 @@ pub enum Event {
     /// The lease is not ours any more, or cannot be renewed.
     LeaseLost,
     /// Answer to [`Action::List`] of this epoch: a read of everything that was begun after that effect was sent.
-    Listed(Epoch, World),
+    Listed(Epoch, ListedObjects),
     /// A watch was broken: everything of one kind, from a consistent read. Objects not in it are gone.
-    Relisted(World),
+    Relisted(ListedObjects),
     /// A watch told of a node.
     Node(Change<Node, NodeName>),
     /// A watch told of a pod.
@@ -32,14 +32,14 @@ pub enum Event {
     /// A watch told of one of our own `Gang` objects.
     Gang(Change<GangRecord, GangId>),
     /// An effect that was sent out has come to an end. Exactly one answer for each effect whose action asks for one
-    /// (see [`Action`]), also when the request was lost: then [`Outcome::Unknown`].
+    /// (see [`Action`]), also when the request was lost: then [`RequestOutcome::Unknown`].
     Answer {
         /// The epoch of the effect that is answered.
         epoch: Epoch,
         /// What it was about. At most one request is under way for each subject.
-        subject: Subject,
+        subject: RequestTarget,
         /// What came of it.
-        outcome: Outcome,
+        outcome: RequestOutcome,
     },
     /// Nothing more is waiting to be told: time to plan, and to look at deadlines.
     Tick,
@@ -56,7 +56,7 @@ pub enum Change<T, K> {
 
 /// A consistent read. In [`Event::Relisted`] only the kinds that were read are `Some`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct World {
+pub struct ListedObjects {
     /// All nodes.
     pub nodes: Option<Vec<Node>>,
     /// All pods.
@@ -71,7 +71,7 @@ pub struct World {
 
 /// What a request and its answer are about.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Subject {
+pub enum RequestTarget {
     /// The lease.
     Lease,
     /// A `Gang` object.
@@ -86,7 +86,7 @@ pub enum Subject {
 
 /// What came of a request.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Outcome {
+pub enum RequestOutcome {
     /// The lease was read: whether it names us, under the epoch of the effect.
     Lease {
         /// Still ours, with the same number of transitions.
@@ -124,23 +124,23 @@ pub struct Effect {
 pub enum Action {
     /// Read everything consistently; answered by [`Event::Listed`].
     List,
-    /// Read the lease; answered with [`Outcome::Lease`] about [`Subject::Lease`].
+    /// Read the lease; answered with [`RequestOutcome::Lease`] about [`RequestTarget::Lease`].
     ReadLease,
     /// Give the lease up, or do not renew it: somebody newer is there. Not answered.
     StepDown,
-    /// Create the `Gang` object, without a status. Answered about [`Subject::Gang`].
+    /// Create the `Gang` object, without a status. Answered about [`RequestTarget::Gang`].
     CreateGang {
         /// Which gang.
         gang: GangId,
         /// Its group object, to own it; `None` where there is none, or none yet: then it goes with its last pod.
         owner: Option<Owner>,
     },
-    /// Read the `Gang` object. Answered about [`Subject::Gang`].
+    /// Read the `Gang` object. Answered about [`RequestTarget::Gang`].
     ReadGang {
         /// Which gang.
         gang: GangId,
     },
-    /// Compare-and-swap of the status of the `Gang` object. Answered about [`Subject::Gang`].
+    /// Compare-and-swap of the status of the `Gang` object. Answered about [`RequestTarget::Gang`].
     WriteGang {
         /// Which gang.
         gang: GangId,
@@ -149,7 +149,7 @@ pub enum Action {
         /// The whole status.
         status: GangStatus,
     },
-    /// Delete the `Gang` object, only at this version. Answered about [`Subject::Gang`] ([`Outcome::Gone`] is success).
+    /// Delete the `Gang` object, only at this version. Answered about [`RequestTarget::Gang`] ([`RequestOutcome::Gone`] is success).
     DeleteGang {
         /// Which gang.
         gang: GangId,
@@ -157,7 +157,7 @@ pub enum Action {
         expected: ResourceVersion,
     },
     /// Say in the status of the group object itself how its gang stands. A courtesy: nothing rests on it, so it is not
-    /// fenced, and a late one is written over by the next. Answered about [`Subject::Group`] ([`Outcome::Done`] is success).
+    /// fenced, and a late one is written over by the next. Answered about [`RequestTarget::Group`] ([`RequestOutcome::Done`] is success).
     WriteGroup {
         /// Which gang.
         gang: GangId,
@@ -169,27 +169,27 @@ pub enum Action {
         status: GroupStatus,
     },
     /// Read an owner of pods of an elastic gang, one of a kind in [`crate::objects::OwnerKind`]. Answered about
-    /// [`Subject::Owner`].
+    /// [`RequestTarget::Owner`].
     ReadOwner {
         /// Whose pods.
         gang: GangId,
         /// Which owner.
         owner: Owner,
     },
-    /// Read a pod. Answered about [`Subject::Pod`].
+    /// Read a pod. Answered about [`RequestTarget::Pod`].
     ReadPod {
         /// Which one.
         pod: PodRef,
     },
     /// Write something harmless to a pod (annotation `portcullis.dev/epoch`), so that no patch that tests an older
-    /// version can still be applied to it. Answered about [`Subject::Pod`].
+    /// version can still be applied to it. Answered about [`RequestTarget::Pod`].
     Fence {
         /// Which one.
         pod: PodRef,
         /// What is written: unlike anything that was written there before.
         token: Str,
     },
-    /// Set `status.nominatedNodeName`, or clear it. Answered about [`Subject::Pod`].
+    /// Set `status.nominatedNodeName`, or clear it. Answered about [`RequestTarget::Pod`].
     Nominate {
         /// Which one.
         pod: PodRef,
@@ -197,16 +197,16 @@ pub enum Action {
         node: Option<NodeName>,
     },
     /// Remove our gate, pin, and hand out cards, in one patch that applies only to this very version. Answered about
-    /// [`Subject::Pod`].
+    /// [`RequestTarget::Pod`].
     Lift {
         /// Which one, as we know it: the patch depends on its gates and affinity.
         pod: Box<Pod>,
         /// Only if it is still at this version; `None` only where a test has taken that rule away.
-        licence: Option<ResourceVersion>,
+        permit: Option<ResourceVersion>,
         /// Where it goes.
         node: NodeName,
         /// How strictly.
-        pin: Pin,
+        pin: NodePinning,
         /// Its cards.
         cards: Vec<u32>,
     },
@@ -218,7 +218,7 @@ pub enum Action {
         message: String,
     },
     /// Tell people: an event on the gang's objects and a log line. Not answered.
-    Tell(Note),
+    RecordEvent(GangEvent),
 }
 
 /// A pod by name and identity.
@@ -240,7 +240,7 @@ impl PodRef {
 /// Something worth telling: an event on the `Gang` object, on the group object where there is one, and on each of a few
 /// pods; and a log line.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Note {
+pub struct GangEvent {
     /// About which gang.
     pub gang: GangId,
     /// Its code.
@@ -252,7 +252,7 @@ pub struct Note {
     /// The group object, where there is one.
     pub group: Option<Owner>,
     /// What the group object is told instead, where its stack has words of its own for it.
-    pub in_words_of_its_stack: Option<GroupEvent>,
+    pub group_event: Option<GroupEvent>,
     /// The pods that are told as well: the engine keeps this list short, and empty where all is well.
     pub pods: Vec<PodRef>,
 }
@@ -260,9 +260,9 @@ pub struct Note {
 /// How a lifted pod is tied to its node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Pin {
+pub enum NodePinning {
     /// Required node affinity: this node or none. For VRAM, which no scheduler checks.
-    Exact,
+    Required,
     /// Preferred node affinity: this node if it still can be.
     Preferred,
     /// Not at all: its own scheduler places it.
@@ -384,10 +384,10 @@ pub struct PlanRecord {
     pub members: Vec<PlannedMember>,
     /// Room that is held for members that are made only after others have started.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub to_come: Vec<HeldPlace>,
+    pub placeholders: Vec<Placeholder>,
     /// Until when it is held, if none of them comes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub held_until: Option<Time>,
+    pub reserved_until: Option<Time>,
     /// How many places were let go before somebody came to take them.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub released: u32,

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::state::{Gang, Member, Object};
-use super::types::{Change, GangRecord, World};
-use super::{Action, Engine, Rule, Step};
+use super::types::{Change, GangRecord, ListedObjects};
+use super::{Action, Engine, SafetyRule, Step};
 use crate::dialect::GroupKey;
 use crate::model::{GangId, NodeName, PodUid, Str, Time};
 use crate::objects::{Node, Pod, PriorityClass};
@@ -95,8 +95,8 @@ impl Engine {
         if pod.resource_version <= member.pod.resource_version {
             return;
         }
-        // Any change of the pod ends the licence to lift it: the patch would test a version that is no more.
-        member.licence = None;
+        // Any change of the pod ends the permit to lift it: the patch would test a version that is no more.
+        member.permit = None;
         member.must_read = false;
         member.must_fence &= pod.gated();
         let bears_on_plans = (&pod.gates, &pod.node, pod.phase, pod.terminating, &pod.shape, &pod.gpus)
@@ -178,7 +178,7 @@ impl Engine {
         if let Some(pending) = &mut self.verifying {
             pending.remove(uid);
         }
-        if self.settings.keeps(Rule::ReleaseOnDelete) {
+        if self.settings.keeps(SafetyRule::ReleaseOnDelete) {
             self.snapshot.release(uid);
         }
         if let Some(membership) = &member.pod.membership {
@@ -214,7 +214,7 @@ impl Engine {
             None
         };
         match place {
-            Some(charge) if charge.state == ChargeState::Bound || self.settings.keeps(Rule::Reserve) => {
+            Some(charge) if charge.state == ChargeState::Bound || self.settings.keeps(SafetyRule::Reserve) => {
                 self.snapshot.charge(uid, charge);
             }
             _ => {
@@ -245,7 +245,7 @@ impl Engine {
     pub(super) fn gang_seen(&mut self, record: GangRecord, step: &mut Step) {
         let planner = record.status.plan.as_ref().map(|plan| plan.epoch).unwrap_or_default();
         let newer_epoch = Some(planner.max(record.status.epoch)) > self.epoch();
-        if newer_epoch && self.settings.keeps(Rule::NewerEpoch) {
+        if newer_epoch && self.settings.keeps(SafetyRule::NewerEpoch) {
             return self.step_down(step);
         }
         let id = record.gang;
@@ -269,7 +269,7 @@ impl Engine {
     pub(super) fn gang_gone(&mut self, id: &GangId, step: &mut Step) {
         let Some(gang) = self.gangs.get_mut(id) else { return };
         gang.object = Object::Absent;
-        if gang.members.is_empty() && gang.progress.plan().is_some_and(|plan| !plan.to_come.is_empty()) {
+        if gang.members.is_empty() && gang.progress.plan().is_some_and(|plan| !plan.placeholders.is_empty()) {
             // It has come to its end, and nobody is to come any more.
             self.undecide(id, step);
         }
@@ -278,7 +278,7 @@ impl Engine {
     }
 
     /// Everything is read anew after a broken watch: what is not there any more is gone.
-    pub(super) fn relist(&mut self, world: World, step: &mut Step) {
+    pub(super) fn relist(&mut self, world: ListedObjects, step: &mut Step) {
         if let Some(nodes) = world.nodes {
             let listed: BTreeSet<NodeName> = nodes.iter().map(|n| n.name.clone()).collect();
             let known: Vec<NodeName> = self.snapshot.node_names().cloned().collect();

@@ -4,94 +4,29 @@
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::types::{Action, Effect, Event, GangRecord, GangStatus, Outcome, Pin, PodRef, Subject};
+use super::types::{
+    Action, Effect, Event, GangRecord, GangStatus, NodePinning, PodRef, RequestOutcome, RequestTarget,
+};
+use crate::api::{ApiRequest, ApiResource, ApiResponse, ApiVerb, PODS};
 use crate::dialect::{self, GroupResource, StatusDoor};
 use crate::model::{DialectId, GangId, NodeName, ResourceVersion};
 use crate::objects::text::Text;
 use crate::objects::{Owner, OwnerKind, OwnerReading, Pod, names};
 
-/// A resource of the API server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Resource {
-    /// API group, empty for core.
-    pub group: &'static str,
-    /// Version.
-    pub version: &'static str,
-    /// Plural name.
-    pub plural: &'static str,
-}
-
-/// Pods.
-pub const PODS: Resource = Resource { group: "", version: "v1", plural: "pods" };
-/// Our own objects.
-pub const GANGS: Resource = Resource { group: names::API_GROUP, version: "v1alpha1", plural: "gangs" };
-
-/// A request about one object.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Request {
-    /// What is done.
-    pub verb: Verb,
-    /// To which kind.
-    pub resource: Resource,
-    /// In which namespace.
-    pub namespace: String,
-    /// Which object.
-    pub name: String,
-    /// `status`, or nothing.
-    pub subresource: Option<&'static str>,
-}
-
-/// What is done to an object.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verb {
-    /// Read it.
-    Get,
-    /// Create it.
-    Create(Value),
-    /// Replace it; `metadata.resourceVersion` in the body is the compare of the compare-and-swap.
-    Update(Value),
-    /// `application/json-patch+json`.
-    JsonPatch(Value),
-    /// `application/merge-patch+json`; a `metadata.uid` in it must be the object's (HTTP 422 on 1.36, 409 otherwise).
-    MergePatch(Value),
-    /// Server-side apply under our field manager, without force.
-    Apply(Value),
-    /// Delete it, with `preconditions.uid` and `preconditions.resourceVersion` where given.
-    Delete {
-        /// Only this very object.
-        uid: Option<String>,
-        /// Only this version.
-        resource_version: Option<String>,
-    },
-}
-
-/// What the API server said.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Response {
-    /// 2xx, with the object as it is now, as JSON text: whoever wants it reads it once, with a view of its own.
-    Object(String),
-    /// Any other status: code and the message of the `Status`.
-    Status {
-        /// HTTP status code.
-        code: u16,
-        /// `message` of the returned `Status`.
-        message: String,
-    },
-    /// No answer.
-    Lost,
-}
+/// The `Gang` objects of this project.
+pub const GANGS: ApiResource = ApiResource { group: names::API_GROUP, version: "v1alpha1", plural: "gangs" };
 
 /// The request that carries out an effect; `None` for those that are not about one object of the API server (lists,
 /// lease, notes), which each edge carries out in its own way.
-pub fn request(effect: &Effect) -> Option<Request> {
-    let pod = |verb, pod: &PodRef, subresource| Request {
+pub fn request_for(effect: &Effect) -> Option<ApiRequest> {
+    let pod = |verb, pod: &PodRef, subresource| ApiRequest {
         verb,
         resource: PODS,
         namespace: pod.key.namespace.to_string(),
         name: pod.key.name.to_string(),
         subresource,
     };
-    let gang = |verb, gang: &GangId, subresource| Request {
+    let gang = |verb, gang: &GangId, subresource| ApiRequest {
         verb,
         resource: GANGS,
         namespace: gang.namespace.to_string(),
@@ -99,12 +34,12 @@ pub fn request(effect: &Effect) -> Option<Request> {
         subresource,
     };
     Some(match &effect.action {
-        Action::List | Action::ReadLease | Action::StepDown | Action::Tell(_) => return None,
+        Action::List | Action::ReadLease | Action::StepDown | Action::RecordEvent(_) => return None,
         Action::WriteGroup { gang: id, kind, group, status } => {
             let GroupResource { group: api_group, version, plural, status: door, .. } = *kind.resource();
-            Request {
-                verb: Verb::Apply(group_object(id, group, &dialect::status_of(*kind, status)?)),
-                resource: Resource { group: api_group, version, plural },
+            ApiRequest {
+                verb: ApiVerb::Apply(group_object(id, group, &dialect::status_of(*kind, status)?)),
+                resource: ApiResource { group: api_group, version, plural },
                 namespace: id.namespace.to_string(),
                 name: group.name.to_string(),
                 subresource: (door == StatusDoor::Subresource).then_some("status"),
@@ -115,108 +50,116 @@ pub fn request(effect: &Effect) -> Option<Request> {
             if let Some(owner) = owner {
                 object["metadata"]["ownerReferences"] = json!([owner_reference(owner)]);
             }
-            gang(Verb::Create(object), id, None)
+            gang(ApiVerb::Create(object), id, None)
         }
-        Action::ReadGang { gang: id } => gang(Verb::Get, id, None),
+        Action::ReadGang { gang: id } => gang(ApiVerb::Get, id, None),
         Action::WriteGang { gang: id, expected, status } => {
-            gang(Verb::Update(gang_object(id, Some(*expected), Some(status))), id, Some("status"))
+            gang(ApiVerb::Update(gang_object(id, Some(*expected), Some(status))), id, Some("status"))
         }
         Action::DeleteGang { gang: id, expected } => {
-            gang(Verb::Delete { uid: None, resource_version: Some(expected.to_string()) }, id, None)
+            gang(ApiVerb::Delete { uid: None, resource_version: Some(expected.to_string()) }, id, None)
         }
         Action::ReadOwner { gang: id, owner } => {
             let kind = OwnerKind::of(owner)?;
-            Request {
-                verb: Verb::Get,
-                resource: Resource { group: kind.group(), version: "v1", plural: kind.plural() },
+            ApiRequest {
+                verb: ApiVerb::Get,
+                resource: ApiResource { group: kind.group(), version: "v1", plural: kind.plural() },
                 namespace: id.namespace.to_string(),
                 name: owner.name.to_string(),
                 subresource: None,
             }
         }
-        Action::ReadPod { pod: which } => pod(Verb::Get, which, None),
-        Action::Fence { pod: which, token } => pod(Verb::MergePatch(fence_patch(which, token)), which, None),
-        Action::Nominate { pod: which, node } => {
-            pod(Verb::MergePatch(nominate_patch(which, node.as_ref())), which, Some("status"))
+        Action::ReadPod { pod: which } => pod(ApiVerb::Get, which, None),
+        Action::Fence { pod: which, token } => {
+            pod(ApiVerb::MergePatch(fence_patch(which, token)), which, None)
         }
-        Action::Lift { pod: which, licence, node, pin, cards } => {
-            let patch = lift_patch(which, *licence, node, *pin, cards);
-            pod(Verb::JsonPatch(patch), &PodRef::of(which), None)
+        Action::Nominate { pod: which, node } => {
+            pod(ApiVerb::MergePatch(nominate_patch(which, node.as_ref())), which, Some("status"))
+        }
+        Action::Lift { pod: which, permit, node, pin, cards } => {
+            let patch = lift_patch(which, *permit, node, *pin, cards);
+            pod(ApiVerb::JsonPatch(patch), &PodRef::of(which), None)
         }
         Action::Evict { pod: which, .. } => {
-            pod(Verb::Delete { uid: Some(which.uid.to_string()), resource_version: None }, which, None)
+            pod(ApiVerb::Delete { uid: Some(which.uid.to_string()), resource_version: None }, which, None)
         }
     })
 }
 
 /// Turns the response to an effect's request into the event that answers it; `None` for effects that are not answered.
-pub fn answer(effect: &Effect, response: Response) -> Option<Event> {
+pub fn event_for(effect: &Effect, response: ApiResponse) -> Option<Event> {
     let (subject, uid) = match &effect.action {
         Action::CreateGang { gang, .. }
         | Action::ReadGang { gang }
         | Action::WriteGang { gang, .. }
-        | Action::DeleteGang { gang, .. } => (Subject::Gang(gang.clone()), None),
+        | Action::DeleteGang { gang, .. } => (RequestTarget::Gang(gang.clone()), None),
         Action::ReadPod { pod } | Action::Fence { pod, .. } | Action::Nominate { pod, .. } => {
-            (Subject::Pod(pod.uid.clone()), Some(&pod.uid))
+            (RequestTarget::Pod(pod.uid.clone()), Some(&pod.uid))
         }
-        Action::Lift { pod, .. } => (Subject::Pod(pod.uid.clone()), Some(&pod.uid)),
-        Action::WriteGroup { gang, .. } => (Subject::Group(gang.clone()), None),
-        Action::ReadOwner { gang, owner } => (Subject::Owner(gang.clone(), owner.clone()), None),
-        Action::List | Action::ReadLease | Action::StepDown | Action::Evict { .. } | Action::Tell(_) => {
+        Action::Lift { pod, .. } => (RequestTarget::Pod(pod.uid.clone()), Some(&pod.uid)),
+        Action::WriteGroup { gang, .. } => (RequestTarget::Group(gang.clone()), None),
+        Action::ReadOwner { gang, owner } => (RequestTarget::Owner(gang.clone(), owner.clone()), None),
+        Action::List
+        | Action::ReadLease
+        | Action::StepDown
+        | Action::Evict { .. }
+        | Action::RecordEvent(_) => {
             return None;
         }
     };
     let deleting = matches!(effect.action, Action::DeleteGang { .. });
     let outcome = match response {
-        Response::Lost => Outcome::Unknown,
-        Response::Object(_) if deleting => Outcome::Gone,
-        Response::Object(_) if matches!(subject, Subject::Group(_)) => Outcome::Done,
-        Response::Object(json) if let Subject::Owner(_, owner) = &subject => read_owner(owner, &json),
-        Response::Object(json) => match uid {
+        ApiResponse::Lost => RequestOutcome::Unknown,
+        ApiResponse::Object(_) if deleting => RequestOutcome::Gone,
+        ApiResponse::Object(_) if matches!(subject, RequestTarget::Group(_)) => RequestOutcome::Done,
+        ApiResponse::Object(json) if let RequestTarget::Owner(_, owner) = &subject => {
+            read_owner(owner, &json)
+        }
+        ApiResponse::Object(json) => match uid {
             Some(uid) => match Pod::read(&json) {
-                Ok(pod) if pod.uid == *uid => Outcome::Pod(Box::new(pod)),
-                Ok(_) => Outcome::Gone,
+                Ok(pod) if pod.uid == *uid => RequestOutcome::Pod(Box::new(pod)),
+                Ok(_) => RequestOutcome::Gone,
                 Err(error) => unreadable(&json, error.to_string()),
             },
             None => match read_gang(&json) {
-                Ok(record) => Outcome::Gang(Box::new(record)),
+                Ok(record) => RequestOutcome::Gang(Box::new(record)),
                 Err(problem) => unreadable(&json, problem),
             },
         },
-        Response::Status { code: 404, .. } => Outcome::Gone,
-        Response::Status { code: 409, .. } => Outcome::Conflict,
+        ApiResponse::Status { code: 404, .. } => RequestOutcome::Gone,
+        ApiResponse::Status { code: 409, .. } => RequestOutcome::Conflict,
         // A merge patch with the `metadata.uid` of a pod that is no more, while another has its name: 422 on 1.36, and 409
         // where the server compares it as a precondition. Reading it again tells.
-        Response::Status { code: 422, message } if message.contains("metadata.uid: Invalid value") => {
-            Outcome::Conflict
+        ApiResponse::Status { code: 422, message } if message.contains("metadata.uid: Invalid value") => {
+            RequestOutcome::Conflict
         }
         // The API server answers a failed `test` of a JSON patch with 422 and this text; other 422s are its validation.
-        Response::Status { code: 422, message } if message.contains("the server rejected our request") => {
-            Outcome::Conflict
+        ApiResponse::Status { code: 422, message } if message.contains("the server rejected our request") => {
+            RequestOutcome::Conflict
         }
-        Response::Status { code: 422, message }
+        ApiResponse::Status { code: 422, message }
             if message.contains("testing path") || message.contains("test failed") =>
         {
-            Outcome::Conflict
+            RequestOutcome::Conflict
         }
-        Response::Status { code, message } => Outcome::Refused(format!("{code}: {message}")),
+        ApiResponse::Status { code, message } => RequestOutcome::Refused(format!("{code}: {message}")),
     };
     Some(Event::Answer { epoch: effect.epoch, subject, outcome })
 }
 
-fn read_owner(owner: &Owner, json: &str) -> Outcome {
+fn read_owner(owner: &Owner, json: &str) -> RequestOutcome {
     match OwnerKind::of(owner).map(|kind| OwnerReading::read(kind, json)) {
-        Some(Ok(reading)) => Outcome::Owner(Box::new(reading)),
+        Some(Ok(reading)) => RequestOutcome::Owner(Box::new(reading)),
         Some(Err(error)) => unreadable(json, error.to_string()),
-        None => Outcome::Refused(format!("{} is no kind of owner that is read", owner.kind)),
+        None => RequestOutcome::Refused(format!("{} is no kind of owner that is read", owner.kind)),
     }
 }
 
 /// What is no JSON says nothing of what was done; an object that cannot be understood is there all the same.
-fn unreadable(json: &str, problem: String) -> Outcome {
+fn unreadable(json: &str, problem: String) -> RequestOutcome {
     match serde_json::from_str::<serde::de::IgnoredAny>(json) {
-        Ok(_) => Outcome::Refused(problem),
-        Err(_) => Outcome::Unknown,
+        Ok(_) => RequestOutcome::Refused(problem),
+        Err(_) => RequestOutcome::Unknown,
     }
 }
 
@@ -314,13 +257,13 @@ fn nominate_patch(pod: &PodRef, node: Option<&NodeName>) -> Value {
 /// Tests the very version that was read before the lease was, removes our gate and no other, pins, hands out cards.
 fn lift_patch(
     pod: &Pod,
-    licence: Option<ResourceVersion>,
+    permit: Option<ResourceVersion>,
     node: &NodeName,
-    pin: Pin,
+    pin: NodePinning,
     cards: &[u32],
 ) -> Value {
     let mut patch = vec![json!({"op": "test", "path": "/metadata/uid", "value": pod.uid.as_str()})];
-    if let Some(version) = licence {
+    if let Some(version) = permit {
         patch.push(json!({"op": "test", "path": "/metadata/resourceVersion", "value": version.to_string()}));
     }
     if let Some(index) = pod.gates.iter().position(|g| &**g == names::GATE) {
@@ -329,9 +272,9 @@ fn lift_patch(
         patch.push(json!({"op": "remove", "path": path}));
     }
     match pin {
-        Pin::Exact => pin_exactly(&mut patch, pod, node),
-        Pin::Preferred => prefer(&mut patch, pod, node),
-        Pin::None => {}
+        NodePinning::Required => pin_exactly(&mut patch, pod, node),
+        NodePinning::Preferred => prefer(&mut patch, pod, node),
+        NodePinning::None => {}
     }
     if !cards.is_empty() {
         let list = cards.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
@@ -397,21 +340,21 @@ mod tests {
     use crate::model::{Epoch, str};
 
     /// Lifts a pod with this `spec`, as the API server would apply the patch; the answer is its `spec` after that.
-    fn lift(spec: &Value, pin: Pin, cards: &[u32]) -> Value {
+    fn lift(spec: &Value, pin: NodePinning, cards: &[u32]) -> Value {
         let object = json!({
             "metadata": {"namespace": "default", "name": "a", "uid": "u", "resourceVersion": "7", "annotations": {"x": "y"}},
             "spec": spec,
         });
         let pod = Pod::read(&object.to_string()).expect("the pod of the test can be read");
         let action = Action::Lift {
-            licence: Some(pod.resource_version),
+            permit: Some(pod.resource_version),
             pod: Box::new(pod),
             node: NodeName::from("n1"),
             pin,
             cards: cards.to_vec(),
         };
-        let request = request(&Effect { epoch: Epoch(1), action }).expect("a lift is a request");
-        let Verb::JsonPatch(patch) = request.verb else { panic!("a lift is a JSON patch: {request:?}") };
+        let request = request_for(&Effect { epoch: Epoch(1), action }).expect("a lift is a request");
+        let ApiVerb::JsonPatch(patch) = request.verb else { panic!("a lift is a JSON patch: {request:?}") };
         let patch: json_patch::Patch = serde_json::from_value(patch).expect("RFC 6902");
         let mut lifted = object.clone();
         json_patch::patch(&mut lifted, &patch).expect("the patch applies to the pod it was made for");
@@ -441,7 +384,7 @@ mod tests {
             (&[names::GATE, "a/x"], &["a/x"]),
             (&["a/x", names::GATE, "b/y"], &["a/x", "b/y"]),
         ] {
-            assert_eq!(lift(&spec(before, None), Pin::None, &[0, 2]), spec(after, None));
+            assert_eq!(lift(&spec(before, None), NodePinning::None, &[0, 2]), spec(after, None));
         }
     }
 
@@ -475,7 +418,10 @@ mod tests {
             ),
         ];
         for (before, after) in exact {
-            assert_eq!(lift(&spec(&[names::GATE], before), Pin::Exact, &[]), spec(&[], Some(after)));
+            assert_eq!(
+                lift(&spec(&[names::GATE], before), NodePinning::Required, &[]),
+                spec(&[], Some(after))
+            );
         }
         let preferred = [
             (None, json!({"nodeAffinity": {PREFERRED: [wish]}})),
@@ -485,7 +431,10 @@ mod tests {
             ),
         ];
         for (before, after) in preferred {
-            assert_eq!(lift(&spec(&[names::GATE], before), Pin::Preferred, &[]), spec(&[], Some(after)));
+            assert_eq!(
+                lift(&spec(&[names::GATE], before), NodePinning::Preferred, &[]),
+                spec(&[], Some(after))
+            );
         }
     }
 
@@ -495,28 +444,30 @@ mod tests {
         let fence = Effect { epoch: Epoch(1), action: Action::Fence { pod, token: str("1-7") } };
         let named =
             |uid: &str| json!({"metadata": {"namespace": "default", "name": "a", "uid": uid}}).to_string();
-        let status = |code, message: &str| Response::Status { code, message: message.to_owned() };
-        let check = |response, expected: &dyn Fn(&Outcome) -> bool| {
+        let status = |code, message: &str| ApiResponse::Status { code, message: message.to_owned() };
+        let check = |response, expected: &dyn Fn(&RequestOutcome) -> bool| {
             let shown = format!("{response:?}");
-            let Some(Event::Answer { outcome, .. }) = answer(&fence, response) else {
+            let Some(Event::Answer { outcome, .. }) = event_for(&fence, response) else {
                 panic!("a fence is answered")
             };
             assert!(expected(&outcome), "{shown} became {outcome:?}");
         };
-        check(Response::Object(named("u")), &|o| matches!(o, Outcome::Pod(_)));
-        check(Response::Object(named("another pod by that name")), &|o| *o == Outcome::Gone);
-        check(Response::Lost, &|o| *o == Outcome::Unknown);
-        check(Response::Object("<html>".to_owned()), &|o| *o == Outcome::Unknown);
-        check(Response::Object("{\"metadata\": 7}".to_owned()), &|o| matches!(o, Outcome::Refused(_)));
-        check(status(404, "not found"), &|o| *o == Outcome::Gone);
-        check(status(409, "conflict"), &|o| *o == Outcome::Conflict);
+        check(ApiResponse::Object(named("u")), &|o| matches!(o, RequestOutcome::Pod(_)));
+        check(ApiResponse::Object(named("another pod by that name")), &|o| *o == RequestOutcome::Gone);
+        check(ApiResponse::Lost, &|o| *o == RequestOutcome::Unknown);
+        check(ApiResponse::Object("<html>".to_owned()), &|o| *o == RequestOutcome::Unknown);
+        check(ApiResponse::Object("{\"metadata\": 7}".to_owned()), &|o| {
+            matches!(o, RequestOutcome::Refused(_))
+        });
+        check(status(404, "not found"), &|o| *o == RequestOutcome::Gone);
+        check(status(409, "conflict"), &|o| *o == RequestOutcome::Conflict);
         check(status(422, "the server rejected our request due to an error in our request"), &|o| {
-            *o == Outcome::Conflict
+            *o == RequestOutcome::Conflict
         });
         let another = "Pod \"a\" is invalid: metadata.uid: Invalid value: \"u\": field is immutable";
-        check(status(422, another), &|o| *o == Outcome::Conflict);
-        check(status(422, "spec.affinity: Forbidden"), &|o| matches!(o, Outcome::Refused(_)));
-        check(status(429, "too many requests"), &|o| matches!(o, Outcome::Refused(_)));
-        check(status(500, "etcd"), &|o| matches!(o, Outcome::Refused(_)));
+        check(status(422, another), &|o| *o == RequestOutcome::Conflict);
+        check(status(422, "spec.affinity: Forbidden"), &|o| matches!(o, RequestOutcome::Refused(_)));
+        check(status(429, "too many requests"), &|o| matches!(o, RequestOutcome::Refused(_)));
+        check(status(500, "etcd"), &|o| matches!(o, RequestOutcome::Refused(_)));
     }
 }

@@ -10,7 +10,7 @@ use super::cluster::{Cluster, End, Options};
 use super::random::Random;
 use super::scenario::NodeSpec;
 use crate::admission;
-use crate::engine::Settings;
+use crate::engine::EngineSettings;
 use crate::sim::fuzz::webhook;
 
 const NODES: u64 = 3;
@@ -50,7 +50,8 @@ fn runs(cluster: &Cluster, name: &str) -> bool {
 /// After how many seconds a gang that needs every node starts, if it does within two minutes.
 fn play(seed: u64, hold_after: u64) -> Option<u64> {
     let mut random = Random::new(seed);
-    let settings = Settings { hold_after: Duration::from_secs(hold_after), ..Settings::default() };
+    let settings =
+        EngineSettings { hold_after: Duration::from_secs(hold_after), ..EngineSettings::default() };
     let options = Options { replicas: 1, settings, step_twice: false, ..Options::default() };
     let mut cluster = Cluster::new(options, seed, Some(webhook(admission::AdmissionSettings::default())));
     for index in 0..NODES {

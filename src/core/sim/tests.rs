@@ -87,8 +87,9 @@ fn bytes_find_a_planted_bug_as_seeds_do() {
         let webhook = super::fuzz::webhook(crate::admission::AdmissionSettings::default());
         super::fuzz::play(0, &super::fuzz::generate_from_bytes(bytes), &options, webhook)
     };
-    let found =
-        (0..2000).map(some_bytes).find(|bytes| play(bytes, Some(crate::engine::Rule::Reserve)).is_err());
+    let found = (0..2000)
+        .map(some_bytes)
+        .find(|bytes| play(bytes, Some(crate::engine::SafetyRule::Reserve)).is_err());
     let found = found.expect("reservations are missed by one of 2000 inputs");
     play(&found, None).unwrap_or_else(|failure| panic!("this fails without any planted bug: {failure}"));
 }

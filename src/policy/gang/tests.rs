@@ -522,7 +522,7 @@ fn everything_that_is_wrong_is_told_at_its_place() {
 #[test]
 fn the_defaults_that_are_shown_are_those_of_the_engine() {
     use portcullis_core::dialect::{OnStale, OnTimeout, OnTorn};
-    let settings = portcullis_core::engine::Settings::default();
+    let settings = portcullis_core::engine::EngineSettings::default();
     let shown =
         |path: &str| SETTINGS.iter().find(|setting| setting.path == path).expect("it is there").default;
     assert_eq!((settings.on_timeout, shown("defaults.onTimeout")), (OnTimeout::Requeue, "requeue"));

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use portcullis_core::engine::wire::{Request, Resource, Response, Verb};
+use portcullis_core::api::{ApiRequest, ApiResource, ApiResponse, ApiVerb};
 use serde_json::Value;
 
 use super::Policies;
@@ -71,15 +71,15 @@ async fn check(client: &Client, policies: &Policies) {
 
 /// `None` where it is not registered, or may not be read: the doctor says more.
 async fn configuration(client: &Client, plural: &'static str) -> Option<Value> {
-    let request = Request {
-        verb: Verb::Get,
-        resource: Resource { group: "admissionregistration.k8s.io", version: "v1", plural },
+    let request = ApiRequest {
+        verb: ApiVerb::Get,
+        resource: ApiResource { group: "admissionregistration.k8s.io", version: "v1", plural },
         namespace: String::new(),
         name: REGISTRATION.to_owned(),
         subresource: None,
     };
     match client.send(&request).await {
-        Response::Object(json) => serde_json::from_str(&json).ok(),
-        Response::Status { .. } | Response::Lost => None,
+        ApiResponse::Object(json) => serde_json::from_str(&json).ok(),
+        ApiResponse::Status { .. } | ApiResponse::Lost => None,
     }
 }

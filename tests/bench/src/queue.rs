@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use portcullis_core::dialect::{Group, Quorum, by_kind};
 use portcullis_core::engine::{
-    Action, Change, Effect, Engine, Event, GangRecord, GangStatus, Outcome, Settings, Subject, World,
+    Action, Change, Effect, Engine, EngineSettings, Event, GangRecord, GangStatus, ListedObjects,
+    RequestOutcome, RequestTarget,
 };
 use portcullis_core::model::{DialectId, Epoch, GangId, PodUid, ResourceVersion, Time, str};
 use portcullis_core::objects::{Node, Pod};
@@ -49,7 +50,7 @@ struct Queue {
 
 impl Queue {
     fn new(waiting: usize, alike: bool) -> Self {
-        let engine = Engine::new(Settings::default());
+        let engine = Engine::new(EngineSettings::default());
         let mut queue = Self { engine, now: Time(1_795_266_000_000), version: 1, alike, waiting };
         let mut pods = Vec::new();
         for node in 0..NODES {
@@ -62,12 +63,12 @@ impl Queue {
             groups.push(group(gang));
             pods.extend((0..8).map(|member| queue.member(gang, member)));
         }
-        let world = World {
+        let world = ListedObjects {
             nodes: Some((0..NODES).map(node).collect()),
             pods: Some(pods),
             groups: by_kind(groups),
             gangs: Some(Vec::new()),
-            ..World::default()
+            ..ListedObjects::default()
         };
         queue.carry_out(vec![Event::LeaseAcquired(Epoch(1)), Event::Listed(Epoch(1), world), Event::Tick]);
         for _ in 0..3 {
@@ -135,8 +136,8 @@ impl Queue {
             _ => return None,
         };
         let record = GangRecord { gang: gang.clone(), resource_version: version, generation: 1, status };
-        let subject = Subject::Gang(gang);
-        Some(Event::Answer { epoch: effect.epoch, subject, outcome: Outcome::Gang(Box::new(record)) })
+        let subject = RequestTarget::Gang(gang);
+        Some(Event::Answer { epoch: effect.epoch, subject, outcome: RequestOutcome::Gang(Box::new(record)) })
     }
 
     fn measure(&mut self, name: &str, what: &str, mut make: impl FnMut(&mut Self, usize) -> Vec<Event>) {

@@ -50,7 +50,7 @@ const POINTS: &[(Who, &str)] = &[
     (Who::Leader, "before:Lift:3"),
     (Who::Leader, "after:Lift:3"),
     (Who::Leader, "before:Lift:4"),
-    (Who::Leader, "before:Tell:1"),
+    (Who::Leader, "before:RecordEvent:1"),
     (Who::Leader, "before:DeleteGang:1"),
     (Who::Leader, "after:DeleteGang:1"),
     (Who::ContendedLeader, "before:Nominate:1"),

@@ -25,7 +25,7 @@ fn counted(change: impl FnOnce(&mut Pod)) -> Counts {
     let uid = first.uid.clone();
     let pods = vec![first, Pod { owner: Some(job), ..pod("second", 3000, &[names::GATE]) }];
     let (mut lab, actions) =
-        Lab::leading(&Settings::default(), vec![node("gpu-1", 1, "")], vec![group(2)], pods);
+        Lab::leading(&EngineSettings::default(), vec![node("gpu-1", 1, "")], vec![group(2)], pods);
     lab.run(actions, |_| false);
     let charges = lab.engine.snapshot().charges().filter(|(held, _)| **held == uid).count();
     Counts { for_min: !lab.gated().contains(&"second"), room: charges == 1 }
@@ -89,7 +89,7 @@ fn what_has_ended_well_counts_while_something_runs() {
         let last = Pod { phase: last, ..ended("c") };
         let pods = vec![ended("a"), ended("b"), last, pod("d", 1000, &[names::GATE])];
         let (mut lab, actions) =
-            Lab::leading(&Settings::default(), vec![node("gpu-1", 1, "")], vec![group(3)], pods);
+            Lab::leading(&EngineSettings::default(), vec![node("gpu-1", 1, "")], vec![group(3)], pods);
         lab.run(actions, |_| false);
         assert_eq!(1 - lab.gated().len(), lifted);
         for name in ["e", "f"] {
@@ -143,7 +143,7 @@ fn a_resize_in_place_takes_room_at_once_and_gives_it_back_when_it_is_done() {
         let at = |(spec, held)| cores("runs", "other", spec, Some(held), false);
         let waits = cores("waits", "app", 5, None, true);
         let (mut lab, actions) =
-            Lab::leading(&Settings::default(), vec![node("gpu-1", 1, "")], groups(), vec![at(before)]);
+            Lab::leading(&EngineSettings::default(), vec![node("gpu-1", 1, "")], groups(), vec![at(before)]);
         lab.run(actions, |_| false);
         lab.version += 1;
         let resized = Pod { resource_version: ResourceVersion(lab.version), ..at(after) };
@@ -161,7 +161,7 @@ fn a_resize_in_place_takes_room_at_once_and_gives_it_back_when_it_is_done() {
 fn a_member_that_waits_is_planned_by_what_it_asks_for_now() {
     let at = |cpu| cores("waits", "app", cpu, None, true);
     let (mut lab, actions) =
-        Lab::leading(&Settings::default(), vec![node("gpu-1", 1, "")], vec![group(1)], vec![at(9)]);
+        Lab::leading(&EngineSettings::default(), vec![node("gpu-1", 1, "")], vec![group(1)], vec![at(9)]);
     lab.run(actions, |_| false);
     assert_eq!(lab.status().reason, Some(Reason::InsufficientCpu));
     lab.version += 1;

@@ -23,9 +23,10 @@ fn pass(lab: &mut Lab, time: Duration, mut actions: Vec<Action>, refuse: bool) -
                 sent.push((lab.now.0 - START.0, action.clone()));
             }
             queue.extend(match &action {
-                Action::WriteGroup { gang, .. } if refuse => {
-                    lab.answer(Subject::Group(gang.clone()), Outcome::Refused("403: no".to_owned()))
-                }
+                Action::WriteGroup { gang, .. } if refuse => lab.answer(
+                    RequestTarget::Group(gang.clone()),
+                    RequestOutcome::Refused("403: no".to_owned()),
+                ),
                 action => lab.carry_out(action),
             });
             queue.extend(lab.tick());
@@ -86,7 +87,7 @@ fn a_gang_that_lifts_is_told_of_once_however_slowly_it_is_bound() {
 #[test]
 fn a_gang_that_waits_says_in_its_group_why() {
     let (mut lab, actions) =
-        Lab::leading(&Settings::default(), vec![node("gpu-1", 1, "")], vec![group(4)], three());
+        Lab::leading(&EngineSettings::default(), vec![node("gpu-1", 1, "")], vec![group(4)], three());
     real(&mut lab);
     let sent = pass(&mut lab, Duration::from_secs(60), actions, false);
     let told = groups(&sent);
@@ -104,12 +105,12 @@ fn a_gang_that_waits_says_in_its_group_why() {
         let record = lab.stored.clone().expect("it was written");
         lab.engine = Engine::new(lab.engine.settings.clone());
         assert_eq!(lab.step(Event::LeaseAcquired(Epoch(4))), [Action::List]);
-        let world = World {
+        let world = ListedObjects {
             nodes: Some(vec![node("gpu-1", 1, "")]),
             pods: Some(lab.pods.values().cloned().collect()),
             groups: by_kind([found]),
             gangs: Some(vec![record]),
-            ..World::default()
+            ..ListedObjects::default()
         };
         let actions = lab.step(Event::Listed(Epoch(4), world));
         let sent = pass(&mut lab, Duration::from_secs(60), actions, false);
@@ -139,7 +140,7 @@ fn what_is_not_ours_to_say_is_left_alone() {
         let pods = three().into_iter().map(|pod| Pod { scheduler: str(scheduler), ..pod }).collect();
         let shown = format!("{group:?} {scheduler} {mode:?}");
         let (mut lab, actions) =
-            Lab::leading(&Settings::default(), vec![node("gpu-1", 1, "")], vec![group], pods);
+            Lab::leading(&EngineSettings::default(), vec![node("gpu-1", 1, "")], vec![group], pods);
         real(&mut lab);
         lab.engine.settings.group_status = mode;
         let sent = pass(&mut lab, Duration::from_secs(30), actions, false);
@@ -169,7 +170,7 @@ fn a_job_that_ends_pod_by_pod_is_not_written_about_for_each() {
     let names: Vec<String> = (0..40).map(|index| format!("worker-{index:02}")).collect();
     let pods = names.iter().map(|name| pod(name, 100, &[names::GATE])).collect();
     let (mut lab, actions) =
-        Lab::leading(&Settings::default(), vec![node("gpu-1", 1, "")], vec![group(40)], pods);
+        Lab::leading(&EngineSettings::default(), vec![node("gpu-1", 1, "")], vec![group(40)], pods);
     real(&mut lab);
     pass(&mut lab, Duration::from_millis(300), actions, false);
     for name in &names {

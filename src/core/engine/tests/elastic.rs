@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::dialect::Policies;
-use crate::engine::conditions::{ConditionType, Truth};
+use crate::engine::conditions::{ConditionStatus, ConditionType};
 use crate::objects::PodPhase;
 
 fn owner(kind: &str, name: &str) -> Owner {
@@ -30,11 +30,11 @@ fn wants(lab: &mut Lab, number: u32) {
 }
 
 /// Carries everything out but questions, which end so.
-fn unanswered(lab: &mut Lab, actions: Vec<Action>, outcome: &Outcome) {
+fn unanswered(lab: &mut Lab, actions: Vec<Action>, outcome: &RequestOutcome) {
     let mut left = lab.run(actions, is_question);
     while let Some(question) = left.pop() {
         if let Action::ReadOwner { gang, owner } = question {
-            let actions = lab.answer(Subject::Owner(gang, owner), outcome.clone());
+            let actions = lab.answer(RequestTarget::Owner(gang, owner), outcome.clone());
             left.extend(lab.run(actions, is_question));
         }
     }
@@ -69,7 +69,7 @@ fn later(lab: &mut Lab, millis: u64) -> Vec<Action> {
 fn running() -> Lab {
     let pods = (0..3).map(replica).collect();
     let (mut lab, actions) =
-        Lab::leading(&Settings::default(), vec![node("gpu-1", 1, "")], vec![elastic(3)], pods);
+        Lab::leading(&EngineSettings::default(), vec![node("gpu-1", 1, "")], vec![elastic(3)], pods);
     wants(&mut lab, 3);
     lab.run(actions, |_| false);
     for index in 0..3 {
@@ -83,7 +83,7 @@ fn running() -> Lab {
     lab
 }
 
-fn elastic_condition(lab: &Lab) -> (Truth, String) {
+fn elastic_condition(lab: &Lab) -> (ConditionStatus, String) {
     let found = lab.status().conditions.iter().find(|c| c.kind == ConditionType::Elastic);
     let found = found.expect("it is said of an elastic gang");
     (found.status, found.message.clone())
@@ -140,7 +140,7 @@ fn a_scale_up_waits_until_all_of_it_is_there() {
 fn what_cannot_be_read_is_tried_again_and_then_the_last_word_counts() {
     let mut lab = running();
     let refused = |lab: &mut Lab, actions: Vec<Action>| {
-        unanswered(lab, actions, &Outcome::Refused("403: forbidden".to_owned()));
+        unanswered(lab, actions, &RequestOutcome::Refused("403: forbidden".to_owned()));
     };
     goes(&mut lab, 0);
     later(&mut lab, 1000);
@@ -156,7 +156,7 @@ fn what_cannot_be_read_is_tried_again_and_then_the_last_word_counts() {
     }
     assert!(rounds > 3, "not at once: {rounds}");
     let (truth, message) = elastic_condition(&lab);
-    assert_eq!(truth, Truth::True, "the min still is the last that was read");
+    assert_eq!(truth, ConditionStatus::True, "the min still is the last that was read");
     assert!(
         message.ends_with("web cannot be read: 403: forbidden; tried again, what it last said counts"),
         "{message}"
@@ -167,15 +167,15 @@ fn what_cannot_be_read_is_tried_again_and_then_the_last_word_counts() {
 fn without_a_first_answer_nothing_starts() {
     let pods = (0..3).map(replica).collect();
     let (mut lab, actions) =
-        Lab::leading(&Settings::default(), vec![node("gpu-1", 1, "")], vec![elastic(3)], pods);
-    unanswered(&mut lab, actions, &Outcome::Unknown);
+        Lab::leading(&EngineSettings::default(), vec![node("gpu-1", 1, "")], vec![elastic(3)], pods);
+    unanswered(&mut lab, actions, &RequestOutcome::Unknown);
     for _ in 0..40 {
         lab.now = lab.now.after(Duration::from_secs(1));
         let actions = lab.tick();
-        unanswered(&mut lab, actions, &Outcome::Unknown);
+        unanswered(&mut lab, actions, &RequestOutcome::Unknown);
     }
     assert_eq!(lab.gated().len(), 3);
-    assert_eq!(elastic_condition(&lab).0, Truth::False);
+    assert_eq!(elastic_condition(&lab).0, ConditionStatus::False);
     assert_eq!(lab.status().message, "all 3 members are here; ReplicaSet web-1 cannot be read: no answer");
     wants(&mut lab, 3);
     later(&mut lab, 5000);
@@ -187,7 +187,7 @@ fn without_a_first_answer_nothing_starts() {
 fn nothing_is_planned_of_what_is_about_to_go() {
     let pods = (0..5).map(replica).collect();
     let (mut lab, actions) =
-        Lab::leading(&Settings::default(), vec![node("gpu-1", 0, "")], vec![elastic(3)], pods);
+        Lab::leading(&EngineSettings::default(), vec![node("gpu-1", 0, "")], vec![elastic(3)], pods);
     wants(&mut lab, 5);
     lab.run(actions, |_| false);
     assert_eq!((lab.gated().len(), lab.status().min_member), (5, 5));
@@ -227,7 +227,7 @@ fn a_rolling_update_goes_pod_by_pod() {
 #[test]
 fn conditions_do_not_flap_with_the_number_of_replicas() {
     let mut lab = running();
-    let before: Vec<(ConditionType, Truth, Time)> =
+    let before: Vec<(ConditionType, ConditionStatus, Time)> =
         lab.status().conditions.iter().map(|c| (c.kind, c.status, c.last_transition_time)).collect();
     for index in 3..7 {
         wants(&mut lab, 5);
@@ -249,7 +249,7 @@ fn conditions_do_not_flap_with_the_number_of_replicas() {
 #[test]
 fn the_first_start_takes_what_the_group_says() {
     let (mut lab, actions) = Lab::leading(
-        &Settings::default(),
+        &EngineSettings::default(),
         vec![node("gpu-1", 1, "")],
         vec![elastic(3)],
         (0..2).map(replica).collect(),
@@ -258,7 +258,7 @@ fn the_first_start_takes_what_the_group_says() {
     lab.run(actions, |_| false);
     assert_eq!(lab.gated().len(), 2);
     let (truth, message) = elastic_condition(&lab);
-    assert_eq!(truth, Truth::False);
+    assert_eq!(truth, ConditionStatus::False);
     assert!(message.starts_with("takes 3 members, as PodGroup app says, until"), "{message}");
     assert!(
         lab.status()
@@ -276,20 +276,21 @@ fn a_new_leader_asks_anew_and_starts_replacements_alone() {
     pods.truncate(2);
     // One of three is missing, and two more are wanted: one of the three that are to come is here.
     pods.push(replica(7));
-    let (settings, stored) = (Settings { quiet: Duration::ZERO, ..Settings::default() }, lab.stored.clone());
+    let (settings, stored) =
+        (EngineSettings { quiet: Duration::ZERO, ..EngineSettings::default() }, lab.stored.clone());
     let mut next = Lab {
-        engine: Engine::new(Settings { group_status: GroupStatusMode::Never, ..settings }),
+        engine: Engine::new(EngineSettings { group_status: GroupStatusMode::Never, ..settings }),
         pods: pods.iter().map(|pod| (pod.uid.clone(), pod.clone())).collect(),
         ..lab
     };
     wants(&mut next, 5);
     next.step(Event::LeaseAcquired(Epoch(4)));
-    let world = World {
+    let world = ListedObjects {
         nodes: Some(vec![node("gpu-1", 1, "")]),
         pods: Some(pods),
         groups: by_kind([elastic(3)]),
         gangs: Some(stored.into_iter().collect()),
-        ..World::default()
+        ..ListedObjects::default()
     };
     let mut actions = next.step(Event::Listed(Epoch(4), world));
     actions.extend(next.tick());
@@ -300,8 +301,12 @@ fn a_new_leader_asks_anew_and_starts_replacements_alone() {
 /// Seed 7351: a Deployment wanted three and was scaled to one; then a pod of nobody came. Four were never wanted at one time.
 #[test]
 fn what_owners_wanted_before_a_member_came_does_not_add_up_with_it() {
-    let (mut lab, actions) =
-        Lab::leading(&Settings::default(), vec![node("gpu-1", 1, "")], vec![elastic(4)], vec![replica(0)]);
+    let (mut lab, actions) = Lab::leading(
+        &EngineSettings::default(),
+        vec![node("gpu-1", 1, "")],
+        vec![elastic(4)],
+        vec![replica(0)],
+    );
     wants(&mut lab, 3);
     lab.run(actions, |_| false);
     assert_eq!((lab.gated(), lab.status().min_member), (vec!["web-0"], 4));

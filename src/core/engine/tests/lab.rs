@@ -52,13 +52,13 @@ pub(super) struct Lab {
 
 impl Lab {
     pub(super) fn leading(
-        settings: &Settings,
+        settings: &EngineSettings,
         nodes: Vec<Node>,
         groups: Vec<Group>,
         pods: Vec<Pod>,
     ) -> (Self, Vec<Action>) {
         let mut lab = Self {
-            engine: Engine::new(Settings {
+            engine: Engine::new(EngineSettings {
                 quiet: Duration::ZERO,
                 group_status: GroupStatusMode::Never,
                 ..settings.clone()
@@ -70,12 +70,12 @@ impl Lab {
             owners: BTreeMap::new(),
         };
         assert_eq!(lab.step(Event::LeaseAcquired(Epoch(3))), [Action::List]);
-        let world = World {
+        let world = ListedObjects {
             nodes: Some(nodes),
             pods: Some(pods),
             groups: by_kind(groups),
             gangs: Some(Vec::new()),
-            ..World::default()
+            ..ListedObjects::default()
         };
         let mut actions = lab.step(Event::Listed(Epoch(3), world));
         actions.extend(lab.tick());
@@ -95,7 +95,7 @@ impl Lab {
         self.step(Event::Tick)
     }
 
-    pub(super) fn answer(&mut self, subject: Subject, outcome: Outcome) -> Vec<Action> {
+    pub(super) fn answer(&mut self, subject: RequestTarget, outcome: RequestOutcome) -> Vec<Action> {
         let epoch = self.engine.epoch().expect("the engine leads");
         self.step(Event::Answer { epoch, subject, outcome })
     }
@@ -125,24 +125,26 @@ impl Lab {
                 })
             }
             Action::ReadGang { gang } => {
-                let outcome =
-                    self.stored.clone().map_or(Outcome::Gone, |record| Outcome::Gang(Box::new(record)));
-                self.answer(Subject::Gang(gang.clone()), outcome)
+                let outcome = self
+                    .stored
+                    .clone()
+                    .map_or(RequestOutcome::Gone, |record| RequestOutcome::Gang(Box::new(record)));
+                self.answer(RequestTarget::Gang(gang.clone()), outcome)
             }
             Action::DeleteGang { gang, .. } => {
                 self.stored = None;
-                self.answer(Subject::Gang(gang.clone()), Outcome::Gone)
+                self.answer(RequestTarget::Gang(gang.clone()), RequestOutcome::Gone)
             }
-            Action::ReadLease => self.answer(Subject::Lease, Outcome::Lease { ours: true }),
+            Action::ReadLease => self.answer(RequestTarget::Lease, RequestOutcome::Lease { ours: true }),
             Action::Nominate { pod, node } => {
                 let node = node.clone();
                 self.change(&pod.uid, |p| p.nominated = node)
             }
             Action::Fence { pod, .. } => self.change(&pod.uid, |_| {}),
             Action::ReadPod { pod } => self.tell_pod(&pod.uid),
-            Action::Lift { pod, licence, cards, node, .. } => {
+            Action::Lift { pod, permit, cards, node, .. } => {
                 assert_eq!(
-                    *licence,
+                    *permit,
                     Some(self.pods[&pod.uid].resource_version),
                     "the lift tests the newest version"
                 );
@@ -153,19 +155,23 @@ impl Lab {
                     p.nominated = Some(node);
                 })
             }
-            Action::WriteGroup { gang, .. } => self.answer(Subject::Group(gang.clone()), Outcome::Done),
-            Action::ReadOwner { gang, owner } => {
-                let outcome =
-                    self.owners.get(owner).map_or(Outcome::Gone, |o| Outcome::Owner(Box::new(o.clone())));
-                self.answer(Subject::Owner(gang.clone(), owner.clone()), outcome)
+            Action::WriteGroup { gang, .. } => {
+                self.answer(RequestTarget::Group(gang.clone()), RequestOutcome::Done)
             }
-            Action::List | Action::StepDown | Action::Evict { .. } | Action::Tell(_) => Vec::new(),
+            Action::ReadOwner { gang, owner } => {
+                let outcome = self
+                    .owners
+                    .get(owner)
+                    .map_or(RequestOutcome::Gone, |o| RequestOutcome::Owner(Box::new(o.clone())));
+                self.answer(RequestTarget::Owner(gang.clone(), owner.clone()), outcome)
+            }
+            Action::List | Action::StepDown | Action::Evict { .. } | Action::RecordEvent(_) => Vec::new(),
         }
     }
 
     pub(super) fn write(&mut self, record: GangRecord) -> Vec<Action> {
         self.stored = Some(record.clone());
-        self.answer(Subject::Gang(record.gang.clone()), Outcome::Gang(Box::new(record)))
+        self.answer(RequestTarget::Gang(record.gang.clone()), RequestOutcome::Gang(Box::new(record)))
     }
 
     /// Changes a pod in the API server without telling the engine.
@@ -182,8 +188,9 @@ impl Lab {
     }
 
     pub(super) fn tell_pod(&mut self, uid: &PodUid) -> Vec<Action> {
-        let outcome = self.pods.get(uid).map_or(Outcome::Gone, |p| Outcome::Pod(Box::new(p.clone())));
-        self.answer(Subject::Pod(uid.clone()), outcome)
+        let outcome =
+            self.pods.get(uid).map_or(RequestOutcome::Gone, |p| RequestOutcome::Pod(Box::new(p.clone())));
+        self.answer(RequestTarget::Pod(uid.clone()), outcome)
     }
 
     /// Carries out everything that follows, until `stop` says of an action that it is to be left alone; those are
@@ -192,7 +199,9 @@ impl Lab {
         let mut queue: std::collections::VecDeque<Action> = actions.into();
         let mut left = Vec::new();
         while let Some(action) = queue.pop_front() {
-            if stop(&action) || matches!(action, Action::Tell(_) | Action::Evict { .. } | Action::StepDown) {
+            if stop(&action)
+                || matches!(action, Action::RecordEvent(_) | Action::Evict { .. } | Action::StepDown)
+            {
                 left.push(action);
                 continue;
             }

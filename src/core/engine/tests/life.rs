@@ -45,7 +45,7 @@ fn a_plan_loses_to_a_timeout_that_was_written_first() {
     let known = lab.stored.as_mut().expect("it was made");
     known.resource_version = version;
     known.status = GangStatus { epoch: Epoch(2), expired, ..GangStatus::default() };
-    let actions = lab.answer(Subject::Gang(gang_id()), Outcome::Conflict);
+    let actions = lab.answer(RequestTarget::Gang(gang_id()), RequestOutcome::Conflict);
     let left = lab.run(actions, |_| false);
     assert_eq!(lab.gated().len(), 3, "nothing is lifted: {left:?}");
     assert_eq!(evicted(&left), ["app-server", "model-1", "model-2"]);
@@ -64,7 +64,7 @@ fn nothing_is_deleted_before_that_is_durable() {
     let full = || vec![node("gpu-1", 1, ""), node("gpu-2", 1, "")];
     let mut pods = three();
     pods.iter_mut().for_each(|p| *p = pod(&p.key.name, 2_000_000, &[names::GATE]));
-    let (mut lab, actions) = Lab::leading(&Settings::default(), full(), vec![group], pods);
+    let (mut lab, actions) = Lab::leading(&EngineSettings::default(), full(), vec![group], pods);
     let left = lab.run(actions, |_| false);
     assert_eq!(evicted(&left), Vec::<&str>::new());
     lab.now = lab.now.after(Duration::from_secs(10));
@@ -104,7 +104,7 @@ fn pods_of_a_gang_that_never_was_whole_are_left_alone() {
         pod.phase = crate::objects::PodPhase::Running;
     });
     let (mut lab, actions) =
-        Lab::leading(&Settings::default(), vec![node("gpu-1", 1, "")], vec![group(3)], pods);
+        Lab::leading(&EngineSettings::default(), vec![node("gpu-1", 1, "")], vec![group(3)], pods);
     lab.run(actions, |_| false);
     assert_eq!(evicted(&later(&mut lab, 3600)), Vec::<&str>::new());
     assert_eq!(lab.status().started_with, 0);
@@ -124,18 +124,19 @@ fn plain_member(name: &str) -> Pod {
 #[test]
 fn nominated_members_are_tied_to_their_nodes_where_that_is_asked_for() {
     for (set, said, pin) in [
-        (false, None, Pin::Preferred),
-        (true, None, Pin::Exact),
-        (false, Some(true), Pin::Exact),
-        (true, Some(false), Pin::Preferred),
+        (false, None, NodePinning::Preferred),
+        (true, None, NodePinning::Required),
+        (false, Some(true), NodePinning::Required),
+        (true, Some(false), NodePinning::Preferred),
     ] {
-        let settings = Settings { pin_all: set, nominate: Nominate::Always, ..Settings::default() };
+        let settings =
+            EngineSettings { pin_all: set, nominate: NominationMode::Always, ..EngineSettings::default() };
         let gang = Group { policies: Policies { pin: said, ..Policies::default() }, ..group(2) };
         let pods = ["a", "b"].map(plain_member).into();
         let (mut lab, actions) = Lab::leading(&settings, vec![node("gpu-1", 1, "")], vec![gang], pods);
         let lifts = |action: &Action| matches!(action, Action::Lift { .. });
         let left = lab.run(actions, lifts);
-        let pins: Vec<Pin> = (left.iter())
+        let pins: Vec<NodePinning> = (left.iter())
             .filter_map(|action| match action {
                 Action::Lift { pin, .. } => Some(*pin),
                 _ => None,

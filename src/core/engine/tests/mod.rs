@@ -25,7 +25,7 @@ fn is_record(action: &Action) -> bool {
 
 fn notes(actions: &[Action]) -> Vec<(Reason, &str)> {
     let told = actions.iter().filter_map(|action| match action {
-        Action::Tell(note) => Some((note.reason, &*note.message)),
+        Action::RecordEvent(note) => Some((note.reason, &*note.message)),
         _ => None,
     });
     told.collect()
@@ -38,7 +38,7 @@ fn three() -> Vec<Pod> {
 }
 
 fn leading_three() -> (Lab, Vec<Action>) {
-    Lab::leading(&Settings::default(), vec![node("gpu-1", 1, "")], vec![group(3)], three())
+    Lab::leading(&EngineSettings::default(), vec![node("gpu-1", 1, "")], vec![group(3)], three())
 }
 
 #[test]
@@ -46,7 +46,7 @@ fn nothing_is_lifted_until_the_quorum_is_there() {
     let mut pods = three();
     let last = pods.pop().expect("three");
     let (mut lab, actions) =
-        Lab::leading(&Settings::default(), vec![node("gpu-1", 1, "")], vec![group(3)], pods);
+        Lab::leading(&EngineSettings::default(), vec![node("gpu-1", 1, "")], vec![group(3)], pods);
     let left = lab.run(actions, |_| false);
     assert_eq!(notes(&left), []);
     assert_eq!(lab.gated(), ["app-server", "model-1"]);
@@ -86,7 +86,7 @@ fn a_lease_that_is_not_ours_ends_it() {
     let (mut lab, actions) = leading_three();
     let left = lab.run(actions, |a| matches!(a, Action::ReadLease));
     assert_eq!(left, [Action::ReadLease]);
-    assert_eq!(lab.answer(Subject::Lease, Outcome::Lease { ours: false }), [Action::StepDown]);
+    assert_eq!(lab.answer(RequestTarget::Lease, RequestOutcome::Lease { ours: false }), [Action::StepDown]);
     assert_eq!(lab.engine.epoch(), None);
     assert_eq!(lab.gated().len(), 3);
 }
@@ -99,7 +99,7 @@ fn a_lost_race_for_the_record_drops_the_plan_and_looks_again() {
     if let Some(stored) = &mut lab.stored {
         stored.resource_version = ResourceVersion(lab.version);
     }
-    let actions = lab.answer(Subject::Gang(gang_id()), Outcome::Conflict);
+    let actions = lab.answer(RequestTarget::Gang(gang_id()), RequestOutcome::Conflict);
     assert_eq!(actions, [Action::ReadGang { gang: gang_id() }], "{left:?}");
     lab.run(actions, |_| false);
     assert_eq!(lab.gated(), Vec::<&str>::new());
@@ -133,12 +133,12 @@ fn who_finds_its_plan_taken_back_by_a_newer_epoch_steps_down() {
 /// Found by seeds 26 and 42: the read showed the version that was known already, and was repeated without end.
 #[test]
 fn a_lost_nomination_that_changed_nothing_is_read_once() {
-    let settings = Settings { nominate: Nominate::Always, ..Settings::default() };
+    let settings = EngineSettings { nominate: NominationMode::Always, ..EngineSettings::default() };
     let (mut lab, actions) = Lab::leading(&settings, vec![node("gpu-1", 1, "")], vec![group(3)], three());
     let mut nominations = lab.run(actions, |a| matches!(a, Action::Nominate { .. }));
     assert_eq!(nominations.len(), 3);
     let Action::Nominate { pod, .. } = nominations.remove(0) else { panic!("it was chosen so") };
-    let mut actions = lab.answer(Subject::Pod(pod.uid.clone()), Outcome::Unknown);
+    let mut actions = lab.answer(RequestTarget::Pod(pod.uid.clone()), RequestOutcome::Unknown);
     actions.extend(nominations);
     let left = lab.run(actions, |a| matches!(a, Action::ReadPod { .. }));
     assert_eq!(left, [], "the others do not wait for it, and it is left alone for a while");
@@ -169,7 +169,7 @@ fn a_record_without_an_answer_is_read_and_then_carried_out_or_written_again() {
                 status,
             });
         }
-        let actions = lab.answer(Subject::Gang(gang_id()), Outcome::Unknown);
+        let actions = lab.answer(RequestTarget::Gang(gang_id()), RequestOutcome::Unknown);
         assert_eq!(lab.run(actions, |_| false), [], "nothing is lifted on a guess");
         assert_eq!(lab.gated().len(), 3);
         lab.now = lab.now.after(Duration::from_millis(100));
@@ -187,14 +187,14 @@ fn a_pod_that_changed_is_read_and_the_lease_too_before_it_is_lifted() {
     let lifts = lab.run(actions, is_lift);
     let uid = PodUid::from("uid-app-server");
     lab.touch(&uid, |_| {});
-    let mut actions = lab.answer(Subject::Pod(uid.clone()), Outcome::Conflict);
+    let mut actions = lab.answer(RequestTarget::Pod(uid.clone()), RequestOutcome::Conflict);
     let key = PodKey::new("default", "app-server");
     assert_eq!(actions, [Action::ReadPod { pod: PodRef { key, uid: uid.clone() } }]);
     actions = lab.carry_out(&actions.remove(0));
     assert_eq!(actions, [Action::ReadLease]);
     actions = lab.carry_out(&actions.remove(0));
     assert!(
-        matches!(&actions[..], [Action::Lift { licence: Some(v), .. }] if *v == lab.pods[&uid].resource_version)
+        matches!(&actions[..], [Action::Lift { permit: Some(v), .. }] if *v == lab.pods[&uid].resource_version)
     );
     let rest: Vec<Action> =
         lifts.into_iter().filter(|a| !matches!(a, Action::Lift { pod, .. } if pod.uid == uid)).collect();
@@ -209,14 +209,14 @@ fn a_lost_lift_is_fenced_before_it_is_tried_again() {
     let (mut lab, actions) = leading_three();
     lab.run(actions, is_lift);
     let uid = PodUid::from("uid-app-server");
-    let actions = lab.answer(Subject::Pod(uid), Outcome::Unknown);
+    let actions = lab.answer(RequestTarget::Pod(uid), RequestOutcome::Unknown);
     assert!(matches!(&actions[..], [Action::Fence { .. }]), "{actions:?}");
 }
 
 #[test]
 fn a_node_that_is_cordoned_before_the_lift_undoes_the_plan() {
     let nodes = vec![node("gpu-1", 1, ""), node("gpu-2", 1, "")];
-    let (mut lab, actions) = Lab::leading(&Settings::default(), nodes, vec![group(3)], three());
+    let (mut lab, actions) = Lab::leading(&EngineSettings::default(), nodes, vec![group(3)], three());
     let left = lab.run(actions, |a| matches!(a, Action::ReadLease));
     let planned = lab.status().plan.as_ref().expect("planned").members[0].node.clone();
     let other = if planned.as_str() == "gpu-1" { "gpu-2" } else { "gpu-1" };
@@ -250,15 +250,15 @@ fn a_half_lifted_gang_is_finished_by_the_next_leader() {
     let lifts = lab.run(actions, is_lift);
     lab.carry_out(&lifts[0]);
     // The leader dies here. Its other two lifts are still on their way.
-    let settings = Settings { quiet: Duration::ZERO, ..Settings::default() };
+    let settings = EngineSettings { quiet: Duration::ZERO, ..EngineSettings::default() };
     lab.engine = Engine::new(settings);
     assert_eq!(lab.step(Event::LeaseAcquired(Epoch(4))), [Action::List]);
-    let world = World {
+    let world = ListedObjects {
         nodes: Some(vec![node("gpu-1", 1, "")]),
         pods: Some(lab.pods.values().cloned().collect()),
         groups: by_kind([group(3)]),
         gangs: Some(lab.stored.iter().cloned().collect()),
-        ..World::default()
+        ..ListedObjects::default()
     };
     let actions = lab.step(Event::Listed(Epoch(4), world));
     assert!(
@@ -276,7 +276,7 @@ fn a_member_behind_a_foreign_gate_is_waited_for_and_named() {
     let mut pods = three();
     pods[1] = pod("model-1", 3000, &["example.com/hold", names::GATE]);
     let (mut lab, actions) =
-        Lab::leading(&Settings::default(), vec![node("gpu-1", 1, "")], vec![group(3)], pods);
+        Lab::leading(&EngineSettings::default(), vec![node("gpu-1", 1, "")], vec![group(3)], pods);
     let left = lab.run(actions, |_| false);
     assert_eq!(lab.gated().len(), 3);
     assert_eq!(lab.status().reason, Some(Reason::ForeignGate));
@@ -292,7 +292,7 @@ fn a_member_behind_a_foreign_gate_is_waited_for_and_named() {
 #[test]
 fn a_gang_without_its_group_object_waits_and_says_so() {
     let (mut lab, actions) =
-        Lab::leading(&Settings::default(), vec![node("gpu-1", 1, "")], Vec::new(), three());
+        Lab::leading(&EngineSettings::default(), vec![node("gpu-1", 1, "")], Vec::new(), three());
     lab.run(actions, |_| false);
     assert_eq!(lab.status().reason, Some(Reason::GroupNotFound));
     assert_eq!(
@@ -310,7 +310,7 @@ fn a_gang_without_its_group_object_waits_and_says_so() {
 fn a_gang_that_does_not_fit_says_what_is_short_and_says_it_once() {
     let pods = [("a", 8000), ("b", 8000)].map(|(n, mib)| pod(n, mib, &[names::GATE])).into();
     let (mut lab, actions) =
-        Lab::leading(&Settings::default(), vec![node("gpu-1", 1, "")], vec![group(2)], pods);
+        Lab::leading(&EngineSettings::default(), vec![node("gpu-1", 1, "")], vec![group(2)], pods);
     let left = lab.run(actions, |_| false);
     let status = lab.status().clone();
     assert_eq!((status.phase, status.position), (Phase::Waiting, Some(1)));
@@ -326,7 +326,7 @@ fn a_torn_gang_is_told_and_held_or_evicted_as_is_asked() {
     for (set, said, on_torn) in
         [(Hold, None, Hold), (Evict, None, Evict), (Hold, Some(Evict), Evict), (Evict, Some(Hold), Hold)]
     {
-        let settings = Settings { on_torn: set, ..Settings::default() };
+        let settings = EngineSettings { on_torn: set, ..EngineSettings::default() };
         let gang = Group { policies: Policies { on_torn: said, ..Policies::default() }, ..group(3) };
         let (mut lab, actions) = Lab::leading(&settings, vec![node("gpu-1", 1, "")], vec![gang], three());
         lab.run(actions, |_| false);
@@ -358,7 +358,7 @@ fn an_extra_member_is_planned_alone() {
     let mut pods = three();
     pods.iter_mut().for_each(|p| *p = pod(&p.key.name, 2000, &[names::GATE]));
     let (mut lab, actions) =
-        Lab::leading(&Settings::default(), vec![node("gpu-1", 1, "")], vec![group(3)], pods);
+        Lab::leading(&EngineSettings::default(), vec![node("gpu-1", 1, "")], vec![group(3)], pods);
     lab.run(actions, |_| false);
     for name in ["app-server", "model-1", "model-2"] {
         lab.bind(name, "gpu-1");
@@ -375,7 +375,7 @@ fn an_extra_member_is_planned_alone() {
 #[test]
 fn the_object_goes_with_the_last_member() {
     let (mut lab, actions) =
-        Lab::leading(&Settings::default(), vec![node("gpu-1", 1, "")], vec![group(9)], three());
+        Lab::leading(&EngineSettings::default(), vec![node("gpu-1", 1, "")], vec![group(9)], three());
     lab.run(actions, |_| false);
     assert!(lab.stored.is_some());
     for name in ["app-server", "model-1", "model-2"] {
@@ -391,7 +391,7 @@ fn the_object_goes_with_the_last_member() {
 /// What a gang that fits costs the API server: two writes of its object, one for each gate, and one event.
 #[test]
 fn a_gang_that_fits_costs_no_more_than_it_must() {
-    let settings = Settings { quiet: Duration::from_millis(500), ..Settings::default() };
+    let settings = EngineSettings { quiet: Duration::from_millis(500), ..EngineSettings::default() };
     let (mut lab, actions) = leading_three();
     lab.engine.settings = settings;
     let mut sent: Vec<String> = Vec::new();
@@ -399,7 +399,7 @@ fn a_gang_that_fits_costs_no_more_than_it_must() {
     while let Some(action) = queue.pop_front() {
         let name = format!("{action:?}");
         sent.push(name.split([' ', '(']).next().unwrap_or_default().to_owned());
-        if !matches!(action, Action::Tell(_)) {
+        if !matches!(action, Action::RecordEvent(_)) {
             queue.extend(lab.carry_out(&action));
             queue.extend(lab.tick());
         }
@@ -429,14 +429,14 @@ fn members_are_nominated_while_somebody_else_waits_for_a_scheduler() {
     };
     let gate = r#"{"name":"example.com/hold"}"#;
     for (pod, mode, nominated) in [
-        (None, Nominate::Contended, 0),
-        (Some(foreign("", "")), Nominate::Contended, 3),
-        (Some(foreign("", "gpu-1")), Nominate::Contended, 0),
-        (Some(foreign(gate, "")), Nominate::Contended, 0),
-        (None, Nominate::Always, 3),
-        (Some(foreign("", "")), Nominate::Never, 0),
+        (None, NominationMode::Contended, 0),
+        (Some(foreign("", "")), NominationMode::Contended, 3),
+        (Some(foreign("", "gpu-1")), NominationMode::Contended, 0),
+        (Some(foreign(gate, "")), NominationMode::Contended, 0),
+        (None, NominationMode::Always, 3),
+        (Some(foreign("", "")), NominationMode::Never, 0),
     ] {
-        let settings = Settings { nominate: mode, ..Settings::default() };
+        let settings = EngineSettings { nominate: mode, ..EngineSettings::default() };
         let pods = three().into_iter().chain(pod.clone()).collect();
         let (mut lab, actions) = Lab::leading(&settings, vec![node("gpu-1", 1, "")], vec![group(3)], pods);
         let left = lab.run(actions, |action| matches!(action, Action::Nominate { .. }));

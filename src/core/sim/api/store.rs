@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::admit::{AdmitHook, Review, apply};
 use super::stored::{Actor, Applied, LeaseRecord, Stored, Subresource, Typed, Write};
 use super::{Kind, ObjectKey, Status, pod_rules};
-use crate::engine::wire::{self, Request, Response, Verb};
+use crate::api::{ApiRequest, ApiResource, ApiResponse, ApiVerb};
 use crate::model::{ResourceVersion, Time, str};
 use crate::objects::{Node, Pod, names};
 
@@ -421,7 +421,7 @@ impl ApiServer {
     }
 
     /// Carries out a request of the engine.
-    pub fn handle(&mut self, actor: &Actor, request: &Request) -> Response {
+    pub fn handle(&mut self, actor: &Actor, request: &ApiRequest) -> ApiResponse {
         let kind = kind_of(request.resource);
         let key = ObjectKey::new(kind, &request.namespace, &request.name);
         let subresource = match request.subresource {
@@ -429,25 +429,27 @@ impl ApiServer {
             None => Subresource::None,
         };
         let done = match &request.verb {
-            Verb::Get => self.found(&key).map(|stored| stored.object.clone()),
-            Verb::Create(object) => self.create(actor, object.clone()).map(|applied| applied.object),
-            Verb::Update(object) => {
+            ApiVerb::Get => self.found(&key).map(|stored| stored.object.clone()),
+            ApiVerb::Create(object) => self.create(actor, object.clone()).map(|applied| applied.object),
+            ApiVerb::Update(object) => {
                 self.update(actor, &key, subresource, object.clone()).map(|applied| applied.object)
             }
-            Verb::JsonPatch(patch) => {
+            ApiVerb::JsonPatch(patch) => {
                 self.json_patch(actor, &key, subresource, patch).map(|applied| applied.object)
             }
-            Verb::MergePatch(patch) => {
+            ApiVerb::MergePatch(patch) => {
                 self.merge_patch(actor, &key, subresource, patch).map(|applied| applied.object)
             }
-            Verb::Apply(object) => self.apply(actor, &key, subresource, object).map(|applied| applied.object),
-            Verb::Delete { uid, resource_version } => self
+            ApiVerb::Apply(object) => {
+                self.apply(actor, &key, subresource, object).map(|applied| applied.object)
+            }
+            ApiVerb::Delete { uid, resource_version } => self
                 .delete(actor, &key, uid.as_deref(), resource_version.as_deref())
                 .map(|applied| applied.object),
         };
         match done {
-            Ok(object) => Response::Object(object.to_string()),
-            Err(status) => Response::Status { code: status.code, message: status.message },
+            Ok(object) => ApiResponse::Object(object.to_string()),
+            Err(status) => ApiResponse::Status { code: status.code, message: status.message },
         }
     }
 
@@ -503,7 +505,7 @@ impl ApiServer {
     }
 }
 
-fn kind_of(resource: wire::Resource) -> Kind {
+fn kind_of(resource: ApiResource) -> Kind {
     let same = |kind: &Kind| {
         kind.plural() == resource.plural && kind.group_version() == (resource.group, resource.version)
     };

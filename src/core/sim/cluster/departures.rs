@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::checker::met;
 use super::quorums::Quorums;
 use crate::dialect::OnStale;
-use crate::engine::{ConditionType, GangRecord, GangStatus, Truth};
+use crate::engine::{ConditionStatus, ConditionType, GangRecord, GangStatus};
 use crate::model::{PodUid, Str, Time};
 use crate::objects::Pod;
 use crate::planner::{self, PlanningRequest};
@@ -76,7 +76,7 @@ pub(super) fn overdue(
         problems.push(format!("{} has expired, and is still there", pod.key));
     }
     let stale = status.conditions.iter().find(|c| c.kind == ConditionType::Stale);
-    if let Some(stale) = stale.filter(|c| c.status == Truth::True && on_stale == OnStale::Evict)
+    if let Some(stale) = stale.filter(|c| c.status == ConditionStatus::True && on_stale == OnStale::Evict)
         && now.since(stale.last_transition_time) > grace.saturating_add(Duration::from_secs(60))
     {
         problems.push(format!("stale since {}, and not evicted", stale.last_transition_time));

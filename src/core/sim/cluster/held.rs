@@ -7,7 +7,7 @@ use super::super::api::{ApiServer, Kind, ObjectKey};
 use super::checker::met;
 use super::quorums;
 use crate::dialect::{Later, Quorum};
-use crate::engine::{GangRecord, HeldPlace};
+use crate::engine::{GangRecord, Placeholder};
 use crate::model::{GangId, NodeName, PodKey, PodUid, Resources, Str, Time, VramMib};
 use crate::objects::{Node, Pod, Shape, names};
 use crate::planner::WaitingMember;
@@ -73,7 +73,7 @@ impl Rooms {
                     given.take(node, &pod.shape, &member.gpus);
                 }
             }
-            for place in plan.to_come.iter().filter(|place| place.node == *name) {
+            for place in plan.placeholders.iter().filter(|place| place.node == *name) {
                 given.take(node, &place.shape, &place.gpus);
                 given.held = true;
             }
@@ -110,8 +110,8 @@ pub(super) fn places_taken(before: Option<&GangRecord>, after: &GangRecord) -> b
     else {
         return false;
     };
-    let mut taken: Vec<&HeldPlace> =
-        before.to_come.iter().filter(|place| !after.to_come.contains(place)).collect();
+    let mut taken: Vec<&Placeholder> =
+        before.placeholders.iter().filter(|place| !after.placeholders.contains(place)).collect();
     let news = after.members.iter().filter(|m| !before.members.iter().any(|known| known.uid == m.uid));
     let mut all = true;
     for member in news {
@@ -123,14 +123,14 @@ pub(super) fn places_taken(before: Option<&GangRecord>, after: &GangRecord) -> b
             None => all = false,
         }
     }
-    all && after.to_come.iter().all(|place| before.to_come.contains(place))
+    all && after.placeholders.iter().all(|place| before.placeholders.contains(place))
 }
 
 /// Charges what durable plans hold for members to come.
 pub(super) fn charge(snapshot: &mut Snapshot, api: &ApiServer) {
     for (key, stored) in api.list(Kind::Gang) {
         let Some(plan) = stored.gang().and_then(|record| record.status.plan.as_ref()) else { continue };
-        for place in &plan.to_come {
+        for place in &plan.placeholders {
             let cards = if place.shape.share.is_some() {
                 CardAllocation::Known(place.gpus.clone())
             } else {

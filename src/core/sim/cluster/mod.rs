@@ -30,7 +30,7 @@ pub use trap::{Mishap, Moment};
 
 use super::api::{Actor, Admit, AdmitHook, ApiServer, Kind, ObjectKey, Write};
 use super::random::Random;
-use crate::engine::{Effect, Event, World};
+use crate::engine::{Effect, Event, ListedObjects};
 use crate::model::{Epoch, NodeName, Str, Time};
 use scheduler::Scheduler;
 
@@ -51,7 +51,7 @@ enum Happening {
     /// A request reaches the API server; it answers or not.
     Arrive(usize, u64, Box<Effect>, Reply),
     /// The kinds of a consistent list are read one after the other, beginning with this number.
-    List(usize, u64, Epoch, usize, Box<World>),
+    List(usize, u64, Epoch, usize, Box<ListedObjects>),
     /// An answer reaches a replica.
     Answer(usize, u64, Box<Event>),
     /// A replica looks after its lease.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::engine::Settings;
+use crate::engine::EngineSettings;
 
 /// Least and most, in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,7 +16,7 @@ pub struct Options {
     /// How many replicas of the engine.
     pub replicas: usize,
     /// What the engines go by.
-    pub settings: Settings,
+    pub settings: EngineSettings,
     /// Who takes how long.
     pub timing: Timing,
     /// What goes wrong by itself.
@@ -33,7 +33,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             replicas: 2,
-            settings: Settings::default(),
+            settings: EngineSettings::default(),
             timing: Timing::steady(),
             faults: Faults::default(),
             random_ties: false,

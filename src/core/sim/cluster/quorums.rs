@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::super::api::{ApiServer, Kind, ObjectKey};
 use crate::dialect::{self, Group, GroupObject, OnTorn, Policies, Quorum};
-use crate::engine::{ConditionType, Truth};
+use crate::engine::{ConditionStatus, ConditionType};
 use crate::model::{GangId, Resources, Str};
 use crate::objects::{Owner, OwnerKind, OwnerReading, Pod, PodPhase};
 
@@ -196,7 +196,10 @@ fn following(api: &ApiServer, gang: &GangId, live: &[&Arc<Pod>], wanted: &Wanted
     let Some(Quorum::Count(own)) = wanted.own else { return None };
     let key = ObjectKey::new(Kind::Gang, &gang.namespace, gang.object_name());
     let status = &api.get(&key)?.gang()?.status;
-    let met = status.conditions.iter().any(|c| c.kind == ConditionType::Elastic && c.status == Truth::True);
+    let met = status
+        .conditions
+        .iter()
+        .any(|c| c.kind == ConditionType::Elastic && c.status == ConditionStatus::True);
     let mine = |pod: &&Arc<Pod>| pod.membership.as_ref().is_some_and(|m| m.gang == *gang);
     let ended = api.pods().filter(mine).filter(|pod| pod.phase == PodPhase::Succeeded).count();
     if wanted.moving || ended > 0 {

@@ -4,9 +4,13 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use super::{Cluster, Happening, Moment, Range, Reply, Rule};
+use crate::api::ApiResponse;
 use crate::dialect::{self, GroupObject};
-use crate::engine::wire::{self, Response};
-use crate::engine::{Action, Change, Effect, Engine, Event, GangRecord, Note, Outcome, Subject, World};
+use crate::engine::wire;
+use crate::engine::{
+    Action, Change, Effect, Engine, Event, GangEvent, GangRecord, ListedObjects, RequestOutcome,
+    RequestTarget,
+};
 use crate::model::{Epoch, Time};
 use crate::objects::{Node, Pod, PriorityClass};
 use crate::sim::api::{Actor, Kind, Stored, Typed, Write};
@@ -29,7 +33,7 @@ pub struct Told {
     /// Which replica.
     pub replica: usize,
     /// What.
-    pub note: Note,
+    pub note: GangEvent,
 }
 
 /// A replica.
@@ -46,7 +50,7 @@ pub struct Replica {
     streams: BTreeMap<Kind, Stream>,
     /// Effects and requests that waited for a paused process to go on.
     held: Vec<Effect>,
-    under_way: BTreeSet<(Epoch, Subject)>,
+    under_way: BTreeSet<(Epoch, RequestTarget)>,
     pub(super) epoch: Option<Epoch>,
     pub(super) renewed: Time,
     pub(super) clock_ahead_ms: u64,
@@ -273,7 +277,7 @@ impl Cluster {
         self.trace(|| format!("replica {index}: {}", super::trace::effect(&effect)));
         match &effect.action {
             Action::StepDown => self.step_down(index),
-            Action::Tell(note) => {
+            Action::RecordEvent(note) => {
                 self.told.push(Told { at: self.now(), replica: index, note: note.clone() });
             }
             Action::List => {
@@ -295,8 +299,9 @@ impl Cluster {
         }
         let faults = self.options.faults.clone();
         let request = self.options.timing.request;
-        let lost =
-            |effect: &Effect| wire::answer(effect, Response::Lost).or_else(|| lease_answer(effect, None));
+        let lost = |effect: &Effect| {
+            wire::event_for(effect, ApiResponse::Lost).or_else(|| lease_answer(effect, None))
+        };
         let mut reply = Reply::Honest;
         if faults != super::Faults::default() {
             if self.random.percent(faults.request_lost) {
@@ -335,23 +340,23 @@ impl Cluster {
                 Reply::Honest => lease_answer(effect, Some(ours)),
                 Reply::Refused(code) => Some(Event::Answer {
                     epoch: effect.epoch,
-                    subject: Subject::Lease,
-                    outcome: Outcome::Refused(format!("{code}: fault")),
+                    subject: RequestTarget::Lease,
+                    outcome: RequestOutcome::Refused(format!("{code}: fault")),
                 }),
                 Reply::Lost | Reply::TooLate => lease_answer(effect, None),
             }
         } else {
-            let Some(request) = wire::request(effect) else { return };
+            let Some(request) = wire::request_for(effect) else { return };
             let response = match reply {
-                Reply::Refused(code) => Response::Status { code, message: "fault".to_owned() },
+                Reply::Refused(code) => ApiResponse::Status { code, message: "fault".to_owned() },
                 Reply::Honest | Reply::Lost | Reply::TooLate => {
                     let actor = Actor::Engine(index);
                     let response = self.api.handle(&actor, &request);
-                    if reply == Reply::Honest { response } else { Response::Lost }
+                    if reply == Reply::Honest { response } else { ApiResponse::Lost }
                 }
             };
             self.checker.answered(effect, &response);
-            wire::answer(effect, response)
+            wire::event_for(effect, response)
         };
         if reply == Reply::TooLate {
             return;
@@ -392,7 +397,14 @@ impl Cluster {
 
     /// Reads one kind after the other, as a real client has to. The watch of each kind goes on from there: nothing that
     /// is older than the list comes after it, and nothing newer before it.
-    pub(super) fn list(&mut self, index: usize, life: u64, epoch: Epoch, part: usize, mut world: Box<World>) {
+    pub(super) fn list(
+        &mut self,
+        index: usize,
+        life: u64,
+        epoch: Epoch,
+        part: usize,
+        mut world: Box<ListedObjects>,
+    ) {
         if self.replicas[index].gone(life) {
             return;
         }
@@ -408,7 +420,7 @@ impl Cluster {
         self.push(self.options.timing.request, Happening::List(index, life, epoch, part + 1, world));
     }
 
-    fn read_kind(&self, kind: Kind, world: &mut World) {
+    fn read_kind(&self, kind: Kind, world: &mut ListedObjects) {
         let objects = self.api.list(kind).map(|(_, stored)| stored);
         match kind {
             Kind::Node => {
@@ -434,7 +446,7 @@ impl Cluster {
         if self.replicas[index].gone(life) {
             return;
         }
-        let mut world = World::default();
+        let mut world = ListedObjects::default();
         self.read_kind(kind, &mut world);
         let stream = self.replicas[index].streams.entry(kind).or_default();
         stream.connected = true;
@@ -516,30 +528,30 @@ fn watch_event(write: &Write) -> Option<Event> {
 
 fn lease_answer(effect: &Effect, ours: Option<bool>) -> Option<Event> {
     let outcome = match ours {
-        Some(ours) => Outcome::Lease { ours },
-        None => Outcome::Unknown,
+        Some(ours) => RequestOutcome::Lease { ours },
+        None => RequestOutcome::Unknown,
     };
     (effect.action == Action::ReadLease).then_some(Event::Answer {
         epoch: effect.epoch,
-        subject: Subject::Lease,
+        subject: RequestTarget::Lease,
         outcome,
     })
 }
 
 /// What an answered effect is about.
-fn subject_of(action: &Action) -> Option<Subject> {
+fn subject_of(action: &Action) -> Option<RequestTarget> {
     Some(match action {
-        Action::ReadLease => Subject::Lease,
+        Action::ReadLease => RequestTarget::Lease,
         Action::CreateGang { gang, .. }
         | Action::ReadGang { gang }
         | Action::WriteGang { gang, .. }
-        | Action::DeleteGang { gang, .. } => Subject::Gang(gang.clone()),
+        | Action::DeleteGang { gang, .. } => RequestTarget::Gang(gang.clone()),
         Action::ReadPod { pod } | Action::Fence { pod, .. } | Action::Nominate { pod, .. } => {
-            Subject::Pod(pod.uid.clone())
+            RequestTarget::Pod(pod.uid.clone())
         }
-        Action::Lift { pod, .. } => Subject::Pod(pod.uid.clone()),
-        Action::WriteGroup { gang, .. } => Subject::Group(gang.clone()),
-        Action::ReadOwner { gang, owner } => Subject::Owner(gang.clone(), owner.clone()),
-        Action::List | Action::StepDown | Action::Evict { .. } | Action::Tell(_) => return None,
+        Action::Lift { pod, .. } => RequestTarget::Pod(pod.uid.clone()),
+        Action::WriteGroup { gang, .. } => RequestTarget::Group(gang.clone()),
+        Action::ReadOwner { gang, owner } => RequestTarget::Owner(gang.clone(), owner.clone()),
+        Action::List | Action::StepDown | Action::Evict { .. } | Action::RecordEvent(_) => return None,
     })
 }

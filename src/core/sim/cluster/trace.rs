@@ -1,7 +1,7 @@
 //! What happened, line by line, for the person who replays a seed.
 
 use super::{Cluster, START};
-use crate::engine::{Action, Change, Effect, Event, Outcome};
+use crate::engine::{Action, Change, Effect, Event, RequestOutcome};
 use crate::objects::Pod;
 use crate::sim::api::Write;
 
@@ -41,8 +41,8 @@ impl Cluster {
 pub(super) fn effect(effect: &Effect) -> String {
     let epoch = effect.epoch;
     let action = match &effect.action {
-        Action::Lift { pod, licence, node, cards, .. } => {
-            format!("lifts {} at {licence:?} to {node} {cards:?}", pod.key)
+        Action::Lift { pod, permit, node, cards, .. } => {
+            format!("lifts {} at {permit:?} to {node} {cards:?}", pod.key)
         }
         Action::WriteGang { gang, expected, status } => format!(
             "writes {gang} at v{expected}: {} {:?} {} plan {:?}",
@@ -79,8 +79,8 @@ pub(super) fn event(event: &Event) -> String {
         ),
         Event::Answer { epoch, subject, outcome } => {
             let outcome = match outcome {
-                Outcome::Pod(pod) => format!("pod {}", state(pod)),
-                Outcome::Gang(gang) => {
+                RequestOutcome::Pod(pod) => format!("pod {}", state(pod)),
+                RequestOutcome::Gang(gang) => {
                     format!("gang v{} {}", gang.resource_version, gang.status.phase.as_str())
                 }
                 other => format!("{other:?}"),

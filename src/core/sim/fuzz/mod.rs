@@ -24,7 +24,7 @@ pub struct FuzzOptions {
     pub trace: bool,
     /// A rule of the engine that is taken away, to see that the run notices.
     #[cfg(any(test, feature = "sabotage"))]
-    pub broken: Option<crate::engine::Rule>,
+    pub broken: Option<crate::engine::SafetyRule>,
 }
 
 /// What a clean run came to.
@@ -133,7 +133,7 @@ pub fn play(
     cluster.trace = options.trace;
     #[cfg(any(test, feature = "sabotage"))]
     {
-        cluster.settings.broken = options.broken;
+        cluster.settings.disabled_rule = options.broken;
     }
     let mut runner = Runner::with_options(cluster, scenario.clone(), Some(admit))
         .map_err(|error| fail(0, Vec::new(), vec![error.to_string()]))?;

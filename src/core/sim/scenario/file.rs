@@ -9,7 +9,7 @@ use serde_saphyr::Spanned;
 
 use super::{Expect, NodeSpec};
 use crate::dialect::{OnStale, OnTimeout, OnTorn};
-use crate::engine::{Nominate, Settings};
+use crate::engine::{EngineSettings, NominationMode};
 use crate::sim::api::Kind;
 use crate::sim::cluster::{Faults, Mishap, Moment, Options, Timing};
 use crate::snapshot::SharingMode;
@@ -134,11 +134,11 @@ pub enum NominateSpec {
 }
 
 impl NominateSpec {
-    fn setting(self) -> Nominate {
+    fn setting(self) -> NominationMode {
         match self {
-            Self::Always => Nominate::Always,
-            Self::Contended => Nominate::Contended,
-            Self::Never => Nominate::Never,
+            Self::Always => NominationMode::Always,
+            Self::Contended => NominationMode::Contended,
+            Self::Never => NominationMode::Never,
         }
     }
 }
@@ -176,8 +176,8 @@ pub enum StaleSpec {
 impl SettingsSpec {
     /// The options of the simulation.
     pub fn options(&self) -> Options {
-        let usual = Settings::default();
-        let settings = Settings {
+        let usual = EngineSettings::default();
+        let settings = EngineSettings {
             bind_timeout: self.bind_timeout.map_or(usual.bind_timeout, |span| span.0),
             sharing: match self.sharing {
                 None | Some(SharingSpec::Labelled) => SharingMode::Labelled,

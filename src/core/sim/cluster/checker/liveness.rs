@@ -49,8 +49,10 @@ impl Checker {
             waiting.sort_by(|a, b| (a.created, &a.key).cmp(&(b.created, &b.key)));
             let counts = active.values().any(|number| *number > 0);
             let minimum = if counts { Resources::default() } else { quorums::minimum(api, gang) };
-            for place in
-                gang_object(api, gang).iter().flat_map(|record| &record.status.plan).flat_map(|p| &p.to_come)
+            for place in gang_object(api, gang)
+                .iter()
+                .flat_map(|record| &record.status.plan)
+                .flat_map(|p| &p.placeholders)
             {
                 *active.entry(place.role.clone()).or_default() += 1;
             }
@@ -130,7 +132,7 @@ impl Checker {
         };
         let status = &record.status;
         // One whose members come one after the other is on its way for as long as room is held for them.
-        let coming = status.plan.as_ref().is_some_and(|plan| !plan.to_come.is_empty());
+        let coming = status.plan.as_ref().is_some_and(|plan| !plan.placeholders.is_empty());
         if coming && !live.iter().any(|pod| !pod.gated()) {
             self.found(Rule::Liveness, format!("gang {gang} holds room, and nothing of it runs"));
         }

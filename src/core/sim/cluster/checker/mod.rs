@@ -14,10 +14,10 @@ use serde_json::Value;
 use super::departures;
 use super::held::{self, Rooms};
 use super::quorums::Quorums;
+use crate::api::ApiResponse;
 use crate::dialect::OnTorn;
 use crate::dialect::Quorum;
-use crate::engine::wire::Response;
-use crate::engine::{Action, Effect, GangRecord, Phase, Settings};
+use crate::engine::{Action, Effect, EngineSettings, GangRecord, Phase};
 use crate::model::{GangId, NodeName, PodUid, Reason, Resources, Str, Time, VramMib};
 use crate::objects::{Node, Pod, names};
 use crate::sim::api::{Actor, ApiServer, Kind, ObjectKey, Write};
@@ -68,7 +68,7 @@ const MEMORY_MS: u64 = 90_000;
 /// What the checker remembers of the past, which the store does not.
 #[derive(Debug)]
 pub struct Checker {
-    settings: Settings,
+    settings: EngineSettings,
     now: Time,
     violations: Vec<Violation>,
     /// Every pod ever seen, as it was last, and when it went.
@@ -79,7 +79,7 @@ pub struct Checker {
 }
 
 impl Checker {
-    pub(super) fn new(settings: Settings) -> Self {
+    pub(super) fn new(settings: EngineSettings) -> Self {
         Self {
             settings,
             now: super::START,
@@ -288,7 +288,7 @@ impl Checker {
             return;
         }
         let mut roles: BTreeMap<Option<Str>, u32> = BTreeMap::new();
-        for place in after.status.plan.iter().flat_map(|plan| &plan.to_come) {
+        for place in after.status.plan.iter().flat_map(|plan| &plan.placeholders) {
             *roles.entry(place.role.clone()).or_default() += 1;
         }
         for (uid, (pod, gone)) in &self.pods {
@@ -390,8 +390,8 @@ impl Checker {
     }
 
     /// Looks at a response to a request of an engine.
-    pub(super) fn answered(&mut self, effect: &Effect, response: &Response) {
-        let Response::Status { code: 422, message } = response else { return };
+    pub(super) fn answered(&mut self, effect: &Effect, response: &ApiResponse) {
+        let ApiResponse::Status { code: 422, message } = response else { return };
         // The only 422 that may happen is a `test` that found another version, and a merge or an apply that found another
         // object by that name.
         let replaced =
