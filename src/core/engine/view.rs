@@ -214,7 +214,9 @@ impl Engine {
             None
         };
         match place {
-            Some(charge) if charge.state == ChargeState::Bound || self.settings.keeps(SafetyRule::Reserve) => {
+            Some(charge)
+                if charge.state == ChargeState::Bound || self.settings.keeps(SafetyRule::Reserve) =>
+            {
                 self.snapshot.charge(uid, charge);
             }
             _ => {
