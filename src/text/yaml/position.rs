@@ -1,21 +1,22 @@
-//! From a byte of a text to the byte of the file that says it: through the indentation of block scalars, folded lines and escapes.
+//! Maps bytes of a string value to bytes of the file, through block indentation, folded lines and escapes.
 
 use std::ops::Range;
 
 use granit_parser::ScalarStyle;
 
-/// The bytes of the file that say the bytes `within` of a text. `raw` is how the text is written, from byte `start` of the file on.
+/// The bytes of the file that hold the bytes `within` of `text`. `raw` is the scalar as the file writes it, from byte
+/// `start` of the file on.
 ///
-/// White space moves where lines are folded and indented, all else stands in the same order: so what is counted is what is no white
-/// space.
-pub(in super::super) fn locate(
+/// Folding and indentation change white space only; all other characters keep their order. So the function counts
+/// characters that are not white space.
+pub fn locate(
     raw: &str,
     start: usize,
     style: ScalarStyle,
     text: &str,
     within: Range<usize>,
 ) -> Range<usize> {
-    let visible = written(raw, style);
+    let visible = visible_chars(raw, style);
     let count = |until: usize| {
         text.char_indices().take_while(|(at, _)| *at < until).filter(|(_, c)| !c.is_whitespace()).count()
     };
@@ -23,7 +24,7 @@ pub(in super::super) fn locate(
     let is_visible =
         text.get(within.start..).and_then(|rest| rest.chars().next()).is_some_and(|c| !c.is_whitespace());
     if !is_visible {
-        // White space or the end: behind what stands before it.
+        // White space or the end: the position after the previous visible character.
         let at = before.checked_sub(1).and_then(|last| visible.get(last)).map_or(0, |range| range.end);
         return start + at..start + at;
     }
@@ -33,13 +34,13 @@ pub(in super::super) fn locate(
     start + from..start + to.max(from)
 }
 
-/// The bytes of each character that is no white space.
-fn written(raw: &str, style: ScalarStyle) -> Vec<Range<usize>> {
+/// The byte range of each character that is not white space.
+fn visible_chars(raw: &str, style: ScalarStyle) -> Vec<Range<usize>> {
     match style {
         ScalarStyle::Literal | ScalarStyle::Folded => {
             // The first line holds the indicators.
             let body = raw.find('\n').map_or(raw.len(), |end| end + 1);
-            visible(raw, if raw.starts_with(['|', '>']) { body } else { 0 })
+            visible_from(raw, if raw.starts_with(['|', '>']) { body } else { 0 })
         }
         ScalarStyle::SingleQuoted => {
             let mut found: Vec<Range<usize>> = Vec::new();
@@ -57,11 +58,11 @@ fn written(raw: &str, style: ScalarStyle) -> Vec<Range<usize>> {
             found
         }
         ScalarStyle::DoubleQuoted => double_quoted(raw),
-        ScalarStyle::Plain => visible(raw, 0),
+        ScalarStyle::Plain => visible_from(raw, 0),
     }
 }
 
-fn visible(raw: &str, from: usize) -> Vec<Range<usize>> {
+fn visible_from(raw: &str, from: usize) -> Vec<Range<usize>> {
     raw[from..]
         .char_indices()
         .filter(|(_, character)| !character.is_whitespace())
@@ -91,7 +92,7 @@ fn double_quoted(raw: &str) -> Vec<Range<usize>> {
                         characters.next();
                     }
                 }
-                // Two halves of a surrogate pair are one character.
+                // The two escapes of a surrogate pair are one character.
                 if let Some(0xD800..=0xDBFF) = code {
                     half = Some(at);
                     continue;

@@ -1,11 +1,11 @@
-//! What a scalar is worth, as Kubernetes' YAML library reads it: YAML 1.1 with the octal numbers of 1.2.
+//! The JSON value of a YAML scalar, as sigs.k8s.io/yaml reads it: YAML 1.1 with the octal numbers of 1.2.
 
 use serde_json::{Number, Value as Json};
 
-/// A scalar without quotes.
+/// The value of a scalar without quotes.
 ///
 /// # Errors
-/// What JSON cannot say: infinity and what is no number.
+/// For infinity and NaN, which JSON does not have.
 pub(super) fn plain(text: &str) -> Result<Json, String> {
     match text {
         "" | "~" | "null" | "Null" | "NULL" => return Ok(Json::Null),
@@ -19,20 +19,20 @@ pub(super) fn plain(text: &str) -> Result<Json, String> {
     }
     let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
     if matches!(unsigned, ".inf" | ".Inf" | ".INF") || matches!(text, ".nan" | ".NaN" | ".NAN") {
-        return Err(format!("{text} is a number that JSON does not have: put it in quotes if text is meant"));
+        return Err(format!("{text} is a number that JSON does not have: quote it to get a string"));
     }
     Ok(number(text).unwrap_or_else(|| Json::String(text.to_owned())))
 }
 
-/// A scalar with one of YAML's own tags, `!!int` and so on.
+/// The value of a scalar with a tag of YAML itself, such as `!!int`.
 ///
 /// # Errors
-/// The tag is not known, or the text is not what it says.
+/// For an unknown tag, and for a text that does not match its tag.
 pub(super) fn tagged(text: &str, tag: &str) -> Result<Json, String> {
     let value = match tag {
         "str" => return Ok(Json::String(text.to_owned())),
         "bool" | "int" | "float" | "null" => plain(text)?,
-        _ => return Err(format!("the tag !!{tag} means nothing in Kubernetes: leave it out")),
+        _ => return Err(format!("Kubernetes does not know the tag !!{tag}: remove it")),
     };
     let fits = match tag {
         "bool" => value.is_boolean(),
@@ -40,7 +40,7 @@ pub(super) fn tagged(text: &str, tag: &str) -> Result<Json, String> {
         "float" => value.is_number(),
         _ => value.is_null(),
     };
-    if fits { Ok(value) } else { Err(format!("{text:?} is no {tag}, which its tag says it is")) }
+    if fits { Ok(value) } else { Err(format!("{text:?} has the tag !!{tag} and is not of that type")) }
 }
 
 fn number(text: &str) -> Option<Json> {
@@ -49,14 +49,14 @@ fn number(text: &str) -> Option<Json> {
         return None;
     }
     let digits = text.replace('_', "");
-    if let Some(whole) = whole(&digits) {
-        return Some(whole);
+    if let Some(integer) = integer(&digits) {
+        return Some(integer);
     }
     if !is_decimal(&digits) {
         return None;
     }
     let value: f64 = digits.parse().ok()?;
-    // 1e3 is written as 1000 when it becomes JSON, and read as a whole number again.
+    // sigs.k8s.io/yaml converts 1e3 to the JSON number 1000, which is then an integer.
     let shown = format!("{value}");
     if value.abs() < 1e21
         && let Ok(whole) = shown.parse::<i64>()
@@ -66,8 +66,8 @@ fn number(text: &str) -> Option<Json> {
     Number::from_f64(value).map(Json::Number)
 }
 
-/// Whole numbers in the bases that Go knows: 0x, 0o, 0b, and octal by a leading zero.
-fn whole(text: &str) -> Option<Json> {
+/// An integer in one of the bases that Go knows: 0x, 0o, 0b, and octal by a leading zero.
+fn integer(text: &str) -> Option<Json> {
     let (negative, rest) = match text.strip_prefix('-') {
         Some(rest) => (true, rest),
         None => (false, text.strip_prefix('+').unwrap_or(text)),
@@ -95,7 +95,7 @@ fn whole(text: &str) -> Option<Json> {
     Some(Json::from(value))
 }
 
-/// `[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?`
+/// Whether a text matches `[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?`
 fn is_decimal(text: &str) -> bool {
     let text = text.strip_prefix(['-', '+']).unwrap_or(text);
     let (mantissa, exponent) = match text.find(['e', 'E']) {
@@ -122,7 +122,7 @@ mod tests {
 
     use super::*;
 
-    /// What `sigs.k8s.io/yaml` makes of the same texts.
+    /// The expected values are those of `sigs.k8s.io/yaml`.
     #[test]
     fn scalars_are_read_as_kubernetes_reads_them() {
         for (text, expected) in [
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn tags_are_taken_at_their_word() {
+    fn a_tag_decides_the_type_of_a_scalar() {
         assert_eq!(tagged("1", "str"), Ok(json!("1")));
         assert_eq!(tagged("1", "int"), Ok(json!(1)));
         assert!(tagged("one", "int").is_err());

@@ -1,78 +1,84 @@
-//! YAML and JSON as Kubernetes reads them, with the place of every key and value.
+//! YAML and JSON as Kubernetes reads them, with the position of every key and value.
 //!
-//! `kubectl` and the API server read YAML 1.1: `yes`, `on` and `y` are booleans, `0777` is octal, `<<` merges. So do we, and say so where
-//! text was wanted. What they let pass and nobody means is an error here: keys that are given twice, tags that nobody knows.
+//! kubectl and the API server read YAML 1.1 (`sigs.k8s.io/yaml`): `yes`, `on` and `y` are booleans, `0777` is octal, `<<`
+//! merges. This reader does the same. It is stricter in two cases that kubectl accepts and that are mistakes: duplicate
+//! keys and unknown tags are errors. It warns about a key that is a boolean.
 //!
-//! Owns the tree; never knows what it means. A file is bounded in size, depth and in what its aliases may grow to, so that reading it
-//! ends in time whatever it says.
+//! Owns the tree of values; does not know what a document means. Size, nesting depth and the growth by aliases are
+//! bounded, so reading ends in time for any input.
 
-mod place;
+mod position;
 mod scalar;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use granit_parser::{Event, Parser, ScalarStyle, Span, options};
+use crate::pointer;
+use granit_parser::{Event, Parser, Span, options};
 use serde_json::{Map, Value as Json};
 
-pub(super) use place::locate;
+pub use granit_parser::ScalarStyle;
+pub use position::locate;
 
-/// The most values that a file may have, aliases followed.
-const NODES: usize = 200_000;
+/// Values that a file may have, aliases expanded.
+const MAX_NODES: usize = 200_000;
 
-/// The most bytes of text that a file may have, aliases followed.
-const BYTES: usize = 16 << 20;
+/// Bytes of text that a file may have, aliases expanded.
+const MAX_TEXT_BYTES: usize = 16 << 20;
 
-/// How deep values may be nested.
-const DEPTH: usize = 64;
+/// Levels of nesting that a file may have.
+const MAX_DEPTH: usize = 64;
 
-/// A value and where it stands.
+/// A value and its position.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Node {
-    /// Bytes of the file.
-    pub(super) span: Range<usize>,
-    /// What it is.
-    pub(super) content: Content,
+pub struct Node {
+    /// The bytes of the file that hold it.
+    pub span: Range<usize>,
+    /// The value.
+    pub content: Content,
 }
 
-/// What a value is.
+/// The content of a [`Node`].
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Content {
-    /// Text, number, boolean or nothing.
+pub enum Content {
+    /// A string, number, boolean or null.
     Scalar {
-        /// What it is worth.
+        /// The JSON value.
         value: Json,
-        /// How it is written.
+        /// How the file writes it: plain, quoted or as a block.
         style: ScalarStyle,
     },
     /// A list.
     Sequence(Vec<Node>),
-    /// A mapping; no key is there twice.
+    /// A mapping. Its keys are unique.
     Mapping(Vec<Entry>),
 }
 
 /// A key and its value.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Entry {
-    pub(super) key: String,
-    pub(super) key_span: Range<usize>,
-    pub(super) value: Node,
+pub struct Entry {
+    /// The key, as JSON spells it.
+    pub key: String,
+    /// The bytes of the file that hold the key; empty for a key that came by a merge.
+    pub key_span: Range<usize>,
+    /// The value of the key.
+    pub value: Node,
 }
 
-/// Something that is wrong with the writing.
+/// A syntax problem in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Flaw {
-    /// Bytes of the file.
-    pub(super) span: Range<usize>,
-    /// In a sentence.
-    pub(super) message: String,
-    /// It was read all the same.
-    pub(super) is_warning: bool,
+pub struct YamlIssue {
+    /// The bytes of the file that it is about.
+    pub span: Range<usize>,
+    /// What is wrong.
+    pub message: String,
+    /// Whether the value was read despite the problem.
+    pub is_warning: bool,
 }
 
 impl Node {
     /// The value as JSON.
-    pub(super) fn json(&self) -> Json {
+    pub fn json(&self) -> Json {
         match &self.content {
             Content::Scalar { value, .. } => value.clone(),
             Content::Sequence(items) => items.iter().map(Self::json).collect(),
@@ -82,12 +88,11 @@ impl Node {
         }
     }
 
-    /// The value at a JSON pointer, with the bytes of its key; where the pointer goes on past what is there, the last value that is,
-    /// and whether it was reached.
-    pub(super) fn at(&self, pointer: &str) -> (&Self, Option<Range<usize>>, bool) {
+    /// The value at a JSON pointer, the bytes of its key, and whether the whole pointer exists. When it does not, the
+    /// value is the deepest one on the way.
+    pub fn at(&self, pointer: &str) -> (&Self, Option<Range<usize>>, bool) {
         let (mut here, mut key) = (self, None);
-        for step in pointer.split('/').skip(1) {
-            let step = step.replace("~1", "/").replace("~0", "~");
+        for step in pointer::tokens(pointer) {
             let next = match &here.content {
                 Content::Mapping(entries) => entries.iter().find(|entry| entry.key == step).map(|entry| {
                     key = Some(entry.key_span.clone());
@@ -105,6 +110,7 @@ impl Node {
         (here, key, true)
     }
 
+    /// Values and bytes of text in this node, itself included.
     fn weight(&self) -> (usize, usize) {
         match &self.content {
             Content::Scalar { value, .. } => (1, value.as_str().map_or(0, str::len)),
@@ -121,11 +127,12 @@ fn sum(weights: impl Iterator<Item = (usize, usize)>) -> (usize, usize) {
     weights.fold((1, 0), |(nodes, bytes), (more, longer)| (nodes + more, bytes + longer))
 }
 
-/// Reads all documents of a file; empty ones are left out. What could not be read is a flaw, and documents after it are read all the same.
-pub(super) fn read(text: &str, is_json: bool) -> (Vec<Node>, Vec<Flaw>) {
+/// Reads all documents of a file, without the empty ones, and the problems found. A document that cannot be read is a
+/// problem; the documents after it are still read.
+pub fn read(text: &str, is_json: bool) -> (Vec<Node>, Vec<YamlIssue>) {
     let blank;
     let source = if is_json {
-        // JSON may be indented by tabs, and YAML not. Inside of JSON's texts they cannot stand.
+        // JSON allows tabs as indentation and YAML does not. JSON strings cannot hold a tab.
         blank = text.replace('\t', " ");
         &blank
     } else {
@@ -134,8 +141,8 @@ pub(super) fn read(text: &str, is_json: bool) -> (Vec<Node>, Vec<Flaw>) {
     let options = options! {
         emit_comments: false,
         emit_unresolved_aliases: true,
-        flow_nesting_limit: DEPTH,
-        block_nesting_limit: DEPTH,
+        flow_nesting_limit: MAX_DEPTH,
+        block_nesting_limit: MAX_DEPTH,
     };
     let mut parser = Parser::new_from_str_with_options(source, options);
     let mut composer = Composer { length: source.len(), ..Composer::default() };
@@ -145,12 +152,12 @@ pub(super) fn read(text: &str, is_json: bool) -> (Vec<Node>, Vec<Flaw>) {
             Ok((event, span)) => composer.take(event, &span),
             Err(error) => {
                 let at = error.marker().byte_offset().unwrap_or(source.len()).min(source.len());
-                composer.flaws.push(Flaw {
+                composer.issues.push(YamlIssue {
                     span: at..at,
                     message: error.info().to_owned(),
                     is_warning: false,
                 });
-                composer.forget();
+                composer.discard_document();
                 if !matches!(parser.proceed_next_document(), Ok(true)) {
                     break;
                 }
@@ -160,29 +167,30 @@ pub(super) fn read(text: &str, is_json: bool) -> (Vec<Node>, Vec<Flaw>) {
             break;
         }
     }
-    (composer.documents, composer.flaws)
+    (composer.documents, composer.issues)
 }
 
-/// A collection that is not closed yet.
+/// A sequence or mapping whose end is not read yet.
 #[derive(Debug)]
-struct Open {
+struct OpenCollection {
     start: usize,
     anchor: usize,
-    kind: Kind,
+    kind: CollectionKind,
 }
 
 #[derive(Debug)]
-enum Kind {
+enum CollectionKind {
     Sequence(Vec<Node>),
-    /// Entries, where each key is among them, and the key whose value comes next: none for a key that cannot be one.
+    /// The entries, the index of each key among them, and the key whose value comes next. The name of that key is
+    /// `None` when the key is not valid.
     Mapping(Vec<Entry>, BTreeMap<String, usize>, Option<(Option<String>, Range<usize>)>),
 }
 
 #[derive(Debug, Default)]
 struct Composer {
     documents: Vec<Node>,
-    flaws: Vec<Flaw>,
-    open: Vec<Open>,
+    issues: Vec<YamlIssue>,
+    open: Vec<OpenCollection>,
     anchors: BTreeMap<usize, Node>,
     nodes: usize,
     bytes: usize,
@@ -191,12 +199,12 @@ struct Composer {
 }
 
 impl Composer {
-    fn flaw(&mut self, span: Range<usize>, message: impl Into<String>) {
-        self.flaws.push(Flaw { span, message: message.into(), is_warning: false });
+    fn error(&mut self, span: Range<usize>, message: impl Into<String>) {
+        self.issues.push(YamlIssue { span, message: message.into(), is_warning: false });
     }
 
-    /// Gives up the document that is read.
-    fn forget(&mut self) {
+    /// Discards the document that is being read.
+    fn discard_document(&mut self) {
         self.open.clear();
         self.anchors.clear();
     }
@@ -205,75 +213,75 @@ impl Composer {
         let start = span.start.byte_offset().unwrap_or(0).min(self.length);
         let end = span.end.byte_offset().unwrap_or(start).clamp(start, self.length);
         match event {
-            Event::DocumentStart(..) | Event::DocumentEnd => self.forget(),
+            Event::DocumentStart(..) | Event::DocumentEnd => self.discard_document(),
             Event::Scalar(text, style, anchor, tag) => {
                 let suffix = tag.as_deref().map(|tag| tag.core_suffix().map(str::to_owned));
                 let value = match suffix {
-                    Some(None) => Err("this tag means nothing in Kubernetes: leave it out".to_owned()),
+                    Some(None) => Err("Kubernetes does not know this tag: remove it".to_owned()),
                     Some(Some(suffix)) => scalar::tagged(&text, &suffix),
                     None if style == ScalarStyle::Plain => scalar::plain(&text),
                     None => Ok(Json::String(text.into_owned())),
                 };
                 let value = value.unwrap_or_else(|message| {
-                    self.flaw(start..end, message);
+                    self.error(start..end, message);
                     Json::Null
                 });
-                self.value(Node { span: start..end, content: Content::Scalar { value, style } }, anchor);
+                self.add(Node { span: start..end, content: Content::Scalar { value, style } }, anchor);
             }
             Event::SequenceStart(_, anchor, _) => {
-                self.open.push(Open { start, anchor, kind: Kind::Sequence(Vec::new()) });
+                self.open.push(OpenCollection { start, anchor, kind: CollectionKind::Sequence(Vec::new()) });
             }
             Event::MappingStart(_, anchor, _) => {
-                self.open.push(Open {
+                self.open.push(OpenCollection {
                     start,
                     anchor,
-                    kind: Kind::Mapping(Vec::new(), BTreeMap::new(), None),
+                    kind: CollectionKind::Mapping(Vec::new(), BTreeMap::new(), None),
                 });
             }
             Event::SequenceEnd | Event::MappingEnd => {
                 let Some(open) = self.open.pop() else { return };
                 let content = match open.kind {
-                    Kind::Sequence(items) => Content::Sequence(items),
-                    Kind::Mapping(entries, ..) => Content::Mapping(entries),
+                    CollectionKind::Sequence(items) => Content::Sequence(items),
+                    CollectionKind::Mapping(entries, ..) => Content::Mapping(entries),
                 };
                 let end = end.max(open.start);
-                self.value(Node { span: open.start..end, content }, open.anchor);
+                self.add(Node { span: open.start..end, content }, open.anchor);
             }
             Event::Alias(id) => {
                 let Some(meant) = self.anchors.get(&id).cloned() else {
-                    self.flaw(start..end, "this alias stands inside of what it stands for");
-                    return self.value(nothing(start..end), 0);
+                    self.error(start..end, "this alias refers to a value that contains it");
+                    return self.add(null(start..end), 0);
                 };
                 let (nodes, bytes) = meant.weight();
-                self.grow(start..end, nodes, bytes);
-                self.value(meant, 0);
+                self.count(start..end, nodes, bytes);
+                self.add(meant, 0);
             }
             Event::UnresolvedAlias(name) => {
-                self.flaw(start..end, format!("no anchor &{name} stands before this alias"));
-                self.value(nothing(start..end), 0);
+                self.error(start..end, format!("no anchor &{name} before this alias"));
+                self.add(null(start..end), 0);
             }
             _ => {}
         }
     }
 
-    /// Counts what is read, and stops when it is too much.
-    fn grow(&mut self, span: Range<usize>, nodes: usize, bytes: usize) {
+    /// Counts values and bytes, and stops the reading beyond the limits.
+    fn count(&mut self, span: Range<usize>, nodes: usize, bytes: usize) {
         self.nodes = self.nodes.saturating_add(nodes);
         self.bytes = self.bytes.saturating_add(bytes);
-        if !self.exhausted && (self.nodes > NODES || self.bytes > BYTES) {
+        if !self.exhausted && (self.nodes > MAX_NODES || self.bytes > MAX_TEXT_BYTES) {
             self.exhausted = true;
-            self.flaw(
+            self.error(
                 span,
                 format!(
-                    "the file is too large here: aliases followed, it has more than {NODES} values or {} MiB",
-                    BYTES >> 20
+                    "the file is too large: at this point, with aliases expanded, it has more than {MAX_NODES} values or {} MiB",
+                    MAX_TEXT_BYTES >> 20
                 ),
             );
         }
     }
 
-    /// Puts a value where it belongs.
-    fn value(&mut self, node: Node, anchor: usize) {
+    /// Adds a value to the innermost open collection, or to the documents.
+    fn add(&mut self, node: Node, anchor: usize) {
         if anchor != 0 {
             self.anchors.insert(anchor, node.clone());
         }
@@ -282,7 +290,7 @@ impl Composer {
         } else {
             0
         };
-        self.grow(node.span.clone(), 1, bytes);
+        self.count(node.span.clone(), 1, bytes);
         if self.exhausted {
             return;
         }
@@ -292,36 +300,36 @@ impl Composer {
                     self.documents.push(node);
                 }
             }
-            Some(Kind::Sequence(items)) => items.push(node),
-            Some(Kind::Mapping(_, _, key @ None)) => {
+            Some(CollectionKind::Sequence(items)) => items.push(node),
+            Some(CollectionKind::Mapping(_, _, key @ None)) => {
                 let span = node.span.clone();
                 match key_of(&node) {
                     Ok((name, warning)) => {
                         *key = Some((Some(name), span.clone()));
                         if let Some(message) = warning {
-                            self.flaws.push(Flaw { span, message, is_warning: true });
+                            self.issues.push(YamlIssue { span, message, is_warning: true });
                         }
                     }
                     Err(message) => {
                         *key = Some((None, span.clone()));
-                        self.flaw(span, message);
+                        self.error(span, message);
                     }
                 }
             }
-            Some(Kind::Mapping(entries, places, key)) => {
+            Some(CollectionKind::Mapping(entries, places, key)) => {
                 let Some((Some(name), key_span)) = key.take() else { return };
                 let is_merge = name == "<<" && node.span.start != key_span.start && key_span.len() == 2;
                 if is_merge {
                     if let Err(message) = merge(entries, places, &node) {
-                        self.flaw(key_span, message);
+                        self.error(key_span, message);
                     }
                 } else if let Some(known) = places.get(&name).and_then(|at| entries.get_mut(*at)) {
                     if known.key_span.is_empty() {
-                        // It came by a merge: what is written here counts.
+                        // The key came by a merge: an explicit key overrides it.
                         *known = Entry { key: name, key_span, value: node };
                     } else {
-                        let message = format!("the key {name:?} is here twice");
-                        self.flaw(key_span, message);
+                        let message = format!("duplicate key {name:?}");
+                        self.error(key_span, message);
                     }
                 } else {
                     places.insert(name.clone(), entries.len());
@@ -332,11 +340,11 @@ impl Composer {
     }
 }
 
-fn nothing(span: Range<usize>) -> Node {
+fn null(span: Range<usize>) -> Node {
     Node { span, content: Content::Scalar { value: Json::Null, style: ScalarStyle::Plain } }
 }
 
-/// What a key is in JSON, and a warning when that is not what is written.
+/// The JSON form of a key, and a warning when it differs from the text of the file.
 fn key_of(node: &Node) -> Result<(String, Option<String>), String> {
     match &node.content {
         Content::Scalar { value: Json::String(text), .. } => Ok((text.clone(), None)),
@@ -344,24 +352,24 @@ fn key_of(node: &Node) -> Result<(String, Option<String>), String> {
             let shown = value.to_string();
             Ok((
                 shown.clone(),
-                Some(format!("this key is read as the boolean {shown}: put it in quotes if text is meant")),
+                Some(format!("this key is read as the boolean {shown}: quote it to get a string")),
             ))
         }
         Content::Scalar { value: value @ Json::Number(_), .. } => Ok((value.to_string(), None)),
-        _ => Err("a key must be text".to_owned()),
+        _ => Err("a key must be a string".to_owned()),
     }
 }
 
-/// `<<`: takes over the entries of one mapping or several; the first that has a key counts. Their keys stand nowhere in this mapping.
+/// `<<`: copies the entries of one mapping or of several; the first with a key wins. A copied key has an empty span.
 fn merge(entries: &mut Vec<Entry>, places: &mut BTreeMap<String, usize>, from: &Node) -> Result<(), String> {
     let sources: &[Node] = match &from.content {
         Content::Mapping(_) => std::slice::from_ref(from),
         Content::Sequence(items) => items,
-        Content::Scalar { .. } => return Err("<< takes a mapping, or a list of them".to_owned()),
+        Content::Scalar { .. } => return Err("<< needs a mapping or a list of mappings".to_owned()),
     };
     for source in sources {
         let Content::Mapping(merged) = &source.content else {
-            return Err("<< takes a mapping, or a list of them".to_owned());
+            return Err("<< needs a mapping or a list of mappings".to_owned());
         };
         for entry in merged {
             if !places.contains_key(&entry.key) {

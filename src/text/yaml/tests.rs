@@ -1,17 +1,17 @@
-//! Documents as they are written in files: what they are worth, and where everything stands.
+//! Values and positions of documents, as files write them.
 
 use serde_json::json;
 
 use super::*;
 
 fn only(text: &str) -> Node {
-    let (mut documents, flaws) = read(text, false);
-    assert_eq!((documents.len(), &flaws[..]), (1, &[][..]), "{text}");
+    let (mut documents, issues) = read(text, false);
+    assert_eq!((documents.len(), &issues[..]), (1, &[][..]), "{text}");
     documents.remove(0)
 }
 
 #[test]
-fn documents_are_worth_what_kubernetes_reads() {
+fn documents_have_the_values_that_kubernetes_reads() {
     for (text, expected) in [
         ("a: 1\nb: [x, 'y', \"z\\n\"]\n", json!({"a": 1, "b": ["x", "y", "z\n"]})),
         ("a: yes\nb: 'yes'\nc: !!str yes\n", json!({"a": true, "b": "yes", "c": "yes"})),
@@ -28,34 +28,34 @@ fn documents_are_worth_what_kubernetes_reads() {
     ] {
         assert_eq!(only(text).json(), expected, "{text}");
     }
-    let (documents, flaws) = read("{\n\t\"a\":1,\t\"b\": \"\\u00e4\\/\"}", true);
-    assert_eq!((documents[0].json(), flaws), (json!({"a": 1, "b": "ä/"}), Vec::new()));
+    let (documents, issues) = read("{\n\t\"a\":1,\t\"b\": \"\\u00e4\\/\"}", true);
+    assert_eq!((documents[0].json(), issues), (json!({"a": 1, "b": "ä/"}), Vec::new()));
 }
 
 #[test]
-fn what_is_wrong_is_told_at_its_place_and_the_rest_is_read() {
+fn problems_have_a_position_and_the_rest_of_the_file_is_read() {
     for (text, place, message) in [
-        ("a: 1\nb: 2\na: 3\n", "a", "the key \"a\" is here twice"),
-        ("a: .inf\n", ".inf", ".inf is a number that JSON does not have: put it in quotes if text is meant"),
-        ("a: *x\n", "*x", "no anchor &x stands before this alias"),
-        ("a: &x [*x]\n", "*x", "this alias stands inside of what it stands for"),
-        ("a: !foo b\n", "b", "this tag means nothing in Kubernetes: leave it out"),
-        ("? [a]\n: 1\n", "[a]", "a key must be text"),
-        ("yes: 1\n", "yes", "this key is read as the boolean true: put it in quotes if text is meant"),
-        ("a: {<<: 1}\n", "<<", "<< takes a mapping, or a list of them"),
+        ("a: 1\nb: 2\na: 3\n", "a", "duplicate key \"a\""),
+        ("a: .inf\n", ".inf", ".inf is a number that JSON does not have: quote it to get a string"),
+        ("a: *x\n", "*x", "no anchor &x before this alias"),
+        ("a: &x [*x]\n", "*x", "this alias refers to a value that contains it"),
+        ("a: !foo b\n", "b", "Kubernetes does not know this tag: remove it"),
+        ("? [a]\n: 1\n", "[a]", "a key must be a string"),
+        ("yes: 1\n", "yes", "this key is read as the boolean true: quote it to get a string"),
+        ("a: {<<: 1}\n", "<<", "<< needs a mapping or a list of mappings"),
     ] {
-        let (_, flaws) = read(text, false);
-        assert_eq!(flaws.len(), 1, "{text}: {flaws:?}");
-        assert_eq!(flaws[0].message, message, "{text}");
-        assert!(text[flaws[0].span.clone()].starts_with(place), "{text}: {flaws:?}");
+        let (_, issues) = read(text, false);
+        assert_eq!(issues.len(), 1, "{text}: {issues:?}");
+        assert_eq!(issues[0].message, message, "{text}");
+        assert!(text[issues[0].span.clone()].starts_with(place), "{text}: {issues:?}");
     }
-    let (documents, flaws) = read("a: 1\n---\nb: [\n---\nc: 3\n", false);
+    let (documents, issues) = read("a: 1\n---\nb: [\n---\nc: 3\n", false);
     assert_eq!(documents.iter().map(Node::json).collect::<Vec<_>>(), [json!({"a": 1}), json!({"c": 3})]);
-    assert_eq!(flaws.len(), 1, "{flaws:?}");
+    assert_eq!(issues.len(), 1, "{issues:?}");
 }
 
 #[test]
-fn what_grows_without_bound_is_cut() {
+fn alias_expansion_and_nesting_are_bounded() {
     let mut bomb = String::from("a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n");
     for level in 1..9 {
         let inner = level - 1;
@@ -63,20 +63,20 @@ fn what_grows_without_bound_is_cut() {
             "a{level}: &a{level} [*a{inner}, *a{inner}, *a{inner}, *a{inner}, *a{inner}, *a{inner}, *a{inner}, *a{inner}]\n"
         ));
     }
-    let (_, flaws) = read(&bomb, false);
-    assert!(flaws.iter().any(|flaw| flaw.message.contains("too large")), "{flaws:?}");
+    let (_, issues) = read(&bomb, false);
+    assert!(issues.iter().any(|issue| issue.message.contains("too large")), "{issues:?}");
     let many: String = (0..90_000).map(|index| format!("k{index}: 1\n")).collect();
-    let (documents, flaws) = read(&many, false);
-    assert!(flaws.is_empty() && documents.len() == 1, "many keys are no matter: {flaws:?}");
-    let (_, flaws) = read(&"[".repeat(5_000), false);
-    assert!(!flaws.is_empty());
-    let (_, flaws) = read(&"- ".repeat(5_000), false);
-    assert!(!flaws.is_empty());
+    let (documents, issues) = read(&many, false);
+    assert!(issues.is_empty() && documents.len() == 1, "many keys are allowed: {issues:?}");
+    let (_, issues) = read(&"[".repeat(5_000), false);
+    assert!(!issues.is_empty());
+    let (_, issues) = read(&"- ".repeat(5_000), false);
+    assert!(!issues.is_empty());
 }
 
-/// A text in each way of writing it, `^` before the place that is asked for.
+/// One string in every scalar style; `^` marks the expected position.
 #[test]
-fn a_place_in_a_text_is_found_in_the_file() {
+fn a_position_in_a_string_is_found_in_the_file() {
     for (source, text, within) in [
         ("e: a.b.^cc == 1\n", "a.b.cc == 1", "cc"),
         ("e: |\n    a &&\n      ^bad\n", "a &&\n  bad\n", "bad"),
@@ -102,7 +102,7 @@ fn a_place_in_a_text_is_found_in_the_file() {
         let Content::Scalar { value, style } = &node.content else { panic!("{source}") };
         assert!(reached);
         assert_eq!(value.as_str(), Some(text), "{source}");
-        let from = text.find(within).expect("it is there");
+        let from = text.find(within).expect("the text holds it");
         let found =
             locate(&source[node.span.clone()], node.span.start, *style, text, from..from + within.len());
         assert_eq!(found, wanted..wanted + within.len(), "{source:?}: {:?}", &source[node.span.clone()]);
@@ -110,7 +110,7 @@ fn a_place_in_a_text_is_found_in_the_file() {
 }
 
 #[test]
-fn a_pointer_leads_to_value_and_key() {
+fn a_pointer_finds_value_and_key() {
     let text = "spec:\n  rules:\n  - a/b: 1\n    c: 2\n";
     let document = only(text);
     for (pointer, value, key, reached) in [
@@ -118,7 +118,7 @@ fn a_pointer_leads_to_value_and_key() {
         ("/spec/rules/0/c", "2", Some("c"), true),
         ("/spec/rules/0", "a/b", None, true),
         ("/spec/rules/0/d", "a/b", None, false),
-        ("/spec/nothing/more", "rules", Some("spec"), false),
+        ("/spec/absent/more", "rules", Some("spec"), false),
         ("", "spec", None, true),
     ] {
         let (node, found, was_reached) = document.at(pointer);
