@@ -1,15 +1,14 @@
 //! Manifest files: YAML or JSON in, JSON values and the line of every field out.
 //!
-//! Never judges what a manifest says. Invariant: every line number is a line of the file as it lies on disk, also in
+//! The reader is the one of policy files ([`portcullis_text::yaml`]), so all commands read a file as kubectl does.
+//! This module does not judge what a manifest says. Invariant: every line number is a line of the file on disk, also in
 //! the second and later documents.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
-use serde::Deserialize;
-use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor};
-use serde_json::{Map, Number, Value};
-use serde_saphyr::{NonFiniteFloatPolicy, Spanned};
+use portcullis_text::pointer;
+use portcullis_text::yaml::{self, Content, Node};
+use serde_json::Value;
 
 /// One document of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,177 +43,71 @@ pub(super) struct Unreadable {
     pub(super) problem: String,
 }
 
-/// Reads all documents of a file; empty ones are left out.
+/// Reads all documents of a file, without the empty ones.
 ///
 /// # Errors
-/// Where and why the text is no YAML.
+/// The first problem, when the text is neither YAML nor JSON.
 pub(super) fn read(text: &str) -> Result<Vec<Document>, Unreadable> {
-    // As kubectl reads it: YAML 1.1 booleans and octal numbers are what users' files are full of.
-    let options = serde_saphyr::options! {
-        with_snippet: false,
-        legacy_octal_numbers: true,
-        non_finite_float_policy: NonFiniteFloatPolicy::AsString,
-    };
-    match serde_saphyr::from_multiple_with_options::<Node>(text, options) {
-        Ok(nodes) => Ok(nodes
-            .into_iter()
-            .filter(|n| n.content != Content::Scalar(Value::Null))
-            .map(document)
-            .collect()),
-        Err(error) => json(text).ok_or_else(|| {
-            let location = error.location();
-            Unreadable {
-                line: location.map(|l| l.line()),
-                column: location.map(|l| l.column()),
-                problem: plain(&error),
-            }
-        }),
-    }
+    read_as(text, false).or_else(|error| {
+        // JSON allows tabs as indentation and YAML does not.
+        let is_json = text.trim_start().starts_with('{');
+        if is_json { read_as(text, true).map_err(|_| error) } else { Err(error) }
+    })
 }
 
-/// JSON that is no YAML (tabs for indentation), which has no positions.
-fn json(text: &str) -> Option<Vec<Document>> {
-    if !text.trim_start().starts_with('{') {
-        return None;
-    }
-    let values: Result<Vec<Value>, _> = serde_json::Deserializer::from_str(text).into_iter().collect();
-    Some(values.ok()?.into_iter().map(|value| Document { value, lines: BTreeMap::new() }).collect())
-}
-
-/// The message of a YAML error on one line, without the position it repeats at its end.
-fn plain(error: &serde_saphyr::Error) -> String {
-    let text = error.to_string();
-    let first = text.lines().next().unwrap_or_default();
-    let end = first.find(" at line ").unwrap_or(first.len());
-    first[..end].trim_end_matches([',', ' ', ':']).to_owned()
-}
-
-#[derive(Debug, PartialEq)]
-struct Node {
-    content: Content,
-    line: u64,
-}
-
-#[derive(Debug, PartialEq)]
-enum Content {
-    Scalar(Value),
-    Sequence(Vec<Node>),
-    Mapping(Vec<(String, u64, Node)>),
-}
-
-impl<'de> Deserialize<'de> for Node {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let spanned = Spanned::<Content>::deserialize(deserializer)?;
-        Ok(Self { line: spanned.referenced.line(), content: spanned.value })
-    }
-}
-
-impl<'de> Deserialize<'de> for Content {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(ContentVisitor)
-    }
-}
-
-struct ContentVisitor;
-
-impl<'de> Visitor<'de> for ContentVisitor {
-    type Value = Content;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("any YAML value")
-    }
-
-    fn visit_unit<E>(self) -> Result<Content, E> {
-        Ok(Content::Scalar(Value::Null))
-    }
-
-    fn visit_none<E>(self) -> Result<Content, E> {
-        Ok(Content::Scalar(Value::Null))
-    }
-
-    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Content, D::Error> {
-        Content::deserialize(deserializer)
-    }
-
-    fn visit_bool<E>(self, value: bool) -> Result<Content, E> {
-        Ok(Content::Scalar(Value::Bool(value)))
-    }
-
-    fn visit_i64<E>(self, value: i64) -> Result<Content, E> {
-        Ok(Content::Scalar(Value::Number(value.into())))
-    }
-
-    fn visit_u64<E>(self, value: u64) -> Result<Content, E> {
-        Ok(Content::Scalar(Value::Number(value.into())))
-    }
-
-    fn visit_f64<E>(self, value: f64) -> Result<Content, E> {
-        Ok(Content::Scalar(Number::from_f64(value).map_or(Value::Null, Value::Number)))
-    }
-
-    fn visit_str<E>(self, value: &str) -> Result<Content, E> {
-        Ok(Content::Scalar(Value::String(value.to_owned())))
-    }
-
-    fn visit_string<E>(self, value: String) -> Result<Content, E> {
-        Ok(Content::Scalar(Value::String(value)))
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut sequence: A) -> Result<Content, A::Error> {
-        let mut items = Vec::new();
-        while let Some(item) = sequence.next_element()? {
-            items.push(item);
+fn read_as(text: &str, is_json: bool) -> Result<Vec<Document>, Unreadable> {
+    let (nodes, issues) = yaml::read(text, is_json);
+    let starts = line_starts(text);
+    match issues.into_iter().find(|issue| !issue.is_warning) {
+        None => Ok(nodes.iter().map(|node| document(node, &starts)).collect()),
+        Some(issue) => {
+            let line = line_of(&starts, issue.span.start);
+            let start = usize::try_from(line - 1).ok().and_then(|index| starts.get(index));
+            let before = text.get(start.copied().unwrap_or(0)..issue.span.start).unwrap_or_default();
+            let column = u64::try_from(before.chars().count() + 1).ok();
+            Err(Unreadable { line: Some(line), column, problem: issue.message })
         }
-        Ok(Content::Sequence(items))
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut mapping: A) -> Result<Content, A::Error> {
-        let mut entries = Vec::new();
-        while let Some((key, value)) = mapping.next_entry::<Spanned<String>, Node>()? {
-            entries.push((key.value, key.referenced.line(), value));
-        }
-        Ok(Content::Mapping(entries))
     }
 }
 
-fn document(node: Node) -> Document {
-    let mut lines = BTreeMap::from([(String::new(), node.line)]);
-    let value = settle(node, &mut String::new(), &mut lines);
-    Document { value, lines }
+/// The byte at which each line starts.
+fn line_starts(text: &str) -> Vec<usize> {
+    std::iter::once(0).chain(text.match_indices('\n').map(|(at, _)| at + 1)).collect()
 }
 
-/// Turns a node into plain JSON and notes the line of everything in it.
-fn settle(node: Node, pointer: &mut String, lines: &mut BTreeMap<String, u64>) -> Value {
-    let base = pointer.len();
-    match node.content {
-        Content::Scalar(value) => value,
+/// The line of a byte, counted from 1.
+fn line_of(starts: &[usize], byte: usize) -> u64 {
+    u64::try_from(starts.partition_point(|start| *start <= byte)).unwrap_or(u64::MAX)
+}
+
+fn document(node: &Node, starts: &[usize]) -> Document {
+    let mut lines = BTreeMap::from([(String::new(), line_of(starts, node.span.start))]);
+    collect_lines(node, starts, &mut String::new(), &mut lines);
+    Document { value: node.json(), lines }
+}
+
+/// Notes the line of everything in a node.
+fn collect_lines(node: &Node, starts: &[usize], pointer: &mut String, lines: &mut BTreeMap<String, u64>) {
+    let length = pointer.len();
+    match &node.content {
+        Content::Scalar { .. } => {}
         Content::Sequence(items) => {
-            let mut values = Vec::with_capacity(items.len());
-            for (index, item) in items.into_iter().enumerate() {
+            for (index, item) in items.iter().enumerate() {
                 pointer.push_str(&format!("/{index}"));
-                lines.insert(pointer.clone(), item.line);
-                values.push(settle(item, pointer, lines));
-                pointer.truncate(base);
+                lines.insert(pointer.clone(), line_of(starts, item.span.start));
+                collect_lines(item, starts, pointer, lines);
+                pointer.truncate(length);
             }
-            Value::Array(values)
         }
         Content::Mapping(entries) => {
-            let mut map = Map::new();
-            for (key, line, value) in entries {
-                pointer.push('/');
-                pointer.push_str(&escape(&key));
-                lines.insert(pointer.clone(), line);
-                map.insert(key, settle(value, pointer, lines));
-                pointer.truncate(base);
+            for entry in entries {
+                pointer::push(pointer, &entry.key);
+                lines.insert(pointer.clone(), line_of(starts, entry.key_span.start));
+                collect_lines(&entry.value, starts, pointer, lines);
+                pointer.truncate(length);
             }
-            Value::Object(map)
         }
     }
-}
-
-/// One step of a JSON pointer (RFC 6901).
-pub(super) fn escape(key: &str) -> String {
-    key.replace('~', "~0").replace('/', "~1")
 }
 
 /// The JSON pointer of a Kubernetes field path (`spec.containers[0].resources.limits[nvidia.com/gpu]`) within `value`.
@@ -229,8 +122,7 @@ pub(super) fn pointer_of(value: &Value, field: &str) -> String {
             _ => None,
         };
         let Some(next) = next else { break };
-        pointer.push('/');
-        pointer.push_str(&escape(step));
+        pointer::push(&mut pointer, step);
         here = next;
     }
     pointer
@@ -308,6 +200,21 @@ mod tests {
         let problem = read("kind: A\n  metadata: {\n").expect_err("it is not YAML");
         assert_eq!(problem.line, Some(2), "{problem:?}");
         assert!(!problem.problem.is_empty() && !problem.problem.contains('\n'), "{problem:?}");
+    }
+
+    /// What sigs.k8s.io/yaml reads, and what `check` reads.
+    #[test]
+    fn scalars_are_read_as_kubectl_reads_them() {
+        let text = "a: y\nb: 0777\nc: 0o17\nd: 1_000\ne: 1e3\nf: 'yes'\ng: oFF\nh: 10:30\ny: key\n";
+        let documents = read(text).expect("it is YAML");
+        let expected = json!({"a": true, "b": 511, "c": 15, "d": 1000, "e": 1000, "f": "yes", "g": "oFF",
+            "h": "10:30", "true": "key"});
+        assert_eq!(documents[0].value, expected);
+        let problem = read("a: 1\nb: 2\na: 3\n").expect_err("the key is there twice");
+        assert_eq!(
+            (problem.line, problem.column, &*problem.problem),
+            (Some(3), Some(1), "duplicate key \"a\"")
+        );
     }
 
     #[test]

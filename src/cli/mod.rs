@@ -166,7 +166,7 @@ fn refused(error: &clap::Error) -> ExitCode {
 
 /// `1 file`, `2 files`
 fn several(count: usize, one: &str, many: &str) -> String {
-    format!("{count} {}", if count == 1 { one } else { many })
+    portcullis_text::counted(count, one, many)
 }
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {

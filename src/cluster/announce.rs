@@ -319,14 +319,7 @@ fn event_object(name: &str, key: &SeriesKey, warning: bool, instance: &str) -> V
 
 /// Not more than the API server takes, cut between characters.
 fn shortened(note: &str) -> String {
-    if note.len() <= LONGEST_NOTE {
-        return note.to_owned();
-    }
-    let mut end = LONGEST_NOTE - '…'.len_utf8();
-    while !note.is_char_boundary(end) {
-        end -= 1;
-    }
-    format!("{}…", &note[..end])
+    portcullis_text::truncate::ellipsize_bytes(note, LONGEST_NOTE).into_owned()
 }
 
 /// So many at once, and so many a second after that.

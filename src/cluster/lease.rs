@@ -13,11 +13,11 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime};
 
 use http::Method;
 use portcullis_core::engine::{Event, GangStatus, RequestOutcome};
-use portcullis_core::model::{Epoch, Time};
+use portcullis_core::model::Epoch;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
@@ -191,9 +191,7 @@ fn now() -> String {
 
 /// RFC 3339 with microseconds, as the API server wants it in leases and events.
 pub(super) fn micro_time(time: SystemTime) -> String {
-    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
-    let whole = Time(since.as_secs() * 1000).to_string();
-    format!("{}.{:06}Z", whole.trim_end_matches('Z'), since.subsec_micros())
+    portcullis_text::Timestamp::from(time).format(portcullis_text::timestamp::Fraction::Micros)
 }
 
 /// How we hold it.

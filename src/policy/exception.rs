@@ -3,8 +3,8 @@
 //! A policy is asked all the same: what it would have refused is let in, noted, and refused again when the day has come. Owns the kind
 //! and what it means; never changes what a policy says.
 
-use jiff::Timestamp;
 use portcullis_core::model::closest;
+use portcullis_text::Timestamp;
 use serde::Deserialize;
 use serde_json::{Map, Value as Json};
 
@@ -84,7 +84,7 @@ impl<'a> Reader<'a> {
         };
         for key in found.keys().filter(|key| !fields.contains(&key.as_str())) {
             let meant = closest(key, fields.iter().copied()).map(str::to_owned);
-            let place = format!("{pointer}/{}", key.replace('~', "~0").replace('/', "~1"));
+            let place = portcullis_text::pointer::join(pointer, key);
             self.faults.push(Fault::error(place, format!("unknown field {key:?}")).at_key().suggest(meant));
         }
         Some(found)
@@ -170,7 +170,7 @@ impl Exception {
         let owner = reader.text("/spec/owner", "who answers for it?").to_owned();
         let reason = reader.text("/spec/reason", "why may they?").to_owned();
         let written = reader.text("/spec/expires", "until when, such as 2027-01-31T00:00:00Z?").to_owned();
-        let expires = written.parse::<Timestamp>().map(Timestamp::as_second);
+        let expires = Timestamp::parse(&written).map(Timestamp::seconds);
         if expires.is_err() && !written.is_empty() {
             let message = format!("{written:?} is no moment: write it as 2027-01-31T00:00:00Z");
             reader.error("/spec/expires", message);

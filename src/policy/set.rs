@@ -1,6 +1,6 @@
 //! A set of policies that is evaluated together and swapped as a whole.
 
-use sha2::{Digest, Sha256};
+use portcullis_text::hash::sha256_hex;
 
 use crate::effort::Effort;
 use crate::exception::{Exception, apply, excepting, holding};
@@ -97,15 +97,10 @@ impl Set {
 
 /// Names a set by its files: their names without directories, so that a set is the same wherever it is mounted, and their bytes.
 pub(crate) fn hash(files: &[&SourceFile]) -> String {
-    let mut hasher = Sha256::new();
-    for file in files {
+    sha256_hex(files.iter().flat_map(|file| {
         let name = file.name.rsplit('/').next().unwrap_or_default();
-        for part in [name.as_bytes(), &file.bytes] {
-            hasher.update(u64::try_from(part.len()).unwrap_or(u64::MAX).to_be_bytes());
-            hasher.update(part);
-        }
-    }
-    hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+        [name.as_bytes(), &file.bytes]
+    }))
 }
 
 #[cfg(test)]

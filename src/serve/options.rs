@@ -11,7 +11,6 @@ use portcullis_core::engine::{EngineSettings, GroupStatusMode, NominationMode};
 use portcullis_core::snapshot::SharingMode;
 
 use crate::telemetry::LogFormat;
-use crate::webhook::go_duration;
 
 /// Options of `portcullis serve`.
 #[derive(Clone, Debug, clap::Args)]
@@ -251,7 +250,8 @@ impl EngineOptions {
 }
 
 fn duration(text: &str) -> Result<Duration, String> {
-    go_duration(text).ok_or_else(|| format!("{text:?} is not a duration: write 10s, 500ms or 1m30s"))
+    portcullis_text::duration::parse(text)
+        .ok_or_else(|| format!("{text:?} is not a duration: write 10s, 500ms or 1m30s"))
 }
 
 #[cfg(test)]

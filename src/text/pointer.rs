@@ -13,7 +13,11 @@ pub fn unescape(token: &str) -> String {
 /// Appends a reference token to a pointer.
 pub fn push(pointer: &mut String, token: &str) {
     pointer.push('/');
-    pointer.push_str(&escape(token));
+    if token.contains(['~', '/']) {
+        pointer.push_str(&escape(token));
+    } else {
+        pointer.push_str(token);
+    }
 }
 
 /// The pointer with one more reference token.

@@ -246,7 +246,8 @@ impl Parts<'_> {
             return None;
         }
         let digit = |value: i64, digit: u8| value.checked_mul(10)?.checked_add(i64::from(digit - b'0'));
-        let value = self.whole.bytes().chain(self.fraction.bytes()).try_fold(0, digit)?.checked_mul(factor)?;
+        let value =
+            self.whole.bytes().chain(self.fraction.bytes()).try_fold(0, digit)?.checked_mul(factor)?;
         Some(ShortForm { value: if self.is_negative { -value } else { value }, scale })
     }
 
@@ -431,7 +432,8 @@ pub fn fuzz_quantity(text: &str) {
         assert_eq!(nanos, Ok(quantity.nanos), "{text:?} and its opposite");
     }
     let written = quantity.to_string();
-    let read = Quantity::parse(&written).unwrap_or_else(|e| panic!("{text:?} is written as {written:?}: {e}"));
+    let read =
+        Quantity::parse(&written).unwrap_or_else(|e| panic!("{text:?} is written as {written:?}: {e}"));
     let is_lossless = quantity.nanos.abs() < 1_000_000_000_000 * 1_000_000_000_000_000_000;
     assert!(!is_lossless || read == quantity, "{text:?} is written as {written:?}");
 }

@@ -220,7 +220,8 @@ fn read(text: &str) -> Option<((DateTime, u32), i32)> {
     };
     let small = |value: i32| i8::try_from(value).ok();
     let year = i16::try_from(year).ok()?;
-    let date = DateTime::new(year, small(month)?, small(day)?, small(hour)?, small(minute)?, small(second)?, 0);
+    let date =
+        DateTime::new(year, small(month)?, small(day)?, small(hour)?, small(minute)?, small(second)?, 0);
     Some(((date.ok()?, nanoseconds), offset_seconds))
 }
 
@@ -284,7 +285,10 @@ mod tests {
             ("9999-12-31T23:59:59Z", MAX_SECONDS, 0, 0),
         ] {
             let time = parse(text);
-            assert_eq!((time.seconds(), time.subsec_nanos(), time.offset_seconds()), (seconds, nanos, offset));
+            assert_eq!(
+                (time.seconds(), time.subsec_nanos(), time.offset_seconds()),
+                (seconds, nanos, offset)
+            );
         }
         for text in [
             "",

@@ -83,10 +83,8 @@ async fn unknown_path(State(desk): State<Arc<Desk>>, request: Request) -> Respon
 
 /// Enough of what a client sent to recognise it.
 fn shortened(text: &str) -> String {
-    match text.char_indices().nth(100) {
-        Some((end, _)) => format!("{}...", &text[..end]),
-        None => text.to_owned(),
-    }
+    let start = portcullis_text::truncate::first_chars(text, 100);
+    if start.len() < text.len() { format!("{start}...") } else { text.to_owned() }
 }
 
 impl Desk {

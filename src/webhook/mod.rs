@@ -47,7 +47,6 @@ use listener::Listener;
 pub use crate::route::Route;
 pub use client::{ReviewClient, ReviewClientError};
 pub use connection::ConnectionLimits;
-pub(crate) use deadline::go_duration;
 pub use local::{LocalWebhook, LocalWebhookError};
 
 /// What answers a review. Synchronous and quick: it runs where the request runs, because handing tens of microseconds

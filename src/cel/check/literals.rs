@@ -6,7 +6,7 @@ use crate::library::format::{Clause, Piece, piece};
 use crate::library::regular;
 use crate::syntax::{Ast, Id, Issue, Kind, Literal};
 use crate::types::Type;
-use crate::value::{parse_duration, parse_timestamp};
+use portcullis_text::{Timestamp, duration};
 
 pub(super) fn validate(ast: &Ast, checked: &mut Checked, issues: &mut Vec<Issue>) {
     let exempt = inside_format(ast);
@@ -41,10 +41,10 @@ pub(super) fn validate(ast: &Ast, checked: &mut Checked, issues: &mut Vec<Issue>
 
 fn is_wrong(function: &str, literal: &Literal) -> bool {
     match (function, literal) {
-        ("duration", Literal::String(text)) => parse_duration(text).is_none(),
+        ("duration", Literal::String(text)) => duration::parse_nanos(text).is_none(),
         ("duration", Literal::Int(_)) => true,
-        ("timestamp", Literal::String(text)) => !matches!(parse_timestamp(text), Some(Some(_))),
-        ("timestamp", Literal::Int(seconds)) => crate::value::Timestamp::new(*seconds, 0).is_none(),
+        ("timestamp", Literal::String(text)) => Timestamp::parse(text).is_err(),
+        ("timestamp", Literal::Int(seconds)) => Timestamp::new(*seconds, 0).is_none(),
         ("matches", Literal::String(pattern)) => regular::compile(pattern).is_err(),
         _ => false,
     }

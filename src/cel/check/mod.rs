@@ -472,16 +472,8 @@ fn undeclared_message(name: &str) -> String {
     format!("undeclared reference to '{name}' (in container '')")
 }
 
-/// The candidate that is close enough to have been meant.
+/// The candidate that the user probably meant. Names of operators and of internal variables are no candidates.
 fn closest<'c>(name: &str, candidates: impl IntoIterator<Item = &'c str>) -> Option<String> {
-    let limit = 1 + name.chars().count() / 4;
-    candidates
-        .into_iter()
-        .filter(|candidate| *candidate != name && !candidate.starts_with(['@', '#']))
-        .map(|candidate| {
-            (strsim::damerau_levenshtein(&name.to_lowercase(), &candidate.to_lowercase()), candidate)
-        })
-        .filter(|(distance, _)| *distance <= limit)
-        .min()
-        .map(|(_, candidate)| candidate.to_owned())
+    let visible = candidates.into_iter().filter(|candidate| !candidate.starts_with(['@', '#']));
+    portcullis_text::closest(name, visible).map(str::to_owned)
 }

@@ -266,7 +266,7 @@ fn member(value: &Value<'_>) -> Result<String, String> {
         Value::Double(number) => if *number > 0.0 { "\"+Inf\"" } else { "\"-Inf\"" }.to_owned(),
         Value::String(text) => quote(text.as_str()),
         Value::Bytes(_) => format!("b{}", quote(&text(value)?)),
-        Value::Timestamp(moment) => format!("timestamp({})", quote(&moment.text(false))),
+        Value::Timestamp(moment) => format!("timestamp({})", quote(&moment.to_string())),
         Value::Duration(_) => format!("duration({})", quote(&text(value)?)),
         Value::Optional(_) | Value::Opaque(_) | Value::Message(_) => {
             return Err(format!("no formatting function for {}", value.kind().name()));

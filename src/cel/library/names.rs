@@ -7,7 +7,7 @@ use regex::Regex;
 use super::opaque::Opaque;
 use super::url::Url;
 use super::{Fault, Implementation, Outcome, regular};
-use crate::value::{Value, parse_timestamp};
+use crate::value::{Timestamp, Value};
 
 /// A named format.
 #[derive(Debug)]
@@ -176,12 +176,12 @@ fn is_base64(text: &str) -> bool {
 }
 
 fn is_date(text: &str) -> bool {
-    text.len() == 10 && matches!(parse_timestamp(&format!("{text}T00:00:00Z")), Some(Some(_)))
+    text.len() == 10 && Timestamp::parse(&format!("{text}T00:00:00Z")).is_ok()
 }
 
 /// Upper case `T` or lower case, as the strict format of the API server has it.
 fn is_moment(text: &str) -> bool {
-    matches!(parse_timestamp(&text.to_ascii_uppercase()), Some(Some(_)))
+    Timestamp::parse(&text.to_ascii_uppercase()).is_ok()
 }
 
 macro_rules! formats {

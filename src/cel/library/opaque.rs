@@ -4,8 +4,9 @@ use std::cmp::Ordering;
 use std::fmt;
 use std::net::IpAddr;
 
+use portcullis_text::Quantity;
+
 use super::names::Format;
-use super::quantity::Quantity;
 use super::semver::Version;
 use super::url::Url;
 use super::{Fault, Outcome};
@@ -68,7 +69,7 @@ impl Opaque {
     #[must_use]
     pub fn equals(&self, other: &Self) -> bool {
         match (self, other) {
-            (Self::Quantity(a), Self::Quantity(b)) => a.compare(b) == Ordering::Equal,
+            (Self::Quantity(a), Self::Quantity(b)) => a == b,
             (Self::Semver(a), Self::Semver(b)) => a.compare(b) == Ordering::Equal,
             (a, b) => a == b,
         }
@@ -93,7 +94,7 @@ fn order(values: &[Value<'_>]) -> Result<Ordering, Fault> {
         return Err(Fault::NoOverload);
     };
     match (first.as_ref(), second.as_ref()) {
-        (Opaque::Quantity(a), Opaque::Quantity(b)) => Ok(a.compare(b)),
+        (Opaque::Quantity(a), Opaque::Quantity(b)) => Ok(a.cmp(b)),
         (Opaque::Semver(a), Opaque::Semver(b)) => Ok(a.compare(b)),
         _ => Err(Fault::NoOverload),
     }

@@ -44,7 +44,7 @@ pub(crate) fn add<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
         }
         (Value::Duration(a), Value::Duration(b)) => duration(a.checked_add(*b)),
         (Value::Timestamp(moment), Value::Duration(by)) | (Value::Duration(by), Value::Timestamp(moment)) => {
-            moment.plus(i128::from(*by)).map(Value::Timestamp).ok_or(TIMESTAMP_OVERFLOW)
+            moment.checked_add_nanos(i128::from(*by)).map(Value::Timestamp).ok_or(TIMESTAMP_OVERFLOW)
         }
         (first, _) => unknown(first, |value| {
             matches!(
@@ -69,9 +69,9 @@ pub(crate) fn subtract<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
         (Value::Double(a), Value::Double(b)) => Ok(Value::Double(a - b)),
         (Value::Duration(a), Value::Duration(b)) => duration(a.checked_sub(*b)),
         (Value::Timestamp(moment), Value::Duration(by)) => {
-            moment.plus(-i128::from(*by)).map(Value::Timestamp).ok_or(TIMESTAMP_OVERFLOW)
+            moment.checked_add_nanos(-i128::from(*by)).map(Value::Timestamp).ok_or(TIMESTAMP_OVERFLOW)
         }
-        (Value::Timestamp(a), Value::Timestamp(b)) => duration(a.since(b)),
+        (Value::Timestamp(a), Value::Timestamp(b)) => duration(a.nanos_since(*b)),
         (first, _) => unknown(first, |value| {
             matches!(
                 value,

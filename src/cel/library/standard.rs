@@ -1,12 +1,11 @@
 //! Conversions, sizes, the parts of moments and durations, and optional values.
 
 use jiff::civil::DateTime;
+use portcullis_text::duration;
+use portcullis_text::timestamp::TimestampError;
 
 use super::{Fault, Outcome};
-use crate::value::{
-    Text, Timestamp, Value, double_text, duration_text, number as exact, parse_double, parse_duration,
-    parse_timestamp,
-};
+use crate::value::{Text, Timestamp, Value, civil_in_zone, double_text, number as exact, parse_double};
 
 pub(crate) fn size<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
     match &arguments[0] {
@@ -87,8 +86,8 @@ pub(crate) fn text<'a>(value: &Value<'a>) -> Option<Text<'a>> {
         Value::Uint(value) => value.to_string(),
         Value::Double(value) => double_text(*value),
         Value::Bytes(bytes) => String::from_utf8(bytes.to_vec()).ok()?,
-        Value::Duration(value) => duration_text(*value),
-        Value::Timestamp(moment) => moment.text(false),
+        Value::Duration(value) => duration::format_seconds(*value),
+        Value::Timestamp(moment) => moment.to_string(),
         Value::Type(of) => of.name().to_owned(),
         Value::Opaque(opaque) => opaque.to_string(),
         _ => return None,
@@ -110,7 +109,7 @@ pub(crate) fn to_string<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
 pub(crate) fn to_duration<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
     match &arguments[0] {
         Value::Duration(value) => Ok(Value::Duration(*value)),
-        Value::String(text) => parse_duration(text.as_str()).map_or_else(
+        Value::String(text) => duration::parse_nanos(text.as_str()).map_or_else(
             || unconvertible(&arguments[0], "google.protobuf.Duration"),
             |value| Ok(Value::Duration(value)),
         ),
@@ -125,10 +124,10 @@ pub(crate) fn to_timestamp<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
         Value::Int(seconds) => {
             Timestamp::new(*seconds, 0).map(Value::Timestamp).ok_or_else(|| Fault::text("timestamp overflow"))
         }
-        Value::String(text) => match parse_timestamp(text.as_str()) {
-            Some(Some(moment)) => Ok(Value::Timestamp(moment)),
-            Some(None) => Err(Fault::text("timestamp overflow")),
-            None => unconvertible(&arguments[0], NAME),
+        Value::String(text) => match Timestamp::parse(text.as_str()) {
+            Ok(moment) => Ok(Value::Timestamp(moment)),
+            Err(TimestampError::OutOfRange) => Err(Fault::text("timestamp overflow")),
+            Err(TimestampError::Malformed) => unconvertible(&arguments[0], NAME),
         },
         other => unconvertible(other, NAME),
     }
@@ -139,7 +138,7 @@ fn part<'a>(arguments: &[Value<'a>], of: fn(&DateTime) -> i64) -> Outcome<'a> {
     let zone = arguments.get(1).and_then(Value::as_str).unwrap_or_default();
     match &arguments[0] {
         Value::Timestamp(moment) => {
-            moment.within(zone).map(|civil| Value::Int(of(&civil))).map_err(Fault::text)
+            civil_in_zone(*moment, zone).map(|civil| Value::Int(of(&civil))).map_err(Fault::text)
         }
         _ => Err(Fault::NoOverload),
     }

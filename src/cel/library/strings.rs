@@ -234,5 +234,5 @@ pub(crate) fn quote<'a>(values: &[Value<'a>]) -> Outcome<'a> {
 }
 
 pub(crate) fn escape_key<'a>(values: &[Value<'a>]) -> Outcome<'a> {
-    Ok(Value::string(arguments(values, 0)?.replace('~', "~0").replace('/', "~1")))
+    Ok(Value::string(portcullis_text::pointer::escape(arguments(values, 0)?)))
 }

@@ -12,9 +12,9 @@ use std::sync::Arc;
 use serde_json::Value as Json;
 
 pub(crate) use number::{double_text, parse_double};
+pub use portcullis_text::Timestamp;
 pub(crate) use show::quote;
-pub use time::Timestamp;
-pub(crate) use time::{duration_text, parse_duration, parse_timestamp};
+pub(crate) use time::civil_in_zone;
 
 use crate::library::opaque::Opaque;
 use crate::types::Type;
@@ -360,7 +360,7 @@ impl<'a> Value<'a> {
             Self::Bytes(bytes) => bytes.is_empty(),
             Self::List(list) => list.is_empty(),
             Self::Map(map) => map.is_empty(),
-            Self::Timestamp(moment) => moment.is_zero(),
+            Self::Timestamp(moment) => moment.is_go_zero(),
             Self::Optional(inner) => inner.as_ref().is_none_or(|inner| inner.is_zero()),
             Self::Message(message) => message.fields.is_empty(),
             Self::Type(_) | Self::Opaque(_) => false,
@@ -403,7 +403,7 @@ impl<'a> Value<'a> {
             (Self::String(a), Self::String(b)) => a == b,
             (Self::Bytes(a), Self::Bytes(b)) => a == b,
             (Self::Duration(a), Self::Duration(b)) => a == b,
-            (Self::Timestamp(a), Self::Timestamp(b)) => a.compare(b) == Ordering::Equal,
+            (Self::Timestamp(a), Self::Timestamp(b)) => a == b,
             (Self::Type(a), Self::Type(b)) => a.name() == b.name(),
             (Self::Optional(a), Self::Optional(b)) => match (a, b) {
                 (Some(a), Some(b)) => a.equals(b),
@@ -434,7 +434,7 @@ impl<'a> Value<'a> {
             (Self::String(a), Self::String(b)) => Some(a.cmp(b)),
             (Self::Bytes(a), Self::Bytes(b)) => Some(a.cmp(b)),
             (Self::Duration(a), Self::Duration(b)) => Some(a.cmp(b)),
-            (Self::Timestamp(a), Self::Timestamp(b)) => Some(a.compare(b)),
+            (Self::Timestamp(a), Self::Timestamp(b)) => Some(a.cmp(b)),
             _ => number::compare(self, other),
         }
     }

@@ -2,7 +2,10 @@
 
 use std::fmt;
 
-use super::{Value, double_text, duration_text};
+use portcullis_text::duration;
+use portcullis_text::timestamp::Fraction;
+
+use super::{Value, double_text};
 
 /// Text in JSON's quotes and escapes.
 pub(crate) fn quote(text: &str) -> String {
@@ -41,8 +44,8 @@ impl fmt::Display for Value<'_> {
                 f.write_str("b")?;
                 bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
             }
-            Self::Duration(value) => write!(f, "duration({})", duration_text(*value)),
-            Self::Timestamp(moment) => write!(f, "timestamp({})", moment.text(true)),
+            Self::Duration(value) => write!(f, "duration({})", duration::format_seconds(*value)),
+            Self::Timestamp(moment) => write!(f, "timestamp({})", moment.format_utc(Fraction::Shortest)),
             Self::Type(of) => write!(f, "type({})", of.name()),
             Self::Optional(None) => f.write_str("optional.none()"),
             Self::Optional(Some(inner)) => write!(f, "optional.of({inner})"),

@@ -89,5 +89,5 @@ pub(super) fn named<T: std::fmt::Display>(all: &[T]) -> String {
 
 /// `1 pod`, `2 pods`.
 pub(super) fn count(number: usize, noun: &str) -> String {
-    if number == 1 { format!("1 {noun}") } else { format!("{number} {noun}s") }
+    portcullis_text::counted(number, noun, &format!("{noun}s"))
 }

@@ -6,7 +6,7 @@
 use portcullis_core::dialect::{self, GroupKind, Quorum};
 use serde_json::{Value, json};
 
-use super::super::manifest::{Document, escape};
+use super::super::manifest::Document;
 
 /// Something in a document that can be talked about.
 #[derive(Debug)]
@@ -32,7 +32,7 @@ impl Found {
         if let Some(template) = &self.template {
             for step in template.split(['.', '[', ']']).filter(|step| !step.is_empty()) {
                 pointer.push('/');
-                pointer.push_str(&escape(step));
+                pointer.push_str(&portcullis_text::pointer::escape(step));
             }
         }
         pointer

@@ -11,7 +11,7 @@ use super::settings::AdmissionSettings;
 use super::{AdmissionVerdict, Hook};
 use crate::dialect::{self, GroupObject, Link, Membership};
 use crate::gpu;
-use crate::model::{Finding, Rule, quoted};
+use crate::model::{Finding, FindingRule, quoted};
 use crate::objects::view::PodView;
 use crate::objects::{ReadError, class_not_found, names};
 
@@ -203,7 +203,7 @@ fn updated(settings: &AdmissionSettings, old: &PodView<'_>, new: &PodView<'_>) -
     let (link, old_link) = (dialect::link(new), dialect::link(old));
     let mut causes = fresh(gpu::findings(new, &settings.gpu), || gpu::findings(old, &settings.gpu));
     // A group that a controller of another stack adds later changes nothing: the pod stays where it was counted.
-    let faults = link.faults.iter().filter(|fault| fault.rule != Rule::TwoGroups).cloned().collect();
+    let faults = link.faults.iter().filter(|fault| fault.rule != FindingRule::TwoGroups).cloned().collect();
     causes.extend(fresh(faults, || old_link.faults.clone()));
     causes.extend(group_changed(&old_link, &link));
     if old_link.membership.is_some() && !is_gated(old) && !is_gated(new) {
@@ -260,7 +260,7 @@ fn group_changed(old: &Link, new: &Link) -> Option<Finding> {
             quoted(&value)
         ),
     };
-    Some(Finding { field: key.to_owned(), value, rule: Rule::GroupChanged, message })
+    Some(Finding { field: key.to_owned(), value, rule: FindingRule::GroupChanged, message })
 }
 
 fn share_changed(old: &PodView<'_>, new: &PodView<'_>) -> Vec<Finding> {
@@ -275,7 +275,7 @@ fn share_changed(old: &PodView<'_>, new: &PodView<'_>) -> Vec<Finding> {
         (was != now).then(|| Finding {
             field: format!("metadata.annotations[{key}]"),
             value: now.unwrap_or_default().to_owned(),
-            rule: Rule::ShareChanged,
+            rule: FindingRule::ShareChanged,
             message: format!(
                 "the share of a started gang member is fixed: its cards were given for {key} {}, not {}. Keep the value, or \
                  delete the pod and create it with the new one.",

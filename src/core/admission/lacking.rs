@@ -6,7 +6,7 @@
 
 use super::patch::{CardsVariable, GPUS_FIELD_PATH, is_gated, tolerates_sharing};
 use crate::dialect::Membership;
-use crate::model::{Finding, Rule, quoted};
+use crate::model::{Finding, FindingRule, quoted};
 use crate::objects::names;
 use crate::objects::view::PodView;
 
@@ -27,7 +27,7 @@ pub(super) fn findings(pod: &PodView<'_>, membership: &Membership, shares_cards:
         found.push(Finding {
             field: "spec.schedulingGates".to_owned(),
             value: gates.join(","),
-            rule: Rule::GateMissing,
+            rule: FindingRule::GateMissing,
             message: format!(
                 "{:?} is missing{}. A member of group {} without this gate starts without its gang, and a gate cannot be \
                  added later. {REMEDY}",
@@ -46,7 +46,7 @@ pub(super) fn findings(pod: &PodView<'_>, membership: &Membership, shares_cards:
         found.push(Finding {
             field: "spec.tolerations".to_owned(),
             value: String::new(),
-            rule: Rule::TolerationMissing,
+            rule: FindingRule::TolerationMissing,
             message: format!(
                 "there is no toleration of {taint:?}. A member with a share of a card can run on nodes with this taint only. \
                  {REMEDY}"
@@ -66,7 +66,7 @@ pub(super) fn findings(pod: &PodView<'_>, membership: &Membership, shares_cards:
         found.push(Finding {
             field: format!("spec.{}[{}].env", cards.list, cards.index),
             value,
-            rule: Rule::CardsUnknown,
+            rule: FindingRule::CardsUnknown,
             message: format!(
                 "{is}; it has to be a fieldRef to {GPUS_FIELD_PATH}. A member with a share of a card learns from it which card \
                  is its own, and a variable cannot be changed later. {REMEDY}"

@@ -98,5 +98,5 @@ fn kept(membership: &Membership) -> String {
 
 /// A name of at most 40 characters: warnings are cut by the API server at 256.
 fn shortened(membership: &Membership) -> String {
-    membership.gang.name.chars().take(40).collect()
+    portcullis_text::truncate::first_chars(&membership.gang.name, 40).to_owned()
 }

@@ -12,7 +12,7 @@ use super::{
     Declared, Dialect, GroupKind, GroupPhase, GroupResource, GroupStatus, Link, Membership, Quorum,
     StatusDoor,
 };
-use crate::model::{DialectId, Finding, GangId, Reason, Rule, quoted, str};
+use crate::model::{DialectId, Finding, FindingRule, GangId, Reason, quoted, str};
 use crate::objects::names;
 use crate::objects::text::{Entries, Scalar, Text};
 use crate::objects::view::PodView;
@@ -85,7 +85,7 @@ impl Dialect for Coscheduling {
             link.faults.push(Finding {
                 field: format!("metadata.labels[{}]", names::COSCHEDULING_OLD_LABEL),
                 value: old.to_owned(),
-                rule: Rule::GroupsDiffer,
+                rule: FindingRule::GroupsDiffer,
                 message: format!(
                     "{} is not the group that the label {} says ({}). Give both the name of one PodGroup, or remove one of them.",
                     quoted(old),
@@ -100,7 +100,7 @@ impl Dialect for Coscheduling {
             link.faults.push(Finding {
                 field: format!("metadata.labels[{}]", names::COSCHEDULING_OLD_MIN_LABEL),
                 value: least.to_owned(),
-                rule: Rule::SizeValue,
+                rule: FindingRule::SizeValue,
                 message: no_count(least),
             });
         }

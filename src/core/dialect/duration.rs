@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use portcullis_text::duration::parse as parse_go;
+
 use crate::model::quoted;
 
 /// A time above zero; bare numbers are seconds. `None` for everything else.
@@ -9,7 +11,7 @@ pub(super) fn parse(text: &str) -> Option<Duration> {
     let text = text.trim();
     let nanos = match text.parse::<u64>() {
         Ok(seconds) => u128::from(seconds).checked_mul(1_000_000_000)?,
-        Err(_) => parts(text)?,
+        Err(_) => parse_go(text)?.as_nanos(),
     };
     let millis = u64::try_from(nanos / 1_000_000).ok()?;
     (millis > 0).then(|| Duration::from_millis(millis))
@@ -31,45 +33,16 @@ pub(super) fn grace(text: &str) -> Option<Grace> {
         Some(size) => (true, size),
         None => (false, text),
     };
-    let none = size.parse::<u64>().map_or_else(|_| parts(size) == Some(0), |seconds| seconds == 0);
+    if below && size.starts_with(['+', '-']) {
+        return None;
+    }
+    let none =
+        size.parse::<u64>().map_or_else(|_| parse_go(size) == Some(Duration::ZERO), |seconds| seconds == 0);
     match (parse(size), below) {
         (Some(time), false) => Some(Grace::For(time)),
         (Some(_), true) => Some(Grace::Never),
         (None, _) => none.then_some(Grace::For(Duration::ZERO)),
     }
-}
-
-/// Nanoseconds of a duration of Go: numbers, each with its unit.
-fn parts(mut text: &str) -> Option<u128> {
-    let mut total: u128 = 0;
-    if text.is_empty() {
-        return None;
-    }
-    while !text.is_empty() {
-        let end = text.find(|c: char| !c.is_ascii_digit() && c != '.')?;
-        let (number, rest) = text.split_at(end);
-        let unit_end = rest.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(rest.len());
-        let (unit, rest) = rest.split_at(unit_end);
-        let nanos: u128 = match unit {
-            "h" => 3_600_000_000_000,
-            "m" => 60_000_000_000,
-            "s" => 1_000_000_000,
-            "ms" => 1_000_000,
-            "us" | "µs" | "μs" => 1_000,
-            "ns" => 1,
-            _ => return None,
-        };
-        let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-        if whole.is_empty() && fraction.is_empty() {
-            return None;
-        }
-        let digits = |text: &str| if text.is_empty() { Some(0) } else { text.parse::<u64>().ok() };
-        let fraction = fraction.get(..fraction.len().min(9))?;
-        let tens = 10_u128.checked_pow(u32::try_from(fraction.len()).ok()?)?;
-        total += u128::from(digits(whole)?) * nanos + u128::from(digits(fraction)?) * nanos / tens;
-        text = rest;
-    }
-    Some(total)
 }
 
 /// What to say of a text that is none.
@@ -125,6 +98,7 @@ mod tests {
             ("-1s", Some(Grace::Never)),
             ("-1", Some(Grace::Never)),
             ("--1s", None),
+            ("-+1s", None),
             ("-", None),
             ("", None),
             ("later", None),

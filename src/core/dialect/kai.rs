@@ -8,7 +8,7 @@ use super::{
     Declared, Dialect, GroupEvent, GroupKind, GroupNews, GroupResource, GroupStatus, Membership, StatusDoor,
     Strength,
 };
-use crate::model::{DialectId, Finding, GangId, Rule, quoted, str};
+use crate::model::{DialectId, Finding, FindingRule, GangId, quoted, str};
 use crate::objects::names;
 use crate::objects::view::PodView;
 
@@ -49,7 +49,7 @@ fn groups_differ(annotation: &str, label: &str) -> Finding {
     Finding {
         field: format!("metadata.labels[{label_key}]"),
         value: label.to_owned(),
-        rule: Rule::GroupsDiffer,
+        rule: FindingRule::GroupsDiffer,
         message: format!(
             "{} is not the group that the annotation {annotation_key} says ({}). {mend}Give both the name of one PodGroup, \
              or remove one of them: the other is then filled in.",

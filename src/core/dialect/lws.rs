@@ -16,7 +16,7 @@ use super::group::{Source, count, no_count, number};
 use super::{
     Declared, Dialect, GroupResource, Link, Membership, Quorum, StatusDoor, Strength, Workers, later,
 };
-use crate::model::{DialectId, Finding, GangId, Rule};
+use crate::model::{DialectId, Finding, FindingRule, GangId};
 use crate::objects::names;
 use crate::objects::text::Text;
 use crate::objects::view::PodView;
@@ -98,7 +98,7 @@ impl Dialect for Lws {
             link.faults.push(Finding {
                 field: format!("metadata.annotations[{}]", names::LWS_SIZE_ANNOTATION),
                 value: size.to_owned(),
-                rule: Rule::SizeValue,
+                rule: FindingRule::SizeValue,
                 message: no_count(size),
             });
         }

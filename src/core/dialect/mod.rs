@@ -33,7 +33,7 @@ pub use status::{GroupPhase, GroupStatus, Said};
 
 use serde_json::Value;
 
-use crate::model::{DialectId, Finding, GangId, Reason, Rule, Str, quoted};
+use crate::model::{DialectId, Finding, FindingRule, GangId, Reason, Str, quoted};
 use crate::objects::view::PodView;
 use group::Source;
 
@@ -167,7 +167,7 @@ fn two_groups(first: &dyn Dialect, gang: &GangId, other: &dyn Dialect, named: &G
     Finding {
         field: other.field().to_owned(),
         value: named.name.to_string(),
-        rule: Rule::TwoGroups,
+        rule: FindingRule::TwoGroups,
         message: format!(
             "the pod names two groups: {} of {} by {}, and {} of {} by {}. A pod is in one gang: remove the keys of one of them.",
             quoted(&gang.name),

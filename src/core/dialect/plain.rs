@@ -3,7 +3,7 @@
 
 use super::group::{count, no_count};
 use super::{Declared, Dialect, Link, Membership, Quorum};
-use crate::model::{DialectId, Finding, GangId, Rule, quoted};
+use crate::model::{DialectId, Finding, FindingRule, GangId, quoted};
 use crate::objects::names;
 use crate::objects::view::PodView;
 
@@ -47,7 +47,7 @@ impl Dialect for Plain {
                 link.faults.push(Finding {
                     field: format!("metadata.labels[{key}]"),
                     value: label.to_owned(),
-                    rule: Rule::GroupsDiffer,
+                    rule: FindingRule::GroupsDiffer,
                     message: format!(
                         "{} is not what the annotation of the same name says ({}). Give both the same value, or remove one of them.",
                         quoted(label),
@@ -60,7 +60,7 @@ impl Dialect for Plain {
             Some((map, size)) if count(size).is_none() => link.faults.push(Finding {
                 field: format!("metadata.{map}[{}]", names::GANG_SIZE_KEY),
                 value: size.to_owned(),
-                rule: Rule::SizeValue,
+                rule: FindingRule::SizeValue,
                 message: no_count(size),
             }),
             Some(_) => {}

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::{Declared, Dialect, Later, Link, Membership, Quorum, duration, later};
-use crate::model::{DialectId, Finding, GangId, Rule, Str, quoted, str};
+use crate::model::{DialectId, Finding, FindingRule, GangId, Str, quoted, str};
 use crate::objects::names;
 use crate::objects::view::PodView;
 
@@ -123,7 +123,7 @@ impl Dialect for Yunikorn {
             link.faults.push(Finding {
                 field: format!("metadata.annotations[{}]", names::YUNIKORN_TASK_GROUPS),
                 value: text.to_owned(),
-                rule: Rule::SizeValue,
+                rule: FindingRule::SizeValue,
                 message: format!(
                     "the task groups cannot be read: {problem}. Write a list such as [{{\"name\": \"workers\", \"minMember\": 4}}]."
                 ),

@@ -545,6 +545,4 @@ fn shorten(lines: &[String], separator: &str) -> String {
     text
 }
 
-pub(super) fn counted(count: u32, one: &str, many: &str) -> String {
-    if count == 1 { format!("1 {one}") } else { format!("{count} {many}") }
-}
+pub(super) use portcullis_text::counted;

@@ -278,7 +278,8 @@ fn lift_patch(
     }
     if !cards.is_empty() {
         let list = cards.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
-        let path = format!("/metadata/annotations/{}", escape(names::GPUS_ANNOTATION));
+        let path =
+            format!("/metadata/annotations/{}", portcullis_text::pointer::escape(names::GPUS_ANNOTATION));
         patch.push(json!({"op": "add", "path": path, "value": list}));
     }
     Value::Array(patch)
@@ -327,11 +328,6 @@ fn prefer(patch: &mut Vec<Value>, pod: &Pod, node: &NodeName) {
     } else {
         json!({"op": "add", "path": PREFERRED, "value": [wish]})
     });
-}
-
-/// A key as a JSON pointer token (RFC 6901).
-fn escape(key: &str) -> String {
-    key.replace('~', "~0").replace('/', "~1")
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 use super::share::{self, Reading};
 use super::whole::{DeviceClaim, DeviceKind, GpuRules, device_claims};
-use crate::model::{Finding, Rule, quoted};
+use crate::model::{Finding, FindingRule, quoted};
 use crate::objects::names;
 use crate::objects::view::PodView;
 
@@ -86,7 +86,7 @@ fn annotation_field(key: &str) -> String {
 struct Found(Vec<Finding>);
 
 impl Found {
-    fn add(&mut self, field: String, value: &str, rule: Rule, message: String) {
+    fn add(&mut self, field: String, value: &str, rule: FindingRule, message: String) {
         self.0.push(Finding { field, value: value.to_owned(), rule, message });
     }
 
@@ -96,7 +96,7 @@ impl Found {
                 "{MPS_ALONE}: this pod asks for no share of a card. Remove the annotation mps, or add gpu-memory (MiB) \
                  or gpu-fraction."
             );
-            self.add(annotation_field(names::MPS), value, Rule::MpsWithoutShare, message);
+            self.add(annotation_field(names::MPS), value, FindingRule::MpsWithoutShare, message);
         }
         if let Some(value) = devices {
             let message = format!(
@@ -107,7 +107,7 @@ impl Found {
             self.add(
                 annotation_field(names::GPU_FRACTION_NUM_DEVICES),
                 value,
-                Rule::DevicesWithoutShare,
+                FindingRule::DevicesWithoutShare,
                 message,
             );
         }
@@ -121,7 +121,7 @@ impl Found {
             self.add(
                 annotation_field(names::GPU_FRACTION_CONTAINER),
                 value,
-                Rule::ContainerWithoutShare,
+                FindingRule::ContainerWithoutShare,
                 message,
             );
         }
@@ -139,7 +139,7 @@ impl Found {
                 pod.metadata.namespace,
                 quoted(value)
             );
-            self.add(annotation_field(key), value, Rule::SharingDisabled, message);
+            self.add(annotation_field(key), value, FindingRule::SharingDisabled, message);
         }
     }
 
@@ -148,7 +148,7 @@ impl Found {
         self.contradiction(
             names::GPU_FRACTION,
             fraction,
-            Rule::FractionAndWhole,
+            FindingRule::FractionAndWhole,
             FRACTION_AND_WHOLE,
             &share,
             claims,
@@ -164,7 +164,7 @@ impl Found {
             self.contradiction(
                 names::GPU_MEMORY,
                 memory,
-                Rule::MemoryAndWhole,
+                FindingRule::MemoryAndWhole,
                 MEMORY_AND_WHOLE,
                 &share,
                 claims,
@@ -176,7 +176,7 @@ impl Found {
                  remove the annotation gpu-fraction, or remove the annotation gpu-memory.",
                 shown_fraction(fraction)
             );
-            self.add(annotation_field(names::GPU_MEMORY), memory, Rule::MemoryAndWhole, message);
+            self.add(annotation_field(names::GPU_MEMORY), memory, FindingRule::MemoryAndWhole, message);
         }
     }
 
@@ -185,7 +185,7 @@ impl Found {
         &mut self,
         key: &str,
         value: &str,
-        rule: Rule,
+        rule: FindingRule,
         headline: &str,
         share: &str,
         claims: &[DeviceClaim],
@@ -230,7 +230,7 @@ impl Found {
         let message = format!(
             "{MEMORY_VALUE}: {detail}. Write MiB of one card as digits only, for example gpu-memory: \"8000\"."
         );
-        self.add(annotation_field(names::GPU_MEMORY), value, Rule::MemoryValue, message);
+        self.add(annotation_field(names::GPU_MEMORY), value, FindingRule::MemoryValue, message);
     }
 
     fn fraction_value(&mut self, value: &str) {
@@ -246,7 +246,7 @@ impl Found {
                 if value.len() <= 64 { value.escape_debug().to_string() } else { quoted(value) }
             ),
         };
-        self.add(annotation_field(names::GPU_FRACTION), value, Rule::FractionValue, message);
+        self.add(annotation_field(names::GPU_FRACTION), value, FindingRule::FractionValue, message);
     }
 
     fn devices_value(&mut self, value: &str) {
@@ -257,7 +257,12 @@ impl Found {
                 quoted(value),
                 u32::MAX
             );
-            self.add(annotation_field(names::GPU_FRACTION_NUM_DEVICES), value, Rule::DevicesValue, message);
+            self.add(
+                annotation_field(names::GPU_FRACTION_NUM_DEVICES),
+                value,
+                FindingRule::DevicesValue,
+                message,
+            );
         }
     }
 
@@ -276,7 +281,12 @@ impl Found {
              Correct the annotation, or remove it for the first container.",
             value = if value.len() <= 64 { value.escape_debug().to_string() } else { quoted(value) }
         );
-        self.add(annotation_field(names::GPU_FRACTION_CONTAINER), value, Rule::UnknownContainer, message);
+        self.add(
+            annotation_field(names::GPU_FRACTION_CONTAINER),
+            value,
+            FindingRule::UnknownContainer,
+            message,
+        );
     }
 }
 

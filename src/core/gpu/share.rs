@@ -83,7 +83,7 @@ pub(super) fn devices(text: &str) -> Option<u32> {
 /// Value of `gpu-fraction`: it has to be a float between 0 and 1 and a quantity, as KAI asks. Finer than a billionth
 /// is rounded up, yet never to a whole card.
 pub(super) fn fraction(text: &str) -> Reading {
-    const WHOLE: u64 = 1_000_000_000;
+    const WHOLE: i128 = 1_000_000_000;
     let unsigned = text.trim_start_matches(['+', '-']);
     if unsigned.get(..2).is_some_and(|p| p.eq_ignore_ascii_case("0x")) {
         return Reading::BadForm;
@@ -91,7 +91,7 @@ pub(super) fn fraction(text: &str) -> Reading {
     match text.parse::<f64>() {
         Ok(number) if number.is_nan() => Reading::BadForm,
         Ok(number) if number > 0.0 && number < 1.0 => match Quantity::parse(text) {
-            Ok(quantity) => Reading::Sound(quantity.nanos().clamp(1, WHOLE - 1)),
+            Ok(quantity) => Reading::Sound(u64::try_from(quantity.nanos().clamp(1, WHOLE - 1)).unwrap_or(1)),
             Err(_) => Reading::BadForm,
         },
         _ => Reading::OutOfRange,

@@ -2,7 +2,7 @@
 
 /// The rule a finding stands on: a stable code for logs, metrics and tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Rule {
+pub enum FindingRule {
     /// A share of a card is asked for and sharing is switched off.
     SharingDisabled,
     /// `mps` without a share.
@@ -41,7 +41,7 @@ pub enum Rule {
     CardsUnknown,
 }
 
-impl Rule {
+impl FindingRule {
     /// The code as logs and metrics spell it.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -97,58 +97,7 @@ pub struct Finding {
     /// What stands there.
     pub value: String,
     /// The rule it breaks.
-    pub rule: Rule,
+    pub rule: FindingRule,
     /// What is wrong and what to do, without the path.
     pub message: String,
-}
-
-/// At most this many characters of a user's value are repeated to them.
-const QUOTED: usize = 64;
-
-/// A user's value as it may stand in a sentence: in quotes, control characters escaped, cut where it is long.
-pub fn quoted(value: &str) -> String {
-    match value.char_indices().nth(QUOTED) {
-        None => format!("{value:?}"),
-        Some((end, _)) => format!("{:?} (cut, {} characters)", &value[..end], value.chars().count()),
-    }
-}
-
-/// The name among `known` that was probably meant by `wrong`: one that differs by few edits, the first of the best.
-pub fn closest<'n>(wrong: &str, known: impl Iterator<Item = &'n str>) -> Option<&'n str> {
-    let longest = 253;
-    if wrong.len() > longest {
-        return None;
-    }
-    let near = |name: &&str| name.len() <= longest && *name != wrong && !name.is_empty();
-    let scored = known.filter(near).map(|name| (strsim::osa_distance(wrong, name), name));
-    let best = scored.min_by_key(|(distance, _)| *distance)?;
-    let length = wrong.chars().count().max(best.1.chars().count());
-    (best.0 < length.min(2 + length / 6)).then_some(best.1)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_close_enough_are_suggested_and_others_are_not() {
-        for (wrong, known, expected) in [
-            ("app-with-model", vec!["app-with-models"], Some("app-with-models")),
-            ("Inference", vec!["train", "inference"], Some("inference")),
-            ("mdoel", vec!["server", "model"], Some("model")),
-            ("cache", vec!["model"], None),
-            ("a", vec!["b"], None),
-            ("same", vec!["same"], None),
-            ("x", vec![], None),
-        ] {
-            assert_eq!(closest(wrong, known.into_iter()), expected, "{wrong}");
-        }
-    }
-
-    #[test]
-    fn long_values_are_cut_and_control_characters_escaped() {
-        assert_eq!(quoted("a\tb"), r#""a\tb""#);
-        assert_eq!(quoted("8000"), "\"8000\"");
-        assert!(quoted(&"é".repeat(1000)).ends_with("(cut, 1000 characters)"));
-    }
 }

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use portcullis_text::hash::fnv1a;
 use serde::{Deserialize, Serialize};
 
 /// A shared, immutable string: object facts are copied between indexes far more often than they are made.
@@ -151,7 +152,7 @@ impl GangId {
         let kept: String = self.name.chars().map(legal).take(LONGEST - 40).collect();
         let kept = kept.trim_matches('-');
         let kept = if kept.is_empty() { String::new() } else { format!("{kept}.") };
-        str(format!("{kept}{HASHED}{:016x}{suffix}", hash(&self.name)))
+        str(format!("{kept}{HASHED}{:016x}{suffix}", fnv1a(&self.name)))
     }
 }
 
@@ -180,13 +181,6 @@ fn is_object_name(name: &str) -> bool {
             && bytes.iter().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || *b == b'-')
     };
     name.len() <= LONGEST && name.split('.').all(part)
-}
-
-/// FNV-1a, 64 bits: for names, not against malice; whoever makes two of them meet disturbs a namespace of their own.
-fn hash(text: &str) -> u64 {
-    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
-    })
 }
 
 impl fmt::Display for GangId {

@@ -5,15 +5,15 @@
 
 mod finding;
 mod ids;
-pub mod quantity;
 mod reason;
 mod resources;
 mod time;
 mod units;
 
-pub use finding::{Finding, Rule, closest, quoted};
+pub use finding::{Finding, FindingRule};
 pub use ids::{DialectId, Epoch, GangId, NodeName, PodKey, PodUid, ResourceVersion, Str, str};
-pub use quantity::{Quantity, QuantityError};
+pub use portcullis_text::quantity::{self, Quantity, QuantityError};
+pub use portcullis_text::{closest, quoted};
 pub use reason::Reason;
 pub use resources::Resources;
 pub use time::Time;

@@ -113,7 +113,7 @@ impl Pattern {
 
 /// One step more of a JSON pointer.
 fn step(pointer: &str, name: &str) -> String {
-    format!("{pointer}/{}", name.replace('~', "~0").replace('/', "~1"))
+    portcullis_text::pointer::join(pointer, name)
 }
 
 /// Tells of fields that are none.

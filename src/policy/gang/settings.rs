@@ -260,7 +260,7 @@ pub(super) fn check(document: &Json) -> Vec<Fault> {
             other => unknown(
                 other,
                 &["apiVersion", "kind", "metadata", "spec"],
-                &format!("/{}", step(other)),
+                &format!("/{}", portcullis_text::pointer::escape(other)),
                 &mut faults,
             ),
         }
@@ -272,10 +272,6 @@ pub(super) fn check(document: &Json) -> Vec<Fault> {
         ));
     }
     faults
-}
-
-fn step(name: &str) -> String {
-    name.replace('~', "~0").replace('/', "~1")
 }
 
 fn unknown(name: &str, known: &[&str], pointer: &str, faults: &mut Vec<Fault>) {
@@ -299,7 +295,7 @@ fn visit(value: &Json, path: &mut Vec<String>, pointer: &str, faults: &mut Vec<F
     };
     let known = children(path);
     for (name, value) in fields {
-        let pointer = format!("{pointer}/{}", step(name));
+        let pointer = format!("{pointer}/{}", portcullis_text::pointer::escape(name));
         if known.is_empty() || known.contains(&name.as_str()) {
             path.push(name.clone());
             visit(value, path, &pointer, faults);
@@ -351,7 +347,10 @@ fn judge(takes: Takes, value: &Json, pointer: &str, faults: &mut Vec<Fault>) {
             let Some(entries) = value.as_object() else { return wrong("this must be a mapping".to_owned()) };
             for (key, value) in entries.iter().filter(|(_, value)| !value.is_string()) {
                 let message = format!("this must be text, and is {}: put it in quotes", shown(value));
-                faults.push(Fault::error(format!("{pointer}/{}", step(key)), message));
+                faults.push(Fault::error(
+                    format!("{pointer}/{}", portcullis_text::pointer::escape(key)),
+                    message,
+                ));
             }
         }
         Takes::Selector => faults.extend(label_selector(value, pointer)),
@@ -386,24 +385,9 @@ pub(super) fn time(text: &str) -> Option<Duration> {
 
 /// The same, or nothing: numbers, each with its unit.
 pub(super) fn time_or_none(text: &str) -> Option<Duration> {
-    let mut rest = text;
-    let mut total = Duration::ZERO;
-    while !rest.is_empty() {
-        let end = rest.find(|c: char| !c.is_ascii_digit())?;
-        let number: u64 = rest.get(..end)?.parse().ok()?;
-        let after = rest.get(end..)?;
-        let unit_end = after.find(|c: char| c.is_ascii_digit()).unwrap_or(after.len());
-        let millis: u64 = match after.get(..unit_end)? {
-            "h" => 3_600_000,
-            "m" => 60_000,
-            "s" => 1_000,
-            "ms" => 1,
-            _ => return None,
-        };
-        total = total.checked_add(Duration::from_millis(number.checked_mul(millis)?))?;
-        rest = after.get(unit_end..)?;
-    }
-    (!text.is_empty()).then_some(total)
+    let is_plain = text.bytes().all(|byte| byte.is_ascii_digit() || b"hms".contains(&byte));
+    let has_unit = text.ends_with(['h', 'm', 's']);
+    (is_plain && has_unit).then(|| portcullis_text::duration::parse(text)).flatten()
 }
 
 /// MiB of a quantity of memory, rounded down.

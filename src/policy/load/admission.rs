@@ -206,7 +206,7 @@ impl<'a> Checks<'a> {
     fn selector(&mut self, place: &str) {
         let labels = format!("{place}/matchLabels");
         for (key, value) in self.get(&labels).and_then(Json::as_object).into_iter().flatten() {
-            let pointer = format!("{labels}/{}", key.replace('~', "~0").replace('/', "~1"));
+            let pointer = portcullis_text::pointer::join(&labels, key);
             if let Err(why) = names::qualified(key) {
                 self.faults.push(
                     Fault::error(pointer.as_str(), format!("{key:?} is no key of a label: {why}")).at_key(),

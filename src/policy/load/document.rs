@@ -2,11 +2,11 @@
 
 use std::ops::Range;
 
+use portcullis_text::yaml::{Content, Node, locate};
 use serde_json::Value as Json;
 
 use super::Problem;
 use super::text::Text;
-use super::yaml::{Content, Node, locate};
 use crate::fault::Fault;
 
 /// What an object is to us.

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! text       bytes -> text, with lines and columns        strict     fields and types, by schema
-//! yaml       text -> trees, with the place of everything  admission  what the API server demands besides
+//!                                                          admission  what the API server demands besides
 //! document   trees -> objects, faults -> places           typed      expressions again, with kinds that are known; costs
 //! assemble   objects -> policies with bindings, params and exceptions: what refers to what
 //! single     files that make no set: test cases, manifests
@@ -21,17 +21,16 @@ mod single;
 mod strict;
 mod text;
 mod typed;
-mod yaml;
 
 use std::fmt;
 
+use portcullis_text::yaml::{self, Content, Node};
 use serde_json::Value as Json;
 
 use crate::fault::Severity;
 use crate::set::{Set, hash};
 use document::Document;
 use text::Text;
-use yaml::{Content, Node};
 
 pub(crate) use admission::label_selector;
 pub use formats::{annotations, json, sarif};

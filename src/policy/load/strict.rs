@@ -55,12 +55,7 @@ fn kept(value: &Json, schema: &'static Schema) -> Option<Json> {
 /// One more step of a JSON pointer.
 fn descend(pointer: &mut String, step: &str, then: impl FnOnce(&mut String)) {
     let length = pointer.len();
-    pointer.push('/');
-    if step.contains(['~', '/']) {
-        pointer.push_str(&step.replace('~', "~0").replace('/', "~1"));
-    } else {
-        pointer.push_str(step);
-    }
+    portcullis_text::pointer::push(pointer, step);
     then(pointer);
     pointer.truncate(length);
 }

@@ -148,8 +148,7 @@ fn i64_of(value: f64) -> Option<i64> {
 }
 
 fn moment_text(moment: &Timestamp) -> String {
-    let shown = Value::Timestamp(*moment).to_string();
-    shown.trim_start_matches("timestamp(").trim_end_matches(')').trim_matches('"').to_owned()
+    moment.format_utc(portcullis_text::timestamp::Fraction::Shortest)
 }
 
 fn base64(bytes: &[u8]) -> String {

@@ -24,12 +24,8 @@ pub(crate) enum Failure {
 
 const MISSING: &str = "missing value";
 
-fn decode(part: &str) -> String {
-    part.replace("~1", "/").replace("~0", "~")
-}
-
 fn split(path: &str) -> Option<(Vec<String>, String)> {
-    let mut parts: Vec<String> = path.split('/').skip(1).map(decode).collect();
+    let mut parts: Vec<String> = portcullis_text::pointer::tokens(path).collect();
     let last = parts.pop()?;
     Some((parts, last))
 }

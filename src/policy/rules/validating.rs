@@ -253,11 +253,7 @@ impl Validating {
             match note {
                 Ok(value) if value.is_empty() => {}
                 Ok(mut value) => {
-                    let mut end = value.len().min(LONGEST_ANNOTATION);
-                    while !value.is_char_boundary(end) {
-                        end -= 1;
-                    }
-                    value.truncate(end);
+                    value.truncate(value.floor_char_boundary(LONGEST_ANNOTATION));
                     let values = notes.entry(annotation.key.as_str()).or_default();
                     if !values.contains(&value) {
                         values.push(value);

@@ -28,6 +28,8 @@ use anstream::adapter::strip_str;
 use anyhow::anyhow;
 use arc_swap::{ArcSwap, ArcSwapOption};
 use portcullis_policy::{Listed, Problem, Set, Severity, SourceFile, Wishes, World, load};
+use portcullis_text::Timestamp;
+use portcullis_text::timestamp::Fraction;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
@@ -417,6 +419,5 @@ fn unless_it_panics<T>(load: impl FnOnce() -> Result<T, String>) -> Result<T, St
 }
 
 fn rfc3339(at: SystemTime) -> String {
-    let since = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    portcullis_core::model::Time(u64::try_from(since.as_millis()).unwrap_or(u64::MAX)).to_string()
+    Timestamp::from(at).format(Fraction::Seconds)
 }

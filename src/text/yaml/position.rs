@@ -9,13 +9,7 @@ use granit_parser::ScalarStyle;
 ///
 /// Folding and indentation change white space only; all other characters keep their order. So the function counts
 /// characters that are not white space.
-pub fn locate(
-    raw: &str,
-    start: usize,
-    style: ScalarStyle,
-    text: &str,
-    within: Range<usize>,
-) -> Range<usize> {
+pub fn locate(raw: &str, start: usize, style: ScalarStyle, text: &str, within: Range<usize>) -> Range<usize> {
     let visible = visible_chars(raw, style);
     let count = |until: usize| {
         text.char_indices().take_while(|(at, _)| *at < until).filter(|(_, c)| !c.is_whitespace()).count()
