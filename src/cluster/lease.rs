@@ -419,7 +419,7 @@ mod tests {
 
     #[test]
     fn times_are_as_the_api_server_wants_them() {
-        let time = UNIX_EPOCH + Duration::from_micros(1_795_266_000_001_234);
+        let time = SystemTime::UNIX_EPOCH + Duration::from_micros(1_795_266_000_001_234);
         assert_eq!(micro_time(time), "2026-11-21T13:00:00.001234Z");
     }
 
