@@ -4,10 +4,11 @@
 
 use portcullis_core::admission;
 use portcullis_core::engine::SafetyRule;
+use portcullis_core::model::random::Random;
 use portcullis_core::planner::sabotage::scramble_ties;
-use portcullis_core::sim::cluster::Rule as Broken;
-use portcullis_core::sim::fuzz::{Failure, FuzzOptions, fuzz, webhook};
-use portcullis_core::sim::scenario::{Runner, Scenario};
+use portcullis_sim::cluster::Rule as Broken;
+use portcullis_sim::fuzz::{Failure, FuzzOptions, fuzz, generate_from_bytes, play, webhook};
+use portcullis_sim::scenario::{Runner, Scenario};
 
 /// Most seeds to try. Most bugs here are found within the first few hundred; a missing fence takes some thousand, because
 /// pins tell the next leader nearly as much.
@@ -34,6 +35,23 @@ fn check(rule: SafetyRule, expected: &[Broken]) {
 #[test]
 fn without_reservations_cards_are_given_away_twice() {
     check(SafetyRule::Reserve, &[Broken::NeverOverbook]);
+}
+
+/// Between 40 and 400 random bytes, as a fuzzer supplies them.
+fn fuzzer_input(seed: u64) -> Vec<u8> {
+    let mut random = Random::new(seed);
+    (0..random.between(40, 400)).map(|_| random.draw().to_le_bytes()[0]).collect()
+}
+
+#[test]
+fn fuzzer_inputs_find_a_planted_bug_as_seeds_do() {
+    let run = |bytes: &[u8], broken| {
+        let options = FuzzOptions { broken, ..FuzzOptions::default() };
+        play(0, &generate_from_bytes(bytes), &options, webhook(admission::AdmissionSettings::default()))
+    };
+    let found = (0..2000).map(fuzzer_input).find(|bytes| run(bytes, Some(SafetyRule::Reserve)).is_err());
+    let found = found.expect("one of 2000 inputs notices that reservations are missing");
+    run(&found, None).unwrap_or_else(|failure| panic!("this fails without any planted bug: {failure}"));
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use portcullis_core::admission;
-use portcullis_core::sim::fuzz::{self, Failure, FuzzOptions, Stats};
+use portcullis_sim::fuzz::{self, Failure, FuzzOptions, Stats};
 
 fn number(name: &str, usual: u64) -> u64 {
     match std::env::var(name) {

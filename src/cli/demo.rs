@@ -13,8 +13,8 @@ use anyhow::{Context, Result};
 use clap::Args;
 use portcullis_core::admission::AdmissionSettings;
 use portcullis_core::model::Reason;
-use portcullis_core::sim::api::Admit;
-use portcullis_core::sim::scenario::{Runner, Scenario, Step, StepResult};
+use portcullis_sim::api::Admit;
+use portcullis_sim::scenario::{Runner, Scenario, Step, StepResult};
 
 use super::paint::{self, styled};
 use super::{Outcome, stage};

@@ -11,8 +11,8 @@ use std::time::Duration;
 use anyhow::Result;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use portcullis_core::admission::AdmissionSettings;
-use portcullis_core::sim::fuzz::{self, Failure, FuzzOptions, Stats};
-use portcullis_core::sim::scenario::Runner;
+use portcullis_sim::fuzz::{self, Failure, FuzzOptions, Stats};
+use portcullis_sim::scenario::Runner;
 use serde_json::json;
 
 use super::paint::{self, styled};

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use clap::Args;
 use portcullis_core::admission::AdmissionSettings;
-use portcullis_core::sim::fuzz;
-use portcullis_core::sim::scenario::{Runner, Scenario, StepResult};
+use portcullis_sim::fuzz;
+use portcullis_sim::scenario::{Runner, Scenario, StepResult};
 use serde_json::json;
 
 use super::paint::{self, styled};

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use comfy_table::{ContentArrangement, Table, presets};
 use portcullis_core::engine::Phase;
-use portcullis_core::sim::scenario::{CardUse, GangLine, NodeUse, PodLine, StepResult};
+use portcullis_sim::scenario::{CardUse, GangLine, NodeUse, PodLine, StepResult};
 use serde_json::{Value, json};
 
 use super::paint::{self, styled};

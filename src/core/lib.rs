@@ -11,5 +11,4 @@ pub mod gpu;
 pub mod model;
 pub mod objects;
 pub mod planner;
-pub mod sim;
 pub mod snapshot;

@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use portcullis_core::{admission, model, sim};
+use portcullis_core::{admission, model};
 
 /// Committed inputs of a target, by name.
 fn corpus(target: &str) -> Vec<(String, Vec<u8>)> {
@@ -116,5 +116,5 @@ fn any_expression_is_evaluated_or_refused() {
 #[test]
 fn any_events_keep_the_rules() {
     let rounds = std::env::var("PORTCULLIS_FUZZ_ROUNDS").map_or(10, |text| text.parse().expect("a number"));
-    check("events", rounds, sim::fuzz_bytes);
+    check("events", rounds, portcullis_sim::fuzz_bytes);
 }

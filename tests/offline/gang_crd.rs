@@ -8,9 +8,9 @@ use portcullis_core::engine::{
     Condition, ConditionStatus, ConditionType, GangStatus, Phase, PlanRecord, PlannedMember,
 };
 use portcullis_core::model::{DialectId, Epoch, NodeName, PodUid, Reason, Time, str};
-use portcullis_core::sim::api::Kind;
-use portcullis_core::sim::fuzz::{generate, webhook};
-use portcullis_core::sim::scenario::{Runner, Scenario};
+use portcullis_sim::api::Kind;
+use portcullis_sim::fuzz::{generate, webhook};
+use portcullis_sim::scenario::{Runner, Scenario};
 use serde_json::{Value, json};
 
 fn definition() -> Value {

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use portcullis_core::admission;
-use portcullis_core::sim::fuzz::webhook;
-use portcullis_core::sim::scenario::{Runner, Scenario};
+use portcullis_sim::fuzz::webhook;
+use portcullis_sim::scenario::{Runner, Scenario};
 
 fn files() -> Vec<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scenarios");

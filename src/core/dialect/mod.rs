@@ -20,9 +20,6 @@ mod volcano;
 mod volcano_status;
 mod yunikorn;
 
-#[cfg(test)]
-mod conformance;
-
 pub use event::{GroupEvent, GroupNews};
 pub use group::{Declared, Group, GroupKey, GroupKind, GroupObject, GroupResource, StatusDoor, by_kind};
 pub use later::{Later, Workers};
@@ -181,7 +178,7 @@ fn two_groups(first: &dyn Dialect, gang: &GangId, other: &dyn Dialect, named: &G
 }
 
 /// The field of a pod that names its gang in this dialect.
-pub(crate) fn field(id: DialectId) -> &'static str {
+pub fn field(id: DialectId) -> &'static str {
     dialect(id).field()
 }
 

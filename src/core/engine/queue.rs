@@ -448,9 +448,9 @@ mod tests {
     use super::*;
     use crate::dialect::Group;
     use crate::engine::{Change, EngineSettings, Event, ListedObjects};
+    use crate::model::random::Random;
     use crate::model::{DialectId, Epoch, PodUid};
     use crate::objects::{Node, Pod};
-    use crate::sim::random::Random;
 
     fn pod(name: &str, group: Option<usize>, node: Option<u64>, gpus: u64) -> Pod {
         let group = group.map(|g| format!(r#""pod-group-name":"g{g}""#)).unwrap_or_default();

@@ -5,6 +5,7 @@
 
 mod finding;
 mod ids;
+pub mod random;
 mod reason;
 mod resources;
 mod time;

@@ -5,7 +5,7 @@
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use http::Method;
-use portcullis_core::sim::random::Random;
+use portcullis_core::model::random::Random;
 use portcullis_test_cluster::wait::PATIENCE;
 use portcullis_test_cluster::{Node, Portcullis, ProgramOptions, Proxy, Rule, What};
 

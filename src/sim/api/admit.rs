@@ -1,0 +1,162 @@
+//! Calling the admission webhook as an API server calls it: a real `AdmissionReview` out, a patch or a denial in.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+
+use super::{Kind, Status};
+use portcullis_core::admission::Hook;
+
+/// Carries one `AdmissionReview` to the webhook and its answer back; an error is a call that failed.
+pub type Admit = Box<dyn FnMut(Hook, &[u8]) -> Result<Vec<u8>, String> + Send>;
+
+/// The webhook of this cluster, and what came of calling it.
+pub struct AdmitHook {
+    admit: Option<Admit>,
+    calls: u64,
+    /// Whether every mutation is asked for a second time, to see that it changes nothing more.
+    pub twice: bool,
+    /// What the webhook did that a webhook must not do.
+    pub violations: Vec<String>,
+}
+
+/// One request that is to be admitted.
+pub(super) struct Review<'a> {
+    pub(super) user: &'a str,
+    pub(super) name: &'a str,
+    pub(super) namespace: &'a str,
+    pub(super) object: &'a Value,
+    pub(super) old: Option<&'a Value>,
+}
+
+/// What the webhook answered.
+struct Admitted {
+    patch: Option<Value>,
+    warnings: Vec<String>,
+}
+
+impl AdmitHook {
+    /// A cluster whose pods go through `admit`; `None` is a cluster without our webhook.
+    pub fn new(admit: Option<Admit>) -> Self {
+        Self { admit, calls: 0, twice: true, violations: Vec::new() }
+    }
+
+    /// How many reviews have been sent.
+    pub fn calls(&self) -> u64 {
+        self.calls
+    }
+
+    /// Has the mutating webhook change the object; returns it changed, with the warnings.
+    pub(super) fn mutate(&mut self, review: &Review<'_>) -> Result<(Value, Vec<String>), Status> {
+        if self.admit.is_none() {
+            return Ok((review.object.clone(), Vec::new()));
+        }
+        let Admitted { patch, warnings } = self.call(Hook::Mutate, review)?;
+        let mut object = review.object.clone();
+        if let Some(patch) = &patch {
+            apply(&mut object, patch).map_err(|problem| {
+                self.violations.push(format!(
+                    "the patch for {}/{} does not apply: {problem}; patch {patch}",
+                    review.namespace, review.name
+                ));
+                Status::new(500, "InternalError", format!("Internal error occurred: {problem}"))
+            })?;
+        }
+        if self.twice {
+            let again = self.call(Hook::Mutate, &Review { object: &object, ..*review })?;
+            if let Some(patch) = again.patch.filter(|p| p.as_array().is_none_or(|list| !list.is_empty())) {
+                self.violations.push(format!(
+                    "mutating {}/{} twice is not mutating it once: the second patch is {patch}",
+                    review.namespace, review.name
+                ));
+            }
+        }
+        Ok((object, warnings))
+    }
+
+    /// Has the validating webhook judge the object as it would be stored.
+    pub(super) fn validate(&mut self, review: &Review<'_>) -> Result<Vec<String>, Status> {
+        if self.admit.is_none() {
+            return Ok(Vec::new());
+        }
+        let admitted = self.call(Hook::Validate, review)?;
+        if admitted.patch.is_some() {
+            self.violations.push(format!("validating {}/{} answered a patch", review.namespace, review.name));
+        }
+        Ok(admitted.warnings)
+    }
+
+    fn call(&mut self, hook: Hook, review: &Review<'_>) -> Result<Admitted, Status> {
+        self.calls += 1;
+        let uid = format!("review-{}", self.calls);
+        let body = body(&uid, review);
+        let admit = self.admit.as_mut().expect("callers have looked that there is a webhook");
+        let failed = |problem: String| {
+            let message = format!(
+                "Internal error occurred: failed calling webhook \"{}.portcullis.dev\": {problem}",
+                hook.as_str()
+            );
+            Status::new(500, "InternalError", message)
+        };
+        let answer = admit(hook, &body).map_err(failed)?;
+        read(&uid, &answer).map_err(failed)?
+    }
+}
+
+fn body(uid: &str, review: &Review<'_>) -> Vec<u8> {
+    let kind = json!({"group": "", "version": "v1", "kind": Kind::Pod.as_str()});
+    let resource = json!({"group": "", "version": "v1", "resource": Kind::Pod.plural()});
+    let (operation, options) = match review.old {
+        None => ("CREATE", "CreateOptions"),
+        Some(_) => ("UPDATE", "UpdateOptions"),
+    };
+    let value = json!({
+        "kind": "AdmissionReview",
+        "apiVersion": "admission.k8s.io/v1",
+        "request": {
+            "uid": uid,
+            "kind": kind, "resource": resource, "requestKind": kind, "requestResource": resource,
+            "name": review.name, "namespace": review.namespace,
+            "operation": operation,
+            "userInfo": {"username": review.user, "groups": ["system:authenticated"]},
+            "object": review.object,
+            "oldObject": review.old.cloned().unwrap_or_default(),
+            "dryRun": false,
+            "options": {"kind": options, "apiVersion": "meta.k8s.io/v1"},
+        },
+    });
+    value.to_string().into_bytes()
+}
+
+/// The checks of the API server's `VerifyAdmissionResponse`; the outer error is a failed call, the inner a denial.
+fn read(uid: &str, answer: &[u8]) -> Result<Result<Admitted, Status>, String> {
+    let answer: Value = serde_json::from_slice(answer).map_err(|e| format!("the answer is no JSON: {e}"))?;
+    let text = |pointer: &str| answer.pointer(pointer).and_then(Value::as_str).unwrap_or("");
+    if text("/apiVersion") != "admission.k8s.io/v1" || text("/kind") != "AdmissionReview" {
+        return Err("expected webhook response of admission.k8s.io/v1, Kind=AdmissionReview".to_owned());
+    }
+    if text("/response/uid") != uid {
+        return Err(format!("expected response.uid={uid:?}, got {:?}", text("/response/uid")));
+    }
+    let response = &answer["response"];
+    let warnings = response["warnings"].as_array().map_or(&[][..], Vec::as_slice);
+    let warnings = warnings.iter().filter_map(Value::as_str).map(str::to_owned).collect();
+    if response["allowed"] != Value::Bool(true) {
+        return Ok(Err(Status::denied(&response["status"])));
+    }
+    let patch = match (text("/response/patch"), text("/response/patchType")) {
+        ("", "") => None,
+        (encoded, "JSONPatch") => {
+            let bytes = STANDARD.decode(encoded).map_err(|e| format!("the patch is no base64: {e}"))?;
+            Some(serde_json::from_slice(&bytes).map_err(|e| format!("the patch is no JSON: {e}"))?)
+        }
+        (_, other) => return Err(format!("response.patchType {other:?} is not JSONPatch")),
+    };
+    Ok(Ok(Admitted { patch, warnings }))
+}
+
+/// Applies a JSON patch (RFC 6902).
+pub(super) fn apply(object: &mut Value, patch: &Value) -> Result<(), String> {
+    let patch: json_patch::Patch = serde_json::from_value(patch.clone()).map_err(|e| e.to_string())?;
+    json_patch::patch(object, &patch).map_err(|e| e.to_string())
+}

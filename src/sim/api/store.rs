@@ -1,0 +1,560 @@
+//! The store itself, and the verbs on it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::admit::{AdmitHook, Review, apply};
+use super::stored::{Actor, Applied, LeaseRecord, Stored, Subresource, Typed, Write};
+use super::{Kind, ObjectKey, Status, pod_rules};
+use portcullis_core::api::{ApiRequest, ApiResource, ApiResponse, ApiVerb};
+use portcullis_core::model::{ResourceVersion, Time, str};
+use portcullis_core::objects::{Node, Pod, names};
+
+/// The store and its doors.
+pub struct ApiServer {
+    objects: BTreeMap<ObjectKey, Stored>,
+    writes: Vec<Write>,
+    version: u64,
+    uids: u64,
+    /// What time it is.
+    pub now: Time,
+    /// The webhook.
+    pub webhook: AdmitHook,
+    /// Whether updates by our own engine go round the webhook, as the `matchConditions` of its registration have it.
+    pub engine_skips_webhook: bool,
+    /// The leader's lease.
+    pub lease: LeaseRecord,
+}
+
+impl ApiServer {
+    /// An empty cluster at this time.
+    pub fn new(now: Time, webhook: AdmitHook) -> Self {
+        Self {
+            objects: BTreeMap::new(),
+            writes: Vec::new(),
+            version: 0,
+            uids: 0,
+            now,
+            webhook,
+            engine_skips_webhook: true,
+            lease: LeaseRecord::default(),
+        }
+    }
+
+    /// The object of this key.
+    pub fn get(&self, key: &ObjectKey) -> Option<&Stored> {
+        self.objects.get(key)
+    }
+
+    /// All objects of a kind, in order of namespace and name.
+    pub fn list(&self, kind: Kind) -> impl Iterator<Item = (&ObjectKey, &Stored)> {
+        let first = ObjectKey { kind, namespace: str(""), name: str("") };
+        self.objects.range(first..).take_while(move |(key, _)| key.kind == kind)
+    }
+
+    /// All readable pods.
+    pub fn pods(&self) -> impl Iterator<Item = &Arc<Pod>> {
+        self.list(Kind::Pod).filter_map(|(_, stored)| stored.pod())
+    }
+
+    /// All readable nodes.
+    pub fn nodes(&self) -> impl Iterator<Item = &Arc<Node>> {
+        self.list(Kind::Node).filter_map(|(_, stored)| stored.node())
+    }
+
+    /// The newest resource version.
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// Takes everything that was written since the last call, in order.
+    pub fn take_writes(&mut self) -> Vec<Write> {
+        std::mem::take(&mut self.writes)
+    }
+
+    /// Creates an object: defaults, webhook, name, rules, webhook again, store.
+    ///
+    /// # Errors
+    /// The `Status` of a real API server.
+    pub fn create(&mut self, actor: &Actor, mut object: Value) -> Result<Applied, Status> {
+        let kind = Kind::of(&object)?;
+        if !object["metadata"].is_object() {
+            object["metadata"] = json!({});
+        }
+        let text = |object: &Value, key: &str| {
+            object["metadata"].get(key).and_then(Value::as_str).unwrap_or("").to_owned()
+        };
+        let mut namespace = text(&object, "namespace");
+        if kind.namespaced() && namespace.is_empty() {
+            "default".clone_into(&mut namespace);
+            object["metadata"]["namespace"] = json!("default");
+        }
+        let mut warnings = Vec::new();
+        if kind == Kind::Pod {
+            pod_rules::default(&mut object);
+            self.resolve_priority(&mut object)?;
+            let name = text(&object, "name");
+            let review = Review {
+                user: actor.user_name(),
+                name: &name,
+                namespace: &namespace,
+                object: &object,
+                old: None,
+            };
+            let (mutated, told) = self.webhook.mutate(&review)?;
+            object = mutated;
+            warnings = told;
+        }
+        let mut name = text(&object, "name");
+        if name.is_empty() {
+            let prefix = text(&object, "generateName");
+            if prefix.is_empty() {
+                let problem = "Required value: name or generateName is required";
+                return Err(Status::invalid(kind.as_str(), "", "metadata.name", problem));
+            }
+            name = format!("{prefix}{}", suffix(self.uids));
+            object["metadata"]["name"] = json!(name);
+        }
+        let key = ObjectKey::new(kind, &namespace, &name);
+        if self.objects.contains_key(&key) {
+            let message = format!("{} \"{name}\" already exists", kind.qualified_plural());
+            return Err(Status::new(409, "AlreadyExists", message));
+        }
+        if kind == Kind::Pod {
+            pod_rules::validate_create(&name, &object)?;
+            object["status"] = pod_rules::first_status(&object);
+        } else if kind.isolates_status() {
+            remove(&mut object, "status");
+        }
+        self.uids += 1;
+        object["metadata"]["uid"] = json!(format!("{:08x}-0000-4000-8000-{:012x}", self.uids, self.uids));
+        object["metadata"]["creationTimestamp"] = json!(self.now.to_string());
+        if kind == Kind::Gang {
+            object["metadata"]["generation"] = json!(1);
+        }
+        if kind == Kind::Pod {
+            let review = Review {
+                user: actor.user_name(),
+                name: &name,
+                namespace: &namespace,
+                object: &object,
+                old: None,
+            };
+            warnings.extend(self.webhook.validate(&review)?);
+        }
+        let object = self.commit(actor, key, object);
+        Ok(Applied { object, changed: true, warnings })
+    }
+
+    /// Stores an object as it is, past every rule: what an older release or a bug may have left behind.
+    pub fn inject(&mut self, mut object: Value) -> Result<(), Status> {
+        let kind = Kind::of(&object)?;
+        let text = |key: &str| object["metadata"][key].as_str().unwrap_or("").to_owned();
+        let (namespace, name) = (text("namespace"), text("name"));
+        let namespace = if namespace.is_empty() { "default".to_owned() } else { namespace };
+        if kind.namespaced() {
+            object["metadata"]["namespace"] = json!(namespace);
+        }
+        self.uids += 1;
+        object["metadata"]["uid"] = json!(format!("{:08x}-0000-4000-8000-{:012x}", self.uids, self.uids));
+        object["metadata"]["creationTimestamp"] = json!(self.now.to_string());
+        self.commit(&Actor::User, ObjectKey::new(kind, namespace, name), object);
+        Ok(())
+    }
+
+    /// Puts `new` in the place of an existing object. A resource version in it must be the current one.
+    ///
+    /// # Errors
+    /// The `Status` of a real API server: 404, 409, 422, or what the webhook said.
+    pub fn update(
+        &mut self,
+        actor: &Actor,
+        key: &ObjectKey,
+        subresource: Subresource,
+        mut new: Value,
+    ) -> Result<Applied, Status> {
+        let old = self.found(key)?.clone();
+        let meta = |object: &Value, field: &str| object["metadata"].get(field).cloned();
+        let version = new["metadata"].get("resourceVersion").and_then(Value::as_str).unwrap_or("");
+        if !version.is_empty() && version != old.version.to_string() {
+            return Err(Status::conflict(format!(
+                "Operation cannot be fulfilled on {} \"{}\": the object has been modified; please apply your changes to the latest version and try again",
+                key.kind.qualified_plural(),
+                key.name
+            )));
+        }
+        let uid = new["metadata"].get("uid").and_then(Value::as_str).unwrap_or("");
+        if !uid.is_empty() && uid != &*old.uid {
+            return Err(precondition(key, uid, &old.uid));
+        }
+        if subresource == Subresource::Status {
+            let status = new.get_mut("status").map(Value::take).unwrap_or_default();
+            new = (*old.object).clone();
+            new["status"] = status;
+        } else {
+            if !new["metadata"].is_object() {
+                return Err(Status::invalid(key.kind.as_str(), &key.name, "metadata", "Required value"));
+            }
+            for field in
+                ["uid", "creationTimestamp", "name", "namespace", "deletionTimestamp", "resourceVersion"]
+            {
+                match meta(&old.object, field) {
+                    Some(value) => new["metadata"][field] = value,
+                    None => remove(&mut new["metadata"], field),
+                }
+            }
+            if key.kind.isolates_status() {
+                match old.object.get("status") {
+                    Some(status) => new["status"] = status.clone(),
+                    None => remove(&mut new, "status"),
+                }
+            }
+        }
+        let mut warnings = Vec::new();
+        if key.kind == Kind::Pod && subresource == Subresource::None {
+            let skipped = self.engine_skips_webhook && matches!(actor, Actor::Engine(_));
+            let user = actor.user_name();
+            let (name, namespace) = (&*key.name, &*key.namespace);
+            let before = &*old.object;
+            let old = Some(before);
+            if !skipped {
+                let (mutated, told) =
+                    self.webhook.mutate(&Review { user, name, namespace, object: &new, old })?;
+                new = mutated;
+                warnings = told;
+            }
+            pod_rules::validate_update(&key.name, before, &new)?;
+            if !skipped {
+                let told = self.webhook.validate(&Review { user, name, namespace, object: &new, old })?;
+                warnings.extend(told);
+            }
+        }
+        if new == *old.object {
+            return Ok(Applied { object: old.object, changed: false, warnings });
+        }
+        let object = self.commit(actor, key.clone(), new);
+        Ok(Applied { object, changed: true, warnings })
+    }
+
+    /// Applies a JSON patch.
+    ///
+    /// # Errors
+    /// 422 when it does not apply (a failed `test` among that), and those of [`Self::update`].
+    pub fn json_patch(
+        &mut self,
+        actor: &Actor,
+        key: &ObjectKey,
+        subresource: Subresource,
+        patch: &Value,
+    ) -> Result<Applied, Status> {
+        let mut new = (*self.found(key)?.object).clone();
+        apply(&mut new, patch).map_err(|problem| {
+            let message =
+                format!("the server rejected our request due to an error in our request: {problem}");
+            Status { about: None, causes: Vec::new(), ..Status::new(422, "Invalid", message) }
+        })?;
+        self.update(actor, key, subresource, new)
+    }
+
+    /// Applies a merge patch (RFC 7386).
+    ///
+    /// # Errors
+    /// Those of [`Self::update`].
+    pub fn merge_patch(
+        &mut self,
+        actor: &Actor,
+        key: &ObjectKey,
+        subresource: Subresource,
+        patch: &Value,
+    ) -> Result<Applied, Status> {
+        self.same_uid(key, patch)?;
+        let mut new = (*self.found(key)?.object).clone();
+        json_patch::merge(&mut new, patch);
+        self.update(actor, key, subresource, new)
+    }
+
+    /// Server-side apply to an existing object by the program, as far as the program needs it: the fields of `object` take
+    /// the place of what was there, and whose they are is noted. What it leaves out stays, as no dialect leaves out what it
+    /// has once written.
+    ///
+    /// # Errors
+    /// 409 when somebody else owns one of the fields, and those of [`Self::update`].
+    fn apply(
+        &mut self,
+        actor: &Actor,
+        key: &ObjectKey,
+        subresource: Subresource,
+        object: &Value,
+    ) -> Result<Applied, Status> {
+        self.same_uid(key, object)?;
+        let mut new = (*self.found(key)?.object).clone();
+        let mut managers = new["metadata"]["managedFields"].as_array().cloned().unwrap_or_default();
+        // Where the definition has no status subresource, it is written with the object.
+        let entry = if subresource == Subresource::Status {
+            json!({
+                "manager": names::FIELD_MANAGER, "operation": "Apply", "subresource": "status", "fieldsType": "FieldsV1",
+            })
+        } else {
+            json!({
+                "manager": names::FIELD_MANAGER, "operation": "Apply", "fieldsType": "FieldsV1",
+                "fieldsV1": {"f:status": {"f:phase": {}}},
+            })
+        };
+        let foreign =
+            |known: &Value| known["subresource"] == "status" && known["manager"] != entry["manager"];
+        if managers.iter().any(foreign) {
+            return Err(Status::conflict("Apply failed with 1 conflict: .status.phase"));
+        }
+        if !managers.contains(&entry) {
+            managers.push(entry);
+        }
+        json_patch::merge(&mut new, object);
+        new["metadata"]["managedFields"] = Value::Array(managers.clone());
+        let done = self.update(actor, key, subresource, new)?;
+        if !done.changed {
+            return Ok(done);
+        }
+        // The status has a door of its own, which leaves the rest as it was.
+        let mut noted = (*done.object).clone();
+        noted["metadata"]["managedFields"] = Value::Array(managers);
+        if noted == *done.object {
+            return Ok(done);
+        }
+        let object = self.commit(actor, key.clone(), noted);
+        Ok(Applied { object, ..done })
+    }
+
+    /// Deletes an object. A pod that is bound and has not ended is only marked: its kubelet stops it first.
+    ///
+    /// # Errors
+    /// 404, or 409 when a precondition does not hold.
+    pub fn delete(
+        &mut self,
+        actor: &Actor,
+        key: &ObjectKey,
+        uid: Option<&str>,
+        version: Option<&str>,
+    ) -> Result<Applied, Status> {
+        let old = self.found(key)?.clone();
+        if let Some(uid) = uid.filter(|uid| **uid != *old.uid) {
+            return Err(precondition(key, uid, &old.uid));
+        }
+        if let Some(version) = version.filter(|version| **version != old.version.to_string()) {
+            return Err(Status::conflict(format!(
+                "Operation cannot be fulfilled on {} \"{}\": the ResourceVersion in the precondition ({version}) does not match the ResourceVersion in record ({}). The object might have been modified",
+                key.kind.qualified_plural(),
+                key.name,
+                old.version
+            )));
+        }
+        let text = |pointer: &str| old.object.pointer(pointer).and_then(Value::as_str).unwrap_or("");
+        let ended = matches!(text("/status/phase"), "Succeeded" | "Failed");
+        if key.kind == Kind::Pod && !text("/spec/nodeName").is_empty() && !ended {
+            if !text("/metadata/deletionTimestamp").is_empty() {
+                return Ok(Applied { object: old.object, changed: false, warnings: Vec::new() });
+            }
+            let mut new = (*old.object).clone();
+            new["metadata"]["deletionTimestamp"] = json!(self.now.to_string());
+            let object = self.commit(actor, key.clone(), new);
+            return Ok(Applied { object, changed: true, warnings: Vec::new() });
+        }
+        self.remove(actor, key, &old.uid);
+        Ok(Applied { object: old.object, changed: true, warnings: Vec::new() })
+    }
+
+    /// Takes an object out of the store at once, if it is still this one; true when it was.
+    pub fn remove(&mut self, actor: &Actor, key: &ObjectKey, uid: &str) -> bool {
+        if self.objects.get(key).is_none_or(|stored| &*stored.uid != uid) {
+            return false;
+        }
+        let before = self.objects.remove(key);
+        self.version += 1;
+        self.writes.push(Write { key: key.clone(), actor: actor.clone(), before, after: None });
+        true
+    }
+
+    /// Binds a pod to a node: the scheduler's `binding` subresource.
+    ///
+    /// # Errors
+    /// 404, or 409 when it is gated, bound, another one by that name, or going away.
+    pub fn bind(&mut self, key: &ObjectKey, uid: &str, node: &str) -> Result<(), Status> {
+        let old = self.found(key)?.clone();
+        let problem = |problem: &str| {
+            let message =
+                format!("Operation cannot be fulfilled on pods/binding \"{}\": {problem}", key.name);
+            Err(Status::conflict(message))
+        };
+        if &*old.uid != uid {
+            return Err(precondition(key, uid, &old.uid));
+        }
+        if old.object["metadata"].get("deletionTimestamp").is_some() {
+            return problem("pod is being deleted, cannot be assigned to a host");
+        }
+        if old.object["spec"].get("nodeName").is_some() {
+            return problem("pod is already assigned to a node");
+        }
+        if pod_rules::gates(&old.object).next().is_some() {
+            return problem("pod has non-empty .spec.schedulingGates");
+        }
+        let mut new = (*old.object).clone();
+        new["spec"]["nodeName"] = json!(node);
+        set_condition(&mut new, &json!({"type": "PodScheduled", "status": "True"}));
+        self.commit(&Actor::Scheduler, key.clone(), new);
+        Ok(())
+    }
+
+    /// Sets one condition of a pod's or node's status, if it is still this object.
+    pub fn set_condition(&mut self, actor: &Actor, key: &ObjectKey, uid: &str, condition: &Value) {
+        self.set_status(actor, key, uid, |object| set_condition(object, condition));
+    }
+
+    /// Changes a status, if it is still this object.
+    pub fn set_status(&mut self, actor: &Actor, key: &ObjectKey, uid: &str, change: impl FnOnce(&mut Value)) {
+        let Some(old) = self.objects.get(key).filter(|stored| &*stored.uid == uid) else { return };
+        let mut new = (*old.object).clone();
+        change(&mut new);
+        if new != *old.object {
+            self.commit(actor, key.clone(), new);
+        }
+    }
+
+    /// Carries out a request of the engine.
+    pub fn handle(&mut self, actor: &Actor, request: &ApiRequest) -> ApiResponse {
+        let kind = kind_of(request.resource);
+        let key = ObjectKey::new(kind, &request.namespace, &request.name);
+        let subresource = match request.subresource {
+            Some(_) => Subresource::Status,
+            None => Subresource::None,
+        };
+        let done = match &request.verb {
+            ApiVerb::Get => self.found(&key).map(|stored| stored.object.clone()),
+            ApiVerb::Create(object) => self.create(actor, object.clone()).map(|applied| applied.object),
+            ApiVerb::Update(object) => {
+                self.update(actor, &key, subresource, object.clone()).map(|applied| applied.object)
+            }
+            ApiVerb::JsonPatch(patch) => {
+                self.json_patch(actor, &key, subresource, patch).map(|applied| applied.object)
+            }
+            ApiVerb::MergePatch(patch) => {
+                self.merge_patch(actor, &key, subresource, patch).map(|applied| applied.object)
+            }
+            ApiVerb::Apply(object) => {
+                self.apply(actor, &key, subresource, object).map(|applied| applied.object)
+            }
+            ApiVerb::Delete { uid, resource_version } => self
+                .delete(actor, &key, uid.as_deref(), resource_version.as_deref())
+                .map(|applied| applied.object),
+        };
+        match done {
+            Ok(object) => ApiResponse::Object(object.to_string()),
+            Err(status) => ApiResponse::Status { code: status.code, message: status.message },
+        }
+    }
+
+    /// A patch may name the UID that it means. Unlike that of a PUT, it is no precondition: the patched object is
+    /// validated, and its UID may not change (as 1.36 answers).
+    fn same_uid(&self, key: &ObjectKey, patch: &Value) -> Result<(), Status> {
+        let found = &self.found(key)?.uid;
+        match patch["metadata"]["uid"].as_str() {
+            Some(uid) if uid != &**found => {
+                let problem = format!("Invalid value: \"{uid}\": field is immutable");
+                Err(Status::invalid(key.kind.as_str(), &key.name, "metadata.uid", &problem))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn found(&self, key: &ObjectKey) -> Result<&Stored, Status> {
+        self.objects.get(key).ok_or_else(|| {
+            let message = format!("{} \"{}\" not found", key.kind.qualified_plural(), key.name);
+            Status::new(404, "NotFound", message)
+        })
+    }
+
+    /// The Priority admission plugin: a class that does not exist is refused.
+    fn resolve_priority(&self, pod: &mut Value) -> Result<(), Status> {
+        let class = pod.pointer("/spec/priorityClassName").and_then(Value::as_str).unwrap_or("").to_owned();
+        if class.is_empty() || !pod["spec"].is_object() {
+            return Ok(());
+        }
+        let Some(found) = self.get(&ObjectKey::new(Kind::PriorityClass, "", &class)) else {
+            let name = pod.pointer("/metadata/name").and_then(Value::as_str).unwrap_or("");
+            let message =
+                format!("pods \"{name}\" is forbidden: no PriorityClass with name {class} was found");
+            return Err(Status::new(403, "Forbidden", message));
+        };
+        pod["spec"]["priority"] = found.object.get("value").cloned().unwrap_or_else(|| json!(0));
+        Ok(())
+    }
+
+    fn commit(&mut self, actor: &Actor, key: ObjectKey, mut object: Value) -> Arc<Value> {
+        self.version += 1;
+        object["metadata"]["resourceVersion"] = json!(ResourceVersion(self.version).to_string());
+        let stored = Stored {
+            typed: Typed::read(key.kind, &object),
+            uid: str(object["metadata"]["uid"].as_str().unwrap_or("")),
+            version: self.version,
+            object: Arc::new(object),
+        };
+        let object = stored.object.clone();
+        let before = self.objects.insert(key.clone(), stored.clone());
+        self.writes.push(Write { key, actor: actor.clone(), before, after: Some(stored) });
+        object
+    }
+}
+
+fn kind_of(resource: ApiResource) -> Kind {
+    let same = |kind: &Kind| {
+        kind.plural() == resource.plural && kind.group_version() == (resource.group, resource.version)
+    };
+    Kind::all().find(same).unwrap_or(Kind::Gang)
+}
+
+fn precondition(key: &ObjectKey, wanted: &str, found: &str) -> Status {
+    Status::conflict(format!(
+        "Operation cannot be fulfilled on {} \"{}\": Precondition failed: UID in precondition: {wanted}, UID in object meta: {found}",
+        key.kind.qualified_plural(),
+        key.name
+    ))
+}
+
+fn remove(object: &mut Value, field: &str) {
+    if let Some(object) = object.as_object_mut() {
+        object.remove(field);
+    }
+}
+
+fn set_condition(object: &mut Value, condition: &Value) {
+    if !object["status"].is_object() {
+        object["status"] = json!({});
+    }
+    let status = &mut object["status"];
+    if !status["conditions"].is_array() {
+        status["conditions"] = json!([]);
+    }
+    if let Some(list) = status["conditions"].as_array_mut() {
+        match list.iter_mut().find(|known| known["type"] == condition["type"]) {
+            Some(known) => *known = condition.clone(),
+            None => list.push(condition.clone()),
+        }
+    }
+}
+
+/// Five letters as `generateName` appends them, from its alphabet without vowels; different for every count.
+fn suffix(count: u64) -> String {
+    const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+    let mut mixed = portcullis_core::model::random::Random::new(count).draw();
+    (0..5)
+        .map(|_| {
+            let letter = usize::try_from(mixed % 27).unwrap_or(0);
+            mixed /= 27;
+            char::from(LETTERS[letter])
+        })
+        .collect()
+}
+
+#[cfg(test)]
+#[path = "store_tests.rs"]
+mod tests;

@@ -1,0 +1,191 @@
+//! What must be so when no fault is under way any more: whoever fits has started, and nothing is half done.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::super::{departures, held, quorums};
+use super::{Checker, Rule, gang_object};
+use crate::api::ApiServer;
+use portcullis_core::engine::Phase;
+use portcullis_core::model::{GangId, Resources, Str};
+use portcullis_core::objects::{Node, Pod, names};
+use portcullis_core::planner::{self, PlanningRequest, WaitingMember};
+use portcullis_core::snapshot::{CardAllocation, Charge, ChargeState, Snapshot};
+
+impl Checker {
+    /// With no fault any more and nothing under way: whoever fits has started, and nothing is half done.
+    pub(in super::super) fn check_liveness(&mut self, api: &ApiServer) {
+        self.now = api.now;
+        let (snapshot, reversed) = (self.snapshot(api, false), self.snapshot(api, true));
+        snapshot.assert_consistent();
+        let mut requests = Vec::new();
+        let gangs: BTreeSet<&GangId> =
+            api.pods().filter_map(|pod| pod.membership.as_ref().map(|m| &m.gang)).collect();
+        for gang in gangs {
+            let mine = |pod: &&Arc<Pod>| pod.membership.as_ref().is_some_and(|m| m.gang == *gang);
+            let live: Vec<&Arc<Pod>> =
+                api.pods().filter(mine).filter(|pod| !pod.terminating && !pod.finished()).collect();
+            self.check_record(gang, &live, api);
+            let said = quorums::policies(api, gang, &live);
+            let grace = said.stale_grace.unwrap_or(self.settings.stale_grace);
+            let kept = said.on_stale.unwrap_or(self.settings.on_stale);
+            if let Some(record) = gang_object(api, gang) {
+                for problem in departures::overdue(&record.status, &live, kept, grace, api.now) {
+                    self.found(Rule::Liveness, format!("gang {gang}: {problem}"));
+                }
+            }
+            let Some(quorum) = quorums::current(api, gang, &live) else { continue };
+            let role = |pod: &Pod| pod.membership.as_ref().and_then(|m| m.role.clone());
+            let mut active: BTreeMap<Option<Str>, u32> = BTreeMap::new();
+            for pod in live.iter().filter(|pod| pod.gates.is_empty()) {
+                *active.entry(role(pod)).or_default() += 1;
+            }
+            let started: Vec<&Arc<Pod>> = live.iter().copied().filter(|pod| !pod.gated()).collect();
+            let mut waiting: Vec<&Arc<Pod>> =
+                live.into_iter().filter(|pod| *pod.gates == [names::GATE.into()]).collect();
+            if waiting.is_empty() {
+                continue;
+            }
+            waiting.sort_by(|a, b| (a.created, &a.key).cmp(&(b.created, &b.key)));
+            let counts = active.values().any(|number| *number > 0);
+            let minimum = if counts { Resources::default() } else { quorums::minimum(api, gang) };
+            for place in gang_object(api, gang)
+                .iter()
+                .flat_map(|record| &record.status.plan)
+                .flat_map(|p| &p.placeholders)
+            {
+                *active.entry(place.role.clone()).or_default() += 1;
+            }
+            let mut here = active.clone();
+            for pod in &waiting {
+                *here.entry(role(pod)).or_default() += 1;
+            }
+            let speakers = waiting.iter().copied().chain(started.iter().copied());
+            let (quorum, coming) = held::coming(api, quorum, speakers, &here);
+            for member in &coming {
+                *here.entry(member.role.clone()).or_default() += 1;
+            }
+            requests.push(PlanningRequest {
+                gang: gang.clone(),
+                members: waiting
+                    .into_iter()
+                    .map(|pod| WaitingMember {
+                        uid: pod.uid.clone(),
+                        key: pod.key.clone(),
+                        role: role(pod),
+                        shape: pod.shape.clone(),
+                    })
+                    .chain(coming)
+                    .collect(),
+                quorum: quorum.without_launcher(&here),
+                active,
+                min_resources: minimum,
+                topology_key: None,
+                gang_nodes: BTreeSet::new(),
+            });
+        }
+        for request in &requests {
+            let alone = std::slice::from_ref(request);
+            let (plan, _) = planner::plan(&snapshot, alone);
+            if let Err(problems) = planner::check(&snapshot, alone, &plan) {
+                self.found(Rule::AllOrNone, problems.join("; "));
+            }
+            let held = || {
+                let record = gang_object(api, &request.gang);
+                record.is_some_and(|record| {
+                    departures::held_for_another(
+                        &record.status,
+                        &requests,
+                        &snapshot,
+                        self.settings.hold_after,
+                    )
+                })
+            };
+            if let Some(planned) = plan.gangs.first().filter(|_| !held()) {
+                let places: Vec<String> = planned
+                    .assignments
+                    .iter()
+                    .map(|p| format!("{} on {} {:?}", p.key, p.node, p.cards))
+                    .collect();
+                self.found(
+                    Rule::Liveness,
+                    format!("gang {} waits, and there is room: {}", request.gang, places.join(", ")),
+                );
+            }
+        }
+        if planner::plan(&snapshot, &requests) != planner::plan(&reversed, &requests) {
+            let problem = "the plan depends on the order in which nodes and pods became known";
+            self.found(Rule::Determinism, problem.to_owned());
+        }
+    }
+
+    /// What the `Gang` object says of a gang that nothing happens to any more.
+    fn check_record(&mut self, gang: &GangId, live: &[&Arc<Pod>], api: &ApiServer) {
+        let Some(record) = gang_object(api, gang) else {
+            if let Some(pod) = live.iter().find(|pod| pod.gated()) {
+                self.found(
+                    Rule::Explained,
+                    format!("{} waits, and there is no Gang object {gang} to say why", pod.key),
+                );
+            }
+            return;
+        };
+        let status = &record.status;
+        // One whose members come one after the other is on its way for as long as room is held for them.
+        let coming = status.plan.as_ref().is_some_and(|plan| !plan.placeholders.is_empty());
+        if coming && !live.iter().any(|pod| !pod.gated()) {
+            self.found(Rule::Liveness, format!("gang {gang} holds room, and nothing of it runs"));
+        }
+        if !coming && matches!(status.phase, Phase::Planned | Phase::Lifting) {
+            self.found(Rule::Liveness, format!("gang {gang} stays {:?}: {}", status.phase, status.message));
+        }
+        let planned = status.plan.iter().flat_map(|plan| &plan.members);
+        let left: Vec<String> = planned
+            .filter(|member| live.iter().any(|pod| pod.uid == member.uid && pod.gated()))
+            .map(|member| member.pod.to_string())
+            .collect();
+        if !left.is_empty() {
+            self.found(
+                Rule::AllOrNone,
+                format!("gang {gang} ({:?}) is lifted in part: {} are left", status.phase, left.join(", ")),
+            );
+        }
+    }
+
+    /// Capacity as it is in the store: what is bound, and what is lifted and on its way.
+    fn snapshot(&self, api: &ApiServer, reversed: bool) -> Snapshot {
+        let mut snapshot = Snapshot::new(self.settings.sharing);
+        let mut nodes: Vec<&Arc<Node>> = api.nodes().collect();
+        let mut pods: Vec<&Arc<Pod>> = api.pods().filter(|pod| !pod.finished()).collect();
+        if reversed {
+            nodes.reverse();
+            pods.reverse();
+        }
+        for pod in pods {
+            let planned = pod.membership.as_ref().filter(|_| !pod.gated()).and_then(|membership| {
+                let plan = gang_object(api, &membership.gang)?.status.plan.as_ref()?;
+                plan.members.iter().find(|member| member.uid == pod.uid).map(|member| member.node.clone())
+            });
+            let pinned = if pod.gated() { None } else { pod.pinned_to() };
+            let (node, hold) = match (&pod.node, pinned.or(planned)) {
+                (Some(node), _) => (node.clone(), ChargeState::Bound),
+                (None, Some(node)) => (node, ChargeState::Reserved),
+                (None, None) => continue,
+            };
+            let cards = match (&pod.shape.share, &pod.gpus) {
+                (None, _) => CardAllocation::Unshared,
+                (Some(_), Some(cards)) => CardAllocation::Known(cards.clone()),
+                (Some(_), None) => CardAllocation::Unknown,
+            };
+            snapshot.charge(
+                &pod.uid,
+                Charge { key: Some(pod.key.clone()), node, shape: pod.shape.clone(), cards, state: hold },
+            );
+        }
+        held::charge(&mut snapshot, api);
+        for node in nodes {
+            snapshot.set_node(Node::clone(node));
+        }
+        snapshot
+    }
+}

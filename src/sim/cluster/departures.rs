@@ -1,0 +1,106 @@
+//! Who may be sent away by an engine: the checker's own look at pods that are said to have expired.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::checker::met;
+use super::quorums::Quorums;
+use portcullis_core::dialect::OnStale;
+use portcullis_core::engine::{ConditionStatus, ConditionType, GangRecord, GangStatus};
+use portcullis_core::model::{PodUid, Str, Time};
+use portcullis_core::objects::Pod;
+use portcullis_core::planner::{self, PlanningRequest};
+use portcullis_core::snapshot::Snapshot;
+
+/// What is wrong with the pods that are newly said to have expired: they are all that waits of a gang of which nothing has
+/// started, or all that is left of one that was whole; and nobody takes such a word back.
+pub(super) fn expired(
+    before: Option<&Arc<GangRecord>>,
+    after: &GangRecord,
+    pods: &BTreeMap<PodUid, (Arc<Pod>, Option<Time>)>,
+    quorums: &Quorums,
+) -> Vec<String> {
+    let known = before.map(|before| before.status.expired.as_slice()).unwrap_or_default();
+    let new: Vec<&PodUid> = after.status.expired.iter().filter(|uid| !known.contains(uid)).collect();
+    let forgotten = known.iter().filter(|uid| !after.status.expired.contains(uid));
+    let there =
+        forgotten.filter_map(|uid| pods.get(uid)).filter(|(pod, gone)| gone.is_none() && !pod.terminating);
+    let mut problems: Vec<String> = (there.filter(|(pod, _)| !pod.finished()))
+        .map(|(pod, _)| format!("{} had expired, and gang {} does not say so any more", pod.key, after.gang))
+        .collect();
+    if new.is_empty() {
+        return problems;
+    }
+    let mine = |pod: &Pod| pod.membership.as_ref().is_some_and(|m| m.gang == after.gang);
+    let running: Vec<&Arc<Pod>> = (pods.values())
+        .filter(|(pod, gone)| gone.is_none() && mine(pod) && !pod.gated())
+        .filter(|(pod, _)| !pod.terminating && !pod.finished())
+        .map(|(pod, _)| pod)
+        .collect();
+    let gated = new.iter().filter(|uid| pods.get(**uid).is_some_and(|(pod, _)| pod.gated())).count();
+    if gated > 0 {
+        // What was there may have gone in the meantime; what has started has not.
+        if let Some(pod) = running.first() {
+            problems.push(format!(
+                "{gated} waiting pods of gang {} have expired, while {} runs",
+                after.gang, pod.key
+            ));
+        }
+        if after.status.plan.is_some() {
+            problems.push(format!("waiting pods of gang {} have expired, and there is a plan", after.gang));
+        }
+        return problems;
+    }
+    let mut roles: BTreeMap<Option<Str>, u32> = BTreeMap::new();
+    for pod in &running {
+        *roles.entry(pod.membership.as_ref().and_then(|m| m.role.clone())).or_default() += 1;
+    }
+    let whole = before.is_some_and(|before| before.status.started_with > 0) || after.status.started_with > 0;
+    if !whole || quorums.of(&after.gang).all(|quorum| met(quorum, None, &roles)) {
+        problems.push(format!("gang {} is sent away, and {roles:?} of it run", after.gang));
+    }
+    problems
+}
+
+/// What should have been sent away long ago.
+pub(super) fn overdue(
+    status: &GangStatus,
+    live: &[&Arc<Pod>],
+    on_stale: OnStale,
+    grace: Duration,
+    now: Time,
+) -> Vec<String> {
+    let mut problems = Vec::new();
+    if let Some(pod) = live.iter().find(|pod| status.expired.contains(&pod.uid)) {
+        problems.push(format!("{} has expired, and is still there", pod.key));
+    }
+    let stale = status.conditions.iter().find(|c| c.kind == ConditionType::Stale);
+    if let Some(stale) = stale.filter(|c| c.status == ConditionStatus::True && on_stale == OnStale::Evict)
+        && now.since(stale.last_transition_time) > grace.saturating_add(Duration::from_secs(60))
+    {
+        problems.push(format!("stale since {}, and not evicted", stale.last_transition_time));
+    }
+    problems
+}
+
+/// Whether a gang that waits although it fits is said to wait for one that does not fit, and would in an empty cluster.
+pub(super) fn held_for_another(
+    status: &GangStatus,
+    requests: &[PlanningRequest],
+    snapshot: &Snapshot,
+    hold_after: Duration,
+) -> bool {
+    let fits = |snapshot: &Snapshot, request: &PlanningRequest| {
+        let (plan, _) = planner::plan(snapshot, std::slice::from_ref(request));
+        !plan.gangs.is_empty()
+    };
+    let mut empty = snapshot.clone();
+    for uid in snapshot.charges().map(|(uid, _)| uid).collect::<Vec<_>>() {
+        empty.release(uid);
+    }
+    let named =
+        |request: &&PlanningRequest| status.message.contains(&format!("held for gang {}, ", request.gang));
+    !hold_after.is_zero()
+        && requests.iter().filter(named).any(|request| !fits(snapshot, request) && fits(&empty, request))
+}

@@ -1,0 +1,211 @@
+//! Room that is held for members to come, recounted from what is written: the checker's own reckoning.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::super::api::{ApiServer, Kind, ObjectKey};
+use super::checker::met;
+use super::quorums;
+use portcullis_core::dialect::{Later, Quorum};
+use portcullis_core::engine::{GangRecord, Placeholder};
+use portcullis_core::model::{GangId, NodeName, PodKey, PodUid, Resources, Str, Time, VramMib};
+use portcullis_core::objects::{Node, Pod, Shape, names};
+use portcullis_core::planner::WaitingMember;
+use portcullis_core::snapshot::{CardAllocation, Charge, ChargeState, Snapshot};
+
+/// All that plans say, and the most that each node ever had.
+#[derive(Debug, Default)]
+pub(super) struct Rooms {
+    gangs: BTreeMap<ObjectKey, Arc<GangRecord>>,
+    nodes: BTreeMap<NodeName, Arc<Node>>,
+}
+
+/// What one node, or one card of it, is given away to.
+#[derive(Default)]
+struct Given {
+    resources: Resources,
+    cards: BTreeMap<u32, VramMib>,
+    held: bool,
+}
+
+impl Rooms {
+    pub(super) fn node(&mut self, node: &Arc<Node>) {
+        let known = self.nodes.entry(node.name.clone()).or_insert_with(|| node.clone());
+        let mut most = Node::clone(node);
+        most.allocatable.raise(&known.allocatable);
+        most.gpus.vram_each = most.gpus.vram_each.max(known.gpus.vram_each);
+        *known = Arc::new(most);
+    }
+
+    pub(super) fn gang(&mut self, key: &ObjectKey, record: Option<&Arc<GangRecord>>) {
+        match record {
+            Some(record) => self.gangs.insert(key.clone(), record.clone()),
+            None => self.gangs.remove(key),
+        };
+    }
+
+    /// Whether a node is given away twice as a member of this gang is lifted to it, between pods of gangs and room that is
+    /// held for members to come. Counts what plans say of which something is lifted, this one among them, and no pods of
+    /// strangers, which the engine may not have seen yet.
+    pub(super) fn given_twice(
+        &self,
+        gang: &GangId,
+        name: &NodeName,
+        pods: &BTreeMap<PodUid, (Arc<Pod>, Option<Time>)>,
+    ) -> Option<String> {
+        let node = self.nodes.get(name)?;
+        let mut given = Given::default();
+        for record in self.gangs.values() {
+            let Some(plan) = &record.status.plan else { continue };
+            let here = |uid: &PodUid| {
+                let known = pods.get(uid).filter(|(_, gone)| gone.is_none()).map(|(pod, _)| pod);
+                known.filter(|pod| !pod.finished() && !pod.terminating)
+            };
+            let begun = record.gang == *gang
+                || plan.members.iter().any(|m| here(&m.uid).is_some_and(|pod| !pod.gated()));
+            if !begun {
+                continue;
+            }
+            for member in plan.members.iter().filter(|m| m.node == *name) {
+                // One that landed elsewhere is not here.
+                let pod = here(&member.uid).filter(|pod| pod.node.as_ref().is_none_or(|node| node == name));
+                if let Some(pod) = pod {
+                    given.take(node, &pod.shape, &member.gpus);
+                }
+            }
+            for place in plan.placeholders.iter().filter(|place| place.node == *name) {
+                given.take(node, &place.shape, &place.gpus);
+                given.held = true;
+            }
+        }
+        let has = &node.allocatable;
+        let over = given.resources.cpu > has.cpu
+            || given.resources.memory > has.memory
+            || given.resources.extended.iter().any(|(name, amount)| *amount > has.extended(name))
+            || given.cards.values().any(|used| *used > node.gpus.vram_each.unwrap_or_default());
+        (given.held && over).then(|| {
+            format!(
+                "node {name}: plans and the room held in them give away {:?} and of its cards {:?}, and it has {has:?}",
+                given.resources, given.cards
+            )
+        })
+    }
+}
+
+impl Given {
+    fn take(&mut self, node: &Node, shape: &Shape, cards: &[u32]) {
+        self.resources.add(&shape.requests);
+        let each = node.gpus.vram_each.unwrap_or_default();
+        for card in cards {
+            let on_card = shape.share.map_or(VramMib::ZERO, |share| share.on_card(each));
+            let used = self.cards.entry(*card).or_default();
+            *used = used.saturating_add(on_card);
+        }
+    }
+}
+
+/// Whether all that a plan names beyond the one before it are pods that took places which were held for them.
+pub(super) fn places_taken(before: Option<&GangRecord>, after: &GangRecord) -> bool {
+    let (Some(before), Some(after)) = (before.and_then(|b| b.status.plan.as_ref()), &after.status.plan)
+    else {
+        return false;
+    };
+    let mut taken: Vec<&Placeholder> =
+        before.placeholders.iter().filter(|place| !after.placeholders.contains(place)).collect();
+    let news = after.members.iter().filter(|m| !before.members.iter().any(|known| known.uid == m.uid));
+    let mut all = true;
+    for member in news {
+        let place = taken.iter().position(|place| place.node == member.node && place.gpus == member.gpus);
+        match place {
+            Some(index) => {
+                taken.remove(index);
+            }
+            None => all = false,
+        }
+    }
+    all && after.placeholders.iter().all(|place| before.placeholders.contains(place))
+}
+
+/// Charges what durable plans hold for members to come.
+pub(super) fn charge(snapshot: &mut Snapshot, api: &ApiServer) {
+    for (key, stored) in api.list(Kind::Gang) {
+        let Some(plan) = stored.gang().and_then(|record| record.status.plan.as_ref()) else { continue };
+        for place in &plan.placeholders {
+            let cards = if place.shape.share.is_some() {
+                CardAllocation::Known(place.gpus.clone())
+            } else {
+                CardAllocation::Unshared
+            };
+            let uid = PodUid::from(&*format!("held by {}/{}/{}", key.namespace, key.name, place.number));
+            let (node, shape) = (place.node.clone(), place.shape.clone());
+            snapshot.charge(&uid, Charge { key: None, node, shape, cards, state: ChargeState::Reserved });
+        }
+    }
+}
+
+/// Who is to come beside those that are here, so that a gang is whole, as the pods that are there and the set they are of
+/// say it; nobody where that is not known of everybody who is missing. With the quorum that is meant.
+pub(super) fn coming<'p>(
+    api: &ApiServer,
+    quorum: Quorum,
+    speakers: impl Iterator<Item = &'p Arc<Pod>>,
+    here: &BTreeMap<Option<Str>, u32>,
+) -> (Quorum, Vec<WaitingMember>) {
+    let mut whole = quorum.clone();
+    // Role, where it matters, and shape.
+    let mut known: Vec<(Option<Option<Str>>, Arc<Shape>)> = Vec::new();
+    for pod in speakers {
+        let Some(membership) = &pod.membership else { continue };
+        match membership.declared.as_ref().and_then(|declared| declared.later.as_ref()) {
+            Some(Later::Copies) => known.push((Some(membership.role.clone()), pod.shape.clone())),
+            Some(Later::Roles(roles)) => {
+                known.extend(roles.iter().map(|(role, shape)| (Some(Some(role.clone())), shape.clone())));
+            }
+            Some(Later::Replica { set, size }) => {
+                let Some(workers) = quorums::group_of(api, set).and_then(|group| group.workers.as_ref())
+                else {
+                    continue;
+                };
+                known.push((None, workers.shape.clone()));
+                if let Quorum::Count(least) = &mut whole {
+                    *least = (*least).max(*size);
+                }
+            }
+            None => {}
+        }
+    }
+    let mut roles = here.clone();
+    let mut members = Vec::new();
+    while !met(&whole, None, &roles) {
+        let lacking = lacking(&whole, None, &roles);
+        let found = lacking.iter().find_map(|name| {
+            let (role, shape) = known.iter().find(|(role, _)| match (name, role) {
+                (None, _) | (_, None) => true,
+                (Some(name), Some(role)) => role.as_deref().unwrap_or(names::KAI_DEFAULT_SUBGROUP) == &**name,
+            })?;
+            Some((role.clone().unwrap_or_else(|| name.clone()), shape.clone()))
+        });
+        let Some((role, shape)) = found.filter(|_| members.len() < 100) else { return (quorum, Vec::new()) };
+        *roles.entry(role.clone()).or_default() += 1;
+        let uid = PodUid::from(&*format!("coming {}", members.len()));
+        members.push(WaitingMember { uid, key: PodKey::new("", "to come"), role, shape });
+    }
+    (whole, members)
+}
+
+/// The subgroups that have too few members; nameless where anybody counts.
+fn lacking(quorum: &Quorum, name: Option<&Str>, roles: &BTreeMap<Option<Str>, u32>) -> Vec<Option<Str>> {
+    if met(quorum, name.map(|name| &**name), roles) {
+        return Vec::new();
+    }
+    match quorum {
+        Quorum::Count(_) => vec![name.cloned()],
+        Quorum::Groups { children, .. } => {
+            children.iter().flat_map(|(name, child)| lacking(child, Some(name), roles)).collect()
+        }
+        Quorum::Total { quorum, .. } => {
+            let inner = lacking(quorum, name, roles);
+            if inner.is_empty() { vec![None] } else { inner }
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! Which quorums a gang has, and ever had, read from API objects: the checker's own reckoning.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::super::api::{ApiServer, Kind, ObjectKey};
+use portcullis_core::dialect::{self, Group, GroupObject, OnTorn, Policies, Quorum};
+use portcullis_core::engine::{ConditionStatus, ConditionType};
+use portcullis_core::model::{GangId, Resources, Str};
+use portcullis_core::objects::{Owner, OwnerKind, OwnerReading, Pod, PodPhase};
+
+/// What was ever said of gangs: views lag.
+#[derive(Debug, Default)]
+pub(super) struct Quorums {
+    quorums: BTreeMap<GangId, Vec<Quorum>>,
+    /// Those whose owners have counted.
+    followed: BTreeSet<GangId>,
+    /// Those that are to be evicted when they are torn.
+    evicted: BTreeSet<GangId>,
+}
+
+impl Quorums {
+    fn note(&mut self, gang: &GangId, quorum: &Quorum) {
+        let known = self.quorums.entry(gang.clone()).or_default();
+        if !known.contains(quorum) {
+            known.push(quorum.clone());
+        }
+    }
+
+    /// What owners want counts once they have wanted as many as the group says.
+    pub(super) fn owners(&mut self, api: &ApiServer) {
+        let gangs: BTreeSet<&GangId> =
+            api.pods().filter_map(|pod| Some(&pod.membership.as_ref()?.gang)).collect();
+        for gang in gangs {
+            let mine = |pod: &&Arc<Pod>| pod.membership.as_ref().is_some_and(|m| m.gang == *gang);
+            let live: Vec<&Arc<Pod>> =
+                api.pods().filter(mine).filter(|pod| !pod.terminating && !pod.finished()).collect();
+            let Some(wanted) = wanted(api, gang, &live) else { continue };
+            let mut here: BTreeMap<Option<Str>, u32> = BTreeMap::new();
+            for pod in &live {
+                let role = pod.membership.as_ref().and_then(|membership| membership.role.clone());
+                *here.entry(role).or_default() += 1;
+            }
+            let met = |own: &Quorum| {
+                let tasks = matches!(own, Quorum::Count(_)) || own.satisfied(&here);
+                wanted.number >= own.least() && tasks
+            };
+            // A leader may see the owners before it sees what the group says since.
+            if self.followed.contains(gang) || wanted.own.iter().chain(self.of(gang)).any(met) {
+                self.followed.insert(gang.clone());
+                self.note(gang, &Quorum::Count(wanted.number));
+            }
+        }
+    }
+
+    /// Whether the owners of its pods have ever counted.
+    pub(super) fn followed(&self, gang: &GangId) -> bool {
+        self.followed.contains(gang)
+    }
+
+    /// Whether it was ever said that the members of this gang are deleted when it is torn.
+    pub(super) fn evicts(&self, gang: &GangId) -> bool {
+        let names = [Some(gang.clone()), dialect::template(gang)].into_iter().flatten();
+        names.into_iter().any(|id| self.evicted.contains(&id))
+    }
+
+    fn policies(&mut self, gang: &GangId, said: &Policies) {
+        if said.on_torn == Some(OnTorn::Evict) {
+            self.evicted.insert(gang.clone());
+        }
+    }
+
+    pub(super) fn group(&mut self, object: &GroupObject) {
+        for group in &object.groups {
+            self.policies(&group.gang, &group.policies);
+            self.note(&group.gang, &group.quorum);
+        }
+    }
+
+    pub(super) fn pod(&mut self, pod: &Pod) {
+        let Some(membership) = &pod.membership else { return };
+        let Some(declared) = &membership.declared else { return };
+        self.policies(&membership.gang, &declared.policies);
+        if let Some(quorum) = &declared.quorum {
+            self.note(&membership.gang, quorum);
+        }
+    }
+
+    /// All that were ever said of this gang, or of all that are made like it.
+    pub(super) fn of(&self, gang: &GangId) -> impl Iterator<Item = &Quorum> {
+        let alike = dialect::template(gang);
+        let names = [Some(gang.clone()), alike].into_iter().flatten();
+        names.filter_map(|id| self.quorums.get(&id)).flatten()
+    }
+}
+
+/// What the owners of the pods of an elastic gang want.
+#[derive(Debug)]
+pub(super) struct Wanted {
+    /// What the group says by itself.
+    pub(super) own: Option<Quorum>,
+    /// How many pods that have not ended.
+    pub(super) number: u32,
+    /// Some are about to come or to go, or an owner wants pods and none of it is there.
+    pub(super) moving: bool,
+}
+
+/// What the owners want now; `None` where the gang does not follow them.
+pub(super) fn wanted(api: &ApiServer, gang: &GangId, live: &[&Arc<Pod>]) -> Option<Wanted> {
+    if policies(api, gang, live).elastic != Some(true) || dialect::template(gang).is_some() {
+        return None;
+    }
+    let read = |kind: Kind, name: &Str| {
+        let stored = api.get(&ObjectKey::new(kind, &gang.namespace, name))?;
+        let of = OwnerKind::ALL.into_iter().find(|of| of.as_str() == kind.as_str())?;
+        OwnerReading::read(of, &stored.object.to_string()).ok()
+    };
+    let find = |owner: &Owner| {
+        let kind = Kind::named(&owner.kind).filter(|_| OwnerKind::of(owner).is_some())?;
+        Some(read(kind, &owner.name).filter(|reading| reading.uid == owner.uid))
+    };
+    let (mut number, mut moving) = (0_u32, false);
+    let mut roots: BTreeMap<Str, u32> = BTreeMap::new();
+    let mut pods: BTreeMap<Str, (u32, u32)> = BTreeMap::new();
+    for pod in live {
+        let Some(found) = pod.owner.as_ref().and_then(find) else {
+            number += 1;
+            continue;
+        };
+        let Some(reading) = found else {
+            moving = true;
+            continue;
+        };
+        pods.entry(reading.uid.clone()).or_insert((0, reading.wants)).0 += 1;
+        match reading.controller.as_ref().map(find) {
+            Some(Some(Some(above))) => drop(roots.insert(above.uid, above.wants)),
+            Some(Some(None)) => moving = true,
+            _ => drop(roots.insert(reading.uid, reading.wants)),
+        }
+    }
+    if roots.is_empty() && !moving {
+        return None;
+    }
+    moving |= pods.values().any(|(pods, wants)| pods > wants);
+    for kind in [Kind::Deployment, Kind::StatefulSet, Kind::Job] {
+        let unseen = api.list(kind).filter_map(|(key, _)| read(kind, &key.name));
+        moving |= unseen
+            .filter(|reading| reading.gang.as_ref() == Some(gang) && reading.wants > 0)
+            .any(|reading| !roots.contains_key(&reading.uid));
+    }
+    number += roots.values().sum::<u32>();
+    Some(Wanted { own: said(api, gang, live), number, moving })
+}
+
+/// The group objects of a gang, the one that counts first.
+fn objects<'a>(api: &'a ApiServer, gang: &GangId) -> impl Iterator<Item = &'a Group> {
+    let names = [Some(gang.clone()), dialect::template(gang)].into_iter().flatten();
+    names.flat_map(move |wanted| {
+        let groups = dialect::group_kinds().flat_map(|kind| {
+            let objects = api.list(Kind::Group(kind)).filter_map(|(_, stored)| stored.group());
+            objects.flat_map(|object| &object.groups)
+        });
+        groups.filter(move |group| group.gang == wanted)
+    })
+}
+
+/// The group object of a gang that counts, or of all that are made like it.
+pub(super) fn group_of<'a>(api: &'a ApiServer, gang: &GangId) -> Option<&'a Group> {
+    objects(api, gang).next()
+}
+
+/// What is said now of what becomes of a gang.
+pub(super) fn policies(api: &ApiServer, gang: &GangId, live: &[&Arc<Pod>]) -> Policies {
+    if let Some(group) = objects(api, gang).next() {
+        return group.policies.clone();
+    }
+    let said = live.iter().filter_map(|pod| pod.membership.as_ref()?.declared.as_ref());
+    said.fold(Policies::default(), |all, declared| all.or(&declared.policies))
+}
+
+/// What has to be free in all before any member starts.
+pub(super) fn minimum(api: &ApiServer, gang: &GangId) -> Resources {
+    objects(api, gang).next().map(|group| group.minimum.clone()).unwrap_or_default()
+}
+
+/// The quorum that counts now; `None` where nobody says one, or the waiting pods say different ones.
+pub(super) fn current(api: &ApiServer, gang: &GangId, live: &[&Arc<Pod>]) -> Option<Quorum> {
+    match wanted(api, gang, live) {
+        None => said(api, gang, live),
+        Some(wanted) => following(api, gang, live, &wanted),
+    }
+}
+
+/// The quorum of a gang whose owners count; `None` where too much is under way to say.
+fn following(api: &ApiServer, gang: &GangId, live: &[&Arc<Pod>], wanted: &Wanted) -> Option<Quorum> {
+    let Some(Quorum::Count(own)) = wanted.own else { return None };
+    let key = ObjectKey::new(Kind::Gang, &gang.namespace, gang.object_name());
+    let status = &api.get(&key)?.gang()?.status;
+    let met = status
+        .conditions
+        .iter()
+        .any(|c| c.kind == ConditionType::Elastic && c.status == ConditionStatus::True);
+    let mine = |pod: &&Arc<Pod>| pod.membership.as_ref().is_some_and(|m| m.gang == *gang);
+    let ended = api.pods().filter(mine).filter(|pod| pod.phase == PodPhase::Succeeded).count();
+    if wanted.moving || ended > 0 {
+        return None;
+    }
+    let running = u32::try_from(live.iter().filter(|pod| !pod.gated()).count()).unwrap_or(u32::MAX);
+    let least = if met { wanted.number } else { wanted.number.max(own) };
+    match status.started_with {
+        0 => Some(Quorum::Count(least)),
+        _ if !met => None,
+        // Whatever comes is a replacement, or there in addition.
+        had if wanted.number <= had => Some(Quorum::Count(0)),
+        // Nothing is missing, and what waits is what more of it is wanted.
+        had if running == had && live.len() == wanted.number as usize => Some(Quorum::Count(least)),
+        _ => None,
+    }
+}
+
+/// The quorum that the group says by itself.
+fn said(api: &ApiServer, gang: &GangId, live: &[&Arc<Pod>]) -> Option<Quorum> {
+    if let Some(group) = objects(api, gang).next() {
+        return Some(group.quorum.clone());
+    }
+    let said = |pod: &Pod| pod.membership.as_ref()?.declared.as_ref()?.quorum.clone();
+    let mut waiting: Vec<Quorum> = live.iter().filter(|p| p.gated()).filter_map(|p| said(p)).collect();
+    waiting.dedup();
+    if waiting.len() > 1 {
+        return None;
+    }
+    if let Some(quorum) = waiting.pop() {
+        return Some(quorum);
+    }
+    let pods = api.pods().filter(|pod| pod.membership.as_ref().is_some_and(|m| m.gang == *gang));
+    let started = pods.filter(|pod| !pod.gated()).filter_map(|pod| Some((pod.created, &pod.key, said(pod)?)));
+    started.max_by(|a, b| (a.0, a.1).cmp(&(b.0, b.1))).map(|(.., quorum)| quorum)
+}

@@ -1,0 +1,228 @@
+//! A small kube-scheduler: one pod at a time, by priority and age, by the stock rules and no others. It knows nothing of
+//! GPU memory, of gangs, or of us.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::{Cluster, Happening};
+use crate::api::{Actor, Kind, ObjectKey};
+use portcullis_core::model::random::Random;
+use portcullis_core::model::{NodeName, PodUid, Resources};
+use portcullis_core::objects::{Node, Pod, names};
+
+/// What the scheduler remembers between two pods.
+pub(super) struct Scheduler {
+    ties: Option<Random>,
+    /// Nominations of gated pods that were written before this version are forgotten: it has restarted since.
+    forgotten: u64,
+}
+
+impl Scheduler {
+    pub(super) fn new(ties: Option<Random>) -> Self {
+        Self { ties, forgotten: 0 }
+    }
+}
+
+/// What is taken on one node.
+#[derive(Default)]
+struct Used {
+    resources: Resources,
+    pods: u64,
+    ports: Vec<Arc<Pod>>,
+}
+
+impl Used {
+    fn add(&mut self, pod: &Arc<Pod>) {
+        self.resources.add(&pod.shape.requests);
+        self.pods += 1;
+        if !pod.shape.host_ports.is_empty() {
+            self.ports.push(pod.clone());
+        }
+    }
+}
+
+impl Cluster {
+    pub(super) fn wake_scheduler(&mut self) {
+        if !self.scheduling {
+            self.scheduling = true;
+            self.push(self.options.timing.schedule, Happening::Schedule);
+        }
+    }
+
+    /// The scheduler loses what it knew of nominated pods that are still gated.
+    pub fn restart_scheduler(&mut self) {
+        self.scheduler.forgotten = self.api.version();
+        self.wake_scheduler();
+    }
+
+    /// Binds the first pod that has a place, and comes back for the next; tells the others why they have none.
+    pub(super) fn schedule(&mut self) {
+        self.scheduling = false;
+        let mut waiting: Vec<Arc<Pod>> = self
+            .api
+            .pods()
+            .filter(|pod| {
+                pod.node.is_none()
+                    && pod.gates.is_empty()
+                    && !pod.terminating
+                    && !pod.finished()
+                    && &*pod.scheduler == names::DEFAULT_SCHEDULER
+            })
+            .cloned()
+            .collect();
+        if waiting.is_empty() {
+            return;
+        }
+        waiting.sort_by(|a, b| {
+            (-i64::from(a.priority), a.created, &a.uid).cmp(&(-i64::from(b.priority), b.created, &b.uid))
+        });
+        for pod in waiting {
+            let key = ObjectKey::new(Kind::Pod, &pod.key.namespace, &pod.key.name);
+            match self.place(&pod) {
+                Ok(node) => {
+                    let bound = self.api.bind(&key, pod.uid.as_str(), node.as_str());
+                    bound.expect("the pod was read from the store in this very step");
+                    self.wake_scheduler();
+                    return;
+                }
+                Err(message) => {
+                    let condition = json!({
+                        "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message
+                    });
+                    self.api.set_condition(&Actor::Scheduler, &key, pod.uid.as_str(), &condition);
+                }
+            }
+        }
+    }
+
+    fn place(&mut self, pod: &Arc<Pod>) -> Result<NodeName, String> {
+        let mut used: BTreeMap<NodeName, Used> = BTreeMap::new();
+        for other in self.api.pods().filter(|other| other.uid != pod.uid && !other.finished()) {
+            let on = match &other.node {
+                Some(node) => Some(node),
+                None => self.nominated(other).filter(|_| other.priority >= pod.priority),
+            };
+            if let Some(node) = on {
+                used.entry(node.clone()).or_default().add(other);
+            }
+        }
+        let nothing = Used::default();
+        let mut refusals: BTreeMap<String, u32> = BTreeMap::new();
+        let mut fitting: Vec<Arc<Node>> = Vec::new();
+        let mut nodes = 0;
+        for node in self.api.nodes() {
+            nodes += 1;
+            match refusal(node, pod, used.get(&node.name).unwrap_or(&nothing)) {
+                None => fitting.push(node.clone()),
+                Some(reason) => *refusals.entry(reason).or_default() += 1,
+            }
+        }
+        let nominated = pod.nominated.as_ref().and_then(|name| fitting.iter().find(|n| n.name == *name));
+        if let Some(node) = nominated {
+            return Ok(node.name.clone());
+        }
+        let wishes = self.wishes(pod);
+        let best = fitting.iter().map(|node| score(node, &wishes)).max();
+        let best: Vec<&Arc<Node>> = fitting.iter().filter(|n| Some(score(n, &wishes)) == best).collect();
+        let chosen = match self.scheduler.ties.as_mut() {
+            Some(random) => random.pick(&best).copied(),
+            None => best.first().copied(),
+        };
+        chosen.map(|node| node.name.clone()).ok_or_else(|| {
+            let reasons: Vec<String> = refusals.iter().map(|(reason, n)| format!("{n} {reason}")).collect();
+            format!("0/{nodes} nodes are available: {}.", reasons.join(", "))
+        })
+    }
+
+    /// Where the scheduler believes a pod means to go, gated or not.
+    fn nominated<'a>(&self, pod: &'a Pod) -> Option<&'a NodeName> {
+        let known = pod.gates.is_empty() || pod.resource_version.0 > self.scheduler.forgotten;
+        pod.nominated.as_ref().filter(|_| known)
+    }
+
+    fn wishes(&self, pod: &Pod) -> Vec<Value> {
+        if !pod.affinity.preferred {
+            return Vec::new();
+        }
+        let key = ObjectKey::new(Kind::Pod, &pod.key.namespace, &pod.key.name);
+        let path = "/spec/affinity/nodeAffinity/preferredDuringSchedulingIgnoredDuringExecution";
+        let list =
+            self.api.get(&key).and_then(|stored| stored.object.pointer(path)).and_then(Value::as_array);
+        list.cloned().unwrap_or_default()
+    }
+
+    /// Pods that have no more than a nomination: for the checker and for pictures.
+    pub fn nominations(&self) -> BTreeSet<(NodeName, PodUid)> {
+        let pods = self.api.pods().filter(|pod| pod.node.is_none());
+        pods.filter_map(|pod| Some((self.nominated(pod)?.clone(), pod.uid.clone()))).collect()
+    }
+}
+
+/// Why a node does not take a pod, in the stock scheduler's words.
+fn refusal(node: &Node, pod: &Pod, used: &Used) -> Option<String> {
+    if !node.ready {
+        return Some("node(s) were not ready".to_owned());
+    }
+    let tolerated = |taint| pod.shape.tolerations.iter().any(|toleration| toleration.tolerates(taint));
+    if node.unschedulable {
+        return Some("node(s) were unschedulable".to_owned());
+    }
+    if let Some(taint) = node.taints.iter().find(|taint| taint.forbids() && !tolerated(taint)) {
+        return Some(format!("node(s) had untolerated taint {taint}"));
+    }
+    if !pod.shape.choice.matches(&node.name, &node.labels) {
+        return Some("node(s) didn't match Pod's node affinity/selector".to_owned());
+    }
+    let wanted = &pod.shape.host_ports;
+    let clash = |(address, protocol, port): &portcullis_core::objects::HostPort| {
+        used.ports.iter().flat_map(|other| &other.shape.host_ports).any(
+            |(other, other_protocol, other_port)| {
+                protocol == other_protocol
+                    && port == other_port
+                    && (address == other || address.is_empty() || other.is_empty())
+            },
+        )
+    };
+    if wanted.iter().any(clash) {
+        return Some("node(s) didn't have free ports for the requested pod ports".to_owned());
+    }
+    if used.pods + 1 > node.max_pods {
+        return Some("Too many pods".to_owned());
+    }
+    let (asks, has, taken) = (&pod.shape.requests, &node.allocatable, &used.resources);
+    let short = |asks: u64, has: u64, taken: u64| asks > 0 && asks > has.saturating_sub(taken);
+    for (name, asks, has, taken) in [
+        ("cpu", asks.cpu.0, has.cpu.0, taken.cpu.0),
+        ("memory", asks.memory.0, has.memory.0, taken.memory.0),
+        ("ephemeral-storage", asks.ephemeral_storage.0, has.ephemeral_storage.0, taken.ephemeral_storage.0),
+    ] {
+        if short(asks, has, taken) {
+            return Some(format!("Insufficient {name}"));
+        }
+    }
+    asks.extended
+        .iter()
+        .find(|(name, asks)| short(**asks, has.extended(name), taken.extended(name)))
+        .map(|(name, _)| format!("Insufficient {name}"))
+}
+
+/// The weights of the preferred terms that a node meets, as far as we write such terms: by name, or a label's value.
+fn score(node: &Node, wishes: &[Value]) -> i64 {
+    let listed = |requirement: &Value, value: Option<&str>| {
+        let values = requirement["values"].as_array().map_or(&[][..], Vec::as_slice);
+        value.is_some() && values.iter().any(|wanted| wanted.as_str() == value)
+    };
+    let part = |wish: &Value, part: &str| wish["preference"][part].as_array().cloned().unwrap_or_default();
+    let met = |wish: &&Value| {
+        let fields = part(wish, "matchFields");
+        let labels = part(wish, "matchExpressions");
+        fields.iter().all(|requirement| listed(requirement, Some(node.name.as_str())))
+            && labels.iter().all(|requirement| {
+                let label = requirement["key"].as_str().and_then(|key| node.labels.get(key));
+                listed(requirement, label.map(|value| &**value))
+            })
+    };
+    wishes.iter().filter(met).filter_map(|wish| wish["weight"].as_i64()).sum()
+}

@@ -1,0 +1,87 @@
+//! Gangs whose members are made one after the other, with a leader that dies or sleeps at every moment of it.
+
+use super::fuzz::webhook;
+use super::scenario::{Runner, Scenario};
+use portcullis_core::admission;
+
+const SET: &str = r"
+cluster:
+  nodes:
+  - {name: node-1, cpu: '2', memory: 8Gi}
+  - {name: node-2, cpu: '2', memory: 8Gi}
+steps:
+- apply: |
+    apiVersion: apps/v1
+    kind: StatefulSet
+    metadata: {name: worker}
+    spec:
+      replicas: 3
+      template:
+        metadata:
+          annotations: {portcullis.dev/ordered: keep, portcullis.dev/gang: training, portcullis.dev/gang-size: '3'}
+        spec:
+          containers:
+          - name: main
+            image: app:1
+            resources: {requests: {cpu: '1'}}
+  FAULT
+  settle: false
+  advance: 400ms
+- say: Another gang comes, for which there is room beside those that run.
+  apply: |
+    apiVersion: v1
+    kind: Pod
+    metadata: {name: other-a, annotations: {portcullis.dev/gang: other, portcullis.dev/gang-size: '2'}}
+    spec: {containers: [{name: main, image: app:1, resources: {requests: {cpu: '1'}}}]}
+    ---
+    apiVersion: v1
+    kind: Pod
+    metadata: {name: other-b, annotations: {portcullis.dev/gang: other, portcullis.dev/gang-size: '2'}}
+    spec: {containers: [{name: main, image: app:1, resources: {requests: {cpu: '1'}}}]}
+  expect:
+    running: [worker-0, worker-1, worker-2]
+    gated: [other-a, other-b]
+    gangs: {training: {phase: Admitted, members: 3, bound: 3}, other: {phase: Waiting}}
+- delete: statefulset/worker
+  expect: {running: [other-a, other-b]}
+";
+
+fn play(text: &str) -> bool {
+    let scenario = Scenario::parse("inline.yaml", text).unwrap_or_else(|e| panic!("{e}"));
+    let admit = webhook(admission::AdmissionSettings::default());
+    let mut runner = Runner::new(scenario, Some(admit)).unwrap_or_else(|e| panic!("{e}"));
+    while let Some(step) = runner.next_step().unwrap_or_else(|e| panic!("{e}")) {
+        let never = step.failures().iter().any(|failure| format!("{failure:?}").contains("never came to it"));
+        if never {
+            return false;
+        }
+        let gangs: Vec<String> = step
+            .gangs
+            .iter()
+            .map(|g| format!("{}: {:?} {}", g.name, g.status.phase, g.status.message))
+            .collect();
+        assert!(
+            step.good(),
+            "{text}\nstep {}: {:#?}\n{gangs:#?}\n{:#?}",
+            step.number,
+            step.failures(),
+            step.told
+        );
+    }
+    true
+}
+
+#[test]
+fn whoever_leads_goes_on_with_the_room_that_is_held() {
+    play(&format!("name: calm\n{}", SET.replace("FAULT", "say: Nothing goes wrong.")));
+    let mut stories = 0;
+    for mishap in ["killLeader: 1s", "pauseLeader: 20s"] {
+        for moment in ["plan", "nominate", "verify", "lift"] {
+            for count in 1..=4 {
+                let fault = format!("fault: {{after: {moment}, count: {count}, {mishap}}}");
+                stories += usize::from(play(&format!("name: fault\n{}", SET.replace("FAULT", &fault))));
+            }
+        }
+    }
+    assert!(stories >= 16, "only {stories} moments came");
+}

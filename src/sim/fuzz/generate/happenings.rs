@@ -1,0 +1,165 @@
+//! What happens while a generated cluster runs: things are made, changed and deleted, and mishaps befall it.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::{Gang, Maker, pick, spanned, target};
+use crate::scenario::{Fault, OneOrMany, Span, Step};
+use portcullis_core::model::random::Random;
+
+impl Maker {
+    pub(super) fn operation(&mut self) -> Step {
+        let node = self.nodes[pick(&mut self.random, self.nodes.len() as u64)].clone();
+        let gang = self.gangs[pick(&mut self.random, self.gangs.len() as u64)].clone();
+        let pods: &[String] =
+            if self.pods.is_empty() { &["pod/default/none".to_owned()] } else { &self.pods };
+        let pod = pods[pick(&mut self.random, pods.len() as u64)].clone();
+        let one = |target: String| Some(OneOrMany::One(target));
+        let group = self.stacks[gang.stack].target(gang.namespace, &gang.name);
+        let group = group.filter(|_| gang.group.is_some());
+        let bare = pod.trim_start_matches("pod/").to_owned();
+        let mut step = Step::default();
+        match self.random.below(33) {
+            0..=2 => step.delete = one(pod),
+            3 => step.delete = group.map(OneOrMany::One),
+            4 => {
+                let pods = gang.pods.iter().map(target);
+                step.delete = Some(OneOrMany::Many(pods.chain(group).collect()));
+            }
+            5..=7 => {
+                step.objects = gang.group.iter().chain(&gang.pods).cloned().collect();
+            }
+            8 => step.cordon = one(node),
+            9 => step.uncordon = one(node),
+            10 => {
+                let sign = if self.random.percent(50) { "-" } else { "" };
+                step.taint.insert(node, format!("test=blocked:NoSchedule{sign}"));
+            }
+            11 => step.finish = one(bare),
+            12 => {
+                step.ungate.insert(bare, "example.com/other".to_owned());
+            }
+            13 => step.objects = vec![self.stranger()],
+            14 => step.objects = vec![self.deployment()],
+            15 => {
+                step.scale.insert("web".to_owned(), self.random.below(4));
+            }
+            28..=30 if !self.owners.is_empty() => {
+                let owner = self.owners[pick(&mut self.random, self.owners.len() as u64)].clone();
+                step.scale.insert(owner, self.random.below(6));
+            }
+            31 => step.objects = self.rolled(&gang),
+            32 if !self.owners.is_empty() => {
+                step.delete = one(self.owners[pick(&mut self.random, self.owners.len() as u64)].clone());
+            }
+            16 => step.objects = vec![self.pod(&gang, 7, 8)],
+            26 => step.fail = one(bare),
+            27 => step.crash = one(bare),
+            24..=25 => step.objects = self.resized(gang),
+            17 if self.random.percent(40) => {
+                // Stored by nobody's rules: what a bug or an older release may have left.
+                let (namespace, name) = (gang.namespace, &gang.name);
+                step.inject_objects = vec![json!({
+                    "apiVersion": "v1", "kind": "Pod",
+                    "metadata": {"name": "garbage", "namespace": namespace, "annotations": {"pod-group-name": name}},
+                    "spec": {"schedulingGates": [{"name": "portcullis.dev/gang"}], "containers": [
+                        {"name": "main", "resources": {"requests": {"cpu": "banana"}}}
+                    ]},
+                    "status": {"phase": "Pending"},
+                })];
+            }
+            18 if self.random.percent(30) => step.delete = one(format!("node/{node}")),
+            18 => {
+                step.objects =
+                    self.specs.iter().filter(|s| s.name == node).filter_map(|s| s.object().ok()).collect();
+            }
+            _ => step.fault = self.mishap(&node).map(spanned),
+        }
+        step
+    }
+
+    /// A gang takes more or fewer members from now on: by its group object, or by what its pods say.
+    fn resized(&mut self, mut gang: Gang) -> Vec<Value> {
+        gang.size = u32::try_from(self.random.between(1, 6)).unwrap_or(1);
+        if gang.group.is_some() {
+            return self.group(&gang, gang.size).into_iter().collect();
+        }
+        let say = |(index, pod): (u32, &Value)| {
+            let said = (self.stacks[gang.stack].pod)(&gang.name, index, gang.size);
+            let mut pod = pod.clone();
+            for map in ["labels", "annotations"] {
+                for (key, value) in said["metadata"][map].as_object().into_iter().flatten() {
+                    pod["metadata"][map][key] = value.clone();
+                }
+            }
+            pod
+        };
+        (0..).zip(&gang.pods).map(say).collect()
+    }
+
+    fn mishap(&mut self, node: &str) -> Option<Fault> {
+        let sort = *self.random.pick(&self.mishaps.0)?;
+        let span = |random: &mut Random| Span(Duration::from_millis(random.between(5, 40_000)));
+        let random = &mut self.random;
+        let mut fault = Fault::default();
+        match sort {
+            0 => fault.kill_leader = Some(span(random)),
+            1 => fault.pause_leader = Some(span(random)),
+            2 => fault.kill = Some(pick(random, 3)),
+            3 => fault.pause = Some(pick(random, 3)),
+            4 => fault.node_lost = Some(node.to_owned()),
+            5 => fault.node_back = Some(node.to_owned()),
+            6 => fault.jump_clock = Some(span(random)),
+            7 => fault.restart_scheduler = true,
+            _ => {
+                let kinds: Vec<&str> =
+                    self.stacks.iter().map(|stack| stack.kind).filter(|k| !k.is_empty()).collect();
+                let group = kinds[pick(random, kinds.len() as u64)];
+                fault.break_watches = Some(["pod", "node", "gang", group][pick(random, 4)].to_owned());
+            }
+        }
+        fault.lasts = Some(span(random));
+        if sort < 2 && random.percent(60) {
+            use crate::cluster::Moment;
+            let moments =
+                [Moment::Plan, Moment::Nominate, Moment::Verify, Moment::Lift, Moment::Lift, Moment::Fence];
+            fault.after = Some(moments[pick(random, 6)]);
+            fault.count = Some(u32::try_from(random.between(1, 4)).unwrap_or(1));
+        }
+        Some(fault)
+    }
+
+    /// A pod that is none of our business and takes room.
+    fn stranger(&mut self) -> Value {
+        let random = &mut self.random;
+        let mut requests = json!({"cpu": random.between(1, 4).to_string()});
+        if random.percent(30) {
+            requests["nvidia.com/gpu"] = json!("1");
+        }
+        let limits = json!({"nvidia.com/gpu": requests.get("nvidia.com/gpu").cloned().unwrap_or(json!("0"))});
+        let resources = json!({"requests": requests, "limits": limits});
+        json!({
+            "apiVersion": "v1", "kind": "Pod", "metadata": {"name": format!("stranger-{}", random.below(4))},
+            "spec": {"containers": [{"name": "main", "resources": resources}]},
+        })
+    }
+
+    fn deployment(&mut self) -> Value {
+        let gang = &self.gangs[0];
+        let mut made = (self.stacks[gang.stack].pod)(&gang.name, 6, gang.size);
+        let (mut metadata, mut spec) = (made["metadata"].take(), made["spec"].take());
+        if self.random.percent(50) {
+            metadata["labels"]["app"] = json!("web");
+            metadata["annotations"]["gpu-memory"] = json!("3000");
+            metadata.as_object_mut().map(|metadata| metadata.remove("name"));
+        } else {
+            (metadata, spec) = (json!({"labels": {"app": "web"}}), json!({}));
+        }
+        spec["containers"] = json!([{"name": "main", "resources": {"requests": {"cpu": "1"}}}]);
+        json!({
+            "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web", "namespace": "default"},
+            "spec": {"replicas": self.random.between(1, 3), "template": {"metadata": metadata, "spec": spec}},
+        })
+    }
+}

@@ -1,0 +1,153 @@
+//! What a cluster looks like: who is where, how full the cards are, what the gangs say.
+
+use serde_json::Value;
+
+use crate::api::{ApiServer, Kind, ObjectKey, Stored};
+use portcullis_core::dialect;
+use portcullis_core::engine::GangStatus;
+use portcullis_core::model::{PodKey, VramMib};
+use portcullis_core::objects::PodPhase;
+
+/// A pod in one line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodLine {
+    /// Which pod.
+    pub key: PodKey,
+    /// What `kubectl get pods` shows as STATUS: `SchedulingGated`, `Pending`, `Running`, `Terminating`, `Completed`,
+    /// `Error`.
+    pub status: &'static str,
+    /// Whether our gate holds it.
+    pub gated: bool,
+    /// Where it is bound.
+    pub node: Option<String>,
+    /// The cards we gave it.
+    pub cards: Vec<u32>,
+    /// Its labels.
+    pub labels: Vec<(String, String)>,
+    /// Its annotations.
+    pub annotations: Vec<(String, String)>,
+}
+
+/// A gang in one line: what its `Gang` object says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GangLine {
+    /// Namespace.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+    /// Status.
+    pub status: GangStatus,
+}
+
+/// What the status of a group object says.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GroupLine {
+    /// Namespace.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+    /// Status, in the words of its stack; null while it says nothing.
+    pub status: Value,
+}
+
+/// A node and how full its cards are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeUse {
+    /// Its name.
+    pub name: String,
+    /// Whether new pods may go there.
+    pub schedulable: bool,
+    /// Its cards by index.
+    pub cards: Vec<CardUse>,
+}
+
+/// One card.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CardUse {
+    /// Its memory.
+    pub vram: VramMib,
+    /// Which pods have how much of it; lifted ones that are not bound yet, too.
+    pub pods: Vec<(PodKey, VramMib)>,
+}
+
+impl CardUse {
+    /// How much is given away.
+    pub fn used(&self) -> VramMib {
+        self.pods.iter().fold(VramMib::ZERO, |sum, (_, used)| sum.saturating_add(*used))
+    }
+}
+
+/// All readable pods, by namespace and name.
+pub(super) fn pods(api: &ApiServer) -> Vec<PodLine> {
+    let readable = api.list(Kind::Pod).filter_map(|(_, stored)| Some((stored, stored.pod()?)));
+    readable
+        .map(|(stored, pod)| {
+            let map = |field: &str| -> Vec<(String, String)> {
+                let map = stored.object["metadata"][field].as_object();
+                let text = |value: &Value| value.as_str().unwrap_or("").to_owned();
+                map.into_iter().flatten().map(|(key, value)| (key.clone(), text(value))).collect()
+            };
+            PodLine {
+                key: pod.key.clone(),
+                status: match pod.phase {
+                    _ if pod.terminating => "Terminating",
+                    PodPhase::Pending if !pod.gates.is_empty() => "SchedulingGated",
+                    PodPhase::Pending => "Pending",
+                    PodPhase::Running => "Running",
+                    PodPhase::Succeeded => "Completed",
+                    PodPhase::Failed => "Error",
+                },
+                gated: pod.gated(),
+                node: pod.node.as_ref().map(ToString::to_string),
+                cards: pod.gpus.clone().unwrap_or_default(),
+                labels: map("labels"),
+                annotations: map("annotations"),
+            }
+        })
+        .collect()
+}
+
+/// All readable `Gang` objects.
+pub(super) fn gangs(api: &ApiServer) -> Vec<GangLine> {
+    let readable = api.list(Kind::Gang).filter_map(|(_, stored)| stored.gang());
+    readable
+        .map(|record| GangLine {
+            namespace: record.gang.namespace.to_string(),
+            name: record.gang.name.to_string(),
+            status: record.status.clone(),
+        })
+        .collect()
+}
+
+/// All group objects.
+pub(super) fn groups(api: &ApiServer) -> Vec<GroupLine> {
+    let line = |(key, stored): (&ObjectKey, &Stored)| GroupLine {
+        namespace: key.namespace.to_string(),
+        name: key.name.to_string(),
+        status: stored.object["status"].clone(),
+    };
+    dialect::group_kinds().flat_map(|kind| api.list(Kind::Group(kind))).map(line).collect()
+}
+
+/// All readable nodes with their cards.
+pub(super) fn nodes(api: &ApiServer) -> Vec<NodeUse> {
+    let one = |node: &std::sync::Arc<portcullis_core::objects::Node>| {
+        let each = node.gpus.vram_each.unwrap_or_default();
+        let count = usize::try_from(node.gpus.cards).unwrap_or(0);
+        let mut cards = vec![CardUse { vram: each, pods: Vec::new() }; count];
+        for pod in api.pods().filter(|pod| !pod.finished() && !pod.gated()) {
+            let place = pod.node.clone().or_else(|| pod.pinned_to());
+            let (Some(share), Some(given)) = (&pod.shape.share, &pod.gpus) else { continue };
+            if place.as_ref() != Some(&node.name) {
+                continue;
+            }
+            for card in given {
+                if let Some(card) = usize::try_from(*card).ok().and_then(|index| cards.get_mut(index)) {
+                    card.pods.push((pod.key.clone(), share.on_card(each)));
+                }
+            }
+        }
+        NodeUse { name: node.name.to_string(), schedulable: node.ready && !node.unschedulable, cards }
+    };
+    api.nodes().map(one).collect()
+}

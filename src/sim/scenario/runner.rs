@@ -1,0 +1,359 @@
+//! Plays a scenario, one step at a time.
+
+use std::time::Duration;
+
+use serde_saphyr::Spanned;
+
+use super::file::{OneOrMany, Scenario, ScenarioError, Step};
+use super::kubectl::{self, Outcome};
+use super::picture::{self, GangLine, GroupLine, NodeUse, PodLine};
+use crate::api::{Actor, Admit};
+use crate::cluster::{Cluster, End, Options, START, Told, Violation};
+
+/// How long a step may take to settle.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Plays a scenario on an embedded cluster.
+pub struct Runner {
+    scenario: Scenario,
+    cluster: Cluster,
+    next: usize,
+}
+
+/// What one step came to.
+#[derive(Clone, Debug, Default)]
+pub struct StepResult {
+    /// Which step, from 1.
+    pub number: usize,
+    /// Its line in the file.
+    pub line: u64,
+    /// What a person should read before it.
+    pub say: Option<String>,
+    /// What was done, as commands a person would type.
+    pub commands: Vec<String>,
+    /// What kubectl printed.
+    pub output: Vec<String>,
+    /// Warnings of the webhook.
+    pub warnings: Vec<String>,
+    /// What was rejected.
+    pub rejected: Vec<Rejection>,
+    /// What the engines told, in order.
+    pub told: Vec<Told>,
+    /// How long it took from the first command until everything had settled.
+    pub took: Duration,
+    /// World time at its end, since the beginning of the story.
+    pub at: Duration,
+    /// All pods at its end.
+    pub pods: Vec<PodLine>,
+    /// All gangs at its end.
+    pub gangs: Vec<GangLine>,
+    /// All group objects at its end.
+    pub groups: Vec<GroupLine>,
+    /// All nodes at its end.
+    pub nodes: Vec<NodeUse>,
+    /// What was expected, and whether it was so.
+    pub expectations: Vec<Expectation>,
+    /// Rules that were broken: there must be none.
+    pub violations: Vec<Violation>,
+}
+
+/// An object that was turned away.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rejection {
+    /// Its name.
+    pub name: String,
+    /// Why: `field: message` each.
+    pub causes: Vec<String>,
+    /// What kubectl printed.
+    pub printed: String,
+}
+
+/// One thing that was expected.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Expectation {
+    /// Line of the `expect` in the file.
+    pub line: u64,
+    /// As a sentence.
+    pub text: String,
+    /// Whether it was so, or what was found instead.
+    pub verdict: Result<(), String>,
+}
+
+impl StepResult {
+    /// Whether everything was as expected and no rule was broken.
+    pub fn good(&self) -> bool {
+        self.violations.is_empty() && self.expectations.iter().all(|expectation| expectation.verdict.is_ok())
+    }
+
+    /// What was not as expected, one sentence each.
+    pub fn failures(&self) -> Vec<String> {
+        let found = |e: &Expectation| {
+            let problem = e.verdict.as_ref().err()?;
+            Some(format!("line {}: expected that {}, but {problem}", e.line, e.text))
+        };
+        let unexpected = self.expectations.iter().filter_map(found);
+        unexpected.chain(self.violations.iter().map(ToString::to_string)).collect()
+    }
+}
+
+impl Runner {
+    /// Sets the cluster up. Pods are admitted through `admit`; `None` is a cluster without our webhook.
+    ///
+    /// # Errors
+    /// When a node or manifest of the beginning cannot be made.
+    pub fn new(scenario: Scenario, admit: Option<Admit>) -> Result<Self, ScenarioError> {
+        Self::with_options(scenario.settings.options(), scenario, admit)
+    }
+
+    /// The same with other options than the scenario's.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub fn with_options(
+        options: Options,
+        scenario: Scenario,
+        admit: Option<Admit>,
+    ) -> Result<Self, ScenarioError> {
+        let seed = scenario.settings.chaos.as_ref().map_or(0, |chaos| chaos.seed);
+        let cluster = Cluster::new(options, seed, admit);
+        let mut runner = Self { cluster, scenario, next: 0 };
+        runner.set_up()?;
+        runner.cluster.settle(PATIENCE);
+        runner.cluster.take_told();
+        Ok(runner)
+    }
+
+    /// The scenario that is played.
+    pub fn scenario(&self) -> &Scenario {
+        &self.scenario
+    }
+
+    /// The cluster as it is now.
+    pub fn cluster(&self) -> &Cluster {
+        &self.cluster
+    }
+
+    /// What has happened since the last call, where the options ask for it to be written down.
+    pub fn take_trace(&mut self) -> Vec<String> {
+        self.cluster.take_trace()
+    }
+
+    /// What the cluster looks like now, without doing anything.
+    pub fn look(&self) -> StepResult {
+        StepResult {
+            pods: picture::pods(&self.cluster.api),
+            gangs: picture::gangs(&self.cluster.api),
+            groups: picture::groups(&self.cluster.api),
+            nodes: picture::nodes(&self.cluster.api),
+            at: self.cluster.now().since(START),
+            ..StepResult::default()
+        }
+    }
+
+    /// Plays the next step; `None` after the last.
+    ///
+    /// # Errors
+    /// When the step cannot be done: an object that is not there, a taint that is none.
+    pub fn next_step(&mut self) -> Result<Option<StepResult>, ScenarioError> {
+        let Some(step) = self.scenario.steps.get(self.next).cloned() else { return Ok(None) };
+        self.next += 1;
+        let begun = self.cluster.now();
+        let mut result = StepResult {
+            number: self.next,
+            line: step.referenced.line(),
+            say: step.value.say.clone(),
+            ..StepResult::default()
+        };
+        let fail = |problem| ScenarioError { file: self.scenario.file.clone(), line: result.line, problem };
+        let failed = fail(String::new());
+        match self.act(&step.value, &mut result) {
+            Ok(()) => {}
+            Err(Problem::Text(_)) if step.value.tolerant => {}
+            Err(problem) => {
+                return Err(problem.unwrap_or_else(|text| ScenarioError { problem: text, ..failed }));
+            }
+        }
+        let settled = self.settle_step(&step.value);
+        if step.value.settle == Some(false) && step.value.expect.is_none() {
+            result.violations = self.cluster.take_violations();
+            return Ok(Some(result));
+        }
+        let seen = self.look();
+        result.took = self.cluster.now().since(begun);
+        (result.pods, result.nodes, result.at) = (seen.pods, seen.nodes, seen.at);
+        (result.gangs, result.groups) = (seen.gangs, seen.groups);
+        result.told = self.cluster.take_told();
+        result.output.extend(self.cluster.take_controller_lines());
+        if !settled {
+            result.expectations.push(Expectation {
+                line: result.line,
+                text: "everything settles".to_owned(),
+                verdict: Err(format!("after {} s something is still under way", PATIENCE.as_secs())),
+            });
+        }
+        if let Some(expect) = &step.value.expect {
+            let line = expect.referenced.line();
+            for (text, verdict) in expect.value.judge(&result) {
+                result.expectations.push(Expectation { line, text, verdict });
+            }
+        }
+        if self.cluster.armed() && !step.value.stop_faults {
+            let verdict = Err("it never came to it".to_owned());
+            result.expectations.push(Expectation {
+                line: result.line,
+                text: "the fault happens".to_owned(),
+                verdict,
+            });
+        }
+        result.violations = self.cluster.take_violations();
+        Ok(Some(result))
+    }
+
+    fn settle_step(&mut self, step: &Step) -> bool {
+        if let Some(span) = step.advance {
+            self.cluster.advance(span.0);
+        }
+        if step.settle == Some(false) {
+            return true;
+        }
+        let settled = self.cluster.settle(PATIENCE);
+        if settled {
+            self.cluster.check_liveness();
+        }
+        settled
+    }
+
+    fn act(&mut self, step: &Step, result: &mut StepResult) -> Result<(), Problem> {
+        let cluster = &mut self.cluster;
+        if let Some(fault) = &step.fault {
+            let mishap = fault.value.mishap()?;
+            match fault.value.after {
+                Some(moment) => cluster.arm(moment, fault.value.count.unwrap_or(1), mishap),
+                None => cluster.mishap(&mishap),
+            }
+        }
+        if step.stop_faults {
+            cluster.stop_faults();
+        }
+        for object in &step.objects {
+            take(kubectl::apply(cluster, object), result);
+        }
+        if let Some(block) = &step.apply {
+            result.commands.push("kubectl apply -f -".to_owned());
+            for document in self.scenario.documents(block).map_err(Problem::Scenario)? {
+                take(kubectl::apply(&mut self.cluster, &document), result);
+            }
+        }
+        for object in &step.inject_objects {
+            self.cluster.api.inject(object.clone()).map_err(|status| status.message)?;
+            self.cluster.settle_writes();
+        }
+        if let Some(block) = &step.inject {
+            self.inject(block)?;
+        }
+        let cluster = &mut self.cluster;
+        for target in step.delete.iter().flat_map(OneOrMany::all) {
+            result.commands.push(format!("kubectl delete {target}"));
+            let outcome = kubectl::delete(cluster, target)?;
+            if let Some((_, status)) = outcome.refused.as_ref().filter(|_| !step.tolerant) {
+                return Err(Problem::Text(status.kubectl()));
+            }
+            take(outcome, result);
+        }
+        for (name, replicas) in &step.scale {
+            result.commands.push(format!("kubectl scale deployment {name} --replicas={replicas}"));
+            result.output.extend(kubectl::scale(cluster, name, *replicas)?);
+        }
+        for (node, taint) in &step.taint {
+            result.commands.push(format!("kubectl taint node {node} {taint}"));
+            result.output.extend(kubectl::set_taint(cluster, node, taint)?);
+        }
+        for node in step.cordon.iter().flat_map(OneOrMany::all) {
+            result.commands.push(format!("kubectl cordon {node}"));
+            result.output.extend(kubectl::cordon(cluster, node, true)?);
+        }
+        for node in step.uncordon.iter().flat_map(OneOrMany::all) {
+            result.commands.push(format!("kubectl uncordon {node}"));
+            result.output.extend(kubectl::cordon(cluster, node, false)?);
+        }
+        for (pods, end, what) in [
+            (&step.finish, End::Well, "has ended"),
+            (&step.fail, End::Badly, "has failed"),
+            (&step.crash, End::Crash, "has crashed"),
+        ] {
+            for name in pods.iter().flat_map(OneOrMany::all) {
+                let (namespace, bare) = name.split_once('/').unwrap_or(("default", name));
+                if !cluster.end_pod(namespace, bare, end) {
+                    return Err(Problem::Text(format!("pod {name} does not run, so it cannot end")));
+                }
+                result.output.push(format!("pod/{bare} {what}"));
+            }
+        }
+        for (pod, gate) in &step.ungate {
+            result.output.extend(kubectl::ungate(cluster, pod, gate)?);
+        }
+        Ok(())
+    }
+
+    fn inject(&mut self, block: &Spanned<String>) -> Result<(), Problem> {
+        for document in self.scenario.documents(block).map_err(Problem::Scenario)? {
+            self.cluster.api.inject(document).map_err(|status| status.message)?;
+            self.cluster.settle_writes();
+        }
+        Ok(())
+    }
+
+    fn set_up(&mut self) -> Result<(), ScenarioError> {
+        let fail = |file: &str, line, problem| ScenarioError { file: file.to_owned(), line, problem };
+        let file = self.scenario.file.clone();
+        for node in &self.scenario.cluster.nodes {
+            let object = node.object().map_err(|problem| fail(&file, 0, problem))?;
+            let made = self.cluster.api.create(&Actor::User, object);
+            made.map_err(|status| fail(&file, 0, status.kubectl()))?;
+            self.cluster.settle_writes();
+        }
+        if let Some(block) = self.scenario.cluster.manifests.clone() {
+            let line = block.referenced.line();
+            for document in self.scenario.documents(&block)? {
+                if let Some((_, status)) = kubectl::apply(&mut self.cluster, &document).refused {
+                    return Err(fail(&file, line, status.kubectl()));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What a step could not do.
+enum Problem {
+    Scenario(ScenarioError),
+    Text(String),
+}
+
+impl Problem {
+    fn unwrap_or_else(self, place: impl FnOnce(String) -> ScenarioError) -> ScenarioError {
+        match self {
+            Self::Scenario(error) => error,
+            Self::Text(text) => place(text),
+        }
+    }
+}
+
+impl From<String> for Problem {
+    fn from(text: String) -> Self {
+        Self::Text(text)
+    }
+}
+
+fn take(outcome: Outcome, result: &mut StepResult) {
+    let printed = outcome.lines.join("\n");
+    result.output.extend(outcome.lines);
+    result.warnings.extend(outcome.warnings);
+    if let Some((key, status)) = outcome.refused {
+        result.rejected.push(Rejection {
+            name: key.name.to_string(),
+            causes: status.causes.iter().map(|(field, message)| format!("{field}: {message}")).collect(),
+            printed,
+        });
+    }
+}

@@ -1,0 +1,105 @@
+//! Smaller gangs that never stop coming cannot starve a large one: over random arrivals, on the whole embedded cluster.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::api::{Actor, Kind, ObjectKey};
+use super::cluster::{Cluster, End, Options};
+use super::scenario::NodeSpec;
+use crate::fuzz::webhook;
+use portcullis_core::admission;
+use portcullis_core::engine::EngineSettings;
+use portcullis_core::model::random::Random;
+
+const NODES: u64 = 3;
+const CORES: u64 = 8;
+/// The longest of the small ones runs for so many seconds.
+const LONGEST: u64 = 15;
+/// When the large one comes.
+const ARRIVES: u64 = 20;
+const HOLD_AFTER: u64 = 20;
+
+fn gang(cluster: &mut Cluster, name: &str, pods: u64, cores: u64) {
+    let mut objects = vec![json!({
+        "apiVersion": "scheduling.run.ai/v2alpha2", "kind": "PodGroup",
+        "metadata": {"name": name, "namespace": "default"}, "spec": {"minMember": pods},
+    })];
+    objects.extend((0..pods).map(|index| {
+        let resources = json!({"requests": {"cpu": cores.to_string()}});
+        json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {
+                "name": format!("{name}-{index}"), "namespace": "default", "annotations": {"pod-group-name": name},
+            },
+            "spec": {"containers": [{"name": "main", "image": "app:1", "resources": resources}]},
+        })
+    }));
+    for object in objects {
+        cluster.api.create(&Actor::User, object).expect("it is a good manifest");
+        cluster.settle_writes();
+    }
+}
+
+fn runs(cluster: &Cluster, name: &str) -> bool {
+    let key = ObjectKey::new(Kind::Pod, "default", name);
+    cluster.api.get(&key).is_some_and(|pod| pod.object["status"]["phase"] == "Running")
+}
+
+/// After how many seconds a gang that needs every node starts, if it does within two minutes.
+fn play(seed: u64, hold_after: u64) -> Option<u64> {
+    let mut random = Random::new(seed);
+    let settings =
+        EngineSettings { hold_after: Duration::from_secs(hold_after), ..EngineSettings::default() };
+    let options = Options { replicas: 1, settings, step_twice: false, ..Options::default() };
+    let mut cluster = Cluster::new(options, seed, Some(webhook(admission::AdmissionSettings::default())));
+    for index in 0..NODES {
+        let (cpu, memory) = (Some(CORES.to_string()), Some("64Gi".to_owned()));
+        let node = NodeSpec { name: format!("node-{index}"), cpu, memory, ..NodeSpec::default() };
+        let object: Value = node.object().expect("it is a good node");
+        cluster.api.create(&Actor::User, object).expect("it is new");
+        cluster.settle_writes();
+    }
+    // Each small pod, and how many seconds it still runs once it does.
+    let mut small: BTreeMap<String, u64> = BTreeMap::new();
+    let mut made = 0;
+    for second in 0..ARRIVES + 120 {
+        if second == ARRIVES {
+            gang(&mut cluster, "large", NODES, CORES);
+        }
+        // There is always more to do than there is room for.
+        while small.len() < 14 {
+            let (name, pods, cores) = (format!("small-{made}"), random.between(1, 2), random.between(1, 4));
+            made += 1;
+            gang(&mut cluster, &name, pods, cores);
+            let length = random.between(3, LONGEST);
+            small.extend((0..pods).map(|index| (format!("{name}-{index}"), length)));
+        }
+        cluster.advance(Duration::from_secs(1));
+        small.retain(|name, left| {
+            if runs(&cluster, name) {
+                *left -= 1;
+            }
+            *left > 0 || !cluster.end_pod("default", name, End::Well)
+        });
+        assert_eq!(cluster.take_violations(), [], "seed {seed}");
+        if runs(&cluster, "large-0") {
+            return Some(second - ARRIVES);
+        }
+    }
+    None
+}
+
+#[test]
+fn a_large_gang_starts_however_many_small_ones_come() {
+    let mut starved = 0;
+    for seed in 0..12 {
+        let started = play(seed, HOLD_AFTER);
+        // What runs when the room is held ends by then; the rest is on its way.
+        let latest = HOLD_AFTER + LONGEST + 10;
+        assert!(started.is_some_and(|after| after <= latest), "seed {seed}: started after {started:?} s");
+        starved += u32::from(play(seed, 0).is_none());
+    }
+    assert!(starved >= 6, "only {starved} of 12 starve where nothing is held: this proves nothing");
+}
