@@ -1,55 +1,56 @@
-//! Threads for what must not slow down anybody who waits for an answer.
+//! Low-priority threads for work that no request waits for.
 //!
-//! Invariant: a thread that goes on for ever outlives a panic, which is a bug, and says so.
+//! Invariant: a thread that runs for the life of the process survives a panic of its work and logs it.
 
 use std::io;
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
 
-/// Starts a thread that runs when nobody else wants the core.
-pub(crate) fn background(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+/// Starts a thread with the lowest CPU priority.
+pub(crate) fn spawn_background(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
     let work = || {
-        // Of this thread alone; where it is not allowed, it runs like all others.
+        // On Linux, nice() changes this thread only. If the system forbids it, the thread runs with normal priority.
         let _ = rustix::process::nice(19);
         work();
     };
     thread::Builder::new().name(name.to_owned()).spawn(work).map(|_| ())
 }
 
-/// Starts such a thread for turn after turn, until one says that it was the last. Each begins by waiting for something.
-pub(crate) fn turns(
+/// Starts such a thread, which runs `iteration` until it breaks. Each iteration begins by waiting for something.
+pub(crate) fn spawn_background_loop(
     name: &'static str,
-    turn: impl FnMut() -> ControlFlow<()> + Send + 'static,
+    iteration: impl FnMut() -> ControlFlow<()> + Send + 'static,
 ) -> io::Result<()> {
-    let tell = move |panic: &str| {
+    let log_panic = move |panic: &str| {
         tracing::error!(
             thread = name,
             panic,
-            "this thread has panicked, which is a bug in Portcullis: report it. It goes on, and says this once"
+            "background thread panicked and continues: this is a bug in Portcullis, please report it"
         );
     };
-    background(name, move || repeat(turn, tell))
+    spawn_background(name, move || run_loop(iteration, log_panic))
 }
 
-/// Takes turns, and tells of one that panics: once, as long as they say the same.
-fn repeat(mut turn: impl FnMut() -> ControlFlow<()>, mut tell: impl FnMut(&str)) {
-    let mut told = None;
+/// Runs iterations until one breaks. Reports a panic unless it is the same as the previous one.
+fn run_loop(mut iteration: impl FnMut() -> ControlFlow<()>, mut report: impl FnMut(&str)) {
+    let mut reported = None;
     loop {
-        match caught(&mut turn) {
+        match caught(&mut iteration) {
             Ok(ControlFlow::Continue(())) => {}
             Ok(ControlFlow::Break(())) => return,
             Err(panic) => {
-                if told.as_ref() != Some(&panic) {
-                    tell(&panic);
+                if reported.as_ref() != Some(&panic) {
+                    report(&panic);
                 }
-                told = Some(panic);
+                reported = Some(panic);
             }
         }
     }
 }
 
-/// What work comes to, or what it said when it panicked. What it was changing must bear being left half way.
+/// Runs `work` and returns its result, or the message of its panic. The state that `work` changes must tolerate being left
+/// half changed.
 pub(crate) fn caught<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(work)).map_err(|panic| {
         let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
@@ -62,9 +63,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn turns_go_on_after_one_that_panics_and_each_text_is_told_once() {
-        let (mut count, mut told) = (0, Vec::new());
-        let turn = || {
+    fn loop_continues_after_a_panic_and_reports_each_message_once() {
+        let (mut count, mut reported) = (0, Vec::new());
+        let iteration = || {
             count += 1;
             match count {
                 2..=4 => panic!("index 7"),
@@ -73,13 +74,13 @@ mod tests {
                 _ => ControlFlow::Continue(()),
             }
         };
-        repeat(turn, |panic| told.push(panic.to_owned()));
-        assert_eq!(told, ["index 7", "turn 6"]);
+        run_loop(iteration, |panic| reported.push(panic.to_owned()));
+        assert_eq!(reported, ["index 7", "turn 6"]);
         assert_eq!(count, 8);
     }
 
     #[test]
-    fn work_comes_to_what_it_gives_or_says() {
+    fn caught_returns_the_result_or_the_panic_message() {
         assert_eq!(caught(|| 1), Ok(1));
         let odd: Result<(), String> = caught(|| std::panic::panic_any(1));
         assert_eq!(odd, Err("no text".to_owned()));

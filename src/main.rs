@@ -1,4 +1,4 @@
-//! The binary: parse, run, map to an exit code. Everything else is the library's.
+//! The `portcullis` binary. All code is in the library.
 
 use std::process::ExitCode;
 

@@ -1,18 +1,18 @@
-//! Who is asked by which path.
+//! The URL paths of the webhook that take admission reviews.
 
 use portcullis_core::admission::Hook;
 
-/// A path that takes reviews.
+/// A review path: its subject (gangs or policies) and its hook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Route {
-    /// Gangs and GPU requests.
+    /// Reviews of gangs and GPU requests.
     Gangs(Hook),
-    /// The policies of the platform team.
+    /// Reviews by policy files.
     Policies(Hook),
 }
 
 impl Route {
-    /// All of them.
+    /// All review paths.
     pub const ALL: [Self; 4] = [
         Self::Gangs(Hook::Mutate),
         Self::Gangs(Hook::Validate),
@@ -20,19 +20,19 @@ impl Route {
         Self::Policies(Hook::Validate),
     ];
 
-    /// Whether it patches or judges.
+    /// The hook: mutate or validate.
     pub fn hook(self) -> Hook {
         match self {
             Self::Gangs(hook) | Self::Policies(hook) => hook,
         }
     }
 
-    /// Whether policies are asked.
+    /// Whether policy files answer.
     pub fn is_for_policies(self) -> bool {
         matches!(self, Self::Policies(_))
     }
 
-    /// The path.
+    /// The URL path.
     pub fn path(self) -> &'static str {
         match self {
             Self::Gangs(Hook::Mutate) => "/mutate",
@@ -42,7 +42,7 @@ impl Route {
         }
     }
 
-    /// For logs and metrics.
+    /// The value of the field `hook` in logs and metrics.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Gangs(hook) => hook.as_str(),

@@ -10,7 +10,7 @@ use portcullis_policy::{Loaded, Severity, SourceFile, annotations, json, load, r
 
 use super::{Outcome, paint, several};
 use crate::clock::seconds_now;
-use crate::serve::policies::files;
+use crate::policy_files;
 
 const LONG: &str = "\
 Read policy files and say everything that is wrong with them, with its place.
@@ -93,7 +93,7 @@ pub(super) fn read(paths: &[PathBuf]) -> Result<Vec<SourceFile>> {
     let named: Vec<PathBuf> = paths.iter().filter(|path| *path != Path::new("-")).cloned().collect();
     let mut found = Vec::new();
     if !named.is_empty() {
-        found = files::read(&named)?.1;
+        found = policy_files::read_files(&named)?.1;
     }
     if named.len() < paths.len() {
         let mut bytes = Vec::new();

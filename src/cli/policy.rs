@@ -11,7 +11,7 @@ use portcullis_policy::{Severity, explain, facts, render};
 use serde_json::Value;
 
 use super::Outcome;
-use crate::serve::policies::files;
+use crate::policy_files;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -73,7 +73,7 @@ fn explained(paths: &[PathBuf]) -> Result<Outcome> {
     let mut out = anstream::stdout().lock();
     let mut outcome = Outcome::Good;
     for path in paths {
-        let file = files::one(path)?;
+        let file = policy_files::read_file(path)?;
         let (policies, problems) = explain(&file);
         if !problems.is_empty() {
             anstream::eprintln!("{}", render(&problems, std::slice::from_ref(&file)).trim_end());

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::manifest::{self, Document};
 use crate::clock::seconds_now;
 use crate::cluster::capacity;
-use crate::serve::policies::files;
+use crate::policy_files;
 
 /// A set with its files.
 pub(super) struct Rules {
@@ -29,7 +29,7 @@ impl Rules {
     /// # Errors
     /// When a path cannot be read.
     pub(super) fn load(paths: &[PathBuf]) -> Result<Option<Self>> {
-        let (_, files) = files::read(paths)?;
+        let (_, files) = policy_files::read_files(paths)?;
         let loaded = load(&files).at(seconds_now());
         let shown: Vec<_> = match &loaded.set {
             Some(_) => Vec::new(),

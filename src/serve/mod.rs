@@ -1,20 +1,21 @@
-//! `portcullis serve`: puts certificates, webhook, engine and telemetry together.
+//! `portcullis serve`: starts and connects webhook, engine, certificates, policies and telemetry, and stops them in order.
 //!
-//! Owns sockets, signals and files of a run. Decides nothing about reviews or gangs.
+//! Owns the sockets, signals and files of the process, and the requests that update the TLS Secret and `caBundle`. It never
+//! decides about reviews or gangs.
 //!
 //! ```text
-//! options.rs     what can be said on the command line
-//! standalone.rs  the webhook alone, with no cluster, and how to reach it
-//! inside.rs      in a cluster: webhook on every replica, engine on the one that leads
-//! keeper.rs      the certificates that replicas share, and caBundle in our webhook configurations
-//! policies/      the policy files: loaded, followed, swapped, compared with a candidate
-//! signals.rs     SIGTERM and SIGINT
+//! options.rs       the command line options
+//! standalone.rs    the webhook alone, without a cluster
+//! in_cluster.rs    in a cluster: the webhook on every replica, the engine on the leader
+//! certificates.rs  the shared TLS Secret, and caBundle in the webhook configurations
+//! policies/        policy files: loading, reloading, the active set and the candidate
+//! signals.rs       SIGTERM and SIGINT
 //! ```
 
-mod inside;
-mod keeper;
+mod certificates;
+mod in_cluster;
 mod options;
-pub(crate) mod policies;
+mod policies;
 mod signals;
 mod standalone;
 
@@ -28,29 +29,33 @@ use tokio::net::TcpListener;
 use crate::certs::{CertificateFiles, LiveCertificate, Presented};
 use crate::telemetry::{Metrics, start_logging};
 use crate::webhook::WebhookConfig;
-use signals::Stop;
+use signals::StopSignal;
 
-pub(crate) use keeper::read_secret;
 pub use options::{EngineOptions, ServeOptions};
 
-/// How often given certificate files are read again.
-const FILE_CHECK: Duration = Duration::from_secs(10);
+/// Interval between two reads of the files of `--tls-cert` and `--tls-key`.
+const CERTIFICATE_FILE_CHECK_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Runs until SIGTERM or SIGINT: in a cluster, or with `--standalone` the webhook alone. Returns when everything is
-/// drained; a second signal ends the process at once.
+/// Serves until SIGTERM or SIGINT: in a cluster, or with `--standalone` the webhook alone. It returns when all requests are
+/// drained. A second signal ends the process at once.
 ///
 /// # Errors
-/// When an address is taken, a certificate cannot be made or read, or there is no cluster to talk to.
+/// If an address is in use, a certificate cannot be created or read, or the cluster cannot be reached.
 pub async fn run(options: ServeOptions) -> anyhow::Result<()> {
     start_logging(options.log_format)?;
-    let stop = Stop::listen()?;
-    if options.standalone { standalone::run(options, stop).await } else { inside::run(options, stop).await }
+    let stop = StopSignal::listen()?;
+    if options.standalone {
+        standalone::run(options, stop).await
+    } else {
+        in_cluster::run(options, stop).await
+    }
 }
 
 async fn bind(address: SocketAddr, flag: &str) -> anyhow::Result<TcpListener> {
     TcpListener::bind(address).await.with_context(|| {
         format!(
-            "cannot listen on {address} ({flag}). If another process has that port, stop it or choose another: {flag} {}",
+            "cannot listen on {address} ({flag}). If another process uses that port, stop it or choose another port: \
+             {flag} {}",
             SocketAddr::new(address.ip(), 0)
         )
     })
@@ -58,22 +63,34 @@ async fn bind(address: SocketAddr, flag: &str) -> anyhow::Result<TcpListener> {
 
 fn webhook_config(options: &ServeOptions) -> WebhookConfig {
     let mut config = WebhookConfig { shutdown_delay: options.shutdown_delay, ..WebhookConfig::default() };
-    if let Some(most) = options.max_concurrent {
-        config.max_concurrent = most.into();
+    if let Some(max_concurrent) = options.max_concurrent {
+        config.max_concurrent = max_concurrent.into();
     }
     config
 }
 
-/// Reads given certificate files again, for ever.
-async fn reload(mut files: CertificateFiles, live: &LiveCertificate, metrics: &Metrics) {
+/// Opens the files of `--tls-cert` and `--tls-key`, if given. Returns them with their current certificate.
+fn open_certificate_files(options: &ServeOptions) -> anyhow::Result<Option<(CertificateFiles, Presented)>> {
+    let (Some(certificate), Some(key)) = (&options.tls_cert, &options.tls_key) else { return Ok(None) };
+    let mut files = CertificateFiles::new(certificate.clone(), key.clone());
+    let first = files.poll()?.context("the first read of certificate files always returns a certificate")?;
+    Ok(Some((files, first)))
+}
+
+/// Reads the certificate files at an interval; never returns.
+async fn reload_certificate_files(mut files: CertificateFiles, live: &LiveCertificate, metrics: &Metrics) {
     loop {
-        tokio::time::sleep(FILE_CHECK).await;
-        swap(files.poll(), live, metrics);
+        tokio::time::sleep(CERTIFICATE_FILE_CHECK_INTERVAL).await;
+        replace_certificate(files.poll(), live, metrics);
     }
 }
 
-/// Presents a new certificate from now on, if there is one; says so if there should have been.
-fn swap<E: Display>(next: Result<Option<Presented>, E>, live: &LiveCertificate, metrics: &Metrics) {
+/// Presents a new certificate, if there is one. Counts and logs a failure.
+fn replace_certificate<E: Display>(
+    next: Result<Option<Presented>, E>,
+    live: &LiveCertificate,
+    metrics: &Metrics,
+) {
     match next {
         Ok(None) => {}
         Ok(Some(next)) => {
@@ -82,7 +99,7 @@ fn swap<E: Display>(next: Result<Option<Presented>, E>, live: &LiveCertificate, 
         }
         Err(error) => {
             metrics.count_certificate_reload_failure();
-            tracing::warn!(%error, "there is no new certificate; the previous one is still served");
+            tracing::warn!(%error, "certificate reload failed; the previous certificate is still served");
         }
     }
 }

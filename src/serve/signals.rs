@@ -1,43 +1,43 @@
-//! The signals that ask a process to stop, told to everybody in it.
+//! SIGTERM and SIGINT, for every task of the process.
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
-/// Whether the process was asked to stop. Cheap to clone.
+/// Tells whether the process was asked to stop. Cheap to clone.
 #[derive(Clone)]
-pub(super) struct Stop(watch::Receiver<bool>);
+pub(super) struct StopSignal(watch::Receiver<bool>);
 
-impl Stop {
-    /// Listens for SIGTERM and SIGINT. After the first one a second one ends the process at once.
+impl StopSignal {
+    /// Listens for SIGTERM and SIGINT. The second signal ends the process at once.
     pub(super) fn listen() -> std::io::Result<Self> {
-        let mut signals = Signals {
+        let mut signals = SignalStreams {
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
         };
-        let (tell, stop) = watch::channel(false);
+        let (sender, receiver) = watch::channel(false);
         tokio::spawn(async move {
             signals.next().await;
-            tell.send_replace(true);
+            sender.send_replace(true);
             signals.next().await;
-            tracing::warn!("stopping at once: a second signal came");
+            tracing::warn!("second stop signal received; stopping at once");
             std::process::exit(1);
         });
-        Ok(Self(stop))
+        Ok(Self(receiver))
     }
 
-    /// Completes when the process was asked to stop.
-    pub(super) async fn asked(mut self) {
-        // The task that tells lives as long as the process.
-        let _ = self.0.wait_for(|asked| *asked).await;
+    /// Completes when the process is asked to stop.
+    pub(super) async fn received(mut self) {
+        // The sending task lives as long as the process, so this is never an error.
+        let _ = self.0.wait_for(|stop| *stop).await;
     }
 }
 
-struct Signals {
+struct SignalStreams {
     terminate: Signal,
     interrupt: Signal,
 }
 
-impl Signals {
+impl SignalStreams {
     async fn next(&mut self) {
         tokio::select! {
             _ = self.terminate.recv() => {}

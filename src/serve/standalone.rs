@@ -1,4 +1,4 @@
-//! The webhook alone, with no cluster, to try it out; tells a person how to reach it.
+//! `serve --standalone`: the webhook alone, without a cluster. It prints how to reach it.
 
 use std::fs;
 use std::io::Write;
@@ -11,9 +11,11 @@ use std::time::SystemTime;
 use anstyle::{AnsiColor, Style};
 use anyhow::Context;
 
-use super::policies::Policies;
-use super::signals::Stop;
-use super::{ServeOptions, bind, reload, webhook_config};
+use super::policies::PolicyRuntime;
+use super::signals::StopSignal;
+use super::{
+    ServeOptions, bind, open_certificate_files, reload_certificate_files, replace_certificate, webhook_config,
+};
 use crate::certs::{
     Authority, CertificateError, CertificateFiles, LiveCertificate, Names, Presented, RENEWAL_CHECK,
     write_local,
@@ -21,73 +23,72 @@ use crate::certs::{
 use crate::telemetry::Metrics;
 use crate::webhook::{self, WebhookDependencies, review_handler};
 
-/// Runs the webhook with no cluster until it is asked to stop. Returns when it is drained.
+/// Runs the webhook without a cluster until the stop signal. It returns when all requests are drained.
 ///
 /// # Errors
-/// When an address is taken, a certificate cannot be made or read, or its files cannot be written.
-pub(super) async fn run(options: ServeOptions, stop: Stop) -> anyhow::Result<()> {
+/// If an address is in use, a certificate cannot be created or read, or its files cannot be written.
+pub(super) async fn run(options: ServeOptions, stop: StopSignal) -> anyhow::Result<()> {
     let listener = bind(options.bind, "--bind").await?;
     let admin_listener = bind(options.admin_bind, "--admin-bind").await?;
     let (address, admin_address) = (listener.local_addr()?, admin_listener.local_addr()?);
 
-    let directory = local_directory(options.certs_dir.as_deref())?;
-    let (source, first, trusted) = certificate(&options, &directory, address.ip())?;
+    let directory = certificate_directory(options.certs_dir.as_deref())?;
+    let (source, first, ca_file) = first_certificate(&options, &directory, address.ip())?;
     let sample = directory.join("sample-review.json");
     fs::write(&sample, sample_review()).with_context(|| format!("cannot write {}", sample.display()))?;
 
     let metrics = Arc::new(Metrics::new());
-    let policies = Policies::given(&options, &metrics)?;
-    let service = WebhookDependencies {
+    let policies = PolicyRuntime::start_if_configured(&options.policies, &options.shadow_policies, &metrics)?;
+    let dependencies = WebhookDependencies {
         review: review_handler(options.admission()),
-        policies: policies.as_ref().map(Policies::desk),
+        policies: policies.as_ref().map(PolicyRuntime::endpoints),
         certificate: Arc::new(LiveCertificate::new(first)),
         metrics,
         clock: Arc::new(SystemTime::now),
-        requirements: policies.iter().map(|policies| policies.requirement(false)).collect(),
+        readiness_checks: policies.iter().map(|policies| policies.readiness_check(false)).collect(),
     };
-    greet(address, admin_address, &trusted, &sample);
+    print_welcome(address, admin_address, &ca_file, &sample);
 
-    let (live, metrics) = (Arc::clone(&service.certificate), Arc::clone(&service.metrics));
-    let fresh = async {
+    let (live, metrics) = (Arc::clone(&dependencies.certificate), Arc::clone(&dependencies.metrics));
+    let renew = async {
         match source {
-            CertificateSource::Given(files) => reload(files, &live, &metrics).await,
-            CertificateSource::Own(own) => own.keep_fresh(&live, &metrics).await,
+            CertificateSource::Files(files) => reload_certificate_files(files, &live, &metrics).await,
+            CertificateSource::Local(local) => local.renew_when_due(&live, &metrics).await,
         }
     };
+    let config = webhook_config(&options);
     tokio::select! {
-        report = webhook::run(listener, admin_listener, webhook_config(&options), service, stop.asked()) => {
+        report = webhook::run(listener, admin_listener, config, dependencies, stop.received()) => {
             if report.connections_cut > 0 {
-                tracing::warn!(connections = report.connections_cut, "connections were still open when the time to drain was over");
+                tracing::warn!(connections = report.connections_cut, "connections cut after the drain timeout");
             }
         }
-        () = fresh => {}
+        () = renew => {}
     }
     Ok(())
 }
 
-/// Where the certificate of this run comes from.
+/// The source of the served certificate.
 enum CertificateSource {
-    Own(Own),
-    Given(CertificateFiles),
+    Local(LocalAuthority),
+    Files(CertificateFiles),
 }
 
-/// An authority of this run.
-struct Own {
+/// An authority that was created for this process.
+struct LocalAuthority {
     authority: Box<Authority>,
     names: Names,
     directory: PathBuf,
 }
 
-/// The source, the certificate to start with, and the file that a client must trust.
-fn certificate(
+/// Returns the source, its first certificate, and the CA file for clients.
+fn first_certificate(
     options: &ServeOptions,
     directory: &Path,
     bound: IpAddr,
 ) -> anyhow::Result<(CertificateSource, Presented, PathBuf)> {
-    if let (Some(certificate), Some(key)) = (&options.tls_cert, &options.tls_key) {
-        let mut files = CertificateFiles::new(certificate.clone(), key.clone());
-        let first = files.poll()?.context("the first look at a certificate always finds something new")?;
-        return Ok((CertificateSource::Given(files), first, certificate.clone()));
+    if let (Some((files, first)), Some(certificate)) = (open_certificate_files(options)?, &options.tls_cert) {
+        return Ok((CertificateSource::Files(files), first, certificate.clone()));
     }
     let now = SystemTime::now();
     let mut names = Names::loopback();
@@ -98,20 +99,21 @@ fn certificate(
     let authority = Box::new(Authority::new(now)?);
     let leaf = authority.issue(&names, now)?;
     let files = write_local(directory, &authority, &leaf)?;
-    let source = CertificateSource::Own(Own { authority, names, directory: directory.to_owned() });
-    Ok((source, leaf.presented()?, files.authority))
+    let local = LocalAuthority { authority, names, directory: directory.to_owned() };
+    Ok((CertificateSource::Local(local), leaf.presented()?, files.authority))
 }
 
-impl Own {
-    /// Renews the certificate when it is due, for ever.
-    async fn keep_fresh(mut self, live: &LiveCertificate, metrics: &Metrics) {
+impl LocalAuthority {
+    /// Renews the certificate when it is due; never returns.
+    async fn renew_when_due(mut self, live: &LiveCertificate, metrics: &Metrics) {
         loop {
             tokio::time::sleep(RENEWAL_CHECK).await;
-            super::swap(self.next(live, SystemTime::now()), live, metrics);
+            replace_certificate(self.renew(live, SystemTime::now()), live, metrics);
         }
     }
 
-    fn next(
+    /// Returns a new certificate if the renewal is due.
+    fn renew(
         &mut self,
         live: &LiveCertificate,
         now: SystemTime,
@@ -128,56 +130,56 @@ impl Own {
     }
 }
 
-/// `certs/local` in a checkout, else a new directory that only this user can read.
-fn local_directory(asked: Option<&Path>) -> anyhow::Result<PathBuf> {
-    let usable = |path: &Path| fs::create_dir_all(path).and_then(|()| tempfile_in(path));
-    if let Some(asked) = asked {
-        usable(asked).with_context(|| format!("cannot write to {} (--certs-dir)", asked.display()))?;
-        return Ok(asked.to_owned());
+/// Returns `--certs-dir`, or `certs/local` in a checkout, or a new temporary directory that only this user can read.
+fn certificate_directory(requested: Option<&Path>) -> anyhow::Result<PathBuf> {
+    let make_writable = |path: &Path| fs::create_dir_all(path).and_then(|()| check_writable(path));
+    if let Some(requested) = requested {
+        make_writable(requested)
+            .with_context(|| format!("cannot write to {} (--certs-dir)", requested.display()))?;
+        return Ok(requested.to_owned());
     }
-    let here = Path::new("certs/local");
-    if Path::new("certs").is_dir() && usable(here).is_ok() {
-        return Ok(here.to_owned());
+    let in_checkout = Path::new("certs/local");
+    if Path::new("certs").is_dir() && make_writable(in_checkout).is_ok() {
+        return Ok(in_checkout.to_owned());
     }
     let temporary = std::env::temp_dir().join(format!("portcullis-{}", std::process::id()));
-    fs::DirBuilder::new()
-        .mode(0o700)
-        .create(&temporary)
-        .with_context(|| format!("cannot make {}. Name a directory with --certs-dir", temporary.display()))?;
+    fs::DirBuilder::new().mode(0o700).create(&temporary).with_context(|| {
+        format!("cannot create {}. Name a directory with --certs-dir", temporary.display())
+    })?;
     Ok(temporary)
 }
 
-/// Whether a file can be made there.
-fn tempfile_in(directory: &Path) -> std::io::Result<()> {
+/// Creates and removes a file in the directory.
+fn check_writable(directory: &Path) -> std::io::Result<()> {
     let probe = directory.join(format!(".probe-{}", std::process::id()));
     fs::write(&probe, "")?;
     fs::remove_file(probe)
 }
 
-fn greet(address: SocketAddr, admin_address: SocketAddr, trusted: &Path, sample: &Path) {
+fn print_welcome(address: SocketAddr, admin_address: SocketAddr, ca_file: &Path, sample: &Path) {
     let (strong, command, plain) = (Style::new().bold(), AnsiColor::Cyan.on_default(), Style::new());
-    let (web, admin) = (reachable(address), reachable(admin_address));
-    let (trusted, sample) =
-        (quoted(&trusted.display().to_string()), quoted(&format!("@{}", sample.display())));
-    // Nobody need read it: `serve | head -1` goes on serving.
+    let (web, admin) = (connectable(address), connectable(admin_address));
+    let (ca_file, sample) =
+        (shell_quoted(&ca_file.display().to_string()), shell_quoted(&format!("@{}", sample.display())));
+    // An error is ignored: `serve | head -1` keeps serving.
     let _ = writeln!(
         anstream::stdout(),
-        "{strong}Portcullis, the webhook alone{strong:#}: reviews what you send it, and knows no cluster.
+        "{strong}Portcullis, webhook only{strong:#}: it reviews the requests that you send, without a cluster.
 
   reviews   https://{web}/mutate and /validate
   probes    http://{admin}/readyz?verbose and /metrics
-  trust     {trusted}
+  CA file   {ca_file}
 
-Try it. This pod asks for a whole GPU and for a share of one, so it is denied:
+Try it. This pod requests a whole GPU and a share of one, so the webhook denies it:
 
-  {command}curl -sS --cacert {trusted} -H 'content-type: application/json' --data-binary {sample} https://{web}/mutate{command:#}
+  {command}curl -sS --cacert {ca_file} -H 'content-type: application/json' --data-binary {sample} https://{web}/mutate{command:#}
 
 {plain}Ctrl-C stops it.{plain:#}"
     );
 }
 
-/// An address to connect to: who listens everywhere listens on loopback, too.
-fn reachable(address: SocketAddr) -> SocketAddr {
+/// Returns an address to connect to: loopback if the server listens on all addresses.
+fn connectable(address: SocketAddr) -> SocketAddr {
     let ip = match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
         IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
@@ -186,8 +188,8 @@ fn reachable(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(ip, address.port())
 }
 
-/// One word for a shell.
-fn quoted(word: &str) -> String {
+/// Quotes a word for a shell, if needed.
+fn shell_quoted(word: &str) -> String {
     let harmless = |character: char| character.is_ascii_alphanumeric() || "/._-@".contains(character);
     if !word.is_empty() && word.chars().all(harmless) {
         return word.to_owned();
@@ -195,7 +197,7 @@ fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
 
-/// A review of a pod that contradicts itself.
+/// Returns a review of a pod whose GPU requests contradict each other.
 fn sample_review() -> String {
     let review = serde_json::json!({
         "apiVersion": "admission.k8s.io/v1",
@@ -240,8 +242,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_survive_the_shell() {
-        let check = |word: &str, expected: &str| assert_eq!(quoted(word), expected);
+    fn words_are_quoted_for_the_shell_only_if_needed() {
+        let check = |word: &str, expected: &str| assert_eq!(shell_quoted(word), expected);
         check("certs/local/ca.crt", "certs/local/ca.crt");
         check("/tmp/my certs/ca.crt", "'/tmp/my certs/ca.crt'");
         check("it's", r"'it'\''s'");
@@ -250,9 +252,9 @@ mod tests {
     }
 
     #[test]
-    fn an_address_that_means_everywhere_is_shown_as_loopback() {
+    fn an_unspecified_address_is_shown_as_loopback() {
         let check =
-            |bound: &str, shown: &str| assert_eq!(reachable(bound.parse().unwrap()).to_string(), shown);
+            |bound: &str, shown: &str| assert_eq!(connectable(bound.parse().unwrap()).to_string(), shown);
         check("0.0.0.0:8443", "127.0.0.1:8443");
         check("[::]:8443", "[::1]:8443");
         check("10.0.0.7:1", "10.0.0.7:1");

@@ -1,5 +1,5 @@
-//! Probes and metrics, on a plain port of their own: a kubelet that probes needs no certificate, and a scraper no
-//! access to the reviews.
+//! Probes, metrics and the policy list on a plain HTTP port of their own. A kubelet probes it without a certificate, and a
+//! scraper gets no access to reviews.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -15,88 +15,87 @@ use super::{Clock, PolicyEndpoints, ReadinessCheck, ShutdownStage, WebhookDepend
 use crate::certs::LiveCertificate;
 use crate::telemetry::Metrics;
 
-struct Office {
+/// State that all requests of the plain port share.
+struct AdminState {
     certificate: Arc<LiveCertificate>,
     metrics: Arc<Metrics>,
     clock: Clock,
     stage: watch::Receiver<ShutdownStage>,
-    requirements: Vec<ReadinessCheck>,
+    readiness_checks: Vec<ReadinessCheck>,
     policies: Option<PolicyEndpoints>,
 }
 
 /// The routes of the plain port.
-pub(super) fn router(service: &WebhookDependencies, stage: watch::Receiver<ShutdownStage>) -> Router {
-    let office = Arc::new(Office {
-        certificate: Arc::clone(&service.certificate),
-        metrics: Arc::clone(&service.metrics),
-        clock: Arc::clone(&service.clock),
+pub(super) fn router(dependencies: &WebhookDependencies, stage: watch::Receiver<ShutdownStage>) -> Router {
+    let state = Arc::new(AdminState {
+        certificate: Arc::clone(&dependencies.certificate),
+        metrics: Arc::clone(&dependencies.metrics),
+        clock: Arc::clone(&dependencies.clock),
         stage,
-        requirements: service.requirements.clone(),
-        policies: service.policies.clone(),
+        readiness_checks: dependencies.readiness_checks.clone(),
+        policies: dependencies.policies.clone(),
     });
     Router::new()
-        // Alive means that this code runs. What would be mended by a restart is not known to it.
+        // Liveness checks nothing: no failure is known that a restart of the process repairs.
         .route("/healthz", get(async || "ok\n"))
         .route("/livez", get(async || "ok\n"))
-        .route("/readyz", get(ready))
-        .route("/metrics", get(metrics))
-        .route("/policies", get(policies))
+        .route("/readyz", get(handle_readyz))
+        .route("/metrics", get(handle_metrics))
+        .route("/policies", get(handle_policies))
         .fallback(async || {
-            (StatusCode::NOT_FOUND, "There are /healthz, /livez, /readyz (with ?verbose), /policies and /metrics here. Reviews go to the TLS port.\n")
+            (
+                StatusCode::NOT_FOUND,
+                "This port serves /healthz, /livez, /readyz (with ?verbose), /policies and /metrics. Reviews go to the \
+                 TLS port.\n",
+            )
         })
-        .with_state(office)
+        .with_state(state)
 }
 
-/// One thing that must hold for the webhook to be ready: its name, and what is wrong, or what else is to be said.
-type Check = (&'static str, Result<String, &'static str>);
+/// Name and result of one readiness check. `Ok` holds an optional detail, `Err` the problem.
+type CheckResult = (&'static str, Result<String, &'static str>);
 
-fn checks(stage: ShutdownStage, certificate_holds: bool, requirements: &[ReadinessCheck]) -> Vec<Check> {
-    let mut checks = vec![
-        (
-            "serving",
-            if stage == ShutdownStage::Serving {
-                Ok(String::new())
-            } else {
-                Err("draining: the process was told to stop")
-            },
-        ),
-        (
-            "certificate",
-            if certificate_holds {
-                Ok(String::new())
-            } else {
-                Err(
-                    "expired or not yet valid: see the log for failed renewals, and check the clock of the node",
-                )
-            },
-        ),
-    ];
-    checks.extend(requirements.iter().map(|requirement| {
-        let detail = || requirement.detail.as_ref().map(|detail| detail()).unwrap_or_default();
-        (requirement.name, (requirement.holds)().map(|()| detail()))
+fn run_checks(
+    stage: ShutdownStage,
+    certificate_is_valid: bool,
+    readiness_checks: &[ReadinessCheck],
+) -> Vec<CheckResult> {
+    let serving = match stage {
+        ShutdownStage::Serving => Ok(String::new()),
+        ShutdownStage::NotReady | ShutdownStage::Draining => Err("draining: the process is stopping"),
+    };
+    let certificate = if certificate_is_valid {
+        Ok(String::new())
+    } else {
+        Err("expired or not yet valid: see the log for failed renewals, and check the clock of the node")
+    };
+    let mut results = vec![("serving", serving), ("certificate", certificate)];
+    results.extend(readiness_checks.iter().map(|check| {
+        let detail = || check.detail.as_ref().map(|detail| detail()).unwrap_or_default();
+        (check.name, (check.check)().map(|()| detail()))
     }));
-    checks
+    results
 }
 
-async fn ready(State(office): State<Arc<Office>>, uri: Uri) -> impl IntoResponse {
-    let stage = *office.stage.borrow();
-    let holds = office.certificate.validity().holds_at((office.clock)());
-    let checks = checks(stage, holds, &office.requirements);
+async fn handle_readyz(State(state): State<Arc<AdminState>>, uri: Uri) -> impl IntoResponse {
+    let stage = *state.stage.borrow();
+    let certificate_is_valid = state.certificate.validity().holds_at((state.clock)());
+    let results = run_checks(stage, certificate_is_valid, &state.readiness_checks);
     let verbose = uri
         .query()
         .is_some_and(|query| query.split('&').any(|pair| pair.split('=').next() == Some("verbose")));
-    report(&checks, verbose)
+    report(&results, verbose)
 }
 
-/// In the form that the API server's own `/readyz` has.
-fn report(checks: &[Check], verbose: bool) -> (StatusCode, String) {
-    let ready = checks.iter().all(|(_, result)| result.is_ok());
+/// Formats the results like `/readyz` of the API server.
+fn report(results: &[CheckResult], verbose: bool) -> (StatusCode, String) {
+    let ready = results.iter().all(|(_, result)| result.is_ok());
     let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     if ready && !verbose {
         return (status, "ok\n".to_owned());
     }
     let mut text = String::new();
-    for (name, result) in checks {
+    for (name, result) in results {
         // Writing to a String cannot fail.
         let _ = match result {
             Ok(detail) if detail.is_empty() => writeln!(text, "[+]{name} ok"),
@@ -108,19 +107,21 @@ fn report(checks: &[Check], verbose: bool) -> (StatusCode, String) {
     (status, text)
 }
 
-async fn policies(State(office): State<Arc<Office>>) -> impl IntoResponse {
-    match &office.policies {
-        Some(policies) => (StatusCode::OK, [(header::CONTENT_TYPE, "application/json")], (policies.list)()),
+async fn handle_policies(State(state): State<Arc<AdminState>>) -> impl IntoResponse {
+    match &state.policies {
+        Some(policies) => {
+            (StatusCode::OK, [(header::CONTENT_TYPE, "application/json")], (policies.status_json)())
+        }
         None => (
             StatusCode::NOT_FOUND,
             [(header::CONTENT_TYPE, "text/plain; charset=utf-8")],
-            "There are no policies here: serve was started without --policies.\n".to_owned(),
+            "This replica has no policies: serve was started without --policies.\n".to_owned(),
         ),
     }
 }
 
-async fn metrics(State(office): State<Arc<Office>>) -> impl IntoResponse {
-    let text = office.metrics.encode(office.certificate.validity().not_after);
+async fn handle_metrics(State(state): State<Arc<AdminState>>) -> impl IntoResponse {
+    let text = state.metrics.encode(state.certificate.validity().not_after);
     ([(header::CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")], text)
 }
 
@@ -129,10 +130,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn readiness_names_what_is_missing() {
+    fn readyz_names_every_failed_check() {
         let check = |stage, holds, verbose, status: u16, text: &str| {
             assert_eq!(
-                report(&checks(stage, holds, &[]), verbose),
+                report(&run_checks(stage, holds, &[]), verbose),
                 (StatusCode::from_u16(status).unwrap(), text.to_owned())
             );
         };
@@ -149,21 +150,21 @@ mod tests {
             true,
             false,
             503,
-            "[-]serving failed: draining: the process was told to stop\n[+]certificate ok\nreadyz check failed\n",
+            "[-]serving failed: draining: the process is stopping\n[+]certificate ok\nreadyz check failed\n",
         );
         let waiting = ReadinessCheck::new("classes", || Err("not listed yet"));
         assert_eq!(
-            report(&checks(ShutdownStage::Serving, true, &[waiting]), false).1,
+            report(&run_checks(ShutdownStage::Serving, true, &[waiting]), false).1,
             "[+]serving ok\n[+]certificate ok\n[-]classes failed: not listed yet\nreadyz check failed\n"
         );
         let kept =
-            ReadinessCheck::new("policies", || Ok(())).detailed(|| "kept\n  as they were\n".to_owned());
+            ReadinessCheck::new("policies", || Ok(())).with_detail(|| "kept\n  as they were\n".to_owned());
         assert_eq!(
-            report(&checks(ShutdownStage::Serving, true, &[kept]), true).1,
+            report(&run_checks(ShutdownStage::Serving, true, &[kept]), true).1,
             "[+]serving ok\n[+]certificate ok\n[+]policies ok: kept\n  as they were\nreadyz check passed\n"
         );
         assert_eq!(
-            report(&checks(ShutdownStage::Serving, false, &[]), false).0,
+            report(&run_checks(ShutdownStage::Serving, false, &[]), false).0,
             StatusCode::SERVICE_UNAVAILABLE
         );
     }

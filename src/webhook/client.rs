@@ -1,4 +1,4 @@
-//! A small client of the webhook: one kept-alive TLS connection, one review at a time, as the API server does it.
+//! A client of the webhook: one kept-alive TLS connection, one review at a time, like the API server.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -18,34 +18,34 @@ use tokio_rustls::TlsConnector;
 use super::Route;
 use crate::certs;
 
-/// Why a review did not come back.
+/// Why a review got no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum ReviewClientError {
-    /// The certificate of the authority is not PEM.
-    #[error("the CA certificate cannot be read: {0}")]
-    Authority(String),
-    /// No connection, or no TLS over it.
-    #[error("no connection to the webhook at {address}: {source}")]
+    /// The CA certificate is not PEM.
+    #[error("cannot read the CA certificate: {0}")]
+    InvalidCa(String),
+    /// The TCP connection or the TLS handshake failed.
+    #[error("cannot connect to the webhook at {address}: {source}")]
     Connect {
-        /// Where it should have been.
+        /// Address of the webhook.
         address: SocketAddr,
-        /// What went wrong.
+        /// Cause of the failure.
         source: std::io::Error,
     },
     /// The connection broke.
     #[error("the connection to the webhook broke: {0}")]
     Broken(#[from] hyper::Error),
-    /// The webhook answered with something other than a review.
-    #[error("the webhook answered {status}: {sentence}")]
+    /// The webhook answered with a status other than 200.
+    #[error("the webhook answered {status}: {message}")]
     Refused {
-        /// The HTTP status.
+        /// HTTP status.
         status: StatusCode,
-        /// Why.
-        sentence: String,
+        /// Body of the response.
+        message: String,
     },
 }
 
-/// Sends reviews to one webhook. Opens its connection when first used, and again when the server closed it.
+/// Sends reviews to one webhook. It connects on first use and reconnects after the server has closed the connection.
 pub struct ReviewClient {
     address: SocketAddr,
     connector: TlsConnector,
@@ -53,20 +53,20 @@ pub struct ReviewClient {
 }
 
 impl ReviewClient {
-    /// A client of the webhook at `address` that trusts the authority `ca_pem` and nobody else. The server must have
-    /// `localhost` among its names.
+    /// Returns a client of the webhook at `address` that trusts only the CA `ca_pem`. The server certificate must be
+    /// valid for `localhost`.
     ///
     /// # Errors
-    /// When `ca_pem` is no certificate.
+    /// If `ca_pem` is not a certificate.
     ///
     /// # Panics
-    /// Never: ring supports the default versions of TLS.
+    /// Never: ring supports the default TLS versions.
     pub fn new(address: SocketAddr, ca_pem: &str) -> Result<Self, ReviewClientError> {
-        let unreadable = |problem: String| ReviewClientError::Authority(problem);
-        let authority = CertificateDer::from_pem_slice(ca_pem.as_bytes())
-            .map_err(|error| unreadable(error.to_string()))?;
+        let invalid = |problem: String| ReviewClientError::InvalidCa(problem);
+        let authority =
+            CertificateDer::from_pem_slice(ca_pem.as_bytes()).map_err(|error| invalid(error.to_string()))?;
         let mut roots = rustls::RootCertStore::empty();
-        roots.add(authority).map_err(|error| unreadable(error.to_string()))?;
+        roots.add(authority).map_err(|error| invalid(error.to_string()))?;
         let tls = rustls::ClientConfig::builder_with_provider(certs::provider())
             .with_safe_default_protocol_versions()
             .expect("ring has cipher suites for TLS 1.2 and 1.3")
@@ -75,15 +75,15 @@ impl ReviewClient {
         Ok(Self { address, connector: TlsConnector::from(Arc::new(tls)), connection: Mutex::new(None) })
     }
 
-    /// Sends one review and returns the body of the answer.
+    /// Sends one review to the gang endpoint of `hook` and returns the body of the answer.
     ///
     /// # Errors
-    /// When there is no connection, it breaks, or the answer is not 200.
+    /// If the connection fails or the status is not 200.
     pub async fn review(&self, hook: Hook, body: impl Into<Bytes>) -> Result<Vec<u8>, ReviewClientError> {
         self.send(Route::Gangs(hook), body).await
     }
 
-    /// The same for any path.
+    /// Sends one review to `route` and returns the body of the answer.
     ///
     /// # Errors
     /// As [`ReviewClient::review`].
@@ -110,7 +110,7 @@ impl ReviewClient {
         }
         Err(ReviewClientError::Refused {
             status,
-            sentence: String::from_utf8_lossy(&body).trim_end().to_owned(),
+            message: String::from_utf8_lossy(&body).trim_end().to_owned(),
         })
     }
 
@@ -123,7 +123,7 @@ impl ReviewClient {
         let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
         tokio::spawn(async move {
             if let Err(error) = connection.await {
-                tracing::debug!(%error, "a client connection ended early");
+                tracing::debug!(%error, "client connection broke");
             }
         });
         Ok(sender)

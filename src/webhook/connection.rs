@@ -1,9 +1,9 @@
-//! One connection: handshake, HTTP, and the timers that end it.
+//! One connection: TLS handshake, HTTP, and the timers that close it.
 //!
-//! hyper's own header timeout runs while a kept-alive connection idles, too, and would cut the API server's idle
-//! connections after seconds. So the two are told apart here: [`Progress`] notes when the bytes of a head began to
-//! come and when the last answer was given, and [`judge`] says what that means. (A part of a head that came in one
-//! piece with the request before it goes unnoticed until more of it comes; such a connection ends as an idle one does.)
+//! hyper's header timeout also runs while a kept-alive connection is idle. It would cut the idle connections of the API
+//! server after seconds. This module tells the two apart: [`ConnectionActivity`] records when a request head started and
+//! when the last answer was sent, and [`decide`] turns that into an action. Limitation: a partial head that arrives in
+//! one read with the previous request is not noticed until more bytes arrive. The idle timer closes such a connection.
 
 use std::convert::Infallible;
 use std::io;
@@ -30,20 +30,20 @@ use tower_service::Service as _;
 use super::ShutdownStage;
 use crate::telemetry::Metrics;
 
-/// How long a connection may take for what.
+/// Timeouts of one connection.
 #[derive(Clone, Debug)]
 pub struct ConnectionLimits {
-    /// For the TLS handshake.
+    /// Timeout of the TLS handshake.
     pub handshake: Duration,
-    /// For the head of a request, from its first byte; on a new connection, from the end of the handshake.
+    /// Timeout of a request head, from its first byte; on a new connection, from the end of the handshake.
     pub head: Duration,
-    /// Between requests. Longer than the 90 s after which the API server closes an idle connection by itself: when
-    /// the client closes first, no request can meet a connection that is just being closed.
+    /// Maximum time between two requests. It is longer than the 90 s after which the API server closes an idle
+    /// connection. If the client closes first, no request can arrive at a connection that the server is closing.
     pub idle: Duration,
-    /// How old a connection may get before the client is asked for a new one. Without that, an API server stays with
-    /// the replica it found first.
+    /// Maximum age of a connection; then the server asks the client to reconnect. Without this limit, an API server
+    /// keeps using the replica that it connected to first.
     pub age: Duration,
-    /// How long a connection that was asked to close may take to do so.
+    /// Timeout for closing a connection gracefully.
     pub closing: Duration,
 }
 
@@ -60,26 +60,26 @@ impl Default for ConnectionLimits {
 }
 
 impl ConnectionLimits {
-    /// The age limit of one connection: four fifths to six fifths of `age`, spread by the connection's number, so that
-    /// connections opened together do not all come back together.
-    fn age_of(&self, number: u64) -> Duration {
-        // A step of 21 of 64 visits all 64 places before it repeats, and neighbours land far apart.
-        let place = u32::try_from(number.wrapping_mul(21) % 64).unwrap_or(0);
-        self.age / 5 * 4 + self.age * 2 / 5 / 64 * place
+    /// The age limit of one connection: 80% to 120% of `age`, spread by the number of the connection. Connections that
+    /// were opened at the same time therefore do not reconnect at the same time.
+    fn age_limit(&self, number: u64) -> Duration {
+        // 21 and 64 have no common factor: the steps visit all 64 slots, and consecutive numbers land far apart.
+        let slot = u32::try_from(number.wrapping_mul(21) % 64).unwrap_or(0);
+        self.age / 5 * 4 + self.age * 2 / 5 / 64 * slot
     }
 
-    /// How often to look at the timers: often enough that nothing lasts half as long again as it may.
-    fn tick(&self) -> Duration {
+    /// Interval of the timer checks: half of the shortest timeout, so no timeout is exceeded by more than half.
+    fn check_interval(&self) -> Duration {
         (self.head.min(self.idle).min(self.closing) / 2).max(Duration::from_millis(10))
     }
 }
 
-/// One accepted connection on its way.
+/// One accepted connection.
 pub(super) struct Connection {
     tls: Option<TlsAcceptor>,
     router: Router,
     limits: ConnectionLimits,
-    age: Duration,
+    age_limit: Duration,
     metrics: Option<Arc<Metrics>>,
     stage: watch::Receiver<ShutdownStage>,
 }
@@ -93,17 +93,17 @@ impl Connection {
         metrics: Option<Arc<Metrics>>,
         stage: watch::Receiver<ShutdownStage>,
     ) -> Self {
-        let age = limits.age_of(number);
-        Self { tls, router, limits, age, metrics, stage }
+        let age_limit = limits.age_limit(number);
+        Self { tls, router, limits, age_limit, metrics, stage }
     }
 
-    /// Serves the connection until either side ends it. The handshake happens here, in the connection's own task: a
-    /// client that stalls in it keeps nobody else waiting.
+    /// Serves the connection until either side closes it. The handshake runs in the task of the connection, so a client
+    /// that stalls in it does not delay other clients.
     pub(super) async fn serve(self, stream: TcpStream) {
         let _open = self.metrics.as_ref().map(|metrics| metrics.track_connection());
-        // An answer is one small write; waiting for more to send with it only adds delay.
+        // An answer is one small write, so Nagle's algorithm only adds delay.
         if let Err(error) = stream.set_nodelay(true) {
-            tracing::debug!(%error, "TCP_NODELAY could not be set");
+            tracing::debug!(%error, "setting TCP_NODELAY failed");
         }
         let Some(acceptor) = &self.tls else { return self.serve_http(stream, false).await };
         match tokio::time::timeout(self.limits.handshake, acceptor.accept(stream)).await {
@@ -111,13 +111,13 @@ impl Connection {
                 let http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
                 self.serve_http(stream, http2).await;
             }
-            Ok(Err(error)) => self.handshake_failed(&error.to_string()),
-            Err(_) => self.handshake_failed("it took too long"),
+            Ok(Err(error)) => self.report_failed_handshake(&error.to_string()),
+            Err(_) => self.report_failed_handshake("timeout"),
         }
     }
 
-    fn handshake_failed(&self, problem: &str) {
-        tracing::debug!(problem, "a TLS handshake failed");
+    fn report_failed_handshake(&self, problem: &str) {
+        tracing::debug!(problem, "TLS handshake failed");
         if let Some(metrics) = &self.metrics {
             metrics.count_handshake_failure();
         }
@@ -128,55 +128,57 @@ impl Connection {
         stream: S,
         http2: bool,
     ) {
-        let progress = Arc::new(Progress::new(http2));
-        let stream = TokioIo::new(Heard { stream, progress: Arc::clone(&progress) });
-        // The protocol is the one that the handshake agreed on; guessing it from the first bytes would wait for them
-        // without a timer.
+        let activity = Arc::new(ConnectionActivity::new(http2));
+        let stream = TokioIo::new(ActivityStream { stream, activity: Arc::clone(&activity) });
+        // The handshake negotiated the protocol. Detection by the first bytes would wait for them without a timeout.
         let builder = http_builder(http2);
-        let (router, stage, age) = (self.router.clone(), self.stage.clone(), self.age);
-        let answering = Arc::clone(&progress);
+        let (router, stage, age_limit) = (self.router.clone(), self.stage.clone(), self.age_limit);
+        let service_activity = Arc::clone(&activity);
         let service = service_fn(move |request: Request<Incoming>| {
-            let request_underway = Progress::begin(&answering);
+            let active_request = ConnectionActivity::begin_request(&service_activity);
             let (mut router, stage) = (router.clone(), stage.clone());
             async move {
                 let http2 = request.version() == Version::HTTP_2;
                 let Ok(mut response) = router.call(request.map(Body::new)).await;
-                // Who is sent away because we are full tries again; on a new connection, that may be another replica.
-                let full = response.status() == StatusCode::TOO_MANY_REQUESTS;
-                let last = full || *stage.borrow() > ShutdownStage::Serving || request_underway.age() >= age;
-                if last && !http2 {
+                // The client retries after 429. A new connection may reach another replica.
+                let overloaded = response.status() == StatusCode::TOO_MANY_REQUESTS;
+                let shutting_down = *stage.borrow() > ShutdownStage::Serving;
+                let is_last = overloaded || shutting_down || active_request.connection_age() >= age_limit;
+                if is_last && !http2 {
                     response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
                 }
                 Ok::<_, Infallible>(response)
             }
         });
         let mut http = std::pin::pin!(builder.serve_connection(stream, service));
-        let mut tick = tokio::time::interval(self.limits.tick());
+        let mut tick = tokio::time::interval(self.limits.check_interval());
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut closing_since = None;
-        let mut stage_known = true;
+        let mut stage_sender_alive = true;
         loop {
             tokio::select! {
                 ended = &mut http => {
                     if let Err(error) = ended {
-                        tracing::debug!(%error, "a connection ended early");
+                        tracing::debug!(%error, "connection broke");
                     }
                     return;
                 }
-                changed = self.stage.changed(), if stage_known => stage_known = changed.is_ok(),
+                changed = self.stage.changed(), if stage_sender_alive => stage_sender_alive = changed.is_ok(),
                 _ = tick.tick() => {}
             }
-            let seen = progress.seen(*self.stage.borrow());
-            match (judge(&seen, &self.limits, self.age), closing_since) {
-                (Judgement::Cut, _) => return,
-                (Judgement::Close, None) => {
+            let state = activity.state(*self.stage.borrow());
+            match (decide(&state, &self.limits, self.age_limit), closing_since) {
+                (ConnectionAction::Cut, _) => return,
+                (ConnectionAction::Close, None) => {
                     closing_since = Some(Instant::now());
                     http.as_mut().graceful_shutdown();
                 }
-                (Judgement::Close, Some(since)) if since.elapsed() >= self.limits.closing && !seen.busy => {
+                (ConnectionAction::Close, Some(since))
+                    if since.elapsed() >= self.limits.closing && !state.busy =>
+                {
                     return;
                 }
-                (Judgement::Close | Judgement::Keep, _) => {}
+                (ConnectionAction::Close | ConnectionAction::Keep, _) => {}
             }
         }
     }
@@ -195,131 +197,137 @@ fn http_builder(http2: bool) -> auto::Builder<TokioExecutor> {
     if http2 { builder.http2_only() } else { builder.http1_only() }
 }
 
-/// What to do with a connection.
+/// The next action on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Judgement {
+enum ConnectionAction {
     Keep,
-    /// Ask the client to go; requests that are underway finish.
+    /// Close gracefully: active requests finish.
     Close,
-    /// End it now.
+    /// Close at once.
     Cut,
 }
 
-/// What a connection looks like at one moment.
+/// State of a connection at one moment.
 #[derive(Clone, Debug)]
-struct Seen {
+struct ConnectionState {
     stage: ShutdownStage,
     http2: bool,
-    /// A request is being answered.
+    /// At least one request is active.
     busy: bool,
-    /// How long the head of a request has been coming.
+    /// Time since the first byte of an incomplete request head.
     head_for: Option<Duration>,
-    /// It has answered a request.
+    /// The connection has answered a request.
     answered: bool,
-    /// How long since the last answer, or since it was opened.
+    /// Time since the last answer, or since the connection was opened.
     quiet_for: Duration,
     age: Duration,
 }
 
-/// Judges a connection.
-fn judge(seen: &Seen, limits: &ConnectionLimits, age_limit: Duration) -> Judgement {
-    let slow_head = seen.head_for.is_some_and(|time| time >= limits.head);
-    match seen {
-        // A request has its own deadlines; a connection is never cut under one.
-        Seen { busy: false, .. } if slow_head => Judgement::Cut,
-        Seen { stage: ShutdownStage::Draining, .. } => Judgement::Close,
-        // Over HTTP/2 "no more requests here" is a frame of its own, and can be sent at any time without a race. Over
-        // HTTP/1.1 it is a header of the next answer. A connection that was opened for a request gets its answer first.
-        Seen { stage: ShutdownStage::NotReady, http2: true, answered: true, .. } => Judgement::Close,
-        Seen { http2: true, answered: true, age, .. } if *age >= age_limit => Judgement::Close,
-        Seen { busy: false, quiet_for, .. } if *quiet_for >= limits.idle => Judgement::Close,
-        Seen { .. } => Judgement::Keep,
+/// Returns the next action on a connection.
+fn decide(state: &ConnectionState, limits: &ConnectionLimits, age_limit: Duration) -> ConnectionAction {
+    let slow_head = state.head_for.is_some_and(|time| time >= limits.head);
+    match state {
+        // Requests have their own deadlines. A connection is never cut while a request is active.
+        ConnectionState { busy: false, .. } if slow_head => ConnectionAction::Cut,
+        ConnectionState { stage: ShutdownStage::Draining, .. } => ConnectionAction::Close,
+        // HTTP/2 has a frame for it (GOAWAY), which can be sent at any time without a race. HTTP/1.1 needs a header in
+        // the next answer. A connection that was opened for a request answers that request first.
+        ConnectionState { stage: ShutdownStage::NotReady, http2: true, answered: true, .. } => {
+            ConnectionAction::Close
+        }
+        ConnectionState { http2: true, answered: true, age, .. } if *age >= age_limit => {
+            ConnectionAction::Close
+        }
+        ConnectionState { busy: false, quiet_for, .. } if *quiet_for >= limits.idle => {
+            ConnectionAction::Close
+        }
+        ConnectionState { .. } => ConnectionAction::Keep,
     }
 }
 
-/// No head is coming; nothing was answered.
-const NONE: u64 = u64::MAX;
+/// Marks a time that is not set: no head has started, or nothing was answered.
+const UNSET_MS: u64 = u64::MAX;
 
-/// What a connection did, in milliseconds since it was opened. Written by its stream and its requests, read by its
-/// timer; each value stands for itself, so relaxed ordering is enough.
-struct Progress {
+/// Activity of a connection, in milliseconds since it was opened. Its stream and its requests write, its timer reads.
+/// The values are independent of each other, so relaxed ordering is enough.
+struct ConnectionActivity {
     opened: Instant,
     http2: bool,
-    requests: AtomicUsize,
-    head_since: AtomicU64,
-    answered_at: AtomicU64,
+    active_requests: AtomicUsize,
+    head_since_ms: AtomicU64,
+    answered_at_ms: AtomicU64,
 }
 
-impl Progress {
-    /// A new connection owes us a head.
+impl ConnectionActivity {
+    /// Returns the activity of a new connection. The timeout of the first request head starts at once.
     fn new(http2: bool) -> Self {
         Self {
             opened: Instant::now(),
             http2,
-            requests: AtomicUsize::new(0),
-            head_since: AtomicU64::new(0),
-            answered_at: AtomicU64::new(NONE),
+            active_requests: AtomicUsize::new(0),
+            head_since_ms: AtomicU64::new(0),
+            answered_at_ms: AtomicU64::new(UNSET_MS),
         }
     }
 
-    fn now(&self) -> u64 {
-        u64::try_from(self.opened.elapsed().as_millis()).unwrap_or(NONE - 1)
+    fn now_ms(&self) -> u64 {
+        u64::try_from(self.opened.elapsed().as_millis()).unwrap_or(UNSET_MS - 1)
     }
 
-    /// Bytes came in. Over HTTP/2 they may be pings, which say nothing about requests.
-    fn heard(&self) {
-        let idle = self.requests.load(Ordering::Relaxed) == 0;
-        if idle && !self.http2 && self.head_since.load(Ordering::Relaxed) == NONE {
-            self.head_since.store(self.now(), Ordering::Relaxed);
+    /// Records received bytes. Over HTTP/2 they may be pings, so they do not start a request head.
+    fn record_bytes(&self) {
+        let idle = self.active_requests.load(Ordering::Relaxed) == 0;
+        if idle && !self.http2 && self.head_since_ms.load(Ordering::Relaxed) == UNSET_MS {
+            self.head_since_ms.store(self.now_ms(), Ordering::Relaxed);
         }
     }
 
-    fn begin(this: &Arc<Self>) -> Underway {
-        this.requests.fetch_add(1, Ordering::Relaxed);
-        this.head_since.store(NONE, Ordering::Relaxed);
-        Underway(Arc::clone(this))
+    fn begin_request(this: &Arc<Self>) -> ActiveRequest {
+        this.active_requests.fetch_add(1, Ordering::Relaxed);
+        this.head_since_ms.store(UNSET_MS, Ordering::Relaxed);
+        ActiveRequest(Arc::clone(this))
     }
 
-    fn seen(&self, stage: ShutdownStage) -> Seen {
-        let now = self.now();
+    fn state(&self, stage: ShutdownStage) -> ConnectionState {
+        let now = self.now_ms();
         let since = |then: u64| Duration::from_millis(now.saturating_sub(then));
-        let head = self.head_since.load(Ordering::Relaxed);
-        let answered = self.answered_at.load(Ordering::Relaxed);
-        Seen {
+        let head = self.head_since_ms.load(Ordering::Relaxed);
+        let answered = self.answered_at_ms.load(Ordering::Relaxed);
+        ConnectionState {
             stage,
             http2: self.http2,
-            busy: self.requests.load(Ordering::Relaxed) > 0,
-            head_for: (head != NONE).then(|| since(head)),
-            answered: answered != NONE,
-            quiet_for: since(if answered == NONE { 0 } else { answered }),
+            busy: self.active_requests.load(Ordering::Relaxed) > 0,
+            head_for: (head != UNSET_MS).then(|| since(head)),
+            answered: answered != UNSET_MS,
+            quiet_for: since(if answered == UNSET_MS { 0 } else { answered }),
             age: Duration::from_millis(now),
         }
     }
 }
 
-/// A request is underway until this is dropped.
-struct Underway(Arc<Progress>);
+/// Guard of an active request. Dropping it records the answer.
+struct ActiveRequest(Arc<ConnectionActivity>);
 
-impl Underway {
-    fn age(&self) -> Duration {
+impl ActiveRequest {
+    fn connection_age(&self) -> Duration {
         self.0.opened.elapsed()
     }
 }
 
-impl Drop for Underway {
+impl Drop for ActiveRequest {
     fn drop(&mut self) {
-        self.0.answered_at.store(self.0.now(), Ordering::Relaxed);
-        self.0.requests.fetch_sub(1, Ordering::Relaxed);
+        self.0.answered_at_ms.store(self.0.now_ms(), Ordering::Relaxed);
+        self.0.active_requests.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-/// A stream that notes when bytes come in.
-struct Heard<S> {
+/// A stream that records received bytes.
+struct ActivityStream<S> {
     stream: S,
-    progress: Arc<Progress>,
+    activity: Arc<ConnectionActivity>,
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Heard<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for ActivityStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -328,13 +336,13 @@ impl<S: AsyncRead + Unpin> AsyncRead for Heard<S> {
         let before = buffer.filled().len();
         ready!(Pin::new(&mut self.stream).poll_read(context, buffer))?;
         if buffer.filled().len() > before {
-            self.progress.heard();
+            self.activity.record_bytes();
         }
         Poll::Ready(Ok(()))
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Heard<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for ActivityStream<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -370,8 +378,8 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    fn fresh() -> Seen {
-        Seen {
+    fn fresh() -> ConnectionState {
+        ConnectionState {
             stage: ShutdownStage::Serving,
             http2: false,
             busy: false,
@@ -382,39 +390,51 @@ mod tests {
         }
     }
 
-    fn check(seen: &Seen, expected: Judgement) {
+    fn check(state: &ConnectionState, expected: ConnectionAction) {
         let limits = ConnectionLimits::default();
-        assert_eq!(judge(seen, &limits, limits.age), expected, "{seen:?}");
+        assert_eq!(decide(state, &limits, limits.age), expected, "{state:?}");
     }
 
     #[test]
-    fn a_connection_is_judged_by_what_it_does() {
-        check(&fresh(), Judgement::Keep);
-        check(&Seen { head_for: Some(4 * SECOND), ..fresh() }, Judgement::Keep);
-        check(&Seen { head_for: Some(5 * SECOND), ..fresh() }, Judgement::Cut);
-        check(&Seen { quiet_for: 119 * SECOND, ..fresh() }, Judgement::Keep);
-        check(&Seen { quiet_for: 120 * SECOND, ..fresh() }, Judgement::Close);
-        check(&Seen { quiet_for: 120 * SECOND, busy: true, ..fresh() }, Judgement::Keep);
-        check(&Seen { age: 1000 * SECOND, ..fresh() }, Judgement::Keep);
-        check(&Seen { age: 1000 * SECOND, http2: true, busy: true, ..fresh() }, Judgement::Close);
-        check(&Seen { stage: ShutdownStage::NotReady, ..fresh() }, Judgement::Keep);
-        check(&Seen { stage: ShutdownStage::NotReady, http2: true, ..fresh() }, Judgement::Close);
+    fn timeouts_and_shutdown_close_connections_but_never_cut_active_requests() {
+        check(&fresh(), ConnectionAction::Keep);
+        check(&ConnectionState { head_for: Some(4 * SECOND), ..fresh() }, ConnectionAction::Keep);
+        check(&ConnectionState { head_for: Some(5 * SECOND), ..fresh() }, ConnectionAction::Cut);
+        check(&ConnectionState { quiet_for: 119 * SECOND, ..fresh() }, ConnectionAction::Keep);
+        check(&ConnectionState { quiet_for: 120 * SECOND, ..fresh() }, ConnectionAction::Close);
+        check(&ConnectionState { quiet_for: 120 * SECOND, busy: true, ..fresh() }, ConnectionAction::Keep);
+        check(&ConnectionState { age: 1000 * SECOND, ..fresh() }, ConnectionAction::Keep);
         check(
-            &Seen { stage: ShutdownStage::NotReady, http2: true, answered: false, ..fresh() },
-            Judgement::Keep,
+            &ConnectionState { age: 1000 * SECOND, http2: true, busy: true, ..fresh() },
+            ConnectionAction::Close,
         );
-        check(&Seen { stage: ShutdownStage::Draining, answered: false, ..fresh() }, Judgement::Close);
-        check(&Seen { stage: ShutdownStage::Draining, busy: true, ..fresh() }, Judgement::Close);
+        check(&ConnectionState { stage: ShutdownStage::NotReady, ..fresh() }, ConnectionAction::Keep);
         check(
-            &Seen { stage: ShutdownStage::Draining, head_for: Some(5 * SECOND), ..fresh() },
-            Judgement::Cut,
+            &ConnectionState { stage: ShutdownStage::NotReady, http2: true, ..fresh() },
+            ConnectionAction::Close,
+        );
+        check(
+            &ConnectionState { stage: ShutdownStage::NotReady, http2: true, answered: false, ..fresh() },
+            ConnectionAction::Keep,
+        );
+        check(
+            &ConnectionState { stage: ShutdownStage::Draining, answered: false, ..fresh() },
+            ConnectionAction::Close,
+        );
+        check(
+            &ConnectionState { stage: ShutdownStage::Draining, busy: true, ..fresh() },
+            ConnectionAction::Close,
+        );
+        check(
+            &ConnectionState { stage: ShutdownStage::Draining, head_for: Some(5 * SECOND), ..fresh() },
+            ConnectionAction::Cut,
         );
     }
 
     #[test]
-    fn connections_that_were_opened_together_do_not_age_together() {
+    fn connections_opened_at_the_same_time_have_different_age_limits() {
         let limits = ConnectionLimits::default();
-        let mut ages: Vec<_> = (0..64).map(|number| limits.age_of(number)).collect();
+        let mut ages: Vec<_> = (0..64).map(|number| limits.age_limit(number)).collect();
         assert!(ages.iter().all(|age| (80 * SECOND..120 * SECOND).contains(age)), "{ages:?}");
         assert!(ages.windows(2).all(|pair| pair[0].abs_diff(pair[1]) >= 10 * SECOND), "{ages:?}");
         ages.sort();

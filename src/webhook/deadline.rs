@@ -1,27 +1,27 @@
-//! When a request must be answered: the API server says it in the URL.
+//! The deadline of a request. The API server sends its timeout in the URL.
 
 use std::time::Duration;
 
-/// The longest `timeoutSeconds` that Kubernetes lets a webhook have.
-const LONGEST: Duration = Duration::from_secs(30);
+/// The maximum `timeoutSeconds` of a webhook in Kubernetes.
+const MAX_WEBHOOK_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How long a request may take: `?timeout=` of its URL minus a margin for the way back, or `default` minus the same
-/// when there is none, or none that makes sense.
+/// Returns how long a request may take: `?timeout=` of its URL, or `default` if that is absent or invalid, minus a
+/// margin for sending the answer.
 pub(super) fn time_allowed(query: Option<&str>, default: Duration) -> Duration {
-    let asked = query
+    let timeout = query
         .into_iter()
         .flat_map(|query| query.split('&'))
         .find_map(|pair| pair.strip_prefix("timeout="))
         .and_then(portcullis_text::duration::parse)
-        .filter(|asked| !asked.is_zero())
+        .filter(|timeout| !timeout.is_zero())
         .unwrap_or(default)
-        .min(LONGEST);
-    asked - margin(asked)
+        .min(MAX_WEBHOOK_TIMEOUT);
+    timeout - margin(timeout)
 }
 
-/// A tenth, half a second at most.
-fn margin(asked: Duration) -> Duration {
-    (asked / 10).min(Duration::from_millis(500))
+/// A tenth of the timeout, at most 500 ms.
+fn margin(timeout: Duration) -> Duration {
+    (timeout / 10).min(Duration::from_millis(500))
 }
 
 #[cfg(test)]
@@ -29,7 +29,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_request_is_given_its_timeout_less_a_margin() {
+    fn the_time_allowed_is_the_timeout_minus_a_margin() {
         let check = |query: Option<&str>, expected_ms: u64| {
             let allowed = time_allowed(query, Duration::from_secs(10));
             assert_eq!(allowed, Duration::from_millis(expected_ms), "{query:?}");

@@ -1,4 +1,4 @@
-//! The paths of the webhook, and one request from its head to its answer.
+//! The review endpoints of the TLS port: one request, from its head to its answer.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,82 +12,86 @@ use portcullis_core::admission::ReviewOutcome;
 use portcullis_policy::Effort;
 use tokio::time::Instant;
 
-use super::body::Bodies;
+use super::body::BodyReader;
 use super::deadline::time_allowed;
 use super::refusal::Refusal;
-use super::slots::Slots;
+use super::slots::ReviewSlots;
 use super::slow_lane::SlowLane;
 use super::{PolicyEndpoints, ReviewHandler, Route, WebhookConfig, WebhookDependencies};
 use crate::background::caught;
 use crate::telemetry::{DecisionLog, Metrics};
 
-/// What every request shares.
-struct Desk {
+/// State that all requests share.
+struct RequestHandler {
     review: ReviewHandler,
     policies: Option<PolicyEndpoints>,
     metrics: Arc<Metrics>,
     decisions: DecisionLog,
-    bodies: Bodies,
-    slots: Slots,
+    bodies: BodyReader,
+    slots: ReviewSlots,
     slow_lane: SlowLane,
     default_timeout: Duration,
 }
 
-/// An answer, and how long it took.
-struct Judged {
+/// An answer with the time that it took.
+struct TimedAnswer {
     answer: ReviewOutcome,
-    begun: Instant,
+    started: Instant,
     took: Duration,
 }
 
-/// A review by policies that is larger goes where long ones go without a look: reading it takes long.
-const QUICK_BYTES: usize = 256 * 1024;
+/// Larger policy reviews go to the slow lane at once, because parsing them already takes long.
+const MAX_FAST_LANE_BYTES: usize = 256 * 1024;
 
 /// The routes of the TLS port.
-pub(super) fn router(config: &WebhookConfig, service: &WebhookDependencies) -> Router {
-    let slots = || Slots::new(config.max_concurrent, config.max_waiting, config.max_wait);
-    let desk = Arc::new(Desk {
-        review: Arc::clone(&service.review),
-        policies: service.policies.clone(),
-        metrics: Arc::clone(&service.metrics),
+pub(super) fn router(config: &WebhookConfig, dependencies: &WebhookDependencies) -> Router {
+    let slots = || ReviewSlots::new(config.max_concurrent, config.max_waiting, config.max_wait);
+    let handler = Arc::new(RequestHandler {
+        review: Arc::clone(&dependencies.review),
+        policies: dependencies.policies.clone(),
+        metrics: Arc::clone(&dependencies.metrics),
         decisions: DecisionLog::default(),
-        bodies: Bodies::new(config.max_body_bytes, config.max_held_bytes, config.body_timeout),
+        bodies: BodyReader::new(config.max_body_bytes, config.max_held_bytes, config.body_timeout),
         slots: slots(),
         slow_lane: SlowLane::new(slots()),
         default_timeout: config.default_timeout,
     });
     let routes = Route::ALL.into_iter().fold(Router::new(), |router, route| {
-        router.route(route.path(), post(move |state, request| review(state, route, request)))
+        router.route(route.path(), post(move |state, request| handle_review(state, route, request)))
     });
-    routes.method_not_allowed_fallback(wrong_method).fallback(unknown_path).with_state(desk)
+    routes.method_not_allowed_fallback(handle_wrong_method).fallback(handle_unknown_path).with_state(handler)
 }
 
-async fn review(State(desk): State<Arc<Desk>>, route: Route, request: Request) -> Response<Body> {
-    match desk.answer(route, request).await {
+async fn handle_review(
+    State(handler): State<Arc<RequestHandler>>,
+    route: Route,
+    request: Request,
+) -> Response<Body> {
+    match handler.answer(route, request).await {
         Ok(answer) => {
             let mut response = Response::new(Body::from(answer.body));
             response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
             response
         }
-        Err(refusal) => desk.refuse(refusal),
+        Err(refusal) => handler.refuse(refusal),
     }
 }
 
-async fn wrong_method(State(desk): State<Arc<Desk>>, request: Request) -> Response<Body> {
-    desk.refuse(Refusal::WrongMethod { method: shortened(request.method().as_str()) })
+async fn handle_wrong_method(State(handler): State<Arc<RequestHandler>>, request: Request) -> Response<Body> {
+    handler.refuse(Refusal::WrongMethod { method: truncated(request.method().as_str()) })
 }
 
-async fn unknown_path(State(desk): State<Arc<Desk>>, request: Request) -> Response<Body> {
-    desk.refuse(Refusal::UnknownPath { path: shortened(request.uri().path()) })
+async fn handle_unknown_path(State(handler): State<Arc<RequestHandler>>, request: Request) -> Response<Body> {
+    handler.refuse(Refusal::UnknownPath { path: truncated(request.uri().path()) })
 }
 
-/// Enough of what a client sent to recognise it.
-fn shortened(text: &str) -> String {
+/// The first 100 characters of a text that a client sent.
+fn truncated(text: &str) -> String {
     let start = portcullis_text::truncate::first_chars(text, 100);
     if start.len() < text.len() { format!("{start}...") } else { text.to_owned() }
 }
 
-impl Desk {
+impl RequestHandler {
     async fn answer(self: &Arc<Self>, route: Route, request: Request) -> Result<ReviewOutcome, Refusal> {
         if route.is_for_policies() && self.policies.is_none() {
             self.bodies.discard(request.into_body()).await;
@@ -100,38 +104,39 @@ impl Desk {
             self.bodies.discard(body).await;
             return Err(refusal);
         }
-        let body = self.bodies.receive(&head.headers, body, deadline).await?;
-        if !route.is_for_policies() || body.bytes().len() <= QUICK_BYTES {
-            let _place = self.slots.take(deadline).await?;
+        let body = self.bodies.read(&head.headers, body, deadline).await?;
+        if !route.is_for_policies() || body.bytes().len() <= MAX_FAST_LANE_BYTES {
+            let _slot = self.slots.acquire(deadline).await?;
             if Instant::now() >= deadline {
-                return Err(Refusal::DeadlinePassed { doing: "its body was received" });
+                return Err(Refusal::DeadlinePassed { during: "its body was received" });
             }
-            if let Some(judged) = self.judge(route, body.bytes(), &Effort::quick())? {
-                return Ok(self.account(route, judged));
+            if let Some(timed) = self.review(route, body.bytes(), &Effort::quick())? {
+                return Ok(self.record(route, timed));
             }
         }
-        let desk = Arc::clone(self);
-        let judge = move || {
-            desk.metrics.policies().count_slow_review();
-            // The body goes with the thread: it is held until the thread is done with it, also when nobody waits any more.
-            desk.judge(route, body.bytes(), &Effort::unlimited())
+        let handler = Arc::clone(self);
+        let review = move || {
+            handler.metrics.policies().count_slow_review();
+            // The thread owns the body: its memory counts until the review ends, even after the deadline.
+            handler.review(route, body.bytes(), &Effort::unlimited())
         };
-        let judged = self.slow_lane.run(deadline, judge).await??.ok_or(Refusal::Panicked)?;
-        Ok(self.account(route, judged))
+        let timed = self.slow_lane.run(deadline, review).await??.ok_or(Refusal::Panicked)?;
+        Ok(self.record(route, timed))
     }
 
-    /// The review itself. A panic in it ends this request and nothing else: the reviewer keeps no state between
-    /// reviews that a panic could leave half changed.
+    /// Runs the review itself. A panic ends this request only: review handlers keep no state between reviews.
     ///
-    /// None where the policies would need more than that effort; gangs never do.
-    fn judge(&self, route: Route, body: &[u8], effort: &Effort) -> Result<Option<Judged>, Refusal> {
-        let begun = Instant::now();
+    /// Returns `None` if the policies need more work than `effort` allows. Gang reviews have no work budget.
+    fn review(&self, route: Route, body: &[u8], effort: &Effort) -> Result<Option<TimedAnswer>, Refusal> {
+        let started = Instant::now();
         let review = || match &self.policies {
             Some(policies) if route.is_for_policies() => (policies.review)(route.hook(), body, effort),
             _ => (self.review)(route.hook(), body).map(Some),
         };
         match caught(review) {
-            Ok(Ok(answer)) => Ok(answer.map(|answer| Judged { answer, begun, took: begun.elapsed() })),
+            Ok(Ok(answer)) => {
+                Ok(answer.map(|answer| TimedAnswer { answer, started, took: started.elapsed() }))
+            }
             Ok(Err(problem)) => Err(problem.into()),
             Err(panic) => {
                 self.metrics.count_review_panic();
@@ -139,18 +144,18 @@ impl Desk {
                     hook = route.as_str(),
                     body_bytes = body.len(),
                     problem = panic,
-                    "a review panicked"
+                    "review panicked"
                 );
                 Err(Refusal::Panicked)
             }
         }
     }
 
-    /// Counts and logs what is about to be answered: what came too late was decided for nobody.
-    fn account(&self, route: Route, judged: Judged) -> ReviewOutcome {
-        let Judged { answer, begun, took } = judged;
+    /// Counts and logs an answer that is about to be sent. Answers that miss the deadline are not counted as reviews.
+    fn record(&self, route: Route, timed: TimedAnswer) -> ReviewOutcome {
+        let TimedAnswer { answer, started, took } = timed;
         self.metrics.count_review(route, &answer.summary.operation, answer.summary.verdict, took);
-        self.decisions.write(route, &answer.summary, took, begun.into_std());
+        self.decisions.write(route, &answer.summary, took, started.into_std());
         answer
     }
 
@@ -159,14 +164,14 @@ impl Desk {
         tracing::debug!(
             reason = refusal.reason(),
             status = refusal.status().as_u16(),
-            sentence = refusal.sentence(),
-            "refused"
+            message = refusal.message(),
+            "request refused"
         );
         refusal.into_response()
     }
 }
 
-/// `application/json`, with or without parameters.
+/// Accepts `application/json`, with or without parameters.
 fn check_media_type(headers: &HeaderMap) -> Result<(), Refusal> {
     let Some(value) = headers.get(header::CONTENT_TYPE) else {
         return Err(Refusal::WrongMediaType { found: None });
@@ -176,7 +181,7 @@ fn check_media_type(headers: &HeaderMap) -> Result<(), Refusal> {
     if media_type.eq_ignore_ascii_case("application/json") {
         Ok(())
     } else {
-        Err(Refusal::WrongMediaType { found: Some(shortened(&text)) })
+        Err(Refusal::WrongMediaType { found: Some(truncated(&text)) })
     }
 }
 
@@ -185,7 +190,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn json_is_taken_with_parameters_and_in_any_case() {
+    fn json_is_accepted_with_parameters_and_in_any_case() {
         let check = |value: &str, accepted: bool| {
             let mut headers = HeaderMap::new();
             headers.insert(header::CONTENT_TYPE, value.parse().unwrap());

@@ -1,4 +1,4 @@
-//! The accept loop: takes connections in, bounds their number, and sees them out.
+//! The accept loop of one port: accepts connections, limits their number and drains them at shutdown.
 
 use std::io;
 use std::sync::Arc;
@@ -14,10 +14,12 @@ use super::ShutdownStage;
 use super::connection::{Connection, ConnectionLimits};
 use crate::telemetry::Metrics;
 
-/// The longest pause after an accept that failed.
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// The longest pause after a failed accept.
+const MAX_ACCEPT_BACKOFF: Duration = Duration::from_secs(1);
+/// The first pause after a failed accept.
+const MIN_ACCEPT_BACKOFF: Duration = Duration::from_millis(5);
 
-/// A listening socket with all that its connections need.
+/// A listening socket with everything that its connections need.
 pub(super) struct Listener {
     pub(super) listener: TcpListener,
     pub(super) tls: Option<TlsAcceptor>,
@@ -30,48 +32,48 @@ pub(super) struct Listener {
 }
 
 impl Listener {
-    /// Serves until the stage is [`ShutdownStage::Draining`] and the connections are gone or have had their time. Returns how
-    /// many had to be cut.
+    /// Serves until the stage is [`ShutdownStage::Draining`] and all connections are closed or `drain_timeout` has
+    /// passed. Returns the number of connections that were cut.
     pub(super) async fn serve(mut self) -> usize {
         let mut connections = JoinSet::new();
-        let mut pause = Duration::ZERO;
+        let mut backoff = Duration::ZERO;
         let mut number = 0;
         let mut stage = self.stage.clone();
         let mut draining = std::pin::pin!(async move {
-            // An error means that nobody can give the order any more, which is an order as well.
+            // An error means that the sender is gone. No stage can follow, so the listener drains.
             let _ = stage.wait_for(|stage| *stage == ShutdownStage::Draining).await;
         });
         loop {
             tokio::select! {
                 biased;
                 () = &mut draining => break,
-                Some(ended) = connections.join_next(), if !connections.is_empty() => report(ended),
+                Some(result) = connections.join_next(), if !connections.is_empty() => log_panic(result),
                 accepted = self.listener.accept(), if connections.len() < self.max_connections => match accepted {
                     Ok((stream, _)) => {
-                        pause = Duration::ZERO;
+                        backoff = Duration::ZERO;
                         number += 1;
                         connections.spawn(self.connection(number).serve(stream));
                     }
                     Err(error) => {
-                        pause = pause_after(&error, pause);
-                        tracing::warn!(%error, pause_ms = pause.as_millis(), "a connection could not be accepted");
-                        tokio::time::sleep(pause).await;
+                        backoff = next_backoff(&error, backoff);
+                        tracing::warn!(%error, pause_ms = backoff.as_millis(), "accepting a connection failed");
+                        tokio::time::sleep(backoff).await;
                     }
                 },
             }
         }
-        self.close_and_wait(connections).await
+        self.close_and_drain(connections).await
     }
 
-    async fn close_and_wait(self, mut connections: JoinSet<()>) -> usize {
+    async fn close_and_drain(self, mut connections: JoinSet<()>) -> usize {
         drop(self.listener);
-        let all_gone = async {
-            while let Some(ended) = connections.join_next().await {
-                report(ended);
+        let all_closed = async {
+            while let Some(result) = connections.join_next().await {
+                log_panic(result);
             }
         };
-        // Whatever is left when the time is over is aborted with the set.
-        let _ = tokio::time::timeout(self.drain_timeout, all_gone).await;
+        // The set aborts the remaining connections when it is dropped.
+        let _ = tokio::time::timeout(self.drain_timeout, all_closed).await;
         connections.len()
     }
 
@@ -87,19 +89,22 @@ impl Listener {
     }
 }
 
-fn report(ended: Result<(), tokio::task::JoinError>) {
-    if let Err(error) = ended {
-        tracing::error!(%error, "a connection ended by a bug in Portcullis; the others go on");
+fn log_panic(result: Result<(), tokio::task::JoinError>) {
+    if let Err(error) = result {
+        tracing::error!(
+            %error,
+            "connection task panicked: this is a bug in Portcullis, please report it; other connections are not affected"
+        );
     }
 }
 
-/// How long to wait before the next accept. A peer that went away before it was accepted is its own affair; anything
-/// else (no file descriptors left, no memory) does not get better by asking at once.
-fn pause_after(error: &io::Error, before: Duration) -> Duration {
+/// The pause before the next accept. It is zero if the peer closed its connection before the accept. It doubles for all
+/// other errors (no file descriptors, no memory), because these do not go away within microseconds.
+fn next_backoff(error: &io::Error, previous: Duration) -> Duration {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
     match error.kind() {
         ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted => Duration::ZERO,
-        _ => (before * 2).clamp(Duration::from_millis(5), LONGEST_PAUSE),
+        _ => (previous * 2).clamp(MIN_ACCEPT_BACKOFF, MAX_ACCEPT_BACKOFF),
     }
 }
 
@@ -108,16 +113,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn accepting_backs_off_when_it_is_our_machine_that_fails() {
+    fn accept_backs_off_only_after_local_errors() {
         let no_descriptors = io::Error::other("too many open files");
-        let mut pause = Duration::ZERO;
-        let mut pauses = Vec::new();
+        let mut backoff = Duration::ZERO;
+        let mut pauses_ms = Vec::new();
         for _ in 0..10 {
-            pause = pause_after(&no_descriptors, pause);
-            pauses.push(pause.as_millis());
+            backoff = next_backoff(&no_descriptors, backoff);
+            pauses_ms.push(backoff.as_millis());
         }
-        assert_eq!(pauses, [5, 10, 20, 40, 80, 160, 320, 640, 1000, 1000]);
-        let gone = io::Error::from(io::ErrorKind::ConnectionAborted);
-        assert_eq!(pause_after(&gone, pause), Duration::ZERO);
+        assert_eq!(pauses_ms, [5, 10, 20, 40, 80, 160, 320, 640, 1000, 1000]);
+        let aborted = io::Error::from(io::ErrorKind::ConnectionAborted);
+        assert_eq!(next_backoff(&aborted, backoff), Duration::ZERO);
     }
 }

@@ -1,4 +1,4 @@
-//! A webhook in this very process, on a loopback port, over real TLS: for `demo`, simulations and tests.
+//! A webhook inside the process, on a loopback port over real TLS: for `demo`, simulations and tests.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, mpsc};
@@ -17,24 +17,24 @@ use super::{
 use crate::certs::{Authority, CertificateError, LiveCertificate, Names};
 use crate::telemetry::Metrics;
 
-/// Why a local webhook did not start.
+/// Why a local webhook failed to start.
 #[derive(Debug, thiserror::Error)]
 pub enum LocalWebhookError {
-    /// No thread or socket to be had.
-    #[error("the local webhook could not start: {0}")]
+    /// The system has no thread or socket left.
+    #[error("cannot start the local webhook: {0}")]
     System(#[from] std::io::Error),
-    /// No certificate.
+    /// The certificate could not be created.
     #[error(transparent)]
     Certificate(#[from] CertificateError),
-    /// No client for it.
+    /// The client could not be created.
     #[error(transparent)]
     ReviewClient(#[from] ReviewClientError),
 }
 
-/// A running webhook with a client for it. Runs on a thread of its own, so it can be used from synchronous and from
-/// asynchronous code alike. Stops when dropped.
+/// A running webhook with its client. It runs on its own thread, so synchronous and asynchronous code can use it. It stops
+/// when it is dropped.
 pub struct LocalWebhook {
-    /// `None` only while it is being dropped.
+    /// `None` only during drop.
     runtime: Option<Runtime>,
     client: Arc<ReviewClient>,
     address: SocketAddr,
@@ -44,15 +44,15 @@ pub struct LocalWebhook {
 }
 
 impl LocalWebhook {
-    /// Starts a webhook that reviews by these settings.
+    /// Starts a webhook with the production review handler.
     ///
     /// # Errors
-    /// When no thread, socket or certificate is to be had.
+    /// If the thread, the sockets or the certificate cannot be created.
     pub fn start(settings: AdmissionSettings) -> Result<Self, LocalWebhookError> {
         Self::start_with_handler(review_handler(settings))
     }
 
-    /// The same with another reviewer.
+    /// Starts a webhook with another review handler.
     ///
     /// # Errors
     /// As [`LocalWebhook::start`].
@@ -60,7 +60,7 @@ impl LocalWebhook {
         Self::start_with_policies(review, None)
     }
 
-    /// The same with the paths of policies.
+    /// Starts a webhook that serves the policy paths as well.
     ///
     /// # Errors
     /// As [`LocalWebhook::start`].
@@ -84,13 +84,13 @@ impl LocalWebhook {
         };
         let (listener, admin_listener) = (bind(0)?, bind(0)?);
         let (address, admin_address) = (listener.local_addr()?, admin_listener.local_addr()?);
-        let service = WebhookDependencies {
+        let dependencies = WebhookDependencies {
             review,
             policies,
             certificate: Arc::new(certificate),
             metrics: Arc::new(Metrics::new()),
             clock: Arc::new(SystemTime::now),
-            requirements: Vec::new(),
+            readiness_checks: Vec::new(),
         };
         let config = WebhookConfig { shutdown_delay: Duration::ZERO, ..WebhookConfig::default() };
         let (stop, stopped) = oneshot::channel::<()>();
@@ -98,24 +98,24 @@ impl LocalWebhook {
             let shutdown = async {
                 let _ = stopped.await;
             };
-            run(listener, admin_listener, config, service, shutdown).await;
+            run(listener, admin_listener, config, dependencies, shutdown).await;
         });
         let ca_pem = authority.pem();
         let client = Arc::new(ReviewClient::new(address, &ca_pem)?);
         Ok(Self { runtime: Some(runtime), client, address, admin_address, ca_pem, stop: Some(stop) })
     }
 
-    /// Where it listens for reviews.
+    /// The address of the TLS port, for reviews.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Where probes and metrics are.
+    /// The address of the plain port, for probes and metrics.
     pub fn admin_address(&self) -> SocketAddr {
         self.admin_address
     }
 
-    /// The certificate of its authority.
+    /// The CA certificate.
     pub fn ca_pem(&self) -> &str {
         &self.ca_pem
     }
@@ -123,33 +123,33 @@ impl LocalWebhook {
     /// Sends one review over the kept-alive connection and returns the body of the answer.
     ///
     /// # Errors
-    /// When the answer is not a review, or none comes.
+    /// If the connection fails or the status is not 200.
     ///
     /// # Panics
-    /// When the client itself has a bug.
+    /// If the client panics.
     pub async fn review(&self, hook: Hook, body: &[u8]) -> Result<Vec<u8>, ReviewClientError> {
         let (client, body) = (Arc::clone(&self.client), Bytes::copy_from_slice(body));
-        let asked = self.runtime().spawn(async move { client.review(hook, body).await });
-        asked.await.expect("the client neither panics nor is it aborted")
+        let task = self.runtime().spawn(async move { client.review(hook, body).await });
+        task.await.expect("the client does not panic and is not aborted")
     }
 
-    /// The same for synchronous code. Blocks the calling thread, which may be any thread.
+    /// Like [`LocalWebhook::review`], for synchronous code: blocks the calling thread.
     ///
     /// # Errors
-    /// The sentence of the error.
+    /// The message of the [`ReviewClientError`].
     pub fn review_blocking(&self, hook: Hook, body: &[u8]) -> Result<Vec<u8>, String> {
         self.send_blocking(Route::Gangs(hook), body)
     }
 
-    /// The same for any path.
+    /// Sends one review to `route` and blocks until its answer arrives.
     ///
     /// # Errors
-    /// The sentence of the error.
+    /// The message of the [`ReviewClientError`].
     pub fn send_blocking(&self, route: Route, body: &[u8]) -> Result<Vec<u8>, String> {
         let (client, body) = (Arc::clone(&self.client), Bytes::copy_from_slice(body));
         let (answer, answered) = mpsc::sync_channel(1);
         self.runtime().spawn(async move {
-            // Nobody listens any more only when the caller is gone.
+            // The receiver is gone only if the caller is gone.
             let _ = answer.send(client.send(route, body).await);
         });
         match answered.recv() {
@@ -167,7 +167,7 @@ impl Drop for LocalWebhook {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(runtime) = self.runtime.take() {
-            // Does not wait, so it may also happen inside another runtime.
+            // It does not wait, so it is allowed inside another runtime.
             runtime.shutdown_background();
         }
     }

@@ -1,21 +1,22 @@
-//! The webhook: bytes in, bytes out, over TLS.
+//! The admission webhook server: HTTP over TLS, AdmissionReview bytes in and out.
 //!
-//! Owns sockets, TLS, HTTP, limits, deadlines, shedding and draining. Never looks into an object: it carries the body
-//! to a [`ReviewHandler`] and the answer back. Never sees the cluster or the engine.
-//! Invariant: whatever a client sends or leaves out, it gets an HTTP status and a sentence or its connection is cut;
-//! what it can make us hold is bounded (connections, bytes of bodies, requests that wait); the others are served on.
+//! Owns sockets, TLS, HTTP, limits, deadlines, load shedding and draining. It passes each body to a [`ReviewHandler`] and
+//! returns its answer. It never parses an object and never uses the cluster or the engine.
+//!
+//! Invariant: every request gets an HTTP status with a message, or its connection is cut. A client can occupy only a
+//! bounded number of connections, body bytes and queued requests, so other clients are still served.
 //!
 //! ```text
-//! accept.rs      listener -> connection task       how many, back-off
-//! connection.rs  TLS handshake, HTTP, its timers   slow heads, idleness, ageing, draining
-//! routes.rs      paths, media type, deadline       one request from head to answer
-//! body.rs        the body, within its bounds
-//! slots.rs       how many reviews at once
-//! patient.rs     reviews that take long, on threads of their own
-//! route.rs       who is asked by which path
-//! refusal.rs     every "no" that is not a review, as a status and a sentence
+//! listener.rs    accept loop: connection limit, backoff
+//! connection.rs  TLS handshake, HTTP, timeouts: slow heads, idle, maximum age, draining
+//! handler.rs     paths, media type, deadline: one request from its head to its answer
+//! body.rs        body limits
+//! slots.rs       concurrent reviews and the queue before them
+//! slow_lane.rs   long reviews on low-priority threads
+//! refusal.rs     answers without a review: status and message
 //! admin.rs       probes and metrics on the plain port
-//! local.rs       a server in this very process, with a client
+//! client.rs      a client of the webhook
+//! local.rs       a server inside the process, with a client
 //! ```
 
 mod admin;
@@ -49,19 +50,19 @@ pub use client::{ReviewClient, ReviewClientError};
 pub use connection::ConnectionLimits;
 pub use local::{LocalWebhook, LocalWebhookError};
 
-/// What answers a review. Synchronous and quick: it runs where the request runs, because handing tens of microseconds
-/// of work to another thread costs as much as the work.
+/// Answers a review. It is synchronous and runs on the thread of the request: a review takes tens of microseconds, and
+/// passing it to another thread costs as much.
 pub type ReviewHandler = Arc<dyn Fn(Hook, &[u8]) -> Result<ReviewOutcome, ReviewError> + Send + Sync>;
 
-/// Where the time of day comes from.
+/// Returns the current time.
 pub type Clock = Arc<dyn Fn() -> SystemTime + Send + Sync>;
 
-/// A reviewer that knows nothing of the cluster.
+/// Returns the review handler for gangs and GPU requests, without facts about the cluster.
 pub fn review_handler(settings: AdmissionSettings) -> ReviewHandler {
     review_handler_with_facts(settings, Arc::default())
 }
 
-/// The reviewer of the running program: whoever watches the cluster keeps what is known of it up to date.
+/// Returns the review handler for gangs and GPU requests. The cluster watches keep `facts` up to date.
 pub fn review_handler_with_facts(
     settings: AdmissionSettings,
     facts: Arc<ArcSwap<KnownClasses>>,
@@ -69,30 +70,30 @@ pub fn review_handler_with_facts(
     Arc::new(move |hook, body| admission::handle_review(&settings, &facts.load(), hook, body))
 }
 
-/// Limits and times of the webhook. [`WebhookConfig::default`] is meant for a cluster; tests shorten the times.
+/// Limits and timeouts of the webhook. [`WebhookConfig::default`] is for a cluster; tests shorten the timeouts.
 #[derive(Clone, Debug)]
 pub struct WebhookConfig {
-    /// How connections are treated.
+    /// Timeouts of each connection.
     pub connections: ConnectionLimits,
-    /// How many connections may be open at once. More wait in the kernel's queue.
+    /// Maximum number of open connections. Further connections wait in the kernel's queue.
     pub max_connections: usize,
-    /// The largest body in bytes. An UPDATE carries two objects of up to 3 MiB each.
+    /// Maximum size of a body. An UPDATE carries two objects of up to 3 MiB each.
     pub max_body_bytes: usize,
-    /// How many bytes of bodies may be held at once, over all requests.
+    /// Maximum size of all bodies in memory.
     pub max_held_bytes: usize,
-    /// How long a body may take.
+    /// Timeout for reading a body.
     pub body_timeout: Duration,
-    /// How many reviews are judged at once, and beside them as many whose policies take long.
+    /// Maximum number of concurrent reviews in the fast lane, and the same number in the slow lane.
     pub max_concurrent: usize,
-    /// How many requests may wait for their turn, among the quick ones and among those that take long. One more is sent away at once.
+    /// Maximum number of requests that wait in each lane. Further requests are refused at once.
     pub max_waiting: usize,
-    /// How long a request may wait for its turn before it is sent away, to be tried at another replica.
+    /// Maximum time that a request waits. Then it is refused, so that the API server retries with another replica.
     pub max_wait: Duration,
-    /// The deadline of a request that names none in `?timeout=`.
+    /// Timeout of a request without `?timeout=`.
     pub default_timeout: Duration,
-    /// How long to go on serving after the order to stop, while endpoints and load balancers learn of it.
+    /// How long the server keeps serving after the stop signal, until endpoints and load balancers have removed it.
     pub shutdown_delay: Duration,
-    /// How long to wait for open requests after that.
+    /// How long open requests may take after that.
     pub drain_timeout: Duration,
 }
 
@@ -115,130 +116,133 @@ impl Default for WebhookConfig {
     }
 }
 
-/// What answers a review by policies; none where it would need more than the effort it is given. What anybody may write into a policy is
-/// bounded, but not quick.
+/// Answers a policy review, or returns `None` if it needs more work than the budget allows. Policies are bounded, but not
+/// always fast.
 pub type PolicyReviewHandler =
     Arc<dyn Fn(Hook, &[u8], &Effort) -> Result<Option<ReviewOutcome>, ReviewError> + Send + Sync>;
 
-/// The second pair of paths, `/policies/mutate` and `/policies/validate`, where policies are given.
+/// The policy paths: `/policies/mutate` and `/policies/validate` on the TLS port, `/policies` on the plain port.
 #[derive(Clone)]
 pub struct PolicyEndpoints {
-    /// Answers the reviews of these paths.
+    /// Answers the reviews.
     pub review: PolicyReviewHandler,
-    /// What `/policies` on the plain port says: the set that is in force, as JSON.
-    pub list: Arc<dyn Fn() -> String + Send + Sync>,
+    /// Returns the body of `/policies`: the active policy set as JSON.
+    pub status_json: Arc<dyn Fn() -> String + Send + Sync>,
 }
 
-/// What the webhook works with.
+/// Everything that the webhook uses from outside.
 #[derive(Clone)]
 pub struct WebhookDependencies {
-    /// Answers the reviews.
+    /// Answers the reviews of gangs and GPU requests.
     pub review: ReviewHandler,
-    /// Answers those of the paths of policies; without it they are not there.
+    /// Answers the policy reviews. Without it the policy paths return 404.
     pub policies: Option<PolicyEndpoints>,
-    /// What new handshakes are given.
+    /// The certificate for new TLS handshakes.
     pub certificate: Arc<LiveCertificate>,
-    /// Where things are counted.
+    /// The metrics to update.
     pub metrics: Arc<Metrics>,
-    /// The time of day, for the readiness check of the certificate.
+    /// The clock for the readiness check of the certificate.
     pub clock: Clock,
-    /// What else must hold before this replica is ready, beside its certificate.
-    pub requirements: Vec<ReadinessCheck>,
+    /// Further readiness checks, beside those of the shutdown stage and the certificate.
+    pub readiness_checks: Vec<ReadinessCheck>,
 }
 
-/// One more thing that must hold for a replica to be ready. Asked at every probe, so it must be quick.
+/// A condition for the readiness of a replica. It runs at every probe, so it must be fast.
 #[derive(Clone)]
 pub struct ReadinessCheck {
     name: &'static str,
-    holds: Arc<dyn Fn() -> Result<(), &'static str> + Send + Sync>,
+    check: Arc<dyn Fn() -> Result<(), &'static str> + Send + Sync>,
     detail: Option<Arc<dyn Fn() -> String + Send + Sync>>,
 }
 
 impl ReadinessCheck {
-    /// `name` is one word for `/readyz?verbose`; the error says what is missing.
+    /// Returns a check. `name` is one word for `/readyz?verbose`; the error of `check` describes the problem.
     pub fn new(
         name: &'static str,
-        holds: impl Fn() -> Result<(), &'static str> + Send + Sync + 'static,
+        check: impl Fn() -> Result<(), &'static str> + Send + Sync + 'static,
     ) -> Self {
-        Self { name, holds: Arc::new(holds), detail: None }
+        Self { name, check: Arc::new(check), detail: None }
     }
 
-    /// The same, with more to say in `/readyz?verbose` while it holds: empty, or a text that may have several lines.
+    /// Adds a detail that `/readyz?verbose` shows while the check passes. It may be empty or have several lines.
     #[must_use]
-    pub fn detailed(self, detail: impl Fn() -> String + Send + Sync + 'static) -> Self {
+    pub fn with_detail(self, detail: impl Fn() -> String + Send + Sync + 'static) -> Self {
         Self { detail: Some(Arc::new(detail)), ..self }
     }
 }
 
-/// How far the webhook is on its way out.
+/// The stages of a graceful shutdown, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum ShutdownStage {
-    /// Serving.
+    /// Ready and serving.
     Serving,
-    /// Not ready any more, still serving, and every answer says that the connection closes.
+    /// Not ready, still serving. Every answer closes its connection.
     NotReady,
-    /// No new connections; open ones end with the request they have.
+    /// No new connections. Open connections close after their active request.
     Draining,
 }
 
-/// How a run ended.
+/// The result of a graceful shutdown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShutdownReport {
-    /// How many connections were still open when the drain timeout passed, and were cut.
+    /// Number of connections that were still open after the drain timeout and were cut.
     pub connections_cut: usize,
 }
 
-/// Serves the webhook on `listener` and probes and metrics on `admin_listener` until `shutdown` completes, then drains:
-/// readiness fails first, serving goes on for `shutdown_delay`, then open requests have `drain_timeout` to finish.
-/// Dropping the future cuts everything at once.
+/// Serves reviews on `listener`, and probes and metrics on `admin_listener`, until `shutdown` completes; then it drains.
+/// Readiness fails first, the server keeps serving for `shutdown_delay`, then open requests have `drain_timeout` to finish.
+/// Dropping the future cuts all connections at once.
 ///
 /// # Panics
-/// Never by itself: ring supports both versions of TLS asked for.
+/// Never: ring supports TLS 1.2 and 1.3.
 pub async fn run(
     listener: TcpListener,
     admin_listener: TcpListener,
     config: WebhookConfig,
-    service: WebhookDependencies,
+    dependencies: WebhookDependencies,
     shutdown: impl Future<Output = ()>,
 ) -> ShutdownReport {
-    let (stage, stage_seen) = watch::channel(ShutdownStage::Serving);
-    let (admin_stage, admin_stage_seen) = watch::channel(ShutdownStage::Serving);
-    let door = Listener {
+    let (stage, stage_receiver) = watch::channel(ShutdownStage::Serving);
+    let (admin_stage, admin_stage_receiver) = watch::channel(ShutdownStage::Serving);
+    let review_port = Listener {
         listener,
-        tls: Some(TlsAcceptor::from(Arc::new(tls_config(&service.certificate)))),
-        router: handler::router(&config, &service),
+        tls: Some(TlsAcceptor::from(Arc::new(tls_config(&dependencies.certificate)))),
+        router: handler::router(&config, &dependencies),
         limits: config.connections.clone(),
         max_connections: config.max_connections,
         drain_timeout: config.drain_timeout,
-        metrics: Some(Arc::clone(&service.metrics)),
-        stage: stage_seen.clone(),
+        metrics: Some(Arc::clone(&dependencies.metrics)),
+        stage: stage_receiver.clone(),
     };
-    let admin_door = Listener {
+    let admin_port = Listener {
         listener: admin_listener,
         tls: None,
-        router: admin::router(&service, stage_seen),
+        router: admin::router(&dependencies, stage_receiver),
         limits: config.connections.clone(),
         max_connections: 64,
         drain_timeout: Duration::from_secs(1),
         metrics: None,
-        stage: admin_stage_seen,
+        stage: admin_stage_receiver,
     };
-    let serving = async {
-        let cut = door.serve().await;
-        // The probes answer to the end, so that whoever asks hears "draining" and not "connection refused".
+    let serve_reviews = async {
+        let connections_cut = review_port.serve().await;
+        // The plain port stays open until here: probes get "draining" instead of a refused connection.
         admin_stage.send_replace(ShutdownStage::Draining);
-        cut
+        connections_cut
     };
-    let leaving = async {
+    let shut_down = async {
         shutdown.await;
-        tracing::info!(delay_seconds = config.shutdown_delay.as_secs(), "stopping: not ready from now on");
+        tracing::info!(
+            delay_seconds = config.shutdown_delay.as_secs(),
+            "stopping: readiness fails from now on"
+        );
         stage.send_replace(ShutdownStage::NotReady);
         tokio::time::sleep(config.shutdown_delay).await;
         stage.send_replace(ShutdownStage::Draining);
     };
-    let (cut, _, ()) = tokio::join!(serving, admin_door.serve(), leaving);
-    tracing::info!(connections_cut = cut, "stopped");
-    ShutdownReport { connections_cut: cut }
+    let (connections_cut, _, ()) = tokio::join!(serve_reviews, admin_port.serve(), shut_down);
+    tracing::info!(connections_cut, "stopped");
+    ShutdownReport { connections_cut }
 }
 
 fn tls_config(certificate: &Arc<LiveCertificate>) -> rustls::ServerConfig {

@@ -1,5 +1,4 @@
-//! Every answer that is not a review: a status, a word for the metrics, and a sentence that says what was wrong, which
-//! rule it broke and what to do.
+//! Answers without a review: an HTTP status, a reason for the metrics, and a message that names the problem and the fix.
 
 use std::time::Duration;
 
@@ -30,9 +29,9 @@ pub(super) enum Refusal {
     BodyBroken {
         problem: String,
     },
-    BodiesHeld,
-    ReviewError(ReviewError),
-    /// Ours to mend, not the caller's.
+    BodyMemoryExhausted,
+    BadReview(ReviewError),
+    /// A patch that does not apply: a bug in Portcullis, not in the request.
     BadPatch {
         problem: String,
     },
@@ -41,7 +40,7 @@ pub(super) enum Refusal {
         waited: Duration,
     },
     DeadlinePassed {
-        doing: &'static str,
+        during: &'static str,
     },
     Panicked,
 }
@@ -51,7 +50,7 @@ impl From<ReviewError> for Refusal {
         match problem {
             ReviewError::Unpatchable(_) => Self::BadPatch { problem: problem.to_string() },
             ReviewError::Malformed(_) | ReviewError::WrongVersion { .. } | ReviewError::NoRequest => {
-                Self::ReviewError(problem)
+                Self::BadReview(problem)
             }
         }
     }
@@ -65,14 +64,16 @@ impl Refusal {
             Self::WrongMediaType { .. } => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Self::BodyTooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
             Self::BodyTooSlow { .. } => StatusCode::REQUEST_TIMEOUT,
-            Self::BodyBroken { .. } | Self::ReviewError(_) => StatusCode::BAD_REQUEST,
-            Self::BodiesHeld | Self::QueueFull | Self::WaitedTooLong { .. } => StatusCode::TOO_MANY_REQUESTS,
+            Self::BodyBroken { .. } | Self::BadReview(_) => StatusCode::BAD_REQUEST,
+            Self::BodyMemoryExhausted | Self::QueueFull | Self::WaitedTooLong { .. } => {
+                StatusCode::TOO_MANY_REQUESTS
+            }
             Self::DeadlinePassed { .. } => StatusCode::GATEWAY_TIMEOUT,
             Self::BadPatch { .. } | Self::Panicked => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }
 
-    /// For the metrics.
+    /// The label value of the metric `requests_refused`.
     pub(super) fn reason(&self) -> &'static str {
         match self {
             Self::UnknownPath { .. } => "unknown_path",
@@ -82,66 +83,86 @@ impl Refusal {
             Self::BodyTooLarge { .. } => "body_too_large",
             Self::BodyTooSlow { .. } => "body_too_slow",
             Self::BodyBroken { .. } => "body_broken",
-            Self::ReviewError(_) => "bad_review",
+            Self::BadReview(_) => "bad_review",
             Self::BadPatch { .. } => "bad_patch",
-            Self::BodiesHeld | Self::QueueFull | Self::WaitedTooLong { .. } => "busy",
+            Self::BodyMemoryExhausted | Self::QueueFull | Self::WaitedTooLong { .. } => "busy",
             Self::DeadlinePassed { .. } => "deadline",
             Self::Panicked => "panic",
         }
     }
 
-    pub(super) fn sentence(&self) -> String {
+    /// The body of the response.
+    pub(super) fn message(&self) -> String {
         match self {
-            Self::UnknownPath { path } => {
-                format!("There is nothing at {path}. Reviews go to POST /mutate and POST /validate; correct the path in the webhook configuration.")
-            }
+            Self::UnknownPath { path } => format!(
+                "Nothing is served at {path}. Reviews go to POST /mutate and POST /validate. Correct the path in the \
+                 webhook configuration."
+            ),
             Self::NoPolicies => {
-                "This replica has no policies. Start it with --policies, or take the webhook configuration policies.portcullis.dev away.".to_owned()
+                "This replica has no policies. Start it with --policies, or delete the webhook \
+                                 configurations policies.portcullis.dev."
+                    .to_owned()
             }
             Self::WrongMethod { method } => {
-                format!("{method} is not for this path. A review comes as POST with an AdmissionReview as its body.")
+                format!("{method} is not allowed here. Send a POST with an AdmissionReview as its body.")
             }
-            Self::WrongMediaType { found: Some(found) } => {
-                format!("The content type is {found:?}. An AdmissionReview comes as application/json; set the header content-type: application/json.")
-            }
+            Self::WrongMediaType { found: Some(found) } => format!(
+                "The content type is {found:?}. Send the AdmissionReview with the header content-type: application/json."
+            ),
             Self::WrongMediaType { found: None } => {
-                "The request names no content type. An AdmissionReview comes as application/json; set the header content-type: application/json.".to_owned()
+                "The request has no content type. Send the AdmissionReview with the header content-type: \
+                 application/json."
+                    .to_owned()
             }
-            Self::BodyTooLarge { limit } => {
-                format!("The body is larger than {limit} bytes. The API server sends two objects of at most 3 MiB; make the object smaller.")
-            }
-            Self::BodyTooSlow { received, limit } => {
-                format!("The body was not complete within {} ms; {received} bytes had come. Send it at once, or look for a slow network between the caller and this server.", limit.as_millis())
-            }
+            Self::BodyTooLarge { limit } => format!(
+                "The body is larger than {limit} bytes. The API server sends at most two objects of 3 MiB each. Make the \
+                 object smaller."
+            ),
+            Self::BodyTooSlow { received, limit } => format!(
+                "The body was not complete within {} ms; {received} bytes were received. Check the network between the \
+                 client and this server.",
+                limit.as_millis()
+            ),
             Self::BodyBroken { problem } => {
                 format!("The body ended before it was complete: {problem}. Send it again in full.")
             }
-            Self::ReviewError(problem) => {
-                format!("The request cannot be reviewed: {problem}. Send an AdmissionReview as the API server does: apiVersion admission.k8s.io/v1, with a request.")
-            }
+            Self::BadReview(problem) => format!(
+                "The request cannot be reviewed: {problem}. Send an AdmissionReview of admission.k8s.io/v1 with a \
+                 request, as the API server does."
+            ),
             Self::BadPatch { problem } => {
-                format!("The review hit a bug in Portcullis: {problem}. Nothing was decided.")
+                format!(
+                    "The review hit a bug in Portcullis: {problem}. The request was neither allowed nor denied."
+                )
             }
-            Self::BodiesHeld => {
-                "Too many bytes of other requests are held in memory. Try again in a second; add replicas if it lasts.".to_owned()
+            Self::BodyMemoryExhausted => {
+                "Too many bytes of other requests are held in memory. Retry in a second. If it \
+                                          persists, add replicas."
+                    .to_owned()
             }
             Self::QueueFull => {
-                "Too many reviews are waiting already. Try again in a second; add replicas or CPU if it lasts.".to_owned()
+                "Too many reviews are waiting already. Retry in a second. If it persists, add replicas or \
+                                CPU."
+                    .to_owned()
             }
-            Self::WaitedTooLong { waited } => {
-                format!("No review ended within {} ms. Try again in a second; add replicas or CPU if it lasts.", waited.as_millis())
-            }
-            Self::DeadlinePassed { doing } => {
-                format!("The deadline of the request (timeout= in its URL, less a margin) passed while {doing}. Nothing was decided; raise timeoutSeconds in the webhook configuration, or add CPU.")
-            }
+            Self::WaitedTooLong { waited } => format!(
+                "No review ended within {} ms. Retry in a second. If it persists, add replicas or CPU.",
+                waited.as_millis()
+            ),
+            Self::DeadlinePassed { during } => format!(
+                "The deadline of the request (timeout= in its URL, minus a margin) passed while {during}. The request was \
+                 neither allowed nor denied. Raise timeoutSeconds in the webhook configuration, or add CPU."
+            ),
             Self::Panicked => {
-                "The review hit a bug in Portcullis. Nothing was decided, and the server goes on; report it with the log line \"a review panicked\".".to_owned()
+                "The review hit a bug in Portcullis. The request was neither allowed nor denied. The server \
+                               keeps running. Report the bug with the log line \"review panicked\"."
+                    .to_owned()
             }
         }
     }
 
     pub(super) fn into_response(self) -> Response<Body> {
-        let mut response = Response::new(Body::from(self.sentence() + "\n"));
+        let mut response = Response::new(Body::from(self.message() + "\n"));
         *response.status_mut() = self.status();
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
@@ -149,7 +170,7 @@ impl Refusal {
             StatusCode::METHOD_NOT_ALLOWED => {
                 headers.insert(header::ALLOW, HeaderValue::from_static("POST"));
             }
-            // client-go tries again after that many seconds while its timeout lasts.
+            // client-go retries after this number of seconds, within its timeout.
             StatusCode::TOO_MANY_REQUESTS => {
                 headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
             }

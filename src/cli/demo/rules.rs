@@ -29,7 +29,7 @@ pub(super) fn desk() -> Result<PolicyEndpoints> {
         review: Arc::new(move |hook, body, effort| {
             Ok(review(&set, &World::default(), hook, body, effort)?.map(|reviewed| reviewed.answer))
         }),
-        list: Arc::new(move || hash.clone()),
+        status_json: Arc::new(move || hash.clone()),
     })
 }
 

@@ -3,7 +3,7 @@
 use portcullis_core::dialect::{GroupResource, StatusDoor, group_resources};
 use serde_json::{Value, json};
 
-use crate::serve::policies::coverage::REGISTRATION;
+use crate::installation::POLICY_WEBHOOK_CONFIGURATION;
 
 /// One thing that must be allowed.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -50,9 +50,19 @@ const AT_HOME: &[Line] = &[
 
 const CERTIFICATES: &[Line] = &[
     (&["get", "patch"], "admissionregistration.k8s.io", "mutatingwebhookconfigurations", "portcullis"),
-    (&["get", "patch"], "admissionregistration.k8s.io", "mutatingwebhookconfigurations", REGISTRATION),
+    (
+        &["get", "patch"],
+        "admissionregistration.k8s.io",
+        "mutatingwebhookconfigurations",
+        POLICY_WEBHOOK_CONFIGURATION,
+    ),
     (&["get", "patch"], "admissionregistration.k8s.io", "validatingwebhookconfigurations", "portcullis"),
-    (&["get", "patch"], "admissionregistration.k8s.io", "validatingwebhookconfigurations", REGISTRATION),
+    (
+        &["get", "patch"],
+        "admissionregistration.k8s.io",
+        "validatingwebhookconfigurations",
+        POLICY_WEBHOOK_CONFIGURATION,
+    ),
 ];
 
 const CERTIFICATES_AT_HOME: &[Line] =
@@ -60,8 +70,13 @@ const CERTIFICATES_AT_HOME: &[Line] =
 
 const POLICIES: &[Line] = &[
     (LOOK, "", "namespaces", ""),
-    (&["get"], "admissionregistration.k8s.io", "mutatingwebhookconfigurations", REGISTRATION),
-    (&["get"], "admissionregistration.k8s.io", "validatingwebhookconfigurations", REGISTRATION),
+    (&["get"], "admissionregistration.k8s.io", "mutatingwebhookconfigurations", POLICY_WEBHOOK_CONFIGURATION),
+    (
+        &["get"],
+        "admissionregistration.k8s.io",
+        "validatingwebhookconfigurations",
+        POLICY_WEBHOOK_CONFIGURATION,
+    ),
 ];
 
 const POLICIES_AT_HOME: &[Line] =

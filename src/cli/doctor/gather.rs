@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::access::{Need, needs};
 use super::policies::CONFIG_MAP;
 use crate::cluster::{Client, JSON, Lost, Reply};
-use crate::serve::policies::coverage::REGISTRATION;
+use crate::installation::POLICY_WEBHOOK_CONFIGURATION;
 
 /// One object, or why there is none.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -86,8 +86,8 @@ pub(super) async fn gather(client: &Client, namespace: &str, try_in: &str) -> Re
         "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/gangs.portcullis.dev".to_owned(),
         format!("{registration}/mutatingwebhookconfigurations/portcullis"),
         format!("{registration}/validatingwebhookconfigurations/portcullis"),
-        format!("{registration}/mutatingwebhookconfigurations/{REGISTRATION}"),
-        format!("{registration}/validatingwebhookconfigurations/{REGISTRATION}"),
+        format!("{registration}/mutatingwebhookconfigurations/{POLICY_WEBHOOK_CONFIGURATION}"),
+        format!("{registration}/validatingwebhookconfigurations/{POLICY_WEBHOOK_CONFIGURATION}"),
         format!("/api/v1/namespaces/{namespace}/configmaps/{CONFIG_MAP}"),
         format!("{registration}/validatingadmissionpolicies/portcullis-gate"),
         format!("{registration}/validatingadmissionpolicybindings/portcullis-gate"),

@@ -6,7 +6,8 @@ use serde_json::Value;
 
 use super::gather::{Found, Gathered};
 use super::judge::{APPLY, Check, count, named};
-use crate::serve::policies::coverage::{REGISTRATION, unsent};
+use crate::installation::POLICY_WEBHOOK_CONFIGURATION;
+use crate::policy_coverage::uncovered_policies;
 
 /// The ConfigMap of the component.
 pub(super) const CONFIG_MAP: &str = "portcullis-policies";
@@ -60,7 +61,8 @@ fn registration(seen: &Gathered) -> Check {
         } else {
             "ValidatingWebhookConfiguration"
         };
-        let says = format!("{kind} {REGISTRATION} is gone: its policies are asked about nothing");
+        let says =
+            format!("{kind} {POLICY_WEBHOOK_CONFIGURATION} is gone: its policies are asked about nothing");
         return Check::fail(NAME, says, [APPLY]);
     }
     if !asked_for(seen) {
@@ -80,7 +82,11 @@ fn registration(seen: &Gathered) -> Check {
         }
     }
     if !lacking.is_empty() {
-        return Check::warn(NAME, format!("{REGISTRATION} lacks {}", named(&lacking)), [APPLY]);
+        return Check::warn(
+            NAME,
+            format!("{POLICY_WEBHOOK_CONFIGURATION} lacks {}", named(&lacking)),
+            [APPLY],
+        );
     }
     let changed = if changed.is_empty() {
         String::new()
@@ -125,11 +131,12 @@ fn files(seen: &Gathered) -> Vec<Check> {
         return vec![Check::fail(NAME, says, [look])];
     };
     let hash: String = set.hash().chars().take(12).collect();
-    let unsent = unsent(set.policies(), seen.policy_mutating.object(), seen.policy_validating.object());
-    if unsent.is_empty() {
+    let uncovered =
+        uncovered_policies(set.policies(), seen.policy_mutating.object(), seen.policy_validating.object());
+    if uncovered.is_empty() {
         let names: Vec<&str> = set.policies().map(|policy| policy.name.as_str()).collect();
         let says = format!("set {hash} loads without an error: {}", named(&names));
         return vec![Check::ok(NAME, says)];
     }
-    vec![Check::warn(NAME, named(&unsent), [look])]
+    vec![Check::warn(NAME, named(&uncovered), [look])]
 }

@@ -11,7 +11,7 @@ use super::gather::{Found, Gathered};
 use super::judge::{APPLY, Check, count, named};
 use super::policies;
 use crate::certs::{Names, Registration};
-use crate::serve::read_secret;
+use crate::installation::read_tls_secret;
 
 /// ValidatingAdmissionPolicy and matchConditions are stable since 1.30.
 const OLDEST_MINOR: u32 = 30;
@@ -175,7 +175,7 @@ fn certificates(seen: &Gathered, now: SystemTime) -> Vec<Check> {
         }
         Found::Unknown(problem) => return vec![Check::unknown(NAME, problem)],
     };
-    let (kept, problems) = read_secret(secret);
+    let (kept, problems) = read_tls_secret(secret);
     if let Some(problem) = problems.first() {
         return vec![Check::fail(
             NAME,

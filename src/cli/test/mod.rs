@@ -17,7 +17,7 @@ use regex::Regex;
 
 use super::{Outcome, paint};
 use crate::clock::seconds_now;
-use crate::serve::policies::files::{self, SUFFIXES};
+use crate::policy_files::{self, POLICY_FILE_EXTENSIONS};
 
 const LONG: &str = "\
 Run the test cases of policies, without a cluster.
@@ -107,7 +107,7 @@ pub(super) fn run(options: &Options) -> Result<Outcome> {
             return Ok(usage(&format!("{}: there is no such file or directory", path.display())));
         }
         if path.is_dir() {
-            found.extend(files::below(path)?.into_iter().filter(|path| is_cases(path)));
+            found.extend(policy_files::list_files(path)?.into_iter().filter(|path| is_cases(path)));
         } else {
             found.push(path.clone());
         }
@@ -144,7 +144,7 @@ fn usage(message: &str) -> Outcome {
 
 /// The name of a file without what makes it YAML or JSON.
 fn stem(path: &Path) -> Option<&str> {
-    files::is_policy(path).then(|| path.file_stem()?.to_str()).flatten()
+    policy_files::is_policy_file(path).then(|| path.file_stem()?.to_str()).flatten()
 }
 
 fn is_cases(path: &Path) -> bool {
@@ -153,7 +153,7 @@ fn is_cases(path: &Path) -> bool {
 
 /// Runs the cases of a file.
 fn file(path: &Path, wanted: Option<&Regex>, sets: &mut Sets, ran: &mut Vec<Ran>) -> Result<()> {
-    let source = files::one(path)?;
+    let source = policy_files::read_file(path)?;
     let cases = test_cases(&source);
     sets.told(&cases.problems, std::slice::from_ref(&source));
     let directory = path.parent().unwrap_or(Path::new(""));
@@ -177,7 +177,7 @@ fn file(path: &Path, wanted: Option<&Regex>, sets: &mut Sets, ran: &mut Vec<Ran>
 fn one(case: &Case, set: &Set, directory: &Path) -> Result<Report, String> {
     let mut beside = Vec::new();
     if let Some(name) = &case.file {
-        let source = files::one(&directory.join(name)).map_err(|error| error.to_string())?;
+        let source = policy_files::read_file(&directory.join(name)).map_err(|error| error.to_string())?;
         let (objects, problems) = manifest(&source);
         if let Some(problem) = problems.iter().find(|problem| problem.severity == Severity::Error) {
             return Err(problem.one_line());
@@ -195,14 +195,16 @@ fn policies(path: &Path, named: &[String]) -> Result<Vec<PathBuf>> {
     }
     let own = stem(path).unwrap_or_default();
     let own = own.strip_suffix(".test").unwrap_or(own);
-    let beside =
-        SUFFIXES.iter().map(|suffix| directory.join(format!("{own}.{suffix}"))).find(|path| path.is_file());
+    let beside = POLICY_FILE_EXTENSIONS
+        .iter()
+        .map(|suffix| directory.join(format!("{own}.{suffix}")))
+        .find(|path| path.is_file());
     if let Some(beside) = beside {
         return Ok(vec![beside]);
     }
     let directory = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
     let is_policy = |path: &PathBuf| path.is_file() && !is_cases(path);
-    Ok(files::entries(directory)?.into_iter().filter(is_policy).collect())
+    Ok(policy_files::list_entries(directory)?.into_iter().filter(is_policy).collect())
 }
 
 impl Sets {
@@ -219,7 +221,8 @@ impl Sets {
     /// The set of these files; none when it cannot be used, which is told once.
     fn of(&mut self, paths: &[PathBuf]) -> Result<Option<&Set>> {
         if !self.known.contains_key(paths) {
-            let files = paths.iter().map(|path| files::one(path)).collect::<Result<Vec<_>, _>>()?;
+            let files =
+                paths.iter().map(|path| policy_files::read_file(path)).collect::<Result<Vec<_>, _>>()?;
             let loaded = load(&files);
             self.told(&loaded.problems, &files);
             self.known.insert(paths.to_vec(), loaded.set);

@@ -1,19 +1,24 @@
-//! The policies of a run: the set that answers, swapped as a whole, and what is known of the cluster for it.
+//! The policies of a running replica: the active set, an optional candidate set, and the cluster facts for both.
 //!
-//! Owns the files, when they are loaded and what is told of that. Never decides about a request: the set does. Loading happens on a
-//! thread of its own, so that no review waits for it.
-//! Invariant: a set with an error never answers; what has answered goes on answering until a good one takes its place.
+//! Owns the policy files, their reloads and what is reported about them. It never decides about a request: the policy set
+//! does. Files are loaded on a background thread, so no review waits for a reload.
+//!
+//! - **A set is swapped as a whole.** One set answers a review. Its hash is in the log line of every denial, in the metric
+//!   `policy_set_info`, in `/policies` and in `/readyz?verbose`.
+//! - **Files are read as one version** (`policy_files`), because the kubelet switches a mounted ConfigMap while it is read.
+//!   Their metadata is checked every second; every minute they are read in any case.
+//! - **Cluster facts are requested only if compiled expressions use them**, those of the candidate included.
+//! - **The candidate costs no answer anything** (`shadow`). It evaluates after the answer, on a background thread.
+//!
+//! Invariant: a set with an error never answers. At start, an error ends the process. Later, the active set stays active and
+//! the log, a metric, an event and `/readyz?verbose` report the error; readiness does not change.
 //!
 //! ```text
-//! files.rs    what is read, and whether it has changed
-//! shadow.rs   a candidate beside the set that answers
-//! coverage.rs what policies are about and nobody sends
-//! herald.rs   what the cluster is told: events, and what is not sent
+//! shadow.rs         the candidate set beside the active one
+//! reload_events.rs  events about reloads, and warnings about requests that are not sent
 //! ```
 
-pub(crate) mod coverage;
-pub(crate) mod files;
-pub(super) mod herald;
+pub(super) mod reload_events;
 mod shadow;
 #[cfg(test)]
 mod tests;
@@ -33,226 +38,231 @@ use portcullis_text::timestamp::Fraction;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use super::ServeOptions;
-use crate::background::{caught, turns};
+use crate::background::{caught, spawn_background_loop};
 use crate::clock::seconds_now;
 use crate::cluster::Audience;
+use crate::policy_files::{self, Fingerprint};
 use crate::telemetry::{Metrics, PolicyMetrics, PolicySetRole, REPEATED_LOG_INTERVAL};
 use crate::webhook::{PolicyEndpoints, ReadinessCheck};
-use files::Fingerprint;
-use shadow::Shadow;
+use shadow::ShadowEvaluator;
 
-/// How often the files are looked at.
-const LOOK: Duration = Duration::from_secs(1);
-/// After so many looks the files are read in any case: the times of files may lie.
-const READ_ANYWAY: u32 = 60;
+/// Interval of the metadata checks.
+const FILE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
+/// After this number of checks the files are read even if their metadata is unchanged, because modification times can lie.
+const CHECKS_PER_FORCED_READ: u32 = 60;
+/// How long a replica stays unready while the namespaces are unknown. After that it answers without them.
+const NAMESPACES_TIMEOUT: Duration = Duration::from_secs(15);
+/// Number of characters of a set's hash in messages.
+const SHORT_HASH_CHARS: usize = 12;
 
-/// How long a replica that does not know the namespaces yet keeps out of the way. After that it answers without them.
-const WORLD_PATIENCE: Duration = Duration::from_secs(15);
-
-/// A set in force.
-struct InForce {
+/// The active policy set.
+struct ActiveSet {
     set: Set,
     since: SystemTime,
-    /// What it was loaded with, warnings only.
+    /// Problems that were found during loading: warnings only.
     warnings: Vec<Problem>,
 }
 
-/// A reload that failed, for as long as it is the last one.
-struct Trouble {
-    since: SystemTime,
-    /// What is wrong, as it is shown to people: several lines.
+/// The last reload, if it failed.
+struct FailedReload {
+    at: SystemTime,
+    /// The problems as shown to people: several lines.
     text: String,
 }
 
-impl Trouble {
+impl FailedReload {
     fn now(text: String) -> Self {
-        Self { since: SystemTime::now(), text }
+        Self { at: SystemTime::now(), text }
     }
 
-    fn list(&self) -> Value {
-        json!({"failed": rfc3339(self.since), "problem": self.text})
+    fn to_json(&self) -> Value {
+        json!({"failed": rfc3339(self.at), "problem": self.text})
     }
 }
 
-/// What others may want to know of a reload.
+/// The state after the last reload.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct News {
-    /// The set in force, by its hash.
+pub(super) struct ReloadStatus {
+    /// Hash of the active set.
     pub(super) hash: String,
-    /// Why the last reload failed; none when it did not.
-    pub(super) trouble: Option<String>,
+    /// Why the last reload failed; `None` if it succeeded.
+    pub(super) problem: Option<String>,
 }
 
-/// The policies of a run.
-pub(super) struct Policies {
+/// The policies of a running replica.
+pub(super) struct PolicyRuntime {
     paths: Vec<PathBuf>,
-    live: ArcSwap<InForce>,
-    trouble: ArcSwapOption<Trouble>,
+    active: ArcSwap<ActiveSet>,
+    failed_reload: ArcSwapOption<FailedReload>,
     world: ArcSwap<World>,
-    shadow: Option<Arc<Shadow>>,
+    shadow: Option<Arc<ShadowEvaluator>>,
     metrics: PolicyMetrics,
-    news: watch::Sender<News>,
+    reload_status: watch::Sender<ReloadStatus>,
     wishes: watch::Sender<Wishes>,
-    said: Said,
+    logged: RecentlyLogged,
 }
 
-/// What was said in the last minute: a controller asks again and again.
+/// Messages that were logged within [`REPEATED_LOG_INTERVAL`]. A controller retries the same request for ever.
 #[derive(Default)]
-struct Said(Mutex<BTreeMap<String, Instant>>);
+struct RecentlyLogged(Mutex<BTreeMap<String, Instant>>);
 
-impl Said {
-    /// Texts that are remembered.
-    const MOST: usize = 1000;
+impl RecentlyLogged {
+    const MAX_MESSAGES: usize = 1000;
 
-    fn is_news(&self, text: &str) -> bool {
-        let mut said = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if said.get(text).is_some_and(|at| at.elapsed() < REPEATED_LOG_INTERVAL) {
+    /// Whether a message was not logged recently; remembers it.
+    fn is_new(&self, message: &str) -> bool {
+        let mut logged = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if logged.get(message).is_some_and(|at| at.elapsed() < REPEATED_LOG_INTERVAL) {
             return false;
         }
-        if said.len() >= Self::MOST {
-            said.clear();
+        if logged.len() >= Self::MAX_MESSAGES {
+            logged.clear();
         }
-        said.insert(text.to_owned(), Instant::now());
+        logged.insert(message.to_owned(), Instant::now());
         true
     }
 }
 
-/// The bytes that were looked at last, and how they looked from outside.
-struct Watched {
+/// The files as they were last read.
+struct WatchedFiles {
     fingerprint: Fingerprint,
     files: Vec<SourceFile>,
-    looks: u32,
-    /// Why they could not be read when they were last looked at.
-    unreadable: Option<String>,
+    checks_since_read: u32,
+    /// Why the last read failed.
+    read_error: Option<String>,
 }
 
-impl Policies {
-    /// Loads the policies and starts to follow their files; `shadow_paths` are those of a candidate, if any. A candidate that cannot be used
-    /// is not compared.
+impl PolicyRuntime {
+    /// Loads the policies in `paths` and follows their files. `candidate_paths` are the files of a candidate set, if any. A
+    /// candidate with errors is not evaluated.
     ///
     /// # Errors
-    /// When they cannot be read, or one of them has an error: all problems as they are shown to people.
+    /// If the files cannot be read or have errors: all problems as shown to people.
     pub(super) fn start(
         paths: Vec<PathBuf>,
-        shadow_paths: &[PathBuf],
+        candidate_paths: &[PathBuf],
         metrics: PolicyMetrics,
     ) -> anyhow::Result<Arc<Self>> {
-        let (fingerprint, files) = files::read(&paths)?;
-        let live = loaded(&files).map_err(|text| anyhow!("the policies cannot be used:\n\n{text}"))?;
-        let shadow = if shadow_paths.is_empty() {
+        let (fingerprint, files) = policy_files::read_files(&paths)?;
+        let active = load_set(&files).map_err(|text| anyhow!("the policies cannot be used:\n\n{text}"))?;
+        let shadow = if candidate_paths.is_empty() {
             None
         } else {
-            Some(Shadow::start(shadow_paths.to_vec(), metrics.clone())?)
+            Some(ShadowEvaluator::start(candidate_paths.to_vec(), metrics.clone())?)
         };
-        let wishes = live.set.wishes() | shadow.as_ref().map(|shadow| shadow.wishes()).unwrap_or_default();
-        let (news, _) = watch::channel(News { hash: live.set.hash().to_owned(), trouble: None });
-        let policies = Arc::new(Self {
+        let wishes = active.set.wishes() | shadow.as_ref().map(|shadow| shadow.wishes()).unwrap_or_default();
+        let (reload_status, _) =
+            watch::channel(ReloadStatus { hash: active.set.hash().to_owned(), problem: None });
+        let runtime = Arc::new(Self {
             paths,
-            live: ArcSwap::from_pointee(live),
-            trouble: ArcSwapOption::empty(),
+            active: ArcSwap::from_pointee(active),
+            failed_reload: ArcSwapOption::empty(),
             world: ArcSwap::from_pointee(World { now: seconds_now(), ..World::default() }),
             shadow,
             metrics,
-            news,
+            reload_status,
             wishes: watch::channel(wishes).0,
-            said: Said::default(),
+            logged: RecentlyLogged::default(),
         });
-        policies.announce();
-        let mut watched = Watched { fingerprint, files, looks: 0, unreadable: None };
-        let follower = Arc::downgrade(&policies);
-        // On a busy replica a reload takes longer, and no request waits for it.
-        turns("portcullis-policies", move || {
-            std::thread::sleep(LOOK);
-            let Some(policies) = follower.upgrade() else { return ControlFlow::Break(()) };
-            policies.look(&mut watched);
+        runtime.report_active_set();
+        let mut watched = WatchedFiles { fingerprint, files, checks_since_read: 0, read_error: None };
+        let weak_runtime = Arc::downgrade(&runtime);
+        spawn_background_loop("portcullis-policies", move || {
+            std::thread::sleep(FILE_CHECK_INTERVAL);
+            let Some(runtime) = weak_runtime.upgrade() else { return ControlFlow::Break(()) };
+            runtime.check(&mut watched);
             ControlFlow::Continue(())
         })?;
-        Ok(policies)
+        Ok(runtime)
     }
 
-    /// Those that the command line names, if it names any.
+    /// Like [`PolicyRuntime::start`], but returns `None` if `paths` is empty.
     ///
     /// # Errors
-    /// As [`Policies::start`].
-    pub(super) fn given(options: &ServeOptions, metrics: &Metrics) -> anyhow::Result<Option<Arc<Self>>> {
-        if options.policies.is_empty() {
+    /// As [`PolicyRuntime::start`].
+    pub(super) fn start_if_configured(
+        paths: &[PathBuf],
+        candidate_paths: &[PathBuf],
+        metrics: &Metrics,
+    ) -> anyhow::Result<Option<Arc<Self>>> {
+        if paths.is_empty() {
             return Ok(None);
         }
-        let metrics = metrics.policies().clone();
-        Self::start(options.policies.clone(), &options.shadow_policies, metrics).map(Some)
+        Self::start(paths.to_vec(), candidate_paths, metrics.policies().clone()).map(Some)
     }
 
-    /// Takes what is known of the cluster.
+    /// The receiver of cluster facts.
     pub(super) fn audience(self: &Arc<Self>) -> Audience {
-        let listener = Arc::clone(self);
+        let runtime = Arc::clone(self);
         Audience {
             wishes: self.wishes.subscribe(),
             tell: Arc::new(move |world| {
-                listener.world.store(Arc::new(world));
+                runtime.world.store(Arc::new(world));
             }),
         }
     }
 
-    /// The policies in force.
-    fn listed(&self) -> Vec<Listed> {
-        self.live.load().set.policies().cloned().collect()
+    /// The policies of the active set.
+    fn policies(&self) -> Vec<Listed> {
+        self.active.load().set.policies().cloned().collect()
     }
 
-    /// What becomes of reloads.
-    pub(super) fn news(&self) -> watch::Receiver<News> {
-        self.news.subscribe()
+    /// The state after the last reload, as it changes.
+    pub(super) fn reload_status(&self) -> watch::Receiver<ReloadStatus> {
+        self.reload_status.subscribe()
     }
 
-    /// What is to be done every second.
-    fn look(&self, watched: &mut Watched) {
+    /// Reloads changed files and requests the cluster facts that both sets need. Runs every second.
+    fn check(&self, watched: &mut WatchedFiles) {
         if let Some(shadow) = &self.shadow {
-            shadow.look();
+            shadow.reload_if_changed();
         }
-        // Nobody may tell us of a cluster; exceptions end all the same. Whoever does tell us meanwhile is not undone.
+        // Without a cluster, only the time advances, because exceptions expire. Facts that arrive meanwhile are kept.
         self.world.rcu(|world| {
-            let told = !world.namespaces.is_empty();
-            if told {
+            let has_cluster_facts = !world.namespaces.is_empty();
+            if has_cluster_facts {
                 Arc::clone(world)
             } else {
                 Arc::new(World { now: seconds_now(), ..World::clone(world) })
             }
         });
-        self.follow(watched);
-        self.wish();
+        self.reload_if_changed(watched);
+        self.request_facts();
     }
 
-    /// Asks for what both sets are judged in, if that has changed.
-    fn wish(&self) {
+    /// Requests the cluster facts that both sets need, if they have changed.
+    fn request_facts(&self) {
         let shadow = self.shadow.as_ref().map(|shadow| shadow.wishes()).unwrap_or_default();
-        let wishes = self.live.load().set.wishes() | shadow;
+        let wishes = self.active.load().set.wishes() | shadow;
         self.wishes.send_if_modified(|before| std::mem::replace(before, wishes) != wishes);
     }
 
-    /// Looks whether the files have changed, and loads them if they have.
-    fn follow(&self, watched: &mut Watched) {
-        watched.looks += 1;
-        let fingerprint = files::fingerprint(&self.paths);
-        if fingerprint.as_ref() == Ok(&watched.fingerprint) && watched.looks < READ_ANYWAY {
+    /// Reads the files if they may have changed, and loads them if they have.
+    fn reload_if_changed(&self, watched: &mut WatchedFiles) {
+        watched.checks_since_read += 1;
+        let fingerprint = policy_files::fingerprint(&self.paths);
+        if fingerprint.as_ref() == Ok(&watched.fingerprint)
+            && watched.checks_since_read < CHECKS_PER_FORCED_READ
+        {
             return;
         }
-        watched.looks = 0;
-        let (fingerprint, files) = match files::read(&self.paths) {
+        watched.checks_since_read = 0;
+        let (fingerprint, files) = match policy_files::read_files(&self.paths) {
             Ok(read) => read,
             Err(error) => {
                 let text = error.to_string();
-                // Said once, not every second.
-                if watched.unreadable.as_ref() != Some(&text) {
-                    self.failed(text.clone());
+                // Reported once, not every second.
+                if watched.read_error.as_ref() != Some(&text) {
+                    self.report_failed_reload(text.clone());
                 }
-                watched.unreadable = Some(text);
+                watched.read_error = Some(text);
                 watched.fingerprint = Fingerprint::default();
                 return;
             }
         };
         watched.fingerprint = fingerprint;
-        let could_be_read = watched.unreadable.take().is_none();
-        if could_be_read && files == watched.files {
+        let was_readable = watched.read_error.take().is_none();
+        if was_readable && files == watched.files {
             return;
         }
         watched.files = files;
@@ -260,162 +270,167 @@ impl Policies {
     }
 
     fn reload(&self, files: &[SourceFile]) {
-        let begun = Instant::now();
-        match loaded(files) {
+        let started = Instant::now();
+        match load_set(files) {
             Ok(next) => {
                 self.metrics.count_reload(true);
-                self.live.store(Arc::new(next));
-                self.trouble.store(None);
-                self.announce();
-                tracing::info!(took_ms = begun.elapsed().as_millis(), "the new policies are in force");
+                self.active.store(Arc::new(next));
+                self.failed_reload.store(None);
+                self.report_active_set();
+                tracing::info!(took_ms = started.elapsed().as_millis(), "policies reloaded");
             }
-            Err(text) => self.failed(text),
+            Err(text) => self.report_failed_reload(text),
         }
     }
 
-    fn failed(&self, text: String) {
+    fn report_failed_reload(&self, text: String) {
         self.metrics.count_reload(false);
-        let hash = self.live.load().set.hash().to_owned();
+        let hash = self.active.load().set.hash().to_owned();
         tracing::error!(
             policies = hash,
-            "the changed policies cannot be used; those before stay in force:\n{text}"
+            problem = text,
+            "policy reload failed; the previous set stays active"
         );
-        self.news.send_replace(News { hash, trouble: Some(text.clone()) });
-        self.trouble.store(Some(Arc::new(Trouble::now(text))));
+        self.reload_status.send_replace(ReloadStatus { hash, problem: Some(text.clone()) });
+        self.failed_reload.store(Some(Arc::new(FailedReload::now(text))));
     }
 
-    /// Says which set is in force.
-    fn announce(&self) {
-        let live = self.live.load();
-        let (hash, count) = (live.set.hash(), live.set.policies().len());
-        self.metrics.set_loaded(PolicySetRole::Live, hash, count, live.since);
-        tracing::info!(policies = hash, count, "policies are loaded");
-        for warning in &live.warnings {
-            tracing::warn!(policies = hash, "{}", warning.one_line());
+    fn report_active_set(&self) {
+        let active = self.active.load();
+        let (hash, count) = (active.set.hash(), active.set.policies().len());
+        self.metrics.set_loaded(PolicySetRole::Live, hash, count, active.since);
+        tracing::info!(policies = hash, count, "policy set active");
+        for warning in &active.warnings {
+            tracing::warn!(policies = hash, problem = warning.one_line(), "policy file has a warning");
         }
-        self.news.send_replace(News { hash: hash.to_owned(), trouble: None });
+        self.reload_status.send_replace(ReloadStatus { hash: hash.to_owned(), problem: None });
     }
 
-    /// What the webhook serves of them.
-    pub(super) fn desk(self: &Arc<Self>) -> PolicyEndpoints {
-        let (answering, listing) = (Arc::clone(self), Arc::clone(self));
+    /// The endpoints that the webhook serves for policies.
+    pub(super) fn endpoints(self: &Arc<Self>) -> PolicyEndpoints {
+        let (reviewing, listing) = (Arc::clone(self), Arc::clone(self));
         PolicyEndpoints {
             review: Arc::new(move |hook, body, effort| {
-                let live = answering.live.load();
-                let world = answering.world.load_full();
-                let reviewed = portcullis_policy::review(&live.set, &world, hook, body, effort)?;
+                let active = reviewing.active.load();
+                let world = reviewing.world.load_full();
+                let reviewed = portcullis_policy::review(&active.set, &world, hook, body, effort)?;
                 let Some(reviewed) = reviewed else { return Ok(None) };
-                answering.count(&reviewed.outcome);
-                if let Some(shadow) = &answering.shadow {
-                    shadow.offer(
+                reviewing.record(&reviewed.outcome);
+                if let Some(shadow) = &reviewing.shadow {
+                    shadow.enqueue(
                         hook,
                         body.len(),
                         reviewed.review,
                         reviewed.outcome,
                         &world,
-                        live.set.hash(),
+                        active.set.hash(),
                     );
                 }
                 Ok(Some(reviewed.answer))
             }),
-            list: Arc::new(move || listing.list()),
+            status_json: Arc::new(move || listing.status_json()),
         }
     }
 
-    fn count(&self, outcome: &portcullis_policy::Outcome) {
+    /// Counts and logs denials, ignored rules and exceptions of one review.
+    fn record(&self, outcome: &portcullis_policy::Outcome) {
         for denial in outcome.denials() {
             self.metrics.count_denial(&denial.policy);
         }
         self.metrics.count_ignored_rules(outcome.ignored().len());
         for rule in outcome.ignored() {
-            if self.said.is_news(rule) {
-                tracing::warn!(
-                    "a rule could not be evaluated and was passed over (failurePolicy: Ignore): {rule}"
-                );
+            if self.logged.is_new(rule) {
+                tracing::warn!(rule, "policy rule ignored: its evaluation failed (failurePolicy: Ignore)");
             }
         }
         for excepted in outcome.excepted() {
             let portcullis_policy::Excepted { exception, owner, policy, message, .. } = excepted;
-            if self.said.is_news(&format!("{exception} {policy} {message}")) {
-                tracing::info!(policy, exception, owner, message, "let in by an exception");
+            if self.logged.is_new(&format!("{exception} {policy} {message}")) {
+                tracing::info!(policy, exception, owner, message, "denial suppressed by a PolicyException");
             }
         }
     }
 
-    /// The set in force, as JSON for people and programs.
-    fn list(&self) -> String {
-        let live = self.live.load();
-        let policies: Vec<_> = live
+    /// The body of `/policies`: the active set, the last failed reload and the candidate.
+    fn status_json(&self) -> String {
+        let active = self.active.load();
+        let policies: Vec<_> = active
             .set
             .policies()
             .map(|policy| json!({"kind": policy.kind, "name": policy.name, "file": policy.file, "line": policy.line}))
             .collect();
-        let mut list = json!({
-            "hash": live.set.hash(),
-            "since": rfc3339(live.since),
+        let mut status = json!({
+            "hash": active.set.hash(),
+            "since": rfc3339(active.since),
             "files": self.paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>(),
             "policies": policies,
-            "warnings": live.warnings.iter().map(Problem::one_line).collect::<Vec<_>>(),
+            "warnings": active.warnings.iter().map(Problem::one_line).collect::<Vec<_>>(),
         });
-        if let Some(trouble) = &*self.trouble.load() {
-            list["lastReload"] = trouble.list();
+        if let Some(failed) = &*self.failed_reload.load() {
+            status["lastReload"] = failed.to_json();
         }
         if let Some(shadow) = &self.shadow {
-            list["shadow"] = shadow.list();
+            status["shadow"] = shadow.status_json();
         }
-        format!("{list:#}\n")
+        format!("{status:#}\n")
     }
 
-    /// Holds once the namespaces of a cluster are known, or cannot be had: a set is in force, whatever the files say now. The detail says
-    /// if they say something else.
-    pub(super) fn requirement(self: &Arc<Self>, in_cluster: bool) -> ReadinessCheck {
-        let (policies, waiting, since) = (Arc::clone(self), Arc::clone(self), Instant::now());
-        let holds = move || {
-            let known = !in_cluster || !waiting.world.load().namespaces.is_empty();
-            if known || since.elapsed() > WORLD_PATIENCE {
+    /// A check that passes once the namespaces of the cluster are known, or after [`NAMESPACES_TIMEOUT`]. A failed reload
+    /// does not fail it, because a set is active; its detail shows the failure.
+    pub(super) fn readiness_check(self: &Arc<Self>, in_cluster: bool) -> ReadinessCheck {
+        let (checking, showing, started) = (Arc::clone(self), Arc::clone(self), Instant::now());
+        let check = move || {
+            let known = !in_cluster || !checking.world.load().namespaces.is_empty();
+            if known || started.elapsed() > NAMESPACES_TIMEOUT {
                 Ok(())
             } else {
-                Err("namespaces were not listed yet")
+                Err("the namespaces are not listed yet")
             }
         };
-        ReadinessCheck::new("policies", holds).detailed(move || {
-            let live = policies.live.load();
-            let count = live.set.policies().len();
-            let hash: String = live.set.hash().chars().take(12).collect();
-            let since = rfc3339(live.since);
-            match &*policies.trouble.load() {
-                None => format!("{count} in force since {since}, set {hash}"),
-                Some(trouble) => format!(
-                    "{count} in force since {since}, set {hash}; the reload at {} failed, and nothing of it is in force:\n{}",
-                    rfc3339(trouble.since),
-                    trouble.text
-                ),
-            }
-        })
+        ReadinessCheck::new("policies", check).with_detail(move || showing.readiness_detail())
+    }
+
+    fn readiness_detail(&self) -> String {
+        let active = self.active.load();
+        let count = active.set.policies().len();
+        let hash = short_hash(active.set.hash());
+        let since = rfc3339(active.since);
+        match &*self.failed_reload.load() {
+            None => format!("{count} active since {since}, set {hash}"),
+            Some(failed) => format!(
+                "{count} active since {since}, set {hash}; the reload at {} failed and the previous set stays active:\n{}",
+                rfc3339(failed.at),
+                failed.text
+            ),
+        }
     }
 }
 
-/// A set of these files, or everything that is wrong with them as it is shown to people.
-fn loaded(files: &[SourceFile]) -> Result<InForce, String> {
-    unless_it_panics(|| {
+/// Loads a set, or returns all problems as shown to people.
+fn load_set(files: &[SourceFile]) -> Result<ActiveSet, String> {
+    panics_as_problems(|| {
         let loaded = load(files).at(seconds_now());
         match loaded.set {
             Some(set) => {
                 let warnings =
                     loaded.problems.into_iter().filter(|p| p.severity == Severity::Warning).collect();
-                Ok(InForce { set, since: SystemTime::now(), warnings })
+                Ok(ActiveSet { set, since: SystemTime::now(), warnings })
             }
-            // Colours are for terminals: this goes into logs, events and answers.
+            // Colours are for terminals. This text goes into logs, events and HTTP answers.
             None => Err(strip_str(&portcullis_policy::render(&loaded.problems, files)).to_string()),
         }
     })
 }
 
-/// A panic of the loader is one more thing that may be wrong with files: what was in force stays so, and it is told like all others.
-fn unless_it_panics<T>(load: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+/// Turns a panic of the loader into a problem of the files, so that the active set stays active.
+fn panics_as_problems<T>(load: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     caught(load).unwrap_or_else(|panic| {
         Err(format!("the loader panicked: {panic}. This is a bug in Portcullis: report it with these files"))
     })
+}
+
+fn short_hash(hash: &str) -> String {
+    hash.chars().take(SHORT_HASH_CHARS).collect()
 }
 
 fn rfc3339(at: SystemTime) -> String {

@@ -1,8 +1,7 @@
-//! A candidate set beside the one that answers: asked after the answer is given, on a thread of its own, about as many reviews as it
-//! has time for.
+//! Shadow evaluation: a candidate set evaluates reviews after the active set has answered them.
 //!
-//! Invariants: no answer waits for it or depends on it; what waits for it is bounded in number and size; what it cannot load takes
-//! nothing away but the comparison.
+//! Invariants: no answer waits for the candidate or depends on it. The queue before it is bounded in number and size; what
+//! does not fit is counted as skipped. A candidate that cannot be loaded only stops the comparison.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -17,143 +16,145 @@ use portcullis_core::admission::Hook;
 use portcullis_policy::{Change, Effort, Outcome, Request, Set, Wishes, World, differences};
 use serde_json::{Value, json};
 
-use super::files::{self, Fingerprint};
-use super::{Trouble, loaded};
-use crate::background::turns;
+use super::{FailedReload, load_set};
+use crate::background::spawn_background_loop;
+use crate::policy_files::{self, Fingerprint};
 use crate::telemetry::{PolicyMetrics, PolicySetRole};
 
-/// Reviews that may wait. More are not compared.
-const WAITING: usize = 32;
-/// The largest review that is kept for a comparison, in bytes.
-const LARGEST: usize = 128 * 1024;
-/// Differences that are remembered as logged, by policy and change.
-const LOGGED: usize = 1000;
+/// Maximum number of reviews that wait for the comparison.
+const MAX_QUEUED_REVIEWS: usize = 32;
+/// Maximum size of a review that is compared.
+const MAX_REVIEW_BYTES: usize = 128 * 1024;
+/// Maximum number of differences that are remembered as logged.
+const MAX_LOGGED_DIFFERENCES: usize = 1000;
 
-/// A review that was answered.
-struct Answered {
+/// A review that the active set has answered.
+struct AnsweredReview {
     hook: Hook,
     review: Value,
     outcome: Outcome,
     world: Arc<World>,
-    live: String,
+    active_hash: String,
 }
 
-/// The candidate.
-pub(super) struct Shadow {
+/// Loads the candidate set and compares its answers with those of the active set.
+pub(super) struct ShadowEvaluator {
     paths: Vec<PathBuf>,
-    set: ArcSwapOption<Set>,
-    /// Why the files as they are now cannot be used.
-    trouble: ArcSwapOption<Trouble>,
-    queue: SyncSender<Answered>,
+    candidate: ArcSwapOption<Set>,
+    /// Why the current files cannot be used.
+    failed_reload: ArcSwapOption<FailedReload>,
+    queue: SyncSender<AnsweredReview>,
     metrics: PolicyMetrics,
-    seen: Mutex<Option<Fingerprint>>,
+    fingerprint: Mutex<Option<Fingerprint>>,
 }
 
-impl Shadow {
-    /// Loads the candidate, if it can be loaded.
+impl ShadowEvaluator {
+    /// Loads the candidate, if it has no errors, and starts the comparison thread.
     ///
     /// # Errors
-    /// When the system has no thread for it.
+    /// If the thread cannot be started.
     pub(super) fn start(paths: Vec<PathBuf>, metrics: PolicyMetrics) -> io::Result<Arc<Self>> {
-        let (queue, waiting) = sync_channel(WAITING);
-        let shadow = Arc::new(Self {
+        let (queue, answered_reviews) = sync_channel(MAX_QUEUED_REVIEWS);
+        let evaluator = Arc::new(Self {
             paths,
-            set: ArcSwapOption::empty(),
-            trouble: ArcSwapOption::empty(),
+            candidate: ArcSwapOption::empty(),
+            failed_reload: ArcSwapOption::empty(),
             queue,
             metrics,
-            seen: Mutex::default(),
+            fingerprint: Mutex::default(),
         });
-        shadow.look();
-        let worker = Arc::downgrade(&shadow);
-        let mut logged = Logged::default();
-        turns("portcullis-shadow", move || {
-            let Ok(answered) = waiting.recv() else { return ControlFlow::Break(()) };
-            let Some(shadow) = worker.upgrade() else { return ControlFlow::Break(()) };
-            shadow.compare(&answered, &mut logged);
+        evaluator.reload_if_changed();
+        let weak_evaluator = Arc::downgrade(&evaluator);
+        let mut logged = LoggedDifferences::default();
+        spawn_background_loop("portcullis-shadow", move || {
+            let Ok(answered) = answered_reviews.recv() else { return ControlFlow::Break(()) };
+            let Some(evaluator) = weak_evaluator.upgrade() else { return ControlFlow::Break(()) };
+            evaluator.compare(&answered, &mut logged);
             ControlFlow::Continue(())
         })?;
-        Ok(shadow)
+        Ok(evaluator)
     }
 
-    fn take(&self, set: Set) {
+    fn set_candidate(&self, set: Set) {
         let (hash, count) = (set.hash().to_owned(), set.policies().len());
         self.metrics.set_loaded(PolicySetRole::Shadow, &hash, count, SystemTime::now());
-        tracing::info!(shadow = hash, count, "shadow policies are loaded: they answer nothing");
-        self.set.store(Some(Arc::new(set)));
+        tracing::info!(shadow = hash, count, "candidate policy set loaded for shadow evaluation");
+        self.candidate.store(Some(Arc::new(set)));
     }
 
-    /// Loads the files again when they have changed; what cannot be loaded leaves the candidate as it was.
-    pub(super) fn look(&self) {
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        if seen.is_some() && files::fingerprint(&self.paths).ok() == *seen {
+    /// Loads the files if they have changed. If they have errors, the previous candidate stays.
+    pub(super) fn reload_if_changed(&self) {
+        let mut fingerprint = self.fingerprint.lock().unwrap_or_else(PoisonError::into_inner);
+        if fingerprint.is_some() && policy_files::fingerprint(&self.paths).ok() == *fingerprint {
             return;
         }
-        let (fingerprint, candidate) = match files::read(&self.paths) {
-            Ok((fingerprint, files)) => (Some(fingerprint), loaded(&files)),
+        let (read_fingerprint, loaded) = match policy_files::read_files(&self.paths) {
+            Ok((read_fingerprint, files)) => (Some(read_fingerprint), load_set(&files)),
             Err(error) => (None, Err(error.to_string())),
         };
-        *seen = fingerprint;
-        let text = match candidate {
-            Ok(candidate) => {
-                self.trouble.store(None);
-                return self.take(candidate.set);
+        *fingerprint = read_fingerprint;
+        let problem = match loaded {
+            Ok(loaded) => {
+                self.failed_reload.store(None);
+                return self.set_candidate(loaded.set);
             }
-            Err(text) => text,
+            Err(problem) => problem,
         };
-        // What cannot be read is tried every second, and said once.
-        if seen.is_none() && self.trouble.load().as_ref().is_some_and(|trouble| trouble.text == text) {
+        // Unreadable files are tried every second and reported once.
+        let already_reported =
+            self.failed_reload.load().as_ref().is_some_and(|failed| failed.text == problem);
+        if fingerprint.is_none() && already_reported {
             return;
         }
-        if self.set.load().is_some() {
-            tracing::error!("the changed shadow policies cannot be used; those before are compared:\n{text}");
-        } else {
+        if self.candidate.load().is_some() {
             tracing::error!(
-                "the shadow policies cannot be used; nothing is compared until they are mended:\n{text}"
+                problem,
+                "candidate policy reload failed; the previous candidate is still evaluated"
             );
+        } else {
+            tracing::error!(problem, "candidate policies cannot be loaded; shadow evaluation is off");
         }
-        self.trouble.store(Some(Arc::new(Trouble::now(text))));
+        self.failed_reload.store(Some(Arc::new(FailedReload::now(problem))));
     }
 
-    /// Which set it is, and why it is not that of the files, for people and programs.
-    pub(super) fn list(&self) -> Value {
-        let mut list = json!({"hash": self.set.load().as_ref().map(|set| set.hash())});
-        if let Some(trouble) = &*self.trouble.load() {
-            list["lastReload"] = trouble.list();
+    /// The candidate's hash and its last failed reload, for `/policies`.
+    pub(super) fn status_json(&self) -> Value {
+        let mut status = json!({"hash": self.candidate.load().as_ref().map(|set| set.hash())});
+        if let Some(failed) = &*self.failed_reload.load() {
+            status["lastReload"] = failed.to_json();
         }
-        list
+        status
     }
 
-    /// What has to be known of the world to judge by it.
+    /// The cluster facts that the candidate needs.
     pub(super) fn wishes(&self) -> Wishes {
-        self.set.load().as_ref().map(|set| set.wishes()).unwrap_or_default()
+        self.candidate.load().as_ref().map(|set| set.wishes()).unwrap_or_default()
     }
 
-    /// Has an answered review compared, if there is time for it.
-    pub(super) fn offer(
+    /// Queues an answered review for comparison, or counts it as skipped.
+    pub(super) fn enqueue(
         &self,
         hook: Hook,
         bytes: usize,
         review: Value,
         outcome: Outcome,
         world: &Arc<World>,
-        live: &str,
+        active_hash: &str,
     ) {
-        if self.set.load().is_none() {
+        if self.candidate.load().is_none() {
             return;
         }
-        let taken = bytes <= LARGEST && {
-            let answered =
-                Answered { hook, review, outcome, world: Arc::clone(world), live: live.to_owned() };
-            self.queue.try_send(answered).is_ok()
+        let queued = bytes <= MAX_REVIEW_BYTES && {
+            let (world, active_hash) = (Arc::clone(world), active_hash.to_owned());
+            self.queue.try_send(AnsweredReview { hook, review, outcome, world, active_hash }).is_ok()
         };
-        if !taken {
+        if !queued {
             self.metrics.count_shadow_review(false);
         }
     }
 
-    fn compare(&self, answered: &Answered, logged: &mut Logged) {
-        let Some(candidate) = self.set.load_full() else { return };
+    fn compare(&self, answered: &AnsweredReview, logged: &mut LoggedDifferences) {
+        let Some(candidate) = self.candidate.load_full() else { return };
         let Some(request) = Request::of_review(&answered.review) else { return };
         self.metrics.count_shadow_review(true);
         let (hook, effort) = (answered.hook, Effort::unlimited());
@@ -162,7 +163,7 @@ impl Shadow {
         for difference in differences(object, &answered.outcome, &outcome) {
             let change = difference.change.as_str();
             self.metrics.count_shadow_difference(&difference.policy, change);
-            if logged.is_new(candidate.hash(), &answered.live, &difference.policy, difference.change) {
+            if logged.is_new(candidate.hash(), &answered.active_hash, &difference.policy, difference.change) {
                 tracing::info!(
                     policy = difference.policy,
                     change,
@@ -170,28 +171,30 @@ impl Shadow {
                     namespace = request.namespace(),
                     name = portcullis_policy::display_name(&request),
                     detail = difference.detail,
-                    policies = answered.live,
+                    policies = answered.active_hash,
                     shadow = candidate.hash(),
-                    "the shadow policies would answer otherwise"
+                    "candidate policy set would answer differently"
                 );
             }
         }
     }
 }
 
-/// Which differences were logged, of these two sets.
+/// The differences that were logged for the current pair of sets.
 #[derive(Default)]
-struct Logged {
+struct LoggedDifferences {
+    /// Hashes of the candidate and the active set.
     sets: (String, String),
-    told: BTreeSet<(String, Change)>,
+    logged: BTreeSet<(String, Change)>,
 }
 
-impl Logged {
-    fn is_new(&mut self, candidate: &str, live: &str, policy: &str, change: Change) -> bool {
-        if (self.sets.0.as_str(), self.sets.1.as_str()) != (candidate, live) {
-            *self = Self { sets: (candidate.to_owned(), live.to_owned()), told: BTreeSet::new() };
+impl LoggedDifferences {
+    /// Whether a difference was not logged for this pair of sets; remembers it.
+    fn is_new(&mut self, candidate: &str, active: &str, policy: &str, change: Change) -> bool {
+        if (self.sets.0.as_str(), self.sets.1.as_str()) != (candidate, active) {
+            *self = Self { sets: (candidate.to_owned(), active.to_owned()), logged: BTreeSet::new() };
         }
-        self.told.len() < LOGGED && self.told.insert((policy.to_owned(), change))
+        self.logged.len() < MAX_LOGGED_DIFFERENCES && self.logged.insert((policy.to_owned(), change))
     }
 }
 
@@ -201,7 +204,7 @@ mod tests {
 
     #[test]
     fn a_difference_is_logged_once_for_each_pair_of_sets() {
-        let mut logged = Logged::default();
+        let mut logged = LoggedDifferences::default();
         assert!(logged.is_new("b", "a", "p", Change::WouldDeny));
         assert!(!logged.is_new("b", "a", "p", Change::WouldDeny));
         assert!(logged.is_new("b", "a", "p", Change::WouldAllow));

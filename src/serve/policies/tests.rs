@@ -1,4 +1,4 @@
-//! Policies that follow their files, beside a candidate.
+//! Tests of policy reloads beside a candidate set.
 
 use std::fs;
 use std::path::Path;
@@ -12,7 +12,7 @@ fn directory(name: &str) -> PathBuf {
     path
 }
 
-/// A policy with this rule.
+/// Writes a policy whose only variable has this expression.
 fn write(directory: &Path, expression: &str) {
     let text = format!(
         "apiVersion: admissionregistration.k8s.io/v1
@@ -34,7 +34,7 @@ spec: {{policyName: p, validationActions: [Deny]}}
 }
 
 #[test]
-fn the_world_is_asked_for_what_either_set_needs_as_both_change() {
+fn cluster_facts_are_requested_for_the_active_set_and_the_candidate() {
     let home = directory("wishes");
     let (live, shadow) = (home.join("live"), home.join("shadow"));
     for path in [&live, &shadow] {
@@ -44,9 +44,9 @@ fn the_world_is_asked_for_what_either_set_needs_as_both_change() {
     write(&shadow, "quota.gpus");
     let metrics = PolicyMetrics::default();
     let candidate = std::slice::from_ref(&shadow);
-    let policies = Policies::start(vec![live.clone()], candidate, metrics).expect("they are good");
+    let policies = PolicyRuntime::start(vec![live.clone()], candidate, metrics).expect("they are good");
     let wishes = policies.audience().wishes;
-    let becomes = |gangs: bool, capacity: bool| {
+    let wait_for = |gangs: bool, capacity: bool| {
         let deadline = Instant::now() + Duration::from_secs(20);
         while *wishes.borrow() != (Wishes { gangs, capacity }) {
             assert!(
@@ -57,23 +57,23 @@ fn the_world_is_asked_for_what_either_set_needs_as_both_change() {
             std::thread::sleep(Duration::from_millis(20));
         }
     };
-    becomes(true, true);
+    wait_for(true, true);
     write(&shadow, "gang.named");
-    becomes(true, false);
+    wait_for(true, false);
     write(&live, "cluster.known");
-    becomes(true, true);
+    wait_for(true, true);
     write(&shadow, "object.metadata.name");
-    becomes(false, true);
+    wait_for(false, true);
     write(&live, "object.metadata.name");
-    becomes(false, false);
+    wait_for(false, false);
     fs::remove_dir_all(home).expect("removed");
 }
 
 #[test]
-fn a_panic_of_the_loader_is_what_is_wrong_with_the_files() {
+fn a_panic_of_the_loader_is_reported_as_a_problem_of_the_files() {
     let panicking = || -> Result<(), String> { panic!("index 7 of 3") };
-    let problem = unless_it_panics(panicking).expect_err("it panicked");
+    let problem = panics_as_problems(panicking).expect_err("it panicked");
     assert!(problem.contains("the loader panicked: index 7 of 3. This is a bug in Portcullis"), "{problem}");
-    assert_eq!(unless_it_panics(|| Ok(1)), Ok(1));
-    assert_eq!(unless_it_panics::<()>(|| Err("line 3".to_owned())), Err("line 3".to_owned()));
+    assert_eq!(panics_as_problems(|| Ok(1)), Ok(1));
+    assert_eq!(panics_as_problems::<()>(|| Err("line 3".to_owned())), Err("line 3".to_owned()));
 }

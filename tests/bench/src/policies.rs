@@ -213,7 +213,7 @@ impl Server {
     /// How long the last reload took, by its own log.
     fn reload_ms(&self) -> anyhow::Result<Option<u64>> {
         let text = fs::read_to_string(&self.log)?;
-        let line = text.lines().rev().find(|line| line.contains("the new policies are in force"));
+        let line = text.lines().rev().find(|line| line.contains("policies reloaded"));
         Ok(line.and_then(|line| line.split("took_ms=").nth(1)?.split_whitespace().next()?.parse().ok()))
     }
 }

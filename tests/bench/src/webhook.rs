@@ -246,7 +246,7 @@ pub(crate) async fn present(review: ReviewHandler) -> anyhow::Result<()> {
         certificate: Arc::new(certificate),
         metrics: Arc::new(Metrics::new()),
         clock: Arc::new(SystemTime::now),
-        requirements: Vec::new(),
+        readiness_checks: Vec::new(),
     };
     let config = WebhookConfig { shutdown_delay: Duration::ZERO, ..WebhookConfig::default() };
     run_webhook(listener, admin, config, service, until_input_ends()).await;

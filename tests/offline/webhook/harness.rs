@@ -110,7 +110,7 @@ fn policies(gate: &Arc<Gate>) -> PolicyEndpoints {
             }
             review(hook, body).map(Some)
         }),
-        list: Arc::new(String::new),
+        status_json: Arc::new(String::new),
     }
 }
 
@@ -151,7 +151,7 @@ pub(crate) async fn start_at(
         certificate: Arc::clone(&live),
         metrics: Arc::new(Metrics::new()),
         clock: Arc::new(clock),
-        requirements: Vec::new(),
+        readiness_checks: Vec::new(),
     };
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let admin_listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

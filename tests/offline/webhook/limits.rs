@@ -138,7 +138,7 @@ async fn who_waits_is_served_in_turn_or_sent_away_or_past_its_deadline() {
     reply.is_refusal(429, &["No review ended within 300 ms"]);
     assert_eq!(reply.header("retry-after"), Some("1"));
     let reply = server.post("/mutate?timeout=100ms", "{}").await;
-    reply.is_refusal(504, &["deadline", "waiting for its turn", "timeoutSeconds"]);
+    reply.is_refusal(504, &["deadline", "waited for a review slot", "timeoutSeconds"]);
     assert_eq!(server.metric("portcullis_requests_refused_total{reason=\"deadline\"}").await, 1);
 
     let mut patient = server.http1().await;

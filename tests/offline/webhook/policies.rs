@@ -118,7 +118,7 @@ async fn policies_are_asked_reloaded_and_compared_with_a_candidate() {
 
     // A mistake leaves what was in force, and is shown where it is.
     write(&live, "queue.yaml", &wants("queue").replace("object.metadata", "object.metdata"));
-    let ready = becomes(admin, "/readyz?verbose", "failed, and nothing of it is in force");
+    let ready = becomes(admin, "/readyz?verbose", "failed and the previous set stays active");
     assert!(
         ready.starts_with("HTTP/1.1 200") && ready.contains("queue.yaml:8:") && ready.contains("^^^^^^^"),
         "{ready}"

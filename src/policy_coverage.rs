@@ -1,21 +1,19 @@
-//! What policies are about and the API server never asks us about: from values alone.
+//! Finds requests that policies match but no webhook configuration sends. Pure: objects in, messages out.
 
 use portcullis_policy::Listed;
 use portcullis_policy::spec::ResourceRule;
 use serde_json::Value;
 
-/// The name of both webhook configurations of the component policies. It sorts before `portcullis`, so that policies
-/// change an object before it is gated.
-pub(crate) const REGISTRATION: &str = "policies.portcullis.dev";
+use crate::installation::POLICY_WEBHOOK_CONFIGURATION;
 
-/// A sentence for each policy that is about something which the webhook configuration of its hook does not send. A configuration that is not
-/// there is `None`, and nothing is said about its policies: where none is registered, nothing is meant to be.
-pub(crate) fn unsent<'p>(
+/// Returns a message for each policy that matches requests which the webhook configuration of its hook does not send.
+/// A missing configuration is `None` and gives no messages, because then the administrator wants no such webhook.
+pub(crate) fn uncovered_policies<'p>(
     policies: impl Iterator<Item = &'p Listed>,
     mutating: Option<&Value>,
     validating: Option<&Value>,
 ) -> Vec<String> {
-    let mut sentences = Vec::new();
+    let mut messages = Vec::new();
     for policy in policies {
         for (rules, configuration, kind) in [
             (&policy.changes, mutating, "MutatingWebhookConfiguration"),
@@ -28,8 +26,9 @@ pub(crate) fn unsent<'p>(
             missing.sort();
             missing.dedup();
             if !missing.is_empty() {
-                sentences.push(format!(
-                    "{} {} is about {}, which the API server does not send: add them to the rules of {kind} {REGISTRATION}",
+                messages.push(format!(
+                    "{} {} matches {}, which the API server does not send: add them to the rules of {kind} \
+                     {POLICY_WEBHOOK_CONFIGURATION}",
                     policy.kind,
                     policy.name,
                     missing.join(", ")
@@ -37,28 +36,28 @@ pub(crate) fn unsent<'p>(
             }
         }
     }
-    sentences
+    messages
 }
 
 fn list(value: &Value) -> impl Iterator<Item = &Value> {
     value.as_array().into_iter().flatten()
 }
 
-/// `CREATE pods`, `UPDATE deployments.apps`: what of a rule is not sent.
+/// Returns the requests of a rule that are not sent, such as `CREATE pods` or `UPDATE deployments.apps`.
 fn missing(rule: &ResourceRule, sent: &[&Value]) -> Vec<String> {
     let all = |list: &Option<Vec<String>>| list.clone().unwrap_or_default();
     let mut missing = Vec::new();
     for operation in all(&rule.operations) {
         for group in all(&rule.api_groups) {
             for resource in all(&rule.resources) {
-                let covers = |one: &&&Value| {
-                    names(&one["operations"], &operation)
-                        && names(&one["apiGroups"], &group)
-                        && list(&one["resources"])
+                let covers = |sent_rule: &&&Value| {
+                    lists_or_wildcard(&sent_rule["operations"], &operation)
+                        && lists_or_wildcard(&sent_rule["apiGroups"], &group)
+                        && list(&sent_rule["resources"])
                             .filter_map(Value::as_str)
-                            .any(|word| holds(word, &resource))
+                            .any(|pattern| pattern_covers(pattern, &resource))
                 };
-                if !sent.iter().any(|one| covers(&one)) {
+                if !sent.iter().any(|sent_rule| covers(&sent_rule)) {
                     let dot = if group.is_empty() { "" } else { "." };
                     missing.push(format!("{operation} {resource}{dot}{group}"));
                 }
@@ -68,17 +67,17 @@ fn missing(rule: &ResourceRule, sent: &[&Value]) -> Vec<String> {
     missing
 }
 
-/// Whether a list of a rule has this word or all words.
-fn names(words: &Value, word: &str) -> bool {
-    list(words).any(|one| one == word || one == "*")
+/// Whether a list of a rule contains this value or `*`.
+fn lists_or_wildcard(values: &Value, value: &str) -> bool {
+    list(values).any(|listed| listed == value || listed == "*")
 }
 
-/// Whether one word for resources means all that another one means, as the API server reads them: `*` is no subresource, and `pods/*` is
-/// pods as well.
-fn holds(word: &str, resource: &str) -> bool {
+/// Whether one resource pattern covers another, as the API server matches them: `*` covers no subresources, and `pods/*`
+/// covers pods as well.
+fn pattern_covers(pattern: &str, resource: &str) -> bool {
     let parts = |text| str::split_once(text, '/').unwrap_or((text, ""));
-    let (sent, asked) = (parts(word), parts(resource));
-    (sent.0 == "*" || sent.0 == asked.0) && (sent.1 == "*" || sent.1 == asked.1)
+    let (sent, wanted) = (parts(pattern), parts(resource));
+    (sent.0 == "*" || sent.0 == wanted.0) && (sent.1 == "*" || sent.1 == wanted.1)
 }
 
 #[cfg(test)]
@@ -88,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_policy_about_what_is_not_sent_is_named_with_what_to_add() {
+    fn a_policy_with_unsent_requests_is_named_with_the_rules_to_add() {
         let sent = json!({"webhooks": [
             {"rules": [{"operations": ["CREATE", "UPDATE"], "apiGroups": [""], "resources": ["pods"]}]},
             {"rules": [{"operations": ["*"], "apiGroups": ["batch"], "resources": ["*"]}]},
@@ -100,16 +99,16 @@ mod tests {
                 judges: vec![serde_json::from_value(rule).expect("a rule")],
                 ..Listed::default()
             };
-            let found = unsent(std::iter::once(&policy), None, Some(&sent)).concat();
+            let found = uncovered_policies(std::iter::once(&policy), None, Some(&sent)).concat();
             let expected = match expected {
                 "" => String::new(),
-                what => format!(
-                    "ValidatingAdmissionPolicy p is about {what}, which the API server does not send: add them to the rules of \
+                requests => format!(
+                    "ValidatingAdmissionPolicy p matches {requests}, which the API server does not send: add them to the rules of \
                      ValidatingWebhookConfiguration policies.portcullis.dev"
                 ),
             };
             assert_eq!(found, expected);
-            assert_eq!(unsent(std::iter::once(&policy), None, None), Vec::<String>::new());
+            assert_eq!(uncovered_policies(std::iter::once(&policy), None, None), Vec::<String>::new());
         };
         let rule = |operations: &[&str], group: &str, resources: &[&str]| json!({"operations": operations, "apiGroups": [group], "resources": resources, "apiVersions": ["v1"]});
         check(rule(&["CREATE"], "", &["pods"]), "");
@@ -123,13 +122,13 @@ mod tests {
     }
 
     #[test]
-    fn a_star_for_resources_means_what_the_api_server_takes_it_for() {
-        let check = |word: &str, sent: &[&str], not_sent: &[&str]| {
-            for resource in sent {
-                assert!(holds(word, resource), "{word} sends {resource}");
+    fn resource_wildcards_cover_what_the_api_server_matches() {
+        let check = |pattern: &str, covered: &[&str], not_covered: &[&str]| {
+            for resource in covered {
+                assert!(pattern_covers(pattern, resource), "{pattern} covers {resource}");
             }
-            for resource in not_sent {
-                assert!(!holds(word, resource), "{word} does not send {resource}");
+            for resource in not_covered {
+                assert!(!pattern_covers(pattern, resource), "{pattern} does not cover {resource}");
             }
         };
         check("pods", &["pods"], &["pods/exec", "pods/*", "*", "services"]);

@@ -1,8 +1,8 @@
-//! The policy files of a run: what is read, and whether it has changed.
+//! Reads policy files and detects changes.
 //!
-//! A directory is read with all below it. Names that begin with a dot are passed over, which is how the mount of a ConfigMap
-//! hides the directories between which it switches. Read while such a switch happens, files would be of two sets: what is read
-//! counts only if nothing had changed when the last file was read.
+//! Directories are read recursively. Names that begin with a dot are skipped: a mounted ConfigMap switches between two
+//! hidden directories. During such a switch, files of both versions could be read. Therefore a read is valid only if no
+//! file has changed when the last file has been read.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,45 +10,45 @@ use std::time::SystemTime;
 
 use portcullis_policy::SourceFile;
 
-/// Suffixes of policy files.
-pub(crate) const SUFFIXES: [&str; 3] = ["yaml", "yml", "json"];
-/// All files together may be so large: a set of 500 policies has a few megabytes.
-const LARGEST: u64 = 32 * 1024 * 1024;
-/// How deep directories are followed: links may lead in circles.
-const DEEPEST: usize = 8;
-/// How often files are read again that have changed under the reading.
-const ATTEMPTS: usize = 5;
+/// Extensions of policy files.
+pub(crate) const POLICY_FILE_EXTENSIONS: [&str; 3] = ["yaml", "yml", "json"];
+/// Maximum size of all files together. A set of 500 policies has a few megabytes.
+const MAX_TOTAL_BYTES: u64 = 32 * 1024 * 1024;
+/// Maximum depth of directories, because symbolic links can form cycles.
+const MAX_DIRECTORY_DEPTH: usize = 8;
+/// How often a read is repeated if files change meanwhile.
+const MAX_READ_ATTEMPTS: usize = 5;
 
-/// Why files cannot be read.
+/// Why policy files cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum FilesError {
-    /// A path that is not there, or may not be read.
+pub(crate) enum PolicyFilesError {
+    /// A path does not exist or may not be read.
     #[error("cannot read {path}: {problem}")]
     Unreadable {
-        /// The path as it was given, or of the file below it.
+        /// The given path, or a file below it.
         path: String,
-        /// What the system says.
+        /// The error of the operating system.
         problem: String,
     },
-    /// Not one file.
+    /// The paths contain no policy file.
     #[error("there is no policy file (.yaml, .yml, .json) in {0}")]
     Empty(String),
-    /// Too much.
+    /// The files are too large.
     #[error(
-        "the files in {paths} have {bytes} bytes, more than {LARGEST}: name the directory of the policies alone"
+        "the files in {paths} have {bytes} bytes, more than {MAX_TOTAL_BYTES}: name a directory with policies only"
     )]
     TooLarge {
-        /// What was asked for.
+        /// The given paths.
         paths: String,
-        /// How much there is.
+        /// Size of all files.
         bytes: u64,
     },
-    /// They never stood still.
-    #[error("the files in {0} change all the time: they are read again in a second")]
-    Restless(String),
+    /// The files changed during every attempt.
+    #[error("the files in {0} changed while they were read: the next attempt is in a second")]
+    Changing(String),
 }
 
-/// What is known of files without reading them: unequal when any has changed, come or gone.
+/// Metadata of files. Two fingerprints differ if a file was changed, added or removed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Fingerprint(Vec<(PathBuf, u64, Option<SystemTime>, u64)>);
 
@@ -58,15 +58,15 @@ impl Fingerprint {
     }
 }
 
-/// The files below these paths, in order, as they are now.
+/// Returns the fingerprint of all files below these paths, in order.
 ///
 /// # Errors
-/// When a path is not there or may not be read.
-pub(crate) fn fingerprint(paths: &[PathBuf]) -> Result<Fingerprint, FilesError> {
+/// If a path does not exist or may not be read.
+pub(crate) fn fingerprint(paths: &[PathBuf]) -> Result<Fingerprint, PolicyFilesError> {
     use std::os::unix::fs::MetadataExt;
     let mut found = Vec::new();
     for path in paths {
-        for file in below(path)? {
+        for file in list_files(path)? {
             let metadata = fs::metadata(&file).map_err(|error| unreadable(&file, &error))?;
             found.push((file, metadata.len(), metadata.modified().ok(), metadata.ino()));
         }
@@ -74,43 +74,43 @@ pub(crate) fn fingerprint(paths: &[PathBuf]) -> Result<Fingerprint, FilesError> 
     Ok(Fingerprint(found))
 }
 
-fn unreadable(path: &Path, problem: &std::io::Error) -> FilesError {
-    FilesError::Unreadable { path: path.display().to_string(), problem: problem.to_string() }
+fn unreadable(path: &Path, problem: &std::io::Error) -> PolicyFilesError {
+    PolicyFilesError::Unreadable { path: path.display().to_string(), problem: problem.to_string() }
 }
 
-/// A file, whatever its name, or the policy files below a directory, in order.
+/// Returns `path` itself if it is a file of any name, or all policy files below a directory, in order.
 ///
 /// # Errors
-/// When the path is not there or may not be read.
-pub(crate) fn below(path: &Path) -> Result<Vec<PathBuf>, FilesError> {
+/// If the path does not exist or may not be read.
+pub(crate) fn list_files(path: &Path) -> Result<Vec<PathBuf>, PolicyFilesError> {
     let mut found = Vec::new();
     visit(path, 0, &mut found)?;
     Ok(found)
 }
 
-fn visit(path: &Path, depth: usize, found: &mut Vec<PathBuf>) -> Result<(), FilesError> {
+fn visit(path: &Path, depth: usize, found: &mut Vec<PathBuf>) -> Result<(), PolicyFilesError> {
     let metadata = fs::metadata(path).map_err(|error| unreadable(path, &error))?;
     if !metadata.is_dir() {
         found.push(path.to_owned());
         return Ok(());
     }
-    if depth == DEEPEST {
+    if depth == MAX_DIRECTORY_DEPTH {
         return Ok(());
     }
-    entries(path)?.iter().try_for_each(|entry| visit(entry, depth + 1, found))
+    list_entries(path)?.iter().try_for_each(|entry| visit(entry, depth + 1, found))
 }
 
-/// The policy files and the directories right in a directory, in order.
+/// Returns the policy files and directories directly in a directory, in order.
 ///
 /// # Errors
-/// When it may not be read.
-pub(crate) fn entries(directory: &Path) -> Result<Vec<PathBuf>, FilesError> {
+/// If the directory may not be read.
+pub(crate) fn list_entries(directory: &Path) -> Result<Vec<PathBuf>, PolicyFilesError> {
     let mut entries = Vec::new();
     for entry in fs::read_dir(directory).map_err(|error| unreadable(directory, &error))? {
         let entry = entry.map_err(|error| unreadable(directory, &error))?;
         let hidden = entry.file_name().to_string_lossy().starts_with('.');
         let entry = entry.path();
-        if !hidden && (is_policy(&entry) || entry.is_dir()) {
+        if !hidden && (is_policy_file(&entry) || entry.is_dir()) {
             entries.push(entry);
         }
     }
@@ -118,42 +118,42 @@ pub(crate) fn entries(directory: &Path) -> Result<Vec<PathBuf>, FilesError> {
     Ok(entries)
 }
 
-/// Whether the name is that of a policy file.
-pub(crate) fn is_policy(path: &Path) -> bool {
-    path.extension().is_some_and(|suffix| SUFFIXES.iter().any(|known| suffix == *known))
+/// Whether the path has the extension of a policy file.
+pub(crate) fn is_policy_file(path: &Path) -> bool {
+    path.extension().is_some_and(|found| POLICY_FILE_EXTENSIONS.iter().any(|known| found == *known))
 }
 
 /// Reads one file.
 ///
 /// # Errors
-/// When it is not there or may not be read.
-pub(crate) fn one(path: &Path) -> Result<SourceFile, FilesError> {
+/// If the file does not exist or may not be read.
+pub(crate) fn read_file(path: &Path) -> Result<SourceFile, PolicyFilesError> {
     let bytes = fs::read(path).map_err(|error| unreadable(path, &error))?;
     Ok(SourceFile { name: path.display().to_string(), bytes })
 }
 
-/// Reads all files below these paths, all of one moment.
+/// Reads all files below these paths as one consistent version.
 ///
 /// # Errors
-/// When a path cannot be read, or there is no file at all.
-pub(crate) fn read(paths: &[PathBuf]) -> Result<(Fingerprint, Vec<SourceFile>), FilesError> {
+/// If a path cannot be read, or there is no policy file.
+pub(crate) fn read_files(paths: &[PathBuf]) -> Result<(Fingerprint, Vec<SourceFile>), PolicyFilesError> {
     let named = || paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ");
-    for _ in 0..ATTEMPTS {
+    for _ in 0..MAX_READ_ATTEMPTS {
         let before = fingerprint(paths)?;
         if before.0.is_empty() {
-            return Err(FilesError::Empty(named()));
+            return Err(PolicyFilesError::Empty(named()));
         }
-        if before.bytes() > LARGEST {
-            return Err(FilesError::TooLarge { paths: named(), bytes: before.bytes() });
+        if before.bytes() > MAX_TOTAL_BYTES {
+            return Err(PolicyFilesError::TooLarge { paths: named(), bytes: before.bytes() });
         }
-        let files: Result<Vec<SourceFile>, FilesError> =
-            before.0.iter().map(|(path, ..)| one(path)).collect();
+        let files: Result<Vec<SourceFile>, PolicyFilesError> =
+            before.0.iter().map(|(path, ..)| read_file(path)).collect();
         if fingerprint(paths).as_ref() != Ok(&before) {
             continue;
         }
         return Ok((before, files?));
     }
-    Err(FilesError::Restless(named()))
+    Err(PolicyFilesError::Changing(named()))
 }
 
 #[cfg(test)]
@@ -168,7 +168,7 @@ mod tests {
     }
 
     fn names(directory: &Path) -> Vec<String> {
-        let (_, files) = read(&[directory.to_owned()]).expect("readable");
+        let (_, files) = read_files(&[directory.to_owned()]).expect("readable");
         let short = |file: &SourceFile| {
             let name = Path::new(&file.name).strip_prefix(directory).expect("below").display().to_string();
             format!("{name}={}", String::from_utf8_lossy(&file.bytes))
@@ -176,7 +176,7 @@ mod tests {
         files.iter().map(short).collect()
     }
 
-    /// As the kubelet shows a ConfigMap, and as it changes one.
+    /// Writes a version of a ConfigMap as the kubelet mounts it: files behind a symbolic link that is swapped.
     fn mount(directory: &Path, version: &str, files: &[(&str, &str)]) {
         use std::os::unix::fs::symlink;
         let data = directory.join(format!("..{version}"));
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_config_map_is_read_as_it_is_shown_and_seen_to_change() {
+    fn a_mounted_config_map_is_read_and_its_changes_are_detected() {
         let directory = directory("mount");
         mount(&directory, "1", &[("b.yaml", "old"), ("a.json", "{}"), ("notes.txt", "no")]);
         assert_eq!(names(&directory), ["a.json={}", "b.yaml=old"]);
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn files_and_directories_are_read_in_order_and_nothing_is_an_error() {
+    fn directories_are_read_in_order_and_an_empty_one_is_an_error() {
         let directory = directory("order");
         fs::create_dir_all(directory.join("teams")).expect("made");
         for name in ["z.yaml", "teams/a.yml", ".hidden.yaml"] {
@@ -217,9 +217,9 @@ mod tests {
         assert_eq!(names(&directory), ["teams/a.yml=x", "z.yaml=x"]);
         let empty = directory.join("empty");
         fs::create_dir_all(&empty).expect("made");
-        let problem = read(&[empty]).expect_err("empty").to_string();
+        let problem = read_files(&[empty]).expect_err("empty").to_string();
         assert!(problem.starts_with("there is no policy file"), "{problem}");
-        let missing = read(&[directory.join("missing")]).expect_err("missing").to_string();
+        let missing = read_files(&[directory.join("missing")]).expect_err("missing").to_string();
         assert!(missing.starts_with("cannot read ") && missing.contains("No such file"), "{missing}");
         fs::remove_dir_all(directory).expect("removed");
     }
