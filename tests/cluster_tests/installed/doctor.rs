@@ -9,8 +9,8 @@ use super::{cluster, gang, options, start};
 fn remedy() -> Vec<String> {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/manifests/README.md");
     let text = std::fs::read_to_string(path).unwrap();
-    let lines = text.lines().filter_map(|line| line.strip_prefix("    "));
-    let remedy: Vec<String> = lines
+    let remedy: Vec<String> = text
+        .lines()
         .filter(|line| {
             line.starts_with("kubectl delete validating") || line.starts_with("kubectl get pods -A")
         })
