@@ -1,12 +1,12 @@
-//! What values hold and what they are: fields and items by key, and whether a value may be given where a type is wanted. Lists and
-//! maps are judged by their first entry, as in cel-go.
+//! Fields and items of values, the work of walking values, and whether a value matches a type. A list or map
+//! is matched by its first entry, as in cel-go.
 
 use crate::eval::Error;
 use crate::library::strings;
 use crate::types::{OPTIONAL, Type};
 use crate::value::{List, Map, Value};
 
-/// A field; with `maybe`, none when it is not there.
+/// A field of a value. With `maybe`, a missing field is `None` instead of an error.
 pub(crate) fn field<'a>(value: &Value<'a>, name: &'a str, maybe: bool) -> Result<Option<Value<'a>>, Error> {
     match value {
         Value::Map(map) => match map.field(name) {
@@ -14,7 +14,7 @@ pub(crate) fn field<'a>(value: &Value<'a>, name: &'a str, maybe: bool) -> Result
             found => Ok(found),
         },
         Value::Message(message) => match message.fields.get(name) {
-            // The API server's own messages give null for what is not set.
+            // Message types of the API server return null for a field that is not set.
             None if !maybe => Ok(Some(Value::Null)),
             found => Ok(found.cloned()),
         },
@@ -22,7 +22,7 @@ pub(crate) fn field<'a>(value: &Value<'a>, name: &'a str, maybe: bool) -> Result
     }
 }
 
-/// An item or entry; with `maybe`, none when it is not there.
+/// An item of a list or an entry of a map. With `maybe`, a missing one is `None` instead of an error.
 pub(crate) fn item<'a>(value: &Value<'a>, key: &Value<'a>, maybe: bool) -> Result<Option<Value<'a>>, Error> {
     match value {
         Value::Map(map) => match map.find(key) {
@@ -69,10 +69,10 @@ pub(crate) fn go_type(value: &Value<'_>) -> &'static str {
     }
 }
 
-/// The work of walking a text: one unit for so many bytes.
+/// Bytes of a string that count as one unit of work.
 const STRIDE: usize = 256;
 
-/// The work of walking what is one piece.
+/// The work of reading a string, bytes or opaque value.
 pub(crate) fn length(value: &Value<'_>) -> u64 {
     let length = match value {
         Value::String(text) => text.as_str().len(),
@@ -83,7 +83,7 @@ pub(crate) fn length(value: &Value<'_>) -> u64 {
     (length / STRIDE) as u64
 }
 
-/// How many values there are in a value, itself included.
+/// The number of values in a value, itself included, plus the work of reading its strings.
 pub(crate) fn weight(value: &Value<'_>) -> u64 {
     match value {
         Value::List(list) => list.iter().fold(1, |sum: u64, item| sum.saturating_add(weight(&item))),
@@ -98,7 +98,7 @@ pub(crate) fn weight(value: &Value<'_>) -> u64 {
     }
 }
 
-/// How many values are looked at when two values are compared that are the same as far as that goes.
+/// The work of comparing two values, in the worst case: when they are equal.
 pub(crate) fn shared<'a>(first: &Value<'a>, second: &Value<'a>) -> u64 {
     let all = |pairs: &mut dyn Iterator<Item = u64>| pairs.fold(1, u64::saturating_add);
     match (first, second) {
@@ -118,9 +118,9 @@ pub(crate) fn shared<'a>(first: &Value<'a>, second: &Value<'a>) -> u64 {
     }
 }
 
-/// The work of a call that its cost does not tell.
+/// The work of a call that its cost does not cover.
 pub(crate) fn work(function: &str, values: &[Value<'_>]) -> u64 {
-    /// Copying an entry of a map or an item of a list takes a fraction of a round.
+    /// Copying this many entries or items is one unit of work.
     const COPIES: u64 = 4;
     let items = |index: usize| match values.get(index) {
         Some(Value::List(list)) => list.len() as u64,
@@ -134,7 +134,7 @@ pub(crate) fn work(function: &str, values: &[Value<'_>]) -> u64 {
             weight(first).saturating_mul(items(1)).saturating_add(weight(second).saturating_mul(items(0)))
         }
         ("indexOf" | "lastIndexOf", [list @ Value::List(_), _]) => weight(list),
-        // They write what they are given, if only to say that it is wrong.
+        // These functions write their argument into the result or into an error.
         ("format", [_, written]) | ("join" | "optional.unwrap" | "unwrapOpt", [written, ..]) => {
             weight(written)
         }
@@ -149,7 +149,7 @@ pub(crate) fn work(function: &str, values: &[Value<'_>]) -> u64 {
     values.iter().fold(own, |sum, value| sum.saturating_add(length(value)))
 }
 
-/// Whether values may be given to a function: lists and maps are judged by their first entry.
+/// Whether values match the parameter types of a function. `None` matches every type.
 pub(crate) fn fits(wanted: &[Type], values: &[Option<&Value<'_>>]) -> bool {
     wanted.len() == values.len()
         && wanted.iter().zip(values).all(|(wanted, value)| value.is_none_or(|value| is_a(wanted, value)))

@@ -1,5 +1,5 @@
-//! The variables of an admission policy as the API server declares them. `object`, `oldObject` and `params` are `dyn` there, because
-//! one policy may match many kinds; checked a second time against a schema, misspelt fields of them are found too.
+//! The variables of an admission policy, as the API server declares them. `object`, `oldObject` and `params`
+//! are `dyn`, because one policy can match many kinds. A second check against a schema finds misspelt fields.
 
 use crate::environment::{Env, Fields};
 use crate::types::Type;
@@ -13,7 +13,8 @@ fn fields(fields: &[(&str, Type)]) -> Fields {
 }
 
 impl Env {
-    /// The variables of a policy: `object`, `oldObject`, `request`, `namespaceObject`, and `params` if it has a `paramKind`.
+    /// The environment of a policy: `object`, `oldObject`, `request`, `namespaceObject`, and `params` when
+    /// the policy has a `paramKind`.
     #[must_use]
     pub fn admission(has_params: bool) -> Self {
         use Type::{Bool, Dyn, Int, String, Timestamp};

@@ -1,23 +1,25 @@
-//! What an evaluation costs, in the API server's units, and where it is cut off. The rules are those of cel-go's tracker with
-//! Kubernetes' additions; a test holds them to a table made with both.
+//! The cost of an evaluation, in units of the API server, and its limits. The rules are those of cel-go's
+//! cost tracker and of Kubernetes' additions. `tests/table.rs` compares them with costs computed by the API
+//! server's code.
 
 use crate::library::opaque::Opaque;
 use crate::value::Value;
 
-/// The most that one expression may cost.
+/// Cost limit of one expression (`PerCallLimit` of k8s.io/apiserver).
 pub const PER_CALL: u64 = 1_000_000;
-/// The most that the expressions of one policy may cost together.
+/// Cost limit of all expressions of one policy (`RuntimeCELCostBudget`).
 pub const PER_POLICY: u64 = 10_000_000;
-/// The most that the match conditions of one policy may cost together.
+/// Cost limit of all match conditions of one policy (`RuntimeCELCostBudgetMatchConditions`).
 pub const MATCH_CONDITIONS: u64 = 2_500_000;
-/// The most work that one expression may make beyond what its cost tells: rounds of loops, values compared inside of others, patterns
-/// compiled. The API server has no such bound but its clock: some loops cost nothing, and comparing two pods costs as much as two words.
+/// Work limit of one expression. Work is what the cost does not cover: rounds of loops, values compared
+/// inside of other values, patterns compiled. The API server bounds it only by a timeout: some loops cost
+/// nothing, and comparing two pods costs as much as comparing two words.
 pub const ROUNDS: u64 = 1_000_000;
 
-/// The most work that the expressions of one policy may make together.
+/// Work limit of all expressions of one policy.
 pub const ROUNDS_TOGETHER: u64 = 10 * ROUNDS;
 
-/// What may be spent, and what was.
+/// Cost and work of evaluations, and their limits.
 #[derive(Clone, Debug)]
 pub struct Budget {
     total: u64,
@@ -25,69 +27,70 @@ pub struct Budget {
     per_call: u64,
     pub(crate) call: u64,
     pub(crate) rounds: u64,
-    /// The work of all evaluations before this one.
+    /// The work of all finished evaluations.
     worked: u64,
-    /// The cost and the work that the next evaluation may still make, whatever the other limits say.
+    /// A lower limit of cost plus work for the next evaluation.
     allowed: u64,
 }
 
 impl Budget {
-    /// A budget for the expressions of one policy together; each may cost [`PER_CALL`].
+    /// A budget for all expressions of one policy. Each expression may cost [`PER_CALL`].
     #[must_use]
     pub fn new(total: u64) -> Self {
         Self { total, spent: 0, per_call: PER_CALL, call: 0, rounds: 0, worked: 0, allowed: u64::MAX }
     }
 
-    /// With another limit for each expression.
+    /// Sets another cost limit for each expression.
     #[must_use]
     pub fn per_call(mut self, limit: u64) -> Self {
         self.per_call = limit;
         self
     }
 
-    /// Lets the next evaluation cost, and make work, only so much: for whoever gives up early and tries again with all there is.
+    /// Limits cost plus work of the next evaluation. Callers use it to stop early and to retry later with the
+    /// full budget.
     pub fn allow(&mut self, units: u64) {
         self.allowed = units;
     }
 
-    /// What of [`Budget::allow`] is left for others while an evaluation goes on.
+    /// The part of the limit set by [`Budget::allow`] that is not used yet.
     #[must_use]
     pub fn left(&self) -> u64 {
         self.allowed.saturating_sub(self.call.saturating_add(self.rounds))
     }
 
-    /// Cost and work of all evaluations so far.
+    /// Cost plus work of all evaluations.
     #[must_use]
     pub fn used(&self) -> u64 {
         self.spent().saturating_add(self.worked).saturating_add(self.rounds)
     }
 
-    /// What all evaluations so far cost.
+    /// Cost of all evaluations.
     #[must_use]
     pub fn spent(&self) -> u64 {
         self.spent.saturating_add(self.call)
     }
 
-    /// What the last evaluation cost.
+    /// Cost of the last evaluation.
     #[must_use]
     pub fn last(&self) -> u64 {
         self.call
     }
 
-    /// Whether more was spent than there is, or more work made than [`ROUNDS_TOGETHER`]. The API server looks after each expression,
-    /// so the last one may go beyond.
+    /// Whether the total cost or [`ROUNDS_TOGETHER`] is exceeded. The API server checks after each
+    /// expression, so the last expression may exceed the limit.
     #[must_use]
     pub fn is_exceeded(&self) -> bool {
         self.spent() > self.total || self.worked.saturating_add(self.rounds) > ROUNDS_TOGETHER
     }
 
-    /// Counts what something else has cost, such as a variable that an expression asked for. It does not count for the limit of
-    /// that expression.
+    /// Adds a cost that does not count for the limit of the current expression, such as that of a policy
+    /// variable.
     pub fn add(&mut self, cost: u64) {
         self.spent = self.spent.saturating_add(cost);
     }
 
-    /// Counts all that another budget was used for, as [`Budget::add`] does, and its work.
+    /// Adds cost and work of another budget, like [`Budget::add`].
     pub fn absorb(&mut self, other: &Self) {
         self.add(other.spent());
         self.worked = self.worked.saturating_add(other.worked).saturating_add(other.rounds);
@@ -101,19 +104,19 @@ impl Budget {
         self.rounds = 0;
     }
 
-    /// Counts a cost; false when it is too much.
+    /// Adds a cost; returns false when a limit is exceeded.
     #[inline]
     pub(crate) fn charge(&mut self, cost: u64) -> bool {
         self.call = self.call.saturating_add(cost);
         self.call <= self.per_call.min(self.allowed)
     }
 
-    /// Whether a cost could still be paid.
+    /// Whether a cost is within the limits.
     pub(crate) fn affords(&self, cost: u64) -> bool {
         self.call.saturating_add(cost) <= self.per_call.min(self.allowed)
     }
 
-    /// Counts work; false when it is too much.
+    /// Adds work; returns false when a limit is exceeded.
     #[inline]
     pub(crate) fn work(&mut self, units: u64) -> bool {
         self.rounds = self.rounds.saturating_add(units);
@@ -121,11 +124,11 @@ impl Budget {
     }
 }
 
-/// How the cost of a call is found.
+/// How the cost of a call is computed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Rule {
     One,
-    /// So many tenths of the size of the first argument.
+    /// This many tenths of the size of the first argument.
     Traverse(u64),
     /// Two tenths of the size of the result.
     Join,
@@ -133,11 +136,11 @@ pub(crate) enum Rule {
     Contains,
     /// A tenth of the smaller of two sizes.
     Smaller,
-    /// A tenth of two sizes together.
+    /// A tenth of the sum of two sizes.
     Both,
     /// The size of the second argument.
     Second,
-    /// Every leaf below the first argument.
+    /// The number of leaves in the first argument, strings by length.
     Leaves,
     ContainsIp {
         parse: bool,
@@ -149,7 +152,7 @@ pub(crate) enum Rule {
     Sets(u64),
     Output,
     Flatten,
-    /// The argument of that index with itself.
+    /// Comparing the items of the argument at this index with each other.
     SelfCompare(usize),
 }
 
@@ -157,13 +160,13 @@ fn tenths(size: u64, tenths: u64) -> u64 {
     size.saturating_mul(tenths).div_ceil(10)
 }
 
-/// An argument as the tracker sees it; none is an error, whose size is 1.
+/// The size of an argument. An argument that failed has size 1, as in the tracker of cel-go.
 fn size(argument: Option<&Value<'_>>) -> u64 {
     argument.map_or(1, Value::size)
 }
 
 impl Rule {
-    /// The rule of a function and, if there is only one that fits, its overload.
+    /// The cost rule of a function. `overload` is the only overload that fits, when there is one.
     pub(crate) fn of(function: &str, overload: Option<&str>) -> Self {
         match overload.unwrap_or_default() {
             "list_slice" | "lists_range" | "list_reverse" => return Self::Output,
@@ -221,7 +224,7 @@ impl Rule {
         }
     }
 
-    /// The cost before the call, when the result has no say in it.
+    /// The cost before the call; `None` when the cost depends on the result.
     pub(crate) fn before(self, arguments: &[Option<&Value<'_>>]) -> Option<u64> {
         let first = || size(arguments.first().copied().flatten());
         let second = || size(arguments.get(1).copied().flatten());
@@ -271,12 +274,12 @@ impl Rule {
         })
     }
 
-    /// Equality of Kubernetes' own values costs one whatever their size.
+    /// Whether the first argument is an opaque value. Their equality costs 1 whatever their size.
     fn is_unit(self, arguments: &[Option<&Value<'_>>]) -> bool {
         matches!(arguments.first(), Some(Some(Value::Opaque(_))))
     }
 
-    /// The cost after the call, when the result decides.
+    /// The cost after the call, when it depends on the result.
     pub(crate) fn after(self, result: Option<&Value<'_>>) -> u64 {
         match self {
             Self::Join => tenths(size(result), 2),
@@ -286,7 +289,7 @@ impl Rule {
     }
 }
 
-/// The cost of walking a value down to its leaves.
+/// The cost of visiting the leaves of a value.
 fn leaves(value: &Value<'_>) -> u64 {
     match value {
         Value::String(text) => text.as_str().len() as u64 / 10,

@@ -1,14 +1,14 @@
-//! How deep an evaluation goes and its value can be nested, told before any object is seen: both take the stack of a thread, and
-//! a stack that is used up ends the whole process.
+//! The nesting depth of an evaluation, computed from the plan alone. Evaluation and nested results use the
+//! stack of a thread, and a stack overflow ends the process. So the depth has a limit.
 
 use crate::plan::{Attribute, Base, Loop, Node, Plan, QualifierKey};
 
-/// The deepest that an expression may go, and each of the variables that it uses with those that they use. A step takes up to two
-/// kilobytes of stack where nothing is optimised: this is one of the two megabytes that a thread has.
+/// Maximum nesting depth of an expression together with the variables that it uses. An unoptimised build uses
+/// up to 2 KiB of stack for a step, so this is 1 MiB of the 2 MiB that a thread has.
 pub const DEEPEST: usize = 500;
 
-/// How many steps wait for each other at most while a plan is evaluated. A field of the variable at `computed` takes as many as
-/// `field` says.
+/// The maximum number of nested steps in the evaluation of a plan. A field of the variable at position
+/// `computed` takes as many steps as `field` returns.
 pub(crate) fn depth(plan: &Plan, computed: Option<usize>, field: &dyn Fn(&str) -> usize) -> usize {
     Walk { plan, computed, field, locals: vec![None; plan.slots] }.node(&plan.root)
 }
@@ -17,7 +17,8 @@ struct Walk<'p> {
     plan: &'p Plan,
     computed: Option<usize>,
     field: &'p dyn Fn(&str) -> usize,
-    /// What is known of locals: their values are nested as deep as what they come from.
+    /// The depth of each local, where known. The value of a local nests as deep as the expression that it
+    /// comes from.
     locals: Vec<Option<usize>>,
 }
 

@@ -1,5 +1,6 @@
-//! What an expression may speak of: variables with their types, types with fields, functions with their overloads. The
-//! functions are those of Kubernetes 1.36, read from `library/signatures.tsv`, which `tests/cel` writes from the API server's code.
+//! Declarations for expressions: variables with types, types with fields, functions with overloads. The
+//! functions are those of Kubernetes 1.36, read from `library/signatures.tsv`. The program in `tests/cel`
+//! writes that file from the API server's code.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
@@ -8,20 +9,20 @@ use serde_json::Value as Json;
 
 use crate::types::Type;
 
-/// One way to call a function.
+/// One signature of a function.
 #[derive(Debug)]
 pub(crate) struct Overload {
     pub(crate) id: &'static str,
     pub(crate) member: bool,
     pub(crate) arguments: Vec<Type>,
     pub(crate) result: Type,
-    /// How many type parameters it has.
+    /// The number of type parameters.
     pub(crate) parameters: u32,
 }
 
 pub(crate) type Functions = BTreeMap<&'static str, Vec<Overload>>;
 
-/// The functions of Kubernetes' CEL, overloads in the order in which they are tried.
+/// The functions of Kubernetes CEL. Overloads are in the order in which the checker tries them.
 pub(crate) static FUNCTIONS: LazyLock<Functions> = LazyLock::new(|| {
     let mut functions = Functions::new();
     for line in include_str!("library/signatures.tsv").lines().filter(|line| !line.starts_with('#')) {
@@ -47,41 +48,43 @@ pub(crate) static FUNCTIONS: LazyLock<Functions> = LazyLock::new(|| {
 /// The fields of a named type.
 pub type Fields = BTreeMap<String, Type>;
 
-/// Types with fields, by name.
+/// Struct types by name.
 pub type Types = BTreeMap<String, Fields>;
 
-/// The variables and types an expression is checked against. Cheap to clone.
+/// The variables and types that an expression is checked against. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct Env {
     variables: Arc<BTreeMap<String, Type>>,
     structs: Arc<Types>,
-    /// Types that many environments have, looked up after `structs`, the last first.
+    /// Types shared between environments. They are looked up after `structs`, the last one first.
     shared: Vec<Arc<Types>>,
     patches: bool,
 }
 
 impl Env {
-    /// An environment without variables.
+    /// An environment without variables and types.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Declares a variable. Its name may have dots; a later declaration of the same name replaces the earlier.
+    /// Declares a variable. A name may contain dots. A later declaration of the same name replaces the
+    /// earlier one.
     #[must_use]
     pub fn variable(mut self, name: &str, declared: Type) -> Self {
         Arc::make_mut(&mut self.variables).insert(name.to_owned(), declared);
         self
     }
 
-    /// Declares a type with fields.
+    /// Declares a struct type.
     #[must_use]
     pub fn structure(mut self, name: &str, fields: Fields) -> Self {
         Arc::make_mut(&mut self.structs).insert(name.to_owned(), fields);
         self
     }
 
-    /// Declares one more field of a type, which is not copied while nothing else holds it.
+    /// Declares one more field of a struct type. It copies the types only while another environment shares
+    /// them.
     #[must_use]
     pub fn structure_field(mut self, of: &str, field: &str, declared: Type) -> Self {
         let structs = Arc::make_mut(&mut self.structs);
@@ -89,7 +92,7 @@ impl Env {
         self
     }
 
-    /// Declares many types at once, which are shared and not copied.
+    /// Declares types that environments share without copying them.
     #[must_use]
     pub fn with_types(mut self, types: Arc<Types>) -> Self {
         if !self.shared.iter().any(|known| Arc::ptr_eq(known, &types)) {
@@ -98,15 +101,17 @@ impl Env {
         self
     }
 
-    /// The same, to which types are added without copying those that it has: for one environment that many begin with.
+    /// Moves the declared types into the shared ones, so that clones of this environment add types without
+    /// copying.
     #[must_use]
     pub fn sealed(mut self) -> Self {
         let types = std::mem::take(&mut self.structs);
         self.with_types(types)
     }
 
-    /// Declares a variable whose type is an `OpenAPI` v3 schema: `name` is the type's name, nested objects are `name.field`,
-    /// items of lists `name.@idx` and values of maps `name.@elem`, as the API server calls them.
+    /// Declares a variable whose type is an OpenAPI v3 schema. Type names are those of the API server: `name`
+    /// for the type, `name.field` for nested objects, `name.@idx` for list items, `name.@elem` for map
+    /// values.
     #[must_use]
     pub fn schema(self, variable: &str, name: &str, schema: &Json) -> Self {
         let mut env = self;
@@ -114,14 +119,14 @@ impl Env {
         env.variable(variable, declared)
     }
 
-    /// Allows `Object{}` and `JSONPatch{}`, as in the mutations of a `MutatingAdmissionPolicy`.
+    /// Allows `Object{}` and `JSONPatch{}`, the types of a `MutatingAdmissionPolicy`.
     #[must_use]
     pub fn with_patches(mut self) -> Self {
         self.patches = true;
         self
     }
 
-    /// The names of all variables, in order. An activation binds them by position.
+    /// Names and types of all variables, in order. An activation binds variables by their position in it.
     pub fn variables(&self) -> impl Iterator<Item = (&str, &Type)> {
         self.variables.iter().map(|(name, declared)| (name.as_str(), declared))
     }
@@ -134,7 +139,7 @@ impl Env {
             .map(|(at, (_, declared))| (at, declared))
     }
 
-    /// The type that a name stands for, when it is the name of a type.
+    /// The type with a name; `None` when no type has the name.
     pub(crate) fn type_named(&self, name: &str) -> Option<Type> {
         Some(match name {
             "bool" => Type::Bool,
@@ -221,7 +226,8 @@ impl Env {
     }
 }
 
-/// The field that a name such as `__dash__` or `__namespace__` stands for, as the API server escapes what is no identifier.
+/// The field name that an escaped name such as `__dash__` or `__namespace__` stands for. The API server
+/// escapes field names that are not identifiers.
 fn unescape(name: &str) -> Option<String> {
     if !name.contains("__") {
         return None;

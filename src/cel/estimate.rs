@@ -1,35 +1,36 @@
-//! What an expression may cost, told before any object is seen. Assumes the sizes it is given for everything that objects hold, and
-//! takes the dearer way at every turn. The API server estimates so for custom resources; for admission policies it only counts.
+//! An upper bound of the cost of an expression, computed before any object is known. It assumes given sizes
+//! for everything in objects and takes the more expensive branch. The API server estimates costs for custom
+//! resources only; for admission policies it only counts them.
 
 use crate::cost::Rule;
 use crate::plan::{Attribute, Base, Call, Loop, Node, Plan, QualifierKey};
 use crate::value::Value;
 
-/// How large the parts of objects are taken to be.
+/// Assumed sizes of the parts of objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sizes {
-    /// Items of a list and entries of a map.
+    /// Items of a list or entries of a map.
     pub entries: u64,
-    /// Characters of a text.
+    /// Characters of a string.
     pub text: u64,
 }
 
 impl Default for Sizes {
-    /// Larger than most pods: 32 entries, 256 characters.
+    /// Sizes that most pods do not reach: 32 entries, 256 characters.
     fn default() -> Self {
         Self { entries: 32, text: 256 }
     }
 }
 
-/// What is known of a value before it is there.
+/// The estimated cost and size of a value.
 #[derive(Clone, Copy)]
 struct Guess {
     cost: u64,
-    /// As a range of a loop.
+    /// Items or entries, for a loop over it.
     entries: u64,
-    /// As an argument of a function.
+    /// Size as an argument of a function.
     size: u64,
-    /// The size of its items.
+    /// Size of its items.
     item: u64,
 }
 
@@ -43,7 +44,7 @@ struct Estimator<'p> {
 }
 
 impl Estimator<'_> {
-    /// Something of unknown size that costs this much.
+    /// The estimate of a value of unknown size.
     fn unknown(&self, cost: u64) -> Guess {
         Guess {
             cost,

@@ -1,4 +1,4 @@
-//! Any text as an expression: refused or evaluated within its budget, the same way every time.
+//! Fuzzing: any text is either refused or evaluated within its budget, with the same result every time.
 
 use std::sync::LazyLock;
 
@@ -6,7 +6,7 @@ use serde_json::{Value as Json, json};
 
 use crate::{Activation, Budget, Env, PER_CALL, ROUNDS, Sizes, Value, check, compile};
 
-/// What an expression may cost here, so that a run is short.
+/// A small cost limit keeps a run short.
 const BUDGET: u64 = 20_000;
 
 static OBJECT: LazyLock<Json> = LazyLock::new(|| {
@@ -23,7 +23,7 @@ static OBJECT: LazyLock<Json> = LazyLock::new(|| {
     })
 });
 
-/// Checks, compiles and evaluates any text.
+/// Checks, compiles and evaluates a text.
 pub(crate) fn expression(source: &str) {
     let env = Env::admission(true).with_patches();
     let checked = check(source, &env);
@@ -37,7 +37,7 @@ pub(crate) fn expression(source: &str) {
             assert!(first.iter().all(|issue| issue.offset <= source.len() && !issue.message.is_empty()));
             return;
         }
-        // What only shows when the program is made.
+        // Some issues appear only when the program is built.
         (Ok(_), Err(issues)) => return assert!(!issues.is_empty()),
         (Err(issues), Ok(_)) => panic!("it is refused and compiled: {issues:?}"),
     };
@@ -52,7 +52,7 @@ pub(crate) fn expression(source: &str) {
     };
     let first = run();
     assert_eq!(first, run(), "equal inputs give equal answers");
-    // The call that is refused is counted with what it would have cost, `lists.range` with any number.
+    // The budget also counts the call that it refused, for example `lists.range` with a huge number.
     assert!(first.0.is_err() || first.1 <= BUDGET.saturating_add(ROUNDS), "it cost {}", first.1);
     let _ = program.estimate(Sizes::default());
 }

@@ -1,8 +1,13 @@
-//! Kubernetes CEL as the API server of 1.36 has it, compiled once and evaluated over JSON that is never converted, under the API server's own cost budget.
+//! Kubernetes CEL as in the API server of 1.36. Expressions are compiled once and evaluated over JSON under a
+//! cost budget.
 //!
-//! An [`Env`] declares variables, types and functions; [`compile`] parses, checks and plans an expression against it and tells
-//! everything that is wrong by position; a [`Program`] evaluates with the values of an [`Activation`] and spends a [`Budget`].
-//! Messages are those that the API server shows. Pure: no clock, no I/O, no randomness; equal inputs give equal answers.
+//! An [`Env`] declares variables, types and functions. [`compile`] parses, checks and plans an expression
+//! against it and returns every issue with its position. A [`Program`] evaluates with the values of an
+//! [`Activation`] and spends a [`Budget`]. Evaluation reads objects as the JSON that they are, without
+//! conversion.
+//!
+//! Messages and costs are those of the API server. The crate is pure: no clock, no I/O, no randomness.
+//! Invariant: equal inputs give equal results.
 
 mod access;
 mod admission;
@@ -33,7 +38,7 @@ pub use syntax::{Issue, is_identifier};
 pub use types::Type;
 pub use value::{Key, List, Map, Message, Text, Timestamp, Value};
 
-/// An expression that can be evaluated, by any number of threads at once.
+/// A compiled expression. Any number of threads can evaluate it at once.
 #[derive(Debug)]
 pub struct Program {
     plan: plan::Plan,
@@ -41,21 +46,21 @@ pub struct Program {
     variables: Box<[Box<str>]>,
 }
 
-/// Parses and checks an expression.
+/// Parses and checks an expression, and returns its type.
 ///
 /// # Errors
-/// Everything that is wrong with it, by position.
+/// Every issue, with its position.
 pub fn check(source: &str, env: &Env) -> Result<Type, Vec<Issue>> {
     let ast = syntax::parse(source)?;
     let checked = check::check(&ast, env)?;
     Ok(checked.types[ast.root()].clone())
 }
 
-/// Makes a program of an expression.
+/// Compiles an expression.
 ///
 /// # Errors
-/// Everything that is wrong with it, by position. What the API server finds only when it makes a program of a checked expression,
-/// such as `int("x")`, is an issue too, and so is what goes deeper than [`DEEPEST`].
+/// Every issue, with its position. Issues include what the API server finds only when it builds a program,
+/// such as `int("x")`, and expressions that nest deeper than [`DEEPEST`].
 pub fn compile(source: &str, env: &Env) -> Result<Program, Vec<Issue>> {
     let ast = syntax::parse(source)?;
     let checked = check::check(&ast, env)?;
@@ -72,41 +77,43 @@ pub fn compile(source: &str, env: &Env) -> Result<Program, Vec<Issue>> {
 }
 
 impl Program {
-    /// The type of what it evaluates to.
+    /// The type of the result.
     #[must_use]
     pub fn result(&self) -> &Type {
         &self.result
     }
 
-    /// The variables of its environment that it speaks of, in order: what it cannot be evaluated without.
+    /// The variables of the environment that the expression uses, in order. An activation must bind all of
+    /// them.
     pub fn variables(&self) -> impl Iterator<Item = &str> {
         self.variables.iter().map(|name| &**name)
     }
 
-    /// What it costs when every list, map and text of the objects is as large as `sizes` says: an upper bound for objects
-    /// that are no larger, in the units of [`Budget`].
+    /// An upper bound of the cost, in units of [`Budget`], for objects whose lists, maps and strings are not
+    /// larger than `sizes`.
     #[must_use]
     pub fn estimate(&self, sizes: Sizes) -> u64 {
         estimate::estimate(&self.plan, sizes)
     }
 
-    /// How deep it goes where a field of `variable` goes as deep as `field` says: how many steps of its evaluation wait for each
-    /// other at most. Its value is nested no deeper, but for what objects hold.
+    /// The maximum number of nested evaluation steps, where a field of `variable` takes as many steps as
+    /// `field` returns. The result nests no deeper than this, apart from the JSON of objects.
     #[must_use]
     pub fn depth(&self, env: &Env, variable: &str, field: impl Fn(&str) -> usize) -> usize {
         depth::depth(&self.plan, env.position(variable).map(|(position, _)| position), &field)
     }
 
-    /// Evaluates it. The activation must be of the environment that it was compiled with.
+    /// Evaluates the expression. The activation must be of the environment that the expression was compiled
+    /// with.
     ///
     /// # Errors
-    /// What went wrong, in the API server's words; [`Error::is_cancelled`] when the budget did not suffice.
+    /// The error message of the API server. [`Error::is_cancelled`] tells whether the budget ran out.
     pub fn eval<'a>(&'a self, activation: &Activation<'a>, budget: &mut Budget) -> Result<Value<'a>, Error> {
         eval::evaluate(&self.plan, activation, budget)
     }
 }
 
-/// Reads any text as an expression and evaluates it: for fuzzing.
+/// Fuzz target: compiles any text as an expression and evaluates it.
 #[doc(hidden)]
 pub fn fuzz_expression(source: &str) {
     fuzz::expression(source);

@@ -1,5 +1,6 @@
-//! A checked expression in the form that is evaluated: names resolved to places, functions to code, constant patterns compiled,
-//! constant lists and conversions done. What is folded here costs nothing later, as in cel-go.
+//! The executable form of a checked expression. Names are resolved to positions and functions to code;
+//! constant patterns are compiled; constant lists and conversions are folded. Folded parts cost nothing at
+//! run time, as in cel-go.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -26,7 +27,7 @@ pub(crate) enum Node {
         sides: Box<[Node; 2]>,
     },
     Call(Box<Call>),
-    /// Membership in a list of constants, which costs nothing.
+    /// Membership in a list of constants. It costs nothing.
     Among {
         wanted: Box<Node>,
         list: Value<'static>,
@@ -40,17 +41,17 @@ pub(crate) enum Node {
         fields: Vec<(Arc<str>, Node, bool)>,
     },
     Fold(Box<Loop>),
-    /// Whether a loop of `all` or `exists` goes on: `@not_strictly_false(accumulator)`, or of its opposite.
+    /// The loop condition of `all` or `exists`: `@not_strictly_false(accumulator)`, or of its negation.
     Goes {
         slot: usize,
         negated: bool,
     },
-    /// `accumulator + [item]` in place.
+    /// `accumulator + [item]`, in place.
     Append {
         slot: usize,
         item: Box<Node>,
     },
-    /// `accumulator` with an entry, in place.
+    /// Inserts an entry into the accumulator, in place.
     Insert {
         slot: usize,
         key: Box<Node>,
@@ -58,12 +59,12 @@ pub(crate) enum Node {
     },
 }
 
-/// Something that fields and items are taken from.
+/// A value and the fields or items that are selected from it.
 #[derive(Debug)]
 pub(crate) struct Attribute {
     pub(crate) base: Base,
     pub(crate) qualifiers: Vec<Qualifier>,
-    /// The last qualifier only asks whether something is there.
+    /// Whether the last qualifier only tests for presence.
     pub(crate) test: bool,
 }
 
@@ -94,11 +95,13 @@ pub(crate) struct Call {
     pub(crate) arguments: Vec<Node>,
     pub(crate) code: Implementation,
     pub(crate) rule: Rule,
-    /// The overload that the checker found, when it is only one.
+    /// The overload, when the checker found exactly one.
     pub(crate) overload: Option<&'static Overload>,
-    /// Operators and a few others take what they are given and say themselves what does not fit.
+    /// Whether the evaluator matches arguments against overloads first. Operators and some functions report
+    /// wrong types themselves.
     pub(crate) guarded: bool,
-    /// Stops at the first argument that fails, and then costs nothing unless it was the last.
+    /// Whether the first failing argument ends the call. The call then costs nothing, unless that argument
+    /// was the last.
     pub(crate) stops: bool,
     pub(crate) regex: Option<Regex>,
 }
@@ -120,11 +123,11 @@ pub(crate) struct Loop {
 pub(crate) struct Plan {
     pub(crate) root: Node,
     pub(crate) slots: usize,
-    /// What a local is worth when it is first asked for, by slot.
+    /// Initial values of locals that are computed on first use, by slot.
     pub(crate) lazy: Vec<Option<Node>>,
 }
 
-/// Functions that are one piece of code for all their overloads in cel-go.
+/// Whether cel-go implements all overloads of a function in one piece of code.
 fn is_whole(function: &str) -> bool {
     function.starts_with('_') && function.ends_with('_')
         || matches!(
@@ -163,7 +166,7 @@ struct Planner<'a> {
     ast: &'a Ast,
     checked: &'a Checked,
     lazy: Vec<Option<Node>>,
-    /// The accumulators that no source can name, so that they may be changed in place.
+    /// Accumulators that no source can name. They can change in place.
     hidden: BTreeSet<usize>,
 }
 
@@ -177,7 +180,7 @@ fn attribute(base: Base) -> Attribute {
     Attribute { base, qualifiers: Vec::new(), test: false }
 }
 
-/// A node as something that qualifiers can be added to.
+/// The node as an attribute, to which qualifiers can be added.
 fn into_attribute(node: Node) -> Attribute {
     match node {
         Node::Attribute(attribute) => *attribute,
@@ -237,7 +240,7 @@ impl Planner<'_> {
         let base = match &self.checked.references[id] {
             Some(Reference::Variable(position)) => Base::Variable(*position),
             Some(Reference::Local(slot)) => Base::Local(*slot),
-            // The checker knows these two names of types, the API server's planner does not.
+            // The checker knows these two type names; the planner of the API server does not.
             Some(Reference::Type(_)) if matches!(&self.ast.node(id).kind, Kind::Ident(name) if matches!(name.as_str(), "duration" | "timestamp")) =>
             {
                 let name = self.ast.qualified_name(id).unwrap_or_default();
@@ -395,7 +398,7 @@ impl Planner<'_> {
         Ok(Node::Attribute(Box::new(attribute)))
     }
 
-    /// The steps of `map`, `filter` and `transformMap` change their accumulator in place.
+    /// Recognises the steps of `map`, `filter` and `transformMap`, which change their accumulator in place.
     fn accumulate(&self, function: &str, arguments: &mut Vec<Node>) -> Option<Node> {
         if let ("@not_strictly_false", [Node::Call(call)]) = (function, arguments.as_slice())
             && let ("!_", [Node::Attribute(inner)]) = (call.function, call.arguments.as_slice())
@@ -464,7 +467,7 @@ fn fold_list(items: Vec<(Node, bool)>) -> Node {
     Node::Constant(Value::list(values.collect()))
 }
 
-/// A message from its fields.
+/// Builds a message from its fields.
 pub(crate) fn message<'a>(name: &Arc<str>, fields: Vec<(Arc<str>, Value<'a>)>) -> Result<Value<'a>, Fault> {
     let fields: BTreeMap<Arc<str>, Value<'a>> = fields.into_iter().collect();
     if &**name == "JSONPatch" {
@@ -481,7 +484,7 @@ pub(crate) fn message<'a>(name: &Arc<str>, fields: Vec<(Arc<str>, Value<'a>)>) -
     Ok(Value::Message(Arc::new(Message { name: name.clone(), fields })))
 }
 
-/// What the sum of an empty list is, by the overload.
+/// The sum of an empty list, by the result type of the overload.
 pub(crate) fn empty_sum<'a>(overload: Option<&Overload>) -> Value<'a> {
     lists::zero(overload.map_or(&Type::Int, |overload| &overload.result))
 }

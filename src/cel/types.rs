@@ -1,76 +1,76 @@
-//! The types of CEL and how they are written. Owns their names in messages, which are cel-go's.
+//! CEL types and their names. The names in messages are those of cel-go.
 
 use std::fmt;
 use std::sync::Arc;
 
-/// A type. Parameters (`Param`) stand only inside signatures and while an expression is checked.
+/// A type. `Param` occurs only in signatures and during the check of an expression.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Type {
     /// The type of `null`.
     Null,
     /// `true` and `false`.
     Bool,
-    /// 64 bits with sign.
+    /// A signed 64-bit integer.
     Int,
-    /// 64 bits without sign.
+    /// An unsigned 64-bit integer.
     Uint,
-    /// IEEE 754, 64 bits.
+    /// A 64-bit IEEE 754 number.
     Double,
     /// Unicode text.
     String,
-    /// Bytes.
+    /// A byte string.
     Bytes,
-    /// Nanoseconds.
+    /// A duration in nanoseconds.
     Duration,
-    /// A moment.
+    /// A point in time.
     Timestamp,
-    /// Known only when evaluated.
+    /// A type that is known only at run time.
     Dyn,
-    /// What could not be typed; the issue is already told.
+    /// The type of an expression that failed the check. Its issue is already reported.
     Error,
     /// A type parameter.
     Param(u32),
-    /// A list of one type.
+    /// A list with its item type.
     List(Arc<Type>),
-    /// A map from one type to another.
+    /// A map with its key and value types.
     Map(Arc<(Type, Type)>),
     /// The type of a type.
     Type(Option<Arc<Type>>),
-    /// A named type with parameters and without fields, such as `net.IP` or `optional_type(int)`.
+    /// A named type without fields, with its type parameters: `net.IP`, `optional_type(int)`.
     Opaque(Arc<str>, Arc<[Type]>),
-    /// A named type with fields; which, says the environment.
+    /// A named type whose fields the environment declares.
     Struct(Arc<str>),
 }
 
-/// The name of the type of optional values.
+/// Name of the type of optional values.
 pub(crate) const OPTIONAL: &str = "optional_type";
 
 impl Type {
-    /// A list of `items`.
+    /// A list type.
     #[must_use]
     pub fn list(items: Type) -> Self {
         Self::List(Arc::new(items))
     }
 
-    /// A map from `keys` to `values`.
+    /// A map type.
     #[must_use]
     pub fn map(keys: Type, values: Type) -> Self {
         Self::Map(Arc::new((keys, values)))
     }
 
-    /// An optional value.
+    /// The type of an optional value.
     #[must_use]
     pub fn optional(value: Type) -> Self {
         Self::Opaque(OPTIONAL.into(), Arc::new([value]))
     }
 
-    /// The type of the type `of`.
+    /// The type of a type.
     #[must_use]
     pub fn kind(of: Type) -> Self {
         Self::Type(Some(Arc::new(of)))
     }
 
-    /// What is inside an optional type.
+    /// The type inside of an optional type.
     #[must_use]
     pub fn unwrap_optional(&self) -> Option<&Type> {
         match self {
@@ -79,7 +79,7 @@ impl Type {
         }
     }
 
-    /// The name of the type without its parameters, as `type()` shows it.
+    /// The name without parameters, as `type()` shows it.
     #[must_use]
     pub fn name(&self) -> &str {
         match self {
@@ -101,7 +101,7 @@ impl Type {
         }
     }
 
-    /// Whether more than so many types stand inside of each other.
+    /// Whether types nest deeper than a limit.
     pub(crate) fn is_deeper(&self, than: u16) -> bool {
         let inner = |inner: &Self| than == 0 || inner.is_deeper(than - 1);
         match self {
@@ -113,7 +113,7 @@ impl Type {
         }
     }
 
-    /// Reads a type as it is written in `signatures.tsv`: parameters are `'A`, and `names` collects them.
+    /// Reads a type as `signatures.tsv` writes it. Type parameters are `'A`; `names` collects them.
     pub(crate) fn read(text: &str, names: &mut Vec<String>) -> Self {
         if let Some(parameter) = text.strip_prefix('\'') {
             let known = names.iter().position(|name| name == parameter);
@@ -153,7 +153,7 @@ impl Type {
     }
 }
 
-/// Splits at the commas that stand in no parentheses.
+/// Splits at commas outside of parentheses.
 fn split(text: &str) -> Vec<&str> {
     let mut parts = Vec::new();
     let (mut depth, mut start) = (0, 0);

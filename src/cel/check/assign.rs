@@ -1,8 +1,8 @@
-//! Which type may stand where another is wanted, and what type parameters become on the way. The rules are those of cel-go.
+//! Type assignability and type parameter inference, with the rules of cel-go.
 
 use crate::types::Type;
 
-/// What each type parameter has become so far.
+/// The types inferred for type parameters so far.
 #[derive(Default)]
 pub(super) struct Mapping {
     known: Vec<Option<Type>>,
@@ -10,7 +10,7 @@ pub(super) struct Mapping {
 }
 
 impl Mapping {
-    /// A parameter that nothing else uses.
+    /// The first of `count` unused type parameters.
     pub(super) fn fresh(&mut self, count: u32) -> u32 {
         let first = u32::try_from(self.known.len()).unwrap_or(u32::MAX);
         self.known.resize(self.known.len() + count as usize, None);
@@ -27,7 +27,8 @@ impl Mapping {
         }
     }
 
-    /// Whether every `from` may stand for the `to` beside it. Remembers what parameters became only if so.
+    /// Whether every type in `from` is assignable to the type in `to` at the same index. Keeps inferred
+    /// parameters only on success.
     pub(super) fn assign_all(&mut self, to: &[Type], from: &[Type]) -> bool {
         self.undo.clear();
         let assigned = self.list(to, from);
@@ -39,7 +40,7 @@ impl Mapping {
         assigned
     }
 
-    /// Whether the two types may stand for each other.
+    /// Whether the two types are assignable to each other.
     pub(super) fn assign(&mut self, first: &Type, second: &Type) -> bool {
         self.assign_all(std::slice::from_ref(first), std::slice::from_ref(second))
     }
@@ -78,7 +79,7 @@ impl Mapping {
         }
     }
 
-    /// Whether `parameter` may be `to`, and whether it was something already.
+    /// Whether `parameter` can be `to`, and whether it already has a type.
     fn substitutes(&mut self, to: &Type, parameter: u32) -> (bool, bool) {
         if *to == Type::Param(parameter) {
             return (true, true);
@@ -116,7 +117,7 @@ impl Mapping {
         }
     }
 
-    /// The type with its parameters replaced by what they became; with `to_dyn`, those that became nothing are `dyn`.
+    /// The type with its parameters replaced. With `to_dyn`, parameters without a type become `dyn`.
     pub(super) fn resolve(&self, of: &Type, to_dyn: bool) -> Type {
         match of {
             Type::Param(parameter) => match self.find(*parameter) {
@@ -135,7 +136,7 @@ impl Mapping {
     }
 }
 
-/// The signature's parameters, counted from 0, as fresh ones counted from `first`.
+/// A signature type whose parameters, counted from 0, become fresh ones counted from `first`.
 pub(super) fn instantiate(of: &Type, first: u32) -> Type {
     match of {
         Type::Param(index) => Type::Param(first + index),
@@ -149,7 +150,7 @@ pub(super) fn instantiate(of: &Type, first: u32) -> Type {
     }
 }
 
-/// The one of two types that says less.
+/// The more general one of two types.
 pub(super) fn most_general(first: &Type, second: &Type) -> Type {
     if says_less(first, second) { first.clone() } else { second.clone() }
 }

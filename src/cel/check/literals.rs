@@ -1,5 +1,5 @@
-//! What can be said of literals before anything is evaluated: durations, moments, patterns and formats that are wrong, and lists of
-//! mixed types. The API server reports these after the types are right.
+//! Checks of literals: durations, timestamps, patterns, format strings, and lists of mixed types. The API
+//! server runs them after the type check.
 
 use super::{Checked, Reference};
 use crate::library::format::{Clause, Piece, piece};
@@ -73,7 +73,7 @@ fn homogeneous(ast: &Ast, types: impl Iterator<Item = (Id, Type)>, once: bool, i
     }
 }
 
-/// The same type, parameters that became nothing aside.
+/// Whether two types are equal, apart from parameters without a type.
 fn same_kind(first: &Type, second: &Type) -> bool {
     match (first, second) {
         (Type::List(a), Type::List(b)) => same_kind(a, b),
@@ -86,7 +86,7 @@ fn same_kind(first: &Type, second: &Type) -> bool {
     }
 }
 
-/// Which nodes stand somewhere inside a call of `format`: its arguments may be mixed.
+/// For each node, whether it is inside of a call of `format`, whose arguments may have mixed types.
 fn inside_format(ast: &Ast) -> Vec<bool> {
     let is_format = |kind: &Kind| matches!(kind, Kind::Call { function, .. } if function == "format");
     let mut inside = vec![false; ast.len()];
@@ -150,7 +150,10 @@ fn format(ast: &Ast, checked: &mut Checked, id: Id, target: Id, list: Id, issues
     }
 }
 
-/// Whether an argument may stand at a placeholder; if not, which node is wrong.
+/// Whether an argument fits a placeholder.
+///
+/// # Errors
+/// The node that does not fit.
 fn fits(ast: &Ast, checked: &Checked, clause: Clause, id: Id) -> Result<(), Id> {
     let found = &checked.types[id];
     let fine = match clause {

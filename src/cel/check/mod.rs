@@ -1,5 +1,5 @@
-//! Types an expression: resolves names and overloads, and tells what cannot be, in cel-go's words with a name that may have been
-//! meant. Never evaluates anything.
+//! The type checker. It resolves names and overloads and reports issues in the words of cel-go, with a
+//! suggestion for a misspelt name. It does not evaluate anything.
 
 mod assign;
 mod literals;
@@ -19,14 +19,14 @@ pub(crate) enum Reference {
     Local(usize),
     /// The name of a type.
     Type(Type),
-    /// A call of a function; the target, if it is written, is an argument unless the name is qualified.
+    /// A function call. The target, if any, is an argument unless the name is qualified.
     Call { function: &'static str, qualified: bool, overloads: Vec<&'static str> },
-    /// The slots of a comprehension's accumulator and variables.
+    /// The slots of the accumulator and the variables of a comprehension.
     Fold { accumulator: usize, first: usize, second: usize },
 }
 
 impl Reference {
-    /// The position of the variable that is meant, if it is one of the environment.
+    /// The position of the variable; `None` when this is not a variable of the environment.
     pub(crate) fn variable(&self) -> Option<usize> {
         match self {
             Self::Variable(at) => Some(*at),
@@ -35,7 +35,7 @@ impl Reference {
     }
 }
 
-/// A checked expression: for each node its type and what it refers to.
+/// The type and the reference of each node of an expression.
 #[derive(Debug)]
 pub(crate) struct Checked {
     pub(crate) types: Vec<Type>,
@@ -161,7 +161,7 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// Resolves a name to a variable or type. A leading dot passes by the variables of comprehensions.
+    /// Resolves a name to a variable or type. A leading dot skips the variables of comprehensions.
     fn name(&mut self, id: Id, written: &str) -> bool {
         let name = written.strip_prefix('.').unwrap_or(written);
         if name == written
@@ -344,7 +344,7 @@ impl<'a> Checker<'a> {
         self.set(id, Type::Error);
     }
 
-    /// The type of an item or value, unwrapped when it is written with `?`.
+    /// The type of an item or value. Items written with `?` are unwrapped.
     fn element(&mut self, id: Id, optional: bool) -> Type {
         let found = self.type_of(id);
         if !optional {
@@ -364,7 +364,8 @@ impl<'a> Checker<'a> {
         if self.mapping.assign(&before, &found) {
             return most_general(&before, &found);
         }
-        // Mixed literals are reported when everything else is right: the arguments of `format` may be mixed.
+        // Literals of mixed types are reported after the type check, because arguments of `format` may be
+        // mixed.
         Type::Dyn
     }
 
@@ -407,8 +408,8 @@ impl<'a> Checker<'a> {
         self.slots - 1
     }
 
-    /// The type of something that a loop goes on with. A chain of loops may wrap it each time, which its depth in the source does not
-    /// tell.
+    /// The type of a node that a loop passes on, with bounded nesting. A chain of loops can wrap it once per
+    /// loop, which the depth of the source does not show.
     fn bounded(&mut self, id: Id) -> Type {
         let found = self.type_of(id);
         if !self.mapping.resolve(&found, false).is_deeper(DEPTH) {
@@ -472,7 +473,7 @@ fn undeclared_message(name: &str) -> String {
     format!("undeclared reference to '{name}' (in container '')")
 }
 
-/// The candidate that the user probably meant. Names of operators and of internal variables are no candidates.
+/// The candidate that the user probably meant. Names of operators and internal variables are no candidates.
 fn closest<'c>(name: &str, candidates: impl IntoIterator<Item = &'c str>) -> Option<String> {
     let visible = candidates.into_iter().filter(|candidate| !candidate.starts_with(['@', '#']));
     portcullis_text::closest(name, visible).map(str::to_owned)

@@ -1,23 +1,24 @@
-//! What the names of an expression stand for while it is evaluated.
+//! The values of variables during an evaluation.
 
 use super::Evaluated;
 use crate::cost::Budget;
 use crate::environment::Env;
 use crate::value::Value;
 
-/// A value or fields that are computed when they are asked for, such as the `variables` of a policy.
+/// A variable whose value or fields are computed on first use, such as `variables` of a policy.
 pub trait Computed<'a> {
-    /// The value of a field; none when there is no such field. What it costs is the budget's.
+    /// The value of a field; `None` when there is no such field. The implementation adds its cost to
+    /// `budget`.
     fn field(&self, name: &str, budget: &mut Budget) -> Option<Evaluated<'a>>;
 
-    /// The value as a whole, for a variable that is no collection of fields; none when only its fields have values.
+    /// The value of the variable itself; `None` when only its fields have values.
     fn whole(&self, budget: &mut Budget) -> Option<Evaluated<'a>> {
         let _ = budget;
         None
     }
 }
 
-/// What a variable stands for.
+/// The value of a variable.
 #[derive(Clone)]
 pub(super) enum Binding<'a> {
     Unset,
@@ -25,7 +26,7 @@ pub(super) enum Binding<'a> {
     Computed(&'a dyn Computed<'a>),
 }
 
-/// The values of an environment's variables.
+/// The values of the variables of an environment.
 #[derive(Clone)]
 pub struct Activation<'a> {
     pub(super) env: Env,
@@ -33,7 +34,7 @@ pub struct Activation<'a> {
 }
 
 impl<'a> Activation<'a> {
-    /// Nothing is bound yet.
+    /// An activation that binds no variable.
     #[must_use]
     pub fn new(env: &Env) -> Self {
         Self { env: env.clone(), bindings: env.variables().map(|_| Binding::Unset).collect() }
@@ -45,14 +46,14 @@ impl<'a> Activation<'a> {
         }
     }
 
-    /// Binds a variable; a name that the environment does not declare is passed over.
+    /// Binds a variable. A name that the environment does not declare is ignored.
     #[must_use]
     pub fn with(mut self, name: &str, value: Value<'a>) -> Self {
         self.bind(name, Binding::Value(value));
         self
     }
 
-    /// Binds a variable that is computed, or whose fields are, when it is asked for.
+    /// Binds a variable that is computed on first use.
     #[must_use]
     pub fn with_computed(mut self, name: &str, computed: &'a dyn Computed<'a>) -> Self {
         self.bind(name, Binding::Computed(computed));

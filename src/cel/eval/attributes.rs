@@ -1,4 +1,4 @@
-//! Names, and the steps behind them: what they come to, and what that costs.
+//! Evaluates attributes: a variable or value and the fields or items selected from it.
 
 use super::activation::Binding;
 use super::{Error, Evaluated, Machine, constant, no_overload};
@@ -23,7 +23,7 @@ impl<'a> Machine<'a, '_> {
         resolved
     }
 
-    /// The value of an attribute without the cost of asking for it, which its place decides.
+    /// The value of an attribute. The caller charges the cost, which depends on where the attribute occurs.
     fn resolve(&mut self, attribute: &'a Attribute) -> Evaluated<'a> {
         let mut qualifiers = attribute.qualifiers.as_slice();
         let value = match &attribute.base {

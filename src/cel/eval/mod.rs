@@ -1,5 +1,5 @@
-//! Evaluates a planned expression. Errors are values that `&&`, `||` and the loops of `all` and `exists` may absorb; running out of
-//! budget is not: it ends everything.
+//! Evaluates a planned expression. Errors are values: `&&`, `||`, `all` and `exists` can absorb them. An
+//! exhausted budget is different: it ends the evaluation.
 
 mod activation;
 mod attributes;
@@ -19,7 +19,7 @@ use crate::library::{Fault, lists, regular, strings};
 use crate::plan::{Call, Loop, Node, Plan, empty_sum, message};
 use crate::value::{Key, List, Value};
 
-/// Why an expression has no value, in the API server's words.
+/// Why an expression has no value, in the words of the API server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
     message: Arc<str>,
@@ -27,7 +27,7 @@ pub struct Error {
 }
 
 impl Error {
-    /// An error that logic may absorb.
+    /// An error that `&&` and `||` can absorb.
     #[must_use]
     pub fn new(message: impl Into<Arc<str>>) -> Self {
         Self { message: message.into(), cancelled: false }
@@ -62,7 +62,7 @@ fn no_overload() -> Error {
 
 type Evaluated<'a> = Result<Value<'a>, Error>;
 
-/// How many items are looked at, or entries of a map listed, in the time of a round.
+/// Looking at this many items or map entries is one unit of work.
 const GLANCES: u64 = 8;
 
 /// Evaluates a plan.
@@ -81,11 +81,11 @@ struct Machine<'a, 'r> {
     activation: &'r Activation<'a>,
     budget: &'r mut Budget,
     locals: Vec<Option<Evaluated<'a>>>,
-    /// The patterns that are no constants, compiled when first met: at most as many as [`regular::work`] allows.
+    /// Patterns that are not constant, compiled on first use. [`regular::work`] bounds their number.
     patterns: Vec<(String, Result<Regex, String>)>,
 }
 
-/// A constant of the plan, borrowed where it can be.
+/// A constant of the plan, borrowed where possible.
 fn constant<'a>(value: &'a Value<'static>) -> Value<'a> {
     match value {
         Value::String(text) => Value::text(text.as_str()),
@@ -140,7 +140,7 @@ impl<'a> Machine<'a, '_> {
         }
     }
 
-    /// `&&` and `||`: the first term that decides does, even after an error.
+    /// `&&` and `||`: the first deciding term decides, even after an error.
     fn logic(&mut self, terms: &'a [Node; 2], decides: bool) -> Evaluated<'a> {
         let mut failed: Option<Error> = None;
         for term in terms {
@@ -155,7 +155,7 @@ impl<'a> Machine<'a, '_> {
         failed.map_or(Ok(Value::Bool(!decides)), Err)
     }
 
-    /// A value or an error that does not end everything.
+    /// The result of a node, unless the evaluation must end.
     fn attempt(&mut self, node: &'a Node) -> Result<Evaluated<'a>, Error> {
         match self.node(node) {
             Err(error) if error.cancelled => Err(error),
@@ -171,7 +171,7 @@ impl<'a> Machine<'a, '_> {
         if matches!(first, Value::List(_) | Value::Map(_) | Value::Message(_) | Value::Optional(_)) {
             self.work(shared(&first, &second))?;
         }
-        // The API server's own values have no equality with values of other types.
+        // Opaque values have no equality with values of other types in the API server.
         if let (Value::Opaque(one), false) = (&first, matches!(second, Value::Null)) {
             let same = matches!(&second, Value::Opaque(other) if one.kind() == other.kind());
             if !same && !negated {
@@ -396,7 +396,7 @@ impl<'a> Machine<'a, '_> {
         result
     }
 
-    /// One round of a loop; false ends it.
+    /// Runs one round of a loop; returns false when the loop ends.
     fn round(&mut self, fold: &'a Loop, entry: (Value<'a>, Option<Value<'a>>)) -> Result<bool, Error> {
         self.work(1)?;
         self.locals[fold.first] = Some(Ok(entry.0));
@@ -447,7 +447,6 @@ impl<'a> Machine<'a, '_> {
     }
 }
 
-/// In cel-go, text and times are asked themselves before a function is given up, and functions of text say no more.
 fn not_optional(key: &str, value: &Value<'_>) -> Error {
     Error::new(format!(
         "cannot initialize optional entry '{key}' from non-optional value {}",
@@ -455,6 +454,7 @@ fn not_optional(key: &str, value: &Value<'_>) -> Error {
     ))
 }
 
+/// Whether cel-go dispatches the call to its first argument. The error then names neither function nor types.
 fn is_receiver(function: &str, values: &[Value<'_>]) -> bool {
     matches!(function, "contains" | "startsWith" | "endsWith")
         || matches!(values.first(), Some(Value::String(_) | Value::Duration(_) | Value::Timestamp(_)))

@@ -1,10 +1,10 @@
-//! `format()`: placeholders `%s %d %f %e %b %x %X %o`, in the wording of version 2 of cel-go's strings. Checking a literal format
-//! against its arguments uses the same reader.
+//! The function `format()` with placeholders `%s %d %f %e %b %x %X %o`, in version 2 of cel-go's strings
+//! library. The checker uses the same parser for literal format strings.
 
 use super::{Fault, Outcome, standard};
 use crate::value::{Value, quote};
 
-/// What a placeholder asks for.
+/// The conversion that a placeholder asks for.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Clause {
     Text,
@@ -17,7 +17,7 @@ pub(crate) enum Clause {
 }
 
 impl Clause {
-    /// Why a value of this type cannot stand there.
+    /// The message for a value whose type does not fit.
     pub(crate) fn refusal(self, given: &str) -> String {
         let rule = match self {
             Self::Text => {
@@ -34,13 +34,13 @@ impl Clause {
     }
 }
 
-/// A piece of a format.
+/// A part of a format string.
 pub(crate) enum Piece<'t> {
     Text(&'t str),
     Clause(Clause),
 }
 
-/// The next piece and what is left; none at the end.
+/// The next part and the rest of the format string; `None` at the end.
 pub(crate) fn piece(format: &str) -> Option<Result<(Piece<'_>, &str), String>> {
     if format.is_empty() {
         return None;
@@ -89,7 +89,7 @@ fn clause(rest: &str) -> Result<(Clause, &str), String> {
         'x' => Clause::Hex { upper: false },
         'X' => Clause::Hex { upper: true },
         'o' => Clause::Octal,
-        // Go looks at one byte here, and shows it as a character.
+        // Go reads one byte here and shows it as a character.
         _ => {
             let byte = char::from(rest.as_bytes().first().copied().unwrap_or(b' '));
             return Err(format!("{PARSING}: unrecognized formatting clause \"{byte}\""));
@@ -184,7 +184,7 @@ fn special(number: f64) -> Option<&'static str> {
     number.is_infinite().then_some(if number > 0.0 { "∞" } else { "-∞" })
 }
 
-/// With commas between thousands, as the API server's locale has it.
+/// A number with commas between thousands, as in the locale of the API server.
 fn fixed(number: f64, precision: usize) -> String {
     if let Some(special) = special(number) {
         return special.to_owned();
@@ -203,13 +203,13 @@ fn fixed(number: f64, precision: usize) -> String {
     format!("{sign}{grouped}{dot}{fraction}")
 }
 
-/// Such as `1.234000 × 10⁰³`.
+/// A number such as `1.234000 × 10⁰³`.
 fn scientific(number: f64, precision: usize) -> String {
     const RAISED: [char; 10] = ['⁰', '¹', '²', '³', '⁴', '⁵', '⁶', '⁷', '⁸', '⁹'];
     if let Some(special) = special(number) {
         return special.to_owned();
     }
-    // The API server takes the precision for a width.
+    // The API server uses the precision as a width.
     let written = format!("{number:.6e}");
     let (digits, exponent) = written.split_once('e').unwrap_or((&written, "0"));
     let (sign, exponent) = exponent.strip_prefix('-').map_or(("", exponent), |rest| ("⁻", rest));

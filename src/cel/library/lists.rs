@@ -15,7 +15,7 @@ fn list<'v, 'a>(values: &'v [Value<'a>], index: usize) -> Result<&'v List<'a>, F
     }
 }
 
-/// Whether values of this type have an order at all.
+/// An error unless values of this type have an order.
 fn ordered(value: &Value<'_>) -> Result<(), Fault> {
     match value {
         Value::Bool(_)
@@ -42,7 +42,8 @@ pub(crate) fn is_sorted<'a>(values: &[Value<'a>]) -> Outcome<'a> {
     Ok(Value::Bool(true))
 }
 
-/// An empty list sums to the zero of the type that the checker found; the evaluator knows it, here it is `int`.
+/// The sum of a list. For an empty list the evaluator returns the zero of the type that the checker found;
+/// here it is `int`.
 pub(crate) fn sum<'a>(values: &[Value<'a>]) -> Outcome<'a> {
     let mut total: Option<Value<'a>> = None;
     for item in list(values, 0)?.iter() {
@@ -54,7 +55,7 @@ pub(crate) fn sum<'a>(values: &[Value<'a>]) -> Outcome<'a> {
     Ok(total.unwrap_or(Value::Int(0)))
 }
 
-/// What an empty list of a type sums to.
+/// The sum of an empty list of a type.
 pub(crate) fn zero<'a>(of: &Type) -> Value<'a> {
     match of {
         Type::Uint => Value::Uint(0),
@@ -211,7 +212,7 @@ pub(crate) fn sets_intersects<'a>(values: &[Value<'a>]) -> Outcome<'a> {
     Ok(Value::Bool(first.iter().any(|item| has(second, &item))))
 }
 
-/// Adds entries to a map, which is changed in place when nothing else holds it.
+/// Adds entries to a map, in place when no other value shares the map.
 pub(crate) fn insert<'a>(map: Value<'a>, entries: Vec<(Value<'a>, Value<'a>)>) -> Outcome<'a> {
     let Value::Map(map) = map else { return Err(Fault::NoOverload) };
     let mut owned = match map {

@@ -1,5 +1,5 @@
-//! The functions of Kubernetes' CEL. Owns what each function does with values of the types that its signature asks for; the
-//! evaluator has looked at the types before it calls. Functions neither count their cost nor do I/O.
+//! The functions of Kubernetes CEL. The evaluator checks argument types before it calls a function. Functions
+//! do not count costs and do no I/O.
 
 pub(crate) mod format;
 pub(crate) mod lists;
@@ -21,9 +21,9 @@ use crate::value::Value;
 /// Why a function has no result.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Fault {
-    /// No overload takes these types; the evaluator says so with the names.
+    /// No overload takes these types. The evaluator adds names to the message.
     NoOverload,
-    /// A message, in the words of the API server.
+    /// A message of the API server.
     Text(Cow<'static, str>),
 }
 
@@ -35,10 +35,11 @@ impl Fault {
 
 pub(crate) type Outcome<'a> = Result<Value<'a>, Fault>;
 
-/// What a function does.
+/// The code of a function.
 pub(crate) type Implementation = for<'a> fn(&[Value<'a>]) -> Outcome<'a>;
 
-/// The implementation of a function by its name. Operators, conversions and functions of several types look at the values.
+/// The implementation of a function. Operators, conversions and functions of several types dispatch on their
+/// arguments.
 pub(crate) fn implementation(name: &str) -> Option<Implementation> {
     Some(match name {
         "_+_" => operators::add,

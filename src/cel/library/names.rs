@@ -1,4 +1,5 @@
-//! Kubernetes' named formats: what a label, a name or a date must look like, and how the API server says that it does not.
+//! Named formats of Kubernetes, such as labels, names and dates, and the messages of the API server for texts
+//! that do not match.
 
 use std::sync::LazyLock;
 
@@ -12,7 +13,7 @@ use crate::value::{Timestamp, Value};
 /// A named format.
 #[derive(Debug)]
 pub struct Format {
-    /// Its name as Kubernetes shows it.
+    /// Its name in Kubernetes.
     pub name: &'static str,
     function: &'static str,
     check: fn(&str) -> Vec<String>,
@@ -126,7 +127,7 @@ impl Pattern {
     }
 }
 
-// The API server has two copies of these rules, which name the unit differently.
+// The API server has two copies of these rules, with different words for the unit.
 const CHARACTERS: &str = "characters";
 const BYTES: &str = "bytes";
 
@@ -179,7 +180,8 @@ fn is_date(text: &str) -> bool {
     text.len() == 10 && Timestamp::parse(&format!("{text}T00:00:00Z")).is_ok()
 }
 
-/// Upper case `T` or lower case, as the strict format of the API server has it.
+/// Whether a text is a date and time. `T` may be upper or lower case, as in the strict format of the API
+/// server.
 fn is_moment(text: &str) -> bool {
     Timestamp::parse(&text.to_ascii_uppercase()).is_ok()
 }
@@ -213,7 +215,7 @@ fn value<'a>(function: &str) -> Option<Value<'a>> {
     Some(Value::opaque(Opaque::Format(found)))
 }
 
-/// The function without arguments that is the format of that name.
+/// The function without arguments that returns a named format.
 pub(crate) fn constant(name: &str) -> Option<Implementation> {
     macro_rules! constants {
         ($($function:literal)*) => {

@@ -1,4 +1,4 @@
-//! Addresses and networks. Nothing is resolved and nothing is asked: they are numbers with a spelling.
+//! IP addresses and CIDR networks. All functions are pure computations: nothing is resolved.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -30,7 +30,7 @@ fn network(values: &[Value<'_>], index: usize) -> Result<(IpAddr, u8), Fault> {
     }
 }
 
-/// Why Go's parser refuses an address, for the spellings that people write.
+/// The reason why Go's parser refuses an address, for common mistakes.
 fn reason(raw: &str) -> String {
     let quoted = quote(raw);
     let why = if raw.is_empty() {
@@ -221,7 +221,7 @@ pub(crate) fn is_cidr<'a>(values: &[Value<'a>]) -> Outcome<'a> {
 pub(crate) fn contains_ip<'a>(values: &[Value<'a>]) -> Outcome<'a> {
     let network = network(values, 0)?;
     let wanted = match values.get(1).and_then(Value::as_str) {
-        // The API server forgets here why it could not be read.
+        // The API server loses the parse error here.
         Some(raw) => parse_address(raw).map_err(|_| Fault::text("no such overload"))?,
         None => address(&values[1..])?,
     };

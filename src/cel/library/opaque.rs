@@ -1,4 +1,4 @@
-//! The values whose inside CEL does not see: quantities, addresses, URLs, versions and named formats.
+//! Opaque values: quantities, IP addresses, URLs, semantic versions and named formats.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -13,7 +13,7 @@ use super::{Fault, Outcome};
 use crate::types::Type;
 use crate::value::Value;
 
-/// A value of one of Kubernetes' own types.
+/// A value of a Kubernetes type whose fields CEL does not see.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Opaque {
     /// `kubernetes.Quantity`
@@ -22,7 +22,7 @@ pub enum Opaque {
     Url(Url),
     /// `net.IP`
     Ip(IpAddr),
-    /// `net.CIDR`: address and length of the prefix.
+    /// `net.CIDR`: address and prefix length.
     Cidr(IpAddr, u8),
     /// `kubernetes.Semver`
     Semver(Version),
@@ -31,7 +31,7 @@ pub enum Opaque {
 }
 
 impl Opaque {
-    /// Its type.
+    /// The type of the value.
     #[must_use]
     pub fn kind(&self) -> Type {
         match self {
@@ -44,7 +44,7 @@ impl Opaque {
         }
     }
 
-    /// The size that costs are counted in.
+    /// The size for cost computation.
     #[must_use]
     pub fn size(&self) -> u64 {
         match self {
@@ -55,7 +55,7 @@ impl Opaque {
         }
     }
 
-    /// How long it is as it is written, where it can be of any length.
+    /// The length of the text it was made from, for types of unbounded length.
     #[must_use]
     pub fn length(&self) -> usize {
         match self {
@@ -65,7 +65,7 @@ impl Opaque {
         }
     }
 
-    /// Whether the two are the same; quantities by value, versions without their build.
+    /// Whether two values are equal: quantities by amount, versions without build metadata.
     #[must_use]
     pub fn equals(&self, other: &Self) -> bool {
         match (self, other) {

@@ -1,4 +1,4 @@
-//! Arithmetic, order and membership. Overflow is an error, never a wrapped number.
+//! Arithmetic, order and membership. An overflow is an error.
 
 use std::cmp::Ordering;
 
@@ -10,7 +10,7 @@ const UINT_OVERFLOW: Fault = Fault::Text(std::borrow::Cow::Borrowed("unsigned in
 const DURATION_OVERFLOW: Fault = INT_OVERFLOW;
 const TIMESTAMP_OVERFLOW: Fault = Fault::Text(std::borrow::Cow::Borrowed("timestamp overflow"));
 
-/// What an operator says of types it does not take: it names no function.
+/// The error of an operator for types that it does not take. It names no function.
 const NO_OVERLOAD: Fault = Fault::Text(std::borrow::Cow::Borrowed("no such overload"));
 
 fn int<'a>(result: Option<i64>) -> Outcome<'a> {
@@ -25,7 +25,7 @@ fn duration<'a>(result: Option<i64>) -> Outcome<'a> {
     result.map(Value::Duration).ok_or(DURATION_OVERFLOW)
 }
 
-/// Types that know the operator at all; others have no function of that name.
+/// The error for a first operand: types without the operator have no function of that name.
 fn unknown<'a>(first: &Value<'_>, known: fn(&Value<'_>) -> bool) -> Outcome<'a> {
     Err(if known(first) { NO_OVERLOAD } else { Fault::NoOverload })
 }

@@ -1,6 +1,7 @@
-//! Regular expressions. Go's syntax is RE2's; the crate `regex` is its kin, and what differs is rewritten: in Go `\d`, `\w`, `\s`
-//! and `\b` know ASCII only, a lone brace is a character, and classes have no set operations. Matching takes time linear in the
-//! text, and a compiled pattern has a bounded size.
+//! Regular expressions. Go uses the syntax of RE2, and so does the crate `regex` with few differences, which
+//! this module rewrites. In Go, `\d`, `\w`, `\s` and `\b` know ASCII only, a lone brace is a character, and
+//! classes have no set operations. Matching takes time linear in the text, and a compiled pattern has a
+//! bounded size.
 
 use regex::{Regex, RegexBuilder};
 use regex_syntax::hir::{Class, Hir, HirKind};
@@ -11,7 +12,7 @@ use crate::value::{Text, Value};
 /// Compiles a pattern.
 ///
 /// # Errors
-/// What is wrong with it, in the words of Go's parser where the reason is a common one.
+/// The message of Go's parser for common mistakes, and that of the crate `regex` for others.
 pub(crate) fn compile(pattern: &str) -> Result<Regex, String> {
     let fail = |why: &str, part: &str| Err(format!("error parsing regexp: {why}: `{part}`"));
     if let Some((why, part)) = fault(pattern) {
@@ -24,8 +25,8 @@ pub(crate) fn compile(pattern: &str) -> Result<Regex, String> {
         .or_else(|_| fail("invalid or unsupported Perl syntax", pattern))
 }
 
-/// The work of compiling a pattern in the units of a budget. It takes from twenty microseconds to many milliseconds, by what counted
-/// repetitions make of it and by how many ranges of characters its classes have.
+/// The work of compiling a pattern, in units of a budget. Compilation takes from 20 µs to many milliseconds.
+/// Counted repetitions and classes with many ranges make it slow.
 pub(crate) fn work(pattern: &str) -> u64 {
     const ANY: u64 = 1_000;
     const UNIT: u64 = 8;
@@ -33,13 +34,13 @@ pub(crate) fn work(pattern: &str) -> u64 {
     parsed.map_or(ANY, |parsed| size(&parsed).saturating_mul(UNIT).saturating_add(ANY))
 }
 
-/// How many steps a pattern has once every repetition is written out.
+/// The number of steps of a pattern with every repetition expanded.
 fn size(pattern: &Hir) -> u64 {
     match pattern.kind() {
         HirKind::Empty | HirKind::Look(_) => 1,
         HirKind::Literal(literal) => literal.0.len() as u64,
         HirKind::Class(Class::Unicode(class)) => {
-            // Characters of several bytes are several steps.
+            // A character of several bytes takes several steps.
             let steps: u64 = if class.is_ascii() { 1 } else { 16 };
             steps + class.ranges().len() as u64
         }
@@ -55,7 +56,7 @@ fn size(pattern: &Hir) -> u64 {
     }
 }
 
-/// The faults people make, as Go names them.
+/// Common mistakes, with the names that Go has for them.
 fn fault(pattern: &str) -> Option<(&'static str, &str)> {
     let bytes = pattern.as_bytes();
     let (mut at, mut depth) = (0, 0_usize);
@@ -118,7 +119,7 @@ fn fault(pattern: &str) -> Option<(&'static str, &str)> {
     (depth > 0).then_some(("missing closing )", pattern))
 }
 
-/// Where the class that starts at `from` ends.
+/// The end of the class that starts at `from`.
 fn class_end(bytes: &[u8], from: usize) -> Option<usize> {
     let mut at = from + 1;
     if bytes.get(at) == Some(&b'^') {
@@ -139,7 +140,7 @@ fn class_end(bytes: &[u8], from: usize) -> Option<usize> {
     }
 }
 
-/// Whether a counted repetition stands here; Go takes any other brace for a character.
+/// Whether a counted repetition starts here. Go reads any other brace as a character.
 fn is_repetition(rest: &str) -> bool {
     let Some((inner, _)) = rest[1..].split_once('}') else { return false };
     let (low, high) = inner.split_once(',').unwrap_or((inner, ""));
@@ -249,7 +250,7 @@ pub(crate) fn find_all<'a>(values: &[Value<'a>]) -> Outcome<'a> {
     apply("findAll", &compile(arguments(values)?.1).map_err(|why| illegal(&why))?, values)
 }
 
-/// One of the three functions with a pattern that is compiled already.
+/// Calls `matches`, `find` or `findAll` with a compiled pattern.
 pub(crate) fn apply<'a>(function: &str, regex: &Regex, values: &[Value<'a>]) -> Outcome<'a> {
     let text = values[0].as_str().ok_or(Fault::NoOverload)?;
     let part = |from: usize, to: usize| match &values[0] {

@@ -1,4 +1,4 @@
-//! Semantic versions, strict, or normalised: without a leading `v`, leading zeros, or missing parts.
+//! Semantic versions. The normalised form also accepts a leading `v`, leading zeros and missing parts.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -7,7 +7,7 @@ use super::opaque::Opaque;
 use super::{Fault, Outcome};
 use crate::value::Value;
 
-/// A version.
+/// A semantic version.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Version {
     numbers: [u64; 3],
@@ -16,7 +16,7 @@ pub struct Version {
 }
 
 impl Version {
-    /// About how long it is in bytes.
+    /// Its approximate length in bytes.
     pub(super) fn length(&self) -> usize {
         self.before.iter().chain(&self.build).map(|part| 1 + part.len()).sum()
     }

@@ -1,4 +1,4 @@
-//! Conversions, sizes, the parts of moments and durations, and optional values.
+//! Conversions, sizes, parts of timestamps and durations, and optional values.
 
 use jiff::civil::DateTime;
 use portcullis_text::duration;
@@ -77,7 +77,7 @@ pub(crate) fn to_uint<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
     }
 }
 
-/// A value as text, as `string()` and the placeholder `%s` write it.
+/// A value as `string()` and the placeholder `%s` write it.
 pub(crate) fn text<'a>(value: &Value<'a>) -> Option<Text<'a>> {
     let made = match value {
         Value::String(text) => return Some(text.clone()),
@@ -133,7 +133,7 @@ pub(crate) fn to_timestamp<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
     }
 }
 
-/// One part of the date and time in the zone of the second argument, or in UTC.
+/// A part of the date and time in the zone of the second argument, or in UTC.
 fn part<'a>(arguments: &[Value<'a>], of: fn(&DateTime) -> i64) -> Outcome<'a> {
     let zone = arguments.get(1).and_then(Value::as_str).unwrap_or_default();
     match &arguments[0] {
@@ -170,7 +170,7 @@ pub(crate) fn day_of_week<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
 
 const MILLISECOND: i64 = 1_000_000;
 
-/// A part of a moment, or a duration in whole units.
+/// A part of a timestamp, or a duration in whole units.
 fn part_or_units<'a>(arguments: &[Value<'a>], unit: i64, of: fn(&DateTime) -> i64) -> Outcome<'a> {
     match &arguments[0] {
         Value::Duration(value) => Ok(Value::Int(value / unit)),

@@ -1,11 +1,11 @@
-//! Functions of text. Positions are counted in characters.
+//! Functions of strings. Positions count characters.
 
 use std::sync::Arc;
 
 use super::{Fault, Outcome};
 use crate::value::{Text, Value};
 
-/// The longest text a function makes, in bytes: beyond it, an expression is taken for hostile.
+/// Maximum length of a string that a function returns. An expression that exceeds it is treated as hostile.
 const LONGEST: usize = 64 << 20;
 
 fn arguments<'v>(values: &'v [Value<'_>], index: usize) -> Result<&'v str, Fault> {
@@ -28,7 +28,7 @@ fn length(text: &str) -> usize {
     text.chars().count()
 }
 
-/// Where a character begins, in bytes; the end of the text counts as one.
+/// The byte offset of a character. The end of the text counts as a character.
 fn byte_of(text: &str, character: usize) -> Option<usize> {
     text.char_indices().map(|(at, _)| at).chain([text.len()]).nth(character)
 }
@@ -45,7 +45,7 @@ pub(crate) fn ends_with<'a>(values: &[Value<'a>]) -> Outcome<'a> {
     Ok(Value::Bool(arguments(values, 0)?.ends_with(arguments(values, 1)?)))
 }
 
-/// Part of a text; borrowed where the text is.
+/// A part of a string, borrowed where the string is.
 fn part<'a>(value: &Value<'a>, from: usize, to: usize) -> Value<'a> {
     match value {
         Value::String(Text::Borrowed(text)) => Value::text(&text[from..to]),
@@ -122,7 +122,8 @@ pub(crate) fn replace<'a>(values: &[Value<'a>]) -> Outcome<'a> {
     Ok(Value::string(text.replacen(old, new, limit)))
 }
 
-/// At the separator; an empty one splits into characters. A limit of parts leaves the rest in the last.
+/// Splits at a separator. An empty separator splits into characters. The last part holds the rest when the
+/// limit is reached.
 fn pieces<'t>(text: &'t str, separator: &str, limit: Option<i64>) -> Vec<&'t str> {
     let limit = match limit {
         Some(0) => return Vec::new(),
@@ -203,7 +204,7 @@ pub(crate) fn join<'a>(values: &[Value<'a>]) -> Outcome<'a> {
     Ok(Value::String(Text::Owned(Arc::from(joined))))
 }
 
-/// A value as Go's `%v` prints it in messages: text without quotes.
+/// A value as `%v` of Go prints it in messages: strings without quotes.
 pub(crate) fn plain(value: &Value<'_>) -> String {
     match value {
         Value::Null => "null".to_owned(),

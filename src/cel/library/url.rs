@@ -1,4 +1,4 @@
-//! URLs as Go's `net/url` takes them apart: what `url()` accepts is an absolute URI or an absolute path.
+//! URLs, parsed as `net/url` of Go does. `url()` accepts an absolute URI or an absolute path.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,7 +7,7 @@ use super::opaque::Opaque;
 use super::{Fault, Outcome};
 use crate::value::{Key, Text, Value, quote};
 
-/// A URL in its parts, as written.
+/// The parts of a URL, as written.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Url {
     written: String,
@@ -30,7 +30,7 @@ impl fmt::Display for Url {
     }
 }
 
-/// Splits off a scheme: letters, digits, `+-.`, a letter first.
+/// Splits off the scheme: a letter, then letters, digits and `+-.`.
 fn scheme(text: &str) -> Result<(&str, &str), String> {
     for (at, byte) in text.bytes().enumerate() {
         match byte {
@@ -53,10 +53,10 @@ fn bad_escape(text: &str) -> Option<&str> {
 }
 
 impl Url {
-    /// Reads a URL.
+    /// Parses a URL.
     ///
     /// # Errors
-    /// The messages of Go's `url.ParseRequestURI`.
+    /// The messages of `url.ParseRequestURI` of Go.
     pub fn parse(text: &str) -> Result<Self, String> {
         let refuse = |why: String| Err(format!("parse {}: {why}", quote(text)));
         if text.bytes().any(|byte| byte < 0x20 || byte == 0x7f) {
@@ -125,7 +125,7 @@ impl Url {
     }
 }
 
-/// A path with what must be escaped written as `%XX`; escapes that are there stay.
+/// A path with special characters as `%XX`. Existing escapes stay.
 fn escaped(path: &str) -> String {
     let mut out = String::new();
     for byte in path.bytes() {
@@ -139,7 +139,7 @@ fn escaped(path: &str) -> String {
     out
 }
 
-/// Undoes `%XX` and `+`; none when an escape is wrong.
+/// Decodes `%XX` and `+`; `None` for an invalid escape.
 fn unescaped(text: &str) -> Option<String> {
     if bad_escape(text).is_some() {
         return None;

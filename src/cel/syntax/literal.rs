@@ -1,6 +1,6 @@
-//! What a string or bytes literal says once its quotes and escapes are resolved.
+//! Quotes and escapes of string and bytes literals.
 
-/// How long the escape at the start of `bytes` is; none when it is no escape of the grammar.
+/// The length of the escape at the start of `bytes`; `None` when the grammar has no such escape.
 pub(super) fn escape_length(bytes: &[u8]) -> Option<usize> {
     let hex = |count: usize| {
         bytes.get(2..2 + count).filter(|digits| digits.iter().all(u8::is_ascii_hexdigit)).map(|_| 2 + count)
@@ -15,10 +15,10 @@ pub(super) fn escape_length(bytes: &[u8]) -> Option<usize> {
     }
 }
 
-/// The bytes of a literal as written, prefixes and quotes included. For strings they are UTF-8.
+/// The bytes of a literal, which is given with its prefix and quotes. For strings they are UTF-8.
 ///
 /// # Errors
-/// An escape that names no character, or one that bytes may not have.
+/// For an escape that names no character, and for one that bytes literals do not allow.
 pub(super) fn unescape(written: &str, is_bytes: bool) -> Result<Vec<u8>, &'static str> {
     let text = if is_bytes { &written[1..] } else { written };
     let raw = text.starts_with(['r', 'R']);

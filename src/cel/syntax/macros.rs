@@ -1,17 +1,17 @@
-//! The macros of Kubernetes' CEL and what they expand to. The expansions have the nodes of cel-go's, one for one, because the
-//! cost of an evaluation is counted by nodes.
+//! The macros of Kubernetes CEL and their expansions. An expansion has exactly the nodes of cel-go's, because
+//! the cost of an evaluation depends on the nodes.
 
 use super::parser::Parser;
 use super::{Entry, Fold, Id, Issue, Kind, Literal};
 
-/// The accumulator of the comprehensions, a name that no source can write.
+/// The name of the accumulator of comprehensions. No source can write it.
 pub(crate) const ACCUMULATOR: &str = "@result";
 const OLD_ACCUMULATOR: &str = "__result__";
 const UNUSED: &str = "#unused";
 
 type Expansion = Result<Id, Issue>;
 
-/// The expansion of a call, or none when it is no macro.
+/// The expansion of a call; `None` when the call is not a macro.
 pub(super) fn expand(
     parser: &mut Parser<'_>,
     offset: usize,
@@ -171,7 +171,7 @@ impl Maker<'_, '_> {
         Ok(self.fold(Fold { range, variable, second, accumulator, init, condition, step, result }))
     }
 
-    /// Only what passes `filter` takes the step.
+    /// Runs the step only for items that pass `filter`.
     fn filtered(&mut self, filter: Option<Id>, step: Id) -> Id {
         let Some(filter) = filter else { return step };
         let so_far = self.accumulator();
@@ -234,7 +234,8 @@ impl Maker<'_, '_> {
         Ok(self.call("_?_:_", vec![has, yes, no]))
     }
 
-    /// `result` with `name` bound to `value`, or to `value.value()`: a loop over nothing whose accumulator has that name.
+    /// `result` with `name` bound to `value`, or to `value.value()`. It is a loop without rounds whose
+    /// accumulator is `name`.
     fn bind(&mut self, name: String, value: Id, result: Id, unwrap: bool) -> Id {
         let range = self.parser.add(self.offset, Kind::List(Vec::new()));
         let init = if unwrap { self.member("value", value, Vec::new()) } else { value };
@@ -262,7 +263,7 @@ impl Maker<'_, '_> {
         Ok(self.bind(name, target, sorted, false))
     }
 
-    /// A second copy of a tree, standing where the first stands.
+    /// A copy of a tree with the same offsets.
     fn copy(&mut self, id: Id) -> Id {
         if self.parser.is_full(self.offset) {
             return id;

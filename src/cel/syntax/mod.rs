@@ -1,12 +1,13 @@
-//! The grammar of CEL: tokens, tree and parser. Every node knows the byte where it stands in the source, so that a message
-//! can point at it; macros are expanded while parsing, and their nodes stand where the macro's call stands, as in cel-go.
+//! The grammar of CEL: tokens, parser and syntax tree. Every node knows its byte offset in the source, so
+//! that messages can point at it. The parser expands macros; their nodes have the offset of the macro call,
+//! as in cel-go.
 //!
-//! Our own parser. The crate `cel` (0.15) comes near: its nodes have positions and its depth is bounded. But its macros lack the
-//! two-variable comprehensions and `sortBy` and have an `existsOne` that Kubernetes has not, while the API server's costs follow the
-//! expansion node by node; and its public parser is built on ANTLR, ten times as slow as the hand-written one that it hides.
-//! The grammar is small.
+//! Why an own parser: the crate `cel` (0.15) comes close, with positions and bounded depth. But its macros
+//! lack the two-variable comprehensions and `sortBy`, and it has an `existsOne` that Kubernetes does not
+//! have, while the API server's costs follow the expansion node by node. Its public parser is built on ANTLR
+//! and ten times as slow as its internal hand-written one. The grammar is small.
 //!
-//! Invariant: a tree is at most [`DEPTH`] nodes deep, so whoever walks it may recurse.
+//! Invariant: a tree is at most [`DEPTH`] nodes deep, so code that walks it may recurse.
 
 mod literal;
 mod macros;
@@ -17,16 +18,16 @@ pub(crate) use macros::ACCUMULATOR;
 pub use parser::is_identifier;
 pub(crate) use parser::parse;
 
-/// The deepest tree that is accepted. cel-go stops at 250 nested rules.
+/// Maximum depth of a tree. cel-go allows 250 nested grammar rules.
 pub(crate) const DEPTH: u16 = 200;
 
-/// The longest source that is accepted, in bytes. cel-go stops at 100,000 code points.
+/// Maximum length of a source in bytes. cel-go allows 100,000 code points.
 pub(crate) const LENGTH: usize = 100_000;
 
-/// A node of an [`Ast`], by position in it.
+/// The index of a node in an [`Ast`].
 pub(crate) type Id = usize;
 
-/// A constant as it is written.
+/// A constant in the source.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Literal {
     /// `null`
@@ -48,85 +49,74 @@ pub(crate) enum Literal {
 /// One entry of a map or message literal.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Entry {
-    /// Where its colon stands, in bytes.
+    /// Byte offset of the colon.
     pub(crate) offset: usize,
-    /// The key; for a message the field name as a string literal.
+    /// The key. For a message it is the field name as a string literal.
     pub(crate) key: Id,
-    /// The value.
     pub(crate) value: Id,
-    /// Written with `?`: left out when the value is `optional.none()`.
+    /// Whether it is written with `?`: then the entry is left out when the value is `optional.none()`.
     pub(crate) optional: bool,
 }
 
-/// A loop over a list or map: what the comprehension macros expand to.
+/// A loop over a list or map: the expansion of the comprehension macros.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Fold {
-    /// What is walked.
+    /// The list or map.
     pub(crate) range: Id,
-    /// The element, or with a second variable the index or key.
+    /// The variable of the item. With a second variable it is that of the index or key.
     pub(crate) variable: String,
-    /// The element or value, for macros with two variables.
+    /// The variable of the item or value, for macros with two variables.
     pub(crate) second: Option<String>,
     /// The name of the accumulator.
     pub(crate) accumulator: String,
-    /// What the accumulator starts as.
+    /// The first value of the accumulator.
     pub(crate) init: Id,
-    /// Whether to go on.
+    /// The loop ends when this is false.
     pub(crate) condition: Id,
-    /// What the accumulator becomes.
+    /// The next value of the accumulator.
     pub(crate) step: Id,
-    /// What the whole is worth.
+    /// The value of the whole expression.
     pub(crate) result: Id,
 }
 
-/// What a node is.
+/// The kind of a node.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Kind {
     /// A constant.
     Literal(Literal),
-    /// A name; with a leading dot when it was written so.
+    /// A name, with the leading dot if it has one.
     Ident(String),
     /// `operand.field`, or with `test` the macro `has(operand.field)`.
     Select {
-        /// What is selected from.
         operand: Id,
-        /// The field.
         field: String,
-        /// Asks only whether the field is there.
+        /// Whether it only tests for the field.
         test: bool,
     },
     /// `function(arguments)` or `target.function(arguments)`; operators are functions such as `_+_`.
     Call {
-        /// The name.
         function: String,
-        /// What stands before the dot.
+        /// The operand before the dot.
         target: Option<Id>,
-        /// What stands in the parentheses.
         arguments: Vec<Id>,
     },
-    /// `[a, ?b]`: each item with whether it is optional.
+    /// `[a, ?b]`: each item, and whether it is optional.
     List(Vec<(Id, bool)>),
     /// `{k: v}`
     Map(Vec<Entry>),
     /// `Name{field: value}`
-    Message {
-        /// The name of the type.
-        name: String,
-        /// The fields.
-        fields: Vec<Entry>,
-    },
+    Message { name: String, fields: Vec<Entry> },
     /// A comprehension.
     Fold(Box<Fold>),
 }
 
-/// A node and where it stands.
+/// A node of the syntax tree.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Node {
-    /// Bytes from the start of the source.
+    /// Byte offset in the source.
     pub(crate) offset: usize,
-    /// What it is.
     pub(crate) kind: Kind,
-    /// How deep the tree below it is.
+    /// Depth of the tree below it.
     depth: u16,
 }
 
@@ -148,19 +138,19 @@ impl Ast {
         &self.nodes[id]
     }
 
-    /// How many nodes there are; ids are smaller.
+    /// The number of nodes. Every id is smaller.
     pub(crate) fn len(&self) -> usize {
         self.nodes.len()
     }
 
-    /// The nodes right below a node, in the order in which they are written.
+    /// The children of a node, in source order.
     pub(crate) fn children(&self, id: Id) -> Vec<Id> {
         let mut found = Vec::new();
         parser::for_each_child(&self.nodes[id].kind, |child| found.push(child));
         found
     }
 
-    /// `a.b.c` when the node is nothing but names.
+    /// `a.b.c`, when the node consists of names only.
     pub(crate) fn qualified_name(&self, id: Id) -> Option<String> {
         match &self.node(id).kind {
             Kind::Ident(name) => Some(name.clone()),
@@ -175,15 +165,15 @@ impl Ast {
     }
 }
 
-/// What is wrong with an expression, and where.
+/// A problem of an expression, and its position.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Issue {
-    /// Bytes from the start of the source.
+    /// Byte offset in the source.
     pub offset: usize,
-    /// In cel-go's words, where the API server shows them.
+    /// The message, in the words of cel-go where the API server shows them.
     pub message: String,
-    /// A name that may have been meant.
+    /// The name that the user probably meant.
     pub suggestion: Option<String>,
 }
 
@@ -192,7 +182,7 @@ impl Issue {
         Self { offset, message: message.into(), suggestion: None }
     }
 
-    /// Line from 1 and column from 0, in characters, as the API server counts them.
+    /// Line counted from 1 and column counted from 0, in characters, as in the API server.
     #[must_use]
     pub fn position(&self, source: &str) -> (usize, usize) {
         let before = source.get(..self.offset).unwrap_or(source);

@@ -1,5 +1,5 @@
-//! Precedence climbing over the tokens. Collects every issue that leaves a tree to go on with (reserved names, misused
-//! macros, numbers out of range); stops at the first place where no tree is left.
+//! The parser: precedence climbing over tokens. It collects issues as long as it can build a tree: reserved
+//! names, misused macros, numbers out of range. It stops at the first syntax error.
 
 use super::macros;
 use super::token::{Spanned, Token, tokens};
@@ -29,7 +29,7 @@ const RESERVED: [&str; 21] = [
     "while",
 ];
 
-/// Whether an expression can use this as the name of a variable.
+/// Whether a text can be the name of a variable.
 #[must_use]
 pub fn is_identifier(name: &str) -> bool {
     !RESERVED.contains(&name)
@@ -37,10 +37,10 @@ pub fn is_identifier(name: &str) -> bool {
         && name.chars().all(|each| each == '_' || each.is_ascii_alphanumeric())
 }
 
-/// Reads an expression.
+/// Parses an expression.
 ///
 /// # Errors
-/// Everything that is wrong with it, by position.
+/// Every issue, with its position.
 pub(crate) fn parse(source: &str) -> Result<Ast, Vec<Issue>> {
     if source.len() > LENGTH {
         let message =
@@ -92,7 +92,7 @@ impl Parser<'_> {
         self.issues.push(Issue::new(offset, message));
     }
 
-    /// Adds a node. A tree that grows too deep is an issue, told once.
+    /// Adds a node. A tree that becomes too deep is reported once.
     pub(super) fn add(&mut self, offset: usize, kind: Kind) -> Id {
         let mut depth = 1;
         for_each_child(&kind, |id| depth = depth.max(1 + self.nodes[id].depth));
@@ -103,7 +103,8 @@ impl Parser<'_> {
         self.nodes.len() - 1
     }
 
-    /// Whether the tree has grown beyond reason: macros copy trees, and copies of copies double. Told once.
+    /// Whether the tree has too many nodes, which is reported once. Macros copy trees, so nested macros grow
+    /// exponentially.
     pub(super) fn is_full(&mut self, offset: usize) -> bool {
         const NODES: usize = 50_000;
         let full = self.nodes.len() > NODES;
@@ -197,7 +198,8 @@ impl Parser<'_> {
         if symbol == "||" { self.logical("&&") } else { self.relation() }
     }
 
-    /// A chain of one operator as a tree of logarithmic depth: there is one more term than operators.
+    /// Builds a tree of logarithmic depth from a chain of one operator. There is one more term than
+    /// operators.
     fn balance(&mut self, function: &str, terms: &[Id], operators: &[usize]) -> Id {
         let middle = operators.len() / 2;
         let left = if middle == 0 {
@@ -377,7 +379,7 @@ impl Parser<'_> {
         Ok(self.add(offset, Kind::List(items)))
     }
 
-    /// The entries of a map, or the fields of a message, up to the closing brace.
+    /// The entries of a map or the fields of a message, up to the closing brace.
     fn entries(&mut self, message: bool) -> Result<Vec<Entry>, Issue> {
         let mut entries = Vec::new();
         while !self.is("}") {
@@ -408,7 +410,7 @@ impl Parser<'_> {
         Ok(entries)
     }
 
-    /// A name, a call of a global function, or a message.
+    /// A name, a global function call or a message.
     fn name(&mut self) -> Parsed {
         let start = self.current().start;
         let dot = self.take(".").map_or("", |_| ".");
@@ -441,7 +443,7 @@ impl Parser<'_> {
         Ok(self.add(token.start, Kind::Ident(format!("{dot}{name}"))))
     }
 
-    /// Where the brace of a message stands, when `a.b.c {` follows.
+    /// The index of the opening brace, when `a.b.c {` follows.
     fn message_ahead(&self) -> Option<usize> {
         let mut at = self.at + 1;
         loop {
@@ -501,7 +503,7 @@ fn unsigned(text: &str) -> Option<u64> {
     }
 }
 
-/// Visits the nodes right below a node.
+/// Visits the children of a node.
 pub(super) fn for_each_child(kind: &Kind, visit: impl FnMut(Id)) {
     match kind {
         Kind::Literal(_) | Kind::Ident(_) => {}

@@ -1,8 +1,8 @@
-//! Splits a source into tokens. Owns which characters belong together; never looks at what tokens mean.
+//! The tokenizer. It decides which characters form a token and does not interpret tokens.
 
 use super::Issue;
 
-/// What a token is; its text is in the source.
+/// The kind of a token. Its text is in the source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Token {
     End,
@@ -17,7 +17,7 @@ pub(super) enum Token {
     Symbol(&'static str),
 }
 
-/// A token and where it stands.
+/// A token and its position.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Spanned {
     pub(super) token: Token,
@@ -31,10 +31,10 @@ const SYMBOLS: [&str; 24] = [
 ];
 const WORDS: [&str; 4] = ["in", "true", "false", "null"];
 
-/// All tokens, with one `End` last. Characters that start no token are told as issues and left out.
+/// All tokens, with `End` at the end. A character that starts no token is reported as an issue and skipped.
 pub(super) fn tokens(source: &str, issues: &mut Vec<Issue>) -> Vec<Spanned> {
     let bytes = source.as_bytes();
-    // Most tokens are names.
+    // The capacity assumes that most tokens are names.
     let mut found = Vec::with_capacity(source.len() / 4 + 8);
     let mut at = 0;
     while at < bytes.len() {
@@ -128,12 +128,13 @@ fn escaped(bytes: &[u8]) -> Option<(Token, usize)> {
     (inner > 0 && bytes.get(1 + inner) == Some(&b'`')).then_some((Token::Escaped, inner + 2))
 }
 
-/// A string or bytes literal, if a whole one stands here.
+/// A complete string or bytes literal.
 fn text(bytes: &[u8]) -> Option<(Token, usize)> {
     quoted(bytes, true).or_else(|| quoted(bytes, false))
 }
 
-/// With three quotes or with one; what opens with three and does not close is an empty literal and more.
+/// A literal with three quotes or with one. Three opening quotes without closing ones are an empty literal
+/// and more.
 fn quoted(bytes: &[u8], triple: bool) -> Option<(Token, usize)> {
     let mut prefix = 0;
     let mut token = Token::String;

@@ -1,4 +1,4 @@
-//! Sources that somebody made to hurt: whatever is written, checking and evaluating ends, within its budget and without a panic.
+//! Hostile sources: checking and evaluating any source ends within its budget and does not panic.
 
 use std::path::Path;
 
@@ -11,10 +11,10 @@ fn read(name: &str) -> Json {
     serde_json::from_str(&text).unwrap_or_else(|e| panic!("{name}: {e}"))
 }
 
-/// The same numbers every time.
-struct Numbers(u64);
+/// A random number generator with a fixed sequence.
+struct Random(u64);
 
-impl Numbers {
+impl Random {
     fn next(&mut self, below: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -23,9 +23,9 @@ impl Numbers {
     }
 }
 
-const LIMIT: u64 = 20_000;
+const MAX_COST: u64 = 20_000;
 
-/// Compiles and, if that works, evaluates. Says how far it came.
+/// Compiles a source and evaluates it if that works. Returns how far it came.
 fn run(source: &str, env: &Env, pod: &Json, other: &Json) -> &'static str {
     let program = match compile(source, env) {
         Ok(program) => program,
@@ -39,10 +39,10 @@ fn run(source: &str, env: &Env, pod: &Json, other: &Json) -> &'static str {
         }
     };
     let activation = Activation::new(env).with("object", Value::json(pod)).with("other", Value::json(other));
-    let mut budget = Budget::new(LIMIT).per_call(LIMIT);
+    let mut budget = Budget::new(MAX_COST).per_call(MAX_COST);
     match program.eval(&activation, &mut budget) {
         Ok(value) => {
-            assert!(budget.last() <= LIMIT, "{source}: cost {}", budget.last());
+            assert!(budget.last() <= MAX_COST, "{source}: cost {}", budget.last());
             assert!(value.to_string().len() < 100_000_000);
             "value"
         }
@@ -61,7 +61,7 @@ fn environment() -> Env {
 }
 
 #[test]
-fn mutated_expressions_end() {
+fn evaluation_of_mutated_expressions_ends() {
     const PIECES: [&str; 44] = [
         "(",
         ")",
@@ -111,7 +111,7 @@ fn mutated_expressions_end() {
     let (table, pod, other, env) = (read("table.json"), read("pod.json"), read("other.json"), environment());
     let sources: Vec<&str> =
         table.as_array().expect("rows").iter().filter_map(|row| row["expression"].as_str()).collect();
-    let mut numbers = Numbers(0x9e37_79b9_7f4a_7c15);
+    let mut numbers = Random(0x9e37_79b9_7f4a_7c15);
     let mut reached = std::collections::BTreeMap::new();
     for _ in 0..40_000 {
         let mut source: Vec<u8> = sources[numbers.next(sources.len())].into();
@@ -152,9 +152,9 @@ fn mutated_expressions_end() {
 }
 
 #[test]
-fn random_bytes_end() {
+fn evaluation_of_random_bytes_ends() {
     let (pod, other, env) = (read("pod.json"), read("other.json"), environment());
-    let mut numbers = Numbers(0x1234_5678_9abc_def1);
+    let mut numbers = Random(0x1234_5678_9abc_def1);
     for _ in 0..20_000 {
         let length = numbers.next(60);
         let bytes: Vec<u8> = (0..length).map(|_| u8::try_from(numbers.next(256)).expect("a byte")).collect();
@@ -165,7 +165,7 @@ fn random_bytes_end() {
     }
 }
 
-/// Deep or long in every way that the grammar has.
+/// Sources that are deep or long in every way that the grammar allows.
 #[test]
 fn deep_and_long_sources_are_refused_or_end() {
     let (pod, other, env) = (read("pod.json"), read("other.json"), environment());
@@ -213,7 +213,7 @@ fn deep_and_long_sources_are_refused_or_end() {
     }
 }
 
-/// What costs nothing by the API server's count is bounded by its rounds.
+/// Loops that cost nothing in the API server are bounded by their rounds.
 #[test]
 fn loops_that_cost_nothing_are_cut_off() {
     let (pod, other, env) = (read("pod.json"), read("other.json"), environment());
@@ -230,7 +230,7 @@ fn loops_that_cost_nothing_are_cut_off() {
     assert_eq!(error.to_string(), "operation interrupted");
 }
 
-/// What the API server's count takes for cheap, and is not.
+/// Work that is cheap by the API server's count, and slow.
 #[test]
 fn work_that_costs_little_is_cut_off() {
     let (pod, other) = (read("pod.json"), read("other.json"));
@@ -282,7 +282,7 @@ fn work_that_costs_little_is_cut_off() {
 }
 
 #[test]
-fn text_does_not_grow_without_bounds() {
+fn strings_have_a_maximum_length() {
     let env = environment().variable("big", Type::String);
     let big = "a".repeat(100_000);
     for source in [
@@ -298,9 +298,9 @@ fn text_does_not_grow_without_bounds() {
     }
 }
 
-/// What a value is made of, nested as deep as sources of an allowed depth can make it: with loops that wrap what they walk.
+/// Values that nest as deep as sources allow, by loops that wrap their items.
 #[test]
-fn what_is_nested_deep_fits_the_stack_of_a_thread() {
+fn deeply_nested_values_fit_the_stack_of_a_thread() {
     let env = environment().variable("nested", Type::Dyn);
     let refused = |source: &str| compile(source, &env).is_err();
     let wrapped = |count: usize, by: usize| {

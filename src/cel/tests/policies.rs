@@ -1,5 +1,4 @@
-//! What policies need beyond an expression: suggestions, schemas, variables that are computed when they are asked for, budgets that
-//! several expressions share, estimates.
+//! Features for policies: suggestions, schemas, variables computed on first use, shared budgets, estimates.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -14,7 +13,7 @@ fn issues(source: &str, env: &Env) -> Vec<Issue> {
     check(source, env).err().unwrap_or_default()
 }
 
-/// An environment with the policy's own variables, of these types.
+/// An environment with policy variables of these types.
 fn with_variables(variables: &[(&str, Type)]) -> Env {
     let fields: Fields =
         variables.iter().map(|(name, declared)| ((*name).to_owned(), declared.clone())).collect();
@@ -24,7 +23,7 @@ fn with_variables(variables: &[(&str, Type)]) -> Env {
 }
 
 #[test]
-fn a_name_that_may_have_been_meant_is_suggested() {
+fn a_misspelt_name_has_a_suggestion() {
     let schema = json!({ "type": "object", "properties": { "spec": { "type": "object", "properties": {
         "containers": { "type": "array", "items": { "type": "object", "properties": { "image": { "type": "string" } } } },
         "hostNetwork": { "type": "boolean" },
@@ -59,7 +58,7 @@ fn a_name_that_may_have_been_meant_is_suggested() {
 }
 
 #[test]
-fn every_issue_is_told_at_its_place() {
+fn every_issue_has_its_position() {
     let source = "object.a +\n  sizee(1) +\n  fo.x";
     let found: Vec<(usize, usize)> =
         issues(source, &Env::admission(true)).iter().map(|issue| issue.position(source)).collect();
@@ -67,7 +66,7 @@ fn every_issue_is_told_at_its_place() {
 }
 
 #[test]
-fn a_program_tells_of_which_variables_it_speaks() {
+fn a_program_lists_the_variables_it_uses() {
     let env = with_variables(&[("gpus", Type::Int)]);
     for (source, expected) in [
         ("1 + 1 == 2", &[][..]),
@@ -84,7 +83,7 @@ fn a_program_tells_of_which_variables_it_speaks() {
     }
 }
 
-/// The variables of a policy: each is evaluated once, when it is first asked for.
+/// The variables of a policy. Each is evaluated once, on first use.
 struct Variables<'a> {
     programs: &'a BTreeMap<&'a str, Program>,
     activation: Activation<'a>,
@@ -105,7 +104,7 @@ impl<'a> Computed<'a> for Variables<'a> {
 }
 
 #[test]
-fn variables_are_computed_once_and_only_when_asked_for() {
+fn variables_are_computed_once_on_first_use() {
     let plain = Env::admission(false);
     let programs: BTreeMap<&str, Program> = [
         ("images", "object.spec.containers.map(c, c.image)"),
@@ -163,7 +162,7 @@ fn a_budget_is_shared_by_the_expressions_of_a_policy() {
 }
 
 #[test]
-fn an_estimate_is_no_less_than_the_cost() {
+fn an_estimate_is_at_least_the_cost() {
     let env = Env::admission(false);
     let items: Vec<_> =
         (0..32).map(|index| json!({ "name": format!("name-{index}"), "value": "x".repeat(256) })).collect();

@@ -1,5 +1,6 @@
-//! Holds our CEL to the API server's: every row of `tests/data/cel/table.json`, which `tests/cel` makes with the API server's own
-//! code, has the same issues at the same places, the same value or error text, and the same cost.
+//! Compares this implementation with the API server's. `tests/cel` makes `tests/data/cel/table.json` with the
+//! API server's own code. Every row must have the same issues at the same positions, the same value or error
+//! text, and the same cost.
 
 use std::path::{Path, PathBuf};
 
@@ -36,7 +37,7 @@ fn environment() -> Env {
         .with_patches()
 }
 
-/// What we make of an expression, in the form of a row.
+/// The row that this implementation produces for an expression.
 fn row(expression: &str, env: &Env, pod: &Json, other: &Json, more: &Json) -> Json {
     let mut row = serde_json::json!({ "expression": expression, "cost": 0 });
     let checked = match check(expression, env) {
@@ -65,11 +66,11 @@ fn row(expression: &str, env: &Env, pod: &Json, other: &Json, more: &Json) -> Js
             return row;
         }
     };
-    let moment = compile("timestamp('2024-02-29T13:14:15.678Z')", env).expect("a moment");
+    let moment = compile("timestamp('2024-02-29T13:14:15.678Z')", env).expect("a timestamp");
     let period = compile("duration('1h30m')", env).expect("a duration");
     let nothing = Activation::new(env);
     let mut spent = Budget::new(PER_POLICY);
-    let moment = moment.eval(&nothing, &mut spent).expect("a moment");
+    let moment = moment.eval(&nothing, &mut spent).expect("a timestamp");
     let period = period.eval(&nothing, &mut spent).expect("a duration");
     let activation = Activation::new(env)
         .with("object", Value::json(pod))
@@ -96,7 +97,8 @@ fn row(expression: &str, env: &Env, pod: &Json, other: &Json, more: &Json) -> Js
     row
 }
 
-/// Go's parser words a syntax error by what its grammar could go on with; ours only stands at the same place.
+/// A row without the wording of syntax errors. Go's parser lists what its grammar expects; only the position
+/// of the error has to be the same.
 fn without_grammar(row: &Json) -> Json {
     let mut row = row.clone();
     let syntax = |issue: &Json| issue["message"].as_str().is_some_and(|m| m.starts_with("Syntax error"));
@@ -111,12 +113,12 @@ fn without_grammar(row: &Json) -> Json {
 }
 
 #[test]
-fn every_row_is_worth_what_the_api_server_says() {
+fn every_row_has_the_result_of_the_api_server() {
     compare("table.json");
 }
 
 #[test]
-fn every_mutation_is_worth_what_the_api_server_says() {
+fn every_mutated_row_has_the_result_of_the_api_server() {
     compare("mutated.json");
 }
 

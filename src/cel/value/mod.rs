@@ -1,5 +1,5 @@
-//! The values of CEL. Objects stay the JSON they are: a map or list of an object is a reference into it, and its entries become
-//! values when they are asked for. Owns equality, order and sizes; never converts an object.
+//! CEL values. A list or map of an object is a reference into its JSON; items become values when an
+//! expression reads them. This module owns equality, order and sizes of values.
 
 pub(crate) mod number;
 mod show;
@@ -19,17 +19,17 @@ pub(crate) use time::civil_in_zone;
 use crate::library::opaque::Opaque;
 use crate::types::Type;
 
-/// Text, borrowed from an object or expression where it can be.
+/// A string, borrowed from an object or expression where possible.
 #[derive(Clone, Debug)]
 pub enum Text<'a> {
-    /// Part of an object or expression.
+    /// A part of an object or of the expression.
     Borrowed(&'a str),
-    /// Made by the evaluation.
+    /// A string that the evaluation created.
     Owned(Arc<str>),
 }
 
 impl Text<'_> {
-    /// The text.
+    /// The string.
     #[must_use]
     pub fn as_str(&self) -> &str {
         match self {
@@ -59,14 +59,14 @@ impl Ord for Text<'_> {
 /// A list.
 #[derive(Clone, Debug)]
 pub enum List<'a> {
-    /// Part of an object.
+    /// A part of an object.
     Json(&'a [Json]),
-    /// Made by the evaluation.
+    /// A list that the evaluation created.
     Owned(Arc<Vec<Value<'a>>>),
 }
 
 impl<'a> List<'a> {
-    /// How many items it has.
+    /// The number of items.
     #[must_use]
     pub fn len(&self) -> usize {
         match self {
@@ -75,13 +75,13 @@ impl<'a> List<'a> {
         }
     }
 
-    /// Whether it has none.
+    /// Whether the list is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// An item, from 0.
+    /// The item at an index, counted from 0.
     #[must_use]
     pub fn item(&self, index: usize) -> Option<Value<'a>> {
         match self {
@@ -95,7 +95,7 @@ impl<'a> List<'a> {
         (0..self.len()).filter_map(|index| self.item(index))
     }
 
-    /// The items as an owned list to go on with.
+    /// The items as an owned vector.
     pub(crate) fn into_vec(self) -> Vec<Value<'a>> {
         match self {
             Self::Json(items) => items.iter().map(Value::json).collect(),
@@ -104,18 +104,19 @@ impl<'a> List<'a> {
     }
 }
 
-/// The key of a map. Numbers of different types are different keys, but [`Map::find`] finds each by the other.
+/// The key of a map. Numbers of different types are different keys; [`Map::find`] finds a number by any
+/// number type.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Key<'a> {
     /// `true` or `false`
     Bool(bool),
-    /// With sign.
+    /// A signed integer.
     Int(i64),
-    /// Without sign.
+    /// An unsigned integer.
     Uint(u64),
     /// The bits of a double.
     Double(u64),
-    /// Text.
+    /// A string.
     String(Text<'a>),
 }
 
@@ -142,17 +143,17 @@ impl<'a> Key<'a> {
     }
 }
 
-/// A map. It is walked in the order of its keys, where the API server's order is random.
+/// A map. Its entries are in the order of the keys. The order of the API server is random.
 #[derive(Clone, Debug)]
 pub enum Map<'a> {
-    /// Part of an object.
+    /// A part of an object.
     Json(&'a serde_json::Map<String, Json>),
-    /// Made by the evaluation.
+    /// A map that the evaluation created.
     Owned(Arc<BTreeMap<Key<'a>, Value<'a>>>),
 }
 
 impl<'a> Map<'a> {
-    /// How many entries it has.
+    /// The number of entries.
     #[must_use]
     pub fn len(&self) -> usize {
         match self {
@@ -161,13 +162,13 @@ impl<'a> Map<'a> {
         }
     }
 
-    /// Whether it has none.
+    /// Whether the map is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The value of a text key.
+    /// The value of a string key.
     #[must_use]
     pub fn field(&self, name: &'a str) -> Option<Value<'a>> {
         match self {
@@ -176,7 +177,7 @@ impl<'a> Map<'a> {
         }
     }
 
-    /// The value of a key; whole numbers are found whatever their type.
+    /// The value of a key. An integer is found by any number type.
     #[must_use]
     pub fn find(&self, key: &Value<'a>) -> Option<Value<'a>> {
         match self {
@@ -196,7 +197,7 @@ impl<'a> Map<'a> {
         }
     }
 
-    /// The entries in the order of their keys.
+    /// The entries in the order of the keys.
     #[must_use]
     pub fn entries(&self) -> Vec<(Value<'a>, Value<'a>)> {
         match self {
@@ -208,7 +209,7 @@ impl<'a> Map<'a> {
     }
 }
 
-/// What `Name{}` makes: a type with fields, such as `Object.spec` or `JSONPatch`.
+/// A struct value created by `Name{}`, such as `Object.spec` or `JSONPatch`.
 #[derive(Clone, Debug)]
 pub struct Message<'a> {
     /// The name of the type.
@@ -217,43 +218,43 @@ pub struct Message<'a> {
     pub fields: BTreeMap<Arc<str>, Value<'a>>,
 }
 
-/// A value.
+/// A CEL value.
 #[derive(Clone, Debug)]
 pub enum Value<'a> {
     /// `null`
     Null,
     /// `true` or `false`
     Bool(bool),
-    /// With sign.
+    /// A signed integer.
     Int(i64),
-    /// Without sign.
+    /// An unsigned integer.
     Uint(u64),
-    /// Floating point.
+    /// A floating-point number.
     Double(f64),
-    /// Text.
+    /// A string.
     String(Text<'a>),
-    /// Bytes.
+    /// A byte string.
     Bytes(Arc<[u8]>),
     /// A list.
     List(List<'a>),
     /// A map.
     Map(Map<'a>),
-    /// Nanoseconds.
+    /// A duration in nanoseconds.
     Duration(i64),
-    /// A moment.
+    /// A point in time.
     Timestamp(Timestamp),
     /// A type.
     Type(Type),
-    /// A value that may not be there.
+    /// An optional value.
     Optional(Option<Arc<Value<'a>>>),
-    /// A quantity, address, version and the like.
+    /// A quantity, address, version or other value of a Kubernetes type.
     Opaque(Arc<Opaque>),
-    /// A message.
+    /// A struct value.
     Message(Arc<Message<'a>>),
 }
 
 impl<'a> Value<'a> {
-    /// A view of JSON. Whole numbers are `int` when they fit, everything else is `double`, as the API server decodes objects.
+    /// A view of JSON. Integers that fit are `int`, all other numbers are `double`, as in the API server.
     #[must_use]
     pub fn json(json: &'a Json) -> Self {
         match json {
@@ -268,31 +269,31 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Borrowed text.
+    /// A borrowed string.
     #[must_use]
     pub fn text(text: &'a str) -> Self {
         Self::String(Text::Borrowed(text))
     }
 
-    /// Text of its own.
+    /// An owned string.
     #[must_use]
     pub fn string(text: impl Into<Arc<str>>) -> Self {
         Self::String(Text::Owned(text.into()))
     }
 
-    /// A list of its own.
+    /// An owned list.
     #[must_use]
     pub fn list(items: Vec<Value<'a>>) -> Self {
         Self::List(List::Owned(Arc::new(items)))
     }
 
-    /// A map of its own.
+    /// An owned map.
     #[must_use]
     pub fn map(entries: BTreeMap<Key<'a>, Value<'a>>) -> Self {
         Self::Map(Map::Owned(Arc::new(entries)))
     }
 
-    /// A value that is there.
+    /// An optional value that is present.
     #[must_use]
     pub fn some(value: Value<'a>) -> Self {
         Self::Optional(Some(Arc::new(value)))
@@ -302,7 +303,7 @@ impl<'a> Value<'a> {
         Self::Opaque(Arc::new(value))
     }
 
-    /// The text, if it is text.
+    /// The string, if the value is one.
     #[must_use]
     pub fn as_str(&self) -> Option<&str> {
         match self {
@@ -311,7 +312,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The type of the value. Items of lists and maps are not looked at.
+    /// The type of the value. It ignores the items of lists and maps.
     #[must_use]
     pub fn kind(&self) -> Type {
         match self {
@@ -333,7 +334,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The size that costs are counted in: characters, bytes, items or entries; 1 for what has no size.
+    /// The size for cost computation: characters, bytes, items or entries, and 1 for other values.
     #[must_use]
     pub fn size(&self) -> u64 {
         let size = match self {
@@ -348,7 +349,7 @@ impl<'a> Value<'a> {
         size as u64
     }
 
-    /// Whether it is the value that its type has when nothing is said.
+    /// Whether it is the zero value of its type.
     pub(crate) fn is_zero(&self) -> bool {
         match self {
             Self::Null => true,
@@ -394,7 +395,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Whether two values are the same. Numbers compare by value, other values of different types are never the same.
+    /// Whether two values are equal. Numbers compare by value; other values of different types are not equal.
     #[must_use]
     pub fn equals(&self, other: &Value<'a>) -> bool {
         match (self, other) {
@@ -427,7 +428,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The order of two values. None when they have none; then `NaN` is the reason if both are numbers.
+    /// The order of two values; `None` when they have none. For two numbers, `None` means that one is NaN.
     pub(crate) fn compare(&self, other: &Value<'a>) -> Option<Ordering> {
         match (self, other) {
             (Self::Bool(a), Self::Bool(b)) => Some(a.cmp(b)),

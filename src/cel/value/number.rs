@@ -1,4 +1,4 @@
-//! Numbers: exact conversions, order across types, and texts as Go writes them.
+//! Numbers: exact conversions, order across types, and the number formats of Go.
 
 use std::cmp::Ordering;
 
@@ -7,25 +7,25 @@ use super::Value;
 const TWO_63: f64 = 9_223_372_036_854_775_808.0;
 const TWO_64: f64 = 18_446_744_073_709_551_616.0;
 
-/// The nearest double.
+/// The nearest double of an integer.
 #[expect(clippy::cast_precision_loss, reason = "CEL converts to the nearest double")]
 pub(crate) fn from_int(value: i64) -> f64 {
     value as f64
 }
 
-/// The nearest double.
+/// The nearest double of an unsigned integer.
 #[expect(clippy::cast_precision_loss, reason = "CEL converts to the nearest double")]
 pub(crate) fn from_uint(value: u64) -> f64 {
     value as f64
 }
 
-/// Without its fraction, if that fits; the end points themselves do not, as in cel-go.
+/// The integer part, if it fits. The end points of the range do not fit, as in cel-go.
 #[expect(clippy::cast_possible_truncation, reason = "the range was looked at, the fraction is cut off")]
 pub(crate) fn truncate_int(value: f64) -> Option<i64> {
     (value > -TWO_63 && value < TWO_63).then_some(value as i64)
 }
 
-/// Without its fraction, if that fits.
+/// The integer part, if it fits an unsigned integer.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -43,7 +43,7 @@ pub(super) fn exact_uint(value: f64) -> Option<u64> {
     truncate_uint(value).filter(|whole| from_uint(*whole) == value)
 }
 
-/// The order of two numbers of any types.
+/// The order of two numbers, which may have different types.
 pub(super) fn compare(first: &Value<'_>, second: &Value<'_>) -> Option<Ordering> {
     match (first, second) {
         (Value::Int(a), Value::Int(b)) => Some(a.cmp(b)),
@@ -54,7 +54,7 @@ pub(super) fn compare(first: &Value<'_>, second: &Value<'_>) -> Option<Ordering>
     }
 }
 
-/// A double as Go's `%g` writes it: the shortest digits that read back the same.
+/// A double in the format `%g` of Go: the shortest digits that read back as the same number.
 pub(crate) fn double_text(value: f64) -> String {
     if value.is_nan() {
         return "NaN".to_owned();
@@ -76,7 +76,7 @@ fn go_exponent(digits: &str, exponent: i32) -> String {
     format!("{digits}e{sign}{:02}", exponent.abs())
 }
 
-/// A double as Go's `strconv.ParseFloat` reads it.
+/// Reads a double as `strconv.ParseFloat` of Go does.
 pub(crate) fn parse_double(text: &str) -> Option<f64> {
     let bare = text.strip_prefix(['+', '-']).unwrap_or(text);
     let negative = text.starts_with('-');

@@ -1,4 +1,4 @@
-//! A value as text that shows its type, for people and for tables: equal values of equal types have equal text.
+//! The display form of values, which shows their types. Equal values of equal types have the same form.
 
 use std::fmt;
 
@@ -7,12 +7,12 @@ use portcullis_text::timestamp::Fraction;
 
 use super::{Value, double_text};
 
-/// Text in JSON's quotes and escapes.
+/// A string with the quotes and escapes of JSON.
 pub(crate) fn quote(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
 
-/// A message as the map that it becomes in an object.
+/// A message in the form of the map that it becomes in an object.
 fn plain(value: &Value<'_>) -> String {
     match value {
         Value::Message(message) => {
