@@ -1,9 +1,9 @@
-//! Fields and items of values, the work of walking values, and whether a value matches a type. A list or map
+//! StructFields and items of values, the work of walking values, and whether a value matches a type. A list or map
 //! is matched by its first entry, as in cel-go.
 
 use crate::eval::Error;
 use crate::library::strings;
-use crate::types::{OPTIONAL, Type};
+use crate::types::{OPTIONAL_TYPE_NAME, Type};
 use crate::value::{List, Map, Value};
 
 /// A field of a value. With `maybe`, a missing field is `None` instead of an error.
@@ -70,7 +70,7 @@ pub(crate) fn go_type(value: &Value<'_>) -> &'static str {
 }
 
 /// Bytes of a string that count as one unit of work.
-const STRIDE: usize = 256;
+const BYTES_PER_WORK_UNIT: usize = 256;
 
 /// The work of reading a string, bytes or opaque value.
 pub(crate) fn length(value: &Value<'_>) -> u64 {
@@ -80,7 +80,7 @@ pub(crate) fn length(value: &Value<'_>) -> u64 {
         Value::Opaque(opaque) => opaque.length(),
         _ => 0,
     };
-    (length / STRIDE) as u64
+    (length / BYTES_PER_WORK_UNIT) as u64
 }
 
 /// The number of values in a value, itself included, plus the work of reading its strings.
@@ -121,7 +121,7 @@ pub(crate) fn shared<'a>(first: &Value<'a>, second: &Value<'a>) -> u64 {
 /// The work of a call that its cost does not cover.
 pub(crate) fn work(function: &str, values: &[Value<'_>]) -> u64 {
     /// Copying this many entries or items is one unit of work.
-    const COPIES: u64 = 4;
+    const COPIES_PER_WORK_UNIT: u64 = 4;
     let items = |index: usize| match values.get(index) {
         Some(Value::List(list)) => list.len() as u64,
         Some(Value::Map(map)) => map.len() as u64,
@@ -139,9 +139,9 @@ pub(crate) fn work(function: &str, values: &[Value<'_>]) -> u64 {
             weight(written)
         }
         ("flatten", [list, ..]) => weight(list),
-        ("_+_", [Value::List(_), Value::List(_)]) => items(0).saturating_add(items(1)) / COPIES,
-        ("cel.@mapInsert", _) => items(0).saturating_add(items(1)) / COPIES,
-        ("isSorted" | "sum" | "min" | "max", [_]) => items(0) / COPIES,
+        ("_+_", [Value::List(_), Value::List(_)]) => items(0).saturating_add(items(1)) / COPIES_PER_WORK_UNIT,
+        ("cel.@mapInsert", _) => items(0).saturating_add(items(1)) / COPIES_PER_WORK_UNIT,
+        ("isSorted" | "sum" | "min" | "max", [_]) => items(0) / COPIES_PER_WORK_UNIT,
         ("getQuery", [url]) => length(url).saturating_mul(8),
         (name, [Value::Timestamp(_), _]) if name.starts_with("get") => 10,
         _ => 0,
@@ -177,7 +177,7 @@ fn is_a(wanted: &Type, value: &Value<'_>) -> bool {
                     .is_none_or(|(key, first)| is_a(&entry.0, key) && is_a(&entry.1, first))
         }
         (Type::Opaque(name, parameters), Value::Optional(inner)) => {
-            &**name == OPTIONAL
+            &**name == OPTIONAL_TYPE_NAME
                 && inner
                     .as_ref()
                     .is_none_or(|inner| parameters.first().is_none_or(|wanted| is_a(wanted, inner)))

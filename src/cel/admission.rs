@@ -1,14 +1,14 @@
 //! The variables of an admission policy, as the API server declares them. `object`, `oldObject` and `params`
 //! are `dyn`, because one policy can match many kinds. A second check against a schema finds misspelt fields.
 
-use crate::environment::{Env, Fields};
+use crate::environment::{Env, StructFields};
 use crate::types::Type;
 
 fn structure(name: &str) -> Type {
     Type::Struct(name.into())
 }
 
-fn fields(fields: &[(&str, Type)]) -> Fields {
+fn fields(fields: &[(&str, Type)]) -> StructFields {
     fields.iter().map(|(name, declared)| ((*name).to_owned(), declared.clone())).collect()
 }
 

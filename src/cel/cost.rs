@@ -6,18 +6,18 @@ use crate::library::opaque::Opaque;
 use crate::value::Value;
 
 /// Cost limit of one expression (`PerCallLimit` of k8s.io/apiserver).
-pub const PER_CALL: u64 = 1_000_000;
+pub const MAX_EXPRESSION_COST: u64 = 1_000_000;
 /// Cost limit of all expressions of one policy (`RuntimeCELCostBudget`).
-pub const PER_POLICY: u64 = 10_000_000;
+pub const MAX_POLICY_COST: u64 = 10_000_000;
 /// Cost limit of all match conditions of one policy (`RuntimeCELCostBudgetMatchConditions`).
-pub const MATCH_CONDITIONS: u64 = 2_500_000;
+pub const MAX_MATCH_CONDITIONS_COST: u64 = 2_500_000;
 /// Work limit of one expression. Work is what the cost does not cover: rounds of loops, values compared
 /// inside of other values, patterns compiled. The API server bounds it only by a timeout: some loops cost
 /// nothing, and comparing two pods costs as much as comparing two words.
-pub const ROUNDS: u64 = 1_000_000;
+pub const MAX_EXPRESSION_WORK: u64 = 1_000_000;
 
 /// Work limit of all expressions of one policy.
-pub const ROUNDS_TOGETHER: u64 = 10 * ROUNDS;
+pub const MAX_POLICY_WORK: u64 = 10 * MAX_EXPRESSION_WORK;
 
 /// Cost and work of evaluations, and their limits.
 #[derive(Clone, Debug)]
@@ -34,10 +34,18 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// A budget for all expressions of one policy. Each expression may cost [`PER_CALL`].
+    /// A budget for all expressions of one policy. Each expression may cost [`MAX_EXPRESSION_COST`].
     #[must_use]
     pub fn new(total: u64) -> Self {
-        Self { total, spent: 0, per_call: PER_CALL, call: 0, rounds: 0, worked: 0, allowed: u64::MAX }
+        Self {
+            total,
+            spent: 0,
+            per_call: MAX_EXPRESSION_COST,
+            call: 0,
+            rounds: 0,
+            worked: 0,
+            allowed: u64::MAX,
+        }
     }
 
     /// Sets another cost limit for each expression.
@@ -77,11 +85,11 @@ impl Budget {
         self.call
     }
 
-    /// Whether the total cost or [`ROUNDS_TOGETHER`] is exceeded. The API server checks after each
+    /// Whether the total cost or [`MAX_POLICY_WORK`] is exceeded. The API server checks after each
     /// expression, so the last expression may exceed the limit.
     #[must_use]
     pub fn is_exceeded(&self) -> bool {
-        self.spent() > self.total || self.worked.saturating_add(self.rounds) > ROUNDS_TOGETHER
+        self.spent() > self.total || self.worked.saturating_add(self.rounds) > MAX_POLICY_WORK
     }
 
     /// Adds a cost that does not count for the limit of the current expression, such as that of a policy
@@ -120,13 +128,13 @@ impl Budget {
     #[inline]
     pub(crate) fn work(&mut self, units: u64) -> bool {
         self.rounds = self.rounds.saturating_add(units);
-        self.rounds <= ROUNDS.min(self.allowed)
+        self.rounds <= MAX_EXPRESSION_WORK.min(self.allowed)
     }
 }
 
 /// How the cost of a call is computed.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Rule {
+pub(crate) enum CostRule {
     One,
     /// This many tenths of the size of the first argument.
     Traverse(u64),
@@ -165,7 +173,7 @@ fn size(argument: Option<&Value<'_>>) -> u64 {
     argument.map_or(1, Value::size)
 }
 
-impl Rule {
+impl CostRule {
     /// The cost rule of a function. `overload` is the only overload that fits, when there is one.
     pub(crate) fn of(function: &str, overload: Option<&str>) -> Self {
         match overload.unwrap_or_default() {
@@ -228,7 +236,7 @@ impl Rule {
     pub(crate) fn before(self, arguments: &[Option<&Value<'_>>]) -> Option<u64> {
         let first = || size(arguments.first().copied().flatten());
         let second = || size(arguments.get(1).copied().flatten());
-        const CREATE: u64 = 11;
+        const CREATE_LIST_COST: u64 = 11;
         Some(match self {
             Self::One => 1,
             Self::Traverse(factor) => tenths(first(), factor),
@@ -261,7 +269,7 @@ impl Rule {
                     Some(Value::Int(depth)) => u64::try_from(*depth).unwrap_or(0),
                     _ => 1,
                 };
-                first().saturating_mul(depth).saturating_add(CREATE)
+                first().saturating_mul(depth).saturating_add(CREATE_LIST_COST)
             }
             Self::SelfCompare(index) => {
                 let Some(Value::List(list)) = arguments.get(index).copied().flatten() else { return Some(1) };
@@ -269,7 +277,7 @@ impl Rule {
                 let texts = matches!(list.item(0), Some(Value::String(_) | Value::Bytes(_)));
                 let squared = size.saturating_mul(size);
                 let cost = if texts { squared.saturating_mul(21) / 10 } else { squared.saturating_mul(2) };
-                cost.saturating_add(CREATE)
+                cost.saturating_add(CREATE_LIST_COST)
             }
         })
     }

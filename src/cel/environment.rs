@@ -46,18 +46,18 @@ pub(crate) static FUNCTIONS: LazyLock<Functions> = LazyLock::new(|| {
 });
 
 /// The fields of a named type.
-pub type Fields = BTreeMap<String, Type>;
+pub type StructFields = BTreeMap<String, Type>;
 
 /// Struct types by name.
-pub type Types = BTreeMap<String, Fields>;
+pub type StructTypes = BTreeMap<String, StructFields>;
 
 /// The variables and types that an expression is checked against. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct Env {
     variables: Arc<BTreeMap<String, Type>>,
-    structs: Arc<Types>,
-    /// Types shared between environments. They are looked up after `structs`, the last one first.
-    shared: Vec<Arc<Types>>,
+    structs: Arc<StructTypes>,
+    /// StructTypes shared between environments. They are looked up after `structs`, the last one first.
+    shared: Vec<Arc<StructTypes>>,
     patches: bool,
 }
 
@@ -78,7 +78,7 @@ impl Env {
 
     /// Declares a struct type.
     #[must_use]
-    pub fn structure(mut self, name: &str, fields: Fields) -> Self {
+    pub fn structure(mut self, name: &str, fields: StructFields) -> Self {
         Arc::make_mut(&mut self.structs).insert(name.to_owned(), fields);
         self
     }
@@ -94,7 +94,7 @@ impl Env {
 
     /// Declares types that environments share without copying them.
     #[must_use]
-    pub fn with_types(mut self, types: Arc<Types>) -> Self {
+    pub fn with_types(mut self, types: Arc<StructTypes>) -> Self {
         if !self.shared.iter().any(|known| Arc::ptr_eq(known, &types)) {
             self.shared.push(types);
         }
@@ -160,7 +160,7 @@ impl Env {
         })
     }
 
-    fn structure_named(&self, name: &str) -> Option<&Fields> {
+    fn structure_named(&self, name: &str) -> Option<&StructFields> {
         self.structs.get(name).or_else(|| self.shared.iter().rev().find_map(|types| types.get(name)))
     }
 
@@ -203,7 +203,7 @@ impl Env {
                 if let Some(values) = schema.get("additionalProperties").filter(|values| values.is_object()) {
                     return Some(Type::map(Type::String, self.declare(&format!("{name}.@elem"), values)?));
                 }
-                let mut fields = Fields::new();
+                let mut fields = StructFields::new();
                 for (field, schema) in
                     schema.get("properties").and_then(Json::as_object).into_iter().flatten()
                 {

@@ -2,21 +2,21 @@
 //! for everything in objects and takes the more expensive branch. The API server estimates costs for custom
 //! resources only; for admission policies it only counts them.
 
-use crate::cost::Rule;
-use crate::plan::{Attribute, Base, Call, Loop, Node, Plan, QualifierKey};
+use crate::cost::CostRule;
+use crate::plan::{Attribute, AttributeBase, FunctionCall, LoopPlan, Plan, PlanNode, QualifierKey};
 use crate::value::Value;
 
 /// Assumed sizes of the parts of objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sizes {
+pub struct AssumedSizes {
     /// Items of a list or entries of a map.
     pub entries: u64,
     /// Characters of a string.
     pub text: u64,
 }
 
-impl Default for Sizes {
-    /// Sizes that most pods do not reach: 32 entries, 256 characters.
+impl Default for AssumedSizes {
+    /// AssumedSizes that most pods do not reach: 32 entries, 256 characters.
     fn default() -> Self {
         Self { entries: 32, text: 256 }
     }
@@ -24,7 +24,7 @@ impl Default for Sizes {
 
 /// The estimated cost and size of a value.
 #[derive(Clone, Copy)]
-struct Guess {
+struct Estimate {
     cost: u64,
     /// Items or entries, for a loop over it.
     entries: u64,
@@ -34,19 +34,19 @@ struct Guess {
     item: u64,
 }
 
-pub(crate) fn estimate(plan: &Plan, sizes: Sizes) -> u64 {
+pub(crate) fn estimate(plan: &Plan, sizes: AssumedSizes) -> u64 {
     Estimator { plan, sizes }.node(&plan.root).cost
 }
 
 struct Estimator<'p> {
     plan: &'p Plan,
-    sizes: Sizes,
+    sizes: AssumedSizes,
 }
 
 impl Estimator<'_> {
     /// The estimate of a value of unknown size.
-    fn unknown(&self, cost: u64) -> Guess {
-        Guess {
+    fn unknown(&self, cost: u64) -> Estimate {
+        Estimate {
             cost,
             entries: self.sizes.entries,
             size: self.sizes.text.max(self.sizes.entries),
@@ -54,95 +54,102 @@ impl Estimator<'_> {
         }
     }
 
-    fn all<'n>(&self, nodes: impl IntoIterator<Item = &'n Node>) -> u64 {
+    fn all<'n>(&self, nodes: impl IntoIterator<Item = &'n PlanNode>) -> u64 {
         nodes.into_iter().fold(0, |cost: u64, node| cost.saturating_add(self.node(node).cost))
     }
 
-    fn node(&self, node: &Node) -> Guess {
+    fn node(&self, node: &PlanNode) -> Estimate {
         match node {
-            Node::Constant(value) => {
+            PlanNode::Constant(value) => {
                 let entries = match value {
                     Value::List(_) | Value::Map(_) => value.size(),
                     _ => 0,
                 };
-                Guess { entries, size: value.size(), ..self.unknown(0) }
+                Estimate { entries, size: value.size(), ..self.unknown(0) }
             }
-            Node::Attribute(attribute) => self.attribute(attribute, true),
-            Node::And(terms) | Node::Or(terms) => Guess { size: 1, ..self.unknown(self.all(terms.iter())) },
-            Node::Equal { sides, .. } => {
+            PlanNode::Attribute(attribute) => self.attribute(attribute, true),
+            PlanNode::And(terms) | PlanNode::Or(terms) => {
+                Estimate { size: 1, ..self.unknown(self.all(terms.iter())) }
+            }
+            PlanNode::Equal { sides, .. } => {
                 let (first, second) = (self.node(&sides[0]), self.node(&sides[1]));
                 let cost = first.size.min(second.size).div_ceil(10);
-                Guess { size: 1, ..self.unknown(cost.saturating_add(first.cost).saturating_add(second.cost)) }
+                Estimate {
+                    size: 1,
+                    ..self.unknown(cost.saturating_add(first.cost).saturating_add(second.cost))
+                }
             }
-            Node::Call(call) => self.call(call),
-            Node::Among { wanted, .. } => Guess { size: 1, ..self.node(wanted) },
-            Node::OrOptional(sides) | Node::OrValue(sides) => {
+            PlanNode::Call(call) => self.call(call),
+            PlanNode::InConstants { wanted, .. } => Estimate { size: 1, ..self.node(wanted) },
+            PlanNode::OrOptional(sides) | PlanNode::OrValue(sides) => {
                 let (first, second) = (self.node(&sides[0]), self.node(&sides[1]));
-                Guess {
+                Estimate {
                     cost: first.cost.saturating_add(second.cost),
                     entries: first.entries.max(second.entries),
                     size: first.size.max(second.size),
                     item: first.item.max(second.item),
                 }
             }
-            Node::List(items) => {
+            PlanNode::List(items) => {
                 let size = items.len() as u64;
-                Guess {
+                Estimate {
                     entries: size,
                     size,
                     ..self.unknown(self.all(items.iter().map(|(item, _)| item)).saturating_add(10))
                 }
             }
-            Node::Map(entries) => {
+            PlanNode::Map(entries) => {
                 let size = entries.len() as u64;
                 let cost = self.all(entries.iter().flat_map(|(key, value, _)| [key, value]));
-                Guess { entries: size, size, ..self.unknown(cost.saturating_add(30)) }
+                Estimate { entries: size, size, ..self.unknown(cost.saturating_add(30)) }
             }
-            Node::Message { fields, .. } => {
+            PlanNode::Message { fields, .. } => {
                 self.unknown(self.all(fields.iter().map(|(_, value, _)| value)).saturating_add(40))
             }
-            Node::Fold(fold) => self.fold(fold),
-            Node::Goes { .. } => self.unknown(3),
-            Node::Append { item, .. } => {
+            PlanNode::Fold(fold) => self.fold(fold),
+            PlanNode::LoopCondition { .. } => self.unknown(3),
+            PlanNode::Append { item, .. } => {
                 let item = self.node(item);
-                Guess { item: item.size, ..self.unknown(item.cost.saturating_add(12)) }
+                Estimate { item: item.size, ..self.unknown(item.cost.saturating_add(12)) }
             }
-            Node::Insert { key, value, .. } => {
+            PlanNode::Insert { key, value, .. } => {
                 self.unknown(self.node(key).cost.saturating_add(self.node(value).cost).saturating_add(2))
             }
         }
     }
 
-    fn call(&self, call: &Call) -> Guess {
-        let arguments: Vec<Guess> = call.arguments.iter().map(|argument| self.node(argument)).collect();
+    fn call(&self, call: &FunctionCall) -> Estimate {
+        let arguments: Vec<Estimate> = call.arguments.iter().map(|argument| self.node(argument)).collect();
         let size = |index: usize| arguments.get(index).map_or(1, |guess| guess.size);
         let tenths = |size: u64, factor: u64| size.saturating_mul(factor).div_ceil(10);
         let (first, second) = (size(0), size(1));
         let own = match call.rule {
-            Rule::One => 1,
-            Rule::Traverse(factor) => tenths(first, factor),
-            Rule::Join => {
+            CostRule::One => 1,
+            CostRule::Traverse(factor) => tenths(first, factor),
+            CostRule::Join => {
                 let (entries, item) =
                     arguments.first().map_or((0, 0), |list| (list.entries, list.item.saturating_add(second)));
                 tenths(entries.saturating_mul(item), 2)
             }
-            Rule::Regex => tenths(first.saturating_add(1), 1).saturating_mul(second.div_ceil(4)),
-            Rule::Contains => tenths(first, 1).saturating_mul(tenths(second, 1)),
-            Rule::Smaller => tenths(first.min(second), 1),
-            Rule::Both => tenths(first.saturating_add(second), 1),
-            Rule::Second => second,
-            Rule::Leaves => first.saturating_mul(tenths(self.sizes.text, 1)),
-            Rule::ContainsIp { .. } | Rule::ContainsCidr { .. } => 16_u64.saturating_add(tenths(second, 1)),
-            Rule::Validate => tenths(second.saturating_add(1), 1).saturating_mul(276),
-            Rule::Sets(factor) => first.saturating_mul(second).saturating_mul(factor).saturating_add(1),
-            Rule::Output | Rule::Flatten => first.saturating_add(11),
-            Rule::SelfCompare(_) => first.saturating_mul(first).saturating_mul(3).saturating_add(11),
+            CostRule::Regex => tenths(first.saturating_add(1), 1).saturating_mul(second.div_ceil(4)),
+            CostRule::Contains => tenths(first, 1).saturating_mul(tenths(second, 1)),
+            CostRule::Smaller => tenths(first.min(second), 1),
+            CostRule::Both => tenths(first.saturating_add(second), 1),
+            CostRule::Second => second,
+            CostRule::Leaves => first.saturating_mul(tenths(self.sizes.text, 1)),
+            CostRule::ContainsIp { .. } | CostRule::ContainsCidr { .. } => {
+                16_u64.saturating_add(tenths(second, 1))
+            }
+            CostRule::Validate => tenths(second.saturating_add(1), 1).saturating_mul(276),
+            CostRule::Sets(factor) => first.saturating_mul(second).saturating_mul(factor).saturating_add(1),
+            CostRule::Output | CostRule::Flatten => first.saturating_add(11),
+            CostRule::SelfCompare(_) => first.saturating_mul(first).saturating_mul(3).saturating_add(11),
         };
         let cost = arguments.iter().fold(own, |cost, argument| cost.saturating_add(argument.cost));
         let made = match (call.function, call.arguments.first()) {
-            ("lists.range", Some(Node::Constant(Value::Int(end)))) => {
+            ("lists.range", Some(PlanNode::Constant(Value::Int(end)))) => {
                 let size = u64::try_from(*end).unwrap_or(0);
-                return Guess { entries: size, size, ..self.unknown(cost.max(size)) };
+                return Estimate { entries: size, size, ..self.unknown(cost.max(size)) };
             }
             ("_+_", _) => first.saturating_add(second),
             ("replace", _) => first.saturating_mul(size(2).max(1)),
@@ -163,10 +170,10 @@ impl Estimator<'_> {
             _ => return self.unknown(cost),
         };
         let first = arguments.first().copied().unwrap_or_else(|| self.unknown(0));
-        Guess { cost, entries: first.entries.max(made), size: made, item: first.item }
+        Estimate { cost, entries: first.entries.max(made), size: made, item: first.item }
     }
 
-    fn fold(&self, fold: &Loop) -> Guess {
+    fn fold(&self, fold: &LoopPlan) -> Estimate {
         let range = self.node(&fold.range);
         let init = self.plan.lazy[fold.accumulator].as_ref().map_or(0, |init| self.node(init).cost);
         let step = self.node(&fold.step);
@@ -176,17 +183,17 @@ impl Estimator<'_> {
             .into_iter()
             .fold(0, |cost: u64, part| cost.saturating_add(part));
         let entries = range.entries.max(self.sizes.entries);
-        Guess { cost, entries, size: entries, item: step.item.max(self.sizes.text) }
+        Estimate { cost, entries, size: entries, item: step.item.max(self.sizes.text) }
     }
 
-    fn attribute(&self, attribute: &Attribute, asked: bool) -> Guess {
+    fn attribute(&self, attribute: &Attribute, asked: bool) -> Estimate {
         let base = match &attribute.base {
-            Base::Variable(_) | Base::Local(_) => self.unknown(0),
-            Base::Relative(node) => self.node(node),
-            Base::Conditional(parts) => {
+            AttributeBase::Variable(_) | AttributeBase::Local(_) => self.unknown(0),
+            AttributeBase::Relative(node) => self.node(node),
+            AttributeBase::Conditional(parts) => {
                 let (condition, yes, no) = parts.as_ref();
                 let (yes, no) = (self.attribute(yes, false), self.attribute(no, false));
-                Guess {
+                Estimate {
                     cost: self.node(condition).cost.saturating_add(yes.cost.max(no.cost)),
                     entries: yes.entries.max(no.entries),
                     size: yes.size.max(no.size),
@@ -194,7 +201,7 @@ impl Estimator<'_> {
                 }
             }
         };
-        let free = !asked || attribute.test || matches!(attribute.base, Base::Conditional(_));
+        let free = !asked || attribute.test || matches!(attribute.base, AttributeBase::Conditional(_));
         let keys = attribute.qualifiers.iter().fold(0, |cost: u64, qualifier| {
             let key = match &qualifier.key {
                 QualifierKey::Dynamic(key) => self.attribute(key, false).cost,
@@ -203,6 +210,6 @@ impl Estimator<'_> {
             cost.saturating_add(key).saturating_add(1)
         });
         let cost = base.cost.saturating_add(keys).saturating_add(u64::from(!free));
-        if attribute.qualifiers.is_empty() { Guess { cost, ..base } } else { self.unknown(cost) }
+        if attribute.qualifiers.is_empty() { Estimate { cost, ..base } } else { self.unknown(cost) }
     }
 }

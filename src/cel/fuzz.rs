@@ -4,7 +4,9 @@ use std::sync::LazyLock;
 
 use serde_json::{Value as Json, json};
 
-use crate::{Activation, Budget, Env, PER_CALL, ROUNDS, Sizes, Value, check, compile};
+use crate::{
+    Activation, AssumedSizes, Budget, Env, MAX_EXPRESSION_COST, MAX_EXPRESSION_WORK, Value, check, compile,
+};
 
 /// A small cost limit keeps a run short.
 const BUDGET: u64 = 20_000;
@@ -46,13 +48,13 @@ pub(crate) fn expression(source: &str) {
         .with("oldObject", Value::Null)
         .with("params", Value::json(&OBJECT["spec"]));
     let run = || {
-        let mut budget = Budget::new(PER_CALL).per_call(BUDGET);
+        let mut budget = Budget::new(MAX_EXPRESSION_COST).per_call(BUDGET);
         let value = program.eval(&activation, &mut budget).map(|value| value.to_string());
         (value.map_err(|error| error.to_string()), budget.last())
     };
     let first = run();
     assert_eq!(first, run(), "equal inputs give equal answers");
     // The budget also counts the call that it refused, for example `lists.range` with a huge number.
-    assert!(first.0.is_err() || first.1 <= BUDGET.saturating_add(ROUNDS), "it cost {}", first.1);
-    let _ = program.estimate(Sizes::default());
+    assert!(first.0.is_err() || first.1 <= BUDGET.saturating_add(MAX_EXPRESSION_WORK), "it cost {}", first.1);
+    let _ = program.estimate(AssumedSizes::default());
 }

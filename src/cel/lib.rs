@@ -28,11 +28,14 @@ use std::collections::BTreeSet;
 
 use check::Reference;
 
-pub use cost::{Budget, MATCH_CONDITIONS, PER_CALL, PER_POLICY, ROUNDS, ROUNDS_TOGETHER};
-pub use depth::DEEPEST;
-pub use environment::{Env, Fields, Types};
-pub use estimate::Sizes;
-pub use eval::{Activation, Computed, Error};
+pub use cost::{
+    Budget, MAX_EXPRESSION_COST, MAX_EXPRESSION_WORK, MAX_MATCH_CONDITIONS_COST, MAX_POLICY_COST,
+    MAX_POLICY_WORK,
+};
+pub use depth::MAX_NESTING_DEPTH;
+pub use environment::{Env, StructFields, StructTypes};
+pub use estimate::AssumedSizes;
+pub use eval::{Activation, ComputedVariable, Error};
 pub use library::opaque::Opaque;
 pub use syntax::{Issue, is_identifier};
 pub use types::Type;
@@ -60,7 +63,7 @@ pub fn check(source: &str, env: &Env) -> Result<Type, Vec<Issue>> {
 ///
 /// # Errors
 /// Every issue, with its position. Issues include what the API server finds only when it builds a program,
-/// such as `int("x")`, and expressions that nest deeper than [`DEEPEST`].
+/// such as `int("x")`, and expressions that nest deeper than [`MAX_NESTING_DEPTH`].
 pub fn compile(source: &str, env: &Env) -> Result<Program, Vec<Issue>> {
     let ast = syntax::parse(source)?;
     let checked = check::check(&ast, env)?;
@@ -70,7 +73,7 @@ pub fn compile(source: &str, env: &Env) -> Result<Program, Vec<Issue>> {
     let variables = env.variables().enumerate().filter(|(at, _)| positions.contains(at));
     let variables = variables.map(|(_, (name, _))| name.into()).collect();
     let plan = plan::plan(&ast, &checked)?;
-    if depth::depth(&plan, None, &|_| 0) > DEEPEST {
+    if depth::depth(&plan, None, &|_| 0) > MAX_NESTING_DEPTH {
         return Err(vec![Issue::new(0, "max recursion depth exceeded")]);
     }
     Ok(Program { plan, result, variables })
@@ -92,7 +95,7 @@ impl Program {
     /// An upper bound of the cost, in units of [`Budget`], for objects whose lists, maps and strings are not
     /// larger than `sizes`.
     #[must_use]
-    pub fn estimate(&self, sizes: Sizes) -> u64 {
+    pub fn estimate(&self, sizes: AssumedSizes) -> u64 {
         estimate::estimate(&self.plan, sizes)
     }
 

@@ -8,72 +8,72 @@ use std::sync::Arc;
 use regex::Regex;
 
 use crate::access::{fits, go_type};
-use crate::check::{Checked, Reference};
-use crate::cost::Rule;
+use crate::check::{CheckedAst, Reference};
+use crate::cost::CostRule;
 use crate::environment::{FUNCTIONS, Overload};
-use crate::library::{Fault, Implementation, implementation, lists, regular};
-use crate::syntax::{ACCUMULATOR, Ast, Entry, Fold, Id, Issue, Kind, Literal};
+use crate::library::{CallError, Implementation, implementation, lists, regexp};
+use crate::syntax::{ACCUMULATOR, Ast, Comprehension, Issue, Literal, MapEntry, NodeId, NodeKind};
 use crate::types::Type;
 use crate::value::{Key, Message, Text, Value};
 
 #[derive(Debug)]
-pub(crate) enum Node {
+pub(crate) enum PlanNode {
     Constant(Value<'static>),
     Attribute(Box<Attribute>),
-    And(Box<[Node; 2]>),
-    Or(Box<[Node; 2]>),
+    And(Box<[PlanNode; 2]>),
+    Or(Box<[PlanNode; 2]>),
     Equal {
         negated: bool,
-        sides: Box<[Node; 2]>,
+        sides: Box<[PlanNode; 2]>,
     },
-    Call(Box<Call>),
+    Call(Box<FunctionCall>),
     /// Membership in a list of constants. It costs nothing.
-    Among {
-        wanted: Box<Node>,
+    InConstants {
+        wanted: Box<PlanNode>,
         list: Value<'static>,
     },
-    OrOptional(Box<[Node; 2]>),
-    OrValue(Box<[Node; 2]>),
-    List(Vec<(Node, bool)>),
-    Map(Vec<(Node, Node, bool)>),
+    OrOptional(Box<[PlanNode; 2]>),
+    OrValue(Box<[PlanNode; 2]>),
+    List(Vec<(PlanNode, bool)>),
+    Map(Vec<(PlanNode, PlanNode, bool)>),
     Message {
         name: Arc<str>,
-        fields: Vec<(Arc<str>, Node, bool)>,
+        fields: Vec<(Arc<str>, PlanNode, bool)>,
     },
-    Fold(Box<Loop>),
+    Fold(Box<LoopPlan>),
     /// The loop condition of `all` or `exists`: `@not_strictly_false(accumulator)`, or of its negation.
-    Goes {
+    LoopCondition {
         slot: usize,
         negated: bool,
     },
     /// `accumulator + [item]`, in place.
     Append {
         slot: usize,
-        item: Box<Node>,
+        item: Box<PlanNode>,
     },
     /// Inserts an entry into the accumulator, in place.
     Insert {
         slot: usize,
-        key: Box<Node>,
-        value: Box<Node>,
+        key: Box<PlanNode>,
+        value: Box<PlanNode>,
     },
 }
 
 /// A value and the fields or items that are selected from it.
 #[derive(Debug)]
 pub(crate) struct Attribute {
-    pub(crate) base: Base,
+    pub(crate) base: AttributeBase,
     pub(crate) qualifiers: Vec<Qualifier>,
     /// Whether the last qualifier only tests for presence.
     pub(crate) test: bool,
 }
 
 #[derive(Debug)]
-pub(crate) enum Base {
+pub(crate) enum AttributeBase {
     Variable(usize),
     Local(usize),
-    Relative(Node),
-    Conditional(Box<(Node, Attribute, Attribute)>),
+    Relative(PlanNode),
+    Conditional(Box<(PlanNode, Attribute, Attribute)>),
 }
 
 #[derive(Debug)]
@@ -90,41 +90,41 @@ pub(crate) enum QualifierKey {
 }
 
 #[derive(Debug)]
-pub(crate) struct Call {
+pub(crate) struct FunctionCall {
     pub(crate) function: &'static str,
-    pub(crate) arguments: Vec<Node>,
+    pub(crate) arguments: Vec<PlanNode>,
     pub(crate) code: Implementation,
-    pub(crate) rule: Rule,
+    pub(crate) rule: CostRule,
     /// The overload, when the checker found exactly one.
     pub(crate) overload: Option<&'static Overload>,
     /// Whether the evaluator matches arguments against overloads first. Operators and some functions report
     /// wrong types themselves.
-    pub(crate) guarded: bool,
+    pub(crate) is_type_checked: bool,
     /// Whether the first failing argument ends the call. The call then costs nothing, unless that argument
     /// was the last.
-    pub(crate) stops: bool,
+    pub(crate) stops_at_error: bool,
     pub(crate) regex: Option<Regex>,
 }
 
 #[derive(Debug)]
-pub(crate) struct Loop {
-    pub(crate) range: Node,
+pub(crate) struct LoopPlan {
+    pub(crate) range: PlanNode,
     pub(crate) accumulator: usize,
     pub(crate) first: usize,
     pub(crate) second: Option<usize>,
     pub(crate) init: Option<Value<'static>>,
-    pub(crate) condition: Node,
-    pub(crate) step: Node,
-    pub(crate) result: Node,
+    pub(crate) condition: PlanNode,
+    pub(crate) step: PlanNode,
+    pub(crate) result: PlanNode,
 }
 
 /// A planned expression.
 #[derive(Debug)]
 pub(crate) struct Plan {
-    pub(crate) root: Node,
+    pub(crate) root: PlanNode,
     pub(crate) slots: usize,
     /// Initial values of locals that are computed on first use, by slot.
-    pub(crate) lazy: Vec<Option<Node>>,
+    pub(crate) lazy: Vec<Option<PlanNode>>,
 }
 
 /// Whether cel-go implements all overloads of a function in one piece of code.
@@ -147,10 +147,12 @@ fn is_whole(function: &str) -> bool {
 }
 
 /// Plans a checked expression.
-pub(crate) fn plan(ast: &Ast, checked: &Checked) -> Result<Plan, Vec<Issue>> {
+pub(crate) fn plan(ast: &Ast, checked: &CheckedAst) -> Result<Plan, Vec<Issue>> {
     let lazy = (0..checked.slots).map(|_| None).collect();
     let hidden = (0..ast.len()).filter_map(|id| match (&ast.node(id).kind, &checked.references[id]) {
-        (Kind::Fold(fold), Some(Reference::Fold { accumulator, .. })) if fold.accumulator == ACCUMULATOR => {
+        (NodeKind::Fold(fold), Some(Reference::Fold { accumulator, .. }))
+            if fold.accumulator == ACCUMULATOR =>
+        {
             Some(*accumulator)
         }
         _ => None,
@@ -164,35 +166,35 @@ pub(crate) fn plan(ast: &Ast, checked: &Checked) -> Result<Plan, Vec<Issue>> {
 
 struct Planner<'a> {
     ast: &'a Ast,
-    checked: &'a Checked,
-    lazy: Vec<Option<Node>>,
+    checked: &'a CheckedAst,
+    lazy: Vec<Option<PlanNode>>,
     /// Accumulators that no source can name. They can change in place.
     hidden: BTreeSet<usize>,
 }
 
-type Planned<T = Node> = Result<T, Issue>;
+type PlanResult<T = PlanNode> = Result<T, Issue>;
 
 fn text(text: &str) -> Value<'static> {
     Value::String(Text::Owned(text.into()))
 }
 
-fn attribute(base: Base) -> Attribute {
+fn attribute(base: AttributeBase) -> Attribute {
     Attribute { base, qualifiers: Vec::new(), test: false }
 }
 
 /// The node as an attribute, to which qualifiers can be added.
-fn into_attribute(node: Node) -> Attribute {
+fn into_attribute(node: PlanNode) -> Attribute {
     match node {
-        Node::Attribute(attribute) => *attribute,
-        other => attribute(Base::Relative(other)),
+        PlanNode::Attribute(attribute) => *attribute,
+        other => attribute(AttributeBase::Relative(other)),
     }
 }
 
 impl Planner<'_> {
-    fn node(&mut self, id: Id) -> Planned {
+    fn node(&mut self, id: NodeId) -> PlanResult {
         let node = self.ast.node(id);
         match &node.kind {
-            Kind::Literal(literal) => Ok(Node::Constant(match literal {
+            NodeKind::Literal(literal) => Ok(PlanNode::Constant(match literal {
                 Literal::Null => Value::Null,
                 Literal::Bool(value) => Value::Bool(*value),
                 Literal::Int(value) => Value::Int(*value),
@@ -201,8 +203,8 @@ impl Planner<'_> {
                 Literal::String(value) => text(value),
                 Literal::Bytes(bytes) => Value::Bytes(bytes.as_slice().into()),
             })),
-            Kind::Ident(_) => self.name(id),
-            Kind::Select { operand, field, test } => {
+            NodeKind::Ident(_) => self.name(id),
+            NodeKind::Select { operand, field, test } => {
                 if self.checked.references[id].is_some() {
                     return self.name(id);
                 }
@@ -210,38 +212,38 @@ impl Planner<'_> {
                 let key = QualifierKey::Field(field.as_str().into());
                 attribute.qualifiers.push(Qualifier { key, optional: false });
                 attribute.test = *test;
-                Ok(Node::Attribute(Box::new(attribute)))
+                Ok(PlanNode::Attribute(Box::new(attribute)))
             }
-            Kind::Call { target, arguments, .. } => self.call(id, *target, arguments),
-            Kind::List(items) => {
+            NodeKind::Call { target, arguments, .. } => self.call(id, *target, arguments),
+            NodeKind::List(items) => {
                 let mut planned = Vec::with_capacity(items.len());
                 for (item, optional) in items {
                     planned.push((self.node(*item)?, *optional));
                 }
                 Ok(fold_list(planned))
             }
-            Kind::Map(entries) => self.map(entries),
-            Kind::Message { name, fields } => {
+            NodeKind::Map(entries) => self.map(entries),
+            NodeKind::Message { name, fields } => {
                 let mut planned = Vec::new();
                 for field in fields {
-                    let Kind::Literal(Literal::String(key)) = &self.ast.node(field.key).kind else {
+                    let NodeKind::Literal(Literal::String(key)) = &self.ast.node(field.key).kind else {
                         continue;
                     };
                     planned.push((key.as_str().into(), self.node(field.value)?, field.optional));
                 }
                 let name = name.strip_prefix('.').unwrap_or(name);
-                Ok(Node::Message { name: name.into(), fields: planned })
+                Ok(PlanNode::Message { name: name.into(), fields: planned })
             }
-            Kind::Fold(fold) => self.fold(id, fold),
+            NodeKind::Fold(fold) => self.fold(id, fold),
         }
     }
 
-    fn name(&mut self, id: Id) -> Planned {
+    fn name(&mut self, id: NodeId) -> PlanResult {
         let base = match &self.checked.references[id] {
-            Some(Reference::Variable(position)) => Base::Variable(*position),
-            Some(Reference::Local(slot)) => Base::Local(*slot),
+            Some(Reference::Variable(position)) => AttributeBase::Variable(*position),
+            Some(Reference::Local(slot)) => AttributeBase::Local(*slot),
             // The checker knows these two type names; the planner of the API server does not.
-            Some(Reference::Type(_)) if matches!(&self.ast.node(id).kind, Kind::Ident(name) if matches!(name.as_str(), "duration" | "timestamp")) =>
+            Some(Reference::Type(_)) if matches!(&self.ast.node(id).kind, NodeKind::Ident(name) if matches!(name.as_str(), "duration" | "timestamp")) =>
             {
                 let name = self.ast.qualified_name(id).unwrap_or_default();
                 return Err(Issue::new(
@@ -249,54 +251,54 @@ impl Planner<'_> {
                     format!("reference to undefined type: {name}"),
                 ));
             }
-            Some(Reference::Type(found)) => return Ok(Node::Constant(Value::Type(found.clone()))),
+            Some(Reference::Type(found)) => return Ok(PlanNode::Constant(Value::Type(found.clone()))),
             _ => return Err(Issue::new(self.ast.node(id).offset, "unresolved name")),
         };
-        Ok(Node::Attribute(Box::new(attribute(base))))
+        Ok(PlanNode::Attribute(Box::new(attribute(base))))
     }
 
-    fn map(&mut self, entries: &[Entry]) -> Planned {
+    fn map(&mut self, entries: &[MapEntry]) -> PlanResult {
         let mut planned = Vec::with_capacity(entries.len());
         for entry in entries {
             planned.push((self.node(entry.key)?, self.node(entry.value)?, entry.optional));
         }
         let constant = planned.iter().all(|(key, value, optional)| {
-            matches!((key, value), (Node::Constant(key), Node::Constant(_)) if Key::new(key).is_some())
+            matches!((key, value), (PlanNode::Constant(key), PlanNode::Constant(_)) if Key::new(key).is_some())
                 && !optional
         });
         if !constant {
-            return Ok(Node::Map(planned));
+            return Ok(PlanNode::Map(planned));
         }
         let entries = planned.into_iter().filter_map(|(key, value, _)| match (key, value) {
-            (Node::Constant(key), Node::Constant(value)) => Some((Key::new(&key)?, value)),
+            (PlanNode::Constant(key), PlanNode::Constant(value)) => Some((Key::new(&key)?, value)),
             _ => None,
         });
-        Ok(Node::Constant(Value::map(entries.collect())))
+        Ok(PlanNode::Constant(Value::map(entries.collect())))
     }
 
-    fn pair(&mut self, arguments: &[Id]) -> Planned<Box<[Node; 2]>> {
+    fn pair(&mut self, arguments: &[NodeId]) -> PlanResult<Box<[PlanNode; 2]>> {
         Ok(Box::new([self.node(arguments[0])?, self.node(arguments[1])?]))
     }
 
-    fn call(&mut self, id: Id, target: Option<Id>, written: &[Id]) -> Planned {
+    fn call(&mut self, id: NodeId, target: Option<NodeId>, written: &[NodeId]) -> PlanResult {
         let Some(Reference::Call { function, qualified, overloads }) = &self.checked.references[id] else {
             return Err(Issue::new(self.ast.node(id).offset, "unresolved call"));
         };
         let function = *function;
-        let arguments: Vec<Id> = target.iter().filter(|_| !qualified).chain(written).copied().collect();
+        let arguments: Vec<NodeId> = target.iter().filter(|_| !qualified).chain(written).copied().collect();
         match function {
-            "_&&_" => return Ok(Node::And(self.pair(&arguments)?)),
-            "_||_" => return Ok(Node::Or(self.pair(&arguments)?)),
-            "_==_" => return Ok(Node::Equal { negated: false, sides: self.pair(&arguments)? }),
-            "_!=_" => return Ok(Node::Equal { negated: true, sides: self.pair(&arguments)? }),
-            "or" => return Ok(Node::OrOptional(self.pair(&arguments)?)),
-            "orValue" => return Ok(Node::OrValue(self.pair(&arguments)?)),
+            "_&&_" => return Ok(PlanNode::And(self.pair(&arguments)?)),
+            "_||_" => return Ok(PlanNode::Or(self.pair(&arguments)?)),
+            "_==_" => return Ok(PlanNode::Equal { negated: false, sides: self.pair(&arguments)? }),
+            "_!=_" => return Ok(PlanNode::Equal { negated: true, sides: self.pair(&arguments)? }),
+            "or" => return Ok(PlanNode::OrOptional(self.pair(&arguments)?)),
+            "orValue" => return Ok(PlanNode::OrValue(self.pair(&arguments)?)),
             "_?:_" | "_?_:_" => {
                 let condition = self.node(arguments[0])?;
                 let yes = into_attribute(self.node(arguments[1])?);
                 let no = into_attribute(self.node(arguments[2])?);
-                let base = Base::Conditional(Box::new((condition, yes, no)));
-                return Ok(Node::Attribute(Box::new(attribute(base))));
+                let base = AttributeBase::Conditional(Box::new((condition, yes, no)));
+                return Ok(PlanNode::Attribute(Box::new(attribute(base))));
             }
             "_[_]" | "_[?_]" | "_?._" => return self.index(&arguments, function != "_[_]"),
             _ => {}
@@ -320,15 +322,15 @@ impl Planner<'_> {
         &self,
         function: &'static str,
         overload: Option<&'static Overload>,
-        mut arguments: Vec<Node>,
+        mut arguments: Vec<PlanNode>,
         offset: usize,
-    ) -> Planned {
+    ) -> PlanResult {
         let Some(code) = implementation(function) else {
             return Err(Issue::new(offset, format!("function {function} is not available here")));
         };
         if function == "@in"
             && overload.is_some_and(|overload| overload.id == "in_list")
-            && let [_, Node::Constant(Value::List(list))] = arguments.as_slice()
+            && let [_, PlanNode::Constant(Value::List(list))] = arguments.as_slice()
             && list.iter().all(|item| {
                 matches!(
                     item,
@@ -337,10 +339,10 @@ impl Planner<'_> {
             })
         {
             if list.is_empty() {
-                return Ok(Node::Constant(Value::Bool(false)));
+                return Ok(PlanNode::Constant(Value::Bool(false)));
             }
-            if let (Some(Node::Constant(list)), Some(wanted)) = (arguments.pop(), arguments.pop()) {
-                return Ok(Node::Among { wanted: Box::new(wanted), list });
+            if let (Some(PlanNode::Constant(list)), Some(wanted)) = (arguments.pop(), arguments.pop()) {
+                return Ok(PlanNode::InConstants { wanted: Box::new(wanted), list });
             }
             return Err(Issue::new(offset, "unresolved call"));
         }
@@ -357,93 +359,107 @@ impl Planner<'_> {
                 | "type"
                 | "uint"
         );
-        if conversion && let [Node::Constant(value)] = arguments.as_slice() {
+        if conversion && let [PlanNode::Constant(value)] = arguments.as_slice() {
             let all = FUNCTIONS.get(function).map(Vec::as_slice).unwrap_or_default();
             let takes = |overload: &Overload| fits(&overload.arguments, &[Some(value)]);
             let fitting = overload.map_or_else(|| all.iter().any(takes), takes);
-            let result = if fitting { code(std::slice::from_ref(value)) } else { Err(Fault::NoOverload) };
+            let result = if fitting { code(std::slice::from_ref(value)) } else { Err(CallError::NoOverload) };
             return match result {
-                Ok(value) => Ok(Node::Constant(value)),
-                Err(Fault::Text(why)) => Err(Issue::new(offset, why)),
-                Err(Fault::NoOverload) => {
+                Ok(value) => Ok(PlanNode::Constant(value)),
+                Err(CallError::Text(why)) => Err(Issue::new(offset, why)),
+                Err(CallError::NoOverload) => {
                     Err(Issue::new(offset, format!("no such overload: {function}({})", value.kind().name())))
                 }
             };
         }
         let mut regex = None;
         if matches!(function, "matches" | "find" | "findAll")
-            && let Some(Node::Constant(Value::String(pattern))) = arguments.get(1)
+            && let Some(PlanNode::Constant(Value::String(pattern))) = arguments.get(1)
         {
-            regex = Some(regular::compile(pattern.as_str()).map_err(|why| Issue::new(offset, why))?);
+            regex = Some(regexp::compile(pattern.as_str()).map_err(|why| Issue::new(offset, why))?);
         }
-        let guarded = !is_whole(function);
-        let stops =
-            arguments.len() > 2 || regex.is_some() || function == "format" || (guarded && overload.is_none());
-        let rule = Rule::of(function, overload.map(|overload| overload.id));
-        Ok(Node::Call(Box::new(Call { function, arguments, code, rule, overload, guarded, stops, regex })))
+        let is_type_checked = !is_whole(function);
+        let stops_at_error = arguments.len() > 2
+            || regex.is_some()
+            || function == "format"
+            || (is_type_checked && overload.is_none());
+        let rule = CostRule::of(function, overload.map(|overload| overload.id));
+        Ok(PlanNode::Call(Box::new(FunctionCall {
+            function,
+            arguments,
+            code,
+            rule,
+            overload,
+            is_type_checked,
+            stops_at_error,
+            regex,
+        })))
     }
 
-    fn index(&mut self, arguments: &[Id], optional: bool) -> Planned {
+    fn index(&mut self, arguments: &[NodeId], optional: bool) -> PlanResult {
         let mut attribute = into_attribute(self.node(arguments[0])?);
         let key = match self.node(arguments[1])? {
-            Node::Constant(Value::String(text)) => QualifierKey::Field(text.as_str().into()),
-            Node::Constant(value) if Key::new(&value).is_some() => QualifierKey::Constant(value),
-            Node::Constant(value) => {
+            PlanNode::Constant(Value::String(text)) => QualifierKey::Field(text.as_str().into()),
+            PlanNode::Constant(value) if Key::new(&value).is_some() => QualifierKey::Constant(value),
+            PlanNode::Constant(value) => {
                 let message = format!("invalid qualifier type: {}", go_type(&value));
                 return Err(Issue::new(self.ast.node(arguments[1]).offset, message));
             }
             other => QualifierKey::Dynamic(into_attribute(other)),
         };
         attribute.qualifiers.push(Qualifier { key, optional });
-        Ok(Node::Attribute(Box::new(attribute)))
+        Ok(PlanNode::Attribute(Box::new(attribute)))
     }
 
     /// Recognises the steps of `map`, `filter` and `transformMap`, which change their accumulator in place.
-    fn accumulate(&self, function: &str, arguments: &mut Vec<Node>) -> Option<Node> {
-        if let ("@not_strictly_false", [Node::Call(call)]) = (function, arguments.as_slice())
-            && let ("!_", [Node::Attribute(inner)]) = (call.function, call.arguments.as_slice())
-            && let (Base::Local(slot), true) = (&inner.base, inner.qualifiers.is_empty())
+    fn accumulate(&self, function: &str, arguments: &mut Vec<PlanNode>) -> Option<PlanNode> {
+        if let ("@not_strictly_false", [PlanNode::Call(call)]) = (function, arguments.as_slice())
+            && let ("!_", [PlanNode::Attribute(inner)]) = (call.function, call.arguments.as_slice())
+            && let (AttributeBase::Local(slot), true) = (&inner.base, inner.qualifiers.is_empty())
         {
-            return self.hidden.contains(slot).then_some(Node::Goes { slot: *slot, negated: true });
+            return self
+                .hidden
+                .contains(slot)
+                .then_some(PlanNode::LoopCondition { slot: *slot, negated: true });
         }
-        let Some(Node::Attribute(first)) = arguments.first() else { return None };
-        let Base::Local(slot) = first.base else { return None };
+        let Some(PlanNode::Attribute(first)) = arguments.first() else { return None };
+        let AttributeBase::Local(slot) = first.base else { return None };
         if !first.qualifiers.is_empty() {
             return None;
         }
         let empties = self.hidden.contains(&slot);
         match (function, arguments.as_slice()) {
-            ("@not_strictly_false", [_]) if empties => Some(Node::Goes { slot, negated: false }),
-            ("_+_", [_, Node::List(items)]) if empties && items.len() == 1 && !items[0].1 => {
-                let Some(Node::List(mut items)) = arguments.pop() else { return None };
+            ("@not_strictly_false", [_]) if empties => Some(PlanNode::LoopCondition { slot, negated: false }),
+            ("_+_", [_, PlanNode::List(items)]) if empties && items.len() == 1 && !items[0].1 => {
+                let Some(PlanNode::List(mut items)) = arguments.pop() else { return None };
                 let (item, _) = items.pop()?;
-                Some(Node::Append { slot, item: Box::new(item) })
+                Some(PlanNode::Append { slot, item: Box::new(item) })
             }
-            ("_+_", [_, Node::Constant(Value::List(list))]) if empties && list.len() == 1 => {
+            ("_+_", [_, PlanNode::Constant(Value::List(list))]) if empties && list.len() == 1 => {
                 let item = list.item(0)?;
-                Some(Node::Append { slot, item: Box::new(Node::Constant(item)) })
+                Some(PlanNode::Append { slot, item: Box::new(PlanNode::Constant(item)) })
             }
             ("cel.@mapInsert", [_, _, _]) if empties => {
                 let (value, key) = (arguments.pop()?, arguments.pop()?);
-                Some(Node::Insert { slot, key: Box::new(key), value: Box::new(value) })
+                Some(PlanNode::Insert { slot, key: Box::new(key), value: Box::new(value) })
             }
             _ => None,
         }
     }
 
-    fn fold(&mut self, id: Id, fold: &Fold) -> Planned {
+    fn fold(&mut self, id: NodeId, fold: &Comprehension) -> PlanResult {
         let Some(Reference::Fold { accumulator, first, second }) = self.checked.references[id] else {
             return Err(Issue::new(self.ast.node(id).offset, "unresolved comprehension"));
         };
         let range = self.node(fold.range)?;
         let init = match self.node(fold.init)? {
-            Node::Constant(value) => Some(value),
+            PlanNode::Constant(value) => Some(value),
             lazy => {
                 self.lazy[accumulator] = Some(lazy);
                 None
             }
         };
-        Ok(Node::Fold(Box::new(Loop {
+        Ok(PlanNode::Fold(Box::new(LoopPlan {
             range,
             accumulator,
             first,
@@ -456,25 +472,28 @@ impl Planner<'_> {
     }
 }
 
-fn fold_list(items: Vec<(Node, bool)>) -> Node {
-    if !items.iter().all(|(item, optional)| matches!(item, Node::Constant(_)) && !optional) {
-        return Node::List(items);
+fn fold_list(items: Vec<(PlanNode, bool)>) -> PlanNode {
+    if !items.iter().all(|(item, optional)| matches!(item, PlanNode::Constant(_)) && !optional) {
+        return PlanNode::List(items);
     }
     let values = items.into_iter().filter_map(|(item, _)| match item {
-        Node::Constant(value) => Some(value),
+        PlanNode::Constant(value) => Some(value),
         _ => None,
     });
-    Node::Constant(Value::list(values.collect()))
+    PlanNode::Constant(Value::list(values.collect()))
 }
 
 /// Builds a message from its fields.
-pub(crate) fn message<'a>(name: &Arc<str>, fields: Vec<(Arc<str>, Value<'a>)>) -> Result<Value<'a>, Fault> {
+pub(crate) fn message<'a>(
+    name: &Arc<str>,
+    fields: Vec<(Arc<str>, Value<'a>)>,
+) -> Result<Value<'a>, CallError> {
     let fields: BTreeMap<Arc<str>, Value<'a>> = fields.into_iter().collect();
     if &**name == "JSONPatch" {
         for (field, value) in &fields {
             if !matches!((&**field, value), ("value", _) | (_, Value::String(_))) {
                 let kind = value.kind();
-                return Err(Fault::text(format!(
+                return Err(CallError::text(format!(
                     "unexpected type {} for JSONPatchType '{field}' field",
                     kind.name()
                 )));

@@ -43,7 +43,7 @@ pub enum Type {
 }
 
 /// Name of the type of optional values.
-pub(crate) const OPTIONAL: &str = "optional_type";
+pub(crate) const OPTIONAL_TYPE_NAME: &str = "optional_type";
 
 impl Type {
     /// A list type.
@@ -61,7 +61,7 @@ impl Type {
     /// The type of an optional value.
     #[must_use]
     pub fn optional(value: Type) -> Self {
-        Self::Opaque(OPTIONAL.into(), Arc::new([value]))
+        Self::Opaque(OPTIONAL_TYPE_NAME.into(), Arc::new([value]))
     }
 
     /// The type of a type.
@@ -74,7 +74,7 @@ impl Type {
     #[must_use]
     pub fn unwrap_optional(&self) -> Option<&Type> {
         match self {
-            Self::Opaque(name, parameters) if &**name == OPTIONAL => parameters.first(),
+            Self::Opaque(name, parameters) if &**name == OPTIONAL_TYPE_NAME => parameters.first(),
             _ => None,
         }
     }
@@ -146,7 +146,7 @@ impl Type {
                 Self::map(keys, next())
             }
             "type" => Self::kind(next()),
-            OPTIONAL => Self::optional(next()),
+            OPTIONAL_TYPE_NAME => Self::optional(next()),
             "net.IP" | "net.CIDR" => Self::Opaque(name.into(), Arc::new([])),
             _ => Self::Struct(name.into()),
         }

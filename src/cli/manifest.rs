@@ -155,20 +155,20 @@ mod tests {
 
     use super::*;
 
-    const TWO: &str = "# first\nkind: A\nlist:\n- x: 1\n- y: yes\n---\n\n---\nkind: B\nmetadata:\n  annotations: {a/b: \"8000\"}\n";
+    const TWO: &str = "# first\nkind: A\nlist:\n- x: 1\n- z: yes\n---\n\n---\nkind: B\nmetadata:\n  annotations: {a/b: \"8000\"}\n";
 
     #[test]
     fn documents_keep_the_lines_of_their_file() {
         let documents = read(TWO).expect("it is YAML");
         assert_eq!(documents.len(), 2, "the empty document is left out");
-        assert_eq!(documents[0].value, json!({"kind": "A", "list": [{"x": 1}, {"y": true}]}));
+        assert_eq!(documents[0].value, json!({"kind": "A", "list": [{"x": 1}, {"z": true}]}));
         assert_eq!(documents[1].value, json!({"kind": "B", "metadata": {"annotations": {"a/b": "8000"}}}));
         for (document, pointer, line) in [
             (0, "/kind", 2),
             (0, "/list", 3),
             (0, "/list/1", 5),
-            (0, "/list/1/y", 5),
-            (0, "/list/1/y/deeper", 5),
+            (0, "/list/1/z", 5),
+            (0, "/list/1/z/deeper", 5),
             (1, "/kind", 9),
             (1, "/metadata/annotations", 11),
             (1, "/metadata/annotations/a~1b", 11),

@@ -1,6 +1,6 @@
 //! One expression by itself, for trying things out: checked and evaluated as in a policy, over one object.
 
-use portcullis_cel::{Activation, Budget, Issue, PER_CALL, Value, compile};
+use portcullis_cel::{Activation, Budget, Issue, MAX_EXPRESSION_COST, Value, compile};
 use serde_json::{Value as Json, json};
 
 use crate::environment::environment;
@@ -63,10 +63,10 @@ pub fn evaluate(
         .with("namespaceObject", json_or_null(world.namespaces.get(request.namespace())))
         .with("params", json_or_null(params));
     let activation = facts.bind(activation);
-    let mut budget = Budget::new(PER_CALL);
+    let mut budget = Budget::new(MAX_EXPRESSION_COST);
     let result = program.eval(&activation, &mut budget);
     let value = result.map(|value| value.to_string()).map_err(|error| error.to_string());
-    Ok(Trial { value, kind, cost: budget.last(), most: PER_CALL, warnings })
+    Ok(Trial { value, kind, cost: budget.last(), most: MAX_EXPRESSION_COST, warnings })
 }
 
 fn json_or_null(json: Option<&Json>) -> Value<'_> {

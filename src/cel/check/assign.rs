@@ -4,12 +4,12 @@ use crate::types::Type;
 
 /// The types inferred for type parameters so far.
 #[derive(Default)]
-pub(super) struct Mapping {
+pub(super) struct Substitution {
     known: Vec<Option<Type>>,
     undo: Vec<(u32, Option<Type>)>,
 }
 
-impl Mapping {
+impl Substitution {
     /// The first of `count` unused type parameters.
     pub(super) fn fresh(&mut self, count: u32) -> u32 {
         let first = u32::try_from(self.known.len()).unwrap_or(u32::MAX);

@@ -1,33 +1,33 @@
 //! Checks of literals: durations, timestamps, patterns, format strings, and lists of mixed types. The API
 //! server runs them after the type check.
 
-use super::{Checked, Reference};
-use crate::library::format::{Clause, Piece, piece};
-use crate::library::regular;
-use crate::syntax::{Ast, Id, Issue, Kind, Literal};
+use super::{CheckedAst, Reference};
+use crate::library::format::{FormatClause, FormatPiece, piece};
+use crate::library::regexp;
+use crate::syntax::{Ast, Issue, Literal, NodeId, NodeKind};
 use crate::types::Type;
 use portcullis_text::{Timestamp, duration};
 
-pub(super) fn validate(ast: &Ast, checked: &mut Checked, issues: &mut Vec<Issue>) {
+pub(super) fn validate(ast: &Ast, checked: &mut CheckedAst, issues: &mut Vec<Issue>) {
     let exempt = inside_format(ast);
     for (id, is_exempt) in exempt.into_iter().enumerate() {
         match &ast.node(id).kind {
-            Kind::Call { function, arguments, target } => {
+            NodeKind::Call { function, arguments, target } => {
                 let Some(first) = arguments.first() else { continue };
                 if function == "format" && target.is_some() {
                     format(ast, checked, id, target.unwrap_or(id), *first, issues);
                     continue;
                 }
-                let Kind::Literal(literal) = &ast.node(*first).kind else { continue };
+                let NodeKind::Literal(literal) = &ast.node(*first).kind else { continue };
                 if is_wrong(function, literal) {
                     issues.push(Issue::new(ast.node(*first).offset, format!("invalid {function} argument")));
                 }
             }
-            Kind::List(items) if !is_exempt => {
+            NodeKind::List(items) if !is_exempt => {
                 let types = items.iter().map(|(item, optional)| (*item, element(checked, *item, *optional)));
                 homogeneous(ast, types, true, issues);
             }
-            Kind::Map(entries) if !is_exempt => {
+            NodeKind::Map(entries) if !is_exempt => {
                 let keys = entries.iter().map(|entry| (entry.key, checked.types[entry.key].clone()));
                 homogeneous(ast, keys, false, issues);
                 let values =
@@ -45,18 +45,18 @@ fn is_wrong(function: &str, literal: &Literal) -> bool {
         ("duration", Literal::Int(_)) => true,
         ("timestamp", Literal::String(text)) => Timestamp::parse(text).is_err(),
         ("timestamp", Literal::Int(seconds)) => Timestamp::new(*seconds, 0).is_none(),
-        ("matches", Literal::String(pattern)) => regular::compile(pattern).is_err(),
+        ("matches", Literal::String(pattern)) => regexp::compile(pattern).is_err(),
         _ => false,
     }
 }
 
-fn element(checked: &Checked, id: Id, optional: bool) -> Type {
+fn element(checked: &CheckedAst, id: NodeId, optional: bool) -> Type {
     let found = &checked.types[id];
     let inner = found.unwrap_optional().filter(|_| optional);
     inner.unwrap_or(found).clone()
 }
 
-fn homogeneous(ast: &Ast, types: impl Iterator<Item = (Id, Type)>, once: bool, issues: &mut Vec<Issue>) {
+fn homogeneous(ast: &Ast, types: impl Iterator<Item = (NodeId, Type)>, once: bool, issues: &mut Vec<Issue>) {
     let mut wanted: Option<Type> = None;
     for (id, found) in types {
         match &wanted {
@@ -88,7 +88,7 @@ fn same_kind(first: &Type, second: &Type) -> bool {
 
 /// For each node, whether it is inside of a call of `format`, whose arguments may have mixed types.
 fn inside_format(ast: &Ast) -> Vec<bool> {
-    let is_format = |kind: &Kind| matches!(kind, Kind::Call { function, .. } if function == "format");
+    let is_format = |kind: &NodeKind| matches!(kind, NodeKind::Call { function, .. } if function == "format");
     let mut inside = vec![false; ast.len()];
     if !(0..ast.len()).any(|id| is_format(&ast.node(id).kind)) {
         return inside;
@@ -106,8 +106,15 @@ fn inside_format(ast: &Ast) -> Vec<bool> {
     inside
 }
 
-fn format(ast: &Ast, checked: &mut Checked, id: Id, target: Id, list: Id, issues: &mut Vec<Issue>) {
-    let (Kind::Literal(Literal::String(text)), Kind::List(items)) =
+fn format(
+    ast: &Ast,
+    checked: &mut CheckedAst,
+    id: NodeId,
+    target: NodeId,
+    list: NodeId,
+    issues: &mut Vec<Issue>,
+) {
+    let (NodeKind::Literal(Literal::String(text)), NodeKind::List(items)) =
         (&ast.node(target).kind, &ast.node(list).kind)
     else {
         return;
@@ -133,7 +140,7 @@ fn format(ast: &Ast, checked: &mut Checked, id: Id, target: Id, list: Id, issues
             Err(why) => return issues.push(Issue::new(offset, why)),
         };
         rest = after;
-        if let Piece::Clause(clause) = found {
+        if let FormatPiece::FormatClause(clause) = found {
             let argument = items[used].0;
             used += 1;
             if let Err(wrong) = fits(ast, checked, clause, argument) {
@@ -154,20 +161,22 @@ fn format(ast: &Ast, checked: &mut Checked, id: Id, target: Id, list: Id, issues
 ///
 /// # Errors
 /// The node that does not fit.
-fn fits(ast: &Ast, checked: &Checked, clause: Clause, id: Id) -> Result<(), Id> {
+fn fits(ast: &Ast, checked: &CheckedAst, clause: FormatClause, id: NodeId) -> Result<(), NodeId> {
     let found = &checked.types[id];
     let fine = match clause {
         _ if *found == Type::Dyn => true,
-        Clause::Text => !matches!(found, Type::Opaque(..) | Type::Struct(_) | Type::Error | Type::Param(_)),
-        Clause::Decimal | Clause::Octal => matches!(found, Type::Int | Type::Uint),
-        Clause::Fixed(_) | Clause::Scientific(_) => matches!(found, Type::Double | Type::String),
-        Clause::Binary => matches!(found, Type::Int | Type::Uint | Type::Bool),
-        Clause::Hex { .. } => matches!(found, Type::Int | Type::Uint | Type::String | Type::Bytes),
+        FormatClause::Text => {
+            !matches!(found, Type::Opaque(..) | Type::Struct(_) | Type::Error | Type::Param(_))
+        }
+        FormatClause::Decimal | FormatClause::Octal => matches!(found, Type::Int | Type::Uint),
+        FormatClause::Fixed(_) | FormatClause::Scientific(_) => matches!(found, Type::Double | Type::String),
+        FormatClause::Binary => matches!(found, Type::Int | Type::Uint | Type::Bool),
+        FormatClause::Hex { .. } => matches!(found, Type::Int | Type::Uint | Type::String | Type::Bytes),
     };
     if !fine {
         return Err(id);
     }
-    if clause == Clause::Text && matches!(ast.node(id).kind, Kind::List(_) | Kind::Map(_)) {
+    if clause == FormatClause::Text && matches!(ast.node(id).kind, NodeKind::List(_) | NodeKind::Map(_)) {
         ast.children(id).into_iter().try_for_each(|child| fits(ast, checked, clause, child))?;
     }
     Ok(())

@@ -4,10 +4,10 @@
 mod assign;
 mod literals;
 
-use assign::{Mapping, instantiate, most_general};
+use assign::{Substitution, instantiate, most_general};
 
 use crate::environment::{Env, FUNCTIONS, Overload};
-use crate::syntax::{Ast, DEPTH, Entry, Fold, Id, Issue, Kind, Literal};
+use crate::syntax::{Ast, Comprehension, Issue, Literal, MAX_TREE_DEPTH, MapEntry, NodeId, NodeKind};
 use crate::types::Type;
 
 /// What a node refers to.
@@ -37,21 +37,21 @@ impl Reference {
 
 /// The type and the reference of each node of an expression.
 #[derive(Debug)]
-pub(crate) struct Checked {
+pub(crate) struct CheckedAst {
     pub(crate) types: Vec<Type>,
     pub(crate) references: Vec<Option<Reference>>,
     pub(crate) slots: usize,
 }
 
 /// Checks a parsed expression.
-pub(crate) fn check(ast: &Ast, env: &Env) -> Result<Checked, Vec<Issue>> {
+pub(crate) fn check(ast: &Ast, env: &Env) -> Result<CheckedAst, Vec<Issue>> {
     let mut checker = Checker {
         ast,
         env,
         issues: Vec::new(),
         types: vec![None; ast.len()],
         references: vec![None; ast.len()],
-        mapping: Mapping::default(),
+        substitution: Substitution::default(),
         scope: Vec::new(),
         slots: 0,
     };
@@ -59,9 +59,9 @@ pub(crate) fn check(ast: &Ast, env: &Env) -> Result<Checked, Vec<Issue>> {
     let types = checker
         .types
         .iter()
-        .map(|found| found.as_ref().map_or(Type::Error, |found| checker.mapping.resolve(found, true)))
+        .map(|found| found.as_ref().map_or(Type::Error, |found| checker.substitution.resolve(found, true)))
         .collect();
-    let mut checked = Checked { types, references: checker.references, slots: checker.slots };
+    let mut checked = CheckedAst { types, references: checker.references, slots: checker.slots };
     let mut issues = checker.issues;
     if issues.is_empty() {
         literals::validate(ast, &mut checked, &mut issues);
@@ -76,32 +76,32 @@ struct Checker<'a> {
     issues: Vec<Issue>,
     types: Vec<Option<Type>>,
     references: Vec<Option<Reference>>,
-    mapping: Mapping,
+    substitution: Substitution,
     scope: Vec<(String, Type, usize)>,
     slots: usize,
 }
 
 impl<'a> Checker<'a> {
-    fn complain(&mut self, id: Id, message: String) {
+    fn complain(&mut self, id: NodeId, message: String) {
         self.issues.push(Issue::new(self.ast.node(id).offset, message));
     }
 
-    fn type_of(&self, id: Id) -> Type {
+    fn type_of(&self, id: NodeId) -> Type {
         self.types[id].clone().unwrap_or(Type::Error)
     }
 
-    fn set(&mut self, id: Id, found: Type) {
+    fn set(&mut self, id: NodeId, found: Type) {
         self.types[id] = Some(found);
     }
 
-    fn refer(&mut self, id: Id, reference: Reference) {
+    fn refer(&mut self, id: NodeId, reference: Reference) {
         self.references[id] = Some(reference);
     }
 
-    fn visit(&mut self, id: Id) {
+    fn visit(&mut self, id: NodeId) {
         let ast = self.ast;
         match &ast.node(id).kind {
-            Kind::Literal(literal) => self.set(
+            NodeKind::Literal(literal) => self.set(
                 id,
                 match literal {
                     Literal::Null => Type::Null,
@@ -113,13 +113,13 @@ impl<'a> Checker<'a> {
                     Literal::Bytes(_) => Type::Bytes,
                 },
             ),
-            Kind::Ident(name) => {
+            NodeKind::Ident(name) => {
                 if !self.name(id, name) {
                     self.undeclared(id, name);
                     self.set(id, Type::Error);
                 }
             }
-            Kind::Select { operand, field, test } => {
+            NodeKind::Select { operand, field, test } => {
                 let qualified = ast.qualified_name(id);
                 if qualified.is_some_and(|name| self.name(id, &name)) {
                     return;
@@ -128,21 +128,21 @@ impl<'a> Checker<'a> {
                 if *test {
                     found = Type::Bool;
                 }
-                let found = self.mapping.resolve(&found, false);
+                let found = self.substitution.resolve(&found, false);
                 self.set(id, found);
             }
-            Kind::Call { function, target, arguments } => self.call(id, function, *target, arguments),
-            Kind::List(items) => {
+            NodeKind::Call { function, target, arguments } => self.call(id, function, *target, arguments),
+            NodeKind::List(items) => {
                 let mut joined = None;
                 for (item, optional) in items {
                     self.visit(*item);
                     let found = self.element(*item, *optional);
                     joined = Some(self.join(joined, found));
                 }
-                let joined = joined.unwrap_or_else(|| Type::Param(self.mapping.fresh(1)));
+                let joined = joined.unwrap_or_else(|| Type::Param(self.substitution.fresh(1)));
                 self.set(id, Type::list(joined));
             }
-            Kind::Map(entries) => {
+            NodeKind::Map(entries) => {
                 let (mut keys, mut values) = (None, None);
                 for entry in entries {
                     self.visit(entry.key);
@@ -152,17 +152,17 @@ impl<'a> Checker<'a> {
                     let found = self.element(entry.value, entry.optional);
                     values = Some(self.join(values, found));
                 }
-                let keys = keys.unwrap_or_else(|| Type::Param(self.mapping.fresh(1)));
-                let values = values.unwrap_or_else(|| Type::Param(self.mapping.fresh(1)));
+                let keys = keys.unwrap_or_else(|| Type::Param(self.substitution.fresh(1)));
+                let values = values.unwrap_or_else(|| Type::Param(self.substitution.fresh(1)));
                 self.set(id, Type::map(keys, values));
             }
-            Kind::Message { name, fields } => self.message(id, name, fields),
-            Kind::Fold(fold) => self.fold(id, fold),
+            NodeKind::Message { name, fields } => self.message(id, name, fields),
+            NodeKind::Fold(fold) => self.fold(id, fold),
         }
     }
 
     /// Resolves a name to a variable or type. A leading dot skips the variables of comprehensions.
-    fn name(&mut self, id: Id, written: &str) -> bool {
+    fn name(&mut self, id: NodeId, written: &str) -> bool {
         let name = written.strip_prefix('.').unwrap_or(written);
         if name == written
             && let Some((_, found, slot)) = self.scope.iter().rev().find(|(known, ..)| known == name)
@@ -180,10 +180,11 @@ impl<'a> Checker<'a> {
         }
         if let Some(found) = self.env.type_named(name) {
             let found = match found {
-                Type::List(_) => Type::list(Type::Param(self.mapping.fresh(1))),
-                Type::Map(_) => {
-                    Type::map(Type::Param(self.mapping.fresh(1)), Type::Param(self.mapping.fresh(1)))
-                }
+                Type::List(_) => Type::list(Type::Param(self.substitution.fresh(1))),
+                Type::Map(_) => Type::map(
+                    Type::Param(self.substitution.fresh(1)),
+                    Type::Param(self.substitution.fresh(1)),
+                ),
                 other => other,
             };
             self.set(id, Type::kind(found.clone()));
@@ -193,7 +194,7 @@ impl<'a> Checker<'a> {
         false
     }
 
-    fn undeclared(&mut self, id: Id, name: &str) {
+    fn undeclared(&mut self, id: NodeId, name: &str) {
         let scope = self.scope.iter().map(|(known, ..)| known.as_str());
         let candidates = scope.chain(self.env.variables().map(|(known, _)| known));
         let suggestion = closest(name, candidates);
@@ -202,16 +203,16 @@ impl<'a> Checker<'a> {
         self.issues.push(issue);
     }
 
-    fn field(&mut self, id: Id, operand: Id, field: &str, optional: bool) -> Type {
+    fn field(&mut self, id: NodeId, operand: NodeId, field: &str, optional: bool) -> Type {
         self.visit(operand);
-        let found = self.mapping.resolve(&self.type_of(operand), false);
+        let found = self.substitution.resolve(&self.type_of(operand), false);
         let inner = found.unwrap_optional();
         let target = inner.unwrap_or(&found);
         let result = match target {
             Type::Map(entry) => entry.1.clone(),
             Type::Struct(name) => self.struct_field(self.ast.node(id).offset, name, field),
             Type::Param(_) => {
-                self.mapping.assign(&Type::Dyn, target);
+                self.substitution.assign(&Type::Dyn, target);
                 Type::Dyn
             }
             Type::Dyn | Type::Error => Type::Dyn,
@@ -237,13 +238,13 @@ impl<'a> Checker<'a> {
         Type::Error
     }
 
-    fn call(&mut self, id: Id, function: &str, target: Option<Id>, arguments: &[Id]) {
+    fn call(&mut self, id: NodeId, function: &str, target: Option<NodeId>, arguments: &[NodeId]) {
         if function == "_?._" {
-            let Kind::Literal(Literal::String(field)) = &self.ast.node(arguments[1]).kind else {
+            let NodeKind::Literal(Literal::String(field)) = &self.ast.node(arguments[1]).kind else {
                 return self.complain(arguments[1], "unsupported optional field selection".to_owned());
             };
             let found = self.field(id, arguments[0], field, true);
-            let found = self.mapping.resolve(&found, false);
+            let found = self.substitution.resolve(&found, false);
             self.set(id, found);
             self.refer(
                 id,
@@ -278,7 +279,7 @@ impl<'a> Checker<'a> {
         }
     }
 
-    fn unknown_function(&mut self, id: Id, function: &str, global: bool) {
+    fn unknown_function(&mut self, id: NodeId, function: &str, global: bool) {
         let fitting = FUNCTIONS
             .iter()
             .filter(|(_, overloads)| overloads.iter().any(|o| o.member != global))
@@ -292,11 +293,11 @@ impl<'a> Checker<'a> {
 
     fn resolve(
         &mut self,
-        id: Id,
+        id: NodeId,
         function: &'static str,
         overloads: &'static [Overload],
-        target: Option<Id>,
-        arguments: &[Id],
+        target: Option<NodeId>,
+        arguments: &[NodeId],
         qualified: bool,
     ) {
         let types: Vec<Type> =
@@ -304,8 +305,8 @@ impl<'a> Checker<'a> {
         if matches!(function, "_&&_" | "_||_") {
             let mut wrong = false;
             for (argument, found) in arguments.iter().zip(&types) {
-                if !self.mapping.assign(found, &Type::Bool) {
-                    let found = self.mapping.resolve(found, false);
+                if !self.substitution.assign(found, &Type::Bool) {
+                    let found = self.substitution.resolve(found, false);
                     self.complain(*argument, format!("expected type 'bool' but found '{found}'"));
                     wrong = true;
                 }
@@ -317,14 +318,14 @@ impl<'a> Checker<'a> {
         let mut result: Option<Type> = None;
         let mut matching = Vec::new();
         for overload in overloads.iter().filter(|overload| overload.member == target.is_some()) {
-            let first = self.mapping.fresh(overload.parameters);
+            let first = self.substitution.fresh(overload.parameters);
             let wanted: Vec<Type> =
                 overload.arguments.iter().map(|wanted| instantiate(wanted, first)).collect();
-            if !self.mapping.assign_all(&types, &wanted) {
+            if !self.substitution.assign_all(&types, &wanted) {
                 continue;
             }
             matching.push(overload.id);
-            let found = self.mapping.resolve(&instantiate(&overload.result, first), false);
+            let found = self.substitution.resolve(&instantiate(&overload.result, first), false);
             result = Some(match result {
                 None => found,
                 Some(Type::Dyn) => Type::Dyn,
@@ -336,7 +337,7 @@ impl<'a> Checker<'a> {
             self.set(id, found);
             return self.refer(id, Reference::Call { function, qualified, overloads: matching });
         }
-        let mut names = types.iter().map(|found| self.mapping.resolve(found, true).to_string());
+        let mut names = types.iter().map(|found| self.substitution.resolve(found, true).to_string());
         let instance = target.and_then(|_| names.next()).map(|name| name + ".").unwrap_or_default();
         let names: Vec<String> = names.collect();
         let signature = format!("{instance}({})", names.join(", "));
@@ -345,7 +346,7 @@ impl<'a> Checker<'a> {
     }
 
     /// The type of an item or value. Items written with `?` are unwrapped.
-    fn element(&mut self, id: Id, optional: bool) -> Type {
+    fn element(&mut self, id: NodeId, optional: bool) -> Type {
         let found = self.type_of(id);
         if !optional {
             return found;
@@ -361,7 +362,7 @@ impl<'a> Checker<'a> {
 
     fn join(&mut self, before: Option<Type>, found: Type) -> Type {
         let Some(before) = before else { return found };
-        if self.mapping.assign(&before, &found) {
+        if self.substitution.assign(&before, &found) {
             return most_general(&before, &found);
         }
         // Literals of mixed types are reported after the type check, because arguments of `format` may be
@@ -369,7 +370,7 @@ impl<'a> Checker<'a> {
         Type::Dyn
     }
 
-    fn message(&mut self, id: Id, written: &str, fields: &[Entry]) {
+    fn message(&mut self, id: NodeId, written: &str, fields: &[MapEntry]) {
         let name = written.strip_prefix('.').unwrap_or(written);
         let result = match self.env.type_named(name) {
             Some(found @ Type::Struct(_)) => found,
@@ -390,10 +391,10 @@ impl<'a> Checker<'a> {
         self.set(id, result);
         for field in fields {
             self.visit(field.value);
-            let Kind::Literal(Literal::String(key)) = &self.ast.node(field.key).kind else { continue };
+            let NodeKind::Literal(Literal::String(key)) = &self.ast.node(field.key).kind else { continue };
             let wanted = self.struct_field(field.offset, name, key);
             let found = self.element(field.value, field.optional);
-            if !self.mapping.assign(&wanted, &found) {
+            if !self.substitution.assign(&wanted, &found) {
                 self.issues.push(Issue::new(
                     field.offset,
                     format!("expected type of field '{key}' is '{wanted}' but provided type is '{found}'"),
@@ -410,20 +411,20 @@ impl<'a> Checker<'a> {
 
     /// The type of a node that a loop passes on, with bounded nesting. A chain of loops can wrap it once per
     /// loop, which the depth of the source does not show.
-    fn bounded(&mut self, id: Id) -> Type {
+    fn bounded(&mut self, id: NodeId) -> Type {
         let found = self.type_of(id);
-        if !self.mapping.resolve(&found, false).is_deeper(DEPTH) {
+        if !self.substitution.resolve(&found, false).is_deeper(MAX_TREE_DEPTH) {
             return found;
         }
         self.complain(id, "max recursion depth exceeded".to_owned());
         Type::Error
     }
 
-    fn fold(&mut self, id: Id, fold: &'a Fold) {
+    fn fold(&mut self, id: NodeId, fold: &'a Comprehension) {
         self.visit(fold.range);
         self.visit(fold.init);
         let range = self.bounded(fold.range);
-        let range = self.mapping.resolve(&range, false);
+        let range = self.substitution.resolve(&range, false);
         let accumulated = self.bounded(fold.init);
         let outer = self.scope.len();
         let accumulator = self.declare(&fold.accumulator, accumulated.clone());
@@ -432,7 +433,7 @@ impl<'a> Checker<'a> {
             Type::List(items) => ((**items).clone(), Type::Error),
             Type::Map(entry) => entry.as_ref().clone(),
             Type::Dyn | Type::Error | Type::Param(_) => {
-                self.mapping.assign(&Type::Dyn, &range);
+                self.substitution.assign(&Type::Dyn, &range);
                 (Type::Dyn, Type::Dyn)
             }
             other => {
@@ -457,13 +458,13 @@ impl<'a> Checker<'a> {
         self.scope.truncate(inner);
         self.visit(fold.result);
         self.scope.truncate(outer);
-        let found = self.mapping.resolve(&self.type_of(fold.result), false);
+        let found = self.substitution.resolve(&self.type_of(fold.result), false);
         self.set(id, found);
     }
 
-    fn require(&mut self, id: Id, wanted: &Type) {
+    fn require(&mut self, id: NodeId, wanted: &Type) {
         let found = self.type_of(id);
-        if !self.mapping.assign(wanted, &found) {
+        if !self.substitution.assign(wanted, &found) {
             self.complain(id, format!("expected type '{wanted}' but found '{found}'"));
         }
     }

@@ -1,18 +1,18 @@
 //! The values of variables during an evaluation.
 
-use super::Evaluated;
+use super::EvalResult;
 use crate::cost::Budget;
 use crate::environment::Env;
 use crate::value::Value;
 
 /// A variable whose value or fields are computed on first use, such as `variables` of a policy.
-pub trait Computed<'a> {
+pub trait ComputedVariable<'a> {
     /// The value of a field; `None` when there is no such field. The implementation adds its cost to
     /// `budget`.
-    fn field(&self, name: &str, budget: &mut Budget) -> Option<Evaluated<'a>>;
+    fn field(&self, name: &str, budget: &mut Budget) -> Option<EvalResult<'a>>;
 
     /// The value of the variable itself; `None` when only its fields have values.
-    fn whole(&self, budget: &mut Budget) -> Option<Evaluated<'a>> {
+    fn whole(&self, budget: &mut Budget) -> Option<EvalResult<'a>> {
         let _ = budget;
         None
     }
@@ -23,7 +23,7 @@ pub trait Computed<'a> {
 pub(super) enum Binding<'a> {
     Unset,
     Value(Value<'a>),
-    Computed(&'a dyn Computed<'a>),
+    ComputedVariable(&'a dyn ComputedVariable<'a>),
 }
 
 /// The values of the variables of an environment.
@@ -55,8 +55,8 @@ impl<'a> Activation<'a> {
 
     /// Binds a variable that is computed on first use.
     #[must_use]
-    pub fn with_computed(mut self, name: &str, computed: &'a dyn Computed<'a>) -> Self {
-        self.bind(name, Binding::Computed(computed));
+    pub fn with_computed(mut self, name: &str, computed: &'a dyn ComputedVariable<'a>) -> Self {
+        self.bind(name, Binding::ComputedVariable(computed));
         self
     }
 }

@@ -1,18 +1,18 @@
 //! Evaluates attributes: a variable or value and the fields or items selected from it.
 
 use super::activation::Binding;
-use super::{Error, Evaluated, Machine, constant, no_overload};
+use super::{Error, EvalResult, Evaluator, constant, no_overload};
 use crate::access::{field, go_type, item, length};
-use crate::plan::{Attribute, Base, Qualifier, QualifierKey};
+use crate::plan::{Attribute, AttributeBase, Qualifier, QualifierKey};
 use crate::value::{Key, Value};
 
-impl<'a> Machine<'a, '_> {
-    pub(super) fn attribute(&mut self, attribute: &'a Attribute) -> Evaluated<'a> {
+impl<'a> Evaluator<'a, '_> {
+    pub(super) fn attribute(&mut self, attribute: &'a Attribute) -> EvalResult<'a> {
         let resolved = self.resolve(attribute);
         if resolved.as_ref().err().is_some_and(|error| error.cancelled) {
             return resolved;
         }
-        let free = matches!(attribute.base, Base::Conditional(_)) || attribute.test;
+        let free = matches!(attribute.base, AttributeBase::Conditional(_)) || attribute.test;
         self.charge(u64::from(!free))?;
         if attribute.test {
             return Ok(match resolved? {
@@ -24,17 +24,19 @@ impl<'a> Machine<'a, '_> {
     }
 
     /// The value of an attribute. The caller charges the cost, which depends on where the attribute occurs.
-    fn resolve(&mut self, attribute: &'a Attribute) -> Evaluated<'a> {
+    fn resolve(&mut self, attribute: &'a Attribute) -> EvalResult<'a> {
         let mut qualifiers = attribute.qualifiers.as_slice();
         let value = match &attribute.base {
-            Base::Variable(position) => match &self.activation.bindings[*position] {
+            AttributeBase::Variable(position) => match &self.activation.bindings[*position] {
                 Binding::Value(value) => value.clone(),
                 Binding::Unset => {
                     let name = self.activation.env.variables().nth(*position).map_or("", |(name, _)| name);
                     return Err(Error::new(format!("no such attribute(s): {name}")));
                 }
-                Binding::Computed(computed) if let Some(whole) = computed.whole(self.budget) => whole?,
-                Binding::Computed(computed) => {
+                Binding::ComputedVariable(computed) if let Some(whole) = computed.whole(self.budget) => {
+                    whole?
+                }
+                Binding::ComputedVariable(computed) => {
                     let Some((first, rest)) = qualifiers.split_first() else {
                         return Err(Error::new("computed fields have no value together"));
                     };
@@ -52,9 +54,9 @@ impl<'a> Machine<'a, '_> {
                     }
                 }
             },
-            Base::Local(slot) => self.local(*slot)?,
-            Base::Relative(node) => self.node(node)?,
-            Base::Conditional(parts) => {
+            AttributeBase::Local(slot) => self.local(*slot)?,
+            AttributeBase::Relative(node) => self.node(node)?,
+            AttributeBase::Conditional(parts) => {
                 let (condition, yes, no) = parts.as_ref();
                 match self.node(condition)? {
                     Value::Bool(true) => self.resolve(yes)?,
@@ -66,7 +68,7 @@ impl<'a> Machine<'a, '_> {
         self.qualify(value, qualifiers, attribute.test)
     }
 
-    fn local(&mut self, slot: usize) -> Evaluated<'a> {
+    fn local(&mut self, slot: usize) -> EvalResult<'a> {
         if let Some(value) = &self.locals[slot] {
             return value.clone();
         }
@@ -77,7 +79,7 @@ impl<'a> Machine<'a, '_> {
         value
     }
 
-    fn qualify(&mut self, value: Value<'a>, qualifiers: &'a [Qualifier], test: bool) -> Evaluated<'a> {
+    fn qualify(&mut self, value: Value<'a>, qualifiers: &'a [Qualifier], test: bool) -> EvalResult<'a> {
         if qualifiers.is_empty() {
             return Ok(value);
         }

@@ -10,13 +10,13 @@ use std::sync::Arc;
 
 use regex::Regex;
 
-pub use activation::{Activation, Computed};
+pub use activation::{Activation, ComputedVariable};
 
 use crate::access::{fits, go_type, length, shared, weight, work};
 use crate::cost::Budget;
 use crate::environment::FUNCTIONS;
-use crate::library::{Fault, lists, regular, strings};
-use crate::plan::{Call, Loop, Node, Plan, empty_sum, message};
+use crate::library::{CallError, lists, regexp, strings};
+use crate::plan::{FunctionCall, LoopPlan, Plan, PlanNode, empty_sum, message};
 use crate::value::{Key, List, Value};
 
 /// Why an expression has no value, in the words of the API server.
@@ -60,28 +60,28 @@ fn no_overload() -> Error {
     Error::new("no such overload")
 }
 
-type Evaluated<'a> = Result<Value<'a>, Error>;
+type EvalResult<'a> = Result<Value<'a>, Error>;
 
 /// Looking at this many items or map entries is one unit of work.
-const GLANCES: u64 = 8;
+const ITEMS_PER_WORK_UNIT: u64 = 8;
 
 /// Evaluates a plan.
 pub(crate) fn evaluate<'a>(
     plan: &'a Plan,
     activation: &Activation<'a>,
     budget: &mut Budget,
-) -> Evaluated<'a> {
+) -> EvalResult<'a> {
     budget.begin();
     let locals = (0..plan.slots).map(|_| None).collect();
-    Machine { plan, activation, budget, locals, patterns: Vec::new() }.node(&plan.root)
+    Evaluator { plan, activation, budget, locals, patterns: Vec::new() }.node(&plan.root)
 }
 
-struct Machine<'a, 'r> {
+struct Evaluator<'a, 'r> {
     plan: &'a Plan,
     activation: &'r Activation<'a>,
     budget: &'r mut Budget,
-    locals: Vec<Option<Evaluated<'a>>>,
-    /// Patterns that are not constant, compiled on first use. [`regular::work`] bounds their number.
+    locals: Vec<Option<EvalResult<'a>>>,
+    /// Patterns that are not constant, compiled on first use. [`regexp::work`] bounds their number.
     patterns: Vec<(String, Result<Regex, String>)>,
 }
 
@@ -93,7 +93,7 @@ fn constant<'a>(value: &'a Value<'static>) -> Value<'a> {
     }
 }
 
-impl<'a> Machine<'a, '_> {
+impl<'a> Evaluator<'a, '_> {
     #[inline]
     fn charge(&mut self, cost: u64) -> Result<(), Error> {
         if self.budget.charge(cost) { Ok(()) } else { Err(exceeded()) }
@@ -103,45 +103,46 @@ impl<'a> Machine<'a, '_> {
         if self.budget.work(units) { Ok(()) } else { Err(Error::cancelled("operation interrupted")) }
     }
 
-    fn node(&mut self, node: &'a Node) -> Evaluated<'a> {
+    fn node(&mut self, node: &'a PlanNode) -> EvalResult<'a> {
         match node {
-            Node::Constant(value) => Ok(constant(value)),
-            Node::Attribute(attribute) => self.attribute(attribute),
-            Node::And(terms) => self.logic(terms, false),
-            Node::Or(terms) => self.logic(terms, true),
-            Node::Equal { negated, sides } => self.equal(sides, *negated),
-            Node::Call(call) => self.call(call),
-            Node::Among { wanted, list } => {
+            PlanNode::Constant(value) => Ok(constant(value)),
+            PlanNode::Attribute(attribute) => self.attribute(attribute),
+            PlanNode::And(terms) => self.logic(terms, false),
+            PlanNode::Or(terms) => self.logic(terms, true),
+            PlanNode::Equal { negated, sides } => self.equal(sides, *negated),
+            PlanNode::Call(call) => self.call(call),
+            PlanNode::InConstants { wanted, list } => {
                 let wanted = self.node(wanted)?;
                 let Value::List(list) = list else { return Err(no_overload()) };
-                self.work(list.len() as u64 / GLANCES)?;
+                self.work(list.len() as u64 / ITEMS_PER_WORK_UNIT)?;
                 Ok(Value::Bool(list.iter().any(|item| item.equals(&wanted))))
             }
-            Node::OrOptional(sides) => match self.node(&sides[0])? {
+            PlanNode::OrOptional(sides) => match self.node(&sides[0])? {
                 Value::Optional(None) => self.node(&sides[1]),
                 other => Ok(other),
             },
-            Node::OrValue(sides) => match self.node(&sides[0])? {
+            PlanNode::OrValue(sides) => match self.node(&sides[0])? {
                 Value::Optional(None) => self.node(&sides[1]),
                 Value::Optional(Some(inner)) => Ok(inner.as_ref().clone()),
                 other => Ok(other),
             },
-            Node::List(items) => self.list(items),
-            Node::Map(entries) => self.map(entries),
-            Node::Message { name, fields } => self.message(name, fields),
-            Node::Fold(fold) => self.fold(fold),
-            Node::Goes { slot, negated } => {
+            PlanNode::List(items) => self.list(items),
+            PlanNode::Map(entries) => self.map(entries),
+            PlanNode::Message { name, fields } => self.message(name, fields),
+            PlanNode::Fold(fold) => self.fold(fold),
+            PlanNode::LoopCondition { slot, negated } => {
                 self.charge(if *negated { 3 } else { 2 })?;
-                let stops = matches!(&self.locals[*slot], Some(Ok(Value::Bool(value))) if value == negated);
-                Ok(Value::Bool(!stops))
+                let stops_at_error =
+                    matches!(&self.locals[*slot], Some(Ok(Value::Bool(value))) if value == negated);
+                Ok(Value::Bool(!stops_at_error))
             }
-            Node::Append { slot, item } => self.append(*slot, item),
-            Node::Insert { slot, key, value } => self.insert(*slot, key, value),
+            PlanNode::Append { slot, item } => self.append(*slot, item),
+            PlanNode::Insert { slot, key, value } => self.insert(*slot, key, value),
         }
     }
 
     /// `&&` and `||`: the first deciding term decides, even after an error.
-    fn logic(&mut self, terms: &'a [Node; 2], decides: bool) -> Evaluated<'a> {
+    fn logic(&mut self, terms: &'a [PlanNode; 2], decides: bool) -> EvalResult<'a> {
         let mut failed: Option<Error> = None;
         for term in terms {
             match self.node(term) {
@@ -156,17 +157,17 @@ impl<'a> Machine<'a, '_> {
     }
 
     /// The result of a node, unless the evaluation must end.
-    fn attempt(&mut self, node: &'a Node) -> Result<Evaluated<'a>, Error> {
+    fn attempt(&mut self, node: &'a PlanNode) -> Result<EvalResult<'a>, Error> {
         match self.node(node) {
             Err(error) if error.cancelled => Err(error),
             other => Ok(other),
         }
     }
 
-    fn equal(&mut self, sides: &'a [Node; 2], negated: bool) -> Evaluated<'a> {
+    fn equal(&mut self, sides: &'a [PlanNode; 2], negated: bool) -> EvalResult<'a> {
         let (first, second) = (self.attempt(&sides[0])?, self.attempt(&sides[1])?);
         let arguments = [first.as_ref().ok(), second.as_ref().ok()];
-        self.charge(crate::cost::Rule::Smaller.before(&arguments).unwrap_or(1))?;
+        self.charge(crate::cost::CostRule::Smaller.before(&arguments).unwrap_or(1))?;
         let (first, second) = (first?, second?);
         if matches!(first, Value::List(_) | Value::Map(_) | Value::Message(_) | Value::Optional(_)) {
             self.work(shared(&first, &second))?;
@@ -181,14 +182,14 @@ impl<'a> Machine<'a, '_> {
         Ok(Value::Bool(first.equals(&second) != negated))
     }
 
-    fn call(&mut self, call: &'a Call) -> Evaluated<'a> {
+    fn call(&mut self, call: &'a FunctionCall) -> EvalResult<'a> {
         let count = call.arguments.len();
-        let mut results: Vec<Evaluated<'a>> = Vec::with_capacity(count);
+        let mut results: Vec<EvalResult<'a>> = Vec::with_capacity(count);
         let mut failed: Option<Error> = None;
         for (index, argument) in call.arguments.iter().enumerate() {
             let result = self.attempt(argument)?;
             if let Err(error) = &result {
-                if call.stops && index + 1 < count {
+                if call.stops_at_error && index + 1 < count {
                     return Err(error.clone());
                 }
                 failed = failed.or_else(|| Some(error.clone()));
@@ -220,9 +221,9 @@ impl<'a> Machine<'a, '_> {
         outcome
     }
 
-    fn apply(&mut self, call: &'a Call, values: &[Value<'a>]) -> Evaluated<'a> {
+    fn apply(&mut self, call: &'a FunctionCall, values: &[Value<'a>]) -> EvalResult<'a> {
         let mut overload = call.overload;
-        let judged = call.guarded && call.regex.is_none() && call.function != "flatten";
+        let judged = call.is_type_checked && call.regex.is_none() && call.function != "flatten";
         if judged {
             let views: Vec<Option<&Value<'a>>> = values.iter().map(Some).collect();
             let fitting = match overload {
@@ -248,36 +249,38 @@ impl<'a> Machine<'a, '_> {
         }
         self.work(work(call.function, values))?;
         let outcome = match (&call.regex, call.function, values.get(1)) {
-            (Some(regex), ..) => regular::apply(call.function, regex, values),
+            (Some(regex), ..) => regexp::apply(call.function, regex, values),
             (None, "matches" | "find" | "findAll", Some(Value::String(pattern))) => {
                 let known = self.patterns.iter().find(|(known, _)| known == pattern.as_str());
                 let regex = match known {
                     Some((_, regex)) => regex.clone(),
                     None => {
-                        self.work(regular::work(pattern.as_str()))?;
-                        let regex = regular::compile(pattern.as_str());
+                        self.work(regexp::work(pattern.as_str()))?;
+                        let regex = regexp::compile(pattern.as_str());
                         self.patterns.push((pattern.as_str().to_owned(), regex.clone()));
                         regex
                     }
                 };
                 match regex {
-                    Ok(regex) => regular::apply(call.function, &regex, values),
-                    Err(why) if call.function == "matches" => Err(Fault::text(why)),
-                    Err(why) => Err(Fault::text(format!("Illegal regex: {why}"))),
+                    Ok(regex) => regexp::apply(call.function, &regex, values),
+                    Err(why) if call.function == "matches" => Err(CallError::text(why)),
+                    Err(why) => Err(CallError::text(format!("Illegal regex: {why}"))),
                 }
             }
             _ => (call.code)(values),
         };
         outcome.map_err(|fault| match fault {
-            Fault::Text(message) if message.starts_with("operation cancelled") => exceeded(),
-            Fault::Text(message) => Error::new(message),
-            Fault::NoOverload if judged => mismatch(call.function, values),
-            Fault::NoOverload if call.regex.is_some() || is_receiver(call.function, values) => no_overload(),
-            Fault::NoOverload => Error::new(format!("no such overload: {}", call.function)),
+            CallError::Text(message) if message.starts_with("operation cancelled") => exceeded(),
+            CallError::Text(message) => Error::new(message),
+            CallError::NoOverload if judged => mismatch(call.function, values),
+            CallError::NoOverload if call.regex.is_some() || is_receiver(call.function, values) => {
+                no_overload()
+            }
+            CallError::NoOverload => Error::new(format!("no such overload: {}", call.function)),
         })
     }
 
-    fn list(&mut self, items: &'a [(Node, bool)]) -> Evaluated<'a> {
+    fn list(&mut self, items: &'a [(PlanNode, bool)]) -> EvalResult<'a> {
         let made = self.items(items);
         if made.as_ref().err().is_none_or(|error| !error.cancelled) {
             self.charge(10)?;
@@ -285,7 +288,7 @@ impl<'a> Machine<'a, '_> {
         made
     }
 
-    fn items(&mut self, items: &'a [(Node, bool)]) -> Evaluated<'a> {
+    fn items(&mut self, items: &'a [(PlanNode, bool)]) -> EvalResult<'a> {
         let mut made = Vec::with_capacity(items.len());
         for (item, optional) in items {
             match (self.node(item)?, optional) {
@@ -305,7 +308,7 @@ impl<'a> Machine<'a, '_> {
         Ok(Value::list(made))
     }
 
-    fn map(&mut self, entries: &'a [(Node, Node, bool)]) -> Evaluated<'a> {
+    fn map(&mut self, entries: &'a [(PlanNode, PlanNode, bool)]) -> EvalResult<'a> {
         let made = self.entries(entries);
         if made.as_ref().err().is_none_or(|error| !error.cancelled) {
             self.charge(30)?;
@@ -313,7 +316,7 @@ impl<'a> Machine<'a, '_> {
         made
     }
 
-    fn entries(&mut self, entries: &'a [(Node, Node, bool)]) -> Evaluated<'a> {
+    fn entries(&mut self, entries: &'a [(PlanNode, PlanNode, bool)]) -> EvalResult<'a> {
         let mut made = BTreeMap::new();
         for (key, value, optional) in entries {
             let (key, value) = (self.node(key)?, self.node(value)?);
@@ -333,7 +336,7 @@ impl<'a> Machine<'a, '_> {
         Ok(Value::map(made))
     }
 
-    fn message(&mut self, name: &Arc<str>, fields: &'a [(Arc<str>, Node, bool)]) -> Evaluated<'a> {
+    fn message(&mut self, name: &Arc<str>, fields: &'a [(Arc<str>, PlanNode, bool)]) -> EvalResult<'a> {
         let mut made = Vec::with_capacity(fields.len());
         let mut failed = None;
         for (field, value, optional) in fields {
@@ -358,12 +361,12 @@ impl<'a> Machine<'a, '_> {
             return Err(error);
         }
         message(name, made).map_err(|fault| match fault {
-            Fault::Text(message) => Error::new(message),
-            Fault::NoOverload => no_overload(),
+            CallError::Text(message) => Error::new(message),
+            CallError::NoOverload => no_overload(),
         })
     }
 
-    fn fold(&mut self, fold: &'a Loop) -> Evaluated<'a> {
+    fn fold(&mut self, fold: &'a LoopPlan) -> EvalResult<'a> {
         let range = self.node(&fold.range)?;
         self.locals[fold.accumulator] = fold.init.as_ref().map(|init| Ok(constant(init)));
         match &range {
@@ -379,7 +382,7 @@ impl<'a> Machine<'a, '_> {
                 }
             }
             Value::Map(map) => {
-                self.work(map.len() as u64 / GLANCES)?;
+                self.work(map.len() as u64 / ITEMS_PER_WORK_UNIT)?;
                 for (key, value) in map.entries() {
                     if !self.round(fold, (key, Some(value)))? {
                         break;
@@ -397,7 +400,7 @@ impl<'a> Machine<'a, '_> {
     }
 
     /// Runs one round of a loop; returns false when the loop ends.
-    fn round(&mut self, fold: &'a Loop, entry: (Value<'a>, Option<Value<'a>>)) -> Result<bool, Error> {
+    fn round(&mut self, fold: &'a LoopPlan, entry: (Value<'a>, Option<Value<'a>>)) -> Result<bool, Error> {
         self.work(1)?;
         self.locals[fold.first] = Some(Ok(entry.0));
         if let Some(second) = fold.second {
@@ -411,10 +414,10 @@ impl<'a> Machine<'a, '_> {
         Ok(true)
     }
 
-    fn append(&mut self, slot: usize, item: &'a Node) -> Evaluated<'a> {
+    fn append(&mut self, slot: usize, item: &'a PlanNode) -> EvalResult<'a> {
         self.charge(1)?;
         let value = self.attempt(item)?;
-        self.charge(if matches!(item, Node::Constant(_)) { 1 } else { 11 })?;
+        self.charge(if matches!(item, PlanNode::Constant(_)) { 1 } else { 11 })?;
         match self.locals[slot].take() {
             Some(Ok(Value::List(list))) => {
                 let value = value?;
@@ -430,7 +433,7 @@ impl<'a> Machine<'a, '_> {
         }
     }
 
-    fn insert(&mut self, slot: usize, key: &'a Node, value: &'a Node) -> Evaluated<'a> {
+    fn insert(&mut self, slot: usize, key: &'a PlanNode, value: &'a PlanNode) -> EvalResult<'a> {
         self.charge(1)?;
         if let Some(Err(error)) = &self.locals[slot] {
             return Err(error.clone());
@@ -441,8 +444,8 @@ impl<'a> Machine<'a, '_> {
         let value = value?;
         let Some(Ok(map)) = self.locals[slot].take() else { return Err(no_overload()) };
         lists::insert(map, vec![(key, value)]).map_err(|fault| match fault {
-            Fault::Text(message) => Error::new(message),
-            Fault::NoOverload => no_overload(),
+            CallError::Text(message) => Error::new(message),
+            CallError::NoOverload => no_overload(),
         })
     }
 }

@@ -1,12 +1,12 @@
 //! The function `format()` with placeholders `%s %d %f %e %b %x %X %o`, in version 2 of cel-go's strings
 //! library. The checker uses the same parser for literal format strings.
 
-use super::{Fault, Outcome, standard};
+use super::{CallError, CallResult, standard};
 use crate::value::{Value, quote};
 
 /// The conversion that a placeholder asks for.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Clause {
+pub(crate) enum FormatClause {
     Text,
     Decimal,
     Fixed(usize),
@@ -16,7 +16,7 @@ pub(crate) enum Clause {
     Octal,
 }
 
-impl Clause {
+impl FormatClause {
     /// The message for a value whose type does not fit.
     pub(crate) fn refusal(self, given: &str) -> String {
         let rule = match self {
@@ -35,27 +35,27 @@ impl Clause {
 }
 
 /// A part of a format string.
-pub(crate) enum Piece<'t> {
+pub(crate) enum FormatPiece<'t> {
     Text(&'t str),
-    Clause(Clause),
+    FormatClause(FormatClause),
 }
 
 /// The next part and the rest of the format string; `None` at the end.
-pub(crate) fn piece(format: &str) -> Option<Result<(Piece<'_>, &str), String>> {
+pub(crate) fn piece(format: &str) -> Option<Result<(FormatPiece<'_>, &str), String>> {
     if format.is_empty() {
         return None;
     }
     let Some(rest) = format.strip_prefix('%') else {
         let end = format.find('%').unwrap_or(format.len());
-        return Some(Ok((Piece::Text(&format[..end]), &format[end..])));
+        return Some(Ok((FormatPiece::Text(&format[..end]), &format[end..])));
     };
     if let Some(rest) = rest.strip_prefix('%') {
-        return Some(Ok((Piece::Text("%"), rest)));
+        return Some(Ok((FormatPiece::Text("%"), rest)));
     }
-    Some(clause(rest).map(|(clause, rest)| (Piece::Clause(clause), rest)))
+    Some(clause(rest).map(|(clause, rest)| (FormatPiece::FormatClause(clause), rest)))
 }
 
-fn clause(rest: &str) -> Result<(Clause, &str), String> {
+fn clause(rest: &str) -> Result<(FormatClause, &str), String> {
     const PARSING: &str = "could not parse formatting clause";
     const DEFAULT: usize = 6;
     if rest.is_empty() {
@@ -81,14 +81,14 @@ fn clause(rest: &str) -> Result<(Clause, &str), String> {
     let precision = precision.min(1_000);
     let letter = rest.chars().next().unwrap_or(' ');
     let clause = match letter {
-        's' => Clause::Text,
-        'd' => Clause::Decimal,
-        'f' => Clause::Fixed(precision),
-        'e' => Clause::Scientific(precision),
-        'b' => Clause::Binary,
-        'x' => Clause::Hex { upper: false },
-        'X' => Clause::Hex { upper: true },
-        'o' => Clause::Octal,
+        's' => FormatClause::Text,
+        'd' => FormatClause::Decimal,
+        'f' => FormatClause::Fixed(precision),
+        'e' => FormatClause::Scientific(precision),
+        'b' => FormatClause::Binary,
+        'x' => FormatClause::Hex { upper: false },
+        'X' => FormatClause::Hex { upper: true },
+        'o' => FormatClause::Octal,
         // Go reads one byte here and shows it as a character.
         _ => {
             let byte = char::from(rest.as_bytes().first().copied().unwrap_or(b' '));
@@ -98,27 +98,27 @@ fn clause(rest: &str) -> Result<(Clause, &str), String> {
     Ok((clause, &rest[1..]))
 }
 
-pub(crate) fn format<'a>(values: &[Value<'a>]) -> Outcome<'a> {
+pub(crate) fn format<'a>(values: &[Value<'a>]) -> CallResult<'a> {
     let (Some(mut rest), Value::List(arguments)) = (values[0].as_str(), &values[1]) else {
-        return Err(Fault::NoOverload);
+        return Err(CallError::NoOverload);
     };
     let mut out = String::new();
     let mut index = 0;
     loop {
         let starts_clause = rest.starts_with('%') && !rest.starts_with("%%");
         if starts_clause && index >= arguments.len() {
-            return Err(Fault::text(format!("index {index} out of range")));
+            return Err(CallError::text(format!("index {index} out of range")));
         }
         let Some(next) = piece(rest) else { break };
-        let (piece, after) = next.map_err(Fault::text)?;
+        let (piece, after) = next.map_err(CallError::text)?;
         rest = after;
         match piece {
-            Piece::Text(text) => out.push_str(text),
-            Piece::Clause(clause) => {
+            FormatPiece::Text(text) => out.push_str(text),
+            FormatPiece::FormatClause(clause) => {
                 let Some(argument) = arguments.item(index) else { break };
                 index += 1;
                 let written = write(clause, &argument)
-                    .map_err(|why| Fault::text(format!("error during formatting: {why}")))?;
+                    .map_err(|why| CallError::text(format!("error during formatting: {why}")))?;
                 out.push_str(&written);
             }
         }
@@ -126,26 +126,26 @@ pub(crate) fn format<'a>(values: &[Value<'a>]) -> Outcome<'a> {
     Ok(Value::string(out))
 }
 
-fn write(clause: Clause, value: &Value<'_>) -> Result<String, String> {
+fn write(clause: FormatClause, value: &Value<'_>) -> Result<String, String> {
     let kind = value.kind();
     let refuse = || Err(clause.refusal(kind.name()));
     Ok(match (clause, value) {
-        (Clause::Text, value) => text(value)?,
-        (Clause::Decimal, Value::Int(_) | Value::Uint(_)) => decimal(value),
-        (Clause::Fixed(precision), value) => match double(value) {
+        (FormatClause::Text, value) => text(value)?,
+        (FormatClause::Decimal, Value::Int(_) | Value::Uint(_)) => decimal(value),
+        (FormatClause::Fixed(precision), value) => match double(value) {
             Some(number) => fixed(number, precision),
             None => return refuse(),
         },
-        (Clause::Scientific(precision), value) => match double(value) {
+        (FormatClause::Scientific(precision), value) => match double(value) {
             Some(number) => scientific(number, precision),
             None => return refuse(),
         },
-        (Clause::Binary, Value::Bool(value)) => u8::from(*value).to_string(),
-        (Clause::Binary, Value::Int(value)) => signed(*value, |value| format!("{value:b}")),
-        (Clause::Binary, Value::Uint(value)) => format!("{value:b}"),
-        (Clause::Octal, Value::Int(value)) => signed(*value, |value| format!("{value:o}")),
-        (Clause::Octal, Value::Uint(value)) => format!("{value:o}"),
-        (Clause::Hex { upper }, value) => {
+        (FormatClause::Binary, Value::Bool(value)) => u8::from(*value).to_string(),
+        (FormatClause::Binary, Value::Int(value)) => signed(*value, |value| format!("{value:b}")),
+        (FormatClause::Binary, Value::Uint(value)) => format!("{value:b}"),
+        (FormatClause::Octal, Value::Int(value)) => signed(*value, |value| format!("{value:o}")),
+        (FormatClause::Octal, Value::Uint(value)) => format!("{value:o}"),
+        (FormatClause::Hex { upper }, value) => {
             let written = match value {
                 Value::Int(value) => signed(*value, |value| format!("{value:x}")),
                 Value::Uint(value) => format!("{value:x}"),
@@ -232,7 +232,7 @@ fn text(value: &Value<'_>) -> Result<String, String> {
         Value::Null => Ok("null".to_owned()),
         Value::List(_) | Value::Map(_) => member(value),
         Value::Optional(_) | Value::Opaque(_) | Value::Message(_) => {
-            Err(Clause::Text.refusal(value.kind().name()))
+            Err(FormatClause::Text.refusal(value.kind().name()))
         }
         other => standard::text(other).map(|text| text.as_str().to_owned()).ok_or_else(|| {
             "could not convert argument \"invalid UTF-8 in bytes, cannot convert to string\" to string"

@@ -4,19 +4,19 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{Fault, Outcome, operators};
+use super::{CallError, CallResult, operators};
 use crate::types::Type;
 use crate::value::{Key, List, Map, Value};
 
-fn list<'v, 'a>(values: &'v [Value<'a>], index: usize) -> Result<&'v List<'a>, Fault> {
+fn list<'v, 'a>(values: &'v [Value<'a>], index: usize) -> Result<&'v List<'a>, CallError> {
     match values.get(index) {
         Some(Value::List(list)) => Ok(list),
-        _ => Err(Fault::NoOverload),
+        _ => Err(CallError::NoOverload),
     }
 }
 
 /// An error unless values of this type have an order.
-fn ordered(value: &Value<'_>) -> Result<(), Fault> {
+fn ordered(value: &Value<'_>) -> Result<(), CallError> {
     match value {
         Value::Bool(_)
         | Value::Int(_)
@@ -26,11 +26,11 @@ fn ordered(value: &Value<'_>) -> Result<(), Fault> {
         | Value::Bytes(_)
         | Value::Duration(_)
         | Value::Timestamp(_) => Ok(()),
-        _ => Err(Fault::text("no such overload")),
+        _ => Err(CallError::text("no such overload")),
     }
 }
 
-pub(crate) fn is_sorted<'a>(values: &[Value<'a>]) -> Outcome<'a> {
+pub(crate) fn is_sorted<'a>(values: &[Value<'a>]) -> CallResult<'a> {
     let mut before: Option<Value<'_>> = None;
     for item in list(values, 0)?.iter() {
         ordered(&item)?;
@@ -44,7 +44,7 @@ pub(crate) fn is_sorted<'a>(values: &[Value<'a>]) -> Outcome<'a> {
 
 /// The sum of a list. For an empty list the evaluator returns the zero of the type that the checker found;
 /// here it is `int`.
-pub(crate) fn sum<'a>(values: &[Value<'a>]) -> Outcome<'a> {
+pub(crate) fn sum<'a>(values: &[Value<'a>]) -> CallResult<'a> {
     let mut total: Option<Value<'a>> = None;
     for item in list(values, 0)?.iter() {
         total = Some(match total {
@@ -65,7 +65,7 @@ pub(crate) fn zero<'a>(of: &Type) -> Value<'a> {
     }
 }
 
-fn extreme<'a>(values: &[Value<'a>], name: &str, replaces: Ordering) -> Outcome<'a> {
+fn extreme<'a>(values: &[Value<'a>], name: &str, replaces: Ordering) -> CallResult<'a> {
     let mut found: Option<Value<'a>> = None;
     for item in list(values, 0)?.iter() {
         ordered(&item)?;
@@ -74,28 +74,28 @@ fn extreme<'a>(values: &[Value<'a>], name: &str, replaces: Ordering) -> Outcome<
             _ => Some(item),
         };
     }
-    found.ok_or_else(|| Fault::text(format!("{name} called on empty list")))
+    found.ok_or_else(|| CallError::text(format!("{name} called on empty list")))
 }
 
-pub(crate) fn min<'a>(values: &[Value<'a>]) -> Outcome<'a> {
+pub(crate) fn min<'a>(values: &[Value<'a>]) -> CallResult<'a> {
     extreme(values, "min", Ordering::Greater)
 }
 
-pub(crate) fn max<'a>(values: &[Value<'a>]) -> Outcome<'a> {
+pub(crate) fn max<'a>(values: &[Value<'a>]) -> CallResult<'a> {
     extreme(values, "max", Ordering::Less)
 }
 
-pub(crate) fn first<'a>(values: &[Value<'a>]) -> Outcome<'a> {
+pub(crate) fn first<'a>(values: &[Value<'a>]) -> CallResult<'a> {
     Ok(list(values, 0)?.item(0).map_or(Value::Optional(None), Value::some))
 }
 
-pub(crate) fn last<'a>(values: &[Value<'a>]) -> Outcome<'a> {
+pub(crate) fn last<'a>(values: &[Value<'a>]) -> CallResult<'a> {
     let list = list(values, 0)?;
     let item = list.len().checked_sub(1).and_then(|index| list.item(index));
     Ok(item.map_or(Value::Optional(None), Value::some))
 }
 
-pub(crate) fn distinct<'a>(values: &[Value<'a>]) -> Outcome<'a> {
+pub(crate) fn distinct<'a>(values: &[Value<'a>]) -> CallResult<'a> {
     let mut kept: Vec<Value<'a>> = Vec::new();
     for item in list(values, 0)?.iter() {
         if !kept.iter().any(|known| known.equals(&item)) {
@@ -105,7 +105,7 @@ pub(crate) fn distinct<'a>(values: &[Value<'a>]) -> Outcome<'a> {
     Ok(Value::list(kept))
 }
 
-pub(crate) fn flatten<'a>(values: &[Value<'a>]) -> Outcome<'a> {
+pub(crate) fn flatten<'a>(values: &[Value<'a>]) -> CallResult<'a> {
     fn into<'a>(list: &List<'a>, depth: i64, flat: &mut Vec<Value<'a>>) {
         for item in list.iter() {
             match item {
@@ -117,35 +117,35 @@ pub(crate) fn flatten<'a>(values: &[Value<'a>]) -> Outcome<'a> {
     let depth = match values.get(1) {
         None => 1,
         Some(Value::Int(depth)) => *depth,
-        Some(_) => return Err(Fault::NoOverload),
+        Some(_) => return Err(CallError::NoOverload),
     };
     if depth < 0 {
-        return Err(Fault::text("level must be non-negative"));
+        return Err(CallError::text("level must be non-negative"));
     }
     let mut flat = Vec::new();
     into(list(values, 0)?, depth, &mut flat);
     Ok(Value::list(flat))
 }
 
-pub(crate) fn range<'a>(values: &[Value<'a>]) -> Outcome<'a> {
+pub(crate) fn range<'a>(values: &[Value<'a>]) -> CallResult<'a> {
     match values[0] {
         Value::Int(end) => Ok(Value::list((0..end).map(Value::Int).collect())),
-        _ => Err(Fault::NoOverload),
+        _ => Err(CallError::NoOverload),
     }
 }
 
-pub(crate) fn reverse<'a>(values: &[Value<'a>]) -> Outcome<'a> {
+pub(crate) fn reverse<'a>(values: &[Value<'a>]) -> CallResult<'a> {
     let mut items = list(values, 0)?.clone().into_vec();
     items.reverse();
     Ok(Value::list(items))
 }
 
-pub(crate) fn slice<'a>(values: &[Value<'a>]) -> Outcome<'a> {
+pub(crate) fn slice<'a>(values: &[Value<'a>]) -> CallResult<'a> {
     let (Value::Int(start), Value::Int(end)) = (&values[1], &values[2]) else {
-        return Err(Fault::NoOverload);
+        return Err(CallError::NoOverload);
     };
     let list = list(values, 0)?;
-    let refuse = |why: String| Err(Fault::text(format!("cannot slice({start}, {end}), {why}")));
+    let refuse = |why: String| Err(CallError::text(format!("cannot slice({start}, {end}), {why}")));
     let (Ok(from), Ok(to)) = (usize::try_from(*start), usize::try_from(*end)) else {
         return refuse("negative indexes not supported".to_owned());
     };
@@ -161,34 +161,34 @@ pub(crate) fn slice<'a>(values: &[Value<'a>]) -> Outcome<'a> {
     })
 }
 
-fn sorted<'a>(items: &List<'a>, keys: &List<'a>) -> Outcome<'a> {
+fn sorted<'a>(items: &List<'a>, keys: &List<'a>) -> CallResult<'a> {
     if items.len() != keys.len() {
         let message = format!(
             "@sortByAssociatedKeys() expected a list of the same size as the associated keys list, but got {} and {} elements respectively",
             items.len(),
             keys.len()
         );
-        return Err(Fault::text(message));
+        return Err(CallError::text(message));
     }
     let mut pairs: Vec<(Value<'a>, Value<'a>)> = keys.iter().zip(items.iter()).collect();
     if let Some((first, _)) = pairs.first() {
         if first.compare(first).is_none() && !matches!(first, Value::Double(_)) {
-            return Err(Fault::text("list elements must be comparable"));
+            return Err(CallError::text("list elements must be comparable"));
         }
         let kind = first.kind();
         if pairs.iter().any(|(key, _)| key.kind() != kind) {
-            return Err(Fault::text("list elements must have the same type"));
+            return Err(CallError::text("list elements must have the same type"));
         }
     }
     pairs.sort_by(|(a, _), (b, _)| a.compare(b).unwrap_or(Ordering::Equal));
     Ok(Value::list(pairs.into_iter().map(|(_, item)| item).collect()))
 }
 
-pub(crate) fn sort<'a>(values: &[Value<'a>]) -> Outcome<'a> {
+pub(crate) fn sort<'a>(values: &[Value<'a>]) -> CallResult<'a> {
     sorted(list(values, 0)?, list(values, 0)?)
 }
 
-pub(crate) fn sort_by_keys<'a>(values: &[Value<'a>]) -> Outcome<'a> {
+pub(crate) fn sort_by_keys<'a>(values: &[Value<'a>]) -> CallResult<'a> {
     sorted(list(values, 0)?, list(values, 1)?)
 }
 
@@ -196,25 +196,25 @@ fn has<'a>(list: &List<'a>, wanted: &Value<'a>) -> bool {
     list.iter().any(|item| item.equals(wanted))
 }
 
-pub(crate) fn sets_contains<'a>(values: &[Value<'a>]) -> Outcome<'a> {
+pub(crate) fn sets_contains<'a>(values: &[Value<'a>]) -> CallResult<'a> {
     let (whole, part) = (list(values, 0)?, list(values, 1)?);
     Ok(Value::Bool(part.iter().all(|item| has(whole, &item))))
 }
 
-pub(crate) fn sets_equivalent<'a>(values: &[Value<'a>]) -> Outcome<'a> {
+pub(crate) fn sets_equivalent<'a>(values: &[Value<'a>]) -> CallResult<'a> {
     let (first, second) = (list(values, 0)?, list(values, 1)?);
     let within = |part: &List<'a>, whole: &List<'a>| part.iter().all(|item| has(whole, &item));
     Ok(Value::Bool(within(second, first) && within(first, second)))
 }
 
-pub(crate) fn sets_intersects<'a>(values: &[Value<'a>]) -> Outcome<'a> {
+pub(crate) fn sets_intersects<'a>(values: &[Value<'a>]) -> CallResult<'a> {
     let (first, second) = (list(values, 0)?, list(values, 1)?);
     Ok(Value::Bool(first.iter().any(|item| has(second, &item))))
 }
 
 /// Adds entries to a map, in place when no other value shares the map.
-pub(crate) fn insert<'a>(map: Value<'a>, entries: Vec<(Value<'a>, Value<'a>)>) -> Outcome<'a> {
-    let Value::Map(map) = map else { return Err(Fault::NoOverload) };
+pub(crate) fn insert<'a>(map: Value<'a>, entries: Vec<(Value<'a>, Value<'a>)>) -> CallResult<'a> {
+    let Value::Map(map) = map else { return Err(CallError::NoOverload) };
     let mut owned = match map {
         Map::Owned(owned) => owned,
         Map::Json(_) => {
@@ -226,22 +226,22 @@ pub(crate) fn insert<'a>(map: Value<'a>, entries: Vec<(Value<'a>, Value<'a>)>) -
     let changed = Arc::make_mut(&mut owned);
     for (key, value) in entries {
         let Some(new) = Key::new(&key) else {
-            return Err(Fault::text(format!("unsupported key type: {}", key.kind().name())));
+            return Err(CallError::text(format!("unsupported key type: {}", key.kind().name())));
         };
         if changed.contains_key(&new) {
             let key = super::strings::plain(&key);
-            return Err(Fault::text(format!("insert failed: key {key} already exists")));
+            return Err(CallError::text(format!("insert failed: key {key} already exists")));
         }
         changed.insert(new, value);
     }
     Ok(Value::Map(Map::Owned(owned)))
 }
 
-pub(crate) fn map_insert<'a>(values: &[Value<'a>]) -> Outcome<'a> {
+pub(crate) fn map_insert<'a>(values: &[Value<'a>]) -> CallResult<'a> {
     let entries = match values {
         [_, key, value] => vec![(key.clone(), value.clone())],
         [_, Value::Map(map)] => map.entries(),
-        _ => return Err(Fault::NoOverload),
+        _ => return Err(CallError::NoOverload),
     };
     insert(values[0].clone(), entries)
 }

@@ -3,12 +3,12 @@
 
 pub(crate) mod format;
 pub(crate) mod lists;
-pub(crate) mod names;
+pub(crate) mod named_formats;
 pub(crate) mod net;
 pub(crate) mod opaque;
 pub(crate) mod operators;
 pub(crate) mod quantity;
-pub(crate) mod regular;
+pub(crate) mod regexp;
 pub(crate) mod semver;
 pub(crate) mod standard;
 pub(crate) mod strings;
@@ -20,23 +20,23 @@ use crate::value::Value;
 
 /// Why a function has no result.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Fault {
+pub(crate) enum CallError {
     /// No overload takes these types. The evaluator adds names to the message.
     NoOverload,
     /// A message of the API server.
     Text(Cow<'static, str>),
 }
 
-impl Fault {
+impl CallError {
     pub(crate) fn text(message: impl Into<Cow<'static, str>>) -> Self {
         Self::Text(message.into())
     }
 }
 
-pub(crate) type Outcome<'a> = Result<Value<'a>, Fault>;
+pub(crate) type CallResult<'a> = Result<Value<'a>, CallError>;
 
 /// The code of a function.
-pub(crate) type Implementation = for<'a> fn(&[Value<'a>]) -> Outcome<'a>;
+pub(crate) type Implementation = for<'a> fn(&[Value<'a>]) -> CallResult<'a>;
 
 /// The implementation of a function. Operators, conversions and functions of several types dispatch on their
 /// arguments.
@@ -98,9 +98,9 @@ pub(crate) fn implementation(name: &str) -> Option<Implementation> {
         "strings.quote" => strings::quote,
         "jsonpatch.escapeKey" => strings::escape_key,
         "format" => format::format,
-        "matches" => regular::matches,
-        "find" => regular::find,
-        "findAll" => regular::find_all,
+        "matches" => regexp::matches,
+        "find" => regexp::find,
+        "findAll" => regexp::find_all,
         "isSorted" => lists::is_sorted,
         "sum" => lists::sum,
         "min" => lists::min,
@@ -157,8 +157,8 @@ pub(crate) fn implementation(name: &str) -> Option<Implementation> {
         "getPort" => url::port,
         "getEscapedPath" => url::escaped_path,
         "getQuery" => url::query,
-        "format.named" => names::named,
-        "validate" => names::validate,
-        name => return names::constant(name),
+        "format.named" => named_formats::named,
+        "validate" => named_formats::validate,
+        name => return named_formats::constant(name),
     })
 }

@@ -3,30 +3,30 @@
 use std::net::{IpAddr, Ipv6Addr};
 
 use super::opaque::Opaque;
-use super::{Fault, Outcome};
+use super::{CallError, CallResult};
 use crate::value::{Value, quote};
 
-fn text<'v>(values: &'v [Value<'_>], index: usize) -> Result<&'v str, Fault> {
-    values.get(index).and_then(Value::as_str).ok_or(Fault::NoOverload)
+fn text<'v>(values: &'v [Value<'_>], index: usize) -> Result<&'v str, CallError> {
+    values.get(index).and_then(Value::as_str).ok_or(CallError::NoOverload)
 }
 
-fn address(values: &[Value<'_>]) -> Result<IpAddr, Fault> {
+fn address(values: &[Value<'_>]) -> Result<IpAddr, CallError> {
     match values.first() {
         Some(Value::Opaque(opaque)) => match opaque.as_ref() {
             Opaque::Ip(address) => Ok(*address),
-            _ => Err(Fault::NoOverload),
+            _ => Err(CallError::NoOverload),
         },
-        _ => Err(Fault::NoOverload),
+        _ => Err(CallError::NoOverload),
     }
 }
 
-fn network(values: &[Value<'_>], index: usize) -> Result<(IpAddr, u8), Fault> {
+fn network(values: &[Value<'_>], index: usize) -> Result<(IpAddr, u8), CallError> {
     match values.get(index) {
         Some(Value::Opaque(opaque)) => match opaque.as_ref() {
             Opaque::Cidr(address, prefix) => Ok((*address, *prefix)),
-            _ => Err(Fault::NoOverload),
+            _ => Err(CallError::NoOverload),
         },
-        _ => Err(Fault::NoOverload),
+        _ => Err(CallError::NoOverload),
     }
 }
 
@@ -156,31 +156,31 @@ fn contains(network: (IpAddr, u8), address: IpAddr) -> bool {
     network.0.is_ipv4() == address.is_ipv4() && mask(address, network.1) == mask(network.0, network.1)
 }
 
-pub(crate) fn ip<'a>(values: &[Value<'a>]) -> Outcome<'a> {
+pub(crate) fn ip<'a>(values: &[Value<'a>]) -> CallResult<'a> {
     if let Ok((address, _)) = network(values, 0) {
         return Ok(Value::opaque(Opaque::Ip(address)));
     }
-    parse_address(text(values, 0)?).map(|address| Value::opaque(Opaque::Ip(address))).map_err(Fault::text)
+    parse_address(text(values, 0)?).map(|address| Value::opaque(Opaque::Ip(address))).map_err(CallError::text)
 }
 
-pub(crate) fn is_ip<'a>(values: &[Value<'a>]) -> Outcome<'a> {
+pub(crate) fn is_ip<'a>(values: &[Value<'a>]) -> CallResult<'a> {
     Ok(Value::Bool(parse_address(text(values, 0)?).is_ok()))
 }
 
-pub(crate) fn is_canonical<'a>(values: &[Value<'a>]) -> Outcome<'a> {
+pub(crate) fn is_canonical<'a>(values: &[Value<'a>]) -> CallResult<'a> {
     let raw = text(values, 0)?;
-    parse_address(raw).map(|address| Value::Bool(address.to_string() == raw)).map_err(Fault::text)
+    parse_address(raw).map(|address| Value::Bool(address.to_string() == raw)).map_err(CallError::text)
 }
 
-pub(crate) fn family<'a>(values: &[Value<'a>]) -> Outcome<'a> {
+pub(crate) fn family<'a>(values: &[Value<'a>]) -> CallResult<'a> {
     Ok(Value::Int(if address(values)?.is_ipv4() { 4 } else { 6 }))
 }
 
-pub(crate) fn is_unspecified<'a>(values: &[Value<'a>]) -> Outcome<'a> {
+pub(crate) fn is_unspecified<'a>(values: &[Value<'a>]) -> CallResult<'a> {
     Ok(Value::Bool(address(values)?.is_unspecified()))
 }
 
-pub(crate) fn is_loopback<'a>(values: &[Value<'a>]) -> Outcome<'a> {
+pub(crate) fn is_loopback<'a>(values: &[Value<'a>]) -> CallResult<'a> {
     Ok(Value::Bool(address(values)?.is_loopback()))
 }
 
@@ -191,57 +191,57 @@ fn link_local_unicast(address: IpAddr) -> bool {
     }
 }
 
-pub(crate) fn is_link_local_unicast<'a>(values: &[Value<'a>]) -> Outcome<'a> {
+pub(crate) fn is_link_local_unicast<'a>(values: &[Value<'a>]) -> CallResult<'a> {
     Ok(Value::Bool(link_local_unicast(address(values)?)))
 }
 
-pub(crate) fn is_link_local_multicast<'a>(values: &[Value<'a>]) -> Outcome<'a> {
+pub(crate) fn is_link_local_multicast<'a>(values: &[Value<'a>]) -> CallResult<'a> {
     Ok(Value::Bool(match address(values)? {
         IpAddr::V4(four) => four.octets()[..3] == [224, 0, 0],
         IpAddr::V6(six) => six.segments()[0] & 0xff0f == 0xff02,
     }))
 }
 
-pub(crate) fn is_global_unicast<'a>(values: &[Value<'a>]) -> Outcome<'a> {
+pub(crate) fn is_global_unicast<'a>(values: &[Value<'a>]) -> CallResult<'a> {
     let address = address(values)?;
     let broadcast = matches!(address, IpAddr::V4(four) if four.is_broadcast());
     let special = address.is_unspecified() || address.is_loopback() || address.is_multicast();
     Ok(Value::Bool(!(special || broadcast || link_local_unicast(address))))
 }
 
-pub(crate) fn cidr<'a>(values: &[Value<'a>]) -> Outcome<'a> {
-    let (address, prefix) = parse_network(text(values, 0)?).map_err(Fault::text)?;
+pub(crate) fn cidr<'a>(values: &[Value<'a>]) -> CallResult<'a> {
+    let (address, prefix) = parse_network(text(values, 0)?).map_err(CallError::text)?;
     Ok(Value::opaque(Opaque::Cidr(address, prefix)))
 }
 
-pub(crate) fn is_cidr<'a>(values: &[Value<'a>]) -> Outcome<'a> {
+pub(crate) fn is_cidr<'a>(values: &[Value<'a>]) -> CallResult<'a> {
     Ok(Value::Bool(parse_network(text(values, 0)?).is_ok()))
 }
 
-pub(crate) fn contains_ip<'a>(values: &[Value<'a>]) -> Outcome<'a> {
+pub(crate) fn contains_ip<'a>(values: &[Value<'a>]) -> CallResult<'a> {
     let network = network(values, 0)?;
     let wanted = match values.get(1).and_then(Value::as_str) {
         // The API server loses the parse error here.
-        Some(raw) => parse_address(raw).map_err(|_| Fault::text("no such overload"))?,
+        Some(raw) => parse_address(raw).map_err(|_| CallError::text("no such overload"))?,
         None => address(&values[1..])?,
     };
     Ok(Value::Bool(contains(network, wanted)))
 }
 
-pub(crate) fn contains_cidr<'a>(values: &[Value<'a>]) -> Outcome<'a> {
+pub(crate) fn contains_cidr<'a>(values: &[Value<'a>]) -> CallResult<'a> {
     let outer = network(values, 0)?;
     let inner = match values.get(1).and_then(Value::as_str) {
-        Some(raw) => parse_network(raw).map_err(Fault::text)?,
+        Some(raw) => parse_network(raw).map_err(CallError::text)?,
         None => network(values, 1)?,
     };
     Ok(Value::Bool(outer.1 <= inner.1 && contains(outer, inner.0)))
 }
 
-pub(crate) fn prefix_length<'a>(values: &[Value<'a>]) -> Outcome<'a> {
+pub(crate) fn prefix_length<'a>(values: &[Value<'a>]) -> CallResult<'a> {
     Ok(Value::Int(network(values, 0)?.1.into()))
 }
 
-pub(crate) fn masked<'a>(values: &[Value<'a>]) -> Outcome<'a> {
+pub(crate) fn masked<'a>(values: &[Value<'a>]) -> CallResult<'a> {
     let (address, prefix) = network(values, 0)?;
     Ok(Value::opaque(Opaque::Cidr(mask(address, prefix), prefix)))
 }

@@ -6,10 +6,10 @@ use std::net::IpAddr;
 
 use portcullis_text::Quantity;
 
-use super::names::Format;
-use super::semver::Version;
+use super::named_formats::NamedFormat;
+use super::semver::SemanticVersion;
 use super::url::Url;
-use super::{Fault, Outcome};
+use super::{CallError, CallResult};
 use crate::types::Type;
 use crate::value::Value;
 
@@ -25,9 +25,9 @@ pub enum Opaque {
     /// `net.CIDR`: address and prefix length.
     Cidr(IpAddr, u8),
     /// `kubernetes.Semver`
-    Semver(Version),
+    Semver(SemanticVersion),
     /// `kubernetes.NamedFormat`
-    Format(&'static Format),
+    Format(&'static NamedFormat),
 }
 
 impl Opaque {
@@ -89,25 +89,25 @@ impl fmt::Display for Opaque {
     }
 }
 
-fn order(values: &[Value<'_>]) -> Result<Ordering, Fault> {
+fn order(values: &[Value<'_>]) -> Result<Ordering, CallError> {
     let (Value::Opaque(first), Value::Opaque(second)) = (&values[0], &values[1]) else {
-        return Err(Fault::NoOverload);
+        return Err(CallError::NoOverload);
     };
     match (first.as_ref(), second.as_ref()) {
         (Opaque::Quantity(a), Opaque::Quantity(b)) => Ok(a.cmp(b)),
         (Opaque::Semver(a), Opaque::Semver(b)) => Ok(a.compare(b)),
-        _ => Err(Fault::NoOverload),
+        _ => Err(CallError::NoOverload),
     }
 }
 
-pub(crate) fn is_greater<'a>(values: &[Value<'a>]) -> Outcome<'a> {
+pub(crate) fn is_greater<'a>(values: &[Value<'a>]) -> CallResult<'a> {
     Ok(Value::Bool(order(values)?.is_gt()))
 }
 
-pub(crate) fn is_less<'a>(values: &[Value<'a>]) -> Outcome<'a> {
+pub(crate) fn is_less<'a>(values: &[Value<'a>]) -> CallResult<'a> {
     Ok(Value::Bool(order(values)?.is_lt()))
 }
 
-pub(crate) fn compare_to<'a>(values: &[Value<'a>]) -> Outcome<'a> {
+pub(crate) fn compare_to<'a>(values: &[Value<'a>]) -> CallResult<'a> {
     Ok(Value::Int(order(values)? as i64))
 }

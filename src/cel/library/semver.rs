@@ -4,18 +4,18 @@ use std::cmp::Ordering;
 use std::fmt;
 
 use super::opaque::Opaque;
-use super::{Fault, Outcome};
+use super::{CallError, CallResult};
 use crate::value::Value;
 
 /// A semantic version.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Version {
+pub struct SemanticVersion {
     numbers: [u64; 3],
     before: Vec<String>,
     build: Vec<String>,
 }
 
-impl Version {
+impl SemanticVersion {
     /// Its approximate length in bytes.
     pub(super) fn length(&self) -> usize {
         self.before.iter().chain(&self.build).map(|part| 1 + part.len()).sum()
@@ -41,10 +41,10 @@ fn is_identifier(text: &str) -> bool {
     text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
 }
 
-impl Version {
+impl SemanticVersion {
     fn parse(text: &str) -> Result<Self, String> {
         if text.is_empty() {
-            return Err("Version string empty".to_owned());
+            return Err("SemanticVersion string empty".to_owned());
         }
         let parts: Vec<&str> = text.splitn(3, '.').collect();
         let &[major, minor, rest] = parts.as_slice() else {
@@ -132,7 +132,7 @@ fn compare_identifiers(first: &str, second: &str) -> Ordering {
     }
 }
 
-impl fmt::Display for Version {
+impl fmt::Display for SemanticVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [major, minor, patch] = self.numbers;
         write!(f, "{major}.{minor}.{patch}")?;
@@ -146,42 +146,42 @@ impl fmt::Display for Version {
     }
 }
 
-fn read(values: &[Value<'_>]) -> Result<Result<Version, String>, Fault> {
-    let text = values[0].as_str().ok_or(Fault::NoOverload)?;
+fn read(values: &[Value<'_>]) -> Result<Result<SemanticVersion, String>, CallError> {
+    let text = values[0].as_str().ok_or(CallError::NoOverload)?;
     Ok(match values.get(1) {
-        Some(Value::Bool(true)) => Version::normalised(text),
-        _ => Version::parse(text),
+        Some(Value::Bool(true)) => SemanticVersion::normalised(text),
+        _ => SemanticVersion::parse(text),
     })
 }
 
-pub(crate) fn semver<'a>(values: &[Value<'a>]) -> Outcome<'a> {
-    read(values)?.map(|version| Value::opaque(Opaque::Semver(version))).map_err(Fault::text)
+pub(crate) fn semver<'a>(values: &[Value<'a>]) -> CallResult<'a> {
+    read(values)?.map(|version| Value::opaque(Opaque::Semver(version))).map_err(CallError::text)
 }
 
-pub(crate) fn is_semver<'a>(values: &[Value<'a>]) -> Outcome<'a> {
+pub(crate) fn is_semver<'a>(values: &[Value<'a>]) -> CallResult<'a> {
     Ok(Value::Bool(read(values)?.is_ok()))
 }
 
-fn part<'a>(values: &[Value<'a>], index: usize) -> Outcome<'a> {
+fn part<'a>(values: &[Value<'a>], index: usize) -> CallResult<'a> {
     match &values[0] {
         Value::Opaque(opaque) => match opaque.as_ref() {
             Opaque::Semver(version) => {
                 Ok(Value::Int(i64::try_from(version.numbers[index]).unwrap_or(i64::MAX)))
             }
-            _ => Err(Fault::NoOverload),
+            _ => Err(CallError::NoOverload),
         },
-        _ => Err(Fault::NoOverload),
+        _ => Err(CallError::NoOverload),
     }
 }
 
-pub(crate) fn major<'a>(values: &[Value<'a>]) -> Outcome<'a> {
+pub(crate) fn major<'a>(values: &[Value<'a>]) -> CallResult<'a> {
     part(values, 0)
 }
 
-pub(crate) fn minor<'a>(values: &[Value<'a>]) -> Outcome<'a> {
+pub(crate) fn minor<'a>(values: &[Value<'a>]) -> CallResult<'a> {
     part(values, 1)
 }
 
-pub(crate) fn patch<'a>(values: &[Value<'a>]) -> Outcome<'a> {
+pub(crate) fn patch<'a>(values: &[Value<'a>]) -> CallResult<'a> {
     part(values, 2)
 }

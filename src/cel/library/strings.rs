@@ -2,26 +2,26 @@
 
 use std::sync::Arc;
 
-use super::{Fault, Outcome};
+use super::{CallError, CallResult};
 use crate::value::{Text, Value};
 
 /// Maximum length of a string that a function returns. An expression that exceeds it is treated as hostile.
-const LONGEST: usize = 64 << 20;
+const MAX_STRING_BYTES: usize = 64 << 20;
 
-fn arguments<'v>(values: &'v [Value<'_>], index: usize) -> Result<&'v str, Fault> {
-    values.get(index).and_then(Value::as_str).ok_or(Fault::NoOverload)
+fn arguments<'v>(values: &'v [Value<'_>], index: usize) -> Result<&'v str, CallError> {
+    values.get(index).and_then(Value::as_str).ok_or(CallError::NoOverload)
 }
 
-fn number(values: &[Value<'_>], index: usize) -> Result<Option<i64>, Fault> {
+fn number(values: &[Value<'_>], index: usize) -> Result<Option<i64>, CallError> {
     match values.get(index) {
         None => Ok(None),
         Some(Value::Int(value)) => Ok(Some(*value)),
-        Some(_) => Err(Fault::NoOverload),
+        Some(_) => Err(CallError::NoOverload),
     }
 }
 
-fn out_of_range<'a>(index: i64) -> Outcome<'a> {
-    Err(Fault::text(format!("index out of range: {index}")))
+fn out_of_range<'a>(index: i64) -> CallResult<'a> {
+    Err(CallError::text(format!("index out of range: {index}")))
 }
 
 fn length(text: &str) -> usize {
@@ -33,15 +33,15 @@ fn byte_of(text: &str, character: usize) -> Option<usize> {
     text.char_indices().map(|(at, _)| at).chain([text.len()]).nth(character)
 }
 
-pub(crate) fn contains<'a>(values: &[Value<'a>]) -> Outcome<'a> {
+pub(crate) fn contains<'a>(values: &[Value<'a>]) -> CallResult<'a> {
     Ok(Value::Bool(arguments(values, 0)?.contains(arguments(values, 1)?)))
 }
 
-pub(crate) fn starts_with<'a>(values: &[Value<'a>]) -> Outcome<'a> {
+pub(crate) fn starts_with<'a>(values: &[Value<'a>]) -> CallResult<'a> {
     Ok(Value::Bool(arguments(values, 0)?.starts_with(arguments(values, 1)?)))
 }
 
-pub(crate) fn ends_with<'a>(values: &[Value<'a>]) -> Outcome<'a> {
+pub(crate) fn ends_with<'a>(values: &[Value<'a>]) -> CallResult<'a> {
     Ok(Value::Bool(arguments(values, 0)?.ends_with(arguments(values, 1)?)))
 }
 
@@ -53,7 +53,7 @@ fn part<'a>(value: &Value<'a>, from: usize, to: usize) -> Value<'a> {
     }
 }
 
-pub(crate) fn char_at<'a>(values: &[Value<'a>]) -> Outcome<'a> {
+pub(crate) fn char_at<'a>(values: &[Value<'a>]) -> CallResult<'a> {
     let (text, index) = (arguments(values, 0)?, number(values, 1)?.unwrap_or(0));
     let position = usize::try_from(index).ok().and_then(|index| byte_of(text, index));
     let Some(from) = position else { return out_of_range(index) };
@@ -61,7 +61,7 @@ pub(crate) fn char_at<'a>(values: &[Value<'a>]) -> Outcome<'a> {
     Ok(part(&values[0], from, to))
 }
 
-pub(crate) fn index_of<'a>(values: &[Value<'a>]) -> Outcome<'a> {
+pub(crate) fn index_of<'a>(values: &[Value<'a>]) -> CallResult<'a> {
     if let Value::List(list) = &values[0] {
         let found = list.iter().position(|item| item.equals(&values[1]));
         return Ok(position(found));
@@ -80,7 +80,7 @@ fn position<'a>(found: Option<usize>) -> Value<'a> {
     Value::Int(found.and_then(|at| i64::try_from(at).ok()).unwrap_or(-1))
 }
 
-pub(crate) fn last_index_of<'a>(values: &[Value<'a>]) -> Outcome<'a> {
+pub(crate) fn last_index_of<'a>(values: &[Value<'a>]) -> CallResult<'a> {
     if let Value::List(list) = &values[0] {
         let found =
             (0..list.len()).rev().find(|at| list.item(*at).is_some_and(|item| item.equals(&values[1])));
@@ -104,20 +104,20 @@ pub(crate) fn last_index_of<'a>(values: &[Value<'a>]) -> Outcome<'a> {
     Ok(position(text[..end].rfind(wanted).map(|at| length(&text[..at]))))
 }
 
-pub(crate) fn lower<'a>(values: &[Value<'a>]) -> Outcome<'a> {
+pub(crate) fn lower<'a>(values: &[Value<'a>]) -> CallResult<'a> {
     Ok(Value::string(arguments(values, 0)?.to_ascii_lowercase()))
 }
 
-pub(crate) fn upper<'a>(values: &[Value<'a>]) -> Outcome<'a> {
+pub(crate) fn upper<'a>(values: &[Value<'a>]) -> CallResult<'a> {
     Ok(Value::string(arguments(values, 0)?.to_ascii_uppercase()))
 }
 
-pub(crate) fn replace<'a>(values: &[Value<'a>]) -> Outcome<'a> {
+pub(crate) fn replace<'a>(values: &[Value<'a>]) -> CallResult<'a> {
     let (text, old, new) = (arguments(values, 0)?, arguments(values, 1)?, arguments(values, 2)?);
     let limit = number(values, 3)?.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX);
     let count = if old.is_empty() { length(text) + 1 } else { text.matches(old).count() }.min(limit);
-    if count.saturating_mul(new.len()).saturating_add(text.len()) > LONGEST {
-        return Err(Fault::text("operation cancelled: actual cost limit exceeded"));
+    if count.saturating_mul(new.len()).saturating_add(text.len()) > MAX_STRING_BYTES {
+        return Err(CallError::text("operation cancelled: actual cost limit exceeded"));
     }
     Ok(Value::string(text.replacen(old, new, limit)))
 }
@@ -147,24 +147,24 @@ fn pieces<'t>(text: &'t str, separator: &str, limit: Option<i64>) -> Vec<&'t str
     found
 }
 
-pub(crate) fn split<'a>(values: &[Value<'a>]) -> Outcome<'a> {
+pub(crate) fn split<'a>(values: &[Value<'a>]) -> CallResult<'a> {
     let (separator, limit) = (arguments(values, 1)?, number(values, 2)?);
     let parts = match &values[0] {
         Value::String(Text::Borrowed(text)) => {
             pieces(text, separator, limit).into_iter().map(Value::text).collect()
         }
         other => {
-            let text = other.as_str().ok_or(Fault::NoOverload)?;
+            let text = other.as_str().ok_or(CallError::NoOverload)?;
             pieces(text, separator, limit).into_iter().map(Value::string).collect()
         }
     };
     Ok(Value::list(parts))
 }
 
-pub(crate) fn substring<'a>(values: &[Value<'a>]) -> Outcome<'a> {
+pub(crate) fn substring<'a>(values: &[Value<'a>]) -> CallResult<'a> {
     let (text, start, end) = (arguments(values, 0)?, number(values, 1)?.unwrap_or(0), number(values, 2)?);
     if let Some(end) = end.filter(|end| start > *end) {
-        return Err(Fault::text(format!("invalid substring range. start: {start}, end: {end}")));
+        return Err(CallError::text(format!("invalid substring range. start: {start}, end: {end}")));
     }
     let place = |index: i64| usize::try_from(index).ok().and_then(|index| byte_of(text, index));
     let Some(from) = place(start) else { return out_of_range(start) };
@@ -178,15 +178,15 @@ pub(crate) fn substring<'a>(values: &[Value<'a>]) -> Outcome<'a> {
     Ok(part(&values[0], from, to))
 }
 
-pub(crate) fn trim<'a>(values: &[Value<'a>]) -> Outcome<'a> {
+pub(crate) fn trim<'a>(values: &[Value<'a>]) -> CallResult<'a> {
     let text = arguments(values, 0)?;
     let start = text.len() - text.trim_start().len();
     let end = start + text[start..].trim_end().len();
     Ok(part(&values[0], start, end))
 }
 
-pub(crate) fn join<'a>(values: &[Value<'a>]) -> Outcome<'a> {
-    let Value::List(list) = &values[0] else { return Err(Fault::NoOverload) };
+pub(crate) fn join<'a>(values: &[Value<'a>]) -> CallResult<'a> {
+    let Value::List(list) = &values[0] else { return Err(CallError::NoOverload) };
     let separator = values.get(1).map_or(Ok(""), |_| arguments(values, 1))?;
     let mut joined = String::new();
     for (index, item) in list.iter().enumerate() {
@@ -194,11 +194,11 @@ pub(crate) fn join<'a>(values: &[Value<'a>]) -> Outcome<'a> {
             joined.push_str(separator);
         }
         let Value::String(text) = &item else {
-            return Err(Fault::text(format!("join: invalid input: {}", plain(&item))));
+            return Err(CallError::text(format!("join: invalid input: {}", plain(&item))));
         };
         joined.push_str(text.as_str());
-        if joined.len() > LONGEST {
-            return Err(Fault::text("operation cancelled: actual cost limit exceeded"));
+        if joined.len() > MAX_STRING_BYTES {
+            return Err(CallError::text("operation cancelled: actual cost limit exceeded"));
         }
     }
     Ok(Value::String(Text::Owned(Arc::from(joined))))
@@ -214,7 +214,7 @@ pub(crate) fn plain(value: &Value<'_>) -> String {
     }
 }
 
-pub(crate) fn quote<'a>(values: &[Value<'a>]) -> Outcome<'a> {
+pub(crate) fn quote<'a>(values: &[Value<'a>]) -> CallResult<'a> {
     let mut quoted = String::from("\"");
     for character in arguments(values, 0)?.chars() {
         match character {
@@ -234,6 +234,6 @@ pub(crate) fn quote<'a>(values: &[Value<'a>]) -> Outcome<'a> {
     Ok(Value::string(quoted))
 }
 
-pub(crate) fn escape_key<'a>(values: &[Value<'a>]) -> Outcome<'a> {
+pub(crate) fn escape_key<'a>(values: &[Value<'a>]) -> CallResult<'a> {
     Ok(Value::string(portcullis_text::pointer::escape(arguments(values, 0)?)))
 }

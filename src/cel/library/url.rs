@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use super::opaque::Opaque;
-use super::{Fault, Outcome};
+use super::{CallError, CallResult};
 use crate::value::{Key, Text, Value, quote};
 
 /// The parts of a URL, as written.
@@ -159,47 +159,47 @@ fn unescaped(text: &str) -> Option<String> {
     Some(String::from_utf8_lossy(&out).into_owned())
 }
 
-fn argument<'v>(values: &'v [Value<'_>]) -> Result<&'v Url, Fault> {
+fn argument<'v>(values: &'v [Value<'_>]) -> Result<&'v Url, CallError> {
     match values.first() {
         Some(Value::Opaque(opaque)) => match opaque.as_ref() {
             Opaque::Url(url) => Ok(url),
-            _ => Err(Fault::NoOverload),
+            _ => Err(CallError::NoOverload),
         },
-        _ => Err(Fault::NoOverload),
+        _ => Err(CallError::NoOverload),
     }
 }
 
-pub(crate) fn url<'a>(values: &[Value<'a>]) -> Outcome<'a> {
-    let text = values[0].as_str().ok_or(Fault::NoOverload)?;
-    let refuse = |why| Fault::text(format!("URL parse error during conversion from string: {why}"));
+pub(crate) fn url<'a>(values: &[Value<'a>]) -> CallResult<'a> {
+    let text = values[0].as_str().ok_or(CallError::NoOverload)?;
+    let refuse = |why| CallError::text(format!("URL parse error during conversion from string: {why}"));
     Url::parse(text).map(|url| Value::opaque(Opaque::Url(url))).map_err(refuse)
 }
 
-pub(crate) fn is_url<'a>(values: &[Value<'a>]) -> Outcome<'a> {
-    Ok(Value::Bool(Url::parse(values[0].as_str().ok_or(Fault::NoOverload)?).is_ok()))
+pub(crate) fn is_url<'a>(values: &[Value<'a>]) -> CallResult<'a> {
+    Ok(Value::Bool(Url::parse(values[0].as_str().ok_or(CallError::NoOverload)?).is_ok()))
 }
 
-pub(crate) fn scheme_of<'a>(values: &[Value<'a>]) -> Outcome<'a> {
+pub(crate) fn scheme_of<'a>(values: &[Value<'a>]) -> CallResult<'a> {
     Ok(Value::string(argument(values)?.scheme.as_str()))
 }
 
-pub(crate) fn host<'a>(values: &[Value<'a>]) -> Outcome<'a> {
+pub(crate) fn host<'a>(values: &[Value<'a>]) -> CallResult<'a> {
     Ok(Value::string(argument(values)?.host.as_str()))
 }
 
-pub(crate) fn hostname<'a>(values: &[Value<'a>]) -> Outcome<'a> {
+pub(crate) fn hostname<'a>(values: &[Value<'a>]) -> CallResult<'a> {
     Ok(Value::string(argument(values)?.hostname()))
 }
 
-pub(crate) fn port<'a>(values: &[Value<'a>]) -> Outcome<'a> {
+pub(crate) fn port<'a>(values: &[Value<'a>]) -> CallResult<'a> {
     Ok(Value::string(argument(values)?.port()))
 }
 
-pub(crate) fn escaped_path<'a>(values: &[Value<'a>]) -> Outcome<'a> {
+pub(crate) fn escaped_path<'a>(values: &[Value<'a>]) -> CallResult<'a> {
     Ok(Value::string(argument(values)?.path.as_str()))
 }
 
-pub(crate) fn query<'a>(values: &[Value<'a>]) -> Outcome<'a> {
+pub(crate) fn query<'a>(values: &[Value<'a>]) -> CallResult<'a> {
     let mut found: BTreeMap<Key<'a>, Vec<Value<'a>>> = BTreeMap::new();
     for pair in argument(values)?.query.split('&').filter(|pair| !pair.is_empty() && !pair.contains(';')) {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));

@@ -7,7 +7,7 @@
 //! have, while the API server's costs follow the expansion node by node. Its public parser is built on ANTLR
 //! and ten times as slow as its internal hand-written one. The grammar is small.
 //!
-//! Invariant: a tree is at most [`DEPTH`] nodes deep, so code that walks it may recurse.
+//! Invariant: a tree is at most [`MAX_TREE_DEPTH`] nodes deep, so code that walks it may recurse.
 
 mod literal;
 mod macros;
@@ -19,13 +19,13 @@ pub use parser::is_identifier;
 pub(crate) use parser::parse;
 
 /// Maximum depth of a tree. cel-go allows 250 nested grammar rules.
-pub(crate) const DEPTH: u16 = 200;
+pub(crate) const MAX_TREE_DEPTH: u16 = 200;
 
 /// Maximum length of a source in bytes. cel-go allows 100,000 code points.
-pub(crate) const LENGTH: usize = 100_000;
+pub(crate) const MAX_SOURCE_BYTES: usize = 100_000;
 
 /// The index of a node in an [`Ast`].
-pub(crate) type Id = usize;
+pub(crate) type NodeId = usize;
 
 /// A constant in the source.
 #[derive(Clone, Debug, PartialEq)]
@@ -48,21 +48,21 @@ pub(crate) enum Literal {
 
 /// One entry of a map or message literal.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Entry {
+pub(crate) struct MapEntry {
     /// Byte offset of the colon.
     pub(crate) offset: usize,
     /// The key. For a message it is the field name as a string literal.
-    pub(crate) key: Id,
-    pub(crate) value: Id,
+    pub(crate) key: NodeId,
+    pub(crate) value: NodeId,
     /// Whether it is written with `?`: then the entry is left out when the value is `optional.none()`.
     pub(crate) optional: bool,
 }
 
 /// A loop over a list or map: the expansion of the comprehension macros.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Fold {
+pub(crate) struct Comprehension {
     /// The list or map.
-    pub(crate) range: Id,
+    pub(crate) range: NodeId,
     /// The variable of the item. With a second variable it is that of the index or key.
     pub(crate) variable: String,
     /// The variable of the item or value, for macros with two variables.
@@ -70,25 +70,25 @@ pub(crate) struct Fold {
     /// The name of the accumulator.
     pub(crate) accumulator: String,
     /// The first value of the accumulator.
-    pub(crate) init: Id,
+    pub(crate) init: NodeId,
     /// The loop ends when this is false.
-    pub(crate) condition: Id,
+    pub(crate) condition: NodeId,
     /// The next value of the accumulator.
-    pub(crate) step: Id,
+    pub(crate) step: NodeId,
     /// The value of the whole expression.
-    pub(crate) result: Id,
+    pub(crate) result: NodeId,
 }
 
 /// The kind of a node.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Kind {
+pub(crate) enum NodeKind {
     /// A constant.
     Literal(Literal),
     /// A name, with the leading dot if it has one.
     Ident(String),
     /// `operand.field`, or with `test` the macro `has(operand.field)`.
     Select {
-        operand: Id,
+        operand: NodeId,
         field: String,
         /// Whether it only tests for the field.
         test: bool,
@@ -97,25 +97,25 @@ pub(crate) enum Kind {
     Call {
         function: String,
         /// The operand before the dot.
-        target: Option<Id>,
-        arguments: Vec<Id>,
+        target: Option<NodeId>,
+        arguments: Vec<NodeId>,
     },
     /// `[a, ?b]`: each item, and whether it is optional.
-    List(Vec<(Id, bool)>),
+    List(Vec<(NodeId, bool)>),
     /// `{k: v}`
-    Map(Vec<Entry>),
+    Map(Vec<MapEntry>),
     /// `Name{field: value}`
-    Message { name: String, fields: Vec<Entry> },
+    Message { name: String, fields: Vec<MapEntry> },
     /// A comprehension.
-    Fold(Box<Fold>),
+    Fold(Box<Comprehension>),
 }
 
 /// A node of the syntax tree.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Node {
+pub(crate) struct AstNode {
     /// Byte offset in the source.
     pub(crate) offset: usize,
-    pub(crate) kind: Kind,
+    pub(crate) kind: NodeKind,
     /// Depth of the tree below it.
     depth: u16,
 }
@@ -123,18 +123,18 @@ pub(crate) struct Node {
 /// A parsed expression.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Ast {
-    nodes: Vec<Node>,
-    root: Id,
+    nodes: Vec<AstNode>,
+    root: NodeId,
 }
 
 impl Ast {
     /// The node of the whole expression.
-    pub(crate) fn root(&self) -> Id {
+    pub(crate) fn root(&self) -> NodeId {
         self.root
     }
 
     /// A node.
-    pub(crate) fn node(&self, id: Id) -> &Node {
+    pub(crate) fn node(&self, id: NodeId) -> &AstNode {
         &self.nodes[id]
     }
 
@@ -144,17 +144,17 @@ impl Ast {
     }
 
     /// The children of a node, in source order.
-    pub(crate) fn children(&self, id: Id) -> Vec<Id> {
+    pub(crate) fn children(&self, id: NodeId) -> Vec<NodeId> {
         let mut found = Vec::new();
         parser::for_each_child(&self.nodes[id].kind, |child| found.push(child));
         found
     }
 
     /// `a.b.c`, when the node consists of names only.
-    pub(crate) fn qualified_name(&self, id: Id) -> Option<String> {
+    pub(crate) fn qualified_name(&self, id: NodeId) -> Option<String> {
         match &self.node(id).kind {
-            Kind::Ident(name) => Some(name.clone()),
-            Kind::Select { operand, field, test: false } => {
+            NodeKind::Ident(name) => Some(name.clone()),
+            NodeKind::Select { operand, field, test: false } => {
                 let mut name = self.qualified_name(*operand)?;
                 name.push('.');
                 name.push_str(field);

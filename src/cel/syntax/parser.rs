@@ -2,8 +2,10 @@
 //! names, misused macros, numbers out of range. It stops at the first syntax error.
 
 use super::macros;
-use super::token::{Spanned, Token, tokens};
-use super::{Ast, DEPTH, Entry, Id, Issue, Kind, LENGTH, Literal, Node, literal};
+use super::token::{SpannedToken, Token, tokens};
+use super::{
+    Ast, AstNode, Issue, Literal, MAX_SOURCE_BYTES, MAX_TREE_DEPTH, MapEntry, NodeId, NodeKind, literal,
+};
 
 const RESERVED: [&str; 21] = [
     "as",
@@ -42,9 +44,11 @@ pub fn is_identifier(name: &str) -> bool {
 /// # Errors
 /// Every issue, with its position.
 pub(crate) fn parse(source: &str) -> Result<Ast, Vec<Issue>> {
-    if source.len() > LENGTH {
-        let message =
-            format!("expression code point size exceeds limit: size: {}, limit {LENGTH}", source.len());
+    if source.len() > MAX_SOURCE_BYTES {
+        let message = format!(
+            "expression code point size exceeds limit: size: {}, limit {MAX_SOURCE_BYTES}",
+            source.len()
+        );
         return Err(vec![Issue::new(0, message)]);
     }
     let mut issues = Vec::new();
@@ -70,21 +74,21 @@ pub(crate) fn parse(source: &str) -> Result<Ast, Vec<Issue>> {
 
 pub(super) struct Parser<'s> {
     source: &'s str,
-    tokens: Vec<Spanned>,
+    tokens: Vec<SpannedToken>,
     at: usize,
-    nodes: Vec<Node>,
+    nodes: Vec<AstNode>,
     issues: Vec<Issue>,
     nesting: u16,
 }
 
-type Parsed = Result<Id, Issue>;
+type ParseResult = Result<NodeId, Issue>;
 
 impl Parser<'_> {
-    pub(super) fn kind(&self, id: Id) -> &Kind {
+    pub(super) fn kind(&self, id: NodeId) -> &NodeKind {
         &self.nodes[id].kind
     }
 
-    pub(super) fn offset(&self, id: Id) -> usize {
+    pub(super) fn offset(&self, id: NodeId) -> usize {
         self.nodes[id].offset
     }
 
@@ -93,21 +97,21 @@ impl Parser<'_> {
     }
 
     /// Adds a node. A tree that becomes too deep is reported once.
-    pub(super) fn add(&mut self, offset: usize, kind: Kind) -> Id {
+    pub(super) fn add(&mut self, offset: usize, kind: NodeKind) -> NodeId {
         let mut depth = 1;
         for_each_child(&kind, |id| depth = depth.max(1 + self.nodes[id].depth));
-        if depth == DEPTH + 1 {
+        if depth == MAX_TREE_DEPTH + 1 {
             self.complain(offset, "max recursion depth exceeded");
         }
-        self.nodes.push(Node { offset, kind, depth });
+        self.nodes.push(AstNode { offset, kind, depth });
         self.nodes.len() - 1
     }
 
     /// Whether the tree has too many nodes, which is reported once. Macros copy trees, so nested macros grow
     /// exponentially.
     pub(super) fn is_full(&mut self, offset: usize) -> bool {
-        const NODES: usize = 50_000;
-        let full = self.nodes.len() > NODES;
+        const MAX_NODES: usize = 50_000;
+        let full = self.nodes.len() > MAX_NODES;
         let message = "expression is too large after its macros are expanded";
         if full && self.issues.last().is_none_or(|issue| issue.message != message) {
             self.complain(offset, message);
@@ -115,19 +119,19 @@ impl Parser<'_> {
         full
     }
 
-    pub(super) fn call(&mut self, offset: usize, function: &str, arguments: Vec<Id>) -> Id {
-        self.add(offset, Kind::Call { function: function.to_owned(), target: None, arguments })
+    pub(super) fn call(&mut self, offset: usize, function: &str, arguments: Vec<NodeId>) -> NodeId {
+        self.add(offset, NodeKind::Call { function: function.to_owned(), target: None, arguments })
     }
 
-    fn current(&self) -> Spanned {
+    fn current(&self) -> SpannedToken {
         self.tokens[self.at]
     }
 
-    fn text(&self, token: Spanned) -> &str {
+    fn text(&self, token: SpannedToken) -> &str {
         &self.source[token.start..token.end]
     }
 
-    fn advance(&mut self) -> Spanned {
+    fn advance(&mut self) -> SpannedToken {
         let token = self.current();
         if token.token != Token::End {
             self.at += 1;
@@ -161,8 +165,8 @@ impl Parser<'_> {
         if self.current().token == Token::End { Ok(()) } else { Err(self.unexpected("<EOF>")) }
     }
 
-    fn expression(&mut self) -> Parsed {
-        if self.nesting > DEPTH / 2 {
+    fn expression(&mut self) -> ParseResult {
+        if self.nesting > MAX_TREE_DEPTH / 2 {
             return Err(Issue::new(self.current().start, "expression recursion limit exceeded"));
         }
         self.nesting += 1;
@@ -171,7 +175,7 @@ impl Parser<'_> {
         parsed
     }
 
-    fn conditional(&mut self) -> Parsed {
+    fn conditional(&mut self) -> ParseResult {
         let condition = self.logical("||")?;
         let Some(offset) = self.take("?") else { return Ok(condition) };
         let yes = self.logical("||")?;
@@ -180,7 +184,7 @@ impl Parser<'_> {
         Ok(self.call(offset, "_?_:_", vec![condition, yes, no]))
     }
 
-    fn logical(&mut self, symbol: &'static str) -> Parsed {
+    fn logical(&mut self, symbol: &'static str) -> ParseResult {
         let mut terms = vec![self.operand_of_logic(symbol)?];
         let mut operators = Vec::new();
         while let Some(offset) = self.take(symbol) {
@@ -194,13 +198,13 @@ impl Parser<'_> {
         Ok(self.balance(function, &terms, &operators))
     }
 
-    fn operand_of_logic(&mut self, symbol: &'static str) -> Parsed {
+    fn operand_of_logic(&mut self, symbol: &'static str) -> ParseResult {
         if symbol == "||" { self.logical("&&") } else { self.relation() }
     }
 
     /// Builds a tree of logarithmic depth from a chain of one operator. There is one more term than
     /// operators.
-    fn balance(&mut self, function: &str, terms: &[Id], operators: &[usize]) -> Id {
+    fn balance(&mut self, function: &str, terms: &[NodeId], operators: &[usize]) -> NodeId {
         let middle = operators.len() / 2;
         let left = if middle == 0 {
             terms[0]
@@ -215,7 +219,7 @@ impl Parser<'_> {
         self.call(operators[middle], function, vec![left, right])
     }
 
-    fn relation(&mut self) -> Parsed {
+    fn relation(&mut self) -> ParseResult {
         self.chain(
             &[
                 ("<", "_<_"),
@@ -230,28 +234,32 @@ impl Parser<'_> {
         )
     }
 
-    fn sum(&mut self) -> Parsed {
+    fn sum(&mut self) -> ParseResult {
         self.chain(&[("+", "_+_"), ("-", "_-_")], Self::product)
     }
 
-    fn product(&mut self) -> Parsed {
+    fn product(&mut self) -> ParseResult {
         self.chain(&[("*", "_*_"), ("/", "_/_"), ("%", "_%_")], Self::unary)
     }
 
-    fn chain(&mut self, operators: &[(&'static str, &str)], operand: fn(&mut Self) -> Parsed) -> Parsed {
+    fn chain(
+        &mut self,
+        operators: &[(&'static str, &str)],
+        operand: fn(&mut Self) -> ParseResult,
+    ) -> ParseResult {
         let mut left = operand(self)?;
         while let Some((symbol, function)) = operators.iter().find(|(symbol, _)| self.is(symbol)) {
             let offset = self.expect(symbol)?;
             let right = operand(self)?;
             left = self.call(offset, function, vec![left, right]);
-            if self.nodes[left].depth > DEPTH {
+            if self.nodes[left].depth > MAX_TREE_DEPTH {
                 return Err(Issue::new(offset, "max recursion depth exceeded"));
             }
         }
         Ok(left)
     }
 
-    fn unary(&mut self) -> Parsed {
+    fn unary(&mut self) -> ParseResult {
         for (symbol, function) in [("!", "!_"), ("-", "-_")] {
             if !self.is(symbol) {
                 continue;
@@ -275,7 +283,7 @@ impl Parser<'_> {
         self.member()
     }
 
-    fn member(&mut self) -> Parsed {
+    fn member(&mut self) -> ParseResult {
         let mut operand = self.primary()?;
         loop {
             if let Some(offset) = self.take(".") {
@@ -293,14 +301,14 @@ impl Parser<'_> {
                     }
                 };
                 operand = if optional {
-                    let field = self.add(name.start, Kind::Literal(Literal::String(field)));
+                    let field = self.add(name.start, NodeKind::Literal(Literal::String(field)));
                     self.call(offset, "_?._", vec![operand, field])
                 } else if name.token == Token::Ident && self.is("(") {
                     let offset = self.expect("(")?;
                     let arguments = self.arguments(")")?;
                     self.call_or_macro(offset, &field, Some(operand), arguments)
                 } else {
-                    self.add(offset, Kind::Select { operand, field, test: false })
+                    self.add(offset, NodeKind::Select { operand, field, test: false })
                 };
             } else if let Some(offset) = self.take("[") {
                 let function = if self.take("?").is_some() { "_[?_]" } else { "_[_]" };
@@ -310,13 +318,13 @@ impl Parser<'_> {
             } else {
                 return Ok(operand);
             }
-            if self.nodes[operand].depth > DEPTH {
+            if self.nodes[operand].depth > MAX_TREE_DEPTH {
                 return Err(Issue::new(self.current().start, "max recursion depth exceeded"));
             }
         }
     }
 
-    fn arguments(&mut self, close: &'static str) -> Result<Vec<Id>, Issue> {
+    fn arguments(&mut self, close: &'static str) -> Result<Vec<NodeId>, Issue> {
         let mut found = Vec::new();
         if self.take(close).is_some() {
             return Ok(found);
@@ -330,18 +338,24 @@ impl Parser<'_> {
         }
     }
 
-    fn call_or_macro(&mut self, offset: usize, function: &str, target: Option<Id>, arguments: Vec<Id>) -> Id {
+    fn call_or_macro(
+        &mut self,
+        offset: usize,
+        function: &str,
+        target: Option<NodeId>,
+        arguments: Vec<NodeId>,
+    ) -> NodeId {
         match macros::expand(self, offset, function, target, &arguments) {
             Some(Ok(expanded)) => expanded,
             Some(Err(issue)) => {
                 self.issues.push(issue);
-                self.add(offset, Kind::Literal(Literal::Null))
+                self.add(offset, NodeKind::Literal(Literal::Null))
             }
-            None => self.add(offset, Kind::Call { function: function.to_owned(), target, arguments }),
+            None => self.add(offset, NodeKind::Call { function: function.to_owned(), target, arguments }),
         }
     }
 
-    fn primary(&mut self) -> Parsed {
+    fn primary(&mut self) -> ParseResult {
         let token = self.current();
         match token.token {
             Token::Symbol("(") => {
@@ -354,14 +368,14 @@ impl Parser<'_> {
             Token::Symbol("{") => {
                 self.advance();
                 let entries = self.entries(false)?;
-                Ok(self.add(token.start, Kind::Map(entries)))
+                Ok(self.add(token.start, NodeKind::Map(entries)))
             }
             Token::Symbol(".") | Token::Ident => self.name(),
             _ => self.literal(),
         }
     }
 
-    fn list(&mut self) -> Parsed {
+    fn list(&mut self) -> ParseResult {
         let offset = self.expect("[")?;
         let mut items = Vec::new();
         while !self.is("]") {
@@ -376,11 +390,11 @@ impl Parser<'_> {
             items.push((self.expression()?, optional));
         }
         self.expect("]")?;
-        Ok(self.add(offset, Kind::List(items)))
+        Ok(self.add(offset, NodeKind::List(items)))
     }
 
     /// The entries of a map or the fields of a message, up to the closing brace.
-    fn entries(&mut self, message: bool) -> Result<Vec<Entry>, Issue> {
+    fn entries(&mut self, message: bool) -> Result<Vec<MapEntry>, Issue> {
         let mut entries = Vec::new();
         while !self.is("}") {
             if self.is(",") && self.is_next("}") {
@@ -398,20 +412,20 @@ impl Parser<'_> {
                     return Err(self.unexpected("{IDENTIFIER, ESC_IDENTIFIER}"));
                 }
                 let field = self.text(name).trim_matches('`').to_owned();
-                self.add(name.start, Kind::Literal(Literal::String(field)))
+                self.add(name.start, NodeKind::Literal(Literal::String(field)))
             } else {
                 self.expression()?
             };
             let offset = self.expect(":")?;
             let value = self.expression()?;
-            entries.push(Entry { offset, key, value, optional });
+            entries.push(MapEntry { offset, key, value, optional });
         }
         self.expect("}")?;
         Ok(entries)
     }
 
     /// A name, a global function call or a message.
-    fn name(&mut self) -> Parsed {
+    fn name(&mut self) -> ParseResult {
         let start = self.current().start;
         let dot = self.take(".").map_or("", |_| ".");
         let token = self.current();
@@ -427,7 +441,7 @@ impl Parser<'_> {
             self.at = ahead;
             let offset = self.expect("{")?;
             let fields = self.entries(true)?;
-            return Ok(self.add(offset, Kind::Message { name, fields }));
+            return Ok(self.add(offset, NodeKind::Message { name, fields }));
         }
         self.advance();
         let name = self.text(token).to_owned();
@@ -440,7 +454,7 @@ impl Parser<'_> {
             let arguments = self.arguments(")")?;
             return Ok(self.call_or_macro(offset, &format!("{dot}{name}"), None, arguments));
         }
-        Ok(self.add(token.start, Kind::Ident(format!("{dot}{name}"))))
+        Ok(self.add(token.start, NodeKind::Ident(format!("{dot}{name}"))))
     }
 
     /// The index of the opening brace, when `a.b.c {` follows.
@@ -455,7 +469,7 @@ impl Parser<'_> {
         }
     }
 
-    fn literal(&mut self) -> Parsed {
+    fn literal(&mut self) -> ParseResult {
         let first = self.current();
         let sign = if self.take("-").is_some() { "-" } else { "" };
         let token = self.advance();
@@ -485,7 +499,7 @@ impl Parser<'_> {
             self.complain(first.start, message);
             Literal::Null
         });
-        Ok(self.add(first.start, Kind::Literal(value)))
+        Ok(self.add(first.start, NodeKind::Literal(value)))
     }
 }
 
@@ -504,15 +518,15 @@ fn unsigned(text: &str) -> Option<u64> {
 }
 
 /// Visits the children of a node.
-pub(super) fn for_each_child(kind: &Kind, visit: impl FnMut(Id)) {
+pub(super) fn for_each_child(kind: &NodeKind, visit: impl FnMut(NodeId)) {
     match kind {
-        Kind::Literal(_) | Kind::Ident(_) => {}
-        Kind::Select { operand, .. } => [*operand].into_iter().for_each(visit),
-        Kind::Call { target, arguments, .. } => target.iter().chain(arguments).copied().for_each(visit),
-        Kind::List(items) => items.iter().map(|(id, _)| *id).for_each(visit),
-        Kind::Map(entries) => entries.iter().flat_map(|e| [e.key, e.value]).for_each(visit),
-        Kind::Message { fields, .. } => fields.iter().map(|f| f.value).for_each(visit),
-        Kind::Fold(fold) => {
+        NodeKind::Literal(_) | NodeKind::Ident(_) => {}
+        NodeKind::Select { operand, .. } => [*operand].into_iter().for_each(visit),
+        NodeKind::Call { target, arguments, .. } => target.iter().chain(arguments).copied().for_each(visit),
+        NodeKind::List(items) => items.iter().map(|(id, _)| *id).for_each(visit),
+        NodeKind::Map(entries) => entries.iter().flat_map(|e| [e.key, e.value]).for_each(visit),
+        NodeKind::Message { fields, .. } => fields.iter().map(|f| f.value).for_each(visit),
+        NodeKind::Fold(fold) => {
             [fold.range, fold.init, fold.condition, fold.step, fold.result].into_iter().for_each(visit);
         }
     }

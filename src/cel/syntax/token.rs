@@ -19,7 +19,7 @@ pub(super) enum Token {
 
 /// A token and its position.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Spanned {
+pub(super) struct SpannedToken {
     pub(super) token: Token,
     pub(super) start: usize,
     pub(super) end: usize,
@@ -32,7 +32,7 @@ const SYMBOLS: [&str; 24] = [
 const WORDS: [&str; 4] = ["in", "true", "false", "null"];
 
 /// All tokens, with `End` at the end. A character that starts no token is reported as an issue and skipped.
-pub(super) fn tokens(source: &str, issues: &mut Vec<Issue>) -> Vec<Spanned> {
+pub(super) fn tokens(source: &str, issues: &mut Vec<Issue>) -> Vec<SpannedToken> {
     let bytes = source.as_bytes();
     // The capacity assumes that most tokens are names.
     let mut found = Vec::with_capacity(source.len() / 4 + 8);
@@ -55,7 +55,7 @@ pub(super) fn tokens(source: &str, issues: &mut Vec<Issue>) -> Vec<Spanned> {
                 SYMBOLS.iter().find(|s| rest.starts_with(s.as_bytes())).map(|s| (Token::Symbol(s), s.len()))
             });
         if let Some((token, length)) = scanned {
-            found.push(Spanned { token, start: at, end: at + length });
+            found.push(SpannedToken { token, start: at, end: at + length });
             at += length;
         } else {
             let wrong = source[at..].chars().next().unwrap_or(' ');
@@ -63,7 +63,7 @@ pub(super) fn tokens(source: &str, issues: &mut Vec<Issue>) -> Vec<Spanned> {
             at += wrong.len_utf8();
         }
     }
-    found.push(Spanned { token: Token::End, start: source.len(), end: source.len() });
+    found.push(SpannedToken { token: Token::End, start: source.len(), end: source.len() });
     found
 }
 

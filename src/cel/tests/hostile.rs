@@ -224,7 +224,7 @@ fn loops_that_cost_nothing_are_cut_off() {
     let program = compile(&body, &env).expect("it is well formed");
     let activation =
         Activation::new(&env).with("object", Value::json(&pod)).with("other", Value::json(&other));
-    let mut budget = Budget::new(portcullis_cel::PER_POLICY);
+    let mut budget = Budget::new(portcullis_cel::MAX_POLICY_COST);
     let error = program.eval(&activation, &mut budget).expect_err("it never ends");
     assert!(error.is_cancelled(), "{error}");
     assert_eq!(error.to_string(), "operation interrupted");
@@ -274,7 +274,7 @@ fn work_that_costs_little_is_cut_off() {
             .with("texts", Value::json(&texts))
             .with("map", Value::json(&map))
             .with("big", Value::text(&big));
-        let mut budget = Budget::new(portcullis_cel::PER_POLICY);
+        let mut budget = Budget::new(portcullis_cel::MAX_POLICY_COST);
         let error = program.eval(&activation, &mut budget).expect_err(source);
         assert!(error.is_cancelled(), "{source}: {error}");
         assert_eq!(error.to_string(), "operation interrupted", "{source}: the API server would cut it off");
@@ -292,7 +292,7 @@ fn strings_have_a_maximum_length() {
     ] {
         let program = compile(source, &env).expect("it is well formed");
         let activation = Activation::new(&env).with("big", Value::text(&big));
-        let mut budget = Budget::new(portcullis_cel::PER_POLICY);
+        let mut budget = Budget::new(portcullis_cel::MAX_POLICY_COST);
         let error = program.eval(&activation, &mut budget).expect_err(source);
         assert!(error.is_cancelled(), "{source}: {error}");
     }
@@ -314,7 +314,8 @@ fn deeply_nested_values_fit_the_stack_of_a_thread() {
         let program = compile(&source, &env).expect("it is well formed");
         let pod = read("pod.json");
         let activation = Activation::new(&env).with("object", Value::json(&pod));
-        let value = program.eval(&activation, &mut Budget::new(portcullis_cel::PER_POLICY)).expect("a value");
+        let value =
+            program.eval(&activation, &mut Budget::new(portcullis_cel::MAX_POLICY_COST)).expect("a value");
         assert!(value.to_string().len() > 40 * deepest);
         assert!(value.equals(&value));
     };

@@ -4,8 +4,8 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 use portcullis_cel::{
-    Activation, Budget, Computed, Env, Error, Fields, Issue, PER_POLICY, Program, Sizes, Type, Value, check,
-    compile,
+    Activation, AssumedSizes, Budget, ComputedVariable, Env, Error, Issue, MAX_POLICY_COST, Program,
+    StructFields, Type, Value, check, compile,
 };
 use serde_json::json;
 
@@ -15,7 +15,7 @@ fn issues(source: &str, env: &Env) -> Vec<Issue> {
 
 /// An environment with policy variables of these types.
 fn with_variables(variables: &[(&str, Type)]) -> Env {
-    let fields: Fields =
+    let fields: StructFields =
         variables.iter().map(|(name, declared)| ((*name).to_owned(), declared.clone())).collect();
     Env::admission(false)
         .structure("kubernetes.variables", fields)
@@ -90,12 +90,12 @@ struct Variables<'a> {
     known: RefCell<BTreeMap<String, Result<Value<'a>, Error>>>,
 }
 
-impl<'a> Computed<'a> for Variables<'a> {
+impl<'a> ComputedVariable<'a> for Variables<'a> {
     fn field(&self, name: &str, budget: &mut Budget) -> Option<Result<Value<'a>, Error>> {
         if let Some(known) = self.known.borrow().get(name) {
             return Some(known.clone());
         }
-        let mut own = Budget::new(PER_POLICY);
+        let mut own = Budget::new(MAX_POLICY_COST);
         let value = self.programs.get(name)?.eval(&self.activation, &mut own);
         budget.add(own.spent());
         self.known.borrow_mut().insert(name.to_owned(), value.clone());
@@ -136,7 +136,7 @@ fn variables_are_computed_once_on_first_use() {
     };
     let activation =
         Activation::new(&env).with("object", Value::json(&pod)).with_computed("variables", &variables);
-    let mut budget = Budget::new(PER_POLICY);
+    let mut budget = Budget::new(MAX_POLICY_COST);
     let results: Vec<String> = rules
         .iter()
         .map(|rule| rule.eval(&activation, &mut budget).map_or_else(|e| e.to_string(), |v| v.to_string()))
@@ -177,10 +177,10 @@ fn an_estimate_is_at_least_the_cost() {
         "lists.range(500).filter(x, x > 3).size()",
     ] {
         let program = compile(source, &env).expect("it is well formed");
-        let mut budget = Budget::new(PER_POLICY);
+        let mut budget = Budget::new(MAX_POLICY_COST);
         let activation = Activation::new(&env).with("object", Value::json(&object));
         program.eval(&activation, &mut budget).unwrap_or_else(|e| panic!("{source}: {e}"));
-        let estimate = program.estimate(Sizes::default());
+        let estimate = program.estimate(AssumedSizes::default());
         assert!(estimate >= budget.last(), "{source}: estimated {estimate}, cost {}", budget.last());
         assert!(
             estimate < 40 * budget.last() + 20_000,

@@ -4,7 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
-use portcullis_cel::{Activation, Budget, Env, PER_POLICY, Type, Value, check, compile};
+use portcullis_cel::{Activation, Budget, Env, MAX_POLICY_COST, Type, Value, check, compile};
 use serde_json::Value as Json;
 
 fn data() -> PathBuf {
@@ -69,7 +69,7 @@ fn row(expression: &str, env: &Env, pod: &Json, other: &Json, more: &Json) -> Js
     let moment = compile("timestamp('2024-02-29T13:14:15.678Z')", env).expect("a timestamp");
     let period = compile("duration('1h30m')", env).expect("a duration");
     let nothing = Activation::new(env);
-    let mut spent = Budget::new(PER_POLICY);
+    let mut spent = Budget::new(MAX_POLICY_COST);
     let moment = moment.eval(&nothing, &mut spent).expect("a timestamp");
     let period = period.eval(&nothing, &mut spent).expect("a duration");
     let activation = Activation::new(env)
@@ -88,7 +88,7 @@ fn row(expression: &str, env: &Env, pod: &Json, other: &Json, more: &Json) -> Js
         .with("m", Value::json(&more["m"]))
         .with("ts", moment)
         .with("dur", period);
-    let mut budget = Budget::new(PER_POLICY);
+    let mut budget = Budget::new(MAX_POLICY_COST);
     match program.eval(&activation, &mut budget) {
         Ok(value) => row["value"] = value.to_string().into(),
         Err(error) => row["error"] = error.to_string().into(),

@@ -1,9 +1,9 @@
 //! CEL values. A list or map of an object is a reference into its JSON; items become values when an
 //! expression reads them. This module owns equality, order and sizes of values.
 
+mod display;
 pub(crate) mod number;
-mod show;
-mod time;
+mod time_zone;
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -11,10 +11,10 @@ use std::sync::Arc;
 
 use serde_json::Value as Json;
 
+pub(crate) use display::quote;
 pub(crate) use number::{double_text, parse_double};
 pub use portcullis_text::Timestamp;
-pub(crate) use show::quote;
-pub(crate) use time::civil_in_zone;
+pub(crate) use time_zone::civil_in_zone;
 
 use crate::library::opaque::Opaque;
 use crate::types::Type;

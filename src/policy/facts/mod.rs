@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::rc::Rc;
 
-use portcullis_cel::{Activation, Budget, Computed, Env, Error, Fields, Key, Text, Value};
+use portcullis_cel::{Activation, Budget, ComputedVariable, Env, Error, Key, StructFields, Text, Value};
 
 use crate::request::Request;
 use crate::world::{Wishes, World};
@@ -42,7 +42,7 @@ type Field = (&'static str, Known);
 pub fn declare(env: Env) -> Env {
     let mut env = env;
     for structure in STRUCTURES {
-        let fields: Fields =
+        let fields: StructFields =
             structure.fields.iter().map(|field| (field.name.to_owned(), field.kind.declared())).collect();
         env = env.structure(structure.name, fields);
     }
@@ -157,7 +157,7 @@ impl Lazy<'_> {
     }
 }
 
-impl<'a> Computed<'a> for Lazy<'_> {
+impl<'a> ComputedVariable<'a> for Lazy<'_> {
     fn field(&self, name: &str, _budget: &mut Budget) -> Option<Known> {
         self.fields().iter().find(|(known, _)| *known == name).map(|(_, value)| value.clone())
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use portcullis_cel::{Activation, Budget, Env, PER_POLICY, Program, Type, Value, compile};
+use portcullis_cel::{Activation, Budget, Env, MAX_POLICY_COST, Program, Type, Value, compile};
 use serde_json::{Value as Json, json};
 
 use super::table::{Kind, STRUCTURES, VARIABLES};
@@ -30,7 +30,7 @@ fn evaluate(source: &str, request: &Json, world: &World) -> String {
     let program = program(source);
     let facts = Facts::new(&Request { json: request }, world);
     let activation = facts.bind(Activation::new(&env()).with("request", Value::json(request)));
-    match program.eval(&activation, &mut Budget::new(PER_POLICY)) {
+    match program.eval(&activation, &mut Budget::new(MAX_POLICY_COST)) {
         Ok(value) => value.to_string(),
         Err(error) => error.to_string(),
     }
@@ -387,7 +387,7 @@ fn what_nobody_asks_for_is_not_computed() {
     let facts = Facts::new(&request, &world);
     let program = program("gpu.whole == 2");
     let activation = facts.bind(Activation::new(&env()));
-    program.eval(&activation, &mut Budget::new(PER_POLICY)).expect("it has a value");
+    program.eval(&activation, &mut Budget::new(MAX_POLICY_COST)).expect("it has a value");
     let asked: Vec<&str> =
         facts.variables.iter().filter(|lazy| lazy.fields.get().is_some()).map(|lazy| lazy.name).collect();
     assert_eq!(asked, ["gpu"]);

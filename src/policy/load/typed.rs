@@ -6,7 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use portcullis_cel::{
-    Env, Fields, Issue, MATCH_CONDITIONS, PER_CALL, PER_POLICY, Program, Sizes, Type, compile,
+    AssumedSizes, Env, Issue, MAX_EXPRESSION_COST, MAX_MATCH_CONDITIONS_COST, MAX_POLICY_COST, Program,
+    StructFields, Type, compile,
 };
 use serde_json::Value as Json;
 
@@ -177,7 +178,7 @@ pub(super) fn check(document: &Json, known: &[Fault], environments: &mut Environ
         let env = environments.of(param_kind.is_some(), kind.map(|(definition, _)| definition), params);
         compile_all(&expressions, &env, &refused, |at, result| match result {
             Ok(program) => {
-                let estimate = program.estimate(Sizes::default());
+                let estimate = program.estimate(AssumedSizes::default());
                 estimates[at] = Some(estimates[at].map_or(estimate, |known| known.max(estimate)));
             }
             Err(found) => {
@@ -217,8 +218,10 @@ fn compile_all(
     refused: &BTreeSet<&str>,
     mut tell: impl FnMut(usize, Result<Program, Vec<Issue>>),
 ) {
-    let mut with =
-        env.clone().structure(VARIABLES, Fields::new()).variable("variables", Type::Struct(VARIABLES.into()));
+    let mut with = env
+        .clone()
+        .structure(VARIABLES, StructFields::new())
+        .variable("variables", Type::Struct(VARIABLES.into()));
     for (at, expression) in expressions.iter().enumerate() {
         match expression.place {
             Place::Condition => tell(at, compile(expression.source, env)),
@@ -279,7 +282,7 @@ fn asked(source: &str, issue: &Issue) -> Option<usize> {
 /// Warns of what may be cut off while it is evaluated.
 fn costs(expressions: &[Expression<'_>], estimates: &[Option<u64>]) -> Vec<Fault> {
     let mut faults = Vec::new();
-    let sizes = Sizes::default();
+    let sizes = AssumedSizes::default();
     let assumed = format!("for lists of {} and texts of {} characters", sizes.entries, sizes.text);
     let (mut conditions, mut rules) = (0_u64, 0_u64);
     for (expression, estimate) in expressions.iter().zip(estimates) {
@@ -289,17 +292,17 @@ fn costs(expressions: &[Expression<'_>], estimates: &[Option<u64>]) -> Vec<Fault
         } else {
             rules = rules.saturating_add(estimate);
         }
-        if estimate > PER_CALL {
+        if estimate > MAX_EXPRESSION_COST {
             let message = format!(
                 "this may cost {} {assumed}; an expression that costs more than {} fails",
                 grouped(estimate),
-                grouped(PER_CALL)
+                grouped(MAX_EXPRESSION_COST)
             );
             faults.push(Fault::warning(&expression.pointer, message));
         }
     }
     for (list, estimate, most) in
-        [("matchConditions", conditions, MATCH_CONDITIONS), ("validations", rules, PER_POLICY)]
+        [("matchConditions", conditions, MAX_MATCH_CONDITIONS_COST), ("validations", rules, MAX_POLICY_COST)]
     {
         if estimate > most && faults.is_empty() {
             let message = format!(

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::ops::BitOr as _;
 
-use portcullis_cel::{DEEPEST, Env, Fields, Issue, Program, Type, compile, is_identifier};
+use portcullis_cel::{Env, Issue, MAX_NESTING_DEPTH, Program, StructFields, Type, compile, is_identifier};
 use serde::de::DeserializeOwned;
 use serde_json::Value as Json;
 
@@ -153,8 +153,9 @@ impl<'f> Compiler<'f> {
         if named.is_empty() && !always {
             return (Vec::new(), plain);
         }
-        let mut env =
-            plain.structure(VARIABLES, Fields::new()).variable("variables", Type::Struct(VARIABLES.into()));
+        let mut env = plain
+            .structure(VARIABLES, StructFields::new())
+            .variable("variables", Type::Struct(VARIABLES.into()));
         let mut depths: BTreeMap<&str, usize> = BTreeMap::new();
         let mut compiled: Vec<Variable> = Vec::with_capacity(named.len());
         for (index, variable) in named.iter().enumerate() {
@@ -167,13 +168,14 @@ impl<'f> Compiler<'f> {
             let pointer = format!("{place}/expression");
             let expression = self.expression(&variable.expression, &env, Wanted::Anything, &pointer);
             let depth = expression.as_ref().map_or(0, |found| found.depth(&env, &depths));
-            let expression = expression.filter(|_| depth <= DEEPEST);
-            if depth > DEEPEST {
+            let expression = expression.filter(|_| depth <= MAX_NESTING_DEPTH);
+            if depth > MAX_NESTING_DEPTH {
                 self.fault(Fault::error(pointer, too_deep()));
             }
             let found = expression.as_ref().map_or(Type::Dyn, |found| declared(found.program.result()));
             env = env.structure_field(VARIABLES, &variable.name, found);
-            let again = depths.insert(&variable.name, if depth > DEEPEST { 0 } else { depth }).is_some();
+            let again =
+                depths.insert(&variable.name, if depth > MAX_NESTING_DEPTH { 0 } else { depth }).is_some();
             if let Some(expression) = expression {
                 // The last of one name counts, as in the API server.
                 if again {
@@ -222,17 +224,17 @@ impl<'f> Compiler<'f> {
 
 /// What is said of variables that use variables that use variables, and so on.
 fn too_deep() -> String {
-    format!("variables that use each other go too deep here: {DEEPEST} steps are the most")
+    format!("variables that use each other go too deep here: {MAX_NESTING_DEPTH} steps are the most")
 }
 
-/// Whether variables still go no deeper than [`DEEPEST`] when one may use a later one, since the last of one name counts: then they
+/// Whether variables still go no deeper than [`MAX_NESTING_DEPTH`] when one may use a later one, since the last of one name counts: then they
 /// may even use each other in a ring, which has no end. Depths only grow on the way, so there is one.
 fn settles<'n>(compiled: &'n [Variable], env: &Env, mut depths: BTreeMap<&'n str, usize>) -> bool {
     loop {
         let mut grew = false;
         for variable in compiled {
             let depth = variable.expression.depth(env, &depths);
-            if depth > DEEPEST {
+            if depth > MAX_NESTING_DEPTH {
                 return false;
             }
             let before = depths.insert(&variable.name, depth);

@@ -1,6 +1,6 @@
 //! Variables that use variables that use variables: refused when they are loaded, or evaluated on the stack of a thread.
 
-use portcullis_cel::DEEPEST;
+use portcullis_cel::MAX_NESTING_DEPTH;
 use serde_json::{Value as Json, json};
 
 use super::{Params, Rules, Validating};
@@ -121,7 +121,7 @@ fn the_deepest_chain_of_variables_fits_the_stack_of_a_thread() {
         let most = if wrap.0.is_empty() { 1 } else { 40 };
         for times in [1, 15, 40].into_iter().filter(|times| *times <= most) {
             on_a_thread(move || {
-                let all = chain(DEEPEST / times + 2, wrap, times);
+                let all = chain(MAX_NESTING_DEPTH / times + 2, wrap, times);
                 let problems = compiled(&policy(&all, "true")).err().unwrap_or_default();
                 let first = problems.first().unwrap_or_else(|| panic!("{wrap:?}: all of them are taken"));
                 let place = first.strip_prefix("/spec/variables/").and_then(|rest| rest.split('/').next());

@@ -2,7 +2,7 @@
 
 use std::cell::OnceCell;
 
-use portcullis_cel::{Activation, Budget, Computed, Env, Error, MATCH_CONDITIONS, Value};
+use portcullis_cel::{Activation, Budget, ComputedVariable, Env, Error, MAX_MATCH_CONDITIONS_COST, Value};
 use serde_json::Value as Json;
 
 use super::compile::{Expression, Frame, Variable};
@@ -99,7 +99,7 @@ impl<'a> Variables<'a> {
     }
 }
 
-impl<'a> Computed<'a> for Variables<'a> {
+impl<'a> ComputedVariable<'a> for Variables<'a> {
     fn field(&self, name: &str, budget: &mut Budget) -> Option<Result<Value<'a>, Error>> {
         let activation = self.activation.get()?;
         let at = self.compiled.binary_search_by(|variable| variable.name.as_str().cmp(name)).ok()?;
@@ -126,7 +126,7 @@ struct Unknown {
     name: String,
 }
 
-impl<'a> Computed<'a> for Unknown {
+impl<'a> ComputedVariable<'a> for Unknown {
     fn field(&self, _: &str, _: &mut Budget) -> Option<Result<Value<'a>, Error>> {
         None
     }
@@ -221,7 +221,7 @@ impl<'a, 'f: 'a> Inputs<'a, 'f> {
             return Ok(true);
         }
         let activation = self.activation(&frame.plain).with("namespaceObject", Value::Null);
-        let mut budget = Budget::new(MATCH_CONDITIONS);
+        let mut budget = Budget::new(MAX_MATCH_CONDITIONS_COST);
         let mut errors: Vec<String> = Vec::new();
         let mut holds = true;
         for condition in &frame.conditions {

@@ -9,7 +9,7 @@
 //! patch         RFC 6902 as the API server applies it                        merge       apply configurations
 //! ```
 //!
-//! Invariant: what one request costs is bounded, whatever the rules are: by the API server's budgets and by [`portcullis_cel::ROUNDS`].
+//! Invariant: what one request costs is bounded, whatever the rules are: by the API server's budgets and by [`portcullis_cel::MAX_EXPRESSION_WORK`].
 
 mod compile;
 mod convert;

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
-use portcullis_cel::{Budget, PER_POLICY};
+use portcullis_cel::{Budget, MAX_POLICY_COST};
 use serde_json::Value as Json;
 
 use super::compile::{Binding, Compiler, Expression, Frame, Wanted, compiled};
@@ -355,7 +355,7 @@ impl<'a, 'f: 'a> Run<'a, 'f> {
         let namespace = Namespace::of(&asked, self.hearing.world);
         let variables = Variables::new(&frame.variables);
         let activation = inputs.with(&frame.env, &namespace, &variables);
-        let mut budget = Budget::new(PER_POLICY);
+        let mut budget = Budget::new(MAX_POLICY_COST);
         let (Change::Configuration(expression) | Change::Patch(expression)) = change;
         let value = match evaluate(expression, &activation, &mut budget, self.hearing.effort) {
             Ok(value) => value.map_err(Wrong::Policy)?,

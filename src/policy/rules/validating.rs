@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use portcullis_cel::{Activation, Budget, PER_CALL, PER_POLICY, Value};
+use portcullis_cel::{Activation, Budget, MAX_EXPRESSION_COST, MAX_POLICY_COST, Value};
 use serde_json::{Value as Json, json};
 
 use super::compile::{Binding, Compiler, Expression, Frame, Wanted, compiled};
@@ -309,7 +309,7 @@ impl Validating {
         let namespace = Namespace::of(asked, hearing.world);
         let variables = Variables::new(&frame.variables);
         let activation = inputs.with(&frame.env, &namespace, &variables);
-        let mut budget = Budget::new(PER_POLICY);
+        let mut budget = Budget::new(MAX_POLICY_COST);
         let mut results = Vec::with_capacity(self.rules.len());
         for rule in &self.rules {
             match evaluate(&rule.expression, &activation, &mut budget, hearing.effort) {
@@ -358,8 +358,9 @@ impl Validating {
         asked_for: impl Fn(usize) -> bool,
     ) -> Result<Vec<Option<String>>, Exhausted> {
         let count = self.rules.iter().filter(|rule| rule.message_expression.is_some()).count();
-        let most = (count + self.frame.variables.len()) as u64 * (PER_CALL + PER_CALL / 8);
-        let suffices = budget.spent().saturating_add(most) < PER_POLICY;
+        let most =
+            (count + self.frame.variables.len()) as u64 * (MAX_EXPRESSION_COST + MAX_EXPRESSION_COST / 8);
+        let suffices = budget.spent().saturating_add(most) < MAX_POLICY_COST;
         let mut messages = Vec::with_capacity(self.rules.len());
         for (index, rule) in self.rules.iter().enumerate() {
             let message = match &rule.message_expression {
@@ -378,7 +379,7 @@ impl Validating {
         activation: &Activation<'a>,
         effort: &Effort,
     ) -> Result<Vec<Result<String, String>>, Exhausted> {
-        let mut budget = Budget::new(PER_POLICY);
+        let mut budget = Budget::new(MAX_POLICY_COST);
         let mut notes = Vec::with_capacity(self.annotations.len());
         for annotation in &self.annotations {
             let value = evaluate(&annotation.expression, activation, &mut budget, effort)?;

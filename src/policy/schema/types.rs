@@ -4,12 +4,12 @@
 
 use std::sync::{Arc, LazyLock};
 
-use portcullis_cel::{Env, Fields, Type, Types};
+use portcullis_cel::{Env, StructFields, StructTypes, Type};
 
 use super::{CATALOGUE, Schema, Shape};
 
-static TYPES: LazyLock<Arc<Types>> = LazyLock::new(|| {
-    let mut types = Types::new();
+static TYPES: LazyLock<Arc<StructTypes>> = LazyLock::new(|| {
+    let mut types = StructTypes::new();
     for (name, schema) in &CATALOGUE.definitions {
         named(name, schema, &mut types);
     }
@@ -18,7 +18,7 @@ static TYPES: LazyLock<Arc<Types>> = LazyLock::new(|| {
 
 /// The types of all definitions, by name.
 #[must_use]
-pub fn types() -> Arc<Types> {
+pub fn types() -> Arc<StructTypes> {
     Arc::clone(&TYPES)
 }
 
@@ -36,7 +36,7 @@ pub fn type_of(definition: &str) -> Type {
 }
 
 /// The type of a value that is called `name` unless it is called otherwise.
-fn named(name: &str, schema: &'static Schema, types: &mut Types) -> Type {
+fn named(name: &str, schema: &'static Schema, types: &mut StructTypes) -> Type {
     if let Some(definition) = schema.definition() {
         return match schema.shape() {
             Shape::Object if schema.is_open() => Type::Dyn,
@@ -58,7 +58,7 @@ fn named(name: &str, schema: &'static Schema, types: &mut Types) -> Type {
             Type::map(Type::String, values.unwrap_or(Type::Dyn))
         }
         Shape::Object if !schema.is_open() => {
-            let fields: Fields = schema
+            let fields: StructFields = schema
                 .fields()
                 .map(|(field, schema)| (field.to_owned(), named(&format!("{name}.{field}"), schema, types)))
                 .collect();

@@ -7,12 +7,12 @@ use regex::Regex;
 
 use super::opaque::Opaque;
 use super::url::Url;
-use super::{Fault, Implementation, Outcome, regular};
+use super::{CallError, CallResult, Implementation, regexp};
 use crate::value::{Timestamp, Value};
 
 /// A named format.
 #[derive(Debug)]
-pub struct Format {
+pub struct NamedFormat {
     /// Its name in Kubernetes.
     pub name: &'static str,
     function: &'static str,
@@ -21,7 +21,7 @@ pub struct Format {
     pub(crate) pattern: u64,
 }
 
-impl PartialEq for Format {
+impl PartialEq for NamedFormat {
     fn eq(&self, other: &Self) -> bool {
         self.function == other.function
     }
@@ -34,7 +34,7 @@ const KEY: &str = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]";
 const LABEL_VALUE: &str = "(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?";
 
 /// A pattern that the whole text must match.
-struct Pattern {
+struct NamePattern {
     source: &'static str,
     rule: &'static str,
     examples: &'static [&'static str],
@@ -44,12 +44,12 @@ struct Pattern {
 
 macro_rules! pattern {
     ($name:ident, $source:expr, $longest:expr, $rule:expr, $examples:expr) => {
-        static $name: Pattern = Pattern {
+        static $name: NamePattern = NamePattern {
             source: $source,
             rule: $rule,
             examples: &$examples,
             longest: $longest,
-            regex: LazyLock::new(|| regular::compile(&format!("^{}$", $source)).ok()),
+            regex: LazyLock::new(|| regexp::compile(&format!("^{}$", $source)).ok()),
         };
     };
 }
@@ -91,7 +91,7 @@ pattern!(
 );
 pattern!(UUID, "(?i:[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{12})", usize::MAX, "", [""]);
 
-impl Pattern {
+impl NamePattern {
     fn is_match(&self, text: &str) -> bool {
         self.regex.as_ref().is_some_and(|regex| regex.is_match(text))
     }
@@ -188,8 +188,8 @@ fn is_moment(text: &str) -> bool {
 
 macro_rules! formats {
     ($($function:literal, $name:literal, $pattern:literal, $check:expr;)*) => {
-        static FORMATS: &[Format] = &[
-            $(Format { name: $name, function: $function, check: $check, pattern: $pattern }),*
+        static FORMATS: &[NamedFormat] = &[
+            $(NamedFormat { name: $name, function: $function, check: $check, pattern: $pattern }),*
         ];
     };
 }
@@ -220,7 +220,7 @@ pub(crate) fn constant(name: &str) -> Option<Implementation> {
     macro_rules! constants {
         ($($function:literal)*) => {
             Some(match name {
-                $($function => |_| value($function).ok_or(Fault::NoOverload),)*
+                $($function => |_| value($function).ok_or(CallError::NoOverload),)*
                 _ => return None,
             })
         };
@@ -232,16 +232,16 @@ pub(crate) fn constant(name: &str) -> Option<Implementation> {
     )
 }
 
-pub(crate) fn named<'a>(values: &[Value<'a>]) -> Outcome<'a> {
-    let name = values[0].as_str().ok_or(Fault::NoOverload)?;
+pub(crate) fn named<'a>(values: &[Value<'a>]) -> CallResult<'a> {
+    let name = values[0].as_str().ok_or(CallError::NoOverload)?;
     Ok(value(&format!("format.{name}")).map_or(Value::Optional(None), Value::some))
 }
 
-pub(crate) fn validate<'a>(values: &[Value<'a>]) -> Outcome<'a> {
+pub(crate) fn validate<'a>(values: &[Value<'a>]) -> CallResult<'a> {
     let (Value::Opaque(opaque), Some(text)) = (&values[0], values[1].as_str()) else {
-        return Err(Fault::NoOverload);
+        return Err(CallError::NoOverload);
     };
-    let Opaque::Format(format) = opaque.as_ref() else { return Err(Fault::NoOverload) };
+    let Opaque::Format(format) = opaque.as_ref() else { return Err(CallError::NoOverload) };
     let wrong = (format.check)(text);
     if wrong.is_empty() {
         return Ok(Value::Optional(None));

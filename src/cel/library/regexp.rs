@@ -6,7 +6,7 @@
 use regex::{Regex, RegexBuilder};
 use regex_syntax::hir::{Class, Hir, HirKind};
 
-use super::{Fault, Outcome};
+use super::{CallError, CallResult};
 use crate::value::{Text, Value};
 
 /// Compiles a pattern.
@@ -226,33 +226,33 @@ fn closes_repetition(before: &str) -> bool {
     before.rfind('{').is_some_and(|open| is_repetition(&format!("{}}}", &before[open..])))
 }
 
-fn arguments<'v>(values: &'v [Value<'_>]) -> Result<(&'v str, &'v str), Fault> {
+fn arguments<'v>(values: &'v [Value<'_>]) -> Result<(&'v str, &'v str), CallError> {
     match (values[0].as_str(), values[1].as_str()) {
         (Some(text), Some(pattern)) => Ok((text, pattern)),
-        _ => Err(Fault::NoOverload),
+        _ => Err(CallError::NoOverload),
     }
 }
 
-pub(crate) fn matches<'a>(values: &[Value<'a>]) -> Outcome<'a> {
+pub(crate) fn matches<'a>(values: &[Value<'a>]) -> CallResult<'a> {
     let (text, pattern) = arguments(values)?;
-    compile(pattern).map(|regex| Value::Bool(regex.is_match(text))).map_err(Fault::text)
+    compile(pattern).map(|regex| Value::Bool(regex.is_match(text))).map_err(CallError::text)
 }
 
-fn illegal(why: &str) -> Fault {
-    Fault::text(format!("Illegal regex: {why}"))
+fn illegal(why: &str) -> CallError {
+    CallError::text(format!("Illegal regex: {why}"))
 }
 
-pub(crate) fn find<'a>(values: &[Value<'a>]) -> Outcome<'a> {
+pub(crate) fn find<'a>(values: &[Value<'a>]) -> CallResult<'a> {
     apply("find", &compile(arguments(values)?.1).map_err(|why| illegal(&why))?, values)
 }
 
-pub(crate) fn find_all<'a>(values: &[Value<'a>]) -> Outcome<'a> {
+pub(crate) fn find_all<'a>(values: &[Value<'a>]) -> CallResult<'a> {
     apply("findAll", &compile(arguments(values)?.1).map_err(|why| illegal(&why))?, values)
 }
 
 /// Calls `matches`, `find` or `findAll` with a compiled pattern.
-pub(crate) fn apply<'a>(function: &str, regex: &Regex, values: &[Value<'a>]) -> Outcome<'a> {
-    let text = values[0].as_str().ok_or(Fault::NoOverload)?;
+pub(crate) fn apply<'a>(function: &str, regex: &Regex, values: &[Value<'a>]) -> CallResult<'a> {
+    let text = values[0].as_str().ok_or(CallError::NoOverload)?;
     let part = |from: usize, to: usize| match &values[0] {
         Value::String(Text::Borrowed(whole)) => Value::text(&whole[from..to]),
         _ => Value::string(&text[from..to]),
@@ -266,7 +266,7 @@ pub(crate) fn apply<'a>(function: &str, regex: &Regex, values: &[Value<'a>]) -> 
             let limit = match values.get(2) {
                 None => usize::MAX,
                 Some(Value::Int(limit)) => usize::try_from(*limit).unwrap_or(usize::MAX),
-                Some(_) => return Err(Fault::NoOverload),
+                Some(_) => return Err(CallError::NoOverload),
             };
             Ok(Value::list(regex.find_iter(text).take(limit).map(|m| part(m.start(), m.end())).collect()))
         }
