@@ -8,7 +8,8 @@ use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use portcullis_policy::{Loaded, Severity, SourceFile, annotations, json, load, render, sarif};
 
-use super::{Outcome, paint, several};
+use super::exit_status::ExitStatus;
+use super::styles;
 use crate::clock::seconds_now;
 use crate::policy_files;
 
@@ -36,55 +37,55 @@ Exit codes:
 /// Say what is wrong with policy files
 #[derive(Debug, Args)]
 #[command(long_about = LONG, after_help = EXAMPLES)]
-pub(super) struct Options {
+pub(super) struct CheckArgs {
     /// Files and directories; - is standard input
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<PathBuf>,
     /// What to print: text (for people), json, sarif (for code scanning), github (annotations of a workflow)
     #[arg(short, long, value_name = "FORMAT", default_value = "text", hide_possible_values = true)]
-    output: Format,
+    output: CheckFormat,
     /// Warnings are a no, too
     #[arg(long)]
     strict: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Format {
+enum CheckFormat {
     Text,
     Json,
     Sarif,
     Github,
 }
 
-pub(super) fn run(options: &Options) -> Result<Outcome> {
+pub(super) fn run(args: &CheckArgs) -> Result<ExitStatus> {
     let begun = Instant::now();
-    let files = read(&options.paths)?;
+    let files = read(&args.paths)?;
     let loaded = load(&files).at(seconds_now());
     let took = begun.elapsed();
     let mut out = anstream::stdout().lock();
-    match options.output {
-        Format::Text => {
+    match args.output {
+        CheckFormat::Text => {
             write!(out, "{}", render(&loaded.problems, &files))?;
             if !loaded.problems.is_empty() {
                 writeln!(out)?;
             }
             writeln!(out, "{}, took {} ms", summary(&loaded), took.as_millis())?;
         }
-        Format::Json => {
+        CheckFormat::Json => {
             let mut shown = json(&loaded.problems, &loaded.counts);
             shown["hash"] = loaded.set.as_ref().map(|set| set.hash().to_owned()).into();
             writeln!(out, "{shown:#}")?;
         }
-        Format::Sarif => writeln!(out, "{:#}", sarif(&loaded.problems))?,
-        Format::Github => {
+        CheckFormat::Sarif => writeln!(out, "{:#}", sarif(&loaded.problems))?,
+        CheckFormat::Github => {
             write!(out, "{}", annotations(&loaded.problems))?;
             writeln!(out, "{}", summary(&loaded))?;
         }
     }
     Ok(match (&loaded.set, loaded.problems.is_empty()) {
-        (None, _) => Outcome::Broken,
-        (Some(_), false) if options.strict => Outcome::No,
-        _ => Outcome::Good,
+        (None, _) => ExitStatus::Failure,
+        (Some(_), false) if args.strict => ExitStatus::Negative,
+        _ => ExitStatus::Success,
     })
 }
 
@@ -108,23 +109,25 @@ fn summary(loaded: &Loaded) -> String {
     let counts = &loaded.counts;
     let mut parts = vec![format!(
         "{} with {}",
-        several(counts.policies, "policy", "policies"),
-        several(counts.rules, "rule", "rules")
+        portcullis_text::counted(counts.policies, "policy", "policies"),
+        portcullis_text::counted(counts.rules, "rule", "rules")
     )];
-    parts.push(several(counts.bindings, "binding", "bindings"));
+    parts.push(portcullis_text::counted(counts.bindings, "binding", "bindings"));
     if counts.exceptions > 0 {
-        parts.push(several(counts.exceptions, "exception", "exceptions"));
+        parts.push(portcullis_text::counted(counts.exceptions, "exception", "exceptions"));
     }
     let number = |severity| loaded.problems.iter().filter(|problem| problem.severity == severity).count();
     let verdict = match (number(Severity::Error), number(Severity::Warning)) {
-        (0, 0) => paint::styled(paint::GOOD, "nothing is wrong"),
-        (0, warnings) => paint::styled(paint::WARN, several(warnings, "warning", "warnings")),
-        (errors, 0) => paint::styled(paint::BAD, several(errors, "error", "errors")),
+        (0, 0) => styles::styled(styles::GOOD, "nothing is wrong"),
+        (0, warnings) => {
+            styles::styled(styles::WARN, portcullis_text::counted(warnings, "warning", "warnings"))
+        }
+        (errors, 0) => styles::styled(styles::BAD, portcullis_text::counted(errors, "error", "errors")),
         (errors, warnings) => format!(
             "{}, {}",
-            paint::styled(paint::BAD, several(errors, "error", "errors")),
-            paint::styled(paint::WARN, several(warnings, "warning", "warnings"))
+            styles::styled(styles::BAD, portcullis_text::counted(errors, "error", "errors")),
+            styles::styled(styles::WARN, portcullis_text::counted(warnings, "warning", "warnings"))
         ),
     };
-    format!("{} in {}: {verdict}", parts.join(", "), several(counts.files, "file", "files"))
+    format!("{} in {}: {verdict}", parts.join(", "), portcullis_text::counted(counts.files, "file", "files"))
 }

@@ -3,7 +3,7 @@
 //! The story is a scenario file with expectations; this module only tells it. It fails when an expectation fails, so a
 //! story that is not true cannot be told.
 
-mod rules;
+mod policies;
 
 use std::io::{IsTerminal, Write};
 use std::sync::{Arc, Mutex};
@@ -16,8 +16,9 @@ use portcullis_core::model::Reason;
 use portcullis_sim::api::Admit;
 use portcullis_sim::scenario::{Runner, Scenario, Step, StepResult};
 
-use super::paint::{self, styled};
-use super::{Outcome, stage};
+use super::exit_status::ExitStatus;
+use super::step_output;
+use super::styles::{self, styled};
 use crate::webhook::{LocalWebhook, review_handler};
 
 /// The story: file name, for messages, and text.
@@ -43,7 +44,7 @@ Exit codes: 0 the story is true, 1 something in it did not happen as told, 2 it 
 /// Watch a gang of pods being gated, planned and lifted, on an embedded cluster
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
-pub(super) struct Options {
+pub(super) struct DemoArgs {
     /// No pauses (as in a pipe)
     #[arg(long, conflicts_with = "pace")]
     fast: bool,
@@ -54,7 +55,7 @@ pub(super) struct Options {
 
 /// What the whole story came to.
 #[derive(Default)]
-struct Tally {
+struct DemoTotals {
     acts: usize,
     held: usize,
     failures: Vec<String>,
@@ -63,34 +64,34 @@ struct Tally {
     steps: u64,
 }
 
-pub(super) fn run(options: &Options) -> Result<Outcome> {
+pub(super) fn run(args: &DemoArgs) -> Result<ExitStatus> {
     let mut out = anstream::stdout().lock();
-    let pause = match (options.fast, options.pace) {
+    let pause = match (args.fast, args.pace) {
         (true, _) => Duration::ZERO,
         (false, Some(seconds)) => Duration::from_secs(seconds.into()),
         (false, None) => Duration::from_secs(if std::io::stdout().is_terminal() { 3 } else { 0 }),
     };
-    let desk = rules::desk()?;
+    let desk = policies::desk()?;
     let webhook = LocalWebhook::start_with_policies(review_handler(AdmissionSettings::default()), Some(desk));
     let webhook = Arc::new(webhook.context("the demo needs a loopback port")?);
     let latencies = Arc::new(Mutex::new(Vec::new()));
 
-    writeln!(out, "{}", styled(paint::HEAD, "Portcullis: the whole gang, or nobody"))?;
+    writeln!(out, "{}", styled(styles::HEAD, "Portcullis: the whole gang, or nobody"))?;
     let intro = format!(
         "Everything here is real except the machines: the cluster is simulated in this process, every pod passes the \
          webhook at https://{}, and the engine that plans and lifts is the one that would run in your cluster.",
         webhook.address()
     );
-    for line in stage::wrapped(&intro, "") {
+    for line in step_output::wrapped(&intro, "") {
         writeln!(out, "{line}")?;
     }
 
-    let mut tally = Tally::default();
+    let mut tally = DemoTotals::default();
     for (file, text) in STORY {
         let scenario = Scenario::parse(file, text)?;
         let mut runner = Runner::new(scenario, Some(admit(&webhook, &latencies)))?;
         writeln!(out)?;
-        stage::cards(&mut out, &runner.look().nodes)?;
+        step_output::cards(&mut out, &runner.look().nodes)?;
         let mut index = 0;
         while let Some(step) = runner.next_step()? {
             tally.acts += 1;
@@ -99,7 +100,7 @@ pub(super) fn run(options: &Options) -> Result<Outcome> {
             tally.held += step.expectations.iter().filter(|e| e.verdict.is_ok()).count();
             tally.plans += step.told.iter().filter(|told| told.note.reason == Reason::Lifted).count();
             if !step.good() {
-                stage::expectations(&mut out, file, &step)?;
+                step_output::expectations(&mut out, file, &step)?;
                 tally
                     .failures
                     .extend(step.failures().into_iter().map(|failure| format!("{file}: {failure}")));
@@ -111,21 +112,21 @@ pub(super) fn run(options: &Options) -> Result<Outcome> {
         tally.steps += runner.cluster().steps();
     }
     tally.acts += 1;
-    match rules::act(&mut out, tally.acts, &webhook)? {
+    match policies::act(&mut out, tally.acts, &webhook)? {
         Ok(held) => tally.held += held,
         Err(failure) => tally.failures.push(failure),
     }
     std::thread::sleep(pause);
     close(&mut out, &tally, &latencies)?;
-    Ok(if tally.failures.is_empty() { Outcome::Good } else { Outcome::No })
+    Ok(if tally.failures.is_empty() { ExitStatus::Success } else { ExitStatus::Negative })
 }
 
 /// One act: heading, what it is about, the lines that matter, what happens, how the cards look then.
 fn act(out: &mut impl Write, number: usize, told: &Step, step: &StepResult) -> Result<()> {
     let say = step.say.as_deref().unwrap_or_default();
     let (title, text) = say.split_once('\n').unwrap_or((say, ""));
-    writeln!(out, "\n{}", styled(paint::HEAD, format!("Act {number}  {title}")))?;
-    for line in stage::wrapped(text, "  ") {
+    writeln!(out, "\n{}", styled(styles::HEAD, format!("Act {number}  {title}")))?;
+    for line in step_output::wrapped(text, "  ") {
         writeln!(out, "{line}")?;
     }
     if let Some(manifest) = &told.apply {
@@ -135,23 +136,23 @@ fn act(out: &mut impl Write, number: usize, told: &Step, step: &StepResult) -> R
         }
         for line in lines {
             let (field, why) = line.split_once(MARK).unwrap_or((line, ""));
-            let arrow = styled(paint::FAINT, format!("<-{why}"));
+            let arrow = styled(styles::FAINT, format!("<-{why}"));
             writeln!(out, "    {:<55} {arrow}", field.trim())?;
         }
     }
     writeln!(out)?;
-    stage::terminal(out, step)?;
+    step_output::terminal(out, step)?;
     writeln!(out)?;
     if !step.pods.is_empty() {
-        stage::pods(out, &step.pods)?;
+        step_output::pods(out, &step.pods)?;
     }
-    stage::told(out, step)?;
+    step_output::told(out, step)?;
     waiting(out, step)?;
-    stage::cards(out, &step.nodes)?;
+    step_output::cards(out, &step.nodes)?;
     let (held, all) =
         (step.expectations.iter().filter(|e| e.verdict.is_ok()).count(), step.expectations.len());
-    let style = if step.good() { paint::GOOD } else { paint::BAD };
-    let time = stage::seconds(step.took);
+    let style = if step.good() { styles::GOOD } else { styles::BAD };
+    let time = step_output::seconds(step.took);
     writeln!(
         out,
         "  {}",
@@ -164,7 +165,7 @@ fn act(out: &mut impl Write, number: usize, told: &Step, step: &StepResult) -> R
 fn waiting(out: &mut impl Write, step: &StepResult) -> Result<()> {
     for gang in &step.gangs {
         if let Some(remedy) = &gang.status.remedy {
-            for line in stage::wrapped(&format!("what would help: {remedy}"), "  ") {
+            for line in step_output::wrapped(&format!("what would help: {remedy}"), "  ") {
                 writeln!(out, "{line}")?;
             }
         }
@@ -184,13 +185,13 @@ fn admit(webhook: &Arc<LocalWebhook>, latencies: &Arc<Mutex<Vec<Duration>>>) -> 
 }
 
 /// What was proved, in numbers.
-fn close(out: &mut impl Write, tally: &Tally, latencies: &Mutex<Vec<Duration>>) -> Result<()> {
+fn close(out: &mut impl Write, tally: &DemoTotals, latencies: &Mutex<Vec<Duration>>) -> Result<()> {
     let mut times = latencies.lock().expect("nobody panics while holding it").clone();
     times.sort_unstable();
     let at =
         |percent: usize| times.get((times.len() * percent / 100).min(times.len().saturating_sub(1))).copied();
     let micros = |time: Option<Duration>| time.unwrap_or_default().as_micros();
-    writeln!(out, "\n{}", styled(paint::HEAD, "What was proved"))?;
+    writeln!(out, "\n{}", styled(styles::HEAD, "What was proved"))?;
     writeln!(
         out,
         "  {} acts, {} expectations held; {} gangs lifted, each by one durable plan",
@@ -207,19 +208,19 @@ fn close(out: &mut impl Write, tally: &Tally, latencies: &Mutex<Vec<Duration>>) 
         out,
         "  after each of {} events in {} of cluster time: all or none, no card overbooked, only our own gate",
         tally.steps,
-        stage::seconds(tally.world_time)
+        step_output::seconds(tally.world_time)
     )?;
     if tally.failures.is_empty() {
-        writeln!(out, "  {}", styled(paint::GOOD, "the story is true"))?;
+        writeln!(out, "  {}", styled(styles::GOOD, "the story is true"))?;
         writeln!(
             out,
             "\nNext: {} your own manifests, or {}",
-            styled(paint::TYPED, "portcullis review FILE"),
-            styled(paint::TYPED, "portcullis serve --standalone"),
+            styled(styles::COMMAND, "portcullis review FILE"),
+            styled(styles::COMMAND, "portcullis serve --standalone"),
         )?;
     } else {
         for failure in &tally.failures {
-            writeln!(out, "  {} {failure}", styled(paint::BAD, "not true:"))?;
+            writeln!(out, "  {} {failure}", styled(styles::BAD, "not true:"))?;
         }
     }
     Ok(())

@@ -8,7 +8,8 @@ use clap::Args;
 use portcullis_policy::{Request, World, render, trial};
 use serde_json::Value as Json;
 
-use super::{Outcome, manifest, paint};
+use super::exit_status::ExitStatus;
+use super::{manifest, styles};
 
 const LONG: &str = "\
 Check an expression as in a policy and evaluate it over an object: prints the value, its type and what it cost.
@@ -33,7 +34,7 @@ Exit codes:
 /// Try a CEL expression over an object
 #[derive(Debug, Args)]
 #[command(long_about = LONG, after_help = EXAMPLES)]
-pub(super) struct Options {
+pub(super) struct EvalArgs {
     /// CEL
     #[arg(value_name = "EXPRESSION")]
     expression: String,
@@ -45,13 +46,13 @@ pub(super) struct Options {
     params: Option<PathBuf>,
 }
 
-pub(super) fn run(options: &Options) -> Result<Outcome> {
-    let request = match &options.file {
+pub(super) fn run(args: &EvalArgs) -> Result<ExitStatus> {
+    let request = match &args.file {
         Some(path) => request(&only(path)?)?,
         None => Json::Object(serde_json::Map::new()),
     };
-    let params = options.params.as_deref().map(only).transpose()?;
-    let source = &options.expression;
+    let params = args.params.as_deref().map(only).transpose()?;
+    let source = &args.expression;
     let files = [trial::as_file(source)];
     let mut out = anstream::stdout().lock();
     let trial = match trial::evaluate(source, &Request { json: &request }, params.as_ref(), &World::default())
@@ -59,7 +60,7 @@ pub(super) fn run(options: &Options) -> Result<Outcome> {
         Ok(trial) => trial,
         Err(problems) => {
             write!(out, "{}", render(&problems, &files))?;
-            return Ok(Outcome::Broken);
+            return Ok(ExitStatus::Failure);
         }
     };
     if !trial.warnings.is_empty() {
@@ -69,13 +70,13 @@ pub(super) fn run(options: &Options) -> Result<Outcome> {
     match trial.value {
         Ok(value) => {
             writeln!(out, "{value}")?;
-            writeln!(out, "{}", paint::styled(paint::FAINT, cost))?;
-            Ok(Outcome::Good)
+            writeln!(out, "{}", styles::styled(styles::FAINT, cost))?;
+            Ok(ExitStatus::Success)
         }
         Err(error) => {
-            writeln!(out, "{} {error}", paint::styled(paint::BAD, "no value:"))?;
-            writeln!(out, "{}", paint::styled(paint::FAINT, cost))?;
-            Ok(Outcome::No)
+            writeln!(out, "{} {error}", styles::styled(styles::BAD, "no value:"))?;
+            writeln!(out, "{}", styles::styled(styles::FAINT, cost))?;
+            Ok(ExitStatus::Negative)
         }
     }
 }

@@ -7,16 +7,17 @@ mod check;
 mod demo;
 mod doctor;
 mod eval;
+mod exit_status;
 mod manifest;
-mod paint;
 mod policy;
+mod policy_set;
 mod replay;
 mod review;
-mod rules;
 mod seeds;
 mod serve;
 mod simulate;
-mod stage;
+mod step_output;
+mod styles;
 mod test;
 mod version;
 
@@ -25,29 +26,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 
-/// What a run came to. The numbers are a promise to scripts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Outcome {
-    /// 0: everything was as it should be.
-    Good,
-    /// 1: the answer is no: something was rejected, or an expectation did not hold.
-    No,
-    /// 2: the question could not be answered: bad arguments, an unreadable file, a port in use.
-    Broken,
-    /// 3: the question makes no sense: bad arguments, nothing to look at. Only commands about policies tell it from 2.
-    Usage,
-}
-
-impl Outcome {
-    fn code(self) -> ExitCode {
-        ExitCode::from(match self {
-            Self::Good => 0,
-            Self::No => 1,
-            Self::Broken => 2,
-            Self::Usage => 3,
-        })
-    }
-}
+use exit_status::ExitStatus;
 
 const ABOUT: &str =
     "The gang gate for GPU clusters: the pods of a group start together, or none of them does";
@@ -91,17 +70,17 @@ enum Colour {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    Check(check::Options),
-    Demo(demo::Options),
-    Doctor(doctor::Options),
-    Eval(eval::Options),
-    Policy(policy::Options),
-    Replay(replay::Options),
-    Review(review::Options),
-    Serve(Box<serve::Options>),
-    Simulate(simulate::Options),
-    Test(test::Options),
-    Version(version::Options),
+    Check(check::CheckArgs),
+    Demo(demo::DemoArgs),
+    Doctor(doctor::DoctorArgs),
+    Eval(eval::EvalArgs),
+    Policy(policy::PolicyArgs),
+    Replay(replay::ReplayArgs),
+    Review(review::ReviewArgs),
+    Serve(Box<serve::ServeArgs>),
+    Simulate(simulate::SimulateArgs),
+    Test(test::TestArgs),
+    Version(version::VersionArgs),
 }
 
 /// Runs the command line of this process.
@@ -119,27 +98,27 @@ pub fn main() -> ExitCode {
     match run(arguments.command) {
         Ok(outcome) => outcome.code(),
         // `portcullis review x | head`: the reader has seen enough, which is no mistake of ours.
-        Err(error) if is_broken_pipe(&error) => Outcome::Good.code(),
+        Err(error) if is_broken_pipe(&error) => ExitStatus::Success.code(),
         Err(error) => {
-            paint::complain(&format!("{error:#}"));
-            Outcome::Broken.code()
+            styles::print_error(&format!("{error:#}"));
+            ExitStatus::Failure.code()
         }
     }
 }
 
-fn run(command: Command) -> anyhow::Result<Outcome> {
+fn run(command: Command) -> anyhow::Result<ExitStatus> {
     match command {
-        Command::Check(options) => check::run(&options),
-        Command::Demo(options) => demo::run(&options),
-        Command::Doctor(options) => doctor::run(&options),
-        Command::Eval(options) => eval::run(&options),
-        Command::Policy(options) => policy::run(&options),
-        Command::Replay(options) => replay::run(&options),
-        Command::Review(options) => review::run(&options),
-        Command::Serve(options) => serve::run(*options),
-        Command::Simulate(options) => simulate::run(&options),
-        Command::Test(options) => test::run(&options),
-        Command::Version(options) => version::run(&options),
+        Command::Check(args) => check::run(&args),
+        Command::Demo(args) => demo::run(&args),
+        Command::Doctor(args) => doctor::run(&args),
+        Command::Eval(args) => eval::run(&args),
+        Command::Policy(args) => policy::run(&args),
+        Command::Replay(args) => replay::run(&args),
+        Command::Review(args) => review::run(&args),
+        Command::Serve(args) => serve::run(*args),
+        Command::Simulate(args) => simulate::run(&args),
+        Command::Test(args) => test::run(&args),
+        Command::Version(args) => version::run(&args),
     }
 }
 
@@ -151,22 +130,17 @@ fn refused(error: &clap::Error) -> ExitCode {
     // There is nobody left to tell when even that fails.
     drop(error.print());
     if !error.use_stderr() {
-        return Outcome::Good.code();
+        return ExitStatus::Success.code();
     }
     // What comes before the command may be the value of an option.
     let commands = Arguments::command();
     let named = std::env::args_os().skip(1).find_map(|argument| commands.find_subcommand(argument));
     let outcome = if named.is_some_and(|command| ABOUT_POLICIES.contains(&command.get_name())) {
-        Outcome::Usage
+        ExitStatus::Usage
     } else {
-        Outcome::Broken
+        ExitStatus::Failure
     };
     outcome.code()
-}
-
-/// `1 file`, `2 files`
-fn several(count: usize, one: &str, many: &str) -> String {
-    portcullis_text::counted(count, one, many)
 }
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {

@@ -10,7 +10,7 @@ use portcullis_policy::gang::{self, SETTINGS};
 use portcullis_policy::{Severity, explain, facts, render};
 use serde_json::Value;
 
-use super::Outcome;
+use super::exit_status::ExitStatus;
 use crate::policy_files;
 
 const EXAMPLES: &str = "\
@@ -27,13 +27,13 @@ Exit codes:
 /// Variables of expressions, fields of a GangPolicy and their defaults, and what one becomes
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
-pub(super) struct Options {
+pub(super) struct PolicyArgs {
     #[command(subcommand)]
-    what: What,
+    what: PolicyCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum What {
+enum PolicyCommand {
     /// Every variable that expressions can use besides those of Kubernetes: type and meaning, as Markdown
     Variables,
     /// Every field of a GangPolicy, with what holds when it is left out
@@ -48,15 +48,15 @@ enum What {
     Schema,
 }
 
-pub(super) fn run(options: &Options) -> Result<Outcome> {
+pub(super) fn run(args: &PolicyArgs) -> Result<ExitStatus> {
     let mut out = anstream::stdout().lock();
-    match &options.what {
-        What::Variables => write!(out, "{}", facts::page())?,
-        What::Schema => writeln!(out, "{}", serde_json::to_string_pretty(&gang::schema())?)?,
-        What::Defaults => writeln!(out, "{}", defaults())?,
-        What::Explain { files } => return explained(files),
+    match &args.what {
+        PolicyCommand::Variables => write!(out, "{}", facts::page())?,
+        PolicyCommand::Schema => writeln!(out, "{}", serde_json::to_string_pretty(&gang::schema())?)?,
+        PolicyCommand::Defaults => writeln!(out, "{}", defaults())?,
+        PolicyCommand::Explain { files } => return explained(files),
     }
-    Ok(Outcome::Good)
+    Ok(ExitStatus::Success)
 }
 
 fn defaults() -> Table {
@@ -69,9 +69,9 @@ fn defaults() -> Table {
     table
 }
 
-fn explained(paths: &[PathBuf]) -> Result<Outcome> {
+fn explained(paths: &[PathBuf]) -> Result<ExitStatus> {
     let mut out = anstream::stdout().lock();
-    let mut outcome = Outcome::Good;
+    let mut outcome = ExitStatus::Success;
     for path in paths {
         let file = policy_files::read_file(path)?;
         let (policies, problems) = explain(&file);
@@ -79,7 +79,7 @@ fn explained(paths: &[PathBuf]) -> Result<Outcome> {
             anstream::eprintln!("{}", render(&problems, std::slice::from_ref(&file)).trim_end());
         }
         if problems.iter().any(|problem| problem.severity == Severity::Error) {
-            outcome = Outcome::Broken;
+            outcome = ExitStatus::Failure;
         }
         for policy in policies {
             writeln!(out, "---\n{}", yaml(&policy)?)?;

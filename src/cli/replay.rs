@@ -11,8 +11,9 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use portcullis_policy::{Change, Request, Through, World, differences, display_name};
 use serde_json::{Value, json};
 
-use super::rules::{Rules, with_namespace, world};
-use super::{Outcome, paint, paint::styled};
+use super::exit_status::ExitStatus;
+use super::policy_set::{LoadedPolicies, with_namespace, world};
+use super::styles::{self, styled};
 
 const LONG: &str = "\
 Put recorded requests before an old and a new set of policies, and say who would newly be denied, allowed or changed.
@@ -44,7 +45,7 @@ Exit codes:
 /// Say whom a new set of policies would treat otherwise than an old one, by recorded requests
 #[derive(Debug, Args)]
 #[command(long_about = LONG, after_help = EXAMPLES)]
-pub(super) struct Options {
+pub(super) struct ReplayArgs {
     /// The set in force: files or directories; may be repeated
     #[arg(long, required = true, value_name = "PATH")]
     old: Vec<PathBuf>,
@@ -59,21 +60,21 @@ pub(super) struct Options {
     cluster: Vec<PathBuf>,
     /// What to print: table (for people), json (for programs)
     #[arg(short, long, value_name = "FORMAT", default_value = "table")]
-    output: Format,
+    output: ReplayFormat,
     /// How many lines of the table; 0 is all
     #[arg(long, value_name = "NUMBER", default_value_t = 50)]
     most: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Format {
+enum ReplayFormat {
     Table,
     Json,
 }
 
 /// One line of the report.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Row {
+struct DifferenceRow {
     change: Change,
     policy: String,
     object: String,
@@ -82,22 +83,22 @@ struct Row {
 
 /// What a replay came to.
 #[derive(Debug, Default)]
-struct Report {
+struct ReplayReport {
     reviews: usize,
     /// Values that are no request with an object, such as reads in an audit log.
     passed_over: usize,
     changes: BTreeMap<Change, usize>,
-    rows: BTreeMap<Row, usize>,
+    rows: BTreeMap<DifferenceRow, usize>,
 }
 
-pub(super) fn run(options: &Options) -> Result<Outcome> {
-    let (Some(old), Some(new)) = (Rules::load(&options.old)?, Rules::load(&options.new)?) else {
-        return Ok(Outcome::Broken);
+pub(super) fn run(args: &ReplayArgs) -> Result<ExitStatus> {
+    let (Some(old), Some(new)) = (LoadedPolicies::load(&args.old)?, LoadedPolicies::load(&args.new)?) else {
+        return Ok(ExitStatus::Failure);
     };
-    let mut world = world(&options.cluster)?;
-    let files = files(&options.recorded)?;
+    let mut world = world(&args.cluster)?;
+    let files = files(&args.recorded)?;
     let progress = progress(&files);
-    let mut report = Report::default();
+    let mut report = ReplayReport::default();
     for file in &files {
         read(file, &progress, &mut |value| match review_of(value) {
             Some(review) => report.take(&old, &new, &review, &mut world),
@@ -105,15 +106,15 @@ pub(super) fn run(options: &Options) -> Result<Outcome> {
         })?;
     }
     progress.finish_and_clear();
-    match options.output {
-        Format::Table => report.table(options.most)?,
-        Format::Json => report.json()?,
+    match args.output {
+        ReplayFormat::Table => report.table(args.most)?,
+        ReplayFormat::Json => report.json()?,
     }
-    Ok(if report.changes.is_empty() { Outcome::Good } else { Outcome::No })
+    Ok(if report.changes.is_empty() { ExitStatus::Success } else { ExitStatus::Negative })
 }
 
-impl Report {
-    fn take(&mut self, old: &Rules, new: &Rules, review: &Value, world: &mut World) {
+impl ReplayReport {
+    fn take(&mut self, old: &LoadedPolicies, new: &LoadedPolicies, review: &Value, world: &mut World) {
         let Some(request) = Request::of_review(review) else {
             self.passed_over += 1;
             return;
@@ -133,7 +134,7 @@ impl Report {
         };
         for difference in found {
             let object = format!("{} {place}{}", request.kind(), display_name(&request));
-            let row = Row {
+            let row = DifferenceRow {
                 change: difference.change,
                 policy: difference.policy,
                 object,
@@ -171,7 +172,7 @@ impl Report {
         };
         let (denied, allowed, changed) =
             (self.count(Change::WouldDeny), self.count(Change::WouldAllow), self.count(Change::OtherPatch));
-        let style = if denied > 0 { paint::BAD } else { paint::GOOD };
+        let style = if denied > 0 { styles::BAD } else { styles::GOOD };
         writeln!(
             out,
             "{} requests{passed_over}: {}, {allowed} newly allowed, {changed} changed, {} as before",

@@ -15,17 +15,18 @@ use portcullis_sim::fuzz::{self, Failure, FuzzOptions, Stats};
 use portcullis_sim::scenario::Runner;
 use serde_json::json;
 
-use super::paint::{self, styled};
-use super::{Outcome, simulate};
+use super::exit_status::ExitStatus;
+use super::simulate;
+use super::styles::{self, styled};
 
 /// After so many failing seeds a range is given up: more of them tell nothing new.
 const ENOUGH: usize = 10;
 
 /// `1..100`, both ends included.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Seeds(RangeInclusive<u64>);
+pub(super) struct SeedRange(RangeInclusive<u64>);
 
-impl FromStr for Seeds {
+impl FromStr for SeedRange {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -36,14 +37,14 @@ impl FromStr for Seeds {
     }
 }
 
-impl fmt::Display for Seeds {
+impl fmt::Display for SeedRange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}..{}", self.0.start(), self.0.end())
     }
 }
 
 /// One seed, with everything that happens in it.
-pub(super) fn one(seed: u64, shrink: bool, as_json: bool) -> Result<Outcome> {
+pub(super) fn one(seed: u64, shrink: bool, as_json: bool) -> Result<ExitStatus> {
     let options = FuzzOptions::default();
     let file = format!("seed {seed}");
     if shrink {
@@ -51,14 +52,14 @@ pub(super) fn one(seed: u64, shrink: bool, as_json: bool) -> Result<Outcome> {
         return Ok(match fuzz::fuzz(seed, &options) {
             Ok(_) => {
                 writeln!(anstream::stderr().lock(), "{file} breaks no rule: there is nothing to shrink")?;
-                Outcome::Good
+                ExitStatus::Success
             }
             Err(failure) => {
                 writeln!(anstream::stderr().lock(), "{failure}\nshrinking it to the steps that matter ...")?;
                 let scenario =
                     fuzz::shrink(&failure, &options, || fuzz::webhook(AdmissionSettings::default()));
                 write!(out, "{}", fuzz::to_yaml(&scenario))?;
-                Outcome::No
+                ExitStatus::Negative
             }
         });
     }
@@ -67,14 +68,14 @@ pub(super) fn one(seed: u64, shrink: bool, as_json: bool) -> Result<Outcome> {
     let mut runner =
         Runner::with_options(settings, scenario, Some(fuzz::webhook(AdmissionSettings::default())))?;
     let outcome = simulate::tell(&file, &mut runner, as_json)?;
-    if outcome != Outcome::Good {
+    if outcome != ExitStatus::Success {
         replay(&mut anstream::stderr().lock(), seed)?;
     }
     Ok(outcome)
 }
 
 /// A range of seeds, on every core there is.
-pub(super) fn range(seeds: &Seeds, as_json: bool) -> Result<Outcome> {
+pub(super) fn range(seeds: &SeedRange, as_json: bool) -> Result<ExitStatus> {
     let (first, last) = (*seeds.0.start(), *seeds.0.end());
     let progress = progress(last - first + 1);
     let next = AtomicU64::new(first);
@@ -106,10 +107,16 @@ pub(super) fn range(seeds: &Seeds, as_json: bool) -> Result<Outcome> {
     let mut failures = failures.into_inner().expect("nobody panics while holding it");
     failures.sort_by_key(|failure| failure.seed);
     report(seeds, clean, &stats, &failures, as_json)?;
-    Ok(if failures.is_empty() { Outcome::Good } else { Outcome::No })
+    Ok(if failures.is_empty() { ExitStatus::Success } else { ExitStatus::Negative })
 }
 
-fn report(seeds: &Seeds, clean: u64, stats: &Stats, failures: &[Box<Failure>], as_json: bool) -> Result<()> {
+fn report(
+    seeds: &SeedRange,
+    clean: u64,
+    stats: &Stats,
+    failures: &[Box<Failure>],
+    as_json: bool,
+) -> Result<()> {
     let mut out = anstream::stdout().lock();
     if as_json {
         let failures: Vec<_> = failures
@@ -123,13 +130,13 @@ fn report(seeds: &Seeds, clean: u64, stats: &Stats, failures: &[Box<Failure>], a
         return Ok(());
     }
     for failure in failures {
-        writeln!(out, "{} seed {}, step {}", styled(paint::BAD, "✗"), failure.seed, failure.step)?;
+        writeln!(out, "{} seed {}, step {}", styled(styles::BAD, "✗"), failure.seed, failure.step)?;
         for problem in &failure.problems {
             writeln!(out, "  {problem}")?;
         }
         replay(&mut out, failure.seed)?;
     }
-    let style = if failures.is_empty() { paint::GOOD } else { paint::BAD };
+    let style = if failures.is_empty() { styles::GOOD } else { styles::BAD };
     writeln!(out, "{}", styled(style, format!("seeds {seeds}: {clean} clean, {} failed", failures.len())))?;
     writeln!(
         out,
@@ -142,8 +149,8 @@ fn report(seeds: &Seeds, clean: u64, stats: &Stats, failures: &[Box<Failure>], a
 /// The one command that shows it again.
 fn replay(out: &mut impl Write, seed: u64) -> Result<()> {
     let command = format!("portcullis simulate --seed {seed}");
-    writeln!(out, "  replay: {}", styled(paint::TYPED, &command))?;
-    writeln!(out, "  shrink: {}", styled(paint::TYPED, format!("{command} --shrink > shrunk.yaml")))?;
+    writeln!(out, "  replay: {}", styled(styles::COMMAND, &command))?;
+    writeln!(out, "  shrink: {}", styled(styles::COMMAND, format!("{command} --shrink > shrunk.yaml")))?;
     Ok(())
 }
 
@@ -168,7 +175,7 @@ mod tests {
         for (text, range) in
             [("1..3", Some(1..=3)), ("7..7", Some(7..=7)), ("3..1", None), ("1", None), ("a..b", None)]
         {
-            assert_eq!(text.parse::<Seeds>().ok().map(|seeds| seeds.0), range, "{text}");
+            assert_eq!(text.parse::<SeedRange>().ok().map(|seeds| seeds.0), range, "{text}");
         }
     }
 }

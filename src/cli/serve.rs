@@ -3,7 +3,7 @@
 use anyhow::{Context, Result};
 use clap::Args;
 
-use super::Outcome;
+use super::exit_status::ExitStatus;
 use crate::serve::{self, ServeOptions};
 
 const EXAMPLES: &str = "\
@@ -20,16 +20,16 @@ It stops on Ctrl-C or SIGTERM, after open requests have been answered. Exit code
 /// Run the webhook and the engine in a cluster, or the webhook alone to try it out
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
-pub(super) struct Options {
+pub(super) struct ServeArgs {
     #[command(flatten)]
     serve: ServeOptions,
 }
 
-pub(super) fn run(options: Options) -> Result<Outcome> {
+pub(super) fn run(args: ServeArgs) -> Result<ExitStatus> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
         .context("cannot start the threads of the webhook")?;
-    runtime.block_on(serve::run(options.serve))?;
-    Ok(Outcome::Good)
+    runtime.block_on(serve::run(args.serve))?;
+    Ok(ExitStatus::Success)
 }

@@ -10,9 +10,10 @@ use portcullis_sim::fuzz;
 use portcullis_sim::scenario::{Runner, Scenario, StepResult};
 use serde_json::json;
 
-use super::paint::{self, styled};
-use super::seeds::{self, Seeds};
-use super::{Outcome, stage};
+use super::exit_status::ExitStatus;
+use super::seeds::{self, SeedRange};
+use super::step_output;
+use super::styles::{self, styled};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -34,7 +35,7 @@ Exit codes:
 /// Play scenarios, or random faults by seed, on an embedded cluster and check every rule
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
-pub(super) struct Options {
+pub(super) struct SimulateArgs {
     /// Scenario files (YAML)
     #[arg(required_unless_present_any = ["seed", "seeds"], value_name = "SCENARIO")]
     scenarios: Vec<PathBuf>,
@@ -46,43 +47,43 @@ pub(super) struct Options {
     shrink: bool,
     /// Play all random scenarios of a range, both ends included, and say which fail
     #[arg(long, value_name = "FIRST..LAST", conflicts_with_all = ["scenarios", "seed"])]
-    seeds: Option<Seeds>,
+    seeds: Option<SeedRange>,
     /// For programs: one JSON object for each step, one a line
     #[arg(long)]
     json: bool,
 }
 
-pub(super) fn run(options: &Options) -> Result<Outcome> {
-    if let Some(seed) = options.seed {
-        return seeds::one(seed, options.shrink, options.json);
+pub(super) fn run(args: &SimulateArgs) -> Result<ExitStatus> {
+    if let Some(seed) = args.seed {
+        return seeds::one(seed, args.shrink, args.json);
     }
-    if let Some(range) = &options.seeds {
-        return seeds::range(range, options.json);
+    if let Some(range) = &args.seeds {
+        return seeds::range(range, args.json);
     }
-    let mut outcome = Outcome::Good;
-    for path in &options.scenarios {
+    let mut outcome = ExitStatus::Success;
+    for path in &args.scenarios {
         let file = path.display().to_string();
         let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {file}"))?;
-        outcome = outcome.max(play(&file, &text, options.json)?);
+        outcome = outcome.max(play(&file, &text, args.json)?);
     }
     Ok(outcome)
 }
 
-fn play(file: &str, text: &str, as_json: bool) -> Result<Outcome> {
+fn play(file: &str, text: &str, as_json: bool) -> Result<ExitStatus> {
     let webhook = fuzz::webhook(AdmissionSettings::default());
     tell(file, &mut Runner::new(Scenario::parse(file, text)?, Some(webhook))?, as_json)
 }
 
 /// Plays what is left of a scenario and shows every step.
-pub(super) fn tell(file: &str, runner: &mut Runner, as_json: bool) -> Result<Outcome> {
+pub(super) fn tell(file: &str, runner: &mut Runner, as_json: bool) -> Result<ExitStatus> {
     let mut out = anstream::stdout().lock();
     if !as_json {
         let scenario = runner.scenario();
-        writeln!(out, "{}", styled(paint::HEAD, format!("{} ({file})", scenario.name)))?;
-        for line in stage::wrapped(&scenario.story, "  ") {
+        writeln!(out, "{}", styled(styles::HEAD, format!("{} ({file})", scenario.name)))?;
+        for line in step_output::wrapped(&scenario.story, "  ") {
             writeln!(out, "{line}")?;
         }
-        stage::cards(&mut out, &runner.look().nodes)?;
+        step_output::cards(&mut out, &runner.look().nodes)?;
     }
     let (mut steps, mut held, mut failed) = (0, 0, Vec::new());
     while let Some(step) = runner.next_step()? {
@@ -90,35 +91,36 @@ pub(super) fn tell(file: &str, runner: &mut Runner, as_json: bool) -> Result<Out
         held += step.expectations.iter().filter(|e| e.verdict.is_ok()).count();
         failed.extend(step.failures());
         if as_json {
-            writeln!(out, "{}", stage::record(&step))?;
+            writeln!(out, "{}", step_output::record(&step))?;
         } else {
             show(&mut out, file, &step)?;
         }
     }
     if !as_json {
         let verdict = if failed.is_empty() {
-            styled(paint::GOOD, format!("{steps} steps, {held} expectations held, no rule was broken"))
+            styled(styles::GOOD, format!("{steps} steps, {held} expectations held, no rule was broken"))
         } else {
-            styled(paint::BAD, format!("{steps} steps, {held} expectations held, {} failures", failed.len()))
+            styled(styles::BAD, format!("{steps} steps, {held} expectations held, {} failures", failed.len()))
         };
         writeln!(out, "\n{verdict}")?;
     } else if !failed.is_empty() {
         writeln!(out, "{}", json!({"file": file, "failures": failed}))?;
     }
-    Ok(if failed.is_empty() { Outcome::Good } else { Outcome::No })
+    Ok(if failed.is_empty() { ExitStatus::Success } else { ExitStatus::Negative })
 }
 
 fn show(out: &mut impl Write, file: &str, step: &StepResult) -> Result<()> {
-    let title = format!("step {} ({file}:{}, {} into it)", step.number, step.line, stage::seconds(step.at));
-    writeln!(out, "\n{}", styled(paint::HEAD, title))?;
-    for line in stage::wrapped(step.say.as_deref().unwrap_or_default(), "  ") {
+    let title =
+        format!("step {} ({file}:{}, {} into it)", step.number, step.line, step_output::seconds(step.at));
+    writeln!(out, "\n{}", styled(styles::HEAD, title))?;
+    for line in step_output::wrapped(step.say.as_deref().unwrap_or_default(), "  ") {
         writeln!(out, "{line}")?;
     }
-    stage::terminal(out, step)?;
-    stage::told(out, step)?;
-    stage::pods(out, &step.pods)?;
-    stage::gangs(out, &step.gangs)?;
-    stage::cards(out, &step.nodes)?;
-    stage::expectations(out, file, step)?;
+    step_output::terminal(out, step)?;
+    step_output::told(out, step)?;
+    step_output::pods(out, &step.pods)?;
+    step_output::gangs(out, &step.gangs)?;
+    step_output::cards(out, &step.nodes)?;
+    step_output::expectations(out, file, step)?;
     Ok(())
 }

@@ -7,17 +7,18 @@ use clap::Args;
 use portcullis_core::dialect;
 use serde_json::json;
 
-use super::{Outcome, paint};
+use super::exit_status::ExitStatus;
+use super::styles;
 
 /// Say what this binary is and which group objects it understands
 #[derive(Debug, Args)]
-pub(super) struct Options {
+pub(super) struct VersionArgs {
     /// For programs: one JSON object
     #[arg(long)]
     json: bool,
 }
 
-pub(super) fn run(options: &Options) -> Result<Outcome> {
+pub(super) fn run(args: &VersionArgs) -> Result<ExitStatus> {
     let mut out = anstream::stdout().lock();
     let version = env!("CARGO_PKG_VERSION");
     let groups: Vec<(String, String)> = dialect::group_resources()
@@ -25,14 +26,14 @@ pub(super) fn run(options: &Options) -> Result<Outcome> {
             (id.to_string(), format!("{}/{} {}", resource.group, resource.version, resource.kind))
         })
         .collect();
-    if options.json {
+    if args.json {
         let groups: Vec<_> = groups.iter().map(|(id, kind)| json!({"dialect": id, "kind": kind})).collect();
         writeln!(out, "{}", json!({"version": version, "groups": groups}))?;
     } else {
-        writeln!(out, "{} {version}", paint::styled(paint::HEAD, "portcullis"))?;
+        writeln!(out, "{} {version}", styles::styled(styles::HEAD, "portcullis"))?;
         for (id, kind) in groups {
             writeln!(out, "  reads groups of {id}: {kind}")?;
         }
     }
-    Ok(Outcome::Good)
+    Ok(ExitStatus::Success)
 }

@@ -1,4 +1,4 @@
-//! The metrics of the edge to the cluster. Each help text says what to do when the value is high.
+//! The metrics of the engine and of the connection to the API server. Each help text says what to do if the value is high.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,12 +13,13 @@ use prometheus_client::registry::Registry;
 
 use super::metrics::StaticLabel;
 
-/// Upper bounds in seconds, from a gang that is lifted at once to one that waits for a day.
-const WAITING_BUCKETS: [f64; 14] =
+/// Upper bounds of the waiting time of gangs: from immediate admission to one day.
+const GANG_WAIT_BUCKETS_SECONDS: [f64; 14] =
     [0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0, 300.0, 1800.0, 7200.0, 28_800.0, 86_400.0];
 
-/// Upper bounds in seconds. One step of the engine takes microseconds, a large plan tens of milliseconds.
-const STEP_BUCKETS: [f64; 10] = [50e-6, 250e-6, 1e-3, 5e-3, 10e-3, 25e-3, 50e-3, 100e-3, 500e-3, 2.5];
+/// Upper bounds of the engine's step time. A step takes microseconds, a large plan tens of milliseconds.
+const ENGINE_STEP_BUCKETS_SECONDS: [f64; 10] =
+    [50e-6, 250e-6, 1e-3, 5e-3, 10e-3, 25e-3, 50e-3, 100e-3, 500e-3, 2.5];
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct RequestLabels {
@@ -46,23 +47,23 @@ struct WatchLabels {
 /// How a watch ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WatchEnd {
-    /// The API server ended it, as it does every few minutes.
+    /// The API server closed it, as it does every few minutes.
     Closed,
-    /// The connection broke, or fell silent.
+    /// The connection broke or sent nothing for too long.
     Broken,
-    /// It fell so far behind that everything has to be listed again.
+    /// The watch fell too far behind, and all objects must be listed again.
     Expired,
 }
 
-/// How a request ended, in few words.
+/// The result of an API request as a label value from a fixed set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResponseCode(&'static str);
 
 impl ResponseCode {
-    /// No answer.
+    /// The request got no answer.
     pub const LOST: Self = Self("lost");
 
-    /// Of an HTTP status.
+    /// Returns the label of an HTTP status.
     pub fn of(status: u16) -> Self {
         Self(match status {
             200 => "200",
@@ -80,7 +81,7 @@ impl ResponseCode {
     }
 }
 
-/// What the edge counts. Cheap to clone; all clones count together.
+/// The metrics of the engine and of the connection to the API server. Cheap to clone; all clones update the same values.
 #[derive(Clone)]
 pub struct ClusterMetrics {
     leader: Gauge,
@@ -105,7 +106,7 @@ impl Default for ClusterMetrics {
             leader: Gauge::default(),
             leader_changes: Counter::default(),
             gangs: Family::default(),
-            waiting: Histogram::new(WAITING_BUCKETS),
+            waiting: Histogram::new(GANG_WAIT_BUCKETS_SECONDS),
             lifts: Counter::default(),
             lifts_refused: Counter::default(),
             group_status_refused: Counter::default(),
@@ -114,7 +115,7 @@ impl Default for ClusterMetrics {
             unreadable: Family::default(),
             events_sent: Counter::default(),
             events_dropped: Counter::default(),
-            engine_seconds: Histogram::new(STEP_BUCKETS),
+            engine_seconds: Histogram::new(ENGINE_STEP_BUCKETS_SECONDS),
             backlog: Gauge::default(),
         }
     }
@@ -124,69 +125,69 @@ impl ClusterMetrics {
     pub(super) fn register(&self, registry: &mut Registry) {
         registry.register(
             "leader",
-            "Whether this replica leads (1) or stands by (0). The sum over all replicas is 1; 0 for longer than half a minute: no replica can write the lease, the log says why",
+            "Whether this replica is the leader (1) or not (0). The sum over all replicas is 1. Sum 0 for more than 30 seconds: no replica can write the lease; the log shows the error",
             self.leader.clone(),
         );
         registry.register(
             "leader_acquisitions",
-            "How often this replica has taken the lease. Rising outside of rollouts: the leader cannot renew in time; look at requests with code=lost and at the load of the API server",
+            "How often this replica acquired the lease. Rising outside of rollouts: the leader cannot renew the lease in time; check api_requests with code=lost and the load of the API server",
             self.leader_changes.clone(),
         );
         registry.register(
             "gangs",
-            "Gangs by phase, as the leader knows them. Waiting stays high: kubectl get gangs -A says what each one waits for. Torn above zero: kubectl describe the gang, it says which pods were not bound and why",
+            "Gangs by phase, as the leader knows them. Waiting stays high: kubectl get gangs -A shows what each gang waits for. Torn above zero: kubectl describe gang shows which pods were not bound and why",
             self.gangs.clone(),
         );
         registry.register(
             "gang_waiting_seconds",
-            "Time from the first member of a gang to its lift. Long: the cluster is too small or too fragmented; kubectl get gangs -A says of what there is too little",
+            "Time from the first member of a gang to the removal of its gates. High: the cluster is too small or too fragmented; kubectl get gangs -A shows which resource is short",
             self.waiting.clone(),
         );
-        registry.register("lifted_pods", "Pods whose gate was removed. Not rising while pods wait: kubectl get gangs says what each gang waits for", self.lifts.clone());
+        registry.register("lifted_pods", "Pods whose gate was removed. Not rising while pods wait: kubectl get gangs -A shows what each gang waits for", self.lifts.clone());
         registry.register(
             "lifts_refused",
-            "Lifts that the API server did not accept; each one is tried again. Rising: somebody else changes gated pods all the time, or a webhook or policy refuses our patch; kubectl describe the gang says which",
+            "Gate removals that the API server rejected; the engine retries each one. Rising: another controller changes gated pods often, or a webhook or policy rejects the patch; kubectl describe gang shows which",
             self.lifts_refused.clone(),
         );
         registry.register(
             "group_status_refused",
-            "Writes of the status of group objects that the API server did not accept. Gangs are not affected. Rising: RBAC does not allow patch on podgroups/status, or somebody else writes it too; --group-status never leaves it alone",
+            "Status writes of pod groups that the API server rejected. Gangs are not affected. Rising: RBAC does not allow patch on podgroups/status, or another controller owns the status; --group-status never disables these writes",
             self.group_status_refused.clone(),
         );
         registry.register(
             "api_requests",
-            "Requests to the API server. code=lost or 5xx rising: the API server is overloaded or out of reach. code=403: RBAC rules are missing, apply manifests/ again. code=429: raise our share with a FlowSchema",
+            "Requests to the API server. code=lost or 5xx rising: the API server is overloaded or unreachable. code=403: RBAC rules are missing; apply manifests/ again. code=429: raise the share of Portcullis with a FlowSchema",
             self.requests.clone(),
         );
         registry.register(
             "watches_ended",
-            "Watches that ended. end=closed is ordinary, every few minutes. end=broken rising: the network or a proxy cuts long connections. end=expired rising: this process is too slow to follow; give it more CPU",
+            "Ended watches. end=closed is normal, every few minutes. end=broken rising: the network or a proxy cuts long connections. end=expired rising: this process is too slow for the watch; give it more CPU",
             self.watches_ended.clone(),
         );
         registry.register(
             "unreadable_objects",
-            "Objects that could not be read and were left as last known. Above zero: the log names each one and the field",
+            "Objects that could not be parsed; the last valid version stays in use. Above zero: the log names the object and the field",
             self.unreadable.clone(),
         );
-        registry.register("events_sent", "Events written to the API server. Rising fast: gangs change their reason all the time; kubectl get events -A says which", self.events_sent.clone());
+        registry.register("events_sent", "Events written to the API server. Rising fast: gangs change their reason often; kubectl get events -A shows which", self.events_sent.clone());
         registry.register(
             "events_dropped",
-            "Events that were not written because too many wait or the API server refused them. Rising: the status of the gangs says the same; look at api_requests",
+            "Events that were dropped because the queue was full or the API server rejected them. Rising: check api_requests; the status of the gangs has the same information",
             self.events_dropped.clone(),
         );
         registry.register(
             "engine_seconds",
-            "Time the engine takes to plan and decide after each batch of news. Above a tenth of a second: give the process more CPU",
+            "Time the engine takes for a batch of events. Above 0.1 seconds: give the process more CPU",
             self.engine_seconds.clone(),
         );
         registry.register(
             "engine_backlog",
-            "News that wait for the engine. Steadily above a few hundred: give the process more CPU",
+            "Events that wait for the engine. Constantly above a few hundred: give the process more CPU",
             self.backlog.clone(),
         );
     }
 
-    /// This replica leads from now on, or does not.
+    /// Records whether this replica is the leader.
     pub fn set_leading(&self, leads: bool) {
         if leads {
             self.leader_changes.inc();
@@ -194,7 +195,7 @@ impl ClusterMetrics {
         self.leader.set(i64::from(leads));
     }
 
-    /// How many gangs there are in each phase; phases that are not in it have none.
+    /// Sets the number of gangs in each phase. Missing phases are set to 0.
     pub fn set_gangs(&self, by_phase: &BTreeMap<Phase, i64>) {
         const ALL: [Phase; 6] =
             [Phase::Gathering, Phase::Waiting, Phase::Planned, Phase::Lifting, Phase::Admitted, Phase::Torn];
@@ -204,12 +205,12 @@ impl ClusterMetrics {
         }
     }
 
-    /// A gang was lifted, this long after its first member.
+    /// Records the time from the first member of a gang to the removal of its gates.
     pub fn observe_gang_wait(&self, waited: Duration) {
         self.waiting.observe(waited.as_secs_f64());
     }
 
-    /// A lift was accepted, or was not.
+    /// Counts a gate removal.
     pub fn count_lift(&self, accepted: bool) {
         if accepted {
             self.lifts.inc();
@@ -218,14 +219,14 @@ impl ClusterMetrics {
         }
     }
 
-    /// The status of a group object was accepted, or was not.
+    /// Counts a status write of a pod group.
     pub fn count_group_status_write(&self, accepted: bool) {
         if !accepted {
             self.group_status_refused.inc();
         }
     }
 
-    /// A request came to its end.
+    /// Counts a request to the API server.
     pub fn count_request(&self, verb: &str, resource: &str, code: ResponseCode) {
         let labels = RequestLabels {
             verb: StaticLabel(known(verb, &VERBS)),
@@ -235,7 +236,7 @@ impl ClusterMetrics {
         self.requests.get_or_create(&labels).inc();
     }
 
-    /// A watch of a kind came to its end.
+    /// Counts the end of a watch.
     pub fn count_watch_end(&self, kind: &'static str, end: WatchEnd) {
         let end = StaticLabel(match end {
             WatchEnd::Closed => "closed",
@@ -245,12 +246,12 @@ impl ClusterMetrics {
         self.watches_ended.get_or_create(&WatchLabels { kind: StaticLabel(kind), end }).inc();
     }
 
-    /// An object of a kind could not be read.
+    /// Counts an object that could not be parsed.
     pub fn count_unreadable(&self, kind: &'static str) {
         self.unreadable.get_or_create(&KindLabels { kind: StaticLabel(kind) }).inc();
     }
 
-    /// An event was written, or was not.
+    /// Counts an event that was written or dropped.
     pub fn count_event(&self, sent: bool) {
         if sent {
             self.events_sent.inc();
@@ -259,7 +260,7 @@ impl ClusterMetrics {
         }
     }
 
-    /// The engine has taken a batch of news, in this time, and so many more wait.
+    /// Records the time of an engine step, and the number of events that wait for the next one.
     pub fn observe_engine_step(&self, took: Duration, waiting: usize) {
         self.engine_seconds.observe(took.as_secs_f64());
         self.backlog.set(i64::try_from(waiting).unwrap_or(i64::MAX));
@@ -297,7 +298,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_counted_appears_under_names_of_a_fixed_set() {
+    fn label_values_come_from_a_fixed_set() {
         let metrics = ClusterMetrics::default();
         let mut registry = Registry::with_prefix("portcullis");
         metrics.register(&mut registry);

@@ -1,7 +1,7 @@
-//! One log line for each decision that changed or denied something.
+//! The decision log: one line for each review that changed or denied an object.
 //!
-//! A ReplicaSet controller tries a denied pod again and again, for ever. The same denial is therefore logged once in
-//! [`REPEATED_LOG_INTERVAL`]; the line after that says how often it was left out in between.
+//! A ReplicaSet controller retries a denied pod for ever. The same denial is therefore logged once per
+//! [`REPEATED_LOG_INTERVAL`]. The next line has the number of suppressed lines in the field `repeated`.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -11,14 +11,14 @@ use portcullis_core::admission::{AdmissionVerdict, ReviewSummary};
 
 use crate::route::Route;
 
-/// How long a denial that was logged is left out when it repeats.
+/// Minimum time between two log lines of the same denial.
 pub const REPEATED_LOG_INTERVAL: Duration = Duration::from_secs(60);
 
-/// How many different denials are remembered. One more pushes out the least used: a line too many, never a line lost.
-const REMEMBERED: u64 = 1024;
+/// Maximum number of remembered denials. Evicting one causes an extra log line, never a missing one.
+const MAX_REMEMBERED_DENIALS: u64 = 1024;
 
-/// A denial that is not repeated for this long is forgotten.
-const FORGOTTEN_AFTER: Duration = Duration::from_secs(600);
+/// A denial that is not repeated within this time is forgotten.
+const REMEMBERED_DENIAL_TTL: Duration = Duration::from_secs(600);
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Denial {
@@ -28,25 +28,28 @@ struct Denial {
     causes: Vec<String>,
 }
 
+/// When a denial was last logged, and how many of its lines were suppressed since then.
 #[derive(Debug)]
-struct Seen {
-    logged: Instant,
-    left_out: u64,
+struct DenialHistory {
+    last_logged: Instant,
+    suppressed: u64,
 }
 
-/// Writes the decision lines.
+/// Writes the log lines of reviews.
 pub struct DecisionLog {
-    denials: Cache<Denial, Arc<Mutex<Seen>>>,
+    denials: Cache<Denial, Arc<Mutex<DenialHistory>>>,
 }
 
 impl Default for DecisionLog {
     fn default() -> Self {
-        Self { denials: Cache::builder().max_capacity(REMEMBERED).time_to_idle(FORGOTTEN_AFTER).build() }
+        let denials =
+            Cache::builder().max_capacity(MAX_REMEMBERED_DENIALS).time_to_idle(REMEMBERED_DENIAL_TTL).build();
+        Self { denials }
     }
 }
 
 impl DecisionLog {
-    /// Writes the line of one decision, or leaves it out.
+    /// Writes the line of one review, unless it repeats a recent denial.
     pub fn write(&self, route: Route, summary: &ReviewSummary, took: Duration, now: Instant) {
         let (hook_name, verdict) = (route.as_str(), summary.verdict.as_str());
         let duration_us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
@@ -62,7 +65,7 @@ impl DecisionLog {
                 uid,
                 warnings,
                 duration_us,
-                "reviewed"
+                "review completed"
             ),
             AdmissionVerdict::Patched => tracing::info!(
                 hook = hook_name,
@@ -75,10 +78,10 @@ impl DecisionLog {
                 patch_operations,
                 warnings,
                 duration_us,
-                "reviewed"
+                "review completed"
             ),
             AdmissionVerdict::Denied => {
-                let Some(repeated) = self.denied(route, summary, now) else { return };
+                let Some(repeated) = self.record_denial(route, summary, now) else { return };
                 let causes = summary.causes.join("; ");
                 tracing::info!(
                     hook = hook_name,
@@ -91,35 +94,35 @@ impl DecisionLog {
                     causes,
                     repeated,
                     duration_us,
-                    "reviewed"
+                    "review completed"
                 );
             }
         }
     }
 
-    /// Whether to log this denial: `Some` with the number of times it was left out since the last line, or `None`.
-    fn denied(&self, route: Route, summary: &ReviewSummary, now: Instant) -> Option<u64> {
+    /// Records a denial. Returns the number of lines suppressed since the last one, or `None` to suppress this one too.
+    fn record_denial(&self, route: Route, summary: &ReviewSummary, now: Instant) -> Option<u64> {
         let denial = Denial {
             hook: route.as_str(),
             namespace: summary.namespace.clone(),
             name: summary.name.clone(),
             causes: summary.causes.clone(),
         };
-        let mut first = false;
-        let seen = self.denials.get_with(denial, || {
-            first = true;
-            Arc::new(Mutex::new(Seen { logged: now, left_out: 0 }))
+        let mut is_first = false;
+        let history = self.denials.get_with(denial, || {
+            is_first = true;
+            Arc::new(Mutex::new(DenialHistory { last_logged: now, suppressed: 0 }))
         });
-        if first {
+        if is_first {
             return Some(0);
         }
-        let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
-        if now.saturating_duration_since(seen.logged) < REPEATED_LOG_INTERVAL {
-            seen.left_out += 1;
+        let mut history = history.lock().unwrap_or_else(PoisonError::into_inner);
+        if now.saturating_duration_since(history.last_logged) < REPEATED_LOG_INTERVAL {
+            history.suppressed += 1;
             return None;
         }
-        seen.logged = now;
-        Some(std::mem::take(&mut seen.left_out))
+        history.last_logged = now;
+        Some(std::mem::take(&mut history.suppressed))
     }
 }
 
@@ -147,7 +150,7 @@ mod tests {
     fn the_same_denial_is_logged_once_a_minute_with_a_count() {
         let (log, start) = (DecisionLog::default(), Instant::now());
         let at = |seconds| {
-            log.denied(
+            log.record_denial(
                 Route::Gangs(Hook::Validate),
                 &denial("model-*", "both"),
                 start + Duration::from_secs(seconds),
@@ -162,12 +165,12 @@ mod tests {
     }
 
     #[test]
-    fn another_object_cause_or_hook_is_another_denial() {
+    fn denials_of_another_object_cause_or_hook_are_logged_separately() {
         let (log, now) = (DecisionLog::default(), Instant::now());
-        assert_eq!(log.denied(Route::Gangs(Hook::Validate), &denial("a", "both"), now), Some(0));
-        assert_eq!(log.denied(Route::Gangs(Hook::Validate), &denial("b", "both"), now), Some(0));
-        assert_eq!(log.denied(Route::Gangs(Hook::Validate), &denial("a", "range"), now), Some(0));
-        assert_eq!(log.denied(Route::Gangs(Hook::Mutate), &denial("a", "both"), now), Some(0));
-        assert_eq!(log.denied(Route::Gangs(Hook::Mutate), &denial("a", "both"), now), None);
+        assert_eq!(log.record_denial(Route::Gangs(Hook::Validate), &denial("a", "both"), now), Some(0));
+        assert_eq!(log.record_denial(Route::Gangs(Hook::Validate), &denial("b", "both"), now), Some(0));
+        assert_eq!(log.record_denial(Route::Gangs(Hook::Validate), &denial("a", "range"), now), Some(0));
+        assert_eq!(log.record_denial(Route::Gangs(Hook::Mutate), &denial("a", "both"), now), Some(0));
+        assert_eq!(log.record_denial(Route::Gangs(Hook::Mutate), &denial("a", "both"), now), None);
     }
 }

@@ -1,4 +1,4 @@
-//! The metrics, their labels and their help texts. Each help text says what to do when the value is high.
+//! The metrics of the webhook, with their labels and help texts. Each help text says what to do if the value is high.
 
 use std::fmt::Write;
 use std::sync::atomic::AtomicI64;
@@ -17,11 +17,11 @@ use super::cluster::ClusterMetrics;
 use super::policies::PolicyMetrics;
 use crate::route::Route;
 
-/// Upper bounds in seconds. A review takes tens of microseconds; a bucket for each step up to the deadline.
-const DURATION_BUCKETS: [f64; 14] =
+/// Upper bounds of the review duration. A review takes tens of microseconds; the last bucket is the deadline.
+const REVIEW_DURATION_BUCKETS_SECONDS: [f64; 14] =
     [25e-6, 50e-6, 100e-6, 250e-6, 500e-6, 1e-3, 2.5e-3, 5e-3, 10e-3, 25e-3, 100e-3, 500e-3, 2.5, 10.0];
 
-/// A label value out of a fixed set.
+/// A label value from a fixed set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct StaticLabel(pub(super) &'static str);
 
@@ -48,7 +48,7 @@ struct ReasonLabels {
     reason: StaticLabel,
 }
 
-/// All metrics of the webhook. Cheap to update; text is made only when somebody asks.
+/// All metrics of the process. Updates are cheap; the text is encoded on request only.
 pub struct Metrics {
     registry: Registry,
     review_duration: Family<HookLabels, Histogram, fn() -> Histogram>,
@@ -64,7 +64,7 @@ pub struct Metrics {
     policies: PolicyMetrics,
 }
 
-/// Counts one thing while it lasts.
+/// Increments a gauge until it is dropped.
 pub struct InProgressGuard(Gauge);
 
 impl InProgressGuard {
@@ -81,7 +81,7 @@ impl Drop for InProgressGuard {
 }
 
 fn duration_histogram() -> Histogram {
-    Histogram::new(DURATION_BUCKETS)
+    Histogram::new(REVIEW_DURATION_BUCKETS_SECONDS)
 }
 
 impl Default for Metrics {
@@ -91,7 +91,7 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// All at zero.
+    /// Returns metrics with all values at zero.
     pub fn new() -> Self {
         let mut metrics = Self {
             registry: Registry::with_prefix("portcullis"),
@@ -120,62 +120,62 @@ impl Metrics {
         let registry = &mut self.registry;
         registry.register(
             "review_duration_seconds",
-            "Time from the whole body to the answer. Above a few milliseconds: the process is short of CPU; raise its limit or the replicas",
+            "Time from the complete request body to the answer. Above a few milliseconds: the process lacks CPU; raise its CPU limit or add replicas",
             self.review_duration.clone(),
         );
         registry.register(
             "reviews",
-            "Reviews answered. A high rate of verdict=denied: a controller retries a bad manifest; the log names the object and the causes",
+            "Answered reviews. High rate of verdict=denied: a controller retries a denied object; the log names the object and the causes",
             self.reviews.clone(),
         );
         registry.register(
             "requests_refused",
-            "Requests answered without a review. reason=busy or deadline: add replicas or CPU. Any other: the caller is not the API server, or speaks another version; the log says what it sent",
+            "Requests answered without a review. reason=busy or deadline: add replicas or CPU. Other reasons: the client is not the API server or uses another version; the debug log shows the request",
             self.refused.clone(),
         );
         registry.register(
             "reviews_in_flight",
-            "Reviews being received, waiting or judged. Steadily above the number of cores: add replicas or CPU",
+            "Reviews in progress: receiving the body, waiting or evaluating. Constantly above the number of cores: add replicas or CPU",
             self.reviews_in_flight.clone(),
         );
         registry.register(
             "connections",
-            "Open connections to the webhook port. Close to the configured limit: somebody who is not the API server holds them; restrict who may connect",
+            "Open connections to the webhook port. Close to the limit of 1024: clients other than the API server hold connections; restrict access with a NetworkPolicy",
             self.connections.clone(),
         );
         registry.register(
             "tls_certificate_not_after_seconds",
-            "When the served certificate expires, in seconds since 1970. Less than a week ahead: renewal fails; the log says why",
+            "Expiry of the served certificate, in Unix time. Less than a week ahead: the renewal fails; the log shows the error",
             self.certificate_not_after.clone(),
         );
         registry.register(
             "tls_certificate_reload_failures",
-            "Changed certificate files that could not be used. Rising: the log names the file and the problem; the previous certificate is still served",
+            "Failed certificate reloads and renewals. Rising: the log shows the error; the previous certificate is still served",
             self.certificate_reload_failures.clone(),
         );
         registry.register(
             "tls_handshake_failures",
-            "TLS handshakes that failed or took too long. Rising: the caBundle of the webhook configuration does not match the CA, or a port scanner is at work",
+            "TLS handshakes that failed or timed out. Rising: the caBundle of the webhook configuration does not match the CA, or a port scanner connects",
             self.handshake_failures.clone(),
         );
         registry.register(
             "review_panics",
-            "Reviews that hit a bug in Portcullis and were answered with 500. Above zero: report it with the log line",
+            "Reviews that hit a bug in Portcullis and were answered with status 500. Above zero: report the bug with the log line",
             self.review_panics.clone(),
         );
     }
 
-    /// What the edge to the cluster counts.
+    /// The metrics of the connection to the cluster.
     pub fn cluster(&self) -> &ClusterMetrics {
         &self.cluster
     }
 
-    /// What is counted of policies.
+    /// The metrics of policies.
     pub fn policies(&self) -> &PolicyMetrics {
         &self.policies
     }
 
-    /// Counts an answered review. `operation` is taken as it came; what Kubernetes does not know counts as `other`.
+    /// Counts an answered review. `operation` comes from the client; unknown values count as `other`.
     pub fn count_review(&self, route: Route, operation: &str, verdict: AdmissionVerdict, took: Duration) {
         let hook = StaticLabel(route.as_str());
         self.review_duration.get_or_create(&HookLabels { hook }).observe(took.as_secs_f64());
@@ -192,17 +192,17 @@ impl Metrics {
         self.refused.get_or_create(&ReasonLabels { reason: StaticLabel(reason) }).inc();
     }
 
-    /// Counts a review as in flight until the result is dropped.
+    /// Counts a review as in flight until the guard is dropped.
     pub fn track_review(&self) -> InProgressGuard {
         InProgressGuard::new(&self.reviews_in_flight)
     }
 
-    /// Counts a connection as open until the result is dropped.
+    /// Counts a connection as open until the guard is dropped.
     pub fn track_connection(&self) -> InProgressGuard {
         InProgressGuard::new(&self.connections)
     }
 
-    /// Counts a handshake that failed.
+    /// Counts a failed TLS handshake.
     pub fn count_handshake_failure(&self) {
         self.handshake_failures.inc();
     }
@@ -212,26 +212,26 @@ impl Metrics {
         self.review_panics.inc();
     }
 
-    /// Counts certificate files that could not be used.
+    /// Counts a failed certificate reload or renewal.
     pub fn count_certificate_reload_failure(&self) {
         self.certificate_reload_failures.inc();
     }
 
-    /// The text for Prometheus (OpenMetrics 1.0), with the expiry of the certificate as it is now.
+    /// Encodes all metrics as OpenMetrics 1.0 text, with the current expiry of the certificate.
     pub fn encode(&self, certificate_not_after: SystemTime) -> String {
         let seconds =
             certificate_not_after.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
         self.certificate_not_after.set(i64::try_from(seconds).unwrap_or(i64::MAX));
         let mut text = String::with_capacity(8 * 1024);
-        // Writing to a String cannot fail; should the encoder ever refuse a metric, what came before it is still true.
+        // Writing to a String cannot fail. If the encoder rejects a metric, the text before it is still valid.
         if encode(&mut text, &self.registry).is_err() {
-            tracing::error!("the metrics could not be encoded in full");
+            tracing::error!("encoding the metrics failed; the text is incomplete");
         }
         text
     }
 }
 
-/// The operations of `admission.k8s.io/v1`.
+/// Returns the operation of `admission.k8s.io/v1`, or `other`.
 fn known_operation(operation: &str) -> &'static str {
     match operation {
         "CREATE" => "CREATE",
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_appear_under_their_labels() {
+    fn counters_have_their_names_and_labels() {
         let metrics = Metrics::new();
         metrics.count_review(
             Route::Gangs(Hook::Mutate),
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_cannot_make_up_label_values() {
+    fn unknown_operations_share_one_time_series() {
         let metrics = Metrics::new();
         for operation in ["a", "b", "create", "DELETE\"} 1"] {
             metrics.count_review(

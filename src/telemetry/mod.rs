@@ -1,8 +1,10 @@
-//! What the program tells: log lines and metrics, with their names in one place.
+//! Logging and metrics: the log format, the decision log, and all metrics with their labels and help texts.
 //!
-//! Owns the log format, the metric names with their label values, and the rule that keeps a controller which retries
-//! for ever from filling the log. Never decides anything, and never logs an object: only its name and the verdict.
-//! Invariant: every label value comes from a fixed set, or names a policy of the set in force, so a client cannot make the metrics grow.
+//! It also limits repeated log lines, because a controller retries a denied pod for ever. It never decides anything, and it
+//! never logs an object: only its name and the verdict.
+//!
+//! Invariant: every label value comes from a fixed set or names a policy of the active set. A client cannot create time
+//! series.
 
 mod cluster;
 mod decisions;
@@ -18,21 +20,21 @@ pub use decisions::{DecisionLog, REPEATED_LOG_INTERVAL};
 pub use metrics::Metrics;
 pub use policies::{PolicyMetrics, PolicySetRole};
 
-/// How log lines look.
+/// Format of the log lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum LogFormat {
-    /// `key=value`, one line for each event.
+    /// One line of key=value pairs for each event.
     #[default]
     Logfmt,
     /// One JSON object for each event.
     Json,
 }
 
-/// Starts logging to standard error. What is logged is chosen by the environment variable `PORTCULLIS_LOG`
-/// (`info` when unset; `portcullis=debug` shows untouched objects and connections too).
+/// Starts logging to standard error. The environment variable `PORTCULLIS_LOG` is the filter (default `info`;
+/// `portcullis=debug` also logs unchanged objects and connections).
 ///
 /// # Errors
-/// When logging was started before.
+/// If logging was started before.
 pub fn start_logging(format: LogFormat) -> anyhow::Result<()> {
     let filter = EnvFilter::try_from_env("PORTCULLIS_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
     let registry = tracing_subscriber::registry().with(filter);

@@ -1,6 +1,6 @@
-//! The metrics of policies. Each help text says what to do when the value is high.
+//! The metrics of policies. Each help text says what to do if the value is high.
 //!
-//! Bound: policies are labels, and those of a set that is no longer in force are forgotten with it.
+//! Bound: policy names are labels. The series of a set are removed when another set replaces it.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
@@ -35,12 +35,12 @@ struct DifferenceLabels {
     change: StaticLabel,
 }
 
-/// Which of the two sets of a replica is meant.
+/// The role of a policy set in a replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PolicySetRole {
-    /// The one that answers.
+    /// The active set, which answers reviews.
     Live,
-    /// The candidate beside it.
+    /// The candidate set of the shadow evaluation.
     Shadow,
 }
 
@@ -53,18 +53,18 @@ impl PolicySetRole {
     }
 }
 
-/// What is counted of policies. Cheap to clone; all clones count together.
+/// The metrics of policies. Cheap to clone; all clones update the same values.
 #[derive(Clone, Default)]
 pub struct PolicyMetrics {
     reloads: Family<ResultLabels, Counter>,
     last_reload: Gauge,
     info: Family<SetLabels, Gauge>,
-    /// What `info` says now: live and shadow.
-    named: Arc<Mutex<[Option<SetLabels>; 2]>>,
+    /// Current labels of `info`: active set, candidate.
+    info_labels: Arc<Mutex<[Option<SetLabels>; 2]>>,
     policies: Gauge,
     denials: Family<PolicyLabels, Counter>,
-    ignored: Counter,
-    long: Counter,
+    ignored_rules: Counter,
+    slow_reviews: Counter,
     shadow_reviews: Counter,
     shadow_skipped: Counter,
     shadow_differences: Family<DifferenceLabels, Counter>,
@@ -74,59 +74,59 @@ impl PolicyMetrics {
     pub(super) fn register(&self, registry: &mut Registry) {
         registry.register(
             "policy_reloads",
-            "Changes of the policy files that were looked at. result=failed: the last good set stays in force; the log, an event and /readyz?verbose show the problem with its line",
+            "Reloads of the policy files. result=failed: the previous set stays active; the log, an event and /readyz?verbose show the problem with its line",
             self.reloads.clone(),
         );
         registry.register(
             "policy_last_reload_timestamp_seconds",
-            "When the set in force was loaded, in seconds since 1970. Earlier than the last change of the files: a reload failed",
+            "When the active set was loaded, in Unix time. Earlier than the last change of the files: a reload failed",
             self.last_reload.clone(),
         );
         registry.register(
             "policy_set_info",
-            "The hash of the set in force (role=live) and of the candidate beside it (role=shadow). Different among replicas for minutes: a ConfigMap has not reached one of them, or a reload failed there",
+            "Hash of the active policy set (role=live) and of the candidate (role=shadow). Different between replicas for minutes: a ConfigMap has not reached one of them, or a reload failed there",
             self.info.clone(),
         );
         registry.register(
             "policies",
-            "Policies in force. Zero while files are given: the files hold none, /policies on this port lists what was loaded",
+            "Policies in the active set. Zero with --policies: the files contain no policies; /policies on this port lists what was loaded",
             self.policies.clone(),
         );
         registry.register(
             "policy_denials",
-            "Requests that a policy has refused. A high rate: a controller retries a manifest that the policy does not let through; the log names the object",
+            "Requests denied by a policy. High rate: a controller retries a denied object; the log names the object",
             self.denials.clone(),
         );
         registry.register(
             "policy_rules_ignored",
-            "Rules that could not be evaluated and were passed over (failurePolicy: Ignore). Rising: the log names rule and error; the rule protects nothing until it is mended",
-            self.ignored.clone(),
+            "Rules that were ignored because their evaluation failed (failurePolicy: Ignore). Rising: the log shows the rule and its error; the rule has no effect until it is fixed",
+            self.ignored_rules.clone(),
         );
         registry.register(
             "policy_long_reviews",
-            "Reviews that were judged on threads of their own, where nobody waits behind them: their policies make much work, or their body is larger than 256 KiB. Rising: a policy loops over much, `portcullis check` names those that may cost much; or large objects are written often",
-            self.long.clone(),
+            "Reviews in the slow lane: their policies exceed the work budget of the fast lane, or their body is larger than 256 KiB. Rising: a policy loops over long lists (`portcullis check` names expensive policies), or clients write large objects often",
+            self.slow_reviews.clone(),
         );
         registry.register(
             "policy_shadow_reviews",
-            "Reviews that the candidate set was asked as well. Zero while reviews come: there is no candidate, it cannot be loaded (see the log and /policies on this port), or it has no time for them",
+            "Reviews that the candidate set evaluated. Zero during traffic: there is no candidate, it cannot be loaded (see the log and /policies on this port), or it lacks CPU time",
             self.shadow_reviews.clone(),
         );
         registry.register(
             "policy_shadow_skipped",
-            "Reviews that the candidate set was not asked, because it had no time for them. Rising: the differences are a sample",
+            "Reviews that the candidate set skipped because its queue was full or the review was too large. Rising: the differences are a sample",
             self.shadow_skipped.clone(),
         );
         registry.register(
             "policy_shadow_differences",
-            "Reviews that the candidate set would have answered otherwise. Rising: look before it takes the place of the set in force; the log has the first of each with the object",
+            "Reviews that the candidate set would answer differently. Rising: check the differences before you activate the candidate; the log has one example per policy and change",
             self.shadow_differences.clone(),
         );
     }
 
-    /// A set is in force from now on.
+    /// Records a newly loaded set.
     pub fn set_loaded(&self, role: PolicySetRole, hash: &str, policies: usize, at: SystemTime) {
-        self.name(role, hash);
+        self.set_info(role, hash);
         if role == PolicySetRole::Live {
             let seconds = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
             self.last_reload.set(i64::try_from(seconds).unwrap_or(i64::MAX));
@@ -136,44 +136,44 @@ impl PolicyMetrics {
         self.shadow_differences.clear();
     }
 
-    fn name(&self, role: PolicySetRole, hash: &str) {
+    fn set_info(&self, role: PolicySetRole, hash: &str) {
         let labels = SetLabels { role: StaticLabel(role.as_str()), hash: hash.to_owned() };
-        let mut named = self.named.lock().unwrap_or_else(PoisonError::into_inner);
-        let place = &mut named[usize::from(role == PolicySetRole::Shadow)];
-        if let Some(old) = place.take() {
-            self.info.remove(&old);
+        let mut info_labels = self.info_labels.lock().unwrap_or_else(PoisonError::into_inner);
+        let current = &mut info_labels[usize::from(role == PolicySetRole::Shadow)];
+        if let Some(previous) = current.take() {
+            self.info.remove(&previous);
         }
         self.info.get_or_create(&labels).set(1);
-        *place = Some(labels);
+        *current = Some(labels);
     }
 
-    /// Changed files were loaded, or were not.
-    pub fn count_reload(&self, good: bool) {
-        let result = StaticLabel(if good { "success" } else { "failed" });
+    /// Counts a reload of changed files.
+    pub fn count_reload(&self, succeeded: bool) {
+        let result = StaticLabel(if succeeded { "success" } else { "failed" });
         self.reloads.get_or_create(&ResultLabels { result }).inc();
     }
 
-    /// A policy of the set in force has refused a request.
+    /// Counts a request that a policy of the active set denied.
     pub fn count_denial(&self, policy: &str) {
         self.denials.get_or_create(&PolicyLabels { policy: policy.to_owned() }).inc();
     }
 
-    /// Rules were passed over.
+    /// Counts rules that were ignored because their evaluation failed.
     pub fn count_ignored_rules(&self, count: usize) {
-        self.ignored.inc_by(u64::try_from(count).unwrap_or(u64::MAX));
+        self.ignored_rules.inc_by(u64::try_from(count).unwrap_or(u64::MAX));
     }
 
-    /// A review is judged where the long ones are.
+    /// Counts a review in the slow lane.
     pub fn count_slow_review(&self) {
-        self.long.inc();
+        self.slow_reviews.inc();
     }
 
-    /// The candidate was asked, or had no time.
-    pub fn count_shadow_review(&self, asked: bool) {
-        if asked { &self.shadow_reviews } else { &self.shadow_skipped }.inc();
+    /// Counts a review that the candidate evaluated or skipped.
+    pub fn count_shadow_review(&self, evaluated: bool) {
+        if evaluated { &self.shadow_reviews } else { &self.shadow_skipped }.inc();
     }
 
-    /// The candidate would have answered otherwise.
+    /// Counts a review that the candidate would answer differently.
     pub fn count_shadow_difference(&self, policy: &str, change: &'static str) {
         let labels = DifferenceLabels { policy: policy.to_owned(), change: StaticLabel(change) };
         self.shadow_differences.get_or_create(&labels).inc();

@@ -10,14 +10,14 @@
 //! show.rs     for people, and for programs
 //! ```
 
-mod access;
-mod gather;
-mod judge;
+mod checks;
+mod cluster_state;
+mod gated_pods;
+mod installation;
 mod nodes;
+mod output;
+mod permissions;
 mod policies;
-mod registered;
-mod show;
-mod waiting;
 
 #[cfg(test)]
 mod tests;
@@ -27,9 +27,9 @@ use std::time::SystemTime;
 use anyhow::{Context, Result};
 use clap::Args;
 
-use super::Outcome;
+use super::exit_status::ExitStatus;
 use crate::cluster::Client;
-use judge::Verdict;
+use checks::CheckLevel;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -43,7 +43,7 @@ Exit codes: 0 nothing is broken (there may be warnings), 1 something is, 2 it co
 /// Look at a cluster and say what is wrong with Portcullis in it, and how to mend it
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
-pub(super) struct Options {
+pub(super) struct DoctorArgs {
     /// The namespace that Portcullis is installed in
     #[arg(long, value_name = "NAME", default_value = "portcullis-system")]
     namespace: String,
@@ -57,17 +57,21 @@ pub(super) struct Options {
     json: bool,
 }
 
-pub(super) fn run(options: &Options) -> Result<Outcome> {
+pub(super) fn run(args: &DoctorArgs) -> Result<ExitStatus> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .context("cannot start a thread to look from")?;
     let gathered = runtime.block_on(async {
         let client = Client::infer().await?;
-        gather::gather(&client, &options.namespace, &options.try_in).await
+        cluster_state::read_cluster(&client, &args.namespace, &args.try_in).await
     })?;
-    let checks = judge::judge(&gathered, SystemTime::now());
+    let checks = checks::run_checks(&gathered, SystemTime::now());
     let mut out = anstream::stdout().lock();
-    if options.json { show::json(&mut out, &checks) } else { show::text(&mut out, &checks) }?;
-    Ok(if checks.iter().any(|check| check.verdict == Verdict::Fail) { Outcome::No } else { Outcome::Good })
+    if args.json { output::json(&mut out, &checks) } else { output::text(&mut out, &checks) }?;
+    Ok(if checks.iter().any(|check| check.verdict == CheckLevel::Fail) {
+        ExitStatus::Negative
+    } else {
+        ExitStatus::Success
+    })
 }

@@ -4,13 +4,16 @@ use std::collections::BTreeSet;
 
 use portcullis_core::objects::{Node, Pod, PodPhase, Sharing, names};
 
-use super::judge::{Check, count, named};
+use super::checks::{DoctorCheck, named};
 
-pub(super) fn checks(nodes: &[Node], pods: &[Pod]) -> Vec<Check> {
+pub(super) fn checks(nodes: &[Node], pods: &[Pod]) -> Vec<DoctorCheck> {
     let with_gpus: Vec<&Node> =
         nodes.iter().filter(|node| node.gpus.cards > 0 || node.gpus.sharing != Sharing::No).collect();
     if with_gpus.is_empty() {
-        return vec![Check::ok("GPU nodes", "no node has GPUs; gangs without them are planned all the same")];
+        return vec![DoctorCheck::ok(
+            "GPU nodes",
+            "no node has GPUs; gangs without them are planned all the same",
+        )];
     }
     let mut checks = vec![memory(&with_gpus)];
     checks.extend(sharing(&with_gpus, pods));
@@ -21,19 +24,22 @@ fn names_of(nodes: &[&Node]) -> Vec<String> {
     nodes.iter().map(|node| node.name.to_string()).collect()
 }
 
-fn memory(nodes: &[&Node]) -> Check {
+fn memory(nodes: &[&Node]) -> DoctorCheck {
     const NAME: &str = "GPU labels";
     let without: Vec<&Node> =
         nodes.iter().copied().filter(|node| node.gpus.vram_each.is_none() && !node.gpus.mig).collect();
     if without.is_empty() {
-        return Check::ok(
+        return DoctorCheck::ok(
             NAME,
-            format!("{} with GPUs say how much memory a card has", count(nodes.len(), "node")),
+            format!(
+                "{} with GPUs say how much memory a card has",
+                portcullis_text::counted(nodes.len(), "node", "nodes")
+            ),
         );
     }
     let names = names_of(&without);
     let label = names::NVIDIA_GPU_MEMORY;
-    Check::warn(
+    DoctorCheck::warn(
         NAME,
         format!("no label {label} on {}: their cards have no memory to share", named(&names)),
         [
@@ -43,7 +49,7 @@ fn memory(nodes: &[&Node]) -> Check {
     )
 }
 
-fn sharing(nodes: &[&Node], pods: &[Pod]) -> Vec<Check> {
+fn sharing(nodes: &[&Node], pods: &[Pod]) -> Vec<DoctorCheck> {
     const NAME: &str = "shared nodes";
     let of = |sharing: Sharing| -> Vec<&Node> {
         nodes.iter().copied().filter(|node| node.gpus.sharing == sharing).collect()
@@ -55,12 +61,12 @@ fn sharing(nodes: &[&Node], pods: &[Pod]) -> Vec<Check> {
     let label_only = names_of(&of(Sharing::LabelOnly));
     if !label_only.is_empty() {
         let says = format!("{}: the label without the taint, so nothing is shared there", named(&label_only));
-        checks.push(Check::warn(NAME, says, [taint(&label_only.join(" "))]));
+        checks.push(DoctorCheck::warn(NAME, says, [taint(&label_only.join(" "))]));
     }
     let taint_only = names_of(&of(Sharing::TaintOnly));
     if !taint_only.is_empty() {
         let says = format!("{}: the taint without the label, so nothing is shared there", named(&taint_only));
-        checks.push(Check::warn(NAME, says, [label(&taint_only.join(" "))]));
+        checks.push(DoctorCheck::warn(NAME, says, [label(&taint_only.join(" "))]));
     }
     let shared = of(Sharing::Vram);
     let on_shared: BTreeSet<&str> = shared.iter().map(|node| &*node.name.0).collect();
@@ -85,16 +91,19 @@ fn sharing(nodes: &[&Node], pods: &[Pod]) -> Vec<Check> {
             .take(3)
             .map(|pod| format!("kubectl delete pod -n {} {}", pod.key.namespace, pod.key.name))
             .collect();
-        checks.push(Check::warn(NAME, says, remedy));
+        checks.push(DoctorCheck::warn(NAME, says, remedy));
     }
     let wants_share = |pod: &&Pod| pod.node.is_none() && pod.shape.share.is_some();
     let wanting = pods.iter().filter(alive).filter(wants_share).count();
     if shared.is_empty() && wanting > 0 {
         let says = format!("{} for a share of a card, and no node is shared", waits(wanting));
-        checks.push(Check::warn(NAME, says, [label("NODE"), taint("NODE")]));
+        checks.push(DoctorCheck::warn(NAME, says, [label("NODE"), taint("NODE")]));
     }
     if checks.is_empty() {
-        checks.push(Check::ok(NAME, format!("{} by memory", count(shared.len(), "node"))));
+        checks.push(DoctorCheck::ok(
+            NAME,
+            format!("{} by memory", portcullis_text::counted(shared.len(), "node", "nodes")),
+        ));
     }
     checks
 }

@@ -4,8 +4,8 @@
 use portcullis_policy::{Severity, SourceFile, load};
 use serde_json::Value;
 
-use super::gather::{Found, Gathered};
-use super::judge::{APPLY, Check, count, named};
+use super::checks::{APPLY, DoctorCheck, named};
+use super::cluster_state::{ClusterState, Lookup};
 use crate::installation::POLICY_WEBHOOK_CONFIGURATION;
 use crate::policy_coverage::uncovered_policies;
 
@@ -22,52 +22,53 @@ const HOOKS: [(&str, &str); 5] = [
 ];
 
 /// Whether anything of it is installed.
-pub(super) fn installed(seen: &Gathered) -> bool {
-    registered(seen).next().is_some() || asked_for(seen)
+pub(super) fn installed(state: &ClusterState) -> bool {
+    registered(state).next().is_some() || asked_for(state)
 }
 
 /// The registrations of policies that are there.
-pub(super) fn registered(seen: &Gathered) -> impl Iterator<Item = &Value> {
-    [&seen.policy_mutating, &seen.policy_validating].into_iter().filter_map(Found::object)
+pub(super) fn registered(state: &ClusterState) -> impl Iterator<Item = &Value> {
+    [&state.policy_mutating, &state.policy_validating].into_iter().filter_map(Lookup::object)
 }
 
 /// Whether the replicas are started with policies.
-fn asked_for(seen: &Gathered) -> bool {
-    let containers = seen.deployment.object().map(|object| &object["spec"]["template"]["spec"]["containers"]);
+fn asked_for(state: &ClusterState) -> bool {
+    let containers =
+        state.deployment.object().map(|object| &object["spec"]["template"]["spec"]["containers"]);
     let containers = containers.and_then(Value::as_array).into_iter().flatten();
     let arguments = containers.flat_map(|container| container["args"].as_array().into_iter().flatten());
     arguments.filter_map(Value::as_str).any(|argument| argument.starts_with("--policies"))
 }
 
 /// Nothing where the component is not installed.
-pub(super) fn checks(seen: &Gathered) -> Vec<Check> {
-    if !installed(seen) {
+pub(super) fn checks(state: &ClusterState) -> Vec<DoctorCheck> {
+    if !installed(state) {
         return Vec::new();
     }
-    std::iter::once(registration(seen)).chain(files(seen)).collect()
+    std::iter::once(registration(state)).chain(files(state)).collect()
 }
 
-fn registration(seen: &Gathered) -> Check {
+fn registration(state: &ClusterState) -> DoctorCheck {
     const NAME: &str = "policy webhooks";
-    for found in [&seen.policy_mutating, &seen.policy_validating] {
-        if let Found::Unknown(problem) = found {
-            return Check::unknown(NAME, problem);
+    for found in [&state.policy_mutating, &state.policy_validating] {
+        if let Lookup::Unknown(problem) = found {
+            return DoctorCheck::unknown(NAME, problem);
         }
     }
-    let there: Vec<&Value> = registered(seen).collect();
+    let there: Vec<&Value> = registered(state).collect();
     if there.len() < 2 {
-        let kind = if seen.policy_mutating.object().is_none() {
+        let kind = if state.policy_mutating.object().is_none() {
             "MutatingWebhookConfiguration"
         } else {
             "ValidatingWebhookConfiguration"
         };
         let says =
             format!("{kind} {POLICY_WEBHOOK_CONFIGURATION} is gone: its policies are asked about nothing");
-        return Check::fail(NAME, says, [APPLY]);
+        return DoctorCheck::fail(NAME, says, [APPLY]);
     }
-    if !asked_for(seen) {
+    if !asked_for(state) {
         let says = "is registered, and the replicas are not started with --policies: pods that ask for GPUs are refused";
-        return Check::fail(NAME, says, [APPLY]);
+        return DoctorCheck::fail(NAME, says, [APPLY]);
     }
     let mut lacking = Vec::new();
     let mut changed = Vec::new();
@@ -82,7 +83,7 @@ fn registration(seen: &Gathered) -> Check {
         }
     }
     if !lacking.is_empty() {
-        return Check::warn(
+        return DoctorCheck::warn(
             NAME,
             format!("{POLICY_WEBHOOK_CONFIGURATION} lacks {}", named(&lacking)),
             [APPLY],
@@ -93,19 +94,19 @@ fn registration(seen: &Gathered) -> Check {
     } else {
         format!(", with another failurePolicy than the component has in {}", named(&changed))
     };
-    Check::ok(NAME, format!("registered{changed}"))
+    DoctorCheck::ok(NAME, format!("registered{changed}"))
 }
 
 /// The files as they lie in the cluster, whatever a replica goes by.
-fn files(seen: &Gathered) -> Vec<Check> {
+fn files(state: &ClusterState) -> Vec<DoctorCheck> {
     const NAME: &str = "policy files";
-    let config_map = match &seen.policy_files {
-        Found::Object(config_map) => config_map,
-        Found::Missing => {
+    let config_map = match &state.policy_files {
+        Lookup::Object(config_map) => config_map,
+        Lookup::Missing => {
             let says = format!("there is no ConfigMap {CONFIG_MAP}: new replicas do not start");
-            return vec![Check::fail(NAME, says, [APPLY])];
+            return vec![DoctorCheck::fail(NAME, says, [APPLY])];
         }
-        Found::Unknown(problem) => return vec![Check::unknown(NAME, problem)],
+        Lookup::Unknown(problem) => return vec![DoctorCheck::unknown(NAME, problem)],
     };
     let data = config_map["data"].as_object().into_iter().flatten();
     let files: Vec<SourceFile> = data
@@ -115,7 +116,7 @@ fn files(seen: &Gathered) -> Vec<Check> {
         })
         .collect();
     let loaded = load(&files);
-    let look = format!("kubectl get configmap -n {} {CONFIG_MAP} -o yaml", seen.namespace);
+    let look = format!("kubectl get configmap -n {} {CONFIG_MAP} -o yaml", state.namespace);
     let Some(set) = loaded.set else {
         let errors: Vec<String> = loaded
             .problems
@@ -125,18 +126,18 @@ fn files(seen: &Gathered) -> Vec<Check> {
             .collect();
         let says = format!(
             "{} in ConfigMap {CONFIG_MAP}; running replicas keep the set they had, new ones do not start: {}",
-            count(errors.len(), "error"),
+            portcullis_text::counted(errors.len(), "error", "errors"),
             named(&errors)
         );
-        return vec![Check::fail(NAME, says, [look])];
+        return vec![DoctorCheck::fail(NAME, says, [look])];
     };
     let hash: String = set.hash().chars().take(12).collect();
     let uncovered =
-        uncovered_policies(set.policies(), seen.policy_mutating.object(), seen.policy_validating.object());
+        uncovered_policies(set.policies(), state.policy_mutating.object(), state.policy_validating.object());
     if uncovered.is_empty() {
         let names: Vec<&str> = set.policies().map(|policy| policy.name.as_str()).collect();
         let says = format!("set {hash} loads without an error: {}", named(&names));
-        return vec![Check::ok(NAME, says)];
+        return vec![DoctorCheck::ok(NAME, says)];
     }
-    vec![Check::warn(NAME, named(&uncovered), [look])]
+    vec![DoctorCheck::warn(NAME, named(&uncovered), [look])]
 }

@@ -8,10 +8,10 @@ use base64::engine::general_purpose::STANDARD;
 use portcullis_core::objects::{Node, Pod};
 use serde_json::{Value, json};
 
-use super::access::needs;
-use super::gather::{Found, Gathered};
-use super::judge::{Verdict, judge};
-use super::show;
+use super::checks::{CheckLevel, run_checks};
+use super::cluster_state::{ClusterState, Lookup};
+use super::output;
+use super::permissions::required_permissions;
 use crate::certs::{Kept, Names, Step, carry_out};
 
 fn now() -> SystemTime {
@@ -36,11 +36,11 @@ fn kept() -> Kept {
     kept
 }
 
-fn believing(mut configuration: Value, bundle: &str) -> Found {
+fn believing(mut configuration: Value, bundle: &str) -> Lookup {
     for hook in configuration["webhooks"].as_array_mut().unwrap() {
         hook["clientConfig"]["caBundle"] = STANDARD.encode(bundle).into();
     }
-    Found::Object(configuration)
+    Lookup::Object(configuration)
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "reads better with json!() than with &json!()")]
@@ -70,7 +70,7 @@ fn gate() -> Value {
 }
 
 /// A cluster in which all is well.
-fn healthy() -> Gathered {
+fn healthy() -> ClusterState {
     let kept = kept();
     let bundle = kept.bundle_pem();
     let mut crd = manifest("gangs.portcullis.dev.yaml", "CustomResourceDefinition");
@@ -85,58 +85,58 @@ fn healthy() -> Gathered {
         let spec = json!({"schedulerName": "default-scheduler", "schedulingGates": gate()});
         pod("team-a", name, json!({"pod-group-name": "app"}), spec)
     };
-    Gathered {
+    ClusterState {
         server: "https://10.0.0.1".to_owned(),
         version: "v1.36.3".to_owned(),
         namespace: "portcullis-system".to_owned(),
         try_in: "default".to_owned(),
-        crd: Found::Object(crd),
+        crd: Lookup::Object(crd),
         mutating: believing(manifest("webhooks.yaml", "MutatingWebhookConfiguration"), &bundle),
         validating: believing(manifest("webhooks.yaml", "ValidatingWebhookConfiguration"), &bundle),
-        policy_mutating: Found::Missing,
-        policy_validating: Found::Missing,
-        policy_files: Found::Missing,
-        guard: Found::Object(manifest("gate-guard.yaml", "ValidatingAdmissionPolicy")),
-        guard_binding: Found::Object(manifest("gate-guard.yaml", "ValidatingAdmissionPolicyBinding")),
-        fallback: Found::Missing,
-        secret: Found::Object(json!({"data": data})),
-        lease: Found::Object(json!({"spec": {
+        policy_mutating: Lookup::Missing,
+        policy_validating: Lookup::Missing,
+        policy_files: Lookup::Missing,
+        guard: Lookup::Object(manifest("gate-guard.yaml", "ValidatingAdmissionPolicy")),
+        guard_binding: Lookup::Object(manifest("gate-guard.yaml", "ValidatingAdmissionPolicyBinding")),
+        fallback: Lookup::Missing,
+        secret: Lookup::Object(json!({"data": data})),
+        lease: Lookup::Object(json!({"spec": {
             "holderIdentity": "portcullis-5d6f-abcde", "leaseDurationSeconds": 15, "renewTime": "2027-01-15T07:59:58.123456Z"
         }})),
-        deployment: Found::Object(deployment),
+        deployment: Lookup::Object(deployment),
         nodes: Ok(vec![node("gpu-1", labels, taint, "4"), node("cpu-1", json!({}), json!([]), "0")]),
         pods: Ok(vec![member("model-1"), member("model-2")]),
         leases: vec!["kube-scheduler".to_owned()],
-        access: needs().into_iter().map(|need| (need, Some(true))).collect(),
+        access: required_permissions().into_iter().map(|need| (need, Some(true))).collect(),
         trial: (201, json!({"spec": {"schedulingGates": gate()}})),
     }
 }
 
 /// Everything that can be half right is.
-fn half_right() -> Gathered {
-    let mut seen = healthy();
+fn half_right() -> ClusterState {
+    let mut state = healthy();
     let other = kept().bundle_pem();
-    seen.mutating = believing(manifest("webhooks.yaml", "MutatingWebhookConfiguration"), &other);
-    if let Found::Object(validating) = &mut seen.validating {
+    state.mutating = believing(manifest("webhooks.yaml", "MutatingWebhookConfiguration"), &other);
+    if let Lookup::Object(validating) = &mut state.validating {
         validating["webhooks"][0]["failurePolicy"] = "Ignore".into();
     }
-    seen.guard_binding = Found::Missing;
-    for (need, allowed) in &mut seen.access {
+    state.guard_binding = Lookup::Missing;
+    for (need, allowed) in &mut state.access {
         *allowed = Some(need.resource != "pods/status");
     }
-    if let Found::Object(deployment) = &mut seen.deployment {
+    if let Lookup::Object(deployment) = &mut state.deployment {
         deployment["status"] = json!({"availableReplicas": 1});
     }
     let taint = json!([{"key": SHARED, "value": "vram", "effect": "NoSchedule"}]);
     let memory = json!({SHARED: "vram", "nvidia.com/gpu.count": "1", "nvidia.com/gpu.memory": "32768"});
-    seen.nodes = Ok(vec![
+    state.nodes = Ok(vec![
         node("gpu-1", memory.clone(), taint.clone(), "4"),
         node("gpu-2", memory, json!([]), "4"),
         node("gpu-3", json!({}), taint, "1"),
     ]);
     let whole = json!({"containers": [{"name": "c", "resources": {"limits": {"nvidia.com/gpu": "1"}}}], "nodeName": "gpu-1"});
     let waits_for = |scheduler: &str| json!({"schedulerName": scheduler});
-    seen.pods = Ok(vec![
+    state.pods = Ok(vec![
         pod("team-a", "trainer", json!({}), whole),
         pod("team-b", "volcanic-0", json!({}), waits_for("volcano")),
         pod("team-b", "leased", json!({}), waits_for("kube-scheduler")),
@@ -155,54 +155,54 @@ fn half_right() -> Gathered {
     ]);
     let refused =
         "Internal error occurred: failed calling webhook \"pods.portcullis.dev\": connection refused";
-    seen.trial = (500, json!({"kind": "Status", "message": refused}));
-    seen
+    state.trial = (500, json!({"kind": "Status", "message": refused}));
+    state
 }
 
 /// Portcullis was removed while pods waited.
-fn removed() -> Gathered {
-    let mut seen = healthy();
+fn removed() -> ClusterState {
+    let mut state = healthy();
     let gone = [
-        &mut seen.crd,
-        &mut seen.mutating,
-        &mut seen.validating,
-        &mut seen.guard,
-        &mut seen.guard_binding,
-        &mut seen.secret,
-        &mut seen.lease,
-        &mut seen.deployment,
+        &mut state.crd,
+        &mut state.mutating,
+        &mut state.validating,
+        &mut state.guard,
+        &mut state.guard_binding,
+        &mut state.secret,
+        &mut state.lease,
+        &mut state.deployment,
     ];
     for found in gone {
-        *found = Found::Missing;
+        *found = Lookup::Missing;
     }
-    for (_, allowed) in &mut seen.access {
+    for (_, allowed) in &mut state.access {
         *allowed = Some(false);
     }
-    seen.trial = (201, json!({"spec": {}}));
-    seen
+    state.trial = (201, json!({"spec": {}}));
+    state
 }
 
 /// Somebody who may see little.
-fn outsider() -> Gathered {
-    let mut seen = healthy();
+fn outsider() -> ClusterState {
+    let mut state = healthy();
     let forbidden = || "403: secrets is forbidden: User \"developer\" cannot get it".to_owned();
-    seen.secret = Found::Unknown(forbidden());
-    seen.nodes = Err(forbidden());
-    seen.pods = Err(forbidden());
-    for (_, allowed) in &mut seen.access {
+    state.secret = Lookup::Unknown(forbidden());
+    state.nodes = Err(forbidden());
+    state.pods = Err(forbidden());
+    for (_, allowed) in &mut state.access {
         *allowed = None;
     }
-    seen.trial = (403, json!({"message": "pods is forbidden: User \"developer\" cannot create pods"}));
-    seen
+    state.trial = (403, json!({"message": "pods is forbidden: User \"developer\" cannot create pods"}));
+    state
 }
 
 #[test]
 fn what_is_said_of_a_cluster() {
-    let check = |name: &str, seen: &Gathered, worst: Verdict| {
-        let checks = judge(seen, now());
+    let check = |name: &str, state: &ClusterState, worst: CheckLevel| {
+        let checks = run_checks(state, now());
         assert_eq!(checks.iter().map(|check| check.verdict).max(), Some(worst), "{name}");
         let mut text = Vec::new();
-        show::text(&mut anstream::StripStream::new(&mut text), &checks).unwrap();
+        output::text(&mut anstream::StripStream::new(&mut text), &checks).unwrap();
         let text = String::from_utf8(text).unwrap();
         let golden = root("tests/data/doctor").join(name).with_extension("txt");
         if std::env::var_os("PORTCULLIS_UPDATE_GOLDENS").is_some() {
@@ -210,14 +210,14 @@ fn what_is_said_of_a_cluster() {
         }
         assert_eq!(text, std::fs::read_to_string(&golden).unwrap_or_default(), "{name}");
         let mut json = Vec::new();
-        show::json(&mut json, &checks).unwrap();
+        output::json(&mut json, &checks).unwrap();
         let json: Value = serde_json::from_slice(&json).unwrap();
         assert_eq!(json["checks"].as_array().map(Vec::len), Some(checks.len()), "{name}");
     };
-    check("healthy", &healthy(), Verdict::Ok);
-    check("half-right", &half_right(), Verdict::Fail);
-    check("removed", &removed(), Verdict::Fail);
-    check("outsider", &outsider(), Verdict::Warn);
+    check("healthy", &healthy(), CheckLevel::Ok);
+    check("half-right", &half_right(), CheckLevel::Fail);
+    check("removed", &removed(), CheckLevel::Fail);
+    check("outsider", &outsider(), CheckLevel::Warn);
 }
 
 /// An object of the component policies.
@@ -226,25 +226,25 @@ fn of_policies(file: &str, kind: &str) -> Value {
 }
 
 /// The component policies with these files, and all is well.
-fn with_policies(files: &[(&str, &str)]) -> Gathered {
-    let mut seen = healthy();
-    let bundle = kept_bundle(&seen);
-    seen.policy_mutating = believing(of_policies("webhooks.yaml", "MutatingWebhookConfiguration"), &bundle);
-    seen.policy_validating =
+fn with_policies(files: &[(&str, &str)]) -> ClusterState {
+    let mut state = healthy();
+    let bundle = kept_bundle(&state);
+    state.policy_mutating = believing(of_policies("webhooks.yaml", "MutatingWebhookConfiguration"), &bundle);
+    state.policy_validating =
         believing(of_policies("webhooks.yaml", "ValidatingWebhookConfiguration"), &bundle);
     let data: Value = files.iter().map(|(name, text)| ((*name).to_owned(), Value::from(*text))).collect();
-    seen.policy_files = Found::Object(json!({"data": data}));
-    if let Found::Object(deployment) = &mut seen.deployment {
+    state.policy_files = Lookup::Object(json!({"data": data}));
+    if let Lookup::Object(deployment) = &mut state.deployment {
         let arguments = deployment["spec"]["template"]["spec"]["containers"][0]["args"].as_array_mut();
         arguments.unwrap().push("--policies=/policies".into());
     }
-    seen
+    state
 }
 
 /// What the registrations of a healthy cluster believe.
-fn kept_bundle(seen: &Gathered) -> String {
+fn kept_bundle(state: &ClusterState) -> String {
     let encoded =
-        seen.mutating.object().unwrap()["webhooks"][0]["clientConfig"]["caBundle"].as_str().unwrap();
+        state.mutating.object().unwrap()["webhooks"][0]["clientConfig"]["caBundle"].as_str().unwrap();
     String::from_utf8(STANDARD.decode(encoded).unwrap()).unwrap()
 }
 
@@ -252,47 +252,47 @@ fn kept_bundle(seen: &Gathered) -> String {
 fn the_component_policies_is_looked_at_where_it_is() {
     let good = std::fs::read_to_string(root("manifests/components/policies/policies/no-latest-images.yaml"))
         .unwrap();
-    let check = |change: &dyn Fn(&mut Gathered), name: &str, verdict: Verdict, part: &str| {
-        let mut seen = with_policies(&[("no-latest-images.yaml", &good)]);
-        change(&mut seen);
-        let checks = judge(&seen, now());
+    let check = |change: &dyn Fn(&mut ClusterState), name: &str, verdict: CheckLevel, part: &str| {
+        let mut state = with_policies(&[("no-latest-images.yaml", &good)]);
+        change(&mut state);
+        let checks = run_checks(&state, now());
         let found = checks.iter().find(|check| check.name == name).unwrap();
         assert_eq!(found.verdict, verdict, "{found:?}");
         assert!(found.says.contains(part), "{found:?}");
     };
-    check(&|_| {}, "policy webhooks", Verdict::Ok, "registered");
-    check(&|_| {}, "policy files", Verdict::Ok, "no-latest-images");
-    check(&|_| {}, "permissions", Verdict::Ok, "the service account may do all");
-    let gone = |seen: &mut Gathered| seen.policy_mutating = Found::Missing;
+    check(&|_| {}, "policy webhooks", CheckLevel::Ok, "registered");
+    check(&|_| {}, "policy files", CheckLevel::Ok, "no-latest-images");
+    check(&|_| {}, "permissions", CheckLevel::Ok, "the service account may do all");
+    let gone = |state: &mut ClusterState| state.policy_mutating = Lookup::Missing;
     check(
         &gone,
         "policy webhooks",
-        Verdict::Fail,
+        CheckLevel::Fail,
         "MutatingWebhookConfiguration policies.portcullis.dev is gone",
     );
-    let unasked = |seen: &mut Gathered| {
-        if let Found::Object(deployment) = &mut seen.deployment {
+    let unasked = |state: &mut ClusterState| {
+        if let Lookup::Object(deployment) = &mut state.deployment {
             deployment["spec"]["template"]["spec"]["containers"][0]["args"] = json!(["serve"]);
         }
     };
-    check(&unasked, "policy webhooks", Verdict::Fail, "not started with --policies");
-    let no_files = |seen: &mut Gathered| seen.policy_files = Found::Missing;
-    check(&no_files, "policy files", Verdict::Fail, "no ConfigMap portcullis-policies");
-    let broken = |seen: &mut Gathered| {
+    check(&unasked, "policy webhooks", CheckLevel::Fail, "not started with --policies");
+    let no_files = |state: &mut ClusterState| state.policy_files = Lookup::Missing;
+    check(&no_files, "policy files", CheckLevel::Fail, "no ConfigMap portcullis-policies");
+    let broken = |state: &mut ClusterState| {
         let bad = good.replace("variables.moving.size()", "variables.moved.size()");
-        seen.policy_files = Found::Object(json!({"data": {"no-latest-images.yaml": bad}}));
+        state.policy_files = Lookup::Object(json!({"data": {"no-latest-images.yaml": bad}}));
     };
-    check(&broken, "policy files", Verdict::Fail, "no-latest-images.yaml:");
-    let elsewhere = |seen: &mut Gathered| {
+    check(&broken, "policy files", CheckLevel::Fail, "no-latest-images.yaml:");
+    let elsewhere = |state: &mut ClusterState| {
         let services = good.replace("resources: [pods]", "resources: [pods, services]");
-        seen.policy_files = Found::Object(json!({"data": {"no-latest-images.yaml": services}}));
+        state.policy_files = Lookup::Object(json!({"data": {"no-latest-images.yaml": services}}));
     };
-    check(&elsewhere, "policy files", Verdict::Warn, "is about CREATE services");
-    let distrusted = |seen: &mut Gathered| {
-        seen.policy_validating =
-            Found::Object(of_policies("webhooks.yaml", "ValidatingWebhookConfiguration"));
+    check(&elsewhere, "policy files", CheckLevel::Warn, "is about CREATE services");
+    let distrusted = |state: &mut ClusterState| {
+        state.policy_validating =
+            Lookup::Object(of_policies("webhooks.yaml", "ValidatingWebhookConfiguration"));
     };
-    check(&distrusted, "certificate", Verdict::Fail, "caBundle of gpu-pods.policies.portcullis.dev");
+    check(&distrusted, "certificate", CheckLevel::Fail, "caBundle of gpu-pods.policies.portcullis.dev");
 }
 
 #[test]
@@ -302,33 +302,39 @@ fn a_trial_pod_that_is_refused_says_whose_fault_that_is() {
         let message = format!("admission webhook {who:?} denied the request: Pod is invalid");
         (422, json!({"message": message, "details": {"causes": causes}}))
     };
-    let check = |trial: (u16, Value), registered: bool, verdict: Verdict, part: &str, remedy: &str| {
-        let mut seen = healthy();
-        seen.trial = trial;
+    let check = |trial: (u16, Value), registered: bool, verdict: CheckLevel, part: &str, remedy: &str| {
+        let mut state = healthy();
+        state.trial = trial;
         if !registered {
-            seen.mutating = Found::Missing;
+            state.mutating = Lookup::Missing;
         }
-        let checks = judge(&seen, now());
+        let checks = run_checks(&state, now());
         let found = checks.iter().find(|check| check.name == "trial pod").unwrap();
         assert_eq!(found.verdict, verdict, "{found:?}");
         assert!(found.says.contains(part) && found.remedy.concat().contains(remedy), "{found:?}");
     };
     let ours = "pods.portcullis.dev";
     let lacked = "lacked what the mutating webhook adds: spec.schedulingGates (dry run in default)";
-    check(refused(ours, "FieldValueRequired"), false, Verdict::Fail, lacked, "kubectl apply -k manifests/");
-    check(refused(ours, "FieldValueRequired"), true, Verdict::Fail, lacked, "another webhook undoes");
-    check(refused(ours, "FieldValueInvalid"), true, Verdict::Warn, "could not be created", "--try-in");
+    check(
+        refused(ours, "FieldValueRequired"),
+        false,
+        CheckLevel::Fail,
+        lacked,
+        "kubectl apply -k manifests/",
+    );
+    check(refused(ours, "FieldValueRequired"), true, CheckLevel::Fail, lacked, "another webhook undoes");
+    check(refused(ours, "FieldValueInvalid"), true, CheckLevel::Warn, "could not be created", "--try-in");
     check(
         refused("a.example.com", "FieldValueRequired"),
         true,
-        Verdict::Warn,
+        CheckLevel::Warn,
         "could not be created",
         "--try-in",
     );
     check(
         (201, json!({"spec": {}})),
         true,
-        Verdict::Fail,
+        CheckLevel::Fail,
         "was created without its gate",
         "kubectl apply -k",
     );
@@ -336,35 +342,35 @@ fn a_trial_pod_that_is_refused_says_whose_fault_that_is() {
 
 #[test]
 fn a_certificate_is_judged_by_its_dates_and_by_whom_it_convinces() {
-    let check = |change: &dyn Fn(&mut Gathered), at: SystemTime, verdict: Verdict, part: &str| {
-        let mut seen = healthy();
-        change(&mut seen);
-        let checks = judge(&seen, at);
+    let check = |change: &dyn Fn(&mut ClusterState), at: SystemTime, verdict: CheckLevel, part: &str| {
+        let mut state = healthy();
+        change(&mut state);
+        let checks = run_checks(&state, at);
         let found = checks.iter().find(|check| check.name == "certificate").unwrap();
         assert_eq!(found.verdict, verdict, "{found:?}");
         assert!(found.says.contains(part), "{found:?}");
     };
     let days = |days: u64| now() + Duration::from_secs(days * 86_400);
-    check(&|_| {}, days(0), Verdict::Ok, "good until 2027-02-13");
-    check(&|_| {}, days(25), Verdict::Warn, "should have been renewed");
-    check(&|_| {}, days(30), Verdict::Fail, "expired");
-    check(&|seen| seen.secret = Found::Missing, days(0), Verdict::Fail, "no Secret");
+    check(&|_| {}, days(0), CheckLevel::Ok, "good until 2027-02-13");
+    check(&|_| {}, days(25), CheckLevel::Warn, "should have been renewed");
+    check(&|_| {}, days(30), CheckLevel::Fail, "expired");
+    check(&|state| state.secret = Lookup::Missing, days(0), CheckLevel::Fail, "no Secret");
     check(
-        &|seen| seen.namespace = "elsewhere".to_owned(),
+        &|state| state.namespace = "elsewhere".to_owned(),
         days(0),
-        Verdict::Fail,
+        CheckLevel::Fail,
         "portcullis.elsewhere.svc",
     );
-    let wiped = |seen: &mut Gathered| {
-        seen.validating = Found::Object(manifest("webhooks.yaml", "ValidatingWebhookConfiguration"));
+    let wiped = |state: &mut ClusterState| {
+        state.validating = Lookup::Object(manifest("webhooks.yaml", "ValidatingWebhookConfiguration"));
     };
-    check(&wiped, days(0), Verdict::Fail, "caBundle of pods.portcullis.dev, changes.portcullis.dev");
-    let injected = |seen: &mut Gathered| {
-        seen.secret = Found::Missing;
-        if let Found::Object(mutating) = &mut seen.mutating {
+    check(&wiped, days(0), CheckLevel::Fail, "caBundle of pods.portcullis.dev, changes.portcullis.dev");
+    let injected = |state: &mut ClusterState| {
+        state.secret = Lookup::Missing;
+        if let Lookup::Object(mutating) = &mut state.mutating {
             mutating["metadata"]["annotations"] =
                 json!({"cert-manager.io/inject-ca-from": "portcullis-system/x"});
         }
     };
-    check(&injected, days(0), Verdict::Ok, "cert-manager");
+    check(&injected, days(0), CheckLevel::Ok, "cert-manager");
 }

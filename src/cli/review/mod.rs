@@ -3,11 +3,11 @@
 //! Asks `core::admission` by the same bytes the API server would send. Never judges by itself, except for what the API
 //! server refuses before any webhook sees it (a number where text must stand).
 
-mod ask;
 mod changes;
-mod find;
+mod items;
+mod output;
+mod pod_review;
 mod policies;
-mod show;
 
 use std::io::Read;
 use std::path::PathBuf;
@@ -16,9 +16,10 @@ use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use serde_json::Value;
 
+use super::exit_status::ExitStatus;
 use super::manifest::{self, Document};
-use super::{Outcome, paint};
-use policies::{Judge, Said};
+use super::styles;
+use policies::{PolicyReply, PolicyReviewer};
 
 const LONG: &str = "\
 Say what the webhook would answer for these manifests, without a cluster.
@@ -44,13 +45,13 @@ Exit codes:
 /// Say what the webhook would answer for these manifests, without a cluster
 #[derive(Debug, Args)]
 #[command(long_about = LONG, after_help = EXAMPLES)]
-pub(super) struct Options {
+pub(super) struct ReviewArgs {
     /// YAML or JSON files; - is standard input
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
     /// What to print: table (for people), json (for programs), yaml (the patched pods), patch (JSON patches)
     #[arg(short, long, value_name = "FORMAT", default_value = "table", hide_possible_values = true)]
-    output: Format,
+    output: ReviewFormat,
     /// Namespace of objects that name none
     #[arg(short, long, default_value = "default")]
     namespace: String,
@@ -63,7 +64,7 @@ pub(super) struct Options {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Format {
+enum ReviewFormat {
     Table,
     Json,
     Yaml,
@@ -72,12 +73,12 @@ enum Format {
 
 /// A file and its text, for messages that point into it.
 #[derive(Debug)]
-struct Source {
+struct ManifestFile {
     name: String,
     text: String,
 }
 
-impl Source {
+impl ManifestFile {
     /// The text of a line, counted from 1.
     fn line(&self, number: u64) -> Option<&str> {
         let index = usize::try_from(number).ok()?.checked_sub(1)?;
@@ -87,7 +88,7 @@ impl Source {
 
 /// One thing that stands in a file, and what came of it.
 #[derive(Debug)]
-struct Reviewed {
+struct ItemReview {
     /// Index of the file.
     source: usize,
     /// Line where the object (or the pod template) begins.
@@ -103,25 +104,25 @@ struct Reviewed {
     /// What kubectl would print as `Warning:`, whatever came of it.
     warnings: Vec<String>,
     /// What came of it.
-    result: Verdict,
+    result: ReviewResult,
 }
 
 #[derive(Debug)]
-enum Verdict {
+enum ReviewResult {
     /// The pod is let in, with or without a patch.
-    Allowed(Allowed),
+    Allowed(AllowedPod),
     /// The pod is turned away.
-    Rejected(Vec<Cause>),
+    Rejected(Vec<ReviewCause>),
     /// A group object that can be read.
-    Group(find::GroupFacts),
+    Group(items::GroupSummary),
     /// Nothing the webhook looks at.
     NotReviewed(String),
     /// Something is wrong with the file or the object itself.
-    Unreadable(Vec<Cause>),
+    Unreadable(Vec<ReviewCause>),
 }
 
 #[derive(Debug)]
-struct Allowed {
+struct AllowedPod {
     /// Whether the webhook has anything to do with it.
     ours: bool,
     /// RFC 6902 operations; empty for none.
@@ -136,7 +137,7 @@ struct Allowed {
 
 /// One reason for a no.
 #[derive(Debug)]
-struct Cause {
+struct ReviewCause {
     /// Field path within the object of the file; empty where there is none.
     field: String,
     /// What is wrong and how to mend it.
@@ -144,26 +145,26 @@ struct Cause {
     /// Line of the field in the file.
     line: Option<u64>,
     /// Whose rule it is, where it is one of a policy file.
-    rule: Option<Rule>,
+    rule: Option<PolicyRule>,
 }
 
 /// A rule of a policy file.
 #[derive(Debug)]
-struct Rule {
+struct PolicyRule {
     /// Name of the policy.
     policy: String,
     /// `FILE:LINE`.
     place: Option<String>,
 }
 
-pub(super) fn run(options: &Options) -> Result<Outcome> {
-    let rules = match Judge::load(&options.policies, &options.cluster)? {
+pub(super) fn run(args: &ReviewArgs) -> Result<ExitStatus> {
+    let rules = match PolicyReviewer::load(&args.policies, &args.cluster)? {
         Some(rules) => rules,
-        None => return Ok(Outcome::Broken),
+        None => return Ok(ExitStatus::Failure),
     };
     let mut sources = Vec::new();
     let mut reviewed = Vec::new();
-    for path in &options.files {
+    for path in &args.files {
         let source = load(path)?;
         let index = sources.len();
         match manifest::read(&source.text) {
@@ -180,32 +181,32 @@ pub(super) fn run(options: &Options) -> Result<Outcome> {
             }
             Ok(documents) => {
                 for document in &documents {
-                    reviewed.extend(review(document, index, &options.namespace, &rules));
+                    reviewed.extend(review(document, index, &args.namespace, &rules));
                 }
             }
         }
         sources.push(source);
     }
-    match options.output {
-        Format::Table => show::table(&sources, &reviewed)?,
-        Format::Json => show::json(&sources, &reviewed)?,
-        Format::Yaml => show::objects(&sources, &reviewed)?,
-        Format::Patch => show::patches(&sources, &reviewed)?,
+    match args.output {
+        ReviewFormat::Table => output::table(&sources, &reviewed)?,
+        ReviewFormat::Json => output::json(&sources, &reviewed)?,
+        ReviewFormat::Yaml => output::objects(&sources, &reviewed)?,
+        ReviewFormat::Patch => output::patches(&sources, &reviewed)?,
     }
     Ok(reviewed
         .iter()
         .map(|one| match one.result {
-            Verdict::Unreadable(_) => Outcome::Broken,
-            Verdict::Rejected(_) => Outcome::No,
-            _ => Outcome::Good,
+            ReviewResult::Unreadable(_) => ExitStatus::Failure,
+            ReviewResult::Rejected(_) => ExitStatus::Negative,
+            _ => ExitStatus::Success,
         })
         .max()
-        .unwrap_or(Outcome::Good))
+        .unwrap_or(ExitStatus::Success))
 }
 
 /// A file of which nothing can be reviewed, and why.
-fn unreadable(source: usize, name: &str, line: Option<u64>, message: String) -> Reviewed {
-    Reviewed {
+fn unreadable(source: usize, name: &str, line: Option<u64>, message: String) -> ItemReview {
+    ItemReview {
         source,
         line,
         kind: String::new(),
@@ -213,40 +214,45 @@ fn unreadable(source: usize, name: &str, line: Option<u64>, message: String) -> 
         name: name.to_owned(),
         template: None,
         warnings: Vec::new(),
-        result: Verdict::Unreadable(vec![Cause { field: String::new(), message, line, rule: None }]),
+        result: ReviewResult::Unreadable(vec![ReviewCause {
+            field: String::new(),
+            message,
+            line,
+            rule: None,
+        }]),
     }
 }
 
-fn load(path: &PathBuf) -> Result<Source> {
+fn load(path: &PathBuf) -> Result<ManifestFile> {
     if path.as_os_str() == "-" {
         let mut text = String::new();
         std::io::stdin()
             .read_to_string(&mut text)
             .context("cannot read standard input: it must be YAML or JSON in UTF-8")?;
-        return Ok(Source { name: "<stdin>".to_owned(), text });
+        return Ok(ManifestFile { name: "<stdin>".to_owned(), text });
     }
     let name = path.display().to_string();
     let text = std::fs::read_to_string(path).with_context(|| {
         let hint = if path.is_dir() { "; name its files, for example with a *.yaml" } else { "" };
         format!("cannot read {name}{hint}")
     })?;
-    Ok(Source { name, text })
+    Ok(ManifestFile { name, text })
 }
 
 /// Everything of one document, asked about.
-fn review(document: &Document, source: usize, namespace: &str, rules: &Judge) -> Vec<Reviewed> {
-    let found = find::objects(document, namespace);
+fn review(document: &Document, source: usize, namespace: &str, rules: &PolicyReviewer) -> Vec<ItemReview> {
+    let found = items::objects(document, namespace);
     // What makes pods, and what is no pod at all, is judged by policies as it is.
     let mut said = policies::others(document, &found, rules);
-    let mut refused: Vec<(String, Reviewed)> = Vec::new();
+    let mut refused: Vec<(String, ItemReview)> = Vec::new();
     let mut reviewed = Vec::new();
     for found in found {
         let mut warnings = Vec::new();
-        if let Some(Said { causes, warnings: told }) = said.remove(&found.pointer) {
+        if let Some(PolicyReply { causes, warnings: told }) = said.remove(&found.pointer) {
             if causes.is_empty() {
                 warnings = told;
             } else {
-                let one = Reviewed {
+                let one = ItemReview {
                     source,
                     line: document.line(&found.pointer),
                     kind: found.kind.clone(),
@@ -254,7 +260,7 @@ fn review(document: &Document, source: usize, namespace: &str, rules: &Judge) ->
                     name: found.name.clone(),
                     template: None,
                     warnings: told,
-                    result: Verdict::Rejected(causes),
+                    result: ReviewResult::Rejected(causes),
                 };
                 refused.push((found.pointer.clone(), one));
             }
@@ -263,19 +269,21 @@ fn review(document: &Document, source: usize, namespace: &str, rules: &Judge) ->
             continue;
         }
         let result = match &found.what {
-            find::What::Pod(pod) => ask::about(document, &found, pod, rules, &mut warnings),
-            find::What::Group(Ok(facts)) => Verdict::Group(facts.clone()),
-            find::What::Group(Err(problem)) | find::What::Unreadable(problem) => {
-                Verdict::Unreadable(vec![Cause {
+            items::ItemContent::Pod(pod) => {
+                pod_review::review_pod(document, &found, pod, rules, &mut warnings)
+            }
+            items::ItemContent::Group(Ok(facts)) => ReviewResult::Group(facts.clone()),
+            items::ItemContent::Group(Err(problem)) | items::ItemContent::Unreadable(problem) => {
+                ReviewResult::Unreadable(vec![ReviewCause {
                     field: String::new(),
                     message: problem.clone(),
                     line: document.line(&place_of(document, &found, problem)),
                     rule: None,
                 }])
             }
-            find::What::Other(why) => Verdict::NotReviewed(why.clone()),
+            items::ItemContent::Other(why) => ReviewResult::NotReviewed(why.clone()),
         };
-        reviewed.push(Reviewed {
+        reviewed.push(ItemReview {
             source,
             line: document.line(&found.place()),
             kind: found.kind,
@@ -290,14 +298,14 @@ fn review(document: &Document, source: usize, namespace: &str, rules: &Judge) ->
 }
 
 /// Where a problem that begins with a field path (`spec.minMember is ...`) stands; else where the object begins.
-fn place_of(document: &Document, found: &find::Found, problem: &str) -> String {
+fn place_of(document: &Document, found: &items::ReviewItem, problem: &str) -> String {
     let object = document.value.pointer(&found.pointer).unwrap_or(&Value::Null);
     let field = problem.split([' ', ':']).next().unwrap_or_default();
     format!("{}{}", found.pointer, manifest::pointer_of(object, field))
 }
 
 /// `file:line`, or as much of it as is known.
-fn place(source: &Source, line: Option<u64>) -> String {
+fn place(source: &ManifestFile, line: Option<u64>) -> String {
     match line {
         Some(line) => format!("{}:{line}", source.name),
         None => source.name.clone(),
@@ -305,8 +313,8 @@ fn place(source: &Source, line: Option<u64>) -> String {
 }
 
 /// A heading that names an object: `Pod model-1`, `Deployment app (spec.template)`.
-fn title(one: &Reviewed) -> String {
-    let name = paint::styled(paint::HEAD, format!("{} {}", one.kind, one.name));
+fn title(one: &ItemReview) -> String {
+    let name = styles::styled(styles::HEAD, format!("{} {}", one.kind, one.name));
     match &one.template {
         Some(template) => format!("{name}, pods of {template}"),
         None => name,

@@ -9,15 +9,15 @@ use portcullis_policy::{Denial, Judgement, Request, Through, World, at_fault};
 use serde_json::Value;
 
 use super::super::manifest::{Document, pointer_of};
-use super::super::rules::{Rules, with_namespace, world};
-use super::ask::review_of;
-use super::find::{Found, What};
-use super::{Cause, Rule};
+use super::super::policy_set::{LoadedPolicies, with_namespace, world};
+use super::items::{ItemContent, ReviewItem};
+use super::pod_review::review_of;
+use super::{PolicyRule, ReviewCause};
 
 /// A set of policies and a cluster, or nothing where none was asked for.
-pub(super) struct Judge(Option<(Rules, World)>);
+pub(super) struct PolicyReviewer(Option<(LoadedPolicies, World)>);
 
-impl Judge {
+impl PolicyReviewer {
     /// `None` when the policies cannot be used, which was said.
     ///
     /// # Errors
@@ -26,12 +26,16 @@ impl Judge {
         if policies.is_empty() {
             return Ok(Some(Self(None)));
         }
-        let Some(rules) = Rules::load(policies)? else { return Ok(None) };
+        let Some(rules) = LoadedPolicies::load(policies)? else { return Ok(None) };
         Ok(Some(Self(Some((rules, world(cluster)?)))))
     }
 
     /// With the namespace of the request known at least by its name.
-    fn asked<T>(&self, review: &Value, ask: impl FnOnce(&Rules, &Request<'_>, &World) -> T) -> Option<T> {
+    fn asked<T>(
+        &self,
+        review: &Value,
+        ask: impl FnOnce(&LoadedPolicies, &Request<'_>, &World) -> T,
+    ) -> Option<T> {
         let (rules, world) = self.0.as_ref()?;
         let request = Request::of_review(review)?;
         let mut world = world.clone();
@@ -58,49 +62,59 @@ impl Judge {
     }
 
     /// Denials as causes, each with the place of its rule. `cause` knows the lines of the manifest.
-    pub(super) fn causes(&self, denials: &[Denial], cause: &dyn Fn(&str, String) -> Cause) -> Vec<Cause> {
+    pub(super) fn causes(
+        &self,
+        denials: &[Denial],
+        cause: &dyn Fn(&str, String) -> ReviewCause,
+    ) -> Vec<ReviewCause> {
         let rules = self.0.as_ref().map(|(rules, _)| rules);
         let one = |denial: &Denial| {
             let (field, detail) = at_fault(denial);
-            let rule =
-                Rule { policy: denial.policy.clone(), place: rules.and_then(|rules| rules.place(denial)) };
-            Cause { rule: Some(rule), ..cause(field.unwrap_or_default(), detail.to_owned()) }
+            let rule = PolicyRule {
+                policy: denial.policy.clone(),
+                place: rules.and_then(|rules| rules.place(denial)),
+            };
+            ReviewCause { rule: Some(rule), ..cause(field.unwrap_or_default(), detail.to_owned()) }
         };
         denials.iter().map(one).collect()
     }
 
-    fn other(&self, document: &Document, found: &Found) -> Option<Said> {
-        let Found { pointer, kind, namespace, .. } = found;
+    fn other(&self, document: &Document, found: &ReviewItem) -> Option<PolicyReply> {
+        let ReviewItem { pointer, kind, namespace, .. } = found;
         let object = document.value.pointer(pointer)?;
         let api_version = object["apiVersion"].as_str().unwrap_or_default();
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
         let review = review_of(namespace, [group, version, kind, &plural(group, kind)], object);
         let through = self.asked(&review, |rules, request, world| Through::of(&rules.set, request, world))?;
         let denials: Vec<Denial> = through.denials().cloned().collect();
-        let cause = |field: &str, message: String| Cause {
+        let cause = |field: &str, message: String| ReviewCause {
             line: document.line(&format!("{pointer}{}", pointer_of(object, field))),
             field: field.to_owned(),
             message,
             rule: None,
         };
-        Some(Said { causes: self.causes(&denials, &cause), warnings: through.judgement.told() })
+        Some(PolicyReply { causes: self.causes(&denials, &cause), warnings: through.judgement.told() })
     }
 }
 
 /// What policies say to an object that is no pod.
-pub(super) struct Said {
+pub(super) struct PolicyReply {
     /// Why they refuse it; none when they let it in.
-    pub(super) causes: Vec<Cause>,
+    pub(super) causes: Vec<ReviewCause>,
     /// What they let kubectl print.
     pub(super) warnings: Vec<String>,
 }
 
 /// What policies say to the objects of a document that are no pods, by their JSON pointers.
-pub(super) fn others(document: &Document, found: &[Found], judge: &Judge) -> BTreeMap<String, Said> {
-    let is_other = |found: &&Found| match &found.what {
-        What::Pod(_) => found.template.is_some(),
-        What::Group(Ok(_)) | What::Other(_) => true,
-        What::Group(Err(_)) | What::Unreadable(_) => false,
+pub(super) fn others(
+    document: &Document,
+    found: &[ReviewItem],
+    judge: &PolicyReviewer,
+) -> BTreeMap<String, PolicyReply> {
+    let is_other = |found: &&ReviewItem| match &found.what {
+        ItemContent::Pod(_) => found.template.is_some(),
+        ItemContent::Group(Ok(_)) | ItemContent::Other(_) => true,
+        ItemContent::Group(Err(_)) | ItemContent::Unreadable(_) => false,
     };
     let mut said = BTreeMap::new();
     for found in found.iter().filter(is_other) {

@@ -5,15 +5,15 @@ use std::io::Write as _;
 
 use anyhow::Result;
 
-use super::Ran;
+use super::CaseResult;
 
 /// Prints all of it: a suite for each file.
-pub(super) fn print(ran: &[Ran]) -> Result<()> {
+pub(super) fn print(ran: &[CaseResult]) -> Result<()> {
     writeln!(anstream::stdout().lock(), "{}", document(ran))?;
     Ok(())
 }
 
-fn document(ran: &[Ran]) -> String {
+fn document(ran: &[CaseResult]) -> String {
     let mut xml = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
     let _ =
         writeln!(xml, "<testsuites name=\"portcullis test\" {}>", counts(&ran.iter().collect::<Vec<_>>()));
@@ -37,14 +37,14 @@ fn document(ran: &[Ran]) -> String {
     xml
 }
 
-fn counts(cases: &[&Ran]) -> String {
+fn counts(cases: &[&CaseResult]) -> String {
     let errors = cases.iter().filter(|case| case.result.is_err()).count();
     let failures = cases.iter().filter(|case| !case.holds()).count() - errors;
     let seconds: f64 = cases.iter().map(|case| case.took.as_secs_f64()).sum();
     format!("tests=\"{}\" failures=\"{failures}\" errors=\"{errors}\" time=\"{seconds:.6}\"", cases.len())
 }
 
-fn one(xml: &mut String, case: &Ran) {
+fn one(xml: &mut String, case: &CaseResult) {
     let (name, file) = (escaped(&case.name), escaped(&case.file));
     let head = format!(
         "    <testcase name=\"{name}\" classname=\"{file}\" file=\"{file}\" line=\"{}\" time=\"{:.6}\"",
@@ -100,7 +100,7 @@ mod tests {
 
     #[test]
     fn what_is_no_xml_is_escaped() {
-        let case = |name: &str| Ran {
+        let case = |name: &str| CaseResult {
             file: "a&b.test.yaml".to_owned(),
             line: 3,
             name: name.to_owned(),

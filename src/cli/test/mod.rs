@@ -3,7 +3,7 @@
 //! Finds and reads files and prints. Never judges by itself: `portcullis_policy::cases` runs and compares.
 
 mod junit;
-mod show;
+mod output;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,8 @@ use portcullis_policy::cases::{Case, Report};
 use portcullis_policy::{Problem, Set, Severity, SourceFile, load, manifest, render, test_cases};
 use regex::Regex;
 
-use super::{Outcome, paint};
+use super::exit_status::ExitStatus;
+use super::styles;
 use crate::clock::seconds_now;
 use crate::policy_files::{self, POLICY_FILE_EXTENSIONS};
 
@@ -50,7 +51,7 @@ Exit codes:
 /// Run the test cases of policy files
 #[derive(Debug, Args)]
 #[command(long_about = LONG, after_help = EXAMPLES)]
-pub(super) struct Options {
+pub(super) struct TestArgs {
     /// Files of test cases, or directories with such files anywhere below
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<PathBuf>,
@@ -59,18 +60,18 @@ pub(super) struct Options {
     run: Option<String>,
     /// What to print: table (for people), json (for programs), junit (for build servers)
     #[arg(short, long, value_name = "FORMAT", default_value = "table", hide_possible_values = true)]
-    output: Format,
+    output: TestFormat,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Format {
+enum TestFormat {
     Table,
     Json,
     Junit,
 }
 
 /// A case and what became of it.
-struct Ran {
+struct CaseResult {
     /// The file of the case.
     file: String,
     /// Its line there.
@@ -82,7 +83,7 @@ struct Ran {
     took: Duration,
 }
 
-impl Ran {
+impl CaseResult {
     fn holds(&self) -> bool {
         self.result.as_ref().is_ok_and(|report| report.mismatches.is_empty())
     }
@@ -90,19 +91,19 @@ impl Ran {
 
 /// Sets by the files they are made of: several files of cases may test the same policies.
 #[derive(Default)]
-struct Sets {
+struct PolicySetCache {
     known: BTreeMap<Vec<PathBuf>, Option<Set>>,
     /// Whether any of them cannot be used.
     wrong: bool,
 }
 
-pub(super) fn run(options: &Options) -> Result<Outcome> {
-    let wanted = match options.run.as_deref().map(Regex::new).transpose() {
+pub(super) fn run(args: &TestArgs) -> Result<ExitStatus> {
+    let wanted = match args.run.as_deref().map(Regex::new).transpose() {
         Ok(wanted) => wanted,
         Err(error) => return Ok(usage(&format!("--run is no regular expression: {error}"))),
     };
     let mut found = Vec::new();
-    for path in &options.paths {
+    for path in &args.paths {
         if !path.exists() {
             return Ok(usage(&format!("{}: there is no such file or directory", path.display())));
         }
@@ -116,7 +117,7 @@ pub(super) fn run(options: &Options) -> Result<Outcome> {
         return Ok(usage("there are no cases: their files end in .test.yaml, .test.yml or .test.json"));
     }
     found.dedup();
-    let mut sets = Sets::default();
+    let mut sets = PolicySetCache::default();
     let mut ran = Vec::new();
     for path in &found {
         file(path, wanted.as_ref(), &mut sets, &mut ran)?;
@@ -124,22 +125,22 @@ pub(super) fn run(options: &Options) -> Result<Outcome> {
     if ran.is_empty() && !sets.wrong {
         return Ok(usage("no case has that name"));
     }
-    match options.output {
-        Format::Table => show::table(&ran)?,
-        Format::Json => show::json(&ran)?,
-        Format::Junit => junit::print(&ran)?,
+    match args.output {
+        TestFormat::Table => output::table(&ran)?,
+        TestFormat::Json => output::json(&ran)?,
+        TestFormat::Junit => junit::print(&ran)?,
     }
     let broken = sets.wrong || ran.iter().any(|case| case.result.is_err());
-    Ok(match ran.iter().all(Ran::holds) {
-        _ if broken => Outcome::Broken,
-        true => Outcome::Good,
-        false => Outcome::No,
+    Ok(match ran.iter().all(CaseResult::holds) {
+        _ if broken => ExitStatus::Failure,
+        true => ExitStatus::Success,
+        false => ExitStatus::Negative,
     })
 }
 
-fn usage(message: &str) -> Outcome {
-    paint::complain(message);
-    Outcome::Usage
+fn usage(message: &str) -> ExitStatus {
+    styles::print_error(message);
+    ExitStatus::Usage
 }
 
 /// The name of a file without what makes it YAML or JSON.
@@ -152,7 +153,12 @@ fn is_cases(path: &Path) -> bool {
 }
 
 /// Runs the cases of a file.
-fn file(path: &Path, wanted: Option<&Regex>, sets: &mut Sets, ran: &mut Vec<Ran>) -> Result<()> {
+fn file(
+    path: &Path,
+    wanted: Option<&Regex>,
+    sets: &mut PolicySetCache,
+    ran: &mut Vec<CaseResult>,
+) -> Result<()> {
     let source = policy_files::read_file(path)?;
     let cases = test_cases(&source);
     sets.told(&cases.problems, std::slice::from_ref(&source));
@@ -168,7 +174,7 @@ fn file(path: &Path, wanted: Option<&Regex>, sets: &mut Sets, ran: &mut Vec<Ran>
             let started = Instant::now();
             let result = one(case, set, directory);
             let (file, name) = (source.name.clone(), case.name.clone());
-            ran.push(Ran { file, line: *line, name, result, took: started.elapsed() });
+            ran.push(CaseResult { file, line: *line, name, result, took: started.elapsed() });
         }
     }
     Ok(())
@@ -207,7 +213,7 @@ fn policies(path: &Path, named: &[String]) -> Result<Vec<PathBuf>> {
     Ok(policy_files::list_entries(directory)?.into_iter().filter(is_policy).collect())
 }
 
-impl Sets {
+impl PolicySetCache {
     /// Prints what is wrong; warnings are what `portcullis check` is for.
     fn told(&mut self, problems: &[Problem], files: &[SourceFile]) {
         let errors: Vec<Problem> =

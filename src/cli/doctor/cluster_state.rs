@@ -8,14 +8,14 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::access::{Need, needs};
+use super::permissions::{Permission, required_permissions};
 use super::policies::CONFIG_MAP;
 use crate::cluster::{Client, JSON, Lost, Reply};
 use crate::installation::POLICY_WEBHOOK_CONFIGURATION;
 
 /// One object, or why there is none.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) enum Found {
+pub(super) enum Lookup {
     /// There it is.
     Object(Value),
     /// It does not exist.
@@ -25,7 +25,7 @@ pub(super) enum Found {
     Unknown(String),
 }
 
-impl Found {
+impl Lookup {
     pub(super) fn object(&self) -> Option<&Value> {
         match self {
             Self::Object(object) => Some(object),
@@ -34,34 +34,34 @@ impl Found {
     }
 }
 
-/// What was seen.
+/// What was state.
 #[derive(Debug)]
-pub(super) struct Gathered {
+pub(super) struct ClusterState {
     pub(super) server: String,
     /// `gitVersion`, such as `v1.36.3`.
     pub(super) version: String,
     pub(super) namespace: String,
     pub(super) try_in: String,
-    pub(super) crd: Found,
-    pub(super) mutating: Found,
-    pub(super) validating: Found,
+    pub(super) crd: Lookup,
+    pub(super) mutating: Lookup,
+    pub(super) validating: Lookup,
     /// Those of the component policies, and the ConfigMap with its files.
-    pub(super) policy_mutating: Found,
-    pub(super) policy_validating: Found,
-    pub(super) policy_files: Found,
-    pub(super) guard: Found,
-    pub(super) guard_binding: Found,
+    pub(super) policy_mutating: Lookup,
+    pub(super) policy_validating: Lookup,
+    pub(super) policy_files: Lookup,
+    pub(super) guard: Lookup,
+    pub(super) guard_binding: Lookup,
     /// The policy of the component gate-fallback.
-    pub(super) fallback: Found,
-    pub(super) secret: Found,
-    pub(super) lease: Found,
-    pub(super) deployment: Found,
+    pub(super) fallback: Lookup,
+    pub(super) secret: Lookup,
+    pub(super) lease: Lookup,
+    pub(super) deployment: Lookup,
     pub(super) nodes: Result<Vec<Node>, String>,
     pub(super) pods: Result<Vec<Pod>, String>,
     /// Names of all Leases: a scheduler that elects a leader has one.
     pub(super) leases: Vec<String>,
     /// What the service account needs, and whether it may; `None` where that could not be asked.
-    pub(super) access: Vec<(Need, Option<bool>)>,
+    pub(super) access: Vec<(Permission, Option<bool>)>,
     /// The answer to the dry run: status code and body.
     pub(super) trial: (u16, Value),
 }
@@ -70,7 +70,7 @@ pub(super) struct Gathered {
 ///
 /// # Errors
 /// When the API server does not answer, or does not know who asks.
-pub(super) async fn gather(client: &Client, namespace: &str, try_in: &str) -> Result<Gathered> {
+pub(super) async fn read_cluster(client: &Client, namespace: &str, try_in: &str) -> Result<ClusterState> {
     let unreachable = |Lost(problem): Lost| anyhow!("{problem}");
     let version = client
         .get("/version")
@@ -110,12 +110,12 @@ pub(super) async fn gather(client: &Client, namespace: &str, try_in: &str) -> Re
         secret,
         lease,
         deployment,
-    ] = <[Found; 12]>::try_from(found).map_err(|_| anyhow!("as many answers as questions"))?;
-    let access = join_all(needs().into_iter().map(|need| async move {
+    ] = <[Lookup; 12]>::try_from(found).map_err(|_| anyhow!("as many answers as questions"))?;
+    let access = join_all(required_permissions().into_iter().map(|need| async move {
         let allowed = allowed(client, namespace, &need).await;
         (need, allowed)
     }));
-    Ok(Gathered {
+    Ok(ClusterState {
         server: client.server().to_owned(),
         version: version["gitVersion"].as_str().unwrap_or("of unknown version").to_owned(),
         namespace: namespace.to_owned(),
@@ -140,27 +140,26 @@ pub(super) async fn gather(client: &Client, namespace: &str, try_in: &str) -> Re
     })
 }
 
-async fn read(client: &Client, path: &str) -> Found {
+async fn read(client: &Client, path: &str) -> Lookup {
     match client.get(path).await {
-        Ok(reply) if reply.ok() => {
-            serde_json::from_slice(&reply.body).map_or_else(|e| Found::Unknown(e.to_string()), Found::Object)
-        }
-        Ok(Reply { code: 404, .. }) => Found::Missing,
-        Ok(reply) => Found::Unknown(format!("{}: {}", reply.code, reply.message())),
-        Err(Lost(problem)) => Found::Unknown(problem),
+        Ok(reply) if reply.ok() => serde_json::from_slice(&reply.body)
+            .map_or_else(|e| Lookup::Unknown(e.to_string()), Lookup::Object),
+        Ok(Reply { code: 404, .. }) => Lookup::Missing,
+        Ok(reply) => Lookup::Unknown(format!("{}: {}", reply.code, reply.message())),
+        Err(Lost(problem)) => Lookup::Unknown(problem),
     }
 }
 
 #[derive(Deserialize)]
-struct Page<'a> {
+struct ListPage<'a> {
     #[serde(default, borrow)]
     items: Vec<&'a RawValue>,
     #[serde(default)]
-    metadata: PageMetadata,
+    metadata: ListPageMetadata,
 }
 
 #[derive(Default, Deserialize)]
-struct PageMetadata {
+struct ListPageMetadata {
     #[serde(default, rename = "continue")]
     more: String,
 }
@@ -175,7 +174,7 @@ async fn list<T>(client: &Client, path: &str, read: impl Fn(&str) -> Option<T>) 
         if !reply.ok() {
             return Err(format!("{}: {}", reply.code, reply.message()));
         }
-        let page: Page<'_> = serde_json::from_slice(&reply.body).map_err(|e| e.to_string())?;
+        let page: ListPage<'_> = serde_json::from_slice(&reply.body).map_err(|e| e.to_string())?;
         all.extend(page.items.iter().filter_map(|item| read(item.get())));
         if page.metadata.more.is_empty() {
             return Ok(all);
@@ -190,7 +189,7 @@ fn name_of(text: &str) -> Option<String> {
     object["metadata"]["name"].as_str().map(str::to_owned)
 }
 
-async fn allowed(client: &Client, namespace: &str, need: &Need) -> Option<bool> {
+async fn allowed(client: &Client, namespace: &str, need: &Permission) -> Option<bool> {
     let path = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
     let body = need.review(namespace).to_string().into_bytes();
     let reply = client.request(Method::POST, path, JSON, body).await.ok().filter(Reply::ok)?;

@@ -6,20 +6,20 @@ use std::io::Write;
 use anyhow::Result;
 use serde_json::{Value, json};
 
-use super::super::paint::{self, styled};
-use super::{Cause, Reviewed, Source, Verdict, place, title};
+use super::super::styles::{self, styled};
+use super::{ItemReview, ManifestFile, ReviewCause, ReviewResult, place, title};
 
 /// For people: one paragraph for each object, then one line that counts.
-pub(super) fn table(sources: &[Source], reviewed: &[Reviewed]) -> Result<()> {
+pub(super) fn table(sources: &[ManifestFile], reviewed: &[ItemReview]) -> Result<()> {
     let mut out = anstream::stdout().lock();
     for one in reviewed {
         let source = &sources[one.source];
         match &one.result {
-            Verdict::Rejected(causes) => refusal(&mut out, source, one, causes)?,
-            Verdict::Unreadable(causes) => unreadable(&mut out, source, one, causes)?,
-            Verdict::Allowed(allowed) => {
-                let mark = styled(paint::GOOD, "ok");
-                let place = styled(paint::FAINT, place(source, one.line));
+            ReviewResult::Rejected(causes) => refusal(&mut out, source, one, causes)?,
+            ReviewResult::Unreadable(causes) => unreadable(&mut out, source, one, causes)?,
+            ReviewResult::Allowed(allowed) => {
+                let mark = styled(styles::GOOD, "ok");
+                let place = styled(styles::FAINT, place(source, one.line));
                 let what = match (allowed.ours, allowed.changes.is_empty()) {
                     (false, true) => "let in untouched: it belongs to no gang and shares no GPU",
                     (_, true) => "let in as it is",
@@ -30,22 +30,22 @@ pub(super) fn table(sources: &[Source], reviewed: &[Reviewed]) -> Result<()> {
                     writeln!(out, "   + {change}")?;
                 }
             }
-            Verdict::Group(facts) => {
-                let place = styled(paint::FAINT, place(source, one.line));
+            ReviewResult::Group(facts) => {
+                let place = styled(styles::FAINT, place(source, one.line));
                 let mut more = facts.more.join(", ");
                 if !more.is_empty() {
                     more.insert_str(0, ", ");
                 }
-                writeln!(out, "{} {} {place}", styled(paint::GOOD, "ok"), title(one))?;
+                writeln!(out, "{} {} {place}", styled(styles::GOOD, "ok"), title(one))?;
                 writeln!(out, "   a gang: nobody starts before {} fit together{more}", facts.needs)?;
             }
-            Verdict::NotReviewed(why) => {
-                writeln!(out, "-- {} {}", title(one), styled(paint::FAINT, place(source, one.line)))?;
+            ReviewResult::NotReviewed(why) => {
+                writeln!(out, "-- {} {}", title(one), styled(styles::FAINT, place(source, one.line)))?;
                 writeln!(out, "   not reviewed: {} {why}", one.kind)?;
             }
         }
         for warning in &one.warnings {
-            writeln!(out, "   {} {warning}", styled(paint::WARN, "Warning:"))?;
+            writeln!(out, "   {} {warning}", styled(styles::WARN, "Warning:"))?;
         }
         writeln!(out)?;
     }
@@ -55,27 +55,37 @@ pub(super) fn table(sources: &[Source], reviewed: &[Reviewed]) -> Result<()> {
 }
 
 /// As kubectl prints a refusal, and where in the file each cause stands.
-fn refusal(out: &mut impl Write, source: &Source, one: &Reviewed, causes: &[Cause]) -> Result<()> {
+fn refusal(
+    out: &mut impl Write,
+    source: &ManifestFile,
+    one: &ItemReview,
+    causes: &[ReviewCause],
+) -> Result<()> {
     let head = match &one.template {
         Some(template) => format!("The pods of {} {:?} ({template}) are invalid:", one.kind, one.name),
         None => format!("The {} {:?} is invalid:", one.kind, one.name),
     };
-    writeln!(out, "{}", styled(paint::BAD, head))?;
+    writeln!(out, "{}", styled(styles::BAD, head))?;
     list(out, source, causes)
 }
 
-fn unreadable(out: &mut impl Write, source: &Source, one: &Reviewed, causes: &[Cause]) -> Result<()> {
+fn unreadable(
+    out: &mut impl Write,
+    source: &ManifestFile,
+    one: &ItemReview,
+    causes: &[ReviewCause],
+) -> Result<()> {
     let what = if one.kind.is_empty() { one.name.clone() } else { format!("{} {}", one.kind, one.name) };
-    writeln!(out, "{} cannot read {what}:", styled(paint::BAD, "error:"))?;
+    writeln!(out, "{} cannot read {what}:", styled(styles::BAD, "error:"))?;
     list(out, source, causes)
 }
 
-fn list(out: &mut impl Write, source: &Source, causes: &[Cause]) -> Result<()> {
+fn list(out: &mut impl Write, source: &ManifestFile, causes: &[ReviewCause]) -> Result<()> {
     for cause in causes {
         let field = if cause.field.is_empty() {
             String::new()
         } else {
-            format!("{}: ", styled(paint::HEAD, &cause.field))
+            format!("{}: ", styled(styles::HEAD, &cause.field))
         };
         writeln!(out, "* {field}{}", cause.message)?;
         let text = cause.line.and_then(|line| source.line(line)).unwrap_or_default();
@@ -83,30 +93,30 @@ fn list(out: &mut impl Write, source: &Source, causes: &[Cause]) -> Result<()> {
         writeln!(
             out,
             "  {}",
-            styled(paint::FAINT, format!("{place} | {}", text.trim_end()).trim_end_matches([' ', '|']))
+            styled(styles::FAINT, format!("{place} | {}", text.trim_end()).trim_end_matches([' ', '|']))
         )?;
         if let Some(rule) = &cause.rule {
             let place = rule.place.as_ref().map(|place| format!(", {place}")).unwrap_or_default();
-            writeln!(out, "  {}", styled(paint::FAINT, format!("policy {}{place}", rule.policy)))?;
+            writeln!(out, "  {}", styled(styles::FAINT, format!("policy {}{place}", rule.policy)))?;
         }
     }
     Ok(())
 }
 
 /// Which gangs the files make, and whether they are whole.
-fn gangs(out: &mut impl Write, reviewed: &[Reviewed]) -> Result<()> {
+fn gangs(out: &mut impl Write, reviewed: &[ItemReview]) -> Result<()> {
     let mut members: BTreeMap<&str, (u32, bool)> = BTreeMap::new();
     let mut groups: BTreeMap<&str, u32> = BTreeMap::new();
     for one in reviewed {
         match &one.result {
-            Verdict::Allowed(allowed) => {
+            ReviewResult::Allowed(allowed) => {
                 if let Some(gang) = &allowed.gang {
                     let (count, templates) = members.entry(gang).or_default();
                     *count += 1;
                     *templates |= one.template.is_some();
                 }
             }
-            Verdict::Group(facts) => {
+            ReviewResult::Group(facts) => {
                 groups.insert(&facts.gang, facts.min_member);
             }
             _ => {}
@@ -127,20 +137,20 @@ fn gangs(out: &mut impl Write, reviewed: &[Reviewed]) -> Result<()> {
             }
             Some(needed) => format!("it needs {needed}: complete"),
         };
-        writeln!(out, "gang {}: {count} {what}; {needed}", styled(paint::HEAD, gang))?;
+        writeln!(out, "gang {}: {count} {what}; {needed}", styled(styles::HEAD, gang))?;
     }
     Ok(())
 }
 
-fn summary(reviewed: &[Reviewed]) -> String {
+fn summary(reviewed: &[ItemReview]) -> String {
     let mut counts = [("let in", 0), ("rejected", 0), ("group", 0), ("not reviewed", 0), ("unreadable", 0)];
     for one in reviewed {
         counts[match one.result {
-            Verdict::Allowed(_) => 0,
-            Verdict::Rejected(_) => 1,
-            Verdict::Group(_) => 2,
-            Verdict::NotReviewed(_) => 3,
-            Verdict::Unreadable(_) => 4,
+            ReviewResult::Allowed(_) => 0,
+            ReviewResult::Rejected(_) => 1,
+            ReviewResult::Group(_) => 2,
+            ReviewResult::NotReviewed(_) => 3,
+            ReviewResult::Unreadable(_) => 4,
         }]
         .1 += 1;
     }
@@ -149,9 +159,9 @@ fn summary(reviewed: &[Reviewed]) -> String {
         .filter(|(_, count)| *count > 0)
         .map(|(word, count)| {
             let style = match word {
-                "let in" | "group" => paint::GOOD,
-                "not reviewed" => paint::FAINT,
-                _ => paint::BAD,
+                "let in" | "group" => styles::GOOD,
+                "not reviewed" => styles::FAINT,
+                _ => styles::BAD,
             };
             let plural = if word == "group" && count > 1 { "s" } else { "" };
             styled(style, format!("{count} {word}{plural}"))
@@ -161,13 +171,13 @@ fn summary(reviewed: &[Reviewed]) -> String {
 }
 
 /// For programs: an array with one object for each thing reviewed.
-pub(super) fn json(sources: &[Source], reviewed: &[Reviewed]) -> Result<()> {
+pub(super) fn json(sources: &[ManifestFile], reviewed: &[ItemReview]) -> Result<()> {
     let all: Vec<Value> = reviewed.iter().map(|one| record(&sources[one.source], one)).collect();
     writeln!(anstream::stdout().lock(), "{}", serde_json::to_string_pretty(&all)?)?;
     Ok(())
 }
 
-fn record(source: &Source, one: &Reviewed) -> Value {
+fn record(source: &ManifestFile, one: &ItemReview) -> Value {
     let mut record = json!({
         "file": source.name, "line": one.line, "kind": one.kind, "namespace": one.namespace, "name": one.name,
         "warnings": one.warnings,
@@ -175,8 +185,8 @@ fn record(source: &Source, one: &Reviewed) -> Value {
     if let Some(template) = &one.template {
         record["template"] = json!(template);
     }
-    let causes = |causes: &[Cause]| -> Value {
-        let one = |cause: &Cause| {
+    let causes = |causes: &[ReviewCause]| -> Value {
+        let one = |cause: &ReviewCause| {
             let mut one = json!({"field": cause.field, "message": cause.message, "line": cause.line});
             if let Some(rule) = &cause.rule {
                 one["policy"] = json!(rule.policy);
@@ -187,14 +197,14 @@ fn record(source: &Source, one: &Reviewed) -> Value {
         causes.iter().map(one).collect()
     };
     let (result, more) = match &one.result {
-        Verdict::Allowed(allowed) => (
+        ReviewResult::Allowed(allowed) => (
             if allowed.ours { "allowed" } else { "untouched" },
             json!({"gang": allowed.gang, "changes": allowed.changes, "patch": allowed.patch}),
         ),
-        Verdict::Rejected(list) => ("rejected", json!({"causes": causes(list)})),
-        Verdict::Unreadable(list) => ("unreadable", json!({"causes": causes(list)})),
-        Verdict::Group(facts) => ("group", json!({"gang": facts.gang, "minMember": facts.min_member})),
-        Verdict::NotReviewed(why) => ("notReviewed", json!({"why": why})),
+        ReviewResult::Rejected(list) => ("rejected", json!({"causes": causes(list)})),
+        ReviewResult::Unreadable(list) => ("unreadable", json!({"causes": causes(list)})),
+        ReviewResult::Group(facts) => ("group", json!({"gang": facts.gang, "minMember": facts.min_member})),
+        ReviewResult::NotReviewed(why) => ("notReviewed", json!({"why": why})),
     };
     record["result"] = json!(result);
     if let (Value::Object(record), Value::Object(more)) = (&mut record, more) {
@@ -204,19 +214,19 @@ fn record(source: &Source, one: &Reviewed) -> Value {
 }
 
 /// The pods as they would be stored; refusals go to stderr.
-pub(super) fn objects(sources: &[Source], reviewed: &[Reviewed]) -> Result<()> {
+pub(super) fn objects(sources: &[ManifestFile], reviewed: &[ItemReview]) -> Result<()> {
     each(sources, reviewed, |allowed| Ok(serde_saphyr::to_string(&allowed.patched)?))
 }
 
 /// The patches, each under a comment that says whose it is; refusals go to stderr.
-pub(super) fn patches(sources: &[Source], reviewed: &[Reviewed]) -> Result<()> {
+pub(super) fn patches(sources: &[ManifestFile], reviewed: &[ItemReview]) -> Result<()> {
     each(sources, reviewed, |allowed| Ok(serde_json::to_string_pretty(&allowed.patch)?))
 }
 
 fn each(
-    sources: &[Source],
-    reviewed: &[Reviewed],
-    text: impl Fn(&super::Allowed) -> Result<String>,
+    sources: &[ManifestFile],
+    reviewed: &[ItemReview],
+    text: impl Fn(&super::AllowedPod) -> Result<String>,
 ) -> Result<()> {
     let mut out = anstream::stdout().lock();
     let mut error = anstream::stderr().lock();
@@ -224,7 +234,7 @@ fn each(
     for one in reviewed {
         let source = &sources[one.source];
         match &one.result {
-            Verdict::Allowed(allowed) => {
+            ReviewResult::Allowed(allowed) => {
                 if !first {
                     writeln!(out, "---")?;
                 }
@@ -233,12 +243,12 @@ fn each(
                 writeln!(out, "# {} {}{pods}, {}", one.kind, one.name, place(source, one.line))?;
                 writeln!(out, "{}", text(allowed)?.trim_end())?;
             }
-            Verdict::Rejected(causes) => refusal(&mut error, source, one, causes)?,
-            Verdict::Unreadable(causes) => unreadable(&mut error, source, one, causes)?,
-            Verdict::Group(_) | Verdict::NotReviewed(_) => {}
+            ReviewResult::Rejected(causes) => refusal(&mut error, source, one, causes)?,
+            ReviewResult::Unreadable(causes) => unreadable(&mut error, source, one, causes)?,
+            ReviewResult::Group(_) | ReviewResult::NotReviewed(_) => {}
         }
         for warning in &one.warnings {
-            writeln!(error, "{} {warning}", styled(paint::WARN, "Warning:"))?;
+            writeln!(error, "{} {warning}", styled(styles::WARN, "Warning:"))?;
         }
     }
     Ok(())

@@ -1,13 +1,13 @@
-//! What was seen, as a list of checks. Pure: the same values and time give the same list.
+//! What was state, as a list of checks. Pure: the same values and time give the same list.
 
 use std::time::SystemTime;
 
-use super::gather::Gathered;
-use super::{nodes, registered, waiting};
+use super::cluster_state::ClusterState;
+use super::{gated_pods, installation, nodes};
 
 /// How a check came out, worst last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Verdict {
+pub(super) enum CheckLevel {
     Ok,
     Warn,
     Fail,
@@ -15,19 +15,19 @@ pub(super) enum Verdict {
 
 /// One check.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Check {
+pub(super) struct DoctorCheck {
     /// Two or three words.
     pub(super) name: &'static str,
-    pub(super) verdict: Verdict,
+    pub(super) verdict: CheckLevel,
     /// One sentence: what is so, and what follows from it.
     pub(super) says: String,
     /// What to type, one line each; comments begin with `#`.
     pub(super) remedy: Vec<String>,
 }
 
-impl Check {
+impl DoctorCheck {
     pub(super) fn ok(name: &'static str, says: impl Into<String>) -> Self {
-        Self { name, verdict: Verdict::Ok, says: says.into(), remedy: Vec::new() }
+        Self { name, verdict: CheckLevel::Ok, says: says.into(), remedy: Vec::new() }
     }
 
     pub(super) fn warn<R: Into<String>>(
@@ -36,7 +36,7 @@ impl Check {
         remedy: impl IntoIterator<Item = R>,
     ) -> Self {
         let remedy = remedy.into_iter().map(Into::into).collect();
-        Self { name, verdict: Verdict::Warn, says: says.into(), remedy }
+        Self { name, verdict: CheckLevel::Warn, says: says.into(), remedy }
     }
 
     pub(super) fn fail<R: Into<String>>(
@@ -44,7 +44,7 @@ impl Check {
         says: impl Into<String>,
         remedy: impl IntoIterator<Item = R>,
     ) -> Self {
-        Self { verdict: Verdict::Fail, ..Self::warn(name, says, remedy) }
+        Self { verdict: CheckLevel::Fail, ..Self::warn(name, says, remedy) }
     }
 
     /// What could not be looked at is a warning.
@@ -64,15 +64,15 @@ pub(super) const FREE_ALL: [&str; 2] = [
 ];
 
 /// The checks, in the order in which a person would look.
-pub(super) fn judge(seen: &Gathered, now: SystemTime) -> Vec<Check> {
-    let mut checks = registered::checks(seen, now);
-    match &seen.nodes {
-        Ok(list) => checks.extend(nodes::checks(list, seen.pods.as_deref().unwrap_or_default())),
-        Err(problem) => checks.push(Check::unknown("GPU nodes", problem)),
+pub(super) fn run_checks(state: &ClusterState, now: SystemTime) -> Vec<DoctorCheck> {
+    let mut checks = installation::checks(state, now);
+    match &state.nodes {
+        Ok(list) => checks.extend(nodes::checks(list, state.pods.as_deref().unwrap_or_default())),
+        Err(problem) => checks.push(DoctorCheck::unknown("GPU nodes", problem)),
     }
-    match &seen.pods {
-        Ok(list) => checks.extend(waiting::checks(seen, list, registered::leads(seen, now))),
-        Err(problem) => checks.push(Check::unknown("gated pods", problem)),
+    match &state.pods {
+        Ok(list) => checks.extend(gated_pods::checks(state, list, installation::leads(state, now))),
+        Err(problem) => checks.push(DoctorCheck::unknown("gated pods", problem)),
     }
     checks
 }
@@ -85,9 +85,4 @@ pub(super) fn named<T: std::fmt::Display>(all: &[T]) -> String {
         None | Some(0) => shown.join(", "),
         Some(more) => format!("{} and {more} more", shown.join(", ")),
     }
-}
-
-/// `1 pod`, `2 pods`.
-pub(super) fn count(number: usize, noun: &str) -> String {
-    portcullis_text::counted(number, noun, &format!("{noun}s"))
 }

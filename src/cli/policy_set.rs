@@ -17,13 +17,13 @@ use crate::cluster::capacity;
 use crate::policy_files;
 
 /// A set with its files.
-pub(super) struct Rules {
+pub(super) struct LoadedPolicies {
     /// What is evaluated.
     pub(super) set: Set,
     files: Vec<SourceFile>,
 }
 
-impl Rules {
+impl LoadedPolicies {
     /// Loads a set. What is wrong with it goes to standard error; `None` when it cannot be used.
     ///
     /// # Errors

@@ -7,7 +7,7 @@ use crate::installation::POLICY_WEBHOOK_CONFIGURATION;
 
 /// One thing that must be allowed.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Need {
+pub(super) struct Permission {
     pub(super) verb: &'static str,
     pub(super) group: &'static str,
     /// `pods`, or `pods/status`.
@@ -23,11 +23,11 @@ pub(super) struct Need {
 }
 
 /// A line of the table below: verbs, group, resource, name.
-type Line = (&'static [&'static str], &'static str, &'static str, &'static str);
+type PermissionRow = (&'static [&'static str], &'static str, &'static str, &'static str);
 
 const LOOK: &[&str] = &["get", "list", "watch"];
 
-const EVERYWHERE: &[Line] = &[
+const EVERYWHERE: &[PermissionRow] = &[
     (LOOK, "", "nodes", ""),
     (LOOK, "scheduling.k8s.io", "priorityclasses", ""),
     (LOOK, "node.k8s.io", "runtimeclasses", ""),
@@ -43,12 +43,12 @@ const EVERYWHERE: &[Line] = &[
     (&["get"], "batch", "jobs", ""),
 ];
 
-const AT_HOME: &[Line] = &[
+const AT_HOME: &[PermissionRow] = &[
     (&["create"], "coordination.k8s.io", "leases", ""),
     (&["get", "patch"], "coordination.k8s.io", "leases", "portcullis"),
 ];
 
-const CERTIFICATES: &[Line] = &[
+const CERTIFICATES: &[PermissionRow] = &[
     (&["get", "patch"], "admissionregistration.k8s.io", "mutatingwebhookconfigurations", "portcullis"),
     (
         &["get", "patch"],
@@ -65,10 +65,10 @@ const CERTIFICATES: &[Line] = &[
     ),
 ];
 
-const CERTIFICATES_AT_HOME: &[Line] =
+const CERTIFICATES_AT_HOME: &[PermissionRow] =
     &[(&["create"], "", "secrets", ""), (&["get", "update"], "", "secrets", "portcullis-tls")];
 
-const POLICIES: &[Line] = &[
+const POLICIES: &[PermissionRow] = &[
     (LOOK, "", "namespaces", ""),
     (&["get"], "admissionregistration.k8s.io", "mutatingwebhookconfigurations", POLICY_WEBHOOK_CONFIGURATION),
     (
@@ -79,11 +79,11 @@ const POLICIES: &[Line] = &[
     ),
 ];
 
-const POLICIES_AT_HOME: &[Line] =
+const POLICIES_AT_HOME: &[PermissionRow] =
     &[(&["create"], "", "configmaps", ""), (&["get", "patch"], "", "configmaps", "portcullis-capacity")];
 
 /// Everything that must be allowed.
-pub(super) fn needs() -> Vec<Need> {
+pub(super) fn required_permissions() -> Vec<Permission> {
     let tables = [
         (EVERYWHERE, false, false, false),
         (AT_HOME, true, false, false),
@@ -92,13 +92,14 @@ pub(super) fn needs() -> Vec<Need> {
         (POLICIES, false, false, true),
         (POLICIES_AT_HOME, true, false, true),
     ];
-    let mut needs: Vec<Need> = group_resources().flat_map(|(_, resource)| of_groups(resource)).collect();
+    let mut needs: Vec<Permission> =
+        group_resources().flat_map(|(_, resource)| of_groups(resource)).collect();
     // Several versions of one kind are one permission.
     needs.sort_by_key(|need| (need.group, need.resource.clone(), need.verb));
     needs.dedup_by_key(|need| (need.group, need.resource.clone(), need.verb));
     for (lines, own_namespace, certificates, policies) in tables {
         for &(verbs, group, resource, name) in lines {
-            needs.extend(verbs.iter().map(|&verb| Need {
+            needs.extend(verbs.iter().map(|&verb| Permission {
                 verb,
                 group,
                 resource: resource.to_owned(),
@@ -113,8 +114,8 @@ pub(super) fn needs() -> Vec<Need> {
 }
 
 /// Group objects are read, and their status is written where there is a way to.
-fn of_groups(resource: &GroupResource) -> Vec<Need> {
-    let need = |verb, plural: String| Need {
+fn of_groups(resource: &GroupResource) -> Vec<Permission> {
+    let need = |verb, plural: String| Permission {
         verb,
         group: resource.group,
         resource: plural,
@@ -123,7 +124,7 @@ fn of_groups(resource: &GroupResource) -> Vec<Need> {
         certificates: false,
         policies: false,
     };
-    let mut needs: Vec<Need> = LOOK.iter().map(|verb| need(verb, resource.plural.to_owned())).collect();
+    let mut needs: Vec<Permission> = LOOK.iter().map(|verb| need(verb, resource.plural.to_owned())).collect();
     match resource.status {
         StatusDoor::Closed => {}
         StatusDoor::Subresource => needs.push(need("patch", format!("{}/status", resource.plural))),
@@ -132,7 +133,7 @@ fn of_groups(resource: &GroupResource) -> Vec<Need> {
     needs
 }
 
-impl Need {
+impl Permission {
     /// The question for the API server.
     pub(super) fn review(&self, namespace: &str) -> Value {
         let (resource, subresource) = self.resource.split_once('/').unwrap_or((&self.resource, ""));
@@ -209,7 +210,7 @@ mod tests {
             ("base/rbac-certificates.yaml", true, false),
             ("components/policies/rbac.yaml", false, true),
         ] {
-            let asked: BTreeSet<_> = needs()
+            let asked: BTreeSet<_> = required_permissions()
                 .into_iter()
                 .filter(|need| (need.certificates, need.policies) == (certificates, policies))
                 .map(|need| {

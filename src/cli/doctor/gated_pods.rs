@@ -5,16 +5,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use portcullis_core::admission::AdmissionSettings;
 use portcullis_core::objects::{Pod, PodPhase, names};
 
-use super::gather::{Found, Gathered};
-use super::judge::{Check, FREE_ALL, count, named};
+use super::checks::{DoctorCheck, FREE_ALL, named};
+use super::cluster_state::{ClusterState, Lookup};
 
-pub(super) fn checks(seen: &Gathered, pods: &[Pod], led: bool) -> Vec<Check> {
-    let mut checks = vec![schedulers(seen, pods)];
-    checks.extend(gates(seen, pods, led));
+pub(super) fn checks(state: &ClusterState, pods: &[Pod], led: bool) -> Vec<DoctorCheck> {
+    let mut checks = vec![schedulers(state, pods)];
+    checks.extend(gates(state, pods, led));
     checks
 }
 
-fn schedulers(seen: &Gathered, pods: &[Pod]) -> Check {
+fn schedulers(state: &ClusterState, pods: &[Pod]) -> DoctorCheck {
     const NAME: &str = "scheduler names";
     let mut waiting: BTreeMap<&str, Vec<&Pod>> = BTreeMap::new();
     for pod in pods.iter().filter(|pod| pod.node.is_none() && pod.phase == PodPhase::Pending) {
@@ -24,12 +24,12 @@ fn schedulers(seen: &Gathered, pods: &[Pod]) -> Check {
         .iter()
         .filter(|pod| pod.node.is_some())
         .map(|pod| &*pod.scheduler)
-        .chain(seen.leases.iter().map(String::as_str))
+        .chain(state.leases.iter().map(String::as_str))
         .chain([names::DEFAULT_SCHEDULER])
         .collect();
     waiting.retain(|name, _| !served.contains(name));
     if waiting.is_empty() {
-        return Check::ok(NAME, "nobody waits for a scheduler that was never seen at work");
+        return DoctorCheck::ok(NAME, "nobody waits for a scheduler that was never state at work");
     }
     let says: Vec<String> = waiting
         .iter()
@@ -38,7 +38,7 @@ fn schedulers(seen: &Gathered, pods: &[Pod]) -> Check {
             format!("{name} ({})", named(&keys))
         })
         .collect();
-    Check::warn(
+    DoctorCheck::warn(
         NAME,
         format!("pods wait for schedulers that never bound a pod and hold no Lease: {}", named(&says)),
         [
@@ -48,24 +48,24 @@ fn schedulers(seen: &Gathered, pods: &[Pod]) -> Check {
     )
 }
 
-fn gates(seen: &Gathered, pods: &[Pod], led: bool) -> Vec<Check> {
+fn gates(state: &ClusterState, pods: &[Pod], led: bool) -> Vec<DoctorCheck> {
     const NAME: &str = "gated pods";
     let gated: Vec<&Pod> = pods
         .iter()
         .filter(|pod| !pod.terminating && pod.gates.iter().any(|gate| &**gate == names::GATE))
         .collect();
     if gated.is_empty() {
-        return vec![Check::ok(NAME, "no pod waits behind the gate")];
+        return vec![DoctorCheck::ok(NAME, "no pod waits behind the gate")];
     }
     let keys = |pods: &[&Pod]| -> Vec<String> { pods.iter().map(|pod| pod.key.to_string()).collect() };
     let gangs: BTreeSet<_> =
         gated.iter().filter_map(|pod| pod.membership.as_ref()).map(|m| &m.gang).collect();
     if !led {
-        let installed = seen.deployment != Found::Missing || seen.mutating.object().is_some();
+        let installed = state.deployment != Lookup::Missing || state.mutating.object().is_some();
         let wait = if gated.len() == 1 { "waits" } else { "wait" };
         let says = format!(
             "{} {wait} behind the gate and nobody is there to lift it: {}",
-            count(gated.len(), "pod"),
+            portcullis_text::counted(gated.len(), "pod", "pods"),
             named(&keys(&gated))
         );
         let first = if installed {
@@ -73,13 +73,13 @@ fn gates(seen: &Gathered, pods: &[Pod], led: bool) -> Vec<Check> {
         } else {
             "# Portcullis was removed. To start them, each on its own:"
         };
-        return vec![Check::fail(NAME, says, [first].into_iter().chain(FREE_ALL))];
+        return vec![DoctorCheck::fail(NAME, says, [first].into_iter().chain(FREE_ALL))];
     }
     let mut checks = Vec::new();
     let lost: Vec<&Pod> = gated.iter().copied().filter(|pod| pod.membership.is_none()).collect();
     if !lost.is_empty() {
         let says = format!("{} behind the gate and in no group, so nothing lifts them", named(&keys(&lost)));
-        checks.push(Check::fail(NAME, says, free(&lost)));
+        checks.push(DoctorCheck::fail(NAME, says, free(&lost)));
     }
     let excluded = AdmissionSettings::default().excluded_namespaces;
     let outside: Vec<&Pod> =
@@ -89,15 +89,15 @@ fn gates(seen: &Gathered, pods: &[Pod], led: bool) -> Vec<Check> {
             "{} behind the gate in a namespace that the webhook leaves alone",
             named(&keys(&outside))
         );
-        checks.push(Check::warn(NAME, says, free(&outside)));
+        checks.push(DoctorCheck::warn(NAME, says, free(&outside)));
     }
     if checks.is_empty() {
         let says = format!(
             "{} of {} behind the gate: kubectl get gangs -A",
-            count(gated.len(), "pod"),
-            count(gangs.len(), "gang")
+            portcullis_text::counted(gated.len(), "pod", "pods"),
+            portcullis_text::counted(gangs.len(), "gang", "gangs")
         );
-        checks.push(Check::ok(NAME, says));
+        checks.push(DoctorCheck::ok(NAME, says));
     }
     checks
 }
@@ -113,6 +113,6 @@ fn free(pods: &[&Pod]) -> Vec<String> {
             names::GATE
         )
     }));
-    lines.push(super::judge::APPLY.to_owned());
+    lines.push(super::checks::APPLY.to_owned());
     lines
 }

@@ -10,7 +10,7 @@ use portcullis_core::engine::Phase;
 use portcullis_sim::scenario::{CardUse, GangLine, NodeUse, PodLine, StepResult};
 use serde_json::{Value, json};
 
-use super::paint::{self, styled};
+use super::styles::{self, styled};
 
 /// How wide running text is set.
 pub(super) const WIDTH: usize = 100;
@@ -39,13 +39,13 @@ pub(super) fn wrapped(text: &str, indent: &str) -> Vec<String> {
 /// Commands and what kubectl printed.
 pub(super) fn terminal(out: &mut impl Write, step: &StepResult) -> io::Result<()> {
     for command in &step.commands {
-        writeln!(out, "  {}", styled(paint::TYPED, format!("$ {command}")))?;
+        writeln!(out, "  {}", styled(styles::COMMAND, format!("$ {command}")))?;
     }
     for line in &step.output {
         let style = if line.starts_with("Warning:") {
-            paint::WARN
+            styles::WARN
         } else if line.contains("is invalid") || line.starts_with("Error") {
-            paint::BAD
+            styles::BAD
         } else {
             anstyle::Style::new()
         };
@@ -95,10 +95,10 @@ pub(super) fn gangs(out: &mut impl Write, gangs: &[GangLine]) -> io::Result<()> 
         let status = &gang.status;
         if !status.message.is_empty() {
             let reason = status.reason.map(|r| format!("{r}: ")).unwrap_or_default();
-            paragraph(out, paint::WARN, &format!("{} waits. {reason}{}", gang.name, status.message))?;
+            paragraph(out, styles::WARN, &format!("{} waits. {reason}{}", gang.name, status.message))?;
         }
         if let Some(remedy) = &status.remedy {
-            paragraph(out, paint::FAINT, &format!("what would help: {remedy}"))?;
+            paragraph(out, styles::FAINT, &format!("what would help: {remedy}"))?;
         }
     }
     Ok(())
@@ -125,7 +125,7 @@ pub(super) fn cards(out: &mut impl Write, nodes: &[NodeUse]) -> io::Result<()> {
                 bar(card),
                 card.used().0,
                 card.vram,
-                if who.is_empty() { String::new() } else { styled(paint::FAINT, who.join(", ")) },
+                if who.is_empty() { String::new() } else { styled(styles::FAINT, who.join(", ")) },
             );
             writeln!(out, "{}", line.trim_end())?;
         }
@@ -145,19 +145,19 @@ fn bar(card: &CardUse) -> String {
         let upto = cells(sum).min(whole);
         let block = if index % 2 == 0 { "█" } else { "▓" };
         bar.push_str(&styled(
-            paint::CARDS[index % paint::CARDS.len()],
+            styles::CARDS[index % styles::CARDS.len()],
             block.repeat(upto.saturating_sub(done)),
         ));
         done = upto.max(done);
     }
-    bar.push_str(&styled(paint::FAINT, "░".repeat(whole.saturating_sub(done))));
+    bar.push_str(&styled(styles::FAINT, "░".repeat(whole.saturating_sub(done))));
     bar
 }
 
 /// What the engines told, with the time since the beginning of the story.
 pub(super) fn told(out: &mut impl Write, step: &StepResult) -> io::Result<()> {
     for told in &step.told {
-        let style = if told.note.warning { paint::WARN } else { paint::FAINT };
+        let style = if told.note.warning { styles::WARN } else { styles::FAINT };
         let text = format!(
             "engine {}: {} {}: {}",
             told.replica, told.note.gang.name, told.note.reason, told.note.message
@@ -171,12 +171,12 @@ pub(super) fn told(out: &mut impl Write, step: &StepResult) -> io::Result<()> {
 pub(super) fn expectations(out: &mut impl Write, file: &str, step: &StepResult) -> io::Result<()> {
     for expectation in &step.expectations {
         match &expectation.verdict {
-            Ok(()) => writeln!(out, "  {} {}", styled(paint::GOOD, "✓"), expectation.text)?,
+            Ok(()) => writeln!(out, "  {} {}", styled(styles::GOOD, "✓"), expectation.text)?,
             Err(found) => {
                 writeln!(
                     out,
                     "  {} {file}:{}: expected that {}",
-                    styled(paint::BAD, "✗"),
+                    styled(styles::BAD, "✗"),
                     expectation.line,
                     expectation.text
                 )?;
@@ -185,7 +185,7 @@ pub(super) fn expectations(out: &mut impl Write, file: &str, step: &StepResult) 
         }
     }
     for violation in &step.violations {
-        writeln!(out, "  {} {violation}", styled(paint::BAD, "RULE BROKEN"))?;
+        writeln!(out, "  {} {violation}", styled(styles::BAD, "RULE BROKEN"))?;
     }
     Ok(())
 }

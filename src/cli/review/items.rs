@@ -10,7 +10,7 @@ use super::super::manifest::Document;
 
 /// Something in a document that can be talked about.
 #[derive(Debug)]
-pub(super) struct Found {
+pub(super) struct ReviewItem {
     /// Kind of the object it stands in.
     pub(super) kind: String,
     /// Namespace, or the one assumed.
@@ -22,10 +22,10 @@ pub(super) struct Found {
     /// Field path of the pod template within the object, for a workload.
     pub(super) template: Option<String>,
     /// What it is.
-    pub(super) what: What,
+    pub(super) what: ItemContent,
 }
 
-impl Found {
+impl ReviewItem {
     /// JSON pointer of the pod itself within the document.
     pub(super) fn place(&self) -> String {
         let mut pointer = self.pointer.clone();
@@ -41,11 +41,11 @@ impl Found {
 
 /// What it is.
 #[derive(Debug)]
-pub(super) enum What {
+pub(super) enum ItemContent {
     /// A pod, or one as its controller would create it.
-    Pod(PodFound),
+    Pod(PodItem),
     /// A group object of a dialect we know.
-    Group(Result<GroupFacts, String>),
+    Group(Result<GroupSummary, String>),
     /// Nothing with pods in it: why it is passed over.
     Other(String),
     /// Not even an object: what is wrong with it.
@@ -54,7 +54,7 @@ pub(super) enum What {
 
 /// A pod to ask about.
 #[derive(Debug)]
-pub(super) struct PodFound {
+pub(super) struct PodItem {
     /// The pod.
     pub(super) pod: Value,
     /// The review it came in, to be sent as it is.
@@ -65,7 +65,7 @@ pub(super) struct PodFound {
 
 /// What a group object says, in our words.
 #[derive(Clone, Debug)]
-pub(super) struct GroupFacts {
+pub(super) struct GroupSummary {
     /// The gang, as members name it: `namespace/name`.
     pub(super) gang: String,
     /// What must be there before anybody starts.
@@ -77,21 +77,21 @@ pub(super) struct GroupFacts {
 }
 
 /// Everything in a document that can be talked about.
-pub(super) fn objects(document: &Document, namespace: &str) -> Vec<Found> {
+pub(super) fn objects(document: &Document, namespace: &str) -> Vec<ReviewItem> {
     let mut found = Vec::new();
     walk(&document.value, "", namespace, &mut found);
     found
 }
 
-fn walk(value: &Value, pointer: &str, namespace: &str, found: &mut Vec<Found>) {
+fn walk(value: &Value, pointer: &str, namespace: &str, found: &mut Vec<ReviewItem>) {
     let text = |path: &str| value.pointer(path).and_then(Value::as_str).unwrap_or_default();
     let (api_version, kind) = (text("/apiVersion"), text("/kind"));
     let namespace = match text("/metadata/namespace") {
         "" => namespace,
         own => own,
     };
-    let mut push = |name: String, template: Option<String>, what: What| {
-        found.push(Found {
+    let mut push = |name: String, template: Option<String>, what: ItemContent| {
+        found.push(ReviewItem {
             kind: kind.to_owned(),
             namespace: namespace.to_owned(),
             name,
@@ -102,10 +102,18 @@ fn walk(value: &Value, pointer: &str, namespace: &str, found: &mut Vec<Found>) {
     };
     let name = name_of(value);
     if !value.is_object() {
-        push(String::new(), None, What::Unreadable("expected an object with apiVersion and kind".to_owned()));
+        push(
+            String::new(),
+            None,
+            ItemContent::Unreadable("expected an object with apiVersion and kind".to_owned()),
+        );
     } else if kind.is_empty() || api_version.is_empty() {
         let missing = if kind.is_empty() { "kind" } else { "apiVersion" };
-        push(name, None, What::Unreadable(format!("{missing} is missing: it says what the object is")));
+        push(
+            name,
+            None,
+            ItemContent::Unreadable(format!("{missing} is missing: it says what the object is")),
+        );
     } else if let Some(items) =
         value.get("items").and_then(Value::as_array).filter(|_| kind.ends_with("List") || kind == "List")
     {
@@ -117,7 +125,7 @@ fn walk(value: &Value, pointer: &str, namespace: &str, found: &mut Vec<Found>) {
     } else if (api_version, kind) == ("v1", "Pod") {
         let mut pod = value.clone();
         pod["metadata"]["namespace"] = json!(namespace);
-        push(name, None, What::Pod(PodFound { pod, review: None, owner: None }));
+        push(name, None, ItemContent::Pod(PodItem { pod, review: None, owner: None }));
     } else {
         // A set of replicas is a group and has templates.
         let of = group_kind(api_version, kind);
@@ -127,21 +135,27 @@ fn walk(value: &Value, pointer: &str, namespace: &str, found: &mut Vec<Found>) {
             match of.read(&group.to_string()) {
                 Ok(object) => {
                     for group in &object.groups {
-                        push(name.clone(), None, What::Group(Ok(facts(group))));
+                        push(name.clone(), None, ItemContent::Group(Ok(facts(group))));
                     }
                 }
-                Err(error) => push(name.clone(), None, What::Group(Err(without_place(&error.problem)))),
+                Err(error) => {
+                    push(name.clone(), None, ItemContent::Group(Err(without_place(&error.problem))))
+                }
             }
         }
         let mut templates = Vec::new();
         pod_templates(value, &mut Vec::new(), &mut templates);
         if templates.is_empty() && of.is_none() {
-            push(name.clone(), None, What::Other("has no pods in it".to_owned()));
+            push(name.clone(), None, ItemContent::Other("has no pods in it".to_owned()));
         }
         let owner = ((api_version, kind) == ("apps/v1", "StatefulSet")).then(|| value.clone());
         for (path, template) in templates {
             let pod = pod_of(template, value, kind, namespace);
-            push(name.clone(), Some(path), What::Pod(PodFound { pod, review: None, owner: owner.clone() }));
+            push(
+                name.clone(),
+                Some(path),
+                ItemContent::Pod(PodItem { pod, review: None, owner: owner.clone() }),
+            );
         }
     }
 }
@@ -169,7 +183,7 @@ fn name_of(value: &Value) -> String {
 }
 
 /// An AdmissionReview is sent as it is; the object inside it only gives it a name here.
-fn review(value: &Value, pointer: &str, namespace: &str, found: &mut Vec<Found>) {
+fn review(value: &Value, pointer: &str, namespace: &str, found: &mut Vec<ReviewItem>) {
     let request = &value["request"];
     let text = |path: &str| request.pointer(path).and_then(Value::as_str).unwrap_or_default();
     let object = &request["object"];
@@ -183,11 +197,11 @@ fn review(value: &Value, pointer: &str, namespace: &str, found: &mut Vec<Found>)
         own => own,
     };
     let what = if kind.is_empty() {
-        What::Unreadable("request.kind.kind is missing: it says what is being reviewed".to_owned())
+        ItemContent::Unreadable("request.kind.kind is missing: it says what is being reviewed".to_owned())
     } else {
-        What::Pod(PodFound { pod: object.clone(), review: Some(value.clone()), owner: None })
+        ItemContent::Pod(PodItem { pod: object.clone(), review: Some(value.clone()), owner: None })
     };
-    found.push(Found {
+    found.push(ReviewItem {
         kind: if kind.is_empty() { "AdmissionReview".to_owned() } else { kind.to_owned() },
         namespace: namespace.to_owned(),
         name,
@@ -242,7 +256,7 @@ fn pod_of(template: &Value, owner: &Value, kind: &str, namespace: &str) -> Value
     json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]})
 }
 
-fn facts(group: &dialect::Group) -> GroupFacts {
+fn facts(group: &dialect::Group) -> GroupSummary {
     let mut more = Vec::new();
     if let Some(queue) = &group.queue {
         more.push(format!("queue {queue}"));
@@ -253,7 +267,7 @@ fn facts(group: &dialect::Group) -> GroupFacts {
     if let Some(timeout) = group.timeout {
         more.push(format!("timeout {} s", timeout.as_secs()));
     }
-    GroupFacts {
+    GroupSummary {
         gang: group.gang.to_string(),
         needs: needs(&group.quorum),
         min_member: group.quorum.least(),

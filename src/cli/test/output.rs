@@ -6,12 +6,11 @@ use anyhow::Result;
 use portcullis_policy::cases::{Mismatch, Report};
 use serde_json::json;
 
-use super::Ran;
-use crate::cli::paint::{BAD, FAINT, GOOD, HEAD, styled};
-use crate::cli::several;
+use super::CaseResult;
+use crate::cli::styles::{BAD, FAINT, GOOD, HEAD, styled};
 
 /// A line for each case under the name of its file; what does not hold with what was expected and what there is.
-pub(super) fn table(ran: &[Ran]) -> Result<()> {
+pub(super) fn table(ran: &[CaseResult]) -> Result<()> {
     let mut out = anstream::stdout().lock();
     let mut file = "";
     for case in ran {
@@ -41,7 +40,11 @@ pub(super) fn table(ran: &[Ran]) -> Result<()> {
     }
     let failed = ran.iter().filter(|case| !case.holds()).count();
     let files = ran.iter().map(|case| &case.file).collect::<std::collections::BTreeSet<_>>().len();
-    let all = format!("{} in {}", several(ran.len(), "case", "cases"), several(files, "file", "files"));
+    let all = format!(
+        "{} in {}",
+        portcullis_text::counted(ran.len(), "case", "cases"),
+        portcullis_text::counted(files, "file", "files")
+    );
     let end = if failed == 0 { styled(GOOD, "all hold") } else { styled(BAD, format!("{failed} failed")) };
     writeln!(out, "\n{all}: {end}")?;
     Ok(())
@@ -70,8 +73,8 @@ fn difference(out: &mut impl Write, mismatch: &Mismatch) -> Result<()> {
 }
 
 /// One object with all cases.
-pub(super) fn json(ran: &[Ran]) -> Result<()> {
-    let case = |case: &Ran| {
+pub(super) fn json(ran: &[CaseResult]) -> Result<()> {
+    let case = |case: &CaseResult| {
         let mut said =
             json!({ "file": case.file, "line": case.line, "name": case.name, "holds": case.holds() });
         match &case.result {

@@ -8,21 +8,21 @@ use portcullis_core::objects::view::PodView;
 use serde_json::{Value, json};
 
 use super::super::manifest::{Document, pointer_of};
-use super::find::{Found, PodFound};
-use super::policies::Judge;
-use super::{Allowed, Cause, Verdict, changes};
+use super::items::{PodItem, ReviewItem};
+use super::policies::PolicyReviewer;
+use super::{AllowedPod, ReviewCause, ReviewResult, changes};
 
 /// What comes of one pod. `said` is what kubectl would print as `Warning:`, also where it is turned away.
-pub(super) fn about(
+pub(super) fn review_pod(
     document: &Document,
-    found: &Found,
-    subject: &PodFound,
-    judge: &Judge,
+    found: &ReviewItem,
+    subject: &PodItem,
+    judge: &PolicyReviewer,
     said: &mut Vec<String>,
-) -> Verdict {
+) -> ReviewResult {
     let place = found.place();
     let locate = |field: &str| document.line(&format!("{place}{}", pointer_of(&subject.pod, field)));
-    let cause = |field: &str, message: String| Cause {
+    let cause = |field: &str, message: String| ReviewCause {
         line: locate(field),
         field: match (&found.template, field) {
             (_, "") => String::new(),
@@ -33,10 +33,10 @@ pub(super) fn about(
         rule: None,
     };
 
-    let broken: Vec<Cause> =
+    let broken: Vec<ReviewCause> =
         not_text(&subject.pod).into_iter().map(|(field, message)| cause(&field, message)).collect();
     if !broken.is_empty() {
-        return Verdict::Unreadable(broken);
+        return ReviewResult::Unreadable(broken);
     }
 
     if let Some(owner) = &subject.owner {
@@ -57,7 +57,7 @@ pub(super) fn about(
     // Policies change a pod before it is gated.
     let before = match judge.mutate(&review) {
         Ok(object) => object,
-        Err(denials) => return Verdict::Rejected(judge.causes(&denials, &cause)),
+        Err(denials) => return ReviewResult::Rejected(judge.causes(&denials, &cause)),
     };
     if let Some(object) = &before {
         review["request"]["object"] = object.clone();
@@ -70,17 +70,17 @@ pub(super) fn about(
         review.to_string().as_bytes(),
     ) {
         Ok(answer) => answer,
-        Err(problem) => return Verdict::Unreadable(vec![cause("", problem.to_string())]),
+        Err(problem) => return ReviewResult::Unreadable(vec![cause("", problem.to_string())]),
     };
     let response = response(&answer.body);
     said.extend(warnings(&response));
     if response["allowed"] != json!(true) {
-        return Verdict::Rejected(causes(&response, &cause));
+        return ReviewResult::Rejected(causes(&response, &cause));
     }
     let mut patch = patch_of(&response);
     let mut patched = before.clone().unwrap_or_else(|| subject.pod.clone());
     if let Err(problem) = apply(&patch, &mut patched) {
-        return Verdict::Unreadable(vec![cause("", format!("the patch does not apply: {problem}"))]);
+        return ReviewResult::Unreadable(vec![cause("", format!("the patch does not apply: {problem}"))]);
     }
 
     if before.is_some() {
@@ -105,10 +105,10 @@ pub(super) fn about(
         }
     }
     if !refused.is_empty() {
-        return Verdict::Rejected(refused);
+        return ReviewResult::Rejected(refused);
     }
 
-    Verdict::Allowed(Allowed {
+    ReviewResult::Allowed(AllowedPod {
         ours: answer.summary.verdict != admission::AdmissionVerdict::Untouched || before.is_some(),
         changes: changes::in_words(&subject.pod, &patched),
         gang: gang_of(&patched),
@@ -162,9 +162,9 @@ fn apply(patch: &Value, object: &mut Value) -> anyhow::Result<()> {
 }
 
 /// The causes of a denial as kubectl lists them; the message alone where there are none.
-fn causes(response: &Value, cause: &dyn Fn(&str, String) -> Cause) -> Vec<Cause> {
+fn causes(response: &Value, cause: &dyn Fn(&str, String) -> ReviewCause) -> Vec<ReviewCause> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let listed: Vec<Cause> = response["status"]["details"]["causes"]
+    let listed: Vec<ReviewCause> = response["status"]["details"]["causes"]
         .as_array()
         .into_iter()
         .flatten()

@@ -1,23 +1,23 @@
-//! The few colours we use, each with one meaning. Written through anstream, so they vanish in a pipe.
+//! The text styles of terminal output, each with one meaning. `anstream` removes them if the output is not a terminal.
 
 use std::io::Write;
 
 use anstyle::{AnsiColor, Style};
 
-/// Something is as it should be.
+/// Success.
 pub(super) const GOOD: Style = AnsiColor::Green.on_default();
-/// Something was refused or failed.
+/// A failure or a denial.
 pub(super) const BAD: Style = AnsiColor::Red.on_default().bold();
-/// Something to know.
+/// A warning.
 pub(super) const WARN: Style = AnsiColor::Yellow.on_default();
-/// A name, a heading.
+/// A name or a heading.
 pub(super) const HEAD: Style = Style::new().bold();
-/// What can be skipped on a first reading.
+/// A detail.
 pub(super) const FAINT: Style = Style::new().dimmed();
-/// What somebody may type.
-pub(super) const TYPED: Style = AnsiColor::Cyan.on_default();
+/// A command to type.
+pub(super) const COMMAND: Style = AnsiColor::Cyan.on_default();
 
-/// Neighbours on a card, in turns.
+/// Styles of neighbouring pods on a card.
 pub(super) const CARDS: [Style; 4] = [
     AnsiColor::Green.on_default(),
     AnsiColor::Blue.on_default(),
@@ -25,12 +25,12 @@ pub(super) const CARDS: [Style; 4] = [
     AnsiColor::Cyan.on_default(),
 ];
 
-/// `text` in a style.
+/// Returns `text` in a style.
 pub(super) fn styled(style: Style, text: impl std::fmt::Display) -> String {
     format!("{style}{text}{style:#}")
 }
 
-/// An error on stderr. There is nobody left to tell when even that fails.
-pub(super) fn complain(message: &str) {
+/// Prints an error to stderr. A failure to print is ignored, because there is no other output.
+pub(super) fn print_error(message: &str) {
     let _ = writeln!(anstream::stderr().lock(), "{} {message}", styled(BAD, "error:"));
 }

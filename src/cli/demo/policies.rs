@@ -8,8 +8,8 @@ use portcullis_core::admission::Hook;
 use portcullis_policy::{Set, SourceFile, World, load, review};
 use serde_json::{Value, json};
 
-use super::super::paint::{self, styled};
-use super::super::stage;
+use super::super::step_output;
+use super::super::styles::{self, styled};
 use crate::webhook::{LocalWebhook, PolicyEndpoints, Route};
 
 /// The file, and its text.
@@ -39,14 +39,18 @@ pub(super) fn act(
     number: usize,
     webhook: &LocalWebhook,
 ) -> Result<Result<usize, String>> {
-    writeln!(out, "\n{}", styled(paint::HEAD, format!("Act {number}  Rules of your own, as files")))?;
+    writeln!(
+        out,
+        "\n{}",
+        styled(styles::HEAD, format!("Act {number}  LoadedPolicies of your own, as files"))
+    )?;
     let text = "A gang that loses a member gets it back weeks later: with a tag that moves, the newcomer would run other code than \
                 the rest. The platform team says so in a file, in the words of Kubernetes' own admission policies; Portcullis loads it \
                 without a restart, and with it whatever the API server cannot know: gangs, cards, quotas.";
-    for line in stage::wrapped(text, "  ") {
+    for line in step_output::wrapped(text, "  ") {
         writeln!(out, "{line}")?;
     }
-    writeln!(out, "\n  {}", styled(paint::FAINT, RULE.0))?;
+    writeln!(out, "\n  {}", styled(styles::FAINT, RULE.0))?;
     let mut shown = Vec::new();
     for line in
         RULE.1.lines().filter(|line| !line.starts_with('#') && SHOWN.iter().any(|word| line.contains(word)))
@@ -65,7 +69,7 @@ pub(super) fn act(
         writeln!(
             out,
             "  {}",
-            styled(paint::TYPED, format!("$ kubectl apply -f train.yaml   # image: {image}"))
+            styled(styles::COMMAND, format!("$ kubectl apply -f train.yaml   # image: {image}"))
         )?;
         if response["allowed"] == true {
             writeln!(out, "  pod/train-0 created")?;
@@ -73,7 +77,7 @@ pub(super) fn act(
             writeln!(out, "  The Pod \"train-0\" is invalid:")?;
             for cause in response["status"]["details"]["causes"].as_array().into_iter().flatten() {
                 let text = |key: &str| cause[key].as_str().unwrap_or_default();
-                for line in stage::wrapped(&format!("* {}: {}", text("field"), text("message")), "  ") {
+                for line in step_output::wrapped(&format!("* {}: {}", text("field"), text("message")), "  ") {
                     writeln!(out, "{line}")?;
                 }
             }
@@ -87,7 +91,7 @@ pub(super) fn act(
         }
         held += 1;
     }
-    writeln!(out, "  {}", styled(paint::GOOD, format!("{held} of 2 expectations hold")))?;
+    writeln!(out, "  {}", styled(styles::GOOD, format!("{held} of 2 expectations hold")))?;
     Ok(Ok(held))
 }
 

@@ -7,8 +7,8 @@ use portcullis_core::model::Time;
 use portcullis_core::objects::names;
 use serde_json::Value;
 
-use super::gather::{Found, Gathered};
-use super::judge::{APPLY, Check, count, named};
+use super::checks::{APPLY, DoctorCheck, named};
+use super::cluster_state::{ClusterState, Lookup};
 use super::policies;
 use crate::certs::{Names, Registration};
 use crate::installation::read_tls_secret;
@@ -16,60 +16,60 @@ use crate::installation::read_tls_secret;
 /// ValidatingAdmissionPolicy and matchConditions are stable since 1.30.
 const OLDEST_MINOR: u32 = 30;
 
-pub(super) fn checks(seen: &Gathered, now: SystemTime) -> Vec<Check> {
-    let parts = [&seen.crd, &seen.mutating, &seen.validating, &seen.deployment];
-    if parts.iter().all(|part| **part == Found::Missing) {
+pub(super) fn checks(state: &ClusterState, now: SystemTime) -> Vec<DoctorCheck> {
+    let parts = [&state.crd, &state.mutating, &state.validating, &state.deployment];
+    if parts.iter().all(|part| **part == Lookup::Missing) {
         let says = "Portcullis is not installed: pods of gangs are neither gated nor judged";
-        return vec![version(seen), Check::fail("installation", says, [APPLY])];
+        return vec![version(state), DoctorCheck::fail("installation", says, [APPLY])];
     }
-    let mut checks = vec![version(seen), definition(seen)];
-    checks.extend(configurations(seen).map(|one| one.check(seen.fallback.object().is_some())));
-    checks.extend(policies::checks(seen));
-    checks.extend(certificates(seen, now));
-    checks.extend([guard(seen), trial(seen), permissions(seen), replicas(seen), leader(seen, now)]);
+    let mut checks = vec![version(state), definition(state)];
+    checks.extend(configurations(state).map(|one| one.check(state.fallback.object().is_some())));
+    checks.extend(policies::checks(state));
+    checks.extend(certificates(state, now));
+    checks.extend([guard(state), trial(state), permissions(state), replicas(state), leader(state, now)]);
     checks
 }
 
-fn logs(seen: &Gathered) -> String {
-    format!("kubectl logs -n {} deployment/portcullis --all-pods --tail=50", seen.namespace)
+fn logs(state: &ClusterState) -> String {
+    format!("kubectl logs -n {} deployment/portcullis --all-pods --tail=50", state.namespace)
 }
 
-fn version(seen: &Gathered) -> Check {
+fn version(state: &ClusterState) -> DoctorCheck {
     const NAME: &str = "API server";
-    let minor = seen.version.split('.').nth(1).and_then(|minor| minor.parse::<u32>().ok());
-    let says = format!("{} at {}", seen.version, seen.server);
+    let minor = state.version.split('.').nth(1).and_then(|minor| minor.parse::<u32>().ok());
+    let says = format!("{} at {}", state.version, state.server);
     match minor {
-        Some(minor) if minor < OLDEST_MINOR => Check::fail(
+        Some(minor) if minor < OLDEST_MINOR => DoctorCheck::fail(
             NAME,
             format!("{says} is older than 1.{OLDEST_MINOR}: it knows no ValidatingAdmissionPolicy"),
             ["# upgrade the control plane"],
         ),
-        _ => Check::ok(NAME, says),
+        _ => DoctorCheck::ok(NAME, says),
     }
 }
 
-fn definition(seen: &Gathered) -> Check {
+fn definition(state: &ClusterState) -> DoctorCheck {
     const NAME: &str = "gang definition";
-    let crd = match &seen.crd {
-        Found::Object(crd) => crd,
-        Found::Missing => {
-            return Check::fail(
+    let crd = match &state.crd {
+        Lookup::Object(crd) => crd,
+        Lookup::Missing => {
+            return DoctorCheck::fail(
                 NAME,
                 "gangs.portcullis.dev is not defined: no plan can be recorded",
                 [APPLY],
             );
         }
-        Found::Unknown(problem) => return Check::unknown(NAME, problem),
+        Lookup::Unknown(problem) => return DoctorCheck::unknown(NAME, problem),
     };
     let served = list(&crd["spec"]["versions"]).any(|v| v["name"] == "v1alpha1" && v["served"] == true);
     let status = list(&crd["spec"]["versions"]).any(|v| v["subresources"]["status"].is_object());
     let established =
         list(&crd["status"]["conditions"]).any(|c| c["type"] == "Established" && c["status"] == "True");
     if served && status && established {
-        Check::ok(NAME, "gangs.portcullis.dev/v1alpha1 is served")
+        DoctorCheck::ok(NAME, "gangs.portcullis.dev/v1alpha1 is served")
     } else {
         let says = "gangs.portcullis.dev is there, but does not serve v1alpha1 with a status: it belongs to another version";
-        Check::fail(NAME, says, [APPLY])
+        DoctorCheck::fail(NAME, says, [APPLY])
     }
 }
 
@@ -83,19 +83,19 @@ struct Configured<'a> {
     name: &'static str,
     /// What follows where it is gone.
     missing: &'static str,
-    found: &'a Found,
+    found: &'a Lookup,
     /// Hooks that must be in it and refuse what they cannot judge.
     closed: &'static [&'static str],
     /// Hooks that must be in it and may be left out when nobody answers.
     open: &'static [&'static str],
 }
 
-fn configurations(seen: &Gathered) -> [Configured<'_>; 2] {
+fn configurations(state: &ClusterState) -> [Configured<'_>; 2] {
     [
         Configured {
             name: "mutating webhook",
             missing: "members of gangs are not gated, and so they are refused",
-            found: &seen.mutating,
+            found: &state.mutating,
             closed: &[
                 "members.portcullis.dev",
                 "members-coscheduling.portcullis.dev",
@@ -110,7 +110,7 @@ fn configurations(seen: &Gathered) -> [Configured<'_>; 2] {
         Configured {
             name: "validating webhook",
             missing: "nobody sees what other webhooks make of the members of gangs, or what is changed in them",
-            found: &seen.validating,
+            found: &state.validating,
             closed: &["pods.portcullis.dev", "changes.portcullis.dev"],
             open: &["groups.portcullis.dev"],
         },
@@ -118,20 +118,20 @@ fn configurations(seen: &Gathered) -> [Configured<'_>; 2] {
 }
 
 impl Configured<'_> {
-    fn check(&self, fallback: bool) -> Check {
+    fn check(&self, fallback: bool) -> DoctorCheck {
         let name = self.name;
         let object = match self.found {
-            Found::Object(object) => object,
-            Found::Missing => {
-                return Check::fail(name, format!("is not registered: {}", self.missing), [APPLY]);
+            Lookup::Object(object) => object,
+            Lookup::Missing => {
+                return DoctorCheck::fail(name, format!("is not registered: {}", self.missing), [APPLY]);
             }
-            Found::Unknown(problem) => return Check::unknown(name, problem),
+            Lookup::Unknown(problem) => return DoctorCheck::unknown(name, problem),
         };
         let hook = |wanted: &str| list(&object["webhooks"]).find(|hook| hook["name"] == wanted);
         let wanted = self.closed.iter().chain(self.open).copied();
         let absent: Vec<&str> = wanted.filter(|wanted| hook(wanted).is_none()).collect();
         if !absent.is_empty() {
-            return Check::fail(name, format!("lacks {}", named(&absent)), [APPLY]);
+            return DoctorCheck::fail(name, format!("lacks {}", named(&absent)), [APPLY]);
         }
         let ignored = |wanted: &&str| hook(wanted).is_some_and(|hook| hook["failurePolicy"] == "Ignore");
         let open: Vec<&str> = self.closed.iter().copied().filter(ignored).collect();
@@ -141,17 +141,18 @@ impl Configured<'_> {
                  answers start alone",
                 named(&open)
             );
-            return Check::warn(name, says, [APPLY, "# or add components/gate-fallback"]);
+            return DoctorCheck::warn(name, says, [APPLY, "# or add components/gate-fallback"]);
         }
         let hooks: Vec<&str> = list(&object["webhooks"]).filter_map(|hook| hook["name"].as_str()).collect();
-        Check::ok(name, format!("registered: {}", hooks.join(", ")))
+        DoctorCheck::ok(name, format!("registered: {}", hooks.join(", ")))
     }
 }
 
-fn certificates(seen: &Gathered, now: SystemTime) -> Vec<Check> {
+fn certificates(state: &ClusterState, now: SystemTime) -> Vec<DoctorCheck> {
     const NAME: &str = "certificate";
-    let mut objects: Vec<&Value> = configurations(seen).iter().filter_map(|one| one.found.object()).collect();
-    objects.extend(policies::registered(seen));
+    let mut objects: Vec<&Value> =
+        configurations(state).iter().filter_map(|one| one.found.object()).collect();
+    objects.extend(policies::registered(state));
     if objects.is_empty() {
         return Vec::new();
     }
@@ -161,26 +162,26 @@ fn certificates(seen: &Gathered, now: SystemTime) -> Vec<Check> {
     if !without.is_empty() {
         let says =
             format!("caBundle of {} is empty: the API server cannot believe any answer", named(&without));
-        return vec![Check::fail(NAME, says, [logs(seen)])];
+        return vec![DoctorCheck::fail(NAME, says, [logs(state)])];
     }
     if injected {
-        return vec![Check::ok(NAME, "caBundle and the files are kept by cert-manager")];
+        return vec![DoctorCheck::ok(NAME, "caBundle and the files are kept by cert-manager")];
     }
-    let secret = match &seen.secret {
-        Found::Object(secret) => secret,
-        Found::Missing => {
+    let secret = match &state.secret {
+        Lookup::Object(secret) => secret,
+        Lookup::Missing => {
             let says =
                 "there is no Secret portcullis-tls: no replica has started yet, or it may not write it";
-            return vec![Check::fail(NAME, says, [logs(seen)])];
+            return vec![DoctorCheck::fail(NAME, says, [logs(state)])];
         }
-        Found::Unknown(problem) => return vec![Check::unknown(NAME, problem)],
+        Lookup::Unknown(problem) => return vec![DoctorCheck::unknown(NAME, problem)],
     };
     let (kept, problems) = read_tls_secret(secret);
     if let Some(problem) = problems.first() {
-        return vec![Check::fail(
+        return vec![DoctorCheck::fail(
             NAME,
             format!("the Secret portcullis-tls cannot be used: {problem}"),
-            [logs(seen)],
+            [logs(state)],
         )];
     }
     let mut checks = Vec::new();
@@ -191,22 +192,26 @@ fn certificates(seen: &Gathered, now: SystemTime) -> Vec<Check> {
             "caBundle of {} is not what the Secret portcullis-tls says; a running replica mends that within seconds",
             named(&strangers)
         );
-        checks.push(Check::fail("caBundle", says, [logs(seen)]));
+        checks.push(DoctorCheck::fail("caBundle", says, [logs(state)]));
     }
-    let needed = Names::of_service("portcullis", &seen.namespace);
+    let needed = Names::of_service("portcullis", &state.namespace);
     let leaf = kept.leaf.as_ref().expect("no problems, so there is a leaf");
     let (validity, expires) = (leaf.validity, day(leaf.validity.not_after));
     checks.push(if !validity.holds_at(now) {
-        Check::fail(NAME, format!("expired, or not yet valid (good until {expires})"), [logs(seen)])
+        DoctorCheck::fail(NAME, format!("expired, or not yet valid (good until {expires})"), [logs(state)])
     } else if !kept.leaf_is_trusted(now) {
-        Check::fail(NAME, "the leaf was not signed by an authority of caBundle", [logs(seen)])
+        DoctorCheck::fail(NAME, "the leaf was not signed by an authority of caBundle", [logs(state)])
     } else if !leaf.names().is_ok_and(|names| names.cover(&needed)) {
-        Check::fail(NAME, format!("the leaf is not good for {}", needed.dns[0]), [logs(seen)])
+        DoctorCheck::fail(NAME, format!("the leaf is not good for {}", needed.dns[0]), [logs(state)])
     } else if late(validity.renewal_time(), now) {
-        Check::warn(NAME, format!("should have been renewed by now (good until {expires})"), [logs(seen)])
+        DoctorCheck::warn(
+            NAME,
+            format!("should have been renewed by now (good until {expires})"),
+            [logs(state)],
+        )
     } else {
         let rolling = if kept.bundle.len() > 1 { ", two authorities side by side" } else { "" };
-        Check::ok(NAME, format!("caBundle and leaf fit together, good until {expires}{rolling}"))
+        DoctorCheck::ok(NAME, format!("caBundle and leaf fit together, good until {expires}{rolling}"))
     });
     checks
 }
@@ -220,42 +225,45 @@ fn day(time: SystemTime) -> String {
     time::OffsetDateTime::from(time).date().to_string()
 }
 
-fn guard(seen: &Gathered) -> Check {
+fn guard(state: &ClusterState) -> DoctorCheck {
     const NAME: &str = "gate guard";
-    match (&seen.guard, &seen.guard_binding) {
-        (Found::Object(_), Found::Object(_)) => Check::ok(NAME, "only Portcullis can lift its gate"),
-        (Found::Unknown(problem), _) | (_, Found::Unknown(problem)) => Check::unknown(NAME, problem),
+    match (&state.guard, &state.guard_binding) {
+        (Lookup::Object(_), Lookup::Object(_)) => DoctorCheck::ok(NAME, "only Portcullis can lift its gate"),
+        (Lookup::Unknown(problem), _) | (_, Lookup::Unknown(problem)) => DoctorCheck::unknown(NAME, problem),
         _ => {
             let says = "the policy portcullis-gate or its binding is missing: anybody who may change a pod can lift its gate";
-            Check::warn(NAME, says, [APPLY])
+            DoctorCheck::warn(NAME, says, [APPLY])
         }
     }
 }
 
-fn trial(seen: &Gathered) -> Check {
+fn trial(state: &ClusterState) -> DoctorCheck {
     const NAME: &str = "trial pod";
-    let (code, body) = &seen.trial;
+    let (code, body) = &state.trial;
     let says = body["message"].as_str().unwrap_or_default();
     match code {
         200..300 => {
             let gated = list(&body["spec"]["schedulingGates"]).any(|gate| gate["name"] == names::GATE);
             if gated {
-                return Check::ok(NAME, format!("a member of a gang was gated (dry run in {})", seen.try_in));
+                return DoctorCheck::ok(
+                    NAME,
+                    format!("a member of a gang was gated (dry run in {})", state.try_in),
+                );
             }
             let says =
-                format!("a member of a gang was created without its gate (dry run in {})", seen.try_in);
-            Check::fail(NAME, says, [APPLY.to_owned(), logs(seen)])
+                format!("a member of a gang was created without its gate (dry run in {})", state.try_in);
+            DoctorCheck::fail(NAME, says, [APPLY.to_owned(), logs(state)])
         }
         _ if says.contains("portcullis.dev") && says.contains("failed calling webhook") => {
-            Check::fail(NAME, format!("the webhook does not answer: {says}"), [logs(seen)])
+            DoctorCheck::fail(NAME, format!("the webhook does not answer: {says}"), [logs(state)])
         }
         _ if !lacking(body).is_empty() => {
             let says = format!(
                 "a member of a gang was refused because it lacked what the mutating webhook adds: {} (dry run in {})",
                 named(&lacking(body)),
-                seen.try_in
+                state.try_in
             );
-            let remedy = if seen.mutating == Found::Missing {
+            let remedy = if state.mutating == Lookup::Missing {
                 vec![APPLY.to_owned()]
             } else {
                 vec![
@@ -265,11 +273,11 @@ fn trial(seen: &Gathered) -> Check {
                     APPLY.to_owned(),
                 ]
             };
-            Check::fail(NAME, says, remedy)
+            DoctorCheck::fail(NAME, says, remedy)
         }
         _ => {
-            let says = format!("could not be created (dry run in {}): {says}", seen.try_in);
-            Check::warn(NAME, says, ["portcullis doctor --try-in ANOTHER-NAMESPACE"])
+            let says = format!("could not be created (dry run in {}): {says}", state.try_in);
+            DoctorCheck::warn(NAME, says, ["portcullis doctor --try-in ANOTHER-NAMESPACE"])
         }
     }
 }
@@ -283,24 +291,27 @@ fn lacking(refusal: &Value) -> Vec<&str> {
     causes.filter_map(|cause| cause["field"].as_str()).collect()
 }
 
-fn permissions(seen: &Gathered) -> Check {
+fn permissions(state: &ClusterState) -> DoctorCheck {
     const NAME: &str = "permissions";
-    let own_certificates = !seen.mutating.object().is_some_and(injected);
-    let with_policies = policies::installed(seen);
-    let asked = seen
+    let own_certificates = !state.mutating.object().is_some_and(injected);
+    let with_policies = policies::installed(state);
+    let asked = state
         .access
         .iter()
         .filter(|(need, _)| (own_certificates || !need.certificates) && (with_policies || !need.policies));
     let refused: Vec<String> =
         asked.clone().filter(|(_, allowed)| *allowed == Some(false)).map(|(need, _)| need.words()).collect();
     if !refused.is_empty() {
-        let account = format!("system:serviceaccount:{}:portcullis", seen.namespace);
-        return Check::fail(NAME, format!("{account} may not {}", named(&refused)), [APPLY]);
+        let account = format!("system:serviceaccount:{}:portcullis", state.namespace);
+        return DoctorCheck::fail(NAME, format!("{account} may not {}", named(&refused)), [APPLY]);
     }
     if asked.clone().any(|(_, allowed)| allowed.is_none()) {
-        return Check::unknown(NAME, "you may not ask what others may do (create subjectaccessreviews)");
+        return DoctorCheck::unknown(
+            NAME,
+            "you may not ask what others may do (create subjectaccessreviews)",
+        );
     }
-    Check::ok(NAME, format!("the service account may do all {} things it needs", asked.count()))
+    DoctorCheck::ok(NAME, format!("the service account may do all {} things it needs", asked.count()))
 }
 
 /// Whether cert-manager writes `caBundle`.
@@ -309,37 +320,37 @@ fn injected(configuration: &Value) -> bool {
     annotations.is_some_and(|all| all.keys().any(|key| key.starts_with("cert-manager.io/inject-ca-from")))
 }
 
-fn replicas(seen: &Gathered) -> Check {
+fn replicas(state: &ClusterState) -> DoctorCheck {
     const NAME: &str = "replicas";
-    let deployment = match &seen.deployment {
-        Found::Object(deployment) => deployment,
-        Found::Missing => {
-            let says = format!("there is no Deployment portcullis in {}", seen.namespace);
-            return Check::warn(NAME, says, [APPLY]);
+    let deployment = match &state.deployment {
+        Lookup::Object(deployment) => deployment,
+        Lookup::Missing => {
+            let says = format!("there is no Deployment portcullis in {}", state.namespace);
+            return DoctorCheck::warn(NAME, says, [APPLY]);
         }
-        Found::Unknown(problem) => return Check::unknown(NAME, problem),
+        Lookup::Unknown(problem) => return DoctorCheck::unknown(NAME, problem),
     };
     let wanted = deployment["spec"]["replicas"].as_u64().unwrap_or(1);
     let available = deployment["status"]["availableReplicas"].as_u64().unwrap_or(0);
     let says = format!("{available} of {wanted} are available");
     if available >= wanted && wanted >= 2 {
-        Check::ok(NAME, says)
+        DoctorCheck::ok(NAME, says)
     } else if wanted < 2 {
         let says = format!("{says}: while that one is replaced, pods of gangs are refused");
-        Check::warn(
+        DoctorCheck::warn(
             NAME,
             says,
-            [format!("kubectl scale -n {} deployment/portcullis --replicas=2", seen.namespace)],
+            [format!("kubectl scale -n {} deployment/portcullis --replicas=2", state.namespace)],
         )
     } else {
-        let look = format!("kubectl get pods -n {} -l app.kubernetes.io/name=portcullis", seen.namespace);
-        Check::warn(NAME, says, [look])
+        let look = format!("kubectl get pods -n {} -l app.kubernetes.io/name=portcullis", state.namespace);
+        DoctorCheck::warn(NAME, says, [look])
     }
 }
 
 /// Who leads, and how long ago that was last said; `None` when there is no Lease, or nobody holds it.
-fn lease(seen: &Gathered, now: SystemTime) -> Option<(String, Duration, Duration)> {
-    let spec = &seen.lease.object()?["spec"];
+fn lease(state: &ClusterState, now: SystemTime) -> Option<(String, Duration, Duration)> {
+    let spec = &state.lease.object()?["spec"];
     let holder = spec["holderIdentity"].as_str().filter(|holder| !holder.is_empty())?;
     let renewed = Time::parse_rfc3339(spec["renewTime"].as_str()?)?;
     let lasts = Duration::from_secs(spec["leaseDurationSeconds"].as_u64().unwrap_or(15));
@@ -350,24 +361,27 @@ fn lease(seen: &Gathered, now: SystemTime) -> Option<(String, Duration, Duration
 
 /// Whether somebody leads. The clocks of this machine and of the leader need not agree to the second, so a Lease counts
 /// for three times as long as it says.
-pub(super) fn leads(seen: &Gathered, now: SystemTime) -> bool {
-    lease(seen, now).is_some_and(|(_, age, lasts)| age <= lasts * 3)
+pub(super) fn leads(state: &ClusterState, now: SystemTime) -> bool {
+    lease(state, now).is_some_and(|(_, age, lasts)| age <= lasts * 3)
 }
 
-fn leader(seen: &Gathered, now: SystemTime) -> Check {
+fn leader(state: &ClusterState, now: SystemTime) -> DoctorCheck {
     const NAME: &str = "leader";
-    if let Found::Unknown(problem) = &seen.lease {
-        return Check::unknown(NAME, problem);
+    if let Lookup::Unknown(problem) = &state.lease {
+        return DoctorCheck::unknown(NAME, problem);
     }
-    match lease(seen, now) {
-        Some((holder, age, _)) if leads(seen, now) => {
-            Check::ok(NAME, format!("{holder}, seen {} ago", count(seconds(age), "second")))
-        }
+    match lease(state, now) {
+        Some((holder, age, _)) if leads(state, now) => DoctorCheck::ok(
+            NAME,
+            format!("{holder}, state {} ago", portcullis_text::counted(seconds(age), "second", "seconds")),
+        ),
         Some((holder, age, _)) => {
-            let ago = count(seconds(age), "second");
-            Check::fail(NAME, format!("nobody leads: {holder} was last seen {ago} ago"), [logs(seen)])
+            let ago = portcullis_text::counted(seconds(age), "second", "seconds");
+            DoctorCheck::fail(NAME, format!("nobody leads: {holder} was last state {ago} ago"), [logs(state)])
         }
-        None => Check::fail(NAME, "nobody leads: no gate is lifted until a replica does", [logs(seen)]),
+        None => {
+            DoctorCheck::fail(NAME, "nobody leads: no gate is lifted until a replica does", [logs(state)])
+        }
     }
 }
 
