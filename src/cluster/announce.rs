@@ -353,7 +353,7 @@ mod tests {
     use portcullis_core::dialect::GroupEvent;
     use portcullis_core::engine::PodRef;
     use portcullis_core::model::{DialectId, GangId, PodKey, str};
-    use portcullis_core::objects::Owner;
+    use portcullis_core::objects::ObjectRef;
 
     use super::*;
 
@@ -364,7 +364,7 @@ mod tests {
             reason: Reason::Lifted,
             message: "2 of 2 lifted".to_owned(),
             warning,
-            group: group.then(|| Owner {
+            group: group.then(|| ObjectRef {
                 api_version: str("scheduling.run.ai/v2alpha2"),
                 kind: str("PodGroup"),
                 name: str("train"),

@@ -11,7 +11,8 @@ use portcullis_core::api::{ApiRequest, ApiResource, ApiResponse, ApiVerb};
 use portcullis_core::engine::{Engine, UnplacedPods};
 use portcullis_core::gpu::GpuRules;
 use portcullis_core::model::{GangId, PodUid};
-use portcullis_core::objects::{Shape, names};
+use portcullis_core::objects::names;
+use portcullis_core::shape::Shape;
 use portcullis_core::snapshot::{CardState, Snapshot};
 use portcullis_policy::{Capacity, Demand, Model, Use};
 use serde_json::{Value, json};
@@ -326,7 +327,8 @@ fn models(snapshot: &Snapshot, rules: &GpuRules) -> BTreeMap<String, Model> {
 mod tests {
     use portcullis_core::engine::{Change, EngineSettings, Event, ListedObjects};
     use portcullis_core::model::{Epoch, Time};
-    use portcullis_core::objects::{Node, Pod};
+    use portcullis_core::objects::Node;
+    use portcullis_core::pod::Pod;
 
     use super::*;
 

@@ -11,4 +11,6 @@ pub mod gpu;
 pub mod model;
 pub mod objects;
 pub mod planner;
+pub mod pod;
+pub mod shape;
 pub mod snapshot;

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::api::Admit;
 use portcullis_core::admission::Hook;
-use portcullis_core::objects::Pod;
+use portcullis_core::pod::Pod;
 
 /// Gates and tolerates for every member of a gang, and says yes to everything.
 pub(crate) fn admit() -> Admit {

@@ -19,12 +19,12 @@ use portcullis_core::model::{
     VramMib, str,
 };
 use portcullis_core::objects::affinity::{
-    Effect, NodeChoice, Operator, Requirement, Taint, Term, Toleration,
+    AffinityTerm, Operator, RequiredNodeAffinity, Requirement, Taint, TaintEffect, Toleration,
 };
 use portcullis_core::objects::text::{Entries, Scalar, Text};
-use portcullis_core::objects::{
-    AffinityLayout, GpuInventory, Node, Owner, Pod, PodPhase, Shape, Sharing, TermLayout, view,
-};
+use portcullis_core::objects::{GpuInventory, GpuSharing, Node, ObjectRef, view};
+use portcullis_core::pod::{AffinityLayout, Pod, PodPhase, TermLayout};
+use portcullis_core::shape::Shape;
 
 const MI: u64 = 1 << 20;
 const GI: u64 = 1 << 30;
@@ -523,7 +523,7 @@ fn a_typed_pod_is_read_whole() {
             role: Some(str("workers")),
             declared: None,
         }),
-        owner: Some(Owner {
+        owner: Some(ObjectRef {
             api_version: str("batch/v1"),
             kind: str("Job"),
             name: str("job"),
@@ -537,9 +537,9 @@ fn a_typed_pod_is_read_whole() {
                 extended: extended.map(|(name, amount)| (str(name), amount)).into(),
             },
             share: Some(GpuShare { size: ShareSize::Vram(VramMib(8000)), devices: 1 }),
-            choice: NodeChoice {
+            node_affinity: RequiredNodeAffinity {
                 selector: [(str("disk"), str("fast"))].into(),
-                terms: Some(vec![Term {
+                terms: Some(vec![AffinityTerm {
                     expressions: vec![requirement("zone", Operator::NotIn, "b")],
                     fields: vec![requirement("metadata.name", Operator::In, "node-1")],
                 }]),
@@ -547,7 +547,7 @@ fn a_typed_pod_is_read_whole() {
             tolerations: vec![Toleration {
                 key: str("portcullis.dev/gpu-sharing"),
                 value: Some(str("vram")),
-                effect: Some(Effect::NoSchedule),
+                effect: Some(TaintEffect::NoSchedule),
             }],
             host_ports: BTreeSet::from([8000, 8001].map(|port| (str("10.0.0.1"), str("UDP"), port))),
         }),
@@ -637,7 +637,7 @@ fn a_typed_node_is_read_whole() {
         taints: vec![Taint {
             key: str("portcullis.dev/gpu-sharing"),
             value: str("vram"),
-            effect: Effect::NoSchedule,
+            effect: TaintEffect::NoSchedule,
         }],
         unschedulable: true,
         ready: true,
@@ -648,7 +648,12 @@ fn a_typed_node_is_read_whole() {
             extended: BTreeMap::from([(str("nvidia.com/gpu"), 4)]),
         },
         max_pods: 110,
-        gpus: GpuInventory { cards: 4, vram_each: Some(VramMib(81_559)), mig: false, sharing: Sharing::Vram },
+        gpus: GpuInventory {
+            cards: 4,
+            vram_each: Some(VramMib(81_559)),
+            mig: false,
+            sharing: GpuSharing::Vram,
+        },
     };
     assert_eq!(Node::read(&json).expect("a node reads"), expected);
 }

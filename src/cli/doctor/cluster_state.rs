@@ -3,7 +3,8 @@
 use anyhow::{Context, Result, anyhow};
 use futures_util::future::join_all;
 use http::Method;
-use portcullis_core::objects::{Node, Pod, names};
+use portcullis_core::objects::{Node, names};
+use portcullis_core::pod::Pod;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use portcullis_core::admission::AdmissionSettings;
-use portcullis_core::objects::{Pod, PodPhase, names};
+use portcullis_core::objects::names;
+use portcullis_core::pod::{Pod, PodPhase};
 
 use super::checks::{DoctorCheck, FREE_ALL, named};
 use super::cluster_state::{ClusterState, Lookup};

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use portcullis_core::objects::{Node, Pod, PodPhase, Sharing, names};
+use portcullis_core::objects::{GpuSharing, Node, names};
+use portcullis_core::pod::{Pod, PodPhase};
 
 use super::checks::{DoctorCheck, named};
 
 pub(super) fn checks(nodes: &[Node], pods: &[Pod]) -> Vec<DoctorCheck> {
     let with_gpus: Vec<&Node> =
-        nodes.iter().filter(|node| node.gpus.cards > 0 || node.gpus.sharing != Sharing::No).collect();
+        nodes.iter().filter(|node| node.gpus.cards > 0 || node.gpus.sharing != GpuSharing::No).collect();
     if with_gpus.is_empty() {
         return vec![DoctorCheck::ok(
             "GPU nodes",
@@ -51,24 +52,24 @@ fn memory(nodes: &[&Node]) -> DoctorCheck {
 
 fn sharing(nodes: &[&Node], pods: &[Pod]) -> Vec<DoctorCheck> {
     const NAME: &str = "shared nodes";
-    let of = |sharing: Sharing| -> Vec<&Node> {
+    let of = |sharing: GpuSharing| -> Vec<&Node> {
         nodes.iter().copied().filter(|node| node.gpus.sharing == sharing).collect()
     };
     let (key, value) = (names::SHARING, names::SHARING_VRAM);
     let label = |nodes: &str| format!("kubectl label node {nodes} {key}={value}");
     let taint = |nodes: &str| format!("kubectl taint node {nodes} {key}={value}:NoSchedule");
     let mut checks = Vec::new();
-    let label_only = names_of(&of(Sharing::LabelOnly));
+    let label_only = names_of(&of(GpuSharing::LabelOnly));
     if !label_only.is_empty() {
         let says = format!("{}: the label without the taint, so nothing is shared there", named(&label_only));
         checks.push(DoctorCheck::warn(NAME, says, [taint(&label_only.join(" "))]));
     }
-    let taint_only = names_of(&of(Sharing::TaintOnly));
+    let taint_only = names_of(&of(GpuSharing::TaintOnly));
     if !taint_only.is_empty() {
         let says = format!("{}: the taint without the label, so nothing is shared there", named(&taint_only));
         checks.push(DoctorCheck::warn(NAME, says, [label(&taint_only.join(" "))]));
     }
-    let shared = of(Sharing::Vram);
+    let shared = of(GpuSharing::Vram);
     let on_shared: BTreeSet<&str> = shared.iter().map(|node| &*node.name.0).collect();
     let alive = |pod: &&Pod| !matches!(pod.phase, PodPhase::Succeeded | PodPhase::Failed);
     let whole: Vec<&Pod> = pods

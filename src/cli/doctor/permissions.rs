@@ -1,6 +1,6 @@
 //! What the service account must be allowed to do: the rules of `manifests/base/rbac*.yaml`, one question for each.
 
-use portcullis_core::dialect::{GroupResource, StatusDoor, group_resources};
+use portcullis_core::dialect::{GroupResource, StatusWrite, group_resources};
 use serde_json::{Value, json};
 
 use crate::installation::POLICY_WEBHOOK_CONFIGURATION;
@@ -126,9 +126,9 @@ fn of_groups(resource: &GroupResource) -> Vec<Permission> {
     };
     let mut needs: Vec<Permission> = LOOK.iter().map(|verb| need(verb, resource.plural.to_owned())).collect();
     match resource.status {
-        StatusDoor::Closed => {}
-        StatusDoor::Subresource => needs.push(need("patch", format!("{}/status", resource.plural))),
-        StatusDoor::Object => needs.push(need("patch", resource.plural.to_owned())),
+        StatusWrite::Never => {}
+        StatusWrite::Subresource => needs.push(need("patch", format!("{}/status", resource.plural))),
+        StatusWrite::Object => needs.push(need("patch", resource.plural.to_owned())),
     }
     needs
 }

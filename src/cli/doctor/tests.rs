@@ -5,7 +5,8 @@ use std::time::{Duration, SystemTime};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use portcullis_core::objects::{Node, Pod};
+use portcullis_core::objects::Node;
+use portcullis_core::pod::Pod;
 use serde_json::{Value, json};
 
 use super::checks::{CheckLevel, run_checks};

@@ -270,7 +270,7 @@ fn facts(group: &dialect::Group) -> GroupSummary {
     GroupSummary {
         gang: group.gang.to_string(),
         needs: needs(&group.quorum),
-        min_member: group.quorum.least(),
+        min_member: group.quorum.min_members(),
         more,
     }
 }
@@ -284,6 +284,6 @@ fn needs(quorum: &Quorum) -> String {
                 children.iter().map(|(name, quorum)| format!("{name}: {}", needs(quorum))).collect();
             format!("{min} of {} subgroups ({})", children.len(), inner.join(", "))
         }
-        Quorum::Total { least, quorum } => format!("{least} pods, {} among them", needs(quorum)),
+        Quorum::Total { min_members: least, quorum } => format!("{least} pods, {} among them", needs(quorum)),
     }
 }

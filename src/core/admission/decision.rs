@@ -9,7 +9,7 @@ use super::patch::{self, Wanted, is_gated};
 use super::review::{AdmissionReview, Operation};
 use super::settings::AdmissionSettings;
 use super::{AdmissionVerdict, Hook};
-use crate::dialect::{self, GroupObject, Link, Membership};
+use crate::dialect::{self, GroupObject, Membership, MembershipReview};
 use crate::gpu;
 use crate::model::{Finding, FindingRule, quoted};
 use crate::objects::view::PodView;
@@ -99,7 +99,7 @@ fn is_node_bound(pod: &PodView<'_>) -> bool {
 }
 
 fn created(settings: &AdmissionSettings, facts: &KnownClasses, hook: Hook, pod: &PodView<'_>) -> Decision {
-    let link = dialect::link(pod);
+    let link = dialect::review_membership(pod);
     let share = gpu::asks_for_share(pod);
     let mut causes = gpu::findings(pod, &settings.gpu);
     if link.membership.is_none() && !share && causes.is_empty() {
@@ -131,10 +131,10 @@ fn equipped(
     settings: &AdmissionSettings,
     facts: &KnownClasses,
     pod: &PodView<'_>,
-    link: Link,
+    link: MembershipReview,
     share: bool,
 ) -> Decision {
-    let Link { membership, repairs, mut warnings, faults: _ } = link;
+    let MembershipReview { membership, repairs, mut warnings, faults: _ } = link;
     let named = pod.spec.scheduler_name.as_str();
     let scheduler = if membership.is_some() { settings.scheduler(named) } else { named };
     let rewritten = (!named.is_empty() && scheduler != named).then_some(scheduler);
@@ -183,7 +183,7 @@ fn group_judged(
                 let known = facts.priority_classes.iter().flatten().map(|known| &**known);
                 format!("{} The gang is queued by the priority of its pods.", class_not_found(class, known))
             });
-            let doubts = object.groups.iter().flat_map(|group| group.doubts.iter().cloned());
+            let doubts = object.groups.iter().flat_map(|group| group.warnings.iter().cloned());
             let mut warnings: Vec<String> = missing.chain(doubts).collect();
             warnings.dedup();
             warnings
@@ -200,7 +200,7 @@ fn updated(settings: &AdmissionSettings, old: &PodView<'_>, new: &PodView<'_>) -
         // It is on its way out: nothing about it matters any more but that its finalizers can go.
         return Decision::untouched();
     }
-    let (link, old_link) = (dialect::link(new), dialect::link(old));
+    let (link, old_link) = (dialect::review_membership(new), dialect::review_membership(old));
     let mut causes = fresh(gpu::findings(new, &settings.gpu), || gpu::findings(old, &settings.gpu));
     // A group that a controller of another stack adds later changes nothing: the pod stays where it was counted.
     let faults = link.faults.iter().filter(|fault| fault.rule != FindingRule::TwoGroups).cloned().collect();
@@ -230,9 +230,9 @@ fn fresh(now: Vec<Finding>, before: impl FnOnce() -> Vec<Finding>) -> Vec<Findin
 
 /// A member stays where it was counted. Joining later is allowed: such a pod was never gated, and controllers that
 /// group pods after they are made (KAI's pod-grouper) do it that way.
-fn group_changed(old: &Link, new: &Link) -> Option<Finding> {
+fn group_changed(old: &MembershipReview, new: &MembershipReview) -> Option<Finding> {
     let was = old.membership.as_ref()?;
-    if new.membership.as_ref().is_some_and(|now| now.same_place(was)) {
+    if new.membership.as_ref().is_some_and(|now| now.same_gang_and_role(was)) {
         return None;
     }
     let (key, value) = match &new.membership {

@@ -7,9 +7,9 @@ use json_patch::jsonptr::PointerBuf;
 use json_patch::{AddOperation, PatchOperation, RemoveOperation, ReplaceOperation, TestOperation};
 use serde_json::{Value, json};
 
-use crate::dialect::{MetadataMap, Repair};
+use crate::dialect::{MetadataMap, MetadataRepair};
 use crate::model::quoted;
-use crate::objects::affinity::{Effect, Taint, Toleration};
+use crate::objects::affinity::{Taint, TaintEffect, Toleration};
 use crate::objects::names;
 use crate::objects::text::Entries;
 use crate::objects::text::Text;
@@ -24,7 +24,7 @@ pub(super) const PARALLEL: &str = "Parallel";
 /// What a pod is to have.
 pub(super) struct Wanted<'w> {
     /// Keys of its metadata.
-    pub(super) repairs: &'w [Repair],
+    pub(super) repairs: &'w [MetadataRepair],
     /// Our scheduling gate.
     pub(super) gate: bool,
     /// The scheduler it is given to instead of the one it names.
@@ -126,7 +126,7 @@ fn stale_cards(pod: &PodView<'_>, patch: &mut Vec<PatchOperation>, warnings: &mu
     }
 }
 
-fn metadata(pod: &PodView<'_>, repairs: &[Repair], patch: &mut Vec<PatchOperation>) {
+fn metadata(pod: &PodView<'_>, repairs: &[MetadataRepair], patch: &mut Vec<PatchOperation>) {
     for field in [MetadataMap::Annotations, MetadataMap::Labels] {
         let mine = || repairs.iter().filter(move |r| r.map == field);
         for repair in mine() {
@@ -169,8 +169,11 @@ fn gate(pod: &PodView<'_>, patch: &mut Vec<PatchOperation>) {
 
 /// Whether the pod may run on nodes whose cards are shared.
 pub(super) fn tolerates_sharing(pod: &PodView<'_>) -> bool {
-    let taint =
-        Taint { key: names::SHARING.into(), value: names::SHARING_VRAM.into(), effect: Effect::NoSchedule };
+    let taint = Taint {
+        key: names::SHARING.into(),
+        value: names::SHARING_VRAM.into(),
+        effect: TaintEffect::NoSchedule,
+    };
     pod.spec.tolerations.iter().filter_map(Toleration::read).any(|t| t.tolerates(&taint))
 }
 

@@ -1,4 +1,4 @@
-//! How long a gang may wait, as the stacks write it: bare seconds, or a duration of Go (`1h30m`).
+//! Durations in annotations and group objects: seconds without a unit (`120`), or a Go duration (`1h30m`).
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use portcullis_text::duration::parse as parse_go;
 
 use crate::model::quoted;
 
-/// A time above zero; bare numbers are seconds. `None` for everything else.
+/// Parses a duration above zero. A number without a unit is seconds. `None` for everything else.
 pub(super) fn parse(text: &str) -> Option<Duration> {
     let text = text.trim();
     let nanos = match text.parse::<u64>() {
@@ -17,38 +17,38 @@ pub(super) fn parse(text: &str) -> Option<Duration> {
     (millis > 0).then(|| Duration::from_millis(millis))
 }
 
-/// For how long something is left as it is.
+/// How long the engine leaves a stale gang alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Grace {
-    /// So long.
+pub(super) enum GracePeriod {
+    /// For this time.
     For(Duration),
     /// Without end.
-    Never,
+    Forever,
 }
 
-/// A time of grace: any duration, and one below zero means without end, as in KAI. `None` for everything else.
-pub(super) fn grace(text: &str) -> Option<Grace> {
+/// Parses a grace period. Zero is allowed, and a negative duration means without end, as in KAI.
+pub(super) fn grace_period(text: &str) -> Option<GracePeriod> {
     let text = text.trim();
-    let (below, size) = match text.strip_prefix('-') {
+    let (negative, size) = match text.strip_prefix('-') {
         Some(size) => (true, size),
         None => (false, text),
     };
-    if below && size.starts_with(['+', '-']) {
+    if negative && size.starts_with(['+', '-']) {
         return None;
     }
-    let none =
+    let is_zero =
         size.parse::<u64>().map_or_else(|_| parse_go(size) == Some(Duration::ZERO), |seconds| seconds == 0);
-    match (parse(size), below) {
-        (Some(time), false) => Some(Grace::For(time)),
-        (Some(_), true) => Some(Grace::Never),
-        (None, _) => none.then_some(Grace::For(Duration::ZERO)),
+    match (parse(size), negative) {
+        (Some(time), false) => Some(GracePeriod::For(time)),
+        (Some(_), true) => Some(GracePeriod::Forever),
+        (None, _) => is_zero.then_some(GracePeriod::For(Duration::ZERO)),
     }
 }
 
-/// What to say of a text that is none.
-pub(super) fn doubt(key: &str, text: &str) -> String {
+/// The message for a text that is not a duration.
+pub(super) fn invalid_duration(key: &str, text: &str) -> String {
     format!(
-        "{key} is {}, and not understood: write seconds (\"120\") or a duration (\"2m\", \"1h30m\")",
+        "{key} is {}, which is not a duration: write seconds (\"120\") or a duration (\"2m\", \"1h30m\")",
         quoted(text)
     )
 }
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_read_as_seconds_or_as_go_writes_them() {
+    fn durations_are_seconds_or_go_durations() {
         for (text, millis) in [
             ("120", Some(120_000)),
             (" 60 ", Some(60_000)),
@@ -86,8 +86,8 @@ mod tests {
     }
 
     #[test]
-    fn a_grace_may_be_none_or_without_end() {
-        let seconds = |n| Some(Grace::For(Duration::from_secs(n)));
+    fn a_grace_period_may_be_zero_or_without_end() {
+        let seconds = |n| Some(GracePeriod::For(Duration::from_secs(n)));
         for (text, expected) in [
             ("60s", seconds(60)),
             ("1m30s", seconds(90)),
@@ -95,15 +95,15 @@ mod tests {
             ("0s", seconds(0)),
             ("0", seconds(0)),
             ("-0s", seconds(0)),
-            ("-1s", Some(Grace::Never)),
-            ("-1", Some(Grace::Never)),
+            ("-1s", Some(GracePeriod::Forever)),
+            ("-1", Some(GracePeriod::Forever)),
             ("--1s", None),
             ("-+1s", None),
             ("-", None),
             ("", None),
             ("later", None),
         ] {
-            assert_eq!(grace(text), expected, "{text:?}");
+            assert_eq!(grace_period(text), expected, "{text:?}");
         }
     }
 }

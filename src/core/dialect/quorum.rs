@@ -1,7 +1,8 @@
-//! When a gang is complete: so many members, or so many complete subgroups, nested.
+//! When a gang is complete: a number of members, or a tree of subgroups.
 //!
-//! Members are counted by role: the subgroup a pod names, `None` where it names none. In a tree of subgroups pods
-//! without a name belong to the subgroup `default`, as in KAI; members of a role that is no leaf count for nothing.
+//! Members are counted by role. The role is the subgroup that a pod names, or `None` where it names none. In a tree of
+//! subgroups, pods without a role belong to the subgroup `default`, as in KAI. Members with a role that is not a leaf of the
+//! tree do not count.
 
 use std::collections::BTreeMap;
 
@@ -11,85 +12,88 @@ use crate::objects::names;
 /// When a gang is complete.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Quorum {
-    /// So many members. At the top whoever they are; within [`Quorum::Groups`] those of that subgroup.
+    /// A number of members: of any role at the top, of the subgroup within [`Quorum::Groups`].
     Count(u32),
-    /// A tree of subgroups: at least `min` of `children` must have their quorum.
+    /// A tree of subgroups: at least `min` of `children` must be complete.
     Groups {
-        /// How many of the children.
+        /// Number of children that must be complete.
         min: u32,
-        /// By name; names are unique in the whole tree.
+        /// Quorum of each child by name. Names are unique in the whole tree.
         children: BTreeMap<Str, Quorum>,
     },
-    /// So many members whoever they are, and what the subgroups ask for. Stands at the top only.
+    /// A number of members of any role, and the quorum of the subgroups. Only at the top.
     Total {
-        /// How many in all.
-        least: u32,
+        /// Number of members in total.
+        min_members: u32,
         /// The subgroups.
         quorum: Box<Quorum>,
     },
 }
 
 impl Quorum {
-    /// Whether members so many by role make the gang complete.
-    pub fn satisfied(&self, counts: &BTreeMap<Option<Str>, u32>) -> bool {
+    /// Whether the gang is complete with these numbers of members by role.
+    pub fn is_satisfied(&self, counts: &BTreeMap<Option<Str>, u32>) -> bool {
         match self {
             Self::Count(min) => total(counts) >= u64::from(*min),
             Self::Groups { min, children } => {
-                let complete = children.iter().filter(|(name, child)| child.satisfied_in(name, counts));
+                let complete = children.iter().filter(|(name, child)| child.is_satisfied_in(name, counts));
                 at_least(complete.count(), *min)
             }
-            Self::Total { least, quorum } => total(counts) >= u64::from(*least) && quorum.satisfied(counts),
+            Self::Total { min_members, quorum } => {
+                total(counts) >= u64::from(*min_members) && quorum.is_satisfied(counts)
+            }
         }
     }
 
-    fn satisfied_in(&self, name: &str, counts: &BTreeMap<Option<Str>, u32>) -> bool {
+    fn is_satisfied_in(&self, name: &str, counts: &BTreeMap<Option<Str>, u32>) -> bool {
         match self {
             Self::Count(min) => members_of(name, counts) >= u64::from(*min),
-            Self::Groups { .. } | Self::Total { .. } => self.satisfied(counts),
+            Self::Groups { .. } | Self::Total { .. } => self.is_satisfied(counts),
         }
     }
 
-    /// What so many members by role are to be planned for. A launcher takes nobody's place: where the others are enough by
-    /// themselves, only they count; where it is needed to make up the number, it counts like everybody.
+    /// The quorum to plan for. An MPI launcher does not count as a worker: where the other members are enough, only they
+    /// count. Where the launcher is needed to reach the number, it counts like any member.
     #[must_use]
     pub fn without_launcher(&self, counts: &BTreeMap<Option<Str>, u32>) -> Self {
-        let launches = |role: &Option<Str>| role.as_deref() == Some(names::MPI_LAUNCHER);
-        let others = || counts.iter().filter(|(role, _)| !launches(role));
+        let is_launcher = |role: &Option<Str>| role.as_deref() == Some(names::MPI_LAUNCHER);
+        let others = || counts.iter().filter(|(role, _)| !is_launcher(role));
         match self {
-            // Nobody else names a role there.
-            Self::Count(least)
-                if counts.keys().any(launches)
+            // Only where no other member has a role.
+            Self::Count(min_members)
+                if counts.keys().any(is_launcher)
                     && others().all(|(role, _)| role.is_none())
-                    && others().map(|(_, number)| u64::from(*number)).sum::<u64>() >= u64::from(*least) =>
+                    && others().map(|(_, number)| u64::from(*number)).sum::<u64>()
+                        >= u64::from(*min_members) =>
             {
-                let others = (str(names::KAI_DEFAULT_SUBGROUP), Self::Count(*least));
+                let others = (str(names::KAI_DEFAULT_SUBGROUP), Self::Count(*min_members));
                 Self::Groups { min: 1, children: [others].into() }
             }
             quorum => quorum.clone(),
         }
     }
 
-    /// The smallest number of members that can be complete. Where more subgroups are asked for than there are, which
-    /// nobody can satisfy, what all of them together need.
-    pub fn least(&self) -> u32 {
+    /// The smallest number of members that can be complete. A tree that requires more subgroups than it has can never be
+    /// complete; then this is the sum of all subgroups.
+    pub fn min_members(&self) -> u32 {
         match self {
             Self::Count(min) => *min,
             Self::Groups { min, children } => {
-                let mut least: Vec<_> = children.values().map(Self::least).collect();
-                least.sort_unstable();
-                least
+                let mut min_members: Vec<_> = children.values().map(Self::min_members).collect();
+                min_members.sort_unstable();
+                min_members
                     .iter()
                     .take(usize::try_from(*min).unwrap_or(usize::MAX))
                     .fold(0, |sum, n| sum.saturating_add(*n))
             }
-            Self::Total { least, quorum } => quorum.least().max(*least),
+            Self::Total { min_members, quorum } => quorum.min_members().max(*min_members),
         }
     }
 
-    /// What is missing, to be put after "waiting for": `2 more pods`, or `subgroup workers (1 of 3 pods) and subgroup ps
-    /// (0 of 1 pods)`. Empty when nothing is.
+    /// The missing members, as a phrase after "waiting for": `2 more pods`, or `subgroup workers (1 of 3 pods) and subgroup
+    /// ps (0 of 1 pods)`. Empty when the gang is complete.
     pub fn missing(&self, counts: &BTreeMap<Option<Str>, u32>) -> String {
-        if self.satisfied(counts) {
+        if self.is_satisfied(counts) {
             return String::new();
         }
         match self {
@@ -98,8 +102,8 @@ impl Quorum {
                 format!("{missing} more {}", if missing == 1 { "pod" } else { "pods" })
             }
             Self::Groups { min, children } => missing_groups(*min, children, counts),
-            Self::Total { least, quorum } => {
-                let all = Self::Count(*least).missing(counts);
+            Self::Total { min_members, quorum } => {
+                let all = Self::Count(*min_members).missing(counts);
                 let groups = quorum.missing(counts);
                 let both = [all, groups].into_iter().filter(|part| !part.is_empty());
                 both.collect::<Vec<_>>().join(" and ")
@@ -113,13 +117,15 @@ fn missing_groups(min: u32, children: &BTreeMap<Str, Quorum>, counts: &BTreeMap<
         return format!("{min} subgroups where only {} exist, so it can never be complete", children.len());
     }
     let incomplete: Vec<_> =
-        children.iter().filter(|(name, child)| !child.satisfied_in(name, counts)).collect();
+        children.iter().filter(|(name, child)| !child.is_satisfied_in(name, counts)).collect();
     let each = incomplete.iter().map(|(name, child)| match child {
-        Quorum::Count(least) => format!("subgroup {name} ({} of {least} pods)", members_of(name, counts)),
-        Quorum::Groups { min, children } => {
-            format!("subgroup {name} (in it {})", missing_groups(*min, children, counts))
+        Quorum::Count(min_members) => {
+            format!("subgroup {name} ({} of {min_members} pods)", members_of(name, counts))
         }
-        Quorum::Total { .. } => format!("subgroup {name} (in it {})", child.missing(counts)),
+        Quorum::Groups { min, children } => {
+            format!("subgroup {name} (which needs {})", missing_groups(*min, children, counts))
+        }
+        Quorum::Total { .. } => format!("subgroup {name} (which needs {})", child.missing(counts)),
     });
     let all = each.collect::<Vec<_>>();
     let needed = usize::try_from(min).unwrap_or(usize::MAX).saturating_sub(children.len() - incomplete.len());
@@ -156,31 +162,31 @@ mod tests {
     }
 
     #[test]
-    fn a_launcher_takes_no_place_of_a_worker() {
+    fn a_launcher_does_not_count_as_a_worker() {
         let check = |members: &[(&str, u32)], placed: &[(&str, u32)], starts: bool| {
             let planned = Quorum::Count(8).without_launcher(&counts(members));
-            assert_eq!(planned.satisfied(&counts(placed)), starts, "{members:?} {placed:?}");
+            assert_eq!(planned.is_satisfied(&counts(placed)), starts, "{members:?} {placed:?}");
         };
         let all = [("", 8), ("launcher", 1)];
         check(&all, &all, true);
         check(&all, &[("", 8)], true);
         check(&all, &[("", 7), ("launcher", 1)], false);
         check(&all, &[("launcher", 1)], false);
-        // Where there are seven workers and no more it is one of eight.
+        // With seven workers the launcher is the eighth member.
         check(&[("", 7), ("launcher", 1)], &[("", 7), ("launcher", 1)], true);
         check(&[("", 9)], &[("", 8)], true);
-        // Roles of others are what they are.
+        // A launcher among members with other roles counts like any member.
         check(&[("a", 8), ("launcher", 1)], &[("a", 7), ("launcher", 1)], true);
         let tree = groups(1, &[("launcher", Quorum::Count(1))]);
         assert_eq!(tree.without_launcher(&counts(&all)), tree);
     }
 
     #[test]
-    fn a_quorum_says_whether_it_is_met_and_what_is_missing() {
+    fn a_quorum_reports_what_is_missing() {
         let check = |quorum: &Quorum, members: &[(&str, u32)], missing: &str| {
             let counts = counts(members);
             assert_eq!(quorum.missing(&counts), missing, "{quorum:?} {members:?}");
-            assert_eq!(quorum.satisfied(&counts), missing.is_empty(), "{quorum:?} {members:?}");
+            assert_eq!(quorum.is_satisfied(&counts), missing.is_empty(), "{quorum:?} {members:?}");
         };
         let three = Quorum::Count(3);
         check(&three, &[("", 3)], "");
@@ -204,10 +210,14 @@ mod tests {
 
         let nested = groups(2, &[("left", flat), ("right", Quorum::Count(0))]);
         check(&nested, &[("ps", 1), ("workers", 2)], "");
-        check(&nested, &[("ps", 1), ("left", 5)], "subgroup left (in it subgroup workers (0 of 2 pods))");
+        check(
+            &nested,
+            &[("ps", 1), ("left", 5)],
+            "subgroup left (which needs subgroup workers (0 of 2 pods))",
+        );
 
-        let both = |least| Quorum::Total {
-            least,
+        let both = |min_members| Quorum::Total {
+            min_members,
             quorum: Box::new(groups(2, &[("ps", Quorum::Count(1)), ("workers", Quorum::Count(2))])),
         };
         check(&both(4), &[("ps", 1), ("workers", 3)], "");
@@ -220,18 +230,18 @@ mod tests {
     }
 
     #[test]
-    fn least_is_the_cheapest_way_to_be_complete() {
-        for (quorum, least) in [
+    fn min_members_is_the_size_of_the_smallest_complete_gang() {
+        for (quorum, min_members) in [
             (Quorum::Count(3), 3),
             (groups(1, &[("a", Quorum::Count(4)), ("b", Quorum::Count(2))]), 2),
             (groups(2, &[("a", Quorum::Count(4)), ("b", Quorum::Count(2))]), 6),
             (groups(0, &[("a", Quorum::Count(4))]), 0),
             (groups(5, &[("a", Quorum::Count(4)), ("b", Quorum::Count(2))]), 6),
-            (Quorum::Total { least: 9, quorum: Box::new(groups(1, &[("a", Quorum::Count(4))])) }, 9),
-            (Quorum::Total { least: 3, quorum: Box::new(groups(1, &[("a", Quorum::Count(4))])) }, 4),
+            (Quorum::Total { min_members: 9, quorum: Box::new(groups(1, &[("a", Quorum::Count(4))])) }, 9),
+            (Quorum::Total { min_members: 3, quorum: Box::new(groups(1, &[("a", Quorum::Count(4))])) }, 4),
             (groups(2, &[("a", Quorum::Count(u32::MAX)), ("b", Quorum::Count(2))]), u32::MAX),
         ] {
-            assert_eq!(quorum.least(), least, "{quorum:?}");
+            assert_eq!(quorum.min_members(), min_members, "{quorum:?}");
         }
     }
 }

@@ -2,7 +2,8 @@
 
 use super::Engine;
 use crate::model::{GangId, PodKey, PodUid, Str};
-use crate::objects::{Pod, Shape};
+use crate::pod::Pod;
+use crate::shape::Shape;
 
 /// A member of a gang.
 #[derive(Clone, Copy, Debug)]

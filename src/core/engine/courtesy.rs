@@ -11,9 +11,9 @@ use std::time::Duration;
 use super::state::{Gang, Object};
 use super::types::{Phase, RequestOutcome};
 use super::{Action, Engine, GroupStatusMode, Step};
-use crate::dialect::{self, Group, GroupPhase, GroupStatus, Said};
+use crate::dialect::{self, Group, GroupPhase, GroupStatus, StoredStatus};
 use crate::model::{GangId, Str, Time};
-use crate::objects::PodPhase;
+use crate::pod::PodPhase;
 
 /// So many of [`super::EngineSettings::quiet`] a phase or reason has to last before the group is told of it.
 const NEWS: u32 = 4;
@@ -51,8 +51,8 @@ impl Engine {
     /// What the group of a gang should be told; nothing where its status is not ours to write, or there is nothing to say.
     fn group_status(&self, id: &GangId) -> Option<(&Group, GroupStatus)> {
         let group = self.group(id).filter(|group| !group.uid.is_empty())?;
-        let last = dialect::has_said_the_last(group);
-        if self.settings.group_status == GroupStatusMode::Never || group.said.by_others() || last {
+        let last = dialect::is_status_final(group);
+        if self.settings.group_status == GroupStatusMode::Never || group.stored_status.is_foreign() || last {
             return None;
         }
         let gang = self.gangs.get(id)?;
@@ -63,7 +63,7 @@ impl Engine {
         }
         if gang.members.is_empty() {
             // Left behind by a gang that was there.
-            return (group.said != Said::Nothing).then(|| (group, nobody(group)));
+            return (group.stored_status != StoredStatus::Absent).then(|| (group, nobody(group)));
         }
         let Object::Known(_, stored) = &gang.object else { return None };
         let finished = members().all(|member| member.pod.phase == PodPhase::Succeeded);
@@ -87,7 +87,7 @@ impl Engine {
         let status = GroupStatus {
             phase,
             members: stored.members,
-            least: stored.min_member,
+            min_members: stored.min_member,
             scheduled: if finished { 0 } else { stored.bound },
             running: in_phase(PodPhase::Running),
             succeeded: in_phase(PodPhase::Succeeded),
@@ -104,7 +104,7 @@ impl Engine {
         let (group, wanted) = self.group_status(id)?;
         let gang = self.gangs.get(id)?;
         let written = dialect::group_status(group, &wanted)?;
-        let settled = group.said.says(&written).unwrap_or_else(|| {
+        let settled = group.stored_status.matches(&written).unwrap_or_else(|| {
             gang.courtesy.told.as_ref().is_some_and(|(uid, told)| *uid == group.uid && *told == wanted)
         });
         (!settled).then(|| (group.uid.clone(), wanted))
@@ -165,7 +165,8 @@ impl Engine {
     /// A group says something although its gang is not known: what a gang left behind that is gone.
     pub(super) fn courtesy_left_behind(&self, group: &Group) -> bool {
         let Some(nobody) = dialect::group_status(group, &nobody(group)) else { return false };
-        self.settings.group_status == GroupStatusMode::Auto && group.said.says(&nobody) == Some(false)
+        self.settings.group_status == GroupStatusMode::Auto
+            && group.stored_status.matches(&nobody) == Some(false)
     }
 
     /// Tells the groups that are due, a few at a time, and not while gates wait to be lifted.
@@ -173,7 +174,8 @@ impl Engine {
         while self.leads() && self.courtesy_alarm().is_some_and(|at| at <= step.now) {
             let Some((_, id)) = self.courtesies.due.pop_first() else { return };
             let news = self.group_news(&id);
-            let told = self.group(&id).and_then(|group| Some((group.object.as_ref()?.kind, group.owner()?)));
+            let told =
+                self.group(&id).and_then(|group| Some((group.object.as_ref()?.kind, group.object_ref()?)));
             let Some(gang) = self.gangs.get_mut(&id) else { continue };
             gang.courtesy.due = None;
             let Some((uid, status)) = news else { continue };
@@ -237,7 +239,7 @@ fn nobody(group: &Group) -> GroupStatus {
     GroupStatus {
         phase: GroupPhase::Gathering,
         members: 0,
-        least: group.quorum.least(),
+        min_members: group.quorum.min_members(),
         scheduled: 0,
         running: 0,
         succeeded: 0,

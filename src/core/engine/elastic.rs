@@ -25,7 +25,8 @@ use super::types::RequestOutcome;
 use super::{Action, Engine, SafetyRule, Step};
 use crate::dialect::{self, Group, Quorum};
 use crate::model::{GangId, PodUid, Str, Time, str};
-use crate::objects::{Owner, OwnerKind, OwnerReading};
+use crate::objects::{ObjectRef, OwnerKind};
+use crate::pod::OwnerState;
 
 /// How often the owners of a gang are asked again that is short of members, or has too many.
 const ASK_AGAIN: Duration = Duration::from_secs(10);
@@ -44,7 +45,7 @@ pub(super) struct Following {
     came: bool,
     /// A member has gone, or has another owner.
     went: bool,
-    readings: BTreeMap<Owner, Reading>,
+    readings: BTreeMap<ObjectRef, Reading>,
     /// Questions that are under way.
     round: Option<Round>,
     /// When they were last asked.
@@ -55,19 +56,19 @@ pub(super) struct Following {
     /// They once wanted as many as the group says: there is no owner of which nothing is known.
     met: bool,
     /// How many pods of each have been running at once, at most as many as it wants; `None` before that was looked at.
-    had: Option<BTreeMap<Owner, u32>>,
+    had: Option<BTreeMap<ObjectRef, u32>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Reading {
-    Here(OwnerReading),
+    Here(OwnerState),
     Gone,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Round {
-    under_way: BTreeSet<Owner>,
-    found: BTreeMap<Owner, Reading>,
+    under_way: BTreeSet<ObjectRef>,
+    found: BTreeMap<ObjectRef, Reading>,
     trouble: Option<Str>,
 }
 
@@ -77,13 +78,13 @@ enum Root<'a> {
     Unread,
     /// It is gone, and the pod soon will be.
     Gone,
-    Counts(&'a Owner, &'a OwnerReading),
+    Counts(&'a ObjectRef, &'a OwnerState),
 }
 
 /// The members of an elastic gang, by the owner that counts.
 #[derive(Default)]
 struct Tally {
-    owners: BTreeMap<Owner, Count>,
+    owners: BTreeMap<ObjectRef, Count>,
     /// Live pods of other owners, or of none.
     loose: u32,
     /// Pods that have ended well.
@@ -126,7 +127,7 @@ impl Tally {
 }
 
 impl Following {
-    fn root<'a>(&'a self, owner: &'a Owner) -> Root<'a> {
+    fn root<'a>(&'a self, owner: &'a ObjectRef) -> Root<'a> {
         let reading = match self.readings.get(owner) {
             None => return Root::Unread,
             Some(Reading::Gone) => return Root::Gone,
@@ -153,15 +154,15 @@ impl Following {
     }
 }
 
-impl OwnerReading {
+impl OwnerState {
     /// Whether there will be pods of it in the gang again where there are none for now.
     fn is_missed_in(&self, id: &GangId) -> bool {
-        self.wants > 0 && self.gang.as_ref() == Some(id) && above(self).is_none()
+        self.desired_pods > 0 && self.gang.as_ref() == Some(id) && above(self).is_none()
     }
 }
 
 /// The Deployment of a ReplicaSet.
-fn above(reading: &OwnerReading) -> Option<&Owner> {
+fn above(reading: &OwnerState) -> Option<&ObjectRef> {
     reading.controller.as_ref().filter(|owner| OwnerKind::of(owner) == Some(OwnerKind::Deployment))
 }
 
@@ -184,7 +185,7 @@ impl Engine {
     pub(super) fn follow_owners(&mut self, id: &GangId, step: &mut Step) {
         let elastic = |group: &Group| group.policies.elastic == Some(true);
         // Of a group that is described by a template several gangs are made: its owner has pods in all of them.
-        let elastic = self.groups.own(id).is_some_and(elastic) && dialect::template(id).is_none();
+        let elastic = self.groups.own(id).is_some_and(elastic) && dialect::template_group(id).is_none();
         let Some(gang) = self.gangs.get_mut(id) else { return };
         let before = gang.following.clone();
         if !elastic {
@@ -209,7 +210,7 @@ impl Engine {
 
     fn tally(&self, following: &Following, gang: &Gang, id: &GangId, census: &Census) -> Tally {
         let mut tally = Tally { ended: census.succeeded, ..Tally::default() };
-        let mut has: BTreeMap<&Owner, u32> = BTreeMap::new();
+        let mut has: BTreeMap<&ObjectRef, u32> = BTreeMap::new();
         let mut gone = 0_u32;
         for member in gang.members.iter().filter_map(|uid| self.members.get(uid)).filter(|m| m.live()) {
             let owner = member.pod.owner.as_ref().filter(|owner| OwnerKind::of(owner).is_some());
@@ -222,7 +223,7 @@ impl Engine {
                 Root::Gone => gone += 1,
                 Root::Counts(root, reading) => {
                     if !tally.owners.contains_key(root) {
-                        let count = Count { wants: reading.wants, ..Count::default() };
+                        let count = Count { wants: reading.desired_pods, ..Count::default() };
                         tally.owners.insert(root.clone(), count);
                     }
                     if let Some(count) = tally.owners.get_mut(root) {
@@ -244,13 +245,13 @@ impl Engine {
         for (owner, reading) in &following.readings {
             let Reading::Here(reading) = reading else { continue };
             if !tally.owners.contains_key(owner) && reading.is_missed_in(id) {
-                tally.owners.insert(owner.clone(), Count { wants: reading.wants, ..Count::default() });
+                tally.owners.insert(owner.clone(), Count { wants: reading.desired_pods, ..Count::default() });
             }
         }
         let surplus = has.iter().find_map(|(owner, pods)| {
             let Some(Reading::Here(reading)) = following.readings.get(*owner) else { return None };
-            (*pods > reading.wants).then(|| {
-                let wants = reading.wants;
+            (*pods > reading.desired_pods).then(|| {
+                let wants = reading.desired_pods;
                 format!("{} {} has {pods} pods and wants {wants}: some are to go", owner.kind, owner.name)
             })
         });
@@ -270,7 +271,7 @@ impl Engine {
             return true;
         }
         let tally = self.tally(following, gang, id, census);
-        let least = self.group(id).map_or(0, |group| group.quorum.least());
+        let least = self.group(id).map_or(0, |group| group.quorum.min_members());
         let enough = following.came && census.live.saturating_add(tally.ended) >= least;
         !tally.unread
             && tally.surplus.is_none()
@@ -325,7 +326,7 @@ impl Engine {
         census: &Census,
     ) -> Option<Time> {
         let tally = self.tally(following, gang, id, census);
-        let least = self.group(id).map_or(0, |group| group.quorum.least());
+        let least = self.group(id).map_or(0, |group| group.quorum.min_members());
         let here = census.live.saturating_add(tally.ended);
         let asked = following.asked.unwrap_or_default();
         let news = following.went || (following.came && here >= least);
@@ -352,7 +353,8 @@ impl Engine {
         }
         let members = gang.members.iter().filter_map(|uid| self.members.get(uid));
         let owners = members.filter(|m| m.live()).filter_map(|m| m.pod.owner.as_ref());
-        let mut under_way: BTreeSet<Owner> = owners.filter(|o| OwnerKind::of(o).is_some()).cloned().collect();
+        let mut under_way: BTreeSet<ObjectRef> =
+            owners.filter(|o| OwnerKind::of(o).is_some()).cloned().collect();
         // Those of which no pod is there for now.
         under_way.extend(following.readings.iter().filter_map(|(owner, reading)| match reading {
             Reading::Here(reading) if reading.is_missed_in(id) => Some(owner.clone()),
@@ -376,7 +378,7 @@ impl Engine {
     pub(super) fn owner_answered(
         &mut self,
         id: &GangId,
-        owner: &Owner,
+        owner: &ObjectRef,
         outcome: RequestOutcome,
         step: &mut Step,
     ) {
@@ -387,7 +389,7 @@ impl Engine {
         }
         let known = following.readings.get(owner);
         let found = match outcome {
-            RequestOutcome::Owner(reading) if reading.uid == owner.uid && !reading.going => {
+            RequestOutcome::Owner(reading) if reading.uid == owner.uid && !reading.terminating => {
                 Some(Reading::Here(*reading))
             }
             RequestOutcome::Owner(_) | RequestOutcome::Gone => Some(Reading::Gone),
@@ -443,23 +445,25 @@ impl Engine {
         }
         let wanted = tally.wanted();
         // Numbers of different times do not add up, and a group that counts tasks starts with all of them.
-        let tasks = matches!(own.quorum, Quorum::Count(_)) || own.quorum.satisfied(&self.by_role(census));
+        let tasks = matches!(own.quorum, Quorum::Count(_)) || own.quorum.is_satisfied(&self.by_role(census));
         // What owners said before a member came, and that member, were perhaps never wanted at one time.
         let fresh = !following.came && following.round.is_none();
-        let met =
-            following.met || (fresh && following.trouble.is_none() && wanted >= own.quorum.least() && tasks);
+        let met = following.met
+            || (fresh && following.trouble.is_none() && wanted >= own.quorum.min_members() && tasks);
         let followed = wanted.saturating_add(tally.ended);
         let quorum = match &own.quorum {
             _ if met => Quorum::Count(followed),
             Quorum::Count(least) => Quorum::Count(followed.max(*least)),
-            Quorum::Total { least, quorum } => {
-                Quorum::Total { least: followed.max(*least), quorum: quorum.clone() }
+            Quorum::Total { min_members: least, quorum } => {
+                Quorum::Total { min_members: followed.max(*least), quorum: quorum.clone() }
             }
-            tree @ Quorum::Groups { .. } => Quorum::Total { least: followed, quorum: Box::new(tree.clone()) },
+            tree @ Quorum::Groups { .. } => {
+                Quorum::Total { min_members: followed, quorum: Box::new(tree.clone()) }
+            }
         };
         let group = Group { quorum, ..own.clone() };
         let had = following.had.clone().unwrap_or_default();
-        let of = |owner: &Owner| had.get(owner).copied().unwrap_or(0);
+        let of = |owner: &ObjectRef| had.get(owner).copied().unwrap_or(0);
         // What it had of them is not wanted any more: nobody misses it.
         let left =
             had.iter().map(|(owner, had)| had - (*had).min(tally.owners.get(owner).map_or(0, |c| c.wants)));
@@ -488,7 +492,7 @@ impl Engine {
             return census.ready.clone();
         }
         let tally = self.tally(following, gang, id, census);
-        let mut room: BTreeMap<&Owner, u32> = BTreeMap::new();
+        let mut room: BTreeMap<&ObjectRef, u32> = BTreeMap::new();
         for (owner, count) in &tally.owners {
             let had = had.get(owner).copied().unwrap_or(0);
             // One that is on its way to its end goes on pod by pod.
@@ -532,9 +536,9 @@ impl Engine {
             return ElasticSays::AsBefore;
         }
         let says = own
-            .owner()
+            .object_ref()
             .map_or("its pods say".to_owned(), |object| format!("{} {} says", object.kind, object.name));
-        let (least, wanted) = (own.quorum.least(), tally.wanted());
+        let (least, wanted) = (own.quorum.min_members(), tally.wanted());
         if tally.owners.is_empty() {
             let message = format!(
                 "none of its pods belongs to a Deployment, ReplicaSet, StatefulSet or Job: it takes {least}, as {says}"
@@ -558,7 +562,7 @@ impl Engine {
     pub(super) fn never_complete(&self, id: &GangId, census: &Census) -> Option<String> {
         let (gang, following) = self.following(id)?;
         let tally = self.tally(following, gang, id, census);
-        let own = self.groups.own(id)?.quorum.least();
+        let own = self.groups.own(id)?.quorum.min_members();
         let wanted = tally.wanted();
         (!following.met && !tally.unread && !tally.owners.is_empty() && census.live >= wanted && wanted < own)
             .then(|| {

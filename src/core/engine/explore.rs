@@ -20,9 +20,10 @@ use super::{
     Action, Change, Effect, Engine, EngineSettings, Event, GangRecord, GangStatus, GroupStatusMode,
     ListedObjects, NominationMode, RequestOutcome, RequestTarget, SafetyRule,
 };
-use crate::dialect::{Group, Quorum, by_kind};
+use crate::dialect::{Group, Quorum, objects_by_kind};
 use crate::model::{DialectId, Epoch, GangId, PodUid, ResourceVersion, Time, VramMib};
-use crate::objects::{Node, Pod};
+use crate::objects::Node;
+use crate::pod::Pod;
 
 const CARD_MIB: u64 = 2000;
 /// How often a gang object is written in a world without one of the rules.
@@ -431,13 +432,13 @@ impl Api {
         let members = u32::try_from(self.members()).unwrap_or(0);
         let groups = self.gangs.keys().map(|id| Group {
             created: NOW,
-            ..Group::new(id.clone(), Quorum::Count(members)).of_object(&id.name)
+            ..Group::new(id.clone(), Quorum::Count(members)).with_object(&id.name)
         });
         ListedObjects {
             priority_classes: None,
             nodes: Some(vec![Node::read(&node).expect("the node above can be read")]),
             pods: Some(self.pods.values().map(|pod| (**pod).clone()).collect()),
-            groups: by_kind(groups),
+            groups: objects_by_kind(groups),
             gangs: Some(
                 self.gangs.iter().map(|(id, (version, status))| record(id, *version, status)).collect(),
             ),

@@ -6,7 +6,7 @@ use super::Engine;
 use super::state::Member;
 use crate::dialect::Quorum;
 use crate::model::{GangId, NodeName, PodUid, Str};
-use crate::objects::Pod;
+use crate::pod::Pod;
 
 /// The members of one gang, by what they are doing.
 #[derive(Debug, Default)]
@@ -108,7 +108,7 @@ impl Engine {
                 *counts.entry(role(&member.pod).cloned()).or_default() += 1;
             }
         }
-        quorum.satisfied(&counts)
+        quorum.is_satisfied(&counts)
     }
 
     /// Why a pod that was to go to a node cannot go there any more; `None` while it can.
@@ -117,7 +117,7 @@ impl Engine {
         if !node.ready {
             return Some(format!("node {name} is not ready"));
         }
-        if !pod.shape.choice.matches(&node.name, &node.labels) {
+        if !pod.shape.node_affinity.matches(&node.name, &node.labels) {
             return Some(format!(
                 "node {name} no longer matches the node selector or affinity of {}",
                 pod.key.name

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::types::Change;
 use super::{Engine, Step};
-use crate::dialect::{self, Group, GroupKey, GroupObject, Later, Membership, Policies, Quorum};
+use crate::dialect::{self, FutureMembers, GangPolicies, Group, GroupKey, GroupObject, Membership, Quorum};
 use crate::model::{GangId, Str, str};
 
 /// Groups by the gangs they are about.
@@ -28,7 +28,7 @@ impl Groups {
     /// What a group object says of a gang, or of all gangs that are made like it.
     pub(super) fn of_object(&self, id: &GangId) -> Option<&Group> {
         let first = |id: &GangId| self.said.get(id)?.values().next();
-        first(id).or_else(|| first(&dialect::template(id)?))
+        first(id).or_else(|| first(&dialect::template_group(id)?))
     }
 
     /// What is known of the group of a gang.
@@ -133,11 +133,11 @@ impl Engine {
                 self.gangs.insert(id.clone(), super::state::Gang::default());
             }
             let changed = match (known, &now) {
-                (Some(known), Some(now)) => !known.same_but_said(now),
+                (Some(known), Some(now)) => !known.equals_ignoring_status(now),
                 (None, None) => false,
                 _ => true,
             };
-            let said = known.map(|known| &known.said) != now.as_ref().map(|now| &now.said);
+            let said = known.map(|known| &known.stored_status) != now.as_ref().map(|now| &now.stored_status);
             for gang in self.made_like(&id) {
                 if changed {
                     self.look_at(&gang);
@@ -158,13 +158,13 @@ impl Engine {
         let like = others
             .map(|(gang, _)| gang)
             .take_while(mine)
-            .filter(|gang| gang.dialect == id.dialect && dialect::template(gang).as_ref() == Some(id));
+            .filter(|gang| gang.dialect == id.dialect && dialect::template_group(gang).as_ref() == Some(id));
         // Pods of a set of LeaderWorkerSet may be in gangs of another stack, and go by what the set says of its workers.
         let of_set = self.members.values().filter(|_| id.dialect == crate::model::DialectId::Lws);
         let of_set = of_set.filter_map(|member| {
             let membership = member.pod.membership.as_ref()?;
-            match membership.declared.as_ref()?.later.as_ref()? {
-                Later::Replica { set, .. } if set == id => Some(&membership.gang),
+            match membership.declared.as_ref()?.future_members.as_ref()? {
+                FutureMembers::Replica { set, .. } if set == id => Some(&membership.gang),
                 _ => None,
             }
         });
@@ -208,7 +208,7 @@ impl Engine {
         let timeout = members().filter(|(m, _)| m.live()).filter_map(|(_, declared)| declared.timeout).min();
         let created = members().map(|(m, _)| m.pod.created).min().unwrap_or_default();
         let policies = (members().filter(|(m, _)| m.live()))
-            .fold(Policies::default(), |said, (_, declared)| said.or(&declared.policies));
+            .fold(GangPolicies::default(), |said, (_, declared)| said.or(&declared.policies));
         // The oldest that says a number, of those that still wait; else the newest of the others.
         let mut waiting: Vec<_> = (members())
             .filter(|(m, _)| m.live() && m.pod.gated())
@@ -224,10 +224,10 @@ impl Engine {
             return Some(Err(str(format!(
                 "pod {} says that the gang takes {} members, and pod {} says {}: give all of them the same {}",
                 pod.name,
-                quorum.least(),
+                quorum.min_members(),
                 other.name,
-                differs.least(),
-                dialect::declares_by(id.dialect).unwrap_or("number")
+                differs.min_members(),
+                dialect::size_key(id.dialect).unwrap_or("number")
             ))));
         }
         Some(Ok(Group { created, timeout, policies, ..Group::new(id.clone(), quorum.clone()) }))

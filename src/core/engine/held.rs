@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::gpu::{GpuShare, ShareSize};
 use crate::model::{Bytes, MilliCpu, NodeName, Quantity, Resources, Str, VramMib, str};
-use crate::objects::{HostPort, Shape};
+use crate::shape::{HostPort, Shape};
 
 /// The place of one member to come.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -164,7 +164,7 @@ fn port_read(text: &str) -> Option<HostPort> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::objects::Pod;
+    use crate::pod::Pod;
 
     fn shape(annotations: &str, requests: &str) -> Shape {
         let pod = format!(

@@ -119,7 +119,7 @@ impl Engine {
             *census.active.entry(place.role.clone()).or_default() += 1;
         }
         (!started && !self.complete(&group.quorum, &census, &uids))
-            .then(|| format!("the group now wants {} members", group.quorum.least()))
+            .then(|| format!("the group now wants {} members", group.quorum.min_members()))
     }
 
     /// A plan of which something is lifted goes on to its end, whatever happens; only members that are still gated and

@@ -52,7 +52,7 @@ pub use types::{
 };
 
 use crate::model::{Epoch, GangId, PodKey, PodUid, ResourceVersion, Str, Time};
-use crate::objects::Shape;
+use crate::shape::Shape;
 use crate::snapshot::Snapshot;
 use state::{Backoff, Gang, Member, Progress, Role};
 

@@ -30,7 +30,7 @@ impl Engine {
             _ if gang.must_read => (GangRequest::Read, Action::ReadGang { gang: id.clone() }),
             Object::Absent if empty => return self.forget_if_empty(id, step.now),
             Object::Absent => {
-                let owner = self.group(id).and_then(crate::dialect::Group::owner);
+                let owner = self.group(id).and_then(crate::dialect::Group::object_ref);
                 (GangRequest::Create, Action::CreateGang { gang: id.clone(), owner })
             }
             Object::Known(version, _) if empty => {

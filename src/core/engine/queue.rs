@@ -15,8 +15,8 @@ use super::types::{PlanRecord, PlannedMember};
 use super::{Engine, Step};
 use crate::dialect::Quorum;
 use crate::model::{GangId, Reason, Resources, Str, Time};
-use crate::objects::Shape;
 use crate::planner::{self, PlannedGang, PlanningOutcome, PlanningRequest, WaitingMember};
+use crate::shape::Shape;
 #[cfg(debug_assertions)]
 use crate::snapshot::{CardAllocation, Charge, ChargeState};
 
@@ -391,7 +391,7 @@ impl Engine {
                 *here.entry(super::gather::role(&pod.pod).cloned()).or_default() += 1;
             }
             let coming = self.to_come(id, here.clone());
-            if coming.is_empty() && !group.quorum.satisfied(&here) {
+            if coming.is_empty() && !group.quorum.is_satisfied(&here) {
                 return None;
             }
             let quorum = if coming.is_empty() {
@@ -424,7 +424,7 @@ impl Engine {
             members,
             quorum,
             active: counted,
-            min_resources: if started { Resources::default() } else { group.minimum.clone() },
+            min_resources: if started { Resources::default() } else { group.min_resources.clone() },
             topology_key: group.policies.topology.clone().filter(|_| !started),
             gang_nodes: census.nodes,
         };
@@ -450,7 +450,8 @@ mod tests {
     use crate::engine::{Change, EngineSettings, Event, ListedObjects};
     use crate::model::random::Random;
     use crate::model::{DialectId, Epoch, PodUid};
-    use crate::objects::{Node, Pod};
+    use crate::objects::Node;
+    use crate::pod::Pod;
 
     fn pod(name: &str, group: Option<usize>, node: Option<u64>, gpus: u64) -> Pod {
         let group = group.map(|g| format!(r#""pod-group-name":"g{g}""#)).unwrap_or_default();
@@ -486,9 +487,9 @@ mod tests {
             let groups = (0..GANGS).map(|g| {
                 let quorum = Quorum::Count(u32::try_from(random.between(1, 3)).expect("small"));
                 Group::new(GangId::new(DialectId::Kai, "x", format!("g{g}")), quorum)
-                    .of_object(&format!("uid-{g}"))
+                    .with_object(&format!("uid-{g}"))
             });
-            let groups = crate::dialect::by_kind(groups);
+            let groups = crate::dialect::objects_by_kind(groups);
             // Nearly full at first: a long queue forms.
             let mut pods: Vec<Pod> =
                 (0..6).map(|n| pod(&format!("foreign-{n}-7"), None, Some(n), 7)).collect();

@@ -65,7 +65,7 @@ impl Engine {
             return 0;
         }
         match self.group(id) {
-            Some(group) if group.quorum.satisfied(&census.active) => group.quorum.least(),
+            Some(group) if group.quorum.is_satisfied(&census.active) => group.quorum.min_members(),
             _ => before,
         }
     }
@@ -73,7 +73,8 @@ impl Engine {
     /// Whether fewer are left than it was whole with. A group that asks for more by now is no loss of members.
     fn lacks(&self, id: &GangId, census: &Census, whole: u32) -> bool {
         let Some(group) = self.group(id) else { return false };
-        census.running() < whole || (group.quorum.least() <= whole && !group.quorum.satisfied(&census.active))
+        census.running() < whole
+            || (group.quorum.min_members() <= whole && !group.quorum.is_satisfied(&census.active))
     }
 
     /// A member that was missing has its place and is being started.
@@ -109,7 +110,7 @@ impl Engine {
     }
 
     fn least(&self, id: &GangId) -> u32 {
-        self.group(id).map_or(0, |group| group.quorum.least())
+        self.group(id).map_or(0, |group| group.quorum.min_members())
     }
 
     fn on_stale(&self, id: &GangId) -> OnStale {

@@ -13,8 +13,8 @@ use super::stale::Stale;
 use super::timeout::Lapse;
 use super::types::{GangStatus, Phase, PlanRecord};
 use crate::model::{Epoch, NodeName, PodUid, Reason, ResourceVersion, Str, Time};
-use crate::objects::Pod;
 use crate::planner::Explanation;
+use crate::pod::Pod;
 
 /// Whether this replica leads, and how far it has come with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -63,7 +63,7 @@ impl Member {
 
     /// Lifted or never gated, and on its way or running.
     pub(super) fn active(&self) -> bool {
-        !self.pod.gated() && !self.pod.terminating && self.pod.phase != crate::objects::PodPhase::Failed
+        !self.pod.gated() && !self.pod.terminating && self.pod.phase != crate::pod::PodPhase::Failed
     }
 
     /// Waits behind our gate alone.

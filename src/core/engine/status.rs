@@ -5,10 +5,11 @@ use super::gather::Census;
 use super::state::{Gang, Progress};
 use super::types::{GangEvent, GangStatus, Phase, PlanRecord, PodRef};
 use super::{Action, Engine, Step};
-use crate::dialect::{self, Group, GroupNews};
+use crate::dialect::{self, Group, GroupEventContext};
 use crate::gpu::ShareSize;
 use crate::model::{Bytes, GangId, MilliCpu, PodUid, Reason, Time, VramMib};
-use crate::objects::{Shape, class_not_found, names};
+use crate::objects::{class_not_found, names};
+use crate::shape::Shape;
 
 /// How many members a sentence names before it says "and N more".
 const NAMED: usize = 8;
@@ -21,7 +22,7 @@ impl Engine {
         let Some(gang) = self.gangs.get(id) else { return stored.clone() };
         let census = self.census(id);
         let mut wanted = GangStatus {
-            min_member: self.group(id).map_or(stored.min_member, |group| group.quorum.least()),
+            min_member: self.group(id).map_or(stored.min_member, |group| group.quorum.min_members()),
             members: census.live,
             bound: census.bound,
             needs: self.needs(gang),
@@ -154,14 +155,14 @@ impl Engine {
     /// The sentence about members that say another size than their group object.
     fn overruled(&self, id: &GangId) -> Option<String> {
         let (group, declared) = self.groups.overruled(id)?;
-        let object = group.owner()?;
+        let object = group.object_ref()?;
         Some(format!(
             "{} {} wants {} members, its pods say {} ({}): the {} counts",
             object.kind,
             object.name,
-            group.quorum.least(),
-            declared.least(),
-            dialect::declares_by(id.dialect)?,
+            group.quorum.min_members(),
+            declared.min_members(),
+            dialect::size_key(id.dialect)?,
             object.kind
         ))
     }
@@ -177,7 +178,7 @@ impl Engine {
         }
         wanted.reason = Some(Reason::GroupNotFound);
         let count = counted(census.live, "pod names", "pods name");
-        let say = dialect::declares_by(id.dialect).map(|key| format!("one of them says its size by {key}"));
+        let say = dialect::size_key(id.dialect).map(|key| format!("one of them says its size by {key}"));
         wanted.message = if dialect::has_group_objects(id.dialect) {
             let or = say.map(|say| format!(", or {say}")).unwrap_or_default();
             format!("{count} the group {id}, which does not exist; they start when it does{or}")
@@ -197,7 +198,7 @@ impl Engine {
         wanted: &mut GangStatus,
     ) {
         let Some(group) = self.group(id) else { return self.say_unknown(id, census, wanted) };
-        let least = group.quorum.least();
+        let least = group.quorum.min_members();
         if census.started() > 0 && self.grows(id) {
             wanted.phase = Phase::Admitted;
             wanted.reason = Some(Reason::Admitted);
@@ -402,16 +403,16 @@ impl Engine {
         step: &mut Step,
     ) {
         let known = self.group(id);
-        let group = known.and_then(Group::owner);
+        let group = known.and_then(Group::object_ref);
         let group_event = known.and_then(|known| {
             let census = self.census(id);
-            let news = GroupNews {
+            let news = GroupEventContext {
                 reason,
                 message: &message,
                 members: census.live,
-                least: known.quorum.least(),
+                min_members: known.quorum.min_members(),
                 scheduled: census.bound,
-                held: u32::try_from(census.held.len()).unwrap_or(u32::MAX),
+                gated_by_others: u32::try_from(census.held.len()).unwrap_or(u32::MAX),
             };
             dialect::group_event(known, &news)
         });

@@ -67,7 +67,7 @@ impl Engine {
             let member = self.members.get(uid)?;
             *census.active.entry(super::gather::role(&member.pod).cloned()).or_default() += 1;
             last = last.max(member.pod.created);
-            if quorum.satisfied(&census.active) {
+            if quorum.is_satisfied(&census.active) {
                 return Some(last);
             }
         }

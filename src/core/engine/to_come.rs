@@ -1,7 +1,7 @@
 //! Members that are made only after others of their gang have started, and the room that is held for them.
 //!
 //! Such a gang never gathers: pod 1 is made when pod 0 is Ready, and pod 0 waits for pod 1. Where it is known what those to
-//! come will ask for ([`crate::dialect::Later`]), the gang is planned as a whole with them, all or none. What stands in the
+//! come will ask for ([`crate::dialect::FutureMembers`]), the gang is planned as a whole with them, all or none. What stands in the
 //! durable plan for them are places ([`Placeholder`]); they are charged like pods, so that nobody else is given that room. A
 //! member that comes takes a place of its role: it goes into the plan, the place out of it, in one compare-and-swap, and it
 //! is lifted like everybody.
@@ -18,10 +18,12 @@ use super::held::Placeholder;
 use super::state::{Gang, Progress};
 use super::types::{PlanRecord, PlannedMember};
 use super::{Engine, SafetyRule, Step};
-use crate::dialect::{Group, Later, Quorum};
+use crate::dialect::{FutureMembers, Group, Quorum};
 use crate::model::{GangId, NodeName, PodKey, PodUid, Reason, Str, str};
-use crate::objects::{Pod, Shape, names};
+use crate::objects::names;
 use crate::planner;
+use crate::pod::Pod;
+use crate::shape::Shape;
 use crate::snapshot::{CardAllocation, Charge, ChargeState};
 
 /// Of more members to come than this no plan is made: somebody mistyped a number.
@@ -46,7 +48,9 @@ impl Engine {
         let mut speakers: Vec<_> = (gang.members.iter())
             .filter_map(|uid| self.members.get(uid))
             .filter(|m| m.live() && (m.ready() || !m.pod.gated()))
-            .filter_map(|m| Some((&m.pod, m.pod.membership.as_ref()?.declared.as_ref()?.later.as_ref()?)))
+            .filter_map(|m| {
+                Some((&m.pod, m.pod.membership.as_ref()?.declared.as_ref()?.future_members.as_ref()?))
+            })
             .collect();
         if speakers.is_empty() {
             return Vec::new();
@@ -55,7 +59,7 @@ impl Engine {
         let quorum = self.whole_quorum(id, group);
         let mut coming = Vec::new();
         self.fill(&quorum, None, &speakers, &mut counts, &mut coming);
-        let known = coming.len() <= MOST && quorum.satisfied(&counts);
+        let known = coming.len() <= MOST && quorum.is_satisfied(&counts);
         if known { coming } else { Vec::new() }
     }
 
@@ -65,8 +69,10 @@ impl Engine {
         let members = self.gangs.get(id).into_iter().flat_map(|gang| &gang.members);
         let replicas = members.filter_map(|uid| {
             let declared = self.members.get(uid)?.pod.membership.as_ref()?.declared.as_ref()?;
-            match declared.later.as_ref()? {
-                Later::Replica { set, size } if self.groups.of_object(set)?.workers.is_some() => Some(*size),
+            match declared.future_members.as_ref()? {
+                FutureMembers::Replica { set, size } if self.groups.of_object(set)?.workers.is_some() => {
+                    Some(*size)
+                }
                 _ => None,
             }
         });
@@ -77,11 +83,11 @@ impl Engine {
     pub(super) fn set_unknown(&self, gang: &Gang) -> bool {
         let mut later = gang.members.iter().filter_map(|uid| {
             let declared = self.members.get(uid)?.pod.membership.as_ref()?.declared.as_ref()?;
-            declared.later.as_ref()
+            declared.future_members.as_ref()
         });
         later.any(|later| match later {
-            Later::Replica { set, .. } => self.groups.of_object(set).is_none(),
-            Later::Copies | Later::Roles(_) => false,
+            FutureMembers::Replica { set, .. } => self.groups.of_object(set).is_none(),
+            FutureMembers::Copies | FutureMembers::Roles(_) => false,
         })
     }
 
@@ -89,7 +95,7 @@ impl Engine {
         &self,
         quorum: &Quorum,
         name: Option<&str>,
-        speakers: &[(&Pod, &Later)],
+        speakers: &[(&Pod, &FutureMembers)],
         counts: &mut Counts,
         coming: &mut Vec<ToCome>,
     ) {
@@ -113,7 +119,7 @@ impl Engine {
                     self.fill(child, Some(name), speakers, counts, coming);
                 }
             }
-            Quorum::Total { least, quorum } => {
+            Quorum::Total { min_members: least, quorum } => {
                 self.fill(quorum, None, speakers, counts, coming);
                 self.fill(&Quorum::Count(*least), None, speakers, counts, coming);
             }
@@ -121,18 +127,18 @@ impl Engine {
     }
 
     /// What a pod says of a member to come, of this subgroup where one is named.
-    fn one_of(&self, pod: &Pod, later: &Later, name: Option<&str>) -> Option<ToCome> {
+    fn one_of(&self, pod: &Pod, later: &FutureMembers, name: Option<&str>) -> Option<ToCome> {
         match later {
-            Later::Copies => {
+            FutureMembers::Copies => {
                 let role = role(pod);
                 name.is_none_or(|name| named(role) == name)
                     .then(|| ToCome { role: role.cloned(), shape: pod.shape.clone() })
             }
-            Later::Roles(roles) => {
+            FutureMembers::Roles(roles) => {
                 let (role, shape) = roles.get_key_value(name?)?;
                 Some(ToCome { role: Some(role.clone()), shape: shape.clone() })
             }
-            Later::Replica { set, .. } => {
+            FutureMembers::Replica { set, .. } => {
                 let workers = self.groups.of_object(set)?.workers.as_ref()?;
                 let role = name.map(str).filter(|name| &**name != names::KAI_DEFAULT_SUBGROUP);
                 Some(ToCome { role, shape: workers.shape.clone() })
@@ -326,9 +332,9 @@ impl Engine {
             return Some("the gang is torn".to_owned());
         }
         if missing.is_empty() {
-            let whole = self
-                .group(id)
-                .is_some_and(|group| self.whole_quorum(id, group).satisfied(&self.by_role(&self.census(id))));
+            let whole = self.group(id).is_some_and(|group| {
+                self.whole_quorum(id, group).is_satisfied(&self.by_role(&self.census(id)))
+            });
             return Some(if whole {
                 "all members are here".to_owned()
             } else {

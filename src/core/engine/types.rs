@@ -8,7 +8,8 @@ use super::conditions::Condition;
 use super::held::Placeholder;
 use crate::dialect::{GroupEvent, GroupKey, GroupKind, GroupObject, GroupStatus};
 use crate::model::{Epoch, GangId, NodeName, PodKey, PodUid, Reason, ResourceVersion, Str, Time};
-use crate::objects::{Node, Owner, OwnerReading, Pod, PriorityClass};
+use crate::objects::{Node, ObjectRef, PriorityClass};
+use crate::pod::{OwnerState, Pod};
 
 /// Something the engine is told.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -81,7 +82,7 @@ pub enum RequestTarget {
     /// The status of a group object.
     Group(GangId),
     /// An owner of pods of an elastic gang.
-    Owner(GangId, Owner),
+    Owner(GangId, ObjectRef),
 }
 
 /// What came of a request.
@@ -97,7 +98,7 @@ pub enum RequestOutcome {
     /// The pod as it is after the write, or as it was read.
     Pod(Box<Pod>),
     /// The owner of pods as it was read.
-    Owner(Box<OwnerReading>),
+    Owner(Box<OwnerState>),
     /// It is done, and what the object looks like now is of no concern.
     Done,
     /// The object is not there, or it is another one by the same name.
@@ -133,7 +134,7 @@ pub enum Action {
         /// Which gang.
         gang: GangId,
         /// Its group object, to own it; `None` where there is none, or none yet: then it goes with its last pod.
-        owner: Option<Owner>,
+        owner: Option<ObjectRef>,
     },
     /// Read the `Gang` object. Answered about [`RequestTarget::Gang`].
     ReadGang {
@@ -164,7 +165,7 @@ pub enum Action {
         /// The kind of its group object.
         kind: GroupKind,
         /// That object.
-        group: Owner,
+        group: ObjectRef,
         /// What is said.
         status: GroupStatus,
     },
@@ -174,7 +175,7 @@ pub enum Action {
         /// Whose pods.
         gang: GangId,
         /// Which owner.
-        owner: Owner,
+        owner: ObjectRef,
     },
     /// Read a pod. Answered about [`RequestTarget::Pod`].
     ReadPod {
@@ -250,7 +251,7 @@ pub struct GangEvent {
     /// Whether somebody should worry.
     pub warning: bool,
     /// The group object, where there is one.
-    pub group: Option<Owner>,
+    pub group: Option<ObjectRef>,
     /// What the group object is told instead, where its stack has words of its own for it.
     pub group_event: Option<GroupEvent>,
     /// The pods that are told as well: the engine keeps this list short, and empty where all is well.

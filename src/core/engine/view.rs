@@ -9,7 +9,8 @@ use super::types::{Change, GangRecord, ListedObjects};
 use super::{Action, Engine, SafetyRule, Step};
 use crate::dialect::GroupKey;
 use crate::model::{GangId, NodeName, PodUid, Str, Time};
-use crate::objects::{Node, Pod, PriorityClass};
+use crate::objects::{Node, PriorityClass};
+use crate::pod::Pod;
 use crate::snapshot::{CardAllocation, Charge, ChargeState};
 
 impl Engine {
@@ -370,7 +371,7 @@ impl Engine {
 /// Whether two readings of a pod say that it is in the same place of the same gang.
 fn same_place(known: &Pod, pod: &Pod) -> bool {
     match (&known.membership, &pod.membership) {
-        (Some(known), Some(now)) => known.same_place(now),
+        (Some(known), Some(now)) => known.same_gang_and_role(now),
         (None, None) => true,
         _ => false,
     }

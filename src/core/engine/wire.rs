@@ -8,10 +8,11 @@ use super::types::{
     Action, Effect, Event, GangRecord, GangStatus, NodePinning, PodRef, RequestOutcome, RequestTarget,
 };
 use crate::api::{ApiRequest, ApiResource, ApiResponse, ApiVerb, PODS};
-use crate::dialect::{self, GroupResource, StatusDoor};
+use crate::dialect::{self, GroupResource, StatusWrite};
 use crate::model::{DialectId, GangId, NodeName, ResourceVersion};
 use crate::objects::text::Text;
-use crate::objects::{Owner, OwnerKind, OwnerReading, Pod, names};
+use crate::objects::{ObjectRef, OwnerKind, names};
+use crate::pod::{OwnerState, Pod};
 
 /// The `Gang` objects of this project.
 pub const GANGS: ApiResource = ApiResource { group: names::API_GROUP, version: "v1alpha1", plural: "gangs" };
@@ -42,7 +43,7 @@ pub fn request_for(effect: &Effect) -> Option<ApiRequest> {
                 resource: ApiResource { group: api_group, version, plural },
                 namespace: id.namespace.to_string(),
                 name: group.name.to_string(),
-                subresource: (door == StatusDoor::Subresource).then_some("status"),
+                subresource: (door == StatusWrite::Subresource).then_some("status"),
             }
         }
         Action::CreateGang { gang: id, owner } => {
@@ -147,8 +148,8 @@ pub fn event_for(effect: &Effect, response: ApiResponse) -> Option<Event> {
     Some(Event::Answer { epoch: effect.epoch, subject, outcome })
 }
 
-fn read_owner(owner: &Owner, json: &str) -> RequestOutcome {
-    match OwnerKind::of(owner).map(|kind| OwnerReading::read(kind, json)) {
+fn read_owner(owner: &ObjectRef, json: &str) -> RequestOutcome {
+    match OwnerKind::of(owner).map(|kind| OwnerState::read(kind, json)) {
         Some(Ok(reading)) => RequestOutcome::Owner(Box::new(reading)),
         Some(Err(error)) => unreadable(json, error.to_string()),
         None => RequestOutcome::Refused(format!("{} is no kind of owner that is read", owner.kind)),
@@ -229,7 +230,7 @@ fn gang_object(gang: &GangId, expected: Option<ResourceVersion>, status: Option<
 }
 
 /// With its UID: what was said of a group that is gone must not be said of the next one by that name.
-fn group_object(gang: &GangId, group: &Owner, status: &Value) -> Value {
+fn group_object(gang: &GangId, group: &ObjectRef, status: &Value) -> Value {
     json!({
         "apiVersion": &*group.api_version,
         "kind": &*group.kind,
@@ -239,7 +240,7 @@ fn group_object(gang: &GangId, group: &Owner, status: &Value) -> Value {
 }
 
 /// Without `controller` and `blockOwnerDeletion`: it goes with its group, steers nothing and holds nobody up.
-fn owner_reference(owner: &Owner) -> Value {
+fn owner_reference(owner: &ObjectRef) -> Value {
     json!({
         "apiVersion": &*owner.api_version, "kind": &*owner.kind, "name": &*owner.name, "uid": &*owner.uid,
     })

@@ -68,14 +68,14 @@ impl Requirement {
 
 /// ANDed requirements; one with none at all matches no node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Term {
+pub struct AffinityTerm {
     /// On labels.
     pub expressions: Vec<Requirement>,
     /// On fields.
     pub fields: Vec<Requirement>,
 }
 
-impl Term {
+impl AffinityTerm {
     fn matches(&self, name: &NodeName, labels: &BTreeMap<Str, Str>) -> bool {
         !(self.expressions.is_empty() && self.fields.is_empty())
             && self.expressions.iter().all(|r| r.matches(labels.get(&*r.key).map(|v| &**v)))
@@ -93,14 +93,14 @@ impl Term {
 
 /// Which nodes a pod may run on by its own words.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct NodeChoice {
+pub struct RequiredNodeAffinity {
     /// `spec.nodeSelector`: all of them.
     pub selector: BTreeMap<Str, Str>,
     /// Required node affinity: any of them. `None` asks for nothing; an empty list matches nothing.
-    pub terms: Option<Vec<Term>>,
+    pub terms: Option<Vec<AffinityTerm>>,
 }
 
-impl NodeChoice {
+impl RequiredNodeAffinity {
     /// Reads selector and required node affinity of a pod.
     pub fn read(spec: &view::PodSpec<'_>) -> Self {
         let selector = spec.node_selector.iter().map(|(k, v)| (str(k), str(v.as_str()))).collect();
@@ -112,7 +112,7 @@ impl NodeChoice {
         let terms = required.map(|selector| {
             let terms = selector.node_selector_terms.iter();
             terms
-                .map(|t| Term {
+                .map(|t| AffinityTerm {
                     expressions: requirements(&t.match_expressions),
                     fields: requirements(&t.match_fields),
                 })
@@ -143,7 +143,7 @@ impl NodeChoice {
 
 /// What a taint does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Effect {
+pub enum TaintEffect {
     /// Keeps new pods away.
     NoSchedule,
     /// Is avoided, not forbidden.
@@ -159,17 +159,17 @@ pub struct Taint {
     pub key: Str,
     /// Value, often empty.
     pub value: Str,
-    /// Effect.
-    pub effect: Effect,
+    /// TaintEffect.
+    pub effect: TaintEffect,
 }
 
 impl Taint {
     /// Reads a taint; an unknown effect forbids nothing, so it is `None`.
     pub fn read(view: &view::TaintView<'_>) -> Option<Self> {
         let effect = match view.effect.as_str() {
-            "NoSchedule" => Effect::NoSchedule,
-            "PreferNoSchedule" => Effect::PreferNoSchedule,
-            "NoExecute" => Effect::NoExecute,
+            "NoSchedule" => TaintEffect::NoSchedule,
+            "PreferNoSchedule" => TaintEffect::PreferNoSchedule,
+            "NoExecute" => TaintEffect::NoExecute,
             _ => return None,
         };
         Some(Self { key: str(view.key.as_str()), value: str(view.value.as_str()), effect })
@@ -177,7 +177,7 @@ impl Taint {
 
     /// Whether it keeps a pod away that does not tolerate it.
     pub fn forbids(&self) -> bool {
-        self.effect != Effect::PreferNoSchedule
+        self.effect != TaintEffect::PreferNoSchedule
     }
 }
 
@@ -196,23 +196,23 @@ pub struct Toleration {
     /// `None` for `Exists`.
     pub value: Option<Str>,
     /// `None` is every effect.
-    pub effect: Option<Effect>,
+    pub effect: Option<TaintEffect>,
 }
 
 impl Toleration {
     /// The one that admission gives to pods that share cards.
     pub fn of_shared_nodes() -> Self {
         let value = Some(str(super::names::SHARING_VRAM));
-        Self { key: str(super::names::SHARING), value, effect: Some(Effect::NoSchedule) }
+        Self { key: str(super::names::SHARING), value, effect: Some(TaintEffect::NoSchedule) }
     }
 
     /// Reads a toleration; one whose effect or operator is unknown tolerates nothing, so it is `None`.
     pub fn read(view: &view::Toleration<'_>) -> Option<Self> {
         let effect = match view.effect.as_str() {
             "" => None,
-            "NoSchedule" => Some(Effect::NoSchedule),
-            "PreferNoSchedule" => Some(Effect::PreferNoSchedule),
-            "NoExecute" => Some(Effect::NoExecute),
+            "NoSchedule" => Some(TaintEffect::NoSchedule),
+            "PreferNoSchedule" => Some(TaintEffect::PreferNoSchedule),
+            "NoExecute" => Some(TaintEffect::NoExecute),
             _ => return None,
         };
         let value = match view.operator.as_str() {

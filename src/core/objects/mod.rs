@@ -1,34 +1,33 @@
-//! Reading Kubernetes objects.
+//! Kubernetes objects: borrowed JSON views, names, nodes, priority classes, owner references.
 //!
-//! Objects are read as JSON into lean views, not as one release's typed structs: fields come and go between releases,
-//! and a small borrowed view is several times faster to decode. Unknown fields are skipped unread; a field we need that
-//! has the wrong type is an error that names the object, and stops nothing else.
+//! Objects are read as JSON into lean views, not as the typed structs of one release. Fields come and go between releases,
+//! and a small borrowed view decodes several times faster. Unknown fields are skipped. A field that is needed and has the
+//! wrong type is a [`ReadError`] that names the object; other objects are not affected.
+//!
+//! This room does not know gangs. Pods with their gang are in [`crate::pod`].
 
 pub mod affinity;
 pub mod names;
 mod node;
 mod owner;
-mod pod;
 mod priority;
-mod requests;
+mod resource_list;
 pub mod text;
 pub mod view;
 
-pub use node::{GpuInventory, Node, Sharing};
-pub use owner::{Owner, OwnerKind, OwnerReading};
-pub use pod::{AffinityLayout, HostPort, Pod, PodPhase, Shape, TermLayout};
+pub use node::{GpuInventory, GpuSharing, Node};
+pub use owner::{ObjectRef, OwnerKind};
 pub use priority::{PriorityClass, class_not_found};
-pub(crate) use requests::amounts;
-pub use requests::effective_requests;
+pub(crate) use resource_list::{read_resource, read_resources};
 
-/// An object that could not be read. The sentence names the object and the field.
+/// An object that could not be read. The message names the object and the field.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{kind} {name}: {problem}")]
 pub struct ReadError {
     /// Kind of the object.
     pub kind: &'static str,
-    /// `namespace/name`, as far as it could be read.
+    /// `namespace/name`, or `?` where it could not be read.
     pub name: String,
-    /// What is wrong, with the place.
+    /// What is wrong, with the path of the field.
     pub problem: String,
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::affinity::Taint;
-use super::requests::amounts;
+use super::resource_list::read_resources;
 use super::view::NodeView;
 use super::{ReadError, names};
 use crate::model::{NodeName, Quantity, Resources, Str, VramMib, str};
@@ -39,12 +39,12 @@ pub struct GpuInventory {
     /// Cut into MIG slices: no VRAM shares here.
     pub mig: bool,
     /// Whether cards are shared by VRAM here.
-    pub sharing: Sharing,
+    pub sharing: GpuSharing,
 }
 
 /// Label and taint `portcullis.dev/gpu-sharing=vram`: both make a shared node, one alone is a mistake that we name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Sharing {
+pub enum GpuSharing {
     /// Neither label nor taint.
     #[default]
     No,
@@ -81,7 +81,7 @@ impl Node {
         let labels: BTreeMap<Str, Str> =
             view.metadata.labels.iter().map(|(k, v)| (str(k), str(v.as_str()))).collect();
         let taints: Vec<Taint> = view.spec.taints.iter().filter_map(Taint::read).collect();
-        let allocatable = amounts(&view.status.allocatable, "status.allocatable")?;
+        let allocatable = read_resources(&view.status.allocatable, "status.allocatable")?;
         let max_pods = match view.status.allocatable.get("pods") {
             Some(quantity) => {
                 Quantity::parse(&quantity.0).map_err(|e| format!("status.allocatable pods: {e}"))?.units()
@@ -126,10 +126,10 @@ impl GpuInventory {
             vram_each: number(names::NVIDIA_GPU_MEMORY).filter(|mib| *mib > 0).map(VramMib),
             mig,
             sharing: match (labelled, tainted) {
-                (true, true) => Sharing::Vram,
-                (true, false) => Sharing::LabelOnly,
-                (false, true) => Sharing::TaintOnly,
-                (false, false) => Sharing::No,
+                (true, true) => GpuSharing::Vram,
+                (true, false) => GpuSharing::LabelOnly,
+                (false, true) => GpuSharing::TaintOnly,
+                (false, false) => GpuSharing::No,
             },
         }
     }

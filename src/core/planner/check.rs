@@ -9,8 +9,9 @@ use super::types::{Assignment, Plan, PlanningRequest, WaitingMember};
 use crate::dialect::Quorum;
 use crate::gpu::GpuShare;
 use crate::model::{GangId, NodeName, PodUid, Resources, Str};
-use crate::objects::affinity::Effect;
-use crate::objects::{HostPort, Node, Shape, Sharing};
+use crate::objects::affinity::TaintEffect;
+use crate::objects::{GpuSharing, Node};
+use crate::shape::{HostPort, Shape};
 use crate::snapshot::{CardAllocation, SharingMode, Snapshot};
 
 /// Proves a plan again, by other code than the planner's: all-or-none, nothing overbooked, every rule of placement kept.
@@ -70,7 +71,7 @@ fn free_on(snapshot: &Snapshot, node: &Node, before: &[(&NodeName, &Shape)], wha
     let held = snapshot.charges().filter(|(_, c)| c.node == node.name).map(|(_, c)| &*c.shape);
     let planned = before.iter().filter(|(name, _)| **name == node.name).map(|(_, shape)| *shape);
     let there: Vec<&Shape> = held.chain(planned).collect();
-    let shared = node.gpus.sharing == Sharing::Vram || there.iter().any(|shape| shape.share.is_some());
+    let shared = node.gpus.sharing == GpuSharing::Vram || there.iter().any(|shape| shape.share.is_some());
     if !node.ready || node.unschedulable || (what == "nvidia.com/gpu" && shared) {
         return 0;
     }
@@ -147,7 +148,7 @@ fn complete(quorum: &Quorum, group: Option<&Str>, started: &BTreeMap<Option<&Str
             }
             met >= *min
         }
-        Quorum::Total { least, quorum } => {
+        Quorum::Total { min_members: least, quorum } => {
             started.values().sum::<u64>() >= u64::from(*least) && complete(quorum, group, started)
         }
     }
@@ -164,7 +165,7 @@ fn one_pod(snapshot: &Snapshot, member: &WaitingMember, placement: &Assignment, 
     if !node.ready {
         fail("the node is not ready".to_owned());
     }
-    let tolerates = |key: &str, value: &str, effect: Effect| {
+    let tolerates = |key: &str, value: &str, effect: TaintEffect| {
         shape.tolerations.iter().any(|toleration| {
             let covers_key =
                 &*toleration.key == key || (toleration.key.is_empty() && toleration.value.is_none());
@@ -175,16 +176,16 @@ fn one_pod(snapshot: &Snapshot, member: &WaitingMember, placement: &Assignment, 
             covers_key && covers_value && (toleration.effect.is_none() || toleration.effect == Some(effect))
         })
     };
-    if node.unschedulable && !tolerates("node.kubernetes.io/unschedulable", "", Effect::NoSchedule) {
+    if node.unschedulable && !tolerates("node.kubernetes.io/unschedulable", "", TaintEffect::NoSchedule) {
         fail("the node is cordoned".to_owned());
     }
     for taint in &node.taints {
-        let hard = matches!(taint.effect, Effect::NoSchedule | Effect::NoExecute);
+        let hard = matches!(taint.effect, TaintEffect::NoSchedule | TaintEffect::NoExecute);
         if hard && !tolerates(&taint.key, &taint.value, taint.effect) {
             fail(format!("it does not tolerate the taint {taint}"));
         }
     }
-    if !shape.choice.matches(&node.name, &node.labels) {
+    if !shape.node_affinity.matches(&node.name, &node.labels) {
         fail("its node selector or affinity does not match".to_owned());
     }
     match &shape.share {
@@ -201,7 +202,7 @@ fn one_pod(snapshot: &Snapshot, member: &WaitingMember, placement: &Assignment, 
             if let Some(card) = distinct.iter().find(|card| **card >= node.gpus.cards) {
                 fail(format!("there is no card {card}"));
             }
-            let shared = node.gpus.sharing == Sharing::Vram || snapshot.sharing() == SharingMode::Any;
+            let shared = node.gpus.sharing == GpuSharing::Vram || snapshot.sharing() == SharingMode::Any;
             if !shared {
                 fail("it is not a shared node".to_owned());
             }
@@ -214,7 +215,7 @@ fn one_pod(snapshot: &Snapshot, member: &WaitingMember, placement: &Assignment, 
         }
     }
     if whole_gpus(&shape.requests) {
-        if node.gpus.sharing == Sharing::Vram {
+        if node.gpus.sharing == GpuSharing::Vram {
             fail("it asks for whole GPUs on a shared node".to_owned());
         }
         if shape.share.is_some() {

@@ -28,7 +28,7 @@ pub(super) fn verdict<'a>(
         let left = (left > 0).then(|| explain(attempt, shapes, board, outcome));
         return PlanningOutcome::Placed { members, unplaced: left };
     }
-    if left == 0 && attempt.request.quorum.satisfied(&attempt.request.active) {
+    if left == 0 && attempt.request.quorum.is_satisfied(&attempt.request.active) {
         return PlanningOutcome::Placed { members: 0, unplaced: None };
     }
     PlanningOutcome::Waiting(explain(attempt, shapes, board, outcome))
@@ -158,13 +158,13 @@ fn gathering(attempt: &Attempt<'_>) -> Option<String> {
         let count = counts.entry(kind.role.clone()).or_default();
         *count = count.saturating_add(u32::try_from(kind.members.len()).unwrap_or(u32::MAX));
     }
-    if request.quorum.satisfied(&counts) {
+    if request.quorum.is_satisfied(&counts) {
         return None;
     }
     let here: u64 = counts.values().map(|n| u64::from(*n)).sum();
     Some(match &request.quorum {
         Quorum::Count(least) => format!("{here} of {least} members are here"),
-        Quorum::Total { least, .. } if here < u64::from(*least) => {
+        Quorum::Total { min_members: least, .. } if here < u64::from(*least) => {
             format!("{here} of {least} members are here")
         }
         Quorum::Groups { .. } | Quorum::Total { .. } => {

@@ -14,7 +14,7 @@ use super::types::Counts;
 use super::types::{PlanningRequest, WaitingMember};
 use crate::dialect::Quorum;
 use crate::model::Str;
-use crate::objects::Shape;
+use crate::shape::Shape;
 use crate::snapshot::Snapshot;
 
 /// Shapes of one planning round, resolved once.
@@ -213,13 +213,13 @@ impl<'a> Attempt<'a> {
             let count = counts.entry(self.kinds[kind].role.clone()).or_default();
             *count = count.saturating_add(u32::try_from(number).unwrap_or(u32::MAX));
         }
-        self.request.quorum.satisfied(&counts)
+        self.request.quorum.is_satisfied(&counts)
     }
 
     /// Places as many members as can be, all or none with regard to the quorum.
     /// `steps` bounds the search.
     pub(super) fn place(&self, shapes: &Shapes<'a>, board: &mut Board<'a>, tie: Tie, steps: u32) -> Outcome {
-        if self.request.quorum.satisfied(&self.request.active) {
+        if self.request.quorum.is_satisfied(&self.request.active) {
             return self.place_each(shapes, board, tie);
         }
         if !self.request.gang_nodes.is_empty() && minimum::lacking(self.request, board).is_empty() {

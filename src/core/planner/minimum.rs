@@ -11,7 +11,7 @@ use super::tie::Tie;
 use super::types::PlanningRequest;
 use super::words::Amount;
 use crate::model::{Reason, Resources};
-use crate::objects::{Node, Sharing, names};
+use crate::objects::{GpuSharing, Node, names};
 use crate::snapshot::{Charge, FreeResources};
 
 /// Pods that are tried, for one of them may be all that is in the way.
@@ -33,7 +33,7 @@ pub(super) struct Lack<'a> {
 
 /// What is short; empty where the gang asks for no sum, or is complete by what has started.
 pub(super) fn lacking<'a>(request: &'a PlanningRequest, board: &Board<'_>) -> Vec<Lack<'a>> {
-    if request.min_resources == Resources::default() || request.quorum.satisfied(&request.active) {
+    if request.min_resources == Resources::default() || request.quorum.is_satisfied(&request.active) {
         return Vec::new();
     }
     let asks = asks(&request.min_resources);
@@ -73,7 +73,7 @@ fn free(amount: Amount<'_>, node: &Node, room: &FreeResources) -> u64 {
         Amount::Memory => room.memory,
         Amount::EphemeralStorage => room.ephemeral_storage,
         // Where cards are shared nobody gets a whole one.
-        Amount::Gpus if node.gpus.sharing == Sharing::Vram || room.shares > 0 => 0,
+        Amount::Gpus if node.gpus.sharing == GpuSharing::Vram || room.shares > 0 => 0,
         Amount::Gpus => room.gpus,
         Amount::Extended(name) => room.extended.get(name).copied().unwrap_or(0),
         Amount::Vram => 0,

@@ -2,8 +2,9 @@
 
 use crate::gpu::{GpuShare, ShareSize};
 use crate::model::{Str, VramMib, str};
-use crate::objects::affinity::{Effect, NodeChoice, Taint};
-use crate::objects::{Node, Shape, Sharing, names};
+use crate::objects::affinity::{RequiredNodeAffinity, Taint, TaintEffect};
+use crate::objects::{GpuSharing, Node, names};
+use crate::shape::Shape;
 use crate::snapshot::{
     CardState, FreeResources, NodeCapacity, NodeClass, NodeState, PackedCards, PackedNode, SharingMode,
     Snapshot, holds_whole_gpus, port_conflict,
@@ -81,7 +82,7 @@ impl<'a> Need<'a> {
     pub(super) fn new(shape: &'a Shape, snapshot: &Snapshot) -> Self {
         let requests = &shape.requests;
         let classes = snapshot.classes();
-        let choice_by_node = asks_by_node(&shape.choice, |key| classes.is_private(key));
+        let choice_by_node = asks_by_node(&shape.node_affinity, |key| classes.is_private(key));
         let verdicts = (0_u32..).zip(0..classes.len()).map(|(number, _)| {
             let Some(class) = classes.class(number) else { return ClassVerdict::Denied(Denial::NotReady) };
             class_verdict(shape, class, number, choice_by_node)
@@ -126,7 +127,9 @@ impl<'a> Need<'a> {
         match self.verdicts[state.class as usize] {
             ClassVerdict::Denied(denial) => Err(denial),
             ClassVerdict::Fine { avoid } => {
-                if self.choice_by_node && !self.shape.choice.matches(&state.node.name, &state.node.labels) {
+                if self.choice_by_node
+                    && !self.shape.node_affinity.matches(&state.node.name, &state.node.labels)
+                {
                     Err(Denial::Choice)
                 } else {
                     Ok(avoid)
@@ -177,7 +180,7 @@ impl<'a> Need<'a> {
                 return Err(Denial::Vram);
             }
         }
-        if self.whole && (node.gpus.sharing == Sharing::Vram || room.shares > 0) {
+        if self.whole && (node.gpus.sharing == GpuSharing::Vram || room.shares > 0) {
             return Err(Denial::SharedNode);
         }
         if self.share.is_some() && self.whole {
@@ -334,13 +337,13 @@ impl<'a> Need<'a> {
     pub(super) fn fits_empty(&self, capacity: &NodeCapacity, sharing: SharingMode) -> bool {
         let (gpus, has) = (&capacity.gpus, &capacity.allocatable);
         let share = self.share.is_none_or(|share| {
-            (gpus.sharing == Sharing::Vram || sharing == SharingMode::Any)
+            (gpus.sharing == GpuSharing::Vram || sharing == SharingMode::Any)
                 && !gpus.mig
                 && share.devices <= gpus.cards
                 && gpus.vram_each.is_some_and(|each| share.on_card(each) <= each)
         });
         share
-            && !(self.whole && (self.share.is_some() || gpus.sharing == Sharing::Vram))
+            && !(self.whole && (self.share.is_some() || gpus.sharing == GpuSharing::Vram))
             && capacity.max_pods > 0
             && self.gpus <= has.extended(names::NVIDIA_GPU)
             && self.extended.iter().all(|(name, amount)| *amount <= has.extended(name))
@@ -387,7 +390,7 @@ fn class_verdict(shape: &Shape, class: &NodeClass, number: u32, choice_by_node: 
     }
     if class.unschedulable {
         let cordon =
-            Taint { key: str(names::TAINT_UNSCHEDULABLE), value: str(""), effect: Effect::NoSchedule };
+            Taint { key: str(names::TAINT_UNSCHEDULABLE), value: str(""), effect: TaintEffect::NoSchedule };
         if !tolerated(&cordon) {
             return ClassVerdict::Denied(Denial::Cordoned);
         }
@@ -398,14 +401,14 @@ fn class_verdict(shape: &Shape, class: &NodeClass, number: u32, choice_by_node: 
         }
     }
     // Neither name nor private labels matter to a choice that does not ask by node.
-    if !choice_by_node && !shape.choice.matches(&"".into(), &class.labels) {
+    if !choice_by_node && !shape.node_affinity.matches(&"".into(), &class.labels) {
         return ClassVerdict::Denied(Denial::Choice);
     }
     ClassVerdict::Fine { avoid: class.taints.iter().any(|taint| !taint.forbids() && !tolerated(taint)) }
 }
 
 /// Whether a choice asks for a node's name, or for a label whose value is the node's own.
-fn asks_by_node(choice: &NodeChoice, private: impl Fn(&str) -> bool) -> bool {
+fn asks_by_node(choice: &RequiredNodeAffinity, private: impl Fn(&str) -> bool) -> bool {
     choice.selector.keys().any(|key| private(key))
         || choice
             .terms

@@ -14,8 +14,9 @@ use super::types::{PlanningRequest, WaitingMember};
 use super::words::Amount;
 use crate::dialect::Quorum;
 use crate::model::{NodeName, PodUid, Str, str};
-use crate::objects::affinity::{Effect, Taint, Toleration};
-use crate::objects::{Shape, names};
+use crate::objects::affinity::{Taint, TaintEffect, Toleration};
+use crate::objects::names;
+use crate::shape::Shape;
 use crate::snapshot::{CardState, Charge};
 
 /// Tries for one gang: each is a whole planning round, though a small one.
@@ -279,9 +280,9 @@ fn without_taint(
             format!("when node {nodes} takes pods again: kubectl uncordon {nodes}")
         } else {
             let effect = match taint.effect {
-                Effect::NoSchedule => "NoSchedule",
-                Effect::PreferNoSchedule => "PreferNoSchedule",
-                Effect::NoExecute => "NoExecute",
+                TaintEffect::NoSchedule => "NoSchedule",
+                TaintEffect::PreferNoSchedule => "PreferNoSchedule",
+                TaintEffect::NoExecute => "NoExecute",
             };
             let value = if taint.value.is_empty() { String::new() } else { format!("={}", taint.value) };
             let spelled = format!("{}{value}:{effect}", taint.key);
@@ -292,7 +293,7 @@ fn without_taint(
 }
 
 fn cordon() -> Taint {
-    Taint { key: str(names::TAINT_UNSCHEDULABLE), value: str(""), effect: Effect::NoSchedule }
+    Taint { key: str(names::TAINT_UNSCHEDULABLE), value: str(""), effect: TaintEffect::NoSchedule }
 }
 
 /// The gang, if its pods tolerated a taint.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::dialect::Quorum;
 use crate::model::{GangId, NodeName, PodKey, PodUid, Resources, Str};
-use crate::objects::Shape;
+use crate::shape::Shape;
 
 /// Members by role.
 pub(super) type Counts = BTreeMap<Option<Str>, u32>;

@@ -19,7 +19,8 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use crate::model::{NodeName, PodKey, PodUid};
-use crate::objects::{Node, Shape};
+use crate::objects::Node;
+use crate::shape::Shape;
 
 use classes::NodeClasses;
 pub(crate) use classes::{NodeCapacity, NodeClass};

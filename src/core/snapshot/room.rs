@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{CardAllocation, Charge, SharingMode};
 use crate::gpu::GpuShare;
 use crate::model::{Resources, Str, VramMib};
-use crate::objects::{HostPort, Node, Sharing, names};
+use crate::objects::{GpuSharing, Node, names};
+use crate::shape::HostPort;
 
 /// Whether a node takes VRAM shares, and if not, why.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -293,7 +294,7 @@ impl NodeState {
             class: *class,
             capacity: *capacity,
             spare: room.spare(node),
-            takes_whole: node.gpus.sharing != Sharing::Vram && room.shares == 0,
+            takes_whole: node.gpus.sharing != GpuSharing::Vram && room.shares == 0,
             has_cards: node.gpus.cards > 0,
             card_state: room.card_state,
             long,
@@ -304,14 +305,14 @@ impl NodeState {
 
 fn card_state(node: &Node, used: &UsedResources, sharing: SharingMode) -> CardState {
     let gpus = &node.gpus;
-    if gpus.cards == 0 && gpus.sharing == Sharing::No {
+    if gpus.cards == 0 && gpus.sharing == GpuSharing::No {
         return CardState::NoCards;
     }
     match (gpus.sharing, sharing) {
-        (Sharing::Vram, _) | (_, SharingMode::Any) => {}
-        (Sharing::No, SharingMode::Labelled) => return CardState::NotShared,
-        (Sharing::LabelOnly, SharingMode::Labelled) => return CardState::LabelOnly,
-        (Sharing::TaintOnly, SharingMode::Labelled) => return CardState::TaintOnly,
+        (GpuSharing::Vram, _) | (_, SharingMode::Any) => {}
+        (GpuSharing::No, SharingMode::Labelled) => return CardState::NotShared,
+        (GpuSharing::LabelOnly, SharingMode::Labelled) => return CardState::LabelOnly,
+        (GpuSharing::TaintOnly, SharingMode::Labelled) => return CardState::TaintOnly,
     }
     if gpus.cards == 0 {
         CardState::NoCards

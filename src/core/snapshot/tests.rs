@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::*;
 use crate::gpu::{GpuShare, ShareSize};
 use crate::model::{Bytes, MilliCpu, Resources, VramMib, str};
-use crate::objects::{GpuInventory, Sharing};
+use crate::objects::{GpuInventory, GpuSharing};
 
 fn shared(name: &str, cards: u32, mib: u64) -> Node {
     Node {
@@ -23,7 +23,7 @@ fn shared(name: &str, cards: u32, mib: u64) -> Node {
             extended: BTreeMap::from([(str("nvidia.com/gpu"), u64::from(cards))]),
         },
         max_pods: 10,
-        gpus: GpuInventory { cards, vram_each: Some(VramMib(mib)), mig: false, sharing: Sharing::Vram },
+        gpus: GpuInventory { cards, vram_each: Some(VramMib(mib)), mig: false, sharing: GpuSharing::Vram },
     }
 }
 
@@ -157,13 +157,13 @@ fn which_nodes_share_their_cards() {
     };
     use SharingMode::{Any, Labelled};
     assert_eq!(seen(Labelled, &|_| {}), CardState::Open);
-    assert_eq!(seen(Labelled, &|g| g.sharing = Sharing::No), CardState::NotShared);
-    assert_eq!(seen(Labelled, &|g| g.sharing = Sharing::LabelOnly), CardState::LabelOnly);
-    assert_eq!(seen(Labelled, &|g| g.sharing = Sharing::TaintOnly), CardState::TaintOnly);
+    assert_eq!(seen(Labelled, &|g| g.sharing = GpuSharing::No), CardState::NotShared);
+    assert_eq!(seen(Labelled, &|g| g.sharing = GpuSharing::LabelOnly), CardState::LabelOnly);
+    assert_eq!(seen(Labelled, &|g| g.sharing = GpuSharing::TaintOnly), CardState::TaintOnly);
     assert_eq!(seen(Labelled, &|g| g.mig = true), CardState::Mig);
     assert_eq!(seen(Labelled, &|g| g.vram_each = None), CardState::MissingVramLabel);
     assert_eq!(seen(Labelled, &|g| g.cards = 0), CardState::NoCards);
-    assert_eq!(seen(Any, &|g| g.sharing = Sharing::No), CardState::Open);
+    assert_eq!(seen(Any, &|g| g.sharing = GpuSharing::No), CardState::Open);
     assert_eq!(seen(Any, &|g| g.mig = true), CardState::Mig);
 }
 

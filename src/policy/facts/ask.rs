@@ -5,8 +5,9 @@ use std::collections::BTreeSet;
 use portcullis_cel::Value;
 use portcullis_core::gpu::{self, DeviceKind, GpuRules, GpuShare, ShareSize};
 use portcullis_core::model::Resources;
+use portcullis_core::objects::names;
 use portcullis_core::objects::view::PodView;
-use portcullis_core::objects::{effective_requests, names};
+use portcullis_core::shape::effective_requests;
 
 use super::subject::Subject;
 use super::{Field, number, texts};

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use portcullis_cel::Value;
 use portcullis_core::dialect::{
-    self, Group, GroupKind, Membership, OnStale, OnTimeout, OnTorn, Policies, Quorum,
+    self, GangPolicies, Group, GroupKind, Membership, OnStale, OnTimeout, OnTorn, Quorum,
 };
 use portcullis_core::gpu::GpuRules;
 use portcullis_core::model::GangId;
@@ -27,7 +27,7 @@ pub(super) struct GangFacts {
     known: bool,
     min: u64,
     declared: u64,
-    policies: Policies,
+    policies: GangPolicies,
     timeout: Option<Duration>,
     priority_class: String,
     /// What the group object says, or the pod where it says nothing.
@@ -80,14 +80,14 @@ impl GangFacts {
     fn of_pod(pod: &PodView<'_>, copies: u64, new: bool, ask: &Ask, namespace: &str, world: &World) -> Self {
         let one = Amounts { gpus: ask.whole, vram_mib: ask.total_vram_mib() };
         let own = one.times(copies);
-        let link = dialect::link(pod);
+        let link = dialect::review_membership(pod);
         let conflicts =
             link.faults.iter().map(|fault| format!("{}: {}", fault.field, fault.message)).collect();
         let Some(Membership { gang: id, role, declared }) = link.membership else {
             return Self { own, all: own, new, queue: queue_of_pod(pod), conflicts, ..Self::default() };
         };
         let declared_quorum = declared.as_ref().and_then(|declared| declared.quorum.as_ref());
-        let declared_least = declared_quorum.map(Quorum::least);
+        let declared_least = declared_quorum.map(Quorum::min_members);
         let group = find_group(&id, namespace, world);
         let mut facts = match &group {
             Some(group) => Self::of_group(group, world),
@@ -116,13 +116,13 @@ impl GangFacts {
     }
 
     fn of_group(group: &Group, world: &World) -> Self {
-        let gpus = GpuRules::default().whole_gpus(|name| group.minimum.extended(name));
+        let gpus = GpuRules::default().whole_gpus(|name| group.min_resources.extended(name));
         let minimum = Amounts { gpus, vram_mib: 0 };
         Self {
             id: Some(group.gang.clone()),
             kind: group.object.as_ref().map(|key| key.kind),
             known: true,
-            min: group.quorum.least().into(),
+            min: group.quorum.min_members().into(),
             policies: group.policies.clone(),
             timeout: group.timeout,
             priority_class: group.priority_class.as_deref().unwrap_or_default().to_owned(),
@@ -207,17 +207,19 @@ fn alike(quorum: &Quorum, role: Option<&str>) -> u64 {
         match quorum {
             Quorum::Count(_) => None,
             Quorum::Groups { children, .. } => children.iter().find_map(|(name, child)| {
-                if **name == *role { Some(child.least()) } else { of_role(child, role) }
+                if **name == *role { Some(child.min_members()) } else { of_role(child, role) }
             }),
             Quorum::Total { quorum, .. } => of_role(quorum, role),
         }
     }
-    of_role(quorum, role.unwrap_or(names::KAI_DEFAULT_SUBGROUP)).unwrap_or_else(|| quorum.least()).into()
+    of_role(quorum, role.unwrap_or(names::KAI_DEFAULT_SUBGROUP))
+        .unwrap_or_else(|| quorum.min_members())
+        .into()
 }
 
 /// The group object of a gang, as far as it is known: that of the first kind, or the one that describes several gangs.
 fn find_group(id: &GangId, namespace: &str, world: &World) -> Option<Group> {
-    let template = dialect::template(id);
+    let template = dialect::template_group(id);
     let kinds = dialect::group_kinds().filter(|kind| kind.dialect() == id.dialect);
     let names = || [Some(id), template.as_ref()].into_iter().flatten();
     kinds.flat_map(|kind| names().map(move |gang| (kind, gang))).find_map(|(kind, gang)| {

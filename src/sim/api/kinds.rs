@@ -5,7 +5,7 @@ use std::fmt;
 use serde_json::Value;
 
 use super::Status;
-use portcullis_core::dialect::{self, GroupKind, StatusDoor};
+use portcullis_core::dialect::{self, GroupKind, StatusWrite};
 use portcullis_core::model::{Str, str};
 
 macro_rules! kinds {
@@ -126,7 +126,7 @@ impl Kind {
     pub(super) fn isolates_status(self) -> bool {
         match self {
             Self::Pod | Self::Gang => true,
-            Self::Group(kind) => kind.resource().status == StatusDoor::Subresource,
+            Self::Group(kind) => kind.resource().status == StatusWrite::Subresource,
             _ => false,
         }
     }

@@ -10,7 +10,8 @@ use super::stored::{Actor, Applied, LeaseRecord, Stored, Subresource, Typed, Wri
 use super::{Kind, ObjectKey, Status, pod_rules};
 use portcullis_core::api::{ApiRequest, ApiResource, ApiResponse, ApiVerb};
 use portcullis_core::model::{ResourceVersion, Time, str};
-use portcullis_core::objects::{Node, Pod, names};
+use portcullis_core::objects::{Node, names};
+use portcullis_core::pod::Pod;
 
 /// The store and its doors.
 pub struct ApiServer {

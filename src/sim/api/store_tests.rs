@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::*;
-use portcullis_core::dialect::Said;
+use portcullis_core::dialect::StoredStatus;
 
 fn server() -> ApiServer {
     ApiServer::new(Time(1_795_266_000_000), AdmitHook::new(None))
@@ -162,13 +162,13 @@ fn what_somebody_else_applied_is_theirs() {
     assert!(!again.changed, "nothing new is no write");
     assert_eq!(again.object["spec"]["minMember"], 3);
     let group = server.get(&key).and_then(Stored::group).unwrap().clone();
-    let said = &group.groups[0].said;
-    assert_eq!(said.says(&json!({"phase": "Pending"})), Some(true));
-    assert!(matches!(said, Said::ByUs(status) if status["phase"] == "Pending"));
+    let said = &group.groups[0].stored_status;
+    assert_eq!(said.matches(&json!({"phase": "Pending"})), Some(true));
+    assert!(matches!(said, StoredStatus::Own(status) if status["phase"] == "Pending"));
 
     let mut theirs = (*again.object).clone();
     theirs["metadata"]["managedFields"] = json!([{"manager": "kai-scheduler", "subresource": "status"}]);
     server.update(&Actor::User, &key, Subresource::None, theirs).unwrap();
     assert_eq!(apply(&mut server, "Running").unwrap_err().code, 409);
-    assert!(server.get(&key).and_then(Stored::group).unwrap().groups[0].said.by_others());
+    assert!(server.get(&key).and_then(Stored::group).unwrap().groups[0].stored_status.is_foreign());
 }

@@ -9,7 +9,8 @@ use portcullis_core::dialect::GroupObject;
 use portcullis_core::engine::GangRecord;
 use portcullis_core::engine::wire;
 use portcullis_core::model::{Epoch, Str, Time};
-use portcullis_core::objects::{Node, Pod, PriorityClass};
+use portcullis_core::objects::{Node, PriorityClass};
+use portcullis_core::pod::Pod;
 
 /// Who writes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -8,7 +8,7 @@ use super::{Cluster, Happening};
 use crate::api::{Actor, Kind, ObjectKey, Subresource};
 use portcullis_core::model::Str;
 use portcullis_core::model::random::Random;
-use portcullis_core::objects::PodPhase;
+use portcullis_core::pod::PodPhase;
 
 /// An owner of pods.
 struct Owner {

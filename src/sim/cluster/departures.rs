@@ -9,8 +9,8 @@ use super::quorums::Quorums;
 use portcullis_core::dialect::OnStale;
 use portcullis_core::engine::{ConditionStatus, ConditionType, GangRecord, GangStatus};
 use portcullis_core::model::{PodUid, Str, Time};
-use portcullis_core::objects::Pod;
 use portcullis_core::planner::{self, PlanningRequest};
+use portcullis_core::pod::Pod;
 use portcullis_core::snapshot::Snapshot;
 
 /// What is wrong with the pods that are newly said to have expired: they are all that waits of a gang of which nothing has

@@ -6,11 +6,13 @@ use std::sync::Arc;
 use super::super::api::{ApiServer, Kind, ObjectKey};
 use super::checker::met;
 use super::quorums;
-use portcullis_core::dialect::{Later, Quorum};
+use portcullis_core::dialect::{FutureMembers, Quorum};
 use portcullis_core::engine::{GangRecord, Placeholder};
 use portcullis_core::model::{GangId, NodeName, PodKey, PodUid, Resources, Str, Time, VramMib};
-use portcullis_core::objects::{Node, Pod, Shape, names};
+use portcullis_core::objects::{Node, names};
 use portcullis_core::planner::WaitingMember;
+use portcullis_core::pod::Pod;
+use portcullis_core::shape::Shape;
 use portcullis_core::snapshot::{CardAllocation, Charge, ChargeState, Snapshot};
 
 /// All that plans say, and the most that each node ever had.
@@ -156,12 +158,12 @@ pub(super) fn coming<'p>(
     let mut known: Vec<(Option<Option<Str>>, Arc<Shape>)> = Vec::new();
     for pod in speakers {
         let Some(membership) = &pod.membership else { continue };
-        match membership.declared.as_ref().and_then(|declared| declared.later.as_ref()) {
-            Some(Later::Copies) => known.push((Some(membership.role.clone()), pod.shape.clone())),
-            Some(Later::Roles(roles)) => {
+        match membership.declared.as_ref().and_then(|declared| declared.future_members.as_ref()) {
+            Some(FutureMembers::Copies) => known.push((Some(membership.role.clone()), pod.shape.clone())),
+            Some(FutureMembers::Roles(roles)) => {
                 known.extend(roles.iter().map(|(role, shape)| (Some(Some(role.clone())), shape.clone())));
             }
-            Some(Later::Replica { set, size }) => {
+            Some(FutureMembers::Replica { set, size }) => {
                 let Some(workers) = quorums::group_of(api, set).and_then(|group| group.workers.as_ref())
                 else {
                     continue;

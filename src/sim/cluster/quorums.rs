@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::super::api::{ApiServer, Kind, ObjectKey};
-use portcullis_core::dialect::{self, Group, GroupObject, OnTorn, Policies, Quorum};
+use portcullis_core::dialect::{self, GangPolicies, Group, GroupObject, OnTorn, Quorum};
 use portcullis_core::engine::{ConditionStatus, ConditionType};
 use portcullis_core::model::{GangId, Resources, Str};
-use portcullis_core::objects::{Owner, OwnerKind, OwnerReading, Pod, PodPhase};
+use portcullis_core::objects::{ObjectRef, OwnerKind};
+use portcullis_core::pod::{OwnerState, Pod, PodPhase};
 
 /// What was ever said of gangs: views lag.
 #[derive(Debug, Default)]
@@ -42,8 +43,8 @@ impl Quorums {
                 *here.entry(role).or_default() += 1;
             }
             let met = |own: &Quorum| {
-                let tasks = matches!(own, Quorum::Count(_)) || own.satisfied(&here);
-                wanted.number >= own.least() && tasks
+                let tasks = matches!(own, Quorum::Count(_)) || own.is_satisfied(&here);
+                wanted.number >= own.min_members() && tasks
             };
             // A leader may see the owners before it sees what the group says since.
             if self.followed.contains(gang) || wanted.own.iter().chain(self.of(gang)).any(met) {
@@ -60,11 +61,11 @@ impl Quorums {
 
     /// Whether it was ever said that the members of this gang are deleted when it is torn.
     pub(super) fn evicts(&self, gang: &GangId) -> bool {
-        let names = [Some(gang.clone()), dialect::template(gang)].into_iter().flatten();
+        let names = [Some(gang.clone()), dialect::template_group(gang)].into_iter().flatten();
         names.into_iter().any(|id| self.evicted.contains(&id))
     }
 
-    fn policies(&mut self, gang: &GangId, said: &Policies) {
+    fn policies(&mut self, gang: &GangId, said: &GangPolicies) {
         if said.on_torn == Some(OnTorn::Evict) {
             self.evicted.insert(gang.clone());
         }
@@ -88,7 +89,7 @@ impl Quorums {
 
     /// All that were ever said of this gang, or of all that are made like it.
     pub(super) fn of(&self, gang: &GangId) -> impl Iterator<Item = &Quorum> {
-        let alike = dialect::template(gang);
+        let alike = dialect::template_group(gang);
         let names = [Some(gang.clone()), alike].into_iter().flatten();
         names.filter_map(|id| self.quorums.get(&id)).flatten()
     }
@@ -107,15 +108,15 @@ pub(super) struct Wanted {
 
 /// What the owners want now; `None` where the gang does not follow them.
 pub(super) fn wanted(api: &ApiServer, gang: &GangId, live: &[&Arc<Pod>]) -> Option<Wanted> {
-    if policies(api, gang, live).elastic != Some(true) || dialect::template(gang).is_some() {
+    if policies(api, gang, live).elastic != Some(true) || dialect::template_group(gang).is_some() {
         return None;
     }
     let read = |kind: Kind, name: &Str| {
         let stored = api.get(&ObjectKey::new(kind, &gang.namespace, name))?;
         let of = OwnerKind::ALL.into_iter().find(|of| of.as_str() == kind.as_str())?;
-        OwnerReading::read(of, &stored.object.to_string()).ok()
+        OwnerState::read(of, &stored.object.to_string()).ok()
     };
-    let find = |owner: &Owner| {
+    let find = |owner: &ObjectRef| {
         let kind = Kind::named(&owner.kind).filter(|_| OwnerKind::of(owner).is_some())?;
         Some(read(kind, &owner.name).filter(|reading| reading.uid == owner.uid))
     };
@@ -131,11 +132,11 @@ pub(super) fn wanted(api: &ApiServer, gang: &GangId, live: &[&Arc<Pod>]) -> Opti
             moving = true;
             continue;
         };
-        pods.entry(reading.uid.clone()).or_insert((0, reading.wants)).0 += 1;
+        pods.entry(reading.uid.clone()).or_insert((0, reading.desired_pods)).0 += 1;
         match reading.controller.as_ref().map(find) {
-            Some(Some(Some(above))) => drop(roots.insert(above.uid, above.wants)),
+            Some(Some(Some(above))) => drop(roots.insert(above.uid, above.desired_pods)),
             Some(Some(None)) => moving = true,
-            _ => drop(roots.insert(reading.uid, reading.wants)),
+            _ => drop(roots.insert(reading.uid, reading.desired_pods)),
         }
     }
     if roots.is_empty() && !moving {
@@ -145,7 +146,7 @@ pub(super) fn wanted(api: &ApiServer, gang: &GangId, live: &[&Arc<Pod>]) -> Opti
     for kind in [Kind::Deployment, Kind::StatefulSet, Kind::Job] {
         let unseen = api.list(kind).filter_map(|(key, _)| read(kind, &key.name));
         moving |= unseen
-            .filter(|reading| reading.gang.as_ref() == Some(gang) && reading.wants > 0)
+            .filter(|reading| reading.gang.as_ref() == Some(gang) && reading.desired_pods > 0)
             .any(|reading| !roots.contains_key(&reading.uid));
     }
     number += roots.values().sum::<u32>();
@@ -154,7 +155,7 @@ pub(super) fn wanted(api: &ApiServer, gang: &GangId, live: &[&Arc<Pod>]) -> Opti
 
 /// The group objects of a gang, the one that counts first.
 fn objects<'a>(api: &'a ApiServer, gang: &GangId) -> impl Iterator<Item = &'a Group> {
-    let names = [Some(gang.clone()), dialect::template(gang)].into_iter().flatten();
+    let names = [Some(gang.clone()), dialect::template_group(gang)].into_iter().flatten();
     names.flat_map(move |wanted| {
         let groups = dialect::group_kinds().flat_map(|kind| {
             let objects = api.list(Kind::Group(kind)).filter_map(|(_, stored)| stored.group());
@@ -170,17 +171,17 @@ pub(super) fn group_of<'a>(api: &'a ApiServer, gang: &GangId) -> Option<&'a Grou
 }
 
 /// What is said now of what becomes of a gang.
-pub(super) fn policies(api: &ApiServer, gang: &GangId, live: &[&Arc<Pod>]) -> Policies {
+pub(super) fn policies(api: &ApiServer, gang: &GangId, live: &[&Arc<Pod>]) -> GangPolicies {
     if let Some(group) = objects(api, gang).next() {
         return group.policies.clone();
     }
     let said = live.iter().filter_map(|pod| pod.membership.as_ref()?.declared.as_ref());
-    said.fold(Policies::default(), |all, declared| all.or(&declared.policies))
+    said.fold(GangPolicies::default(), |all, declared| all.or(&declared.policies))
 }
 
 /// What has to be free in all before any member starts.
 pub(super) fn minimum(api: &ApiServer, gang: &GangId) -> Resources {
-    objects(api, gang).next().map(|group| group.minimum.clone()).unwrap_or_default()
+    objects(api, gang).next().map(|group| group.min_resources.clone()).unwrap_or_default()
 }
 
 /// The quorum that counts now; `None` where nobody says one, or the waiting pods say different ones.

@@ -13,7 +13,8 @@ use portcullis_core::engine::{
     RequestTarget,
 };
 use portcullis_core::model::{Epoch, Time};
-use portcullis_core::objects::{Node, Pod, PriorityClass};
+use portcullis_core::objects::{Node, PriorityClass};
+use portcullis_core::pod::Pod;
 
 /// The kinds an engine watches, in the order in which a consistent list has to read them: the plans before the pods,
 /// so that every lift of a plan that is not in the list comes after the list of pods.

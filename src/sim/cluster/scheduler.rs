@@ -10,7 +10,8 @@ use super::{Cluster, Happening};
 use crate::api::{Actor, Kind, ObjectKey};
 use portcullis_core::model::random::Random;
 use portcullis_core::model::{NodeName, PodUid, Resources};
-use portcullis_core::objects::{Node, Pod, names};
+use portcullis_core::objects::{Node, names};
+use portcullis_core::pod::Pod;
 
 /// What the scheduler remembers between two pods.
 pub(super) struct Scheduler {
@@ -172,11 +173,11 @@ fn refusal(node: &Node, pod: &Pod, used: &Used) -> Option<String> {
     if let Some(taint) = node.taints.iter().find(|taint| taint.forbids() && !tolerated(taint)) {
         return Some(format!("node(s) had untolerated taint {taint}"));
     }
-    if !pod.shape.choice.matches(&node.name, &node.labels) {
+    if !pod.shape.node_affinity.matches(&node.name, &node.labels) {
         return Some("node(s) didn't match Pod's node affinity/selector".to_owned());
     }
     let wanted = &pod.shape.host_ports;
-    let clash = |(address, protocol, port): &portcullis_core::objects::HostPort| {
+    let clash = |(address, protocol, port): &portcullis_core::shape::HostPort| {
         used.ports.iter().flat_map(|other| &other.shape.host_ports).any(
             |(other, other_protocol, other_port)| {
                 protocol == other_protocol

@@ -3,7 +3,7 @@
 use super::{Cluster, START};
 use crate::api::Write;
 use portcullis_core::engine::{Action, Change, Effect, Event, RequestOutcome};
-use portcullis_core::objects::Pod;
+use portcullis_core::pod::Pod;
 
 impl Cluster {
     /// What has happened since the last call; nothing unless [`super::Options::trace`] is set.

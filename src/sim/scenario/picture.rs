@@ -6,7 +6,7 @@ use crate::api::{ApiServer, Kind, ObjectKey, Stored};
 use portcullis_core::dialect;
 use portcullis_core::engine::GangStatus;
 use portcullis_core::model::{PodKey, VramMib};
-use portcullis_core::objects::PodPhase;
+use portcullis_core::pod::PodPhase;
 
 /// A pod in one line.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -12,9 +12,10 @@ use std::time::{Duration, Instant};
 use portcullis_core::dialect::Quorum;
 use portcullis_core::gpu::{GpuShare, ShareSize};
 use portcullis_core::model::{Bytes, DialectId, GangId, MilliCpu, PodKey, PodUid, Resources, VramMib, str};
-use portcullis_core::objects::affinity::{Effect, Taint, Toleration};
-use portcullis_core::objects::{GpuInventory, Node, Shape, Sharing, names};
+use portcullis_core::objects::affinity::{Taint, TaintEffect, Toleration};
+use portcullis_core::objects::{GpuInventory, GpuSharing, Node, names};
 use portcullis_core::planner::{PlanningRequest, WaitingMember, plan};
+use portcullis_core::shape::Shape;
 use portcullis_core::snapshot::{CardAllocation, Charge, ChargeState, SharingMode, Snapshot};
 
 const CARD: u64 = 81_559;
@@ -169,7 +170,7 @@ fn node(name: &str, cards: u32, shared: bool) -> Node {
     if shared {
         labels.insert(str(names::SHARING), str(names::SHARING_VRAM));
         let (key, value) = (str(names::SHARING), str(names::SHARING_VRAM));
-        taints.push(Taint { key, value, effect: Effect::NoSchedule });
+        taints.push(Taint { key, value, effect: TaintEffect::NoSchedule });
     }
     Node {
         name: name.into(),
@@ -188,7 +189,7 @@ fn node(name: &str, cards: u32, shared: bool) -> Node {
             cards,
             vram_each: Some(VramMib(CARD)),
             mig: false,
-            sharing: if shared { Sharing::Vram } else { Sharing::No },
+            sharing: if shared { GpuSharing::Vram } else { GpuSharing::No },
         },
     }
 }

@@ -6,13 +6,14 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use portcullis_core::dialect::{Group, Quorum, by_kind};
+use portcullis_core::dialect::{Group, Quorum, objects_by_kind};
 use portcullis_core::engine::{
     Action, Change, Effect, Engine, EngineSettings, Event, GangRecord, GangStatus, ListedObjects,
     RequestOutcome, RequestTarget,
 };
 use portcullis_core::model::{DialectId, Epoch, GangId, PodUid, ResourceVersion, Time, str};
-use portcullis_core::objects::{Node, Pod};
+use portcullis_core::objects::Node;
+use portcullis_core::pod::Pod;
 
 const NODES: usize = 200;
 const ROUNDS: usize = 200;
@@ -66,7 +67,7 @@ impl Queue {
         let world = ListedObjects {
             nodes: Some((0..NODES).map(node).collect()),
             pods: Some(pods),
-            groups: by_kind(groups),
+            groups: objects_by_kind(groups),
             gangs: Some(Vec::new()),
             ..ListedObjects::default()
         };
@@ -159,7 +160,7 @@ impl Queue {
 
 fn group(index: usize) -> Group {
     let gang = GangId::new(DialectId::Kai, "x", format!("gang-{index}"));
-    Group::new(gang, Quorum::Count(8)).of_object(&format!("group-{index}"))
+    Group::new(gang, Quorum::Count(8)).with_object(&format!("group-{index}"))
 }
 
 fn node(index: usize) -> Node {

@@ -8,8 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use portcullis_core::dialect::{Group, group_kinds};
 use portcullis_core::engine::{GangRecord, Phase, wire};
 use portcullis_core::model::{GangId, NodeName, Resources, Str, Time, VramMib};
-use portcullis_core::objects::{Node, Pod};
+use portcullis_core::objects::Node;
 use portcullis_core::planner::{self, PlanningRequest, WaitingMember};
+use portcullis_core::pod::Pod;
 use portcullis_core::snapshot::{CardAllocation, Charge, ChargeState, SharingMode, Snapshot};
 use portcullis_test_cluster::Api;
 use serde_json::Value;
@@ -185,7 +186,7 @@ impl State {
             }
             return;
         }
-        if !lifted.is_empty() && (bound.len() < lifted.len() || !group.quorum.satisfied(&active)) {
+        if !lifted.is_empty() && (bound.len() < lifted.len() || !group.quorum.is_satisfied(&active)) {
             let deadline = record.and_then(|gang| gang.status.plan.as_ref()).map(|plan| plan.deadline);
             let past = if deadline.is_some_and(|at| at < self.now) { ", past its deadline," } else { "" };
             let numbers = format!("{} lifted, {} bound of {}", lifted.len(), bound.len(), pods.len());
@@ -193,7 +194,7 @@ impl State {
             return;
         }
         let ready: Vec<&&Pod> = pods.iter().filter(|pod| pod.gated() && pod.gates.len() == 1).collect();
-        if lifted.is_empty() && !group.quorum.satisfied(&count(&ready)) || ready.is_empty() {
+        if lifted.is_empty() && !group.quorum.is_satisfied(&count(&ready)) || ready.is_empty() {
             return;
         }
         let members = ready.iter().map(|pod| WaitingMember {
@@ -203,7 +204,7 @@ impl State {
             shape: pod.shape.clone(),
         });
         let (members, quorum) = (members.collect(), group.quorum.clone());
-        let minimum = if lifted.is_empty() { group.minimum.clone() } else { Resources::default() };
+        let minimum = if lifted.is_empty() { group.min_resources.clone() } else { Resources::default() };
         let beside = BTreeSet::new();
         let request = PlanningRequest {
             gang: id.clone(),

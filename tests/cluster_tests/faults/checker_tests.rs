@@ -3,7 +3,8 @@
 use portcullis_core::dialect::{Group, Quorum};
 use portcullis_core::engine::{GangRecord, GangStatus, Phase, PlanRecord, PlannedMember};
 use portcullis_core::model::{DialectId, Epoch, GangId, ResourceVersion, Time, str};
-use portcullis_core::objects::{Node, Pod};
+use portcullis_core::objects::Node;
+use portcullis_core::pod::Pod;
 use serde_json::{Value, json};
 
 use super::checker::State;
@@ -62,7 +63,7 @@ fn read(object: &Value) -> Pod {
 }
 
 fn group(gang: &str) -> Group {
-    Group::new(GangId::new(DialectId::Kai, "x", gang), Quorum::Count(3)).of_object("uid")
+    Group::new(GangId::new(DialectId::Kai, "x", gang), Quorum::Count(3)).with_object("uid")
 }
 
 fn record(gang: &str, phase: Phase) -> GangRecord {

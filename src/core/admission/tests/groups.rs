@@ -65,7 +65,7 @@ fn a_group_that_cannot_be_read_is_told_so_at_once() {
     assert_eq!(
         warnings(&nvidia(), &group_review(&group)),
         [
-            "spec.minMember is -1, and has to be a whole number from 0 to 2147483647; its pods will not start until that is mended"
+            "spec.minMember is -1; it must be a whole number from 0 to 2147483647; its pods will not start until that is mended"
         ]
     );
 }

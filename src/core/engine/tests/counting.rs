@@ -2,7 +2,8 @@
 //! that waits for it to be two of two.
 
 use super::*;
-use crate::objects::{Owner, PodPhase};
+use crate::objects::ObjectRef;
+use crate::pod::PodPhase;
 
 /// What a pod counts for.
 #[derive(Debug, PartialEq, Eq)]
@@ -14,8 +15,12 @@ struct Counts {
 }
 
 fn counted(change: impl FnOnce(&mut Pod)) -> Counts {
-    let job =
-        Owner { api_version: "batch/v1".into(), kind: "Job".into(), name: "app".into(), uid: "job".into() };
+    let job = ObjectRef {
+        api_version: "batch/v1".into(),
+        kind: "Job".into(),
+        name: "app".into(),
+        uid: "job".into(),
+    };
     let mut first = pod("first", 4000, &[]);
     first.phase = PodPhase::Running;
     first.gpus = Some(vec![0]);
@@ -132,7 +137,7 @@ fn cores(name: &str, group: &str, spec: u32, resized: Option<u32>, gated: bool) 
 #[test]
 fn a_resize_in_place_takes_room_at_once_and_gives_it_back_when_it_is_done() {
     let other = Group::new(GangId::new(DialectId::Kai, "default", "other"), Quorum::Count(1));
-    let groups = || vec![group(1), other.clone().of_object("other-uid")];
+    let groups = || vec![group(1), other.clone().with_object("other-uid")];
     // Five cores are wanted beside what runs.
     for (what, before, after, starts) in [
         ("it is asked for more", (2, 2), (4, 2), false),

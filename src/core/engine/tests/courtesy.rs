@@ -3,9 +3,9 @@
 use serde_json::json;
 
 use super::*;
-use crate::dialect::{self, Group, GroupPhase, GroupStatus, Said};
+use crate::dialect::{self, Group, GroupPhase, GroupStatus, StoredStatus};
 use crate::engine::GroupStatusMode;
-use crate::objects::PodPhase;
+use crate::pod::PodPhase;
 
 /// As it is in production.
 fn real(lab: &mut Lab) {
@@ -100,15 +100,17 @@ fn a_gang_that_waits_says_in_its_group_why() {
     );
     // A new leader finds it written, and writes nothing.
     let written = dialect::group_status(&group(4), status).expect("KAI has one");
-    let group = Group { said: Said::ByUs(std::sync::Arc::new(written.clone())), ..group(4) };
-    for (found, writes) in [(group.clone(), 0), (Group { said: Said::Nothing, ..group.clone() }, 1)] {
+    let group = Group { stored_status: StoredStatus::Own(std::sync::Arc::new(written.clone())), ..group(4) };
+    for (found, writes) in
+        [(group.clone(), 0), (Group { stored_status: StoredStatus::Absent, ..group.clone() }, 1)]
+    {
         let record = lab.stored.clone().expect("it was written");
         lab.engine = Engine::new(lab.engine.settings.clone());
         assert_eq!(lab.step(Event::LeaseAcquired(Epoch(4))), [Action::List]);
         let world = ListedObjects {
             nodes: Some(vec![node("gpu-1", 1, "")]),
             pods: Some(lab.pods.values().cloned().collect()),
-            groups: by_kind([found]),
+            groups: objects_by_kind([found]),
             gangs: Some(vec![record]),
             ..ListedObjects::default()
         };
@@ -120,14 +122,14 @@ fn a_gang_that_waits_says_in_its_group_why() {
     // What somebody has changed in it is put right.
     let mut wrong = written;
     wrong["phase"] = json!("Running");
-    let group = Group { said: Said::ByUs(std::sync::Arc::new(wrong)), ..group };
+    let group = Group { stored_status: StoredStatus::Own(std::sync::Arc::new(wrong)), ..group };
     let actions = lab.step(Event::Group(Change::Set(group.into())));
     assert_eq!(groups(&pass(&mut lab, Duration::from_secs(15), actions, false)).len(), 1);
 }
 
 #[test]
 fn what_is_not_ours_to_say_is_left_alone() {
-    let theirs = Group { said: Said::ByOthers, ..group(4) };
+    let theirs = Group { stored_status: StoredStatus::Foreign, ..group(4) };
     let nameless = Group { uid: str(""), ..group(4) };
     let (auto, never) = (GroupStatusMode::Auto, GroupStatusMode::Never);
     for (group, scheduler, mode, writes) in [
@@ -208,8 +210,9 @@ fn a_group_that_is_left_behind_does_not_say_for_ever_that_it_runs() {
     let sent = pass(&mut lab, Duration::from_secs(5), actions, false);
     let (_, status) = &groups(&sent)[0];
     let written = dialect::group_status(&group(4), status).expect("KAI has one");
-    let mut actions =
-        lab.step(Event::Group(Change::Set(Group { said: Said::ByUs(written.into()), ..group(3) }.into())));
+    let mut actions = lab.step(Event::Group(Change::Set(
+        Group { stored_status: StoredStatus::Own(written.into()), ..group(3) }.into(),
+    )));
     for name in names {
         let uid = PodUid::from(&*format!("uid-{name}"));
         lab.pods.remove(&uid);
@@ -220,7 +223,9 @@ fn a_group_that_is_left_behind_does_not_say_for_ever_that_it_runs() {
     assert_eq!(told.len(), 1, "{told:?}");
     assert_eq!((told[0].1.phase, told[0].1.scheduled), (GroupPhase::Gathering, 0));
     let written = dialect::group_status(&group(4), &told[0].1).expect("KAI has one");
-    lab.step(Event::Group(Change::Set(Group { said: Said::ByUs(written.into()), ..group(3) }.into())));
+    lab.step(Event::Group(Change::Set(
+        Group { stored_status: StoredStatus::Own(written.into()), ..group(3) }.into(),
+    )));
     assert!(lab.engine.gangs.is_empty());
     assert_eq!(lab.engine.next_alarm(), None);
 }

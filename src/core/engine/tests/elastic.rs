@@ -2,20 +2,31 @@
 //! only the order of question and answer shows.
 
 use super::*;
-use crate::dialect::Policies;
+use crate::dialect::GangPolicies;
 use crate::engine::conditions::{ConditionStatus, ConditionType};
-use crate::objects::PodPhase;
+use crate::pod::PodPhase;
 
-fn owner(kind: &str, name: &str) -> Owner {
-    Owner { api_version: str("apps/v1"), kind: str(kind), name: str(name), uid: str(format!("uid-{name}")) }
+fn owner(kind: &str, name: &str) -> ObjectRef {
+    ObjectRef {
+        api_version: str("apps/v1"),
+        kind: str(kind),
+        name: str(name),
+        uid: str(format!("uid-{name}")),
+    }
 }
 
-fn reading(owner: &Owner, wants: u32, controller: Option<Owner>) -> OwnerReading {
-    OwnerReading { uid: owner.uid.clone(), wants, going: false, controller, gang: Some(gang_id()) }
+fn reading(owner: &ObjectRef, wants: u32, controller: Option<ObjectRef>) -> OwnerState {
+    OwnerState {
+        uid: owner.uid.clone(),
+        desired_pods: wants,
+        terminating: false,
+        controller,
+        gang: Some(gang_id()),
+    }
 }
 
 fn elastic(min: u32) -> Group {
-    Group { policies: Policies { elastic: Some(true), ..Policies::default() }, ..group(min) }
+    Group { policies: GangPolicies { elastic: Some(true), ..GangPolicies::default() }, ..group(min) }
 }
 
 fn replica(index: u32) -> Pod {
@@ -288,7 +299,7 @@ fn a_new_leader_asks_anew_and_starts_replacements_alone() {
     let world = ListedObjects {
         nodes: Some(vec![node("gpu-1", 1, "")]),
         pods: Some(pods),
-        groups: by_kind([elastic(3)]),
+        groups: objects_by_kind([elastic(3)]),
         gangs: Some(stored.into_iter().collect()),
         ..ListedObjects::default()
     };

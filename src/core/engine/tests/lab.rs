@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use super::super::*;
-use crate::dialect::{Group, Quorum, by_kind};
+use crate::dialect::{Group, Quorum, objects_by_kind};
 use crate::model::{DialectId, NodeName, ResourceVersion};
-use crate::objects::{Node, Owner, OwnerReading, Pod, names};
+use crate::objects::{Node, ObjectRef, names};
+use crate::pod::{OwnerState, Pod};
 
 pub(super) const START: Time = Time(1_000_000_000);
 
@@ -37,7 +38,7 @@ pub(super) fn pod(name: &str, mib: u32, gates: &[&str]) -> Pod {
 }
 
 pub(super) fn group(min: u32) -> Group {
-    Group { created: START, ..Group::new(gang_id(), Quorum::Count(min)).of_object("group-uid") }
+    Group { created: START, ..Group::new(gang_id(), Quorum::Count(min)).with_object("group-uid") }
 }
 
 /// An engine that leads, and an API server that holds what it has written.
@@ -47,7 +48,7 @@ pub(super) struct Lab {
     pub(super) version: u64,
     pub(super) stored: Option<GangRecord>,
     pub(super) pods: BTreeMap<PodUid, Pod>,
-    pub(super) owners: BTreeMap<Owner, OwnerReading>,
+    pub(super) owners: BTreeMap<ObjectRef, OwnerState>,
 }
 
 impl Lab {
@@ -73,7 +74,7 @@ impl Lab {
         let world = ListedObjects {
             nodes: Some(nodes),
             pods: Some(pods),
-            groups: by_kind(groups),
+            groups: objects_by_kind(groups),
             gangs: Some(Vec::new()),
             ..ListedObjects::default()
         };

@@ -1,7 +1,7 @@
 //! What becomes of gangs that do not start in time, or do not stay whole: what only two leaders, or an odd history, show.
 
 use super::*;
-use crate::dialect::{OnTimeout, Policies};
+use crate::dialect::{GangPolicies, OnTimeout};
 
 fn evicted(actions: &[Action]) -> Vec<&str> {
     let names = actions.iter().filter_map(|action| match action {
@@ -59,7 +59,7 @@ fn a_plan_loses_to_a_timeout_that_was_written_first() {
 
 #[test]
 fn nothing_is_deleted_before_that_is_durable() {
-    let policies = Policies { on_timeout: Some(OnTimeout::Delete), ..Policies::default() };
+    let policies = GangPolicies { on_timeout: Some(OnTimeout::Delete), ..GangPolicies::default() };
     let group = Group { timeout: Some(Duration::from_secs(10)), policies, ..group(3) };
     let full = || vec![node("gpu-1", 1, ""), node("gpu-2", 1, "")];
     let mut pods = three();
@@ -101,7 +101,7 @@ fn pods_of_a_gang_that_never_was_whole_are_left_alone() {
     pods.iter_mut().for_each(|pod| {
         pod.gates.clear();
         pod.node = Some(NodeName::from("gpu-1"));
-        pod.phase = crate::objects::PodPhase::Running;
+        pod.phase = crate::pod::PodPhase::Running;
     });
     let (mut lab, actions) =
         Lab::leading(&EngineSettings::default(), vec![node("gpu-1", 1, "")], vec![group(3)], pods);
@@ -131,7 +131,7 @@ fn nominated_members_are_tied_to_their_nodes_where_that_is_asked_for() {
     ] {
         let settings =
             EngineSettings { pin_all: set, nominate: NominationMode::Always, ..EngineSettings::default() };
-        let gang = Group { policies: Policies { pin: said, ..Policies::default() }, ..group(2) };
+        let gang = Group { policies: GangPolicies { pin: said, ..GangPolicies::default() }, ..group(2) };
         let pods = ["a", "b"].map(plain_member).into();
         let (mut lab, actions) = Lab::leading(&settings, vec![node("gpu-1", 1, "")], vec![gang], pods);
         let lifts = |action: &Action| matches!(action, Action::Lift { .. });

@@ -10,9 +10,10 @@ mod life;
 use std::time::Duration;
 
 use super::*;
-use crate::dialect::{Group, OnTorn, Policies, Quorum, by_kind};
+use crate::dialect::{GangPolicies, Group, OnTorn, Quorum, objects_by_kind};
 use crate::model::{DialectId, NodeName, PodKey, Reason, ResourceVersion, str};
-use crate::objects::{Owner, OwnerReading, Pod, names};
+use crate::objects::{ObjectRef, names};
+use crate::pod::{OwnerState, Pod};
 use lab::{Lab, START, gang_id, group, node, pod};
 
 fn is_lift(action: &Action) -> bool {
@@ -256,7 +257,7 @@ fn a_half_lifted_gang_is_finished_by_the_next_leader() {
     let world = ListedObjects {
         nodes: Some(vec![node("gpu-1", 1, "")]),
         pods: Some(lab.pods.values().cloned().collect()),
-        groups: by_kind([group(3)]),
+        groups: objects_by_kind([group(3)]),
         gangs: Some(lab.stored.iter().cloned().collect()),
         ..ListedObjects::default()
     };
@@ -327,7 +328,7 @@ fn a_torn_gang_is_told_and_held_or_evicted_as_is_asked() {
         [(Hold, None, Hold), (Evict, None, Evict), (Hold, Some(Evict), Evict), (Evict, Some(Hold), Hold)]
     {
         let settings = EngineSettings { on_torn: set, ..EngineSettings::default() };
-        let gang = Group { policies: Policies { on_torn: said, ..Policies::default() }, ..group(3) };
+        let gang = Group { policies: GangPolicies { on_torn: said, ..GangPolicies::default() }, ..group(3) };
         let (mut lab, actions) = Lab::leading(&settings, vec![node("gpu-1", 1, "")], vec![gang], three());
         lab.run(actions, |_| false);
         lab.bind("app-server", "gpu-1");

@@ -77,10 +77,10 @@ fn rules_of_placement() {
     refuses("not ready", |c| change_node(c, "w", |n| n.ready = false));
     refuses("cordoned", |c| change_node(c, "w", |n| n.unschedulable = true));
     refuses("does not tolerate the taint {test: x}", |c| {
-        change_node(c, "w", |n| n.taints.push(taint("test", "x", Effect::NoExecute)));
+        change_node(c, "w", |n| n.taints.push(taint("test", "x", TaintEffect::NoExecute)));
     });
     refuses("selector or affinity", |c| {
-        change_shape(c, 2, |s| s.choice.selector.extend([(str("zone"), str("z"))]));
+        change_shape(c, 2, |s| s.node_affinity.selector.extend([(str("zone"), str("z"))]));
     });
     refuses("host port", |c| {
         for member in 0..2 {

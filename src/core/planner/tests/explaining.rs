@@ -127,13 +127,13 @@ fn a_vram_gang_without_shared_nodes_is_told_the_commands() {
     assert!(remedy.contains("kubectl label node NAME portcullis.dev/gpu-sharing=vram"), "{remedy}");
     for (sharing, sentence, remedy) in [
         (
-            Sharing::LabelOnly,
+            GpuSharing::LabelOnly,
             "0/1 nodes: 1 label portcullis.dev/gpu-sharing=vram without the taint",
             "node gpu-1 has the label portcullis.dev/gpu-sharing=vram but not the taint: kubectl taint node gpu-1 \
              portcullis.dev/gpu-sharing=vram:NoSchedule",
         ),
         (
-            Sharing::TaintOnly,
+            GpuSharing::TaintOnly,
             "0/1 nodes: 1 taint portcullis.dev/gpu-sharing=vram without the label",
             "node gpu-1 has the taint portcullis.dev/gpu-sharing=vram but not the label: kubectl label node gpu-1 \
              portcullis.dev/gpu-sharing=vram",
@@ -170,9 +170,9 @@ fn d2_four_nodes_of_which_two_are_tainted() {
     for (node, cores) in nodes.iter_mut().zip([16, 16, 16, 4]) {
         node.allocatable.cpu = MilliCpu(1000 * cores);
     }
-    nodes[0].taints.push(taint("node-role.kubernetes.io/control-plane", "", Effect::NoSchedule));
+    nodes[0].taints.push(taint("node-role.kubernetes.io/control-plane", "", TaintEffect::NoSchedule));
     for blocked in &mut nodes[1..3] {
-        blocked.taints.push(taint("test", "blocked", Effect::NoSchedule));
+        blocked.taints.push(taint("test", "blocked", TaintEffect::NoSchedule));
     }
     let mut snapshot = cluster(nodes);
     charge(&mut snapshot, "agent", "w3", cpu(1000), CardAllocation::Unshared);
@@ -247,7 +247,7 @@ fn one_reason_each() {
         (|n, _| n.ready = false, Reason::NodeUnavailable, "0/1 nodes: 1 not ready", ""),
         (
             |_, s| {
-                s.choice.selector.insert(str("zone"), str("b"));
+                s.node_affinity.selector.insert(str("zone"), str("b"));
             },
             Reason::NodeAffinityMismatch,
             "0/1 nodes: 1 node selector or affinity mismatch",

@@ -15,11 +15,12 @@ use super::{Plan, PlanningRequest, WaitingMember};
 use crate::dialect::Quorum;
 use crate::gpu::{GpuShare, ShareSize};
 use crate::model::{Bytes, DialectId, GangId, MilliCpu, NodeName, PodKey, PodUid, Resources, VramMib, str};
-use crate::objects::affinity::{Effect, Taint, Toleration};
-use crate::objects::{GpuInventory, Node, Shape, Sharing, names};
+use crate::objects::affinity::{Taint, TaintEffect, Toleration};
+use crate::objects::{GpuInventory, GpuSharing, Node, names};
+use crate::shape::Shape;
 use crate::snapshot::{CardAllocation, Charge, ChargeState, SharingMode, Snapshot};
 
-pub(super) fn taint(key: &str, value: &str, effect: Effect) -> Taint {
+pub(super) fn taint(key: &str, value: &str, effect: TaintEffect) -> Taint {
     Taint { key: str(key), value: str(value), effect }
 }
 
@@ -49,16 +50,16 @@ pub(super) fn resources(cpu: u64, memory: u64, gpus: u64) -> Resources {
 pub(super) fn gpu_node(name: &str, cards: u32, mib: u64) -> Node {
     let mut node = node(name);
     node.allocatable.extended.insert(str(names::NVIDIA_GPU), u64::from(cards));
-    node.gpus = GpuInventory { cards, vram_each: Some(VramMib(mib)), mig: false, sharing: Sharing::No };
+    node.gpus = GpuInventory { cards, vram_each: Some(VramMib(mib)), mig: false, sharing: GpuSharing::No };
     node
 }
 
 /// A node whose cards are shared by VRAM.
 pub(super) fn shared_node(name: &str, cards: u32, mib: u64) -> Node {
     let mut node = gpu_node(name, cards, mib);
-    node.gpus.sharing = Sharing::Vram;
+    node.gpus.sharing = GpuSharing::Vram;
     node.labels.insert(str(names::SHARING), str(names::SHARING_VRAM));
-    node.taints.push(taint(names::SHARING, names::SHARING_VRAM, Effect::NoSchedule));
+    node.taints.push(taint(names::SHARING, names::SHARING_VRAM, TaintEffect::NoSchedule));
     node
 }
 

@@ -3,8 +3,8 @@
 
 use super::*;
 use crate::model::Reason;
-use crate::objects::HostPort;
 use crate::planner::{PlanningOutcome, check, plan};
+use crate::shape::HostPort;
 use crate::snapshot::port_conflict;
 
 /// A node as the oracle sees it.
@@ -81,21 +81,21 @@ fn take(free: &mut Free, shape: &Shape, cards: Option<&Vec<u32>>) {
 fn ways(free: &Free, shape: &Shape, mode: SharingMode) -> Vec<Vec<u32>> {
     let node = &free.node;
     let needs = |need: i128, has: i128| need == 0 || need <= has;
-    let cordon = taint(names::TAINT_UNSCHEDULABLE, "", Effect::NoSchedule);
+    let cordon = taint(names::TAINT_UNSCHEDULABLE, "", TaintEffect::NoSchedule);
     let tolerated = node.taints.iter().all(|taint| {
-        taint.effect == Effect::PreferNoSchedule || shape.tolerations.iter().any(|t| t.tolerates(taint))
+        taint.effect == TaintEffect::PreferNoSchedule || shape.tolerations.iter().any(|t| t.tolerates(taint))
     });
     let ports = shape.host_ports.iter().all(|port| free.ports.iter().all(|held| !port_conflict(port, held)));
     let fits = node.ready
         && (!node.unschedulable || shape.tolerations.iter().any(|t| t.tolerates(&cordon)))
         && tolerated
-        && shape.choice.matches(&node.name, &node.labels)
+        && shape.node_affinity.matches(&node.name, &node.labels)
         && ports
         && free.pods >= 1
         && needs(i128::from(shape.requests.cpu.0), free.cpu)
         && needs(i128::from(shape.requests.memory.0), free.memory)
         && needs(gpus_of(shape), free.gpus);
-    let shared = node.gpus.sharing == Sharing::Vram;
+    let shared = node.gpus.sharing == GpuSharing::Vram;
     if !fits || (gpus_of(shape) > 0 && (shared || free.shares)) {
         return Vec::new();
     }
@@ -126,7 +126,9 @@ fn complete(quorum: &Quorum, roles: &BTreeMap<Option<crate::model::Str>, u32>) -
             });
             met.count() >= *min as usize
         }
-        Quorum::Total { least, quorum } => roles.values().sum::<u32>() >= *least && complete(quorum, roles),
+        Quorum::Total { min_members: least, quorum } => {
+            roles.values().sum::<u32>() >= *least && complete(quorum, roles)
+        }
     }
 }
 
@@ -177,10 +179,10 @@ fn random_shape(random: &mut Random) -> Shape {
         shape.host_ports.insert((str(random.pick(&["", "10.0.0.1"])), str("TCP"), 80));
     }
     if random.one_in(6) {
-        shape.choice.selector.insert(str("zone"), str(random.pick(&["a", "b"])));
+        shape.node_affinity.selector.insert(str("zone"), str(random.pick(&["a", "b"])));
     }
     if random.one_in(10) {
-        shape.choice.selector.insert(str(names::HOSTNAME_LABEL), str(random.pick(&["n0", "n1"])));
+        shape.node_affinity.selector.insert(str(names::HOSTNAME_LABEL), str(random.pick(&["n0", "n1"])));
     }
     if random.one_in(8) {
         shape.tolerations.push(toleration("test"));
@@ -206,7 +208,7 @@ fn random_node(random: &mut Random, index: u64) -> Node {
         made.taints.push(taint(
             "test",
             "blocked",
-            random.pick(&[Effect::NoSchedule, Effect::PreferNoSchedule]),
+            random.pick(&[TaintEffect::NoSchedule, TaintEffect::PreferNoSchedule]),
         ));
     }
     made.ready = !random.one_in(20);
@@ -269,7 +271,7 @@ fn random_gang(random: &mut Random, name: &str, most_members: u64) -> PlanningRe
             Quorum::Groups { min, children: BTreeMap::from([(str("x"), least()), (str("y"), least())]) };
         if random.one_in(3) {
             let least = u32::try_from(random.below(u64::from(members) + 2)).expect("small");
-            request.quorum = Quorum::Total { least, quorum: Box::new(request.quorum) };
+            request.quorum = Quorum::Total { min_members: least, quorum: Box::new(request.quorum) };
         }
     }
     if random.one_in(5) {
@@ -290,7 +292,7 @@ fn random_gang(random: &mut Random, name: &str, most_members: u64) -> PlanningRe
 /// Whether as much is free in all as its group wants.
 fn enough(world: &[Free], request: &PlanningRequest) -> bool {
     let open = || world.iter().filter(|free| free.node.ready && !free.node.unschedulable);
-    let whole = |free: &&Free| free.node.gpus.sharing != Sharing::Vram && !free.shares;
+    let whole = |free: &&Free| free.node.gpus.sharing != GpuSharing::Vram && !free.shares;
     let cpu: i128 = open().map(|free| free.cpu.max(0)).sum();
     let gpus: i128 = open().filter(whole).map(|free| free.gpus.max(0)).sum();
     let asked = request.min_resources.extended(names::NVIDIA_GPU);

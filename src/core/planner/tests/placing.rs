@@ -109,7 +109,7 @@ fn a_card_without_a_known_size_or_with_unknown_holders_takes_no_share() {
     assert!(!fits(&|n| n.gpus.vram_each = None, None), "no label nvidia.com/gpu.memory");
     assert!(!fits(&|n| n.gpus.mig = true, None), "MIG");
     assert!(!fits(&|n| n.gpus.cards = 0, None), "no cards");
-    for sharing in [Sharing::No, Sharing::LabelOnly, Sharing::TaintOnly] {
+    for sharing in [GpuSharing::No, GpuSharing::LabelOnly, GpuSharing::TaintOnly] {
         assert!(!fits(&|n| n.gpus.sharing = sharing, None), "{sharing:?}");
     }
     assert!(fits(&|_| {}, Some((vram(1000), CardAllocation::Known(vec![1])))));
@@ -165,13 +165,13 @@ fn rules_that_are_not_about_amounts() {
         },
         true,
     );
-    check("NoSchedule", &|n, _| n.taints.push(blocked(Effect::NoSchedule)), false);
-    check("NoExecute", &|n, _| n.taints.push(blocked(Effect::NoExecute)), false);
-    check("PreferNoSchedule", &|n, _| n.taints.push(blocked(Effect::PreferNoSchedule)), true);
+    check("NoSchedule", &|n, _| n.taints.push(blocked(TaintEffect::NoSchedule)), false);
+    check("NoExecute", &|n, _| n.taints.push(blocked(TaintEffect::NoExecute)), false);
+    check("PreferNoSchedule", &|n, _| n.taints.push(blocked(TaintEffect::PreferNoSchedule)), true);
     check(
         "tolerated",
         &|n, s| {
-            n.taints.push(blocked(Effect::NoSchedule));
+            n.taints.push(blocked(TaintEffect::NoSchedule));
             s.tolerations.push(toleration("test"));
         },
         true,
@@ -179,7 +179,7 @@ fn rules_that_are_not_about_amounts() {
     check(
         "selector",
         &|_, s| {
-            s.choice.selector.insert(str("zone"), str("a"));
+            s.node_affinity.selector.insert(str("zone"), str("a"));
         },
         false,
     );
@@ -187,7 +187,7 @@ fn rules_that_are_not_about_amounts() {
         "selector met",
         &|n, s| {
             n.labels.insert(str("zone"), str("a"));
-            s.choice.selector.insert(str("zone"), str("a"));
+            s.node_affinity.selector.insert(str("zone"), str("a"));
         },
         true,
     );
@@ -195,16 +195,17 @@ fn rules_that_are_not_about_amounts() {
         check(
             "host name",
             &|_, s| {
-                s.choice.selector.insert(str(names::HOSTNAME_LABEL), str(host));
+                s.node_affinity.selector.insert(str(names::HOSTNAME_LABEL), str(host));
             },
             fits,
         );
-        use crate::objects::affinity::{Operator, Requirement, Term};
+        use crate::objects::affinity::{AffinityTerm, Operator, Requirement};
         check(
             "pinned by name",
             &|_, s| {
                 let pin = Requirement { key: str("metadata.name"), operator: Operator::In(vec![str(host)]) };
-                s.choice.terms = Some(vec![Term { expressions: Vec::new(), fields: vec![pin] }]);
+                s.node_affinity.terms =
+                    Some(vec![AffinityTerm { expressions: Vec::new(), fields: vec![pin] }]);
             },
             fits,
         );

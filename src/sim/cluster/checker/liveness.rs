@@ -8,8 +8,9 @@ use super::{Checker, Rule, gang_object};
 use crate::api::ApiServer;
 use portcullis_core::engine::Phase;
 use portcullis_core::model::{GangId, Resources, Str};
-use portcullis_core::objects::{Node, Pod, names};
+use portcullis_core::objects::{Node, names};
 use portcullis_core::planner::{self, PlanningRequest, WaitingMember};
+use portcullis_core::pod::Pod;
 use portcullis_core::snapshot::{CardAllocation, Charge, ChargeState, Snapshot};
 
 impl Checker {

@@ -20,7 +20,8 @@ use portcullis_core::dialect::OnTorn;
 use portcullis_core::dialect::Quorum;
 use portcullis_core::engine::{Action, Effect, EngineSettings, GangRecord, Phase};
 use portcullis_core::model::{GangId, NodeName, PodUid, Reason, Resources, Str, Time, VramMib};
-use portcullis_core::objects::{Node, Pod, names};
+use portcullis_core::objects::{Node, names};
+use portcullis_core::pod::Pod;
 use portcullis_core::snapshot::SharingMode;
 
 /// Which rule was broken.
@@ -433,7 +434,9 @@ pub(super) fn met(quorum: &Quorum, name: Option<&str>, roles: &BTreeMap<Option<S
             let enough = children.iter().filter(|(name, child)| met(child, Some(name), roles)).count();
             u32::try_from(enough).unwrap_or(u32::MAX) >= *min
         }
-        Quorum::Total { least, quorum } => roles.values().sum::<u32>() >= *least && met(quorum, None, roles),
+        Quorum::Total { min_members: least, quorum } => {
+            roles.values().sum::<u32>() >= *least && met(quorum, None, roles)
+        }
     }
 }
 

@@ -1,26 +1,31 @@
-//! Kubernetes itself: `spec.schedulingGroup` of a pod names a PodGroup (1.36 and later), `spec.workloadRef` a group within a
-//! Workload (1.35). The latter is called `workload/group`, or `workload/group/replica`: each replica is a gang of its own.
+//! Kubernetes itself: `spec.schedulingGroup` names a PodGroup (1.36 and later), `spec.workloadRef` a group of a Workload (1.35).
 //!
-//! An API server on which that feature is off drops the field without a word, some of them after the mutating webhooks:
-//! so what it said is copied into an annotation, which stays.
+//! A gang of a Workload is named `workload/group`, or `workload/group/replica`: each replica is a gang.
+//!
+//! An API server with this feature off drops the field without an error, some of them after the mutating webhooks. So
+//! admission copies the value into an annotation, which is kept.
+
+mod group_objects;
 
 use std::borrow::Cow;
 
 use serde_json::Value;
 
-use super::group::Source;
-use super::{
-    Declared, Dialect, GroupEvent, GroupKind, GroupNews, GroupResource, GroupStatus, Link, Membership,
-    MetadataMap, Repair, Said, StatusDoor,
-};
+use super::dialect_trait::Dialect;
+use super::group::{GroupKind, GroupResource, StatusWrite};
+use super::group_event::{GroupEvent, GroupEventContext};
+use super::group_reader::GroupReader;
+use super::group_status::{GroupStatus, StoredStatus};
+use super::membership::{Membership, PodDeclaration};
+use super::membership_review::{MembershipReview, MetadataMap, MetadataRepair};
 use crate::model::{DialectId, GangId};
 use crate::objects::names;
 use crate::objects::view::PodView;
 
 pub(super) struct Native;
 
-/// What the fields say.
-fn said<'p>(pod: &'p PodView<'_>) -> Option<Cow<'p, str>> {
+/// The gang that the fields of the spec name.
+fn gang_in_spec<'p>(pod: &'p PodView<'_>) -> Option<Cow<'p, str>> {
     if let Some(group) = &pod.spec.scheduling_group
         && !group.pod_group_name.is_empty()
     {
@@ -38,7 +43,8 @@ fn said<'p>(pod: &'p PodView<'_>) -> Option<Cow<'p, str>> {
     }))
 }
 
-fn kept<'p>(pod: &'p PodView<'_>) -> Option<&'p str> {
+/// The gang that the annotation names.
+fn gang_in_annotation<'p>(pod: &'p PodView<'_>) -> Option<&'p str> {
     pod.metadata.annotations.text(names::SCHEDULING_GROUP_ANNOTATION).filter(|text| !text.is_empty())
 }
 
@@ -52,52 +58,52 @@ impl Dialect for Native {
     }
 
     fn group_resources(&self) -> &'static [GroupResource] {
-        super::native_group::RESOURCES
+        group_objects::RESOURCES
     }
 
     fn membership(&self, pod: &PodView<'_>) -> Option<Membership> {
-        let name = said(pod).or_else(|| kept(pod).map(Cow::Borrowed))?;
+        let name = gang_in_spec(pod).or_else(|| gang_in_annotation(pod).map(Cow::Borrowed))?;
         Some(Membership {
             gang: GangId::new(DialectId::Native, pod.metadata.namespace.as_str(), name),
             role: None,
-            declared: Declared::by(pod, None),
+            declared: PodDeclaration::read(pod, None),
         })
     }
 
-    fn link(&self, pod: &PodView<'_>) -> Link {
-        let mut link = Link { membership: self.membership(pod), ..Link::default() };
-        if let Some(said) = said(pod)
-            && kept(pod) != Some(&said)
+    fn review(&self, pod: &PodView<'_>) -> MembershipReview {
+        let mut review = MembershipReview { membership: self.membership(pod), ..MembershipReview::default() };
+        if let Some(gang) = gang_in_spec(pod)
+            && gang_in_annotation(pod) != Some(&gang)
         {
             let (map, key) = (MetadataMap::Annotations, names::SCHEDULING_GROUP_ANNOTATION);
-            link.repairs.push(Repair { map, key, value: said.into_owned(), source: None });
+            review.repairs.push(MetadataRepair { map, key, value: gang.into_owned(), source: None });
         }
-        link
+        review
     }
 
     /// A group of a Workload describes all its replicas.
-    fn template<'g>(&self, gang: &'g str) -> Option<&'g str> {
+    fn template_group<'g>(&self, gang: &'g str) -> Option<&'g str> {
         let (group, _) = gang.rsplit_once('/')?;
         group.contains('/').then_some(group)
     }
 
-    fn read_group(&self, source: &mut Source<'_, '_>) -> Result<(), String> {
-        super::native_group::read(source)
+    fn read_group(&self, reader: &mut GroupReader<'_, '_>) -> Result<(), String> {
+        group_objects::read(reader)
     }
 
     fn status(&self, kind: GroupKind, status: &GroupStatus) -> Option<Value> {
-        super::native_group::status(kind, status)
+        group_objects::status(kind, status)
     }
 
-    /// A Workload of 1.35 has no status: guides that look for a condition of this name find an event.
-    fn event(&self, kind: GroupKind, news: &GroupNews<'_>) -> Option<GroupEvent> {
-        let event = news.event()?;
-        let is_done = kind.resource().status == StatusDoor::Closed && event.reason == "Scheduled";
-        Some(if is_done { GroupEvent { reason: "GangScheduled", ..event } } else { event })
+    /// A Workload of 1.35 has no status. The event has the name of the condition that guides look for.
+    fn event(&self, kind: GroupKind, context: &GroupEventContext<'_>) -> Option<GroupEvent> {
+        let event = context.event()?;
+        let is_scheduled = kind.resource().status == StatusWrite::Never && event.reason == "Scheduled";
+        Some(if is_scheduled { GroupEvent { reason: "GangScheduled", ..event } } else { event })
     }
 
-    fn has_said_the_last(&self, said: &Said) -> bool {
-        super::native_group::is_scheduled(said)
+    fn is_status_final(&self, said: &StoredStatus) -> bool {
+        group_objects::is_scheduled(said)
     }
 }
 
@@ -106,10 +112,10 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::dialect::{link, membership};
+    use crate::dialect::{membership, review_membership};
 
     #[test]
-    fn fields_of_every_release_name_the_group_and_are_copied() {
+    fn the_fields_of_every_release_are_copied_to_the_annotation() {
         let key = names::SCHEDULING_GROUP_ANNOTATION;
         let workload = json!({ "workloadRef": { "name": "job", "podGroup": "workers" } });
         let replica =
@@ -130,10 +136,10 @@ mod tests {
             let pod = json!({ "metadata": { "namespace": "ml", "annotations": annotations }, "spec": spec });
             let pod = pod.to_string();
             let view: PodView<'_> = serde_json::from_str(&pod).unwrap();
-            let made = link(&view);
-            assert_eq!(made.membership, membership(&view), "{pod}");
-            assert_eq!(made.membership.as_ref().map(|m| &*m.gang.name), gang, "{pod}");
-            let repairs: Vec<_> = made.repairs.iter().map(|r| (r.key, &*r.value)).collect();
+            let review = review_membership(&view);
+            assert_eq!(review.membership, membership(&view), "{pod}");
+            assert_eq!(review.membership.as_ref().map(|m| &*m.gang.name), gang, "{pod}");
+            let repairs: Vec<_> = review.repairs.iter().map(|r| (r.key, &*r.value)).collect();
             assert_eq!(repairs, Vec::from_iter(copied.map(|value| (key, value))), "{pod}");
         }
     }

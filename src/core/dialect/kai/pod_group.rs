@@ -1,31 +1,33 @@
 //! The KAI PodGroup object: `minMember`, or a tree of `subGroups`, read into a [`Quorum`].
 //!
-//! Once there are subgroups `spec.minMember` is ignored; a leaf asks for its `minMember` (none is 0), an inner subgroup
-//! and the top for `minSubGroup` of their children (none is all). KAI's own webhook refuses what is inconsistent; where it
-//! is absent, what can be understood is read and what cannot is an error that names the subgroups.
+//! With subgroups, `spec.minMember` is ignored. A leaf needs its `minMember` (default 0). An inner subgroup and the top need
+//! `minSubGroup` of their children (default all). KAI's own webhook rejects inconsistent objects. Where it is not installed,
+//! an inconsistent object is an error that names the subgroups.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::group::{Source, cut, number, text};
-use super::{Policies, Quorum, duration};
+use crate::dialect::duration;
+use crate::dialect::gang_policies::GangPolicies;
+use crate::dialect::group_reader::{GroupReader, non_empty, read_count, shorten};
+use crate::dialect::quorum::Quorum;
 use crate::model::{Str, quoted, str};
 use crate::objects::text::Text;
 
-/// Subgroups in subgroups: deeper than anybody needs, shallow enough to walk.
-const DEEPEST: usize = 32;
+/// Maximum depth of the tree of subgroups. It bounds the recursion; real trees are far smaller.
+const MAX_SUBGROUP_DEPTH: usize = 32;
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", bound(deserialize = "'de: 'a"))]
-struct Spec<'a> {
+struct PodGroupSpec<'a> {
     #[serde(default, borrow)]
     min_member: Option<&'a RawValue>,
     #[serde(default, borrow)]
     min_sub_group: Option<&'a RawValue>,
     #[serde(default)]
-    sub_groups: Option<Vec<SubGroup<'a>>>,
+    sub_groups: Option<Vec<SubGroupSpec<'a>>>,
     #[serde(default)]
     queue: Option<Text<'a>>,
     #[serde(default)]
@@ -36,7 +38,7 @@ struct Spec<'a> {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", bound(deserialize = "'de: 'a"))]
-struct SubGroup<'a> {
+struct SubGroupSpec<'a> {
     #[serde(default)]
     name: Option<Text<'a>>,
     #[serde(default)]
@@ -47,83 +49,86 @@ struct SubGroup<'a> {
     min_sub_group: Option<&'a RawValue>,
 }
 
-/// Reads a PodGroup.
-pub(super) fn read(source: &mut Source<'_, '_>) -> Result<(), String> {
-    let spec: Spec<'_> = source.spec()?;
+/// Reads a PodGroup and adds its gang.
+pub(super) fn read(reader: &mut GroupReader<'_, '_>) -> Result<(), String> {
+    let spec: PodGroupSpec<'_> = reader.spec()?;
     let quorum = quorum(&spec)?;
-    let name = source.key.name.clone();
-    let group = source.say(&name, quorum);
-    group.priority_class = text(spec.priority_class_name.as_ref());
-    group.queue = text(spec.queue.as_ref());
-    if let Some(said) = &spec.staleness_grace_period {
-        match duration::grace(said) {
-            Some(grace) => group.policies = Policies::of_grace(grace),
-            None => group.doubts.push(duration::doubt("spec.stalenessGracePeriod", said)),
+    let name = reader.key.name.clone();
+    let group = reader.add_gang(&name, quorum);
+    group.priority_class = non_empty(spec.priority_class_name.as_ref());
+    group.queue = non_empty(spec.queue.as_ref());
+    if let Some(text) = &spec.staleness_grace_period {
+        match duration::grace_period(text) {
+            Some(grace) => group.policies = GangPolicies::from_grace_period(grace),
+            None => group.warnings.push(duration::invalid_duration("spec.stalenessGracePeriod", text)),
         }
     }
     Ok(())
 }
 
-/// One subgroup with its numbers read.
-struct Node {
+/// One subgroup.
+struct SubGroup {
     parent: Option<Str>,
     min_member: Option<u32>,
     min_sub_group: Option<u32>,
 }
 
-fn quorum(spec: &Spec<'_>) -> Result<Quorum, String> {
-    let min_member = number(spec.min_member, "spec.minMember")?;
-    let min_sub_group = number(spec.min_sub_group, "spec.minSubGroup")?;
+fn quorum(spec: &PodGroupSpec<'_>) -> Result<Quorum, String> {
+    let min_member = read_count(spec.min_member, "spec.minMember")?;
+    let min_sub_group = read_count(spec.min_sub_group, "spec.minSubGroup")?;
     let groups = spec.sub_groups.as_deref().unwrap_or_default();
     if groups.is_empty() {
         return Ok(Quorum::Count(min_member.unwrap_or(1)));
     }
-    let mut nodes: BTreeMap<Str, Node> = BTreeMap::new();
+    let mut nodes: BTreeMap<Str, SubGroup> = BTreeMap::new();
     for (index, group) in groups.iter().enumerate() {
         let place = format!("spec.subGroups[{index}]");
         let name = match &group.name {
             Some(name) if !name.is_empty() => str(name.as_str()),
             _ => return Err(format!("{place}.name is missing")),
         };
-        let node = Node {
+        let node = SubGroup {
             parent: group.parent.as_ref().filter(|p| !p.is_empty()).map(|p| str(p.as_str())),
-            min_member: number(group.min_member, &format!("{place}.minMember"))?,
-            min_sub_group: number(group.min_sub_group, &format!("{place}.minSubGroup"))?,
+            min_member: read_count(group.min_member, &format!("{place}.minMember"))?,
+            min_sub_group: read_count(group.min_sub_group, &format!("{place}.minSubGroup"))?,
         };
         if nodes.insert(name.clone(), node).is_some() {
-            return Err(format!("{place}.name: subgroup {} stands there twice", quoted(&name)));
+            return Err(format!("{place}.name: subgroup {} is defined twice", quoted(&name)));
         }
     }
     let mut children: BTreeMap<Option<Str>, Vec<Str>> = BTreeMap::new();
     for (name, node) in &nodes {
-        lineage(name, &nodes)?;
+        check_ancestors(name, &nodes)?;
         children.entry(node.parent.clone()).or_default().push(name.clone());
     }
     Ok(build(None, min_sub_group, &nodes, &children))
 }
 
-/// Walks from a subgroup to the top, so that the tree can be built without looking back.
-fn lineage(name: &Str, nodes: &BTreeMap<Str, Node>) -> Result<(), String> {
+/// Checks that the parents of a subgroup exist and lead to the top, so that building the tree terminates.
+fn check_ancestors(name: &Str, nodes: &BTreeMap<Str, SubGroup>) -> Result<(), String> {
     let mut path = vec![name.clone()];
     let mut seen = BTreeSet::from([name.clone()]);
     while let Some(parent) = nodes.get(&path[path.len() - 1]).and_then(|node| node.parent.clone()) {
         let child = path[path.len() - 1].clone();
         if !nodes.contains_key(&parent) {
             let near = crate::model::closest(&parent, nodes.keys().map(|n| &**n));
-            let mend = near.map(|n| format!(". Did you mean {}?", quoted(n))).unwrap_or_default();
+            let suggestion = near.map(|n| format!(". Did you mean {}?", quoted(n))).unwrap_or_default();
             return Err(format!(
-                "spec.subGroups: parent {} of {} was not found{mend}",
+                "spec.subGroups: parent {} of {} was not found{suggestion}",
                 quoted(&parent),
                 quoted(&child)
             ));
         }
         path.push(parent.clone());
         if !seen.insert(parent) {
-            let names = path.iter().map(|n| cut(n)).collect::<Vec<_>>().join(" -> ");
+            let names = path.iter().map(|n| shorten(n)).collect::<Vec<_>>().join(" -> ");
             return Err(format!("spec.subGroups: cycle in the parents: {names}"));
         }
-        if path.len() > DEEPEST {
-            return Err(format!("spec.subGroups: {} is nested deeper than {DEEPEST} levels", quoted(name)));
+        if path.len() > MAX_SUBGROUP_DEPTH {
+            return Err(format!(
+                "spec.subGroups: {} is nested deeper than {MAX_SUBGROUP_DEPTH} levels",
+                quoted(name)
+            ));
         }
     }
     Ok(())
@@ -132,7 +137,7 @@ fn lineage(name: &Str, nodes: &BTreeMap<Str, Node>) -> Result<(), String> {
 fn build(
     parent: Option<&Str>,
     min: Option<u32>,
-    nodes: &BTreeMap<Str, Node>,
+    nodes: &BTreeMap<Str, SubGroup>,
     children: &BTreeMap<Option<Str>, Vec<Str>>,
 ) -> Quorum {
     let names = children.get(&parent.cloned()).map(Vec::as_slice).unwrap_or_default();
@@ -204,31 +209,31 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_understood_is_named_with_place_and_value() {
+    fn errors_name_the_field_and_the_value() {
         let chain: Vec<_> = (0..40)
             .map(|i| json!({ "name": format!("s{i}"), "parent": if i == 0 { String::new() } else { format!("s{}", i - 1) } }))
             .collect();
         for (spec, problem) in [
             (
                 json!({ "minMember": -1 }),
-                "spec.minMember is -1, and has to be a whole number from 0 to 2147483647",
+                "spec.minMember is -1; it must be a whole number from 0 to 2147483647",
             ),
             (
                 json!({ "minMember": "3" }),
-                "spec.minMember is \"3\", and has to be a whole number from 0 to 2147483647",
+                "spec.minMember is \"3\"; it must be a whole number from 0 to 2147483647",
             ),
             (
                 json!({ "minMember": 3.5 }),
-                "spec.minMember is 3.5, and has to be a whole number from 0 to 2147483647",
+                "spec.minMember is 3.5; it must be a whole number from 0 to 2147483647",
             ),
             (
                 json!({ "subGroups": [{ "name": "a", "minSubGroup": 2_147_483_648_u32 }] }),
-                "spec.subGroups[0].minSubGroup is 2147483648, and has to be a whole number from 0 to 2147483647",
+                "spec.subGroups[0].minSubGroup is 2147483648; it must be a whole number from 0 to 2147483647",
             ),
             (json!({ "subGroups": [{ "minMember": 1 }] }), "spec.subGroups[0].name is missing"),
             (
                 json!({ "subGroups": [{ "name": "a" }, { "name": "a" }] }),
-                "spec.subGroups[1].name: subgroup \"a\" stands there twice",
+                "spec.subGroups[1].name: subgroup \"a\" is defined twice",
             ),
             (
                 json!({ "subGroups": [{ "name": "workers" }, { "name": "b", "parent": "worker" }] }),
@@ -249,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn queue_and_class_are_passed_through() {
+    fn queue_and_priority_class_are_passed_through() {
         let group = json!({ "metadata": { "namespace": "ml", "name": "g", "uid": "u" },
             "spec": { "queue": "test", "priorityClassName": "inference" } });
         let group = read(&group.to_string()).unwrap();
@@ -261,32 +266,34 @@ mod tests {
     }
 
     #[test]
-    fn how_long_a_stale_gang_is_left_alone_is_said_by_its_group() {
-        let seconds = |n| Policies { stale_grace: Some(Duration::from_secs(n)), ..Policies::default() };
-        let never = Policies { on_stale: Some(OnStale::Keep), ..Policies::default() };
-        let doubt = "spec.stalenessGracePeriod is \"soon\", and not understood: write seconds (\"120\") or a duration (\"2m\", \"1h30m\")";
-        for (period, expected, doubts) in [
-            (json!(null), Policies::default(), vec![]),
+    fn the_staleness_grace_period_becomes_a_policy() {
+        let seconds =
+            |n| GangPolicies { stale_grace: Some(Duration::from_secs(n)), ..GangPolicies::default() };
+        let never = GangPolicies { on_stale: Some(OnStale::Keep), ..GangPolicies::default() };
+        let warning = "spec.stalenessGracePeriod is \"soon\", which is not a duration: write seconds (\"120\") or a duration (\"2m\", \"1h30m\")";
+        for (period, expected, warnings) in [
+            (json!(null), GangPolicies::default(), vec![]),
             (json!("90s"), seconds(90), vec![]),
             (json!("1m30s"), seconds(90), vec![]),
             (json!("0s"), seconds(0), vec![]),
             (json!("-1s"), never, vec![]),
-            (json!("soon"), Policies::default(), vec![doubt.to_owned()]),
+            (json!("soon"), GangPolicies::default(), vec![warning.to_owned()]),
         ] {
             let group = json!({ "metadata": { "namespace": "ml", "name": "g", "uid": "u" },
                 "spec": { "stalenessGracePeriod": period } });
             let group = read(&group.to_string()).unwrap();
-            assert_eq!((group.policies, group.doubts), (expected, doubts), "{period}");
+            assert_eq!((group.policies, group.warnings), (expected, warnings), "{period}");
         }
     }
 
     #[test]
-    fn our_own_annotations_count_for_more_than_the_field() {
+    fn annotations_of_portcullis_override_the_field() {
         let annotations = json!({ "portcullis.dev/stale-grace": "5s", "portcullis.dev/on-stale": "evict" });
         let group = json!({ "metadata": { "namespace": "ml", "name": "g", "uid": "u", "annotations": annotations },
             "spec": { "stalenessGracePeriod": "-1s" } });
         let stale_grace = Some(Duration::from_secs(5));
-        let expected = Policies { on_stale: Some(OnStale::Evict), stale_grace, ..Policies::default() };
+        let expected =
+            GangPolicies { on_stale: Some(OnStale::Evict), stale_grace, ..GangPolicies::default() };
         assert_eq!(read(&group.to_string()).unwrap().policies, expected);
     }
 }

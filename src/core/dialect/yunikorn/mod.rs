@@ -1,29 +1,34 @@
-//! YuniKorn: no group object. The first pod of an application carries all its task groups, as JSON in an annotation; each
-//! member names its own.
+//! YuniKorn: no group object. The first pod of an application has all task groups in an annotation, as JSON. Each member names
+//! its own task group.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::Value;
 
-use super::{Declared, Dialect, Later, Link, Membership, Quorum, duration, later};
+use super::dialect_trait::Dialect;
+use super::duration;
+use super::future_members::{FutureMembers, is_ordered, shape_of_parts};
+use super::membership::{Membership, PodDeclaration};
+use super::membership_review::MembershipReview;
+use super::quorum::Quorum;
 use crate::model::{DialectId, Finding, FindingRule, GangId, Str, quoted, str};
 use crate::objects::names;
 use crate::objects::view::PodView;
 
 pub(super) struct Yunikorn;
 
-/// The application, by the keys YuniKorn looks at, in its order.
+/// The application, by the keys that YuniKorn reads, in its order.
 fn application<'p>(pod: &'p PodView<'_>) -> Option<&'p str> {
     let meta = &pod.metadata;
-    let said = |text: Option<&'p str>| text.filter(|t| !t.is_empty());
-    said(meta.labels.text(names::YUNIKORN_APP_ID))
-        .or_else(|| said(meta.annotations.text(names::YUNIKORN_APP_ID)))
-        .or_else(|| said(meta.labels.text(names::YUNIKORN_OLD_APP_ID)))
-        .or_else(|| said(meta.labels.text(names::SPARK_APP_SELECTOR)))
+    let non_empty = |text: Option<&'p str>| text.filter(|t| !t.is_empty());
+    non_empty(meta.labels.text(names::YUNIKORN_APP_ID))
+        .or_else(|| non_empty(meta.annotations.text(names::YUNIKORN_APP_ID)))
+        .or_else(|| non_empty(meta.labels.text(names::YUNIKORN_OLD_APP_ID)))
+        .or_else(|| non_empty(meta.labels.text(names::SPARK_APP_SELECTOR)))
 }
 
-/// The task groups of an application.
+/// The quorum: every task group with its `minMember`.
 fn task_groups(text: &str) -> Result<Quorum, String> {
     let groups: Vec<Value> =
         serde_json::from_str(text).map_err(|e| format!("it is not a JSON list of task groups: {e}"))?;
@@ -32,13 +37,15 @@ fn task_groups(text: &str) -> Result<Quorum, String> {
         let field = |wanted: &str| field(group, wanted);
         let name = field("name").and_then(Value::as_str).filter(|name| !name.is_empty());
         let name = name.ok_or_else(|| format!("[{index}].name is missing"))?;
-        let least = field("minMember").ok_or_else(|| format!("[{index}].minMember is missing"))?;
-        let least =
-            least.as_i64().and_then(|least| i32::try_from(least).ok()).and_then(|n| u32::try_from(n).ok());
-        let least = least
-            .ok_or_else(|| format!("[{index}].minMember has to be a whole number from 0 to {}", i32::MAX))?;
-        if children.insert(str(name), Quorum::Count(least)).is_some() {
-            return Err(format!("[{index}].name: task group {} stands there twice", quoted(name)));
+        let min_members = field("minMember").ok_or_else(|| format!("[{index}].minMember is missing"))?;
+        let min_members = min_members
+            .as_i64()
+            .and_then(|min_members| i32::try_from(min_members).ok())
+            .and_then(|n| u32::try_from(n).ok());
+        let min_members = min_members
+            .ok_or_else(|| format!("[{index}].minMember must be a whole number from 0 to {}", i32::MAX))?;
+        if children.insert(str(name), Quorum::Count(min_members)).is_some() {
+            return Err(format!("[{index}].name: task group {} is defined twice", quoted(name)));
         }
     }
     if children.is_empty() {
@@ -48,11 +55,11 @@ fn task_groups(text: &str) -> Result<Quorum, String> {
     Ok(Quorum::Groups { min, children })
 }
 
-/// What the members of each task group ask for, where the first pod makes them when it runs: the driver of Spark, or a pod
-/// that says so. `None` where a group that somebody waits for does not say it.
-fn made_later(pod: &PodView<'_>, text: &str) -> Option<Later> {
+/// The shapes of all task groups, where the first pod creates the other members when it runs: a Spark driver, or an ordered
+/// pod. `None` where a task group does not state its requests.
+fn future_members(pod: &PodView<'_>, text: &str) -> Option<FutureMembers> {
     let driver = pod.metadata.labels.text(names::SPARK_ROLE_LABEL) == Some(names::SPARK_DRIVER);
-    if !driver && !later::keeps_order(pod) {
+    if !driver && !is_ordered(pod) {
         return None;
     }
     let groups: Vec<Value> = serde_json::from_str(text).ok()?;
@@ -62,18 +69,18 @@ fn made_later(pod: &PodView<'_>, text: &str) -> Option<Later> {
         let spec = ["nodeSelector", "tolerations", "affinity"];
         let spec = spec.into_iter().filter_map(|name| Some((name, field(group, name)?))).collect();
         let name = field(group, "name")?.as_str()?;
-        roles.insert(str(name), later::shape_of_parts(requests, &spec).ok()?);
+        roles.insert(str(name), shape_of_parts(requests, &spec).ok()?);
     }
-    Some(Later::Roles(roles))
+    Some(FutureMembers::Roles(roles))
 }
 
-/// A field of a task group. Keys are read in any case, as YuniKorn does.
+/// A field of a task group. Keys are compared without case, as in YuniKorn.
 fn field<'v>(group: &'v Value, wanted: &str) -> Option<&'v Value> {
     let mut fields = group.as_object().into_iter().flatten();
     fields.find(|(key, value)| key.eq_ignore_ascii_case(wanted) && !value.is_null()).map(|(_, value)| value)
 }
 
-/// `placeholderTimeoutInSeconds=60 gangSchedulingStyle=Hard`: parts that are not understood are skipped, as there.
+/// The timeout in `placeholderTimeoutInSeconds=60 gangSchedulingStyle=Hard`. Unknown parts are skipped, as in YuniKorn.
 fn timeout(pod: &PodView<'_>) -> Option<Duration> {
     let parameters = pod.metadata.annotations.text(names::YUNIKORN_POLICY_PARAMETERS)?;
     let value = |part: &str| duration::parse(part.strip_prefix("placeholderTimeoutInSeconds=")?);
@@ -101,11 +108,11 @@ impl Dialect for Yunikorn {
             return None;
         }
         let quorum = groups.and_then(|groups| task_groups(groups).ok());
-        let mut declared = Declared::by(pod, quorum);
+        let mut declared = PodDeclaration::read(pod, quorum);
         if let Some(declared) = &mut declared {
             declared.timeout = declared.timeout.or_else(|| timeout(pod));
-            // Task groups say what each member asks for: nobody is made like the first pod.
-            declared.later = groups.and_then(|groups| made_later(pod, groups));
+            // Task groups state the shape of each member, so the members are not copies of the first pod.
+            declared.future_members = groups.and_then(|groups| future_members(pod, groups));
         }
         Some(Membership {
             gang: GangId::new(DialectId::Yunikorn, pod.metadata.namespace.as_str(), application(pod)?),
@@ -114,13 +121,13 @@ impl Dialect for Yunikorn {
         })
     }
 
-    fn link(&self, pod: &PodView<'_>) -> Link {
-        let mut link = Link { membership: self.membership(pod), ..Link::default() };
+    fn review(&self, pod: &PodView<'_>) -> MembershipReview {
+        let mut review = MembershipReview { membership: self.membership(pod), ..MembershipReview::default() };
         if let Some(text) =
             pod.metadata.annotations.text(names::YUNIKORN_TASK_GROUPS).filter(|t| !t.is_empty())
             && let Err(problem) = task_groups(text)
         {
-            link.faults.push(Finding {
+            review.faults.push(Finding {
                 field: format!("metadata.annotations[{}]", names::YUNIKORN_TASK_GROUPS),
                 value: text.to_owned(),
                 rule: FindingRule::SizeValue,
@@ -129,10 +136,10 @@ impl Dialect for Yunikorn {
                 ),
             });
         }
-        link
+        review
     }
 
-    fn declares_by(&self) -> Option<&'static str> {
+    fn size_key(&self) -> Option<&'static str> {
         Some(names::YUNIKORN_TASK_GROUPS)
     }
 }
@@ -142,7 +149,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::dialect::{link, membership};
+    use crate::dialect::{membership, review_membership};
 
     #[test]
     fn an_application_is_a_gang_of_its_task_groups() {
@@ -192,21 +199,21 @@ mod tests {
             (r#"[{"name": "a"}]"#, "[0].minMember is missing"),
             (
                 r#"[{"name": "a", "minMember": -1}]"#,
-                "[0].minMember has to be a whole number from 0 to 2147483647",
+                "[0].minMember must be a whole number from 0 to 2147483647",
             ),
             (
                 r#"[{"name": "a", "minMember": 1}, {"name": "a", "minMember": 1}]"#,
-                "[1].name: task group \"a\" stands there twice",
+                "[1].name: task group \"a\" is defined twice",
             ),
         ] {
             let pod = json!({ "metadata": { "labels": app, "annotations": { all: text } } }).to_string();
             let view: PodView<'_> = serde_json::from_str(&pod).unwrap();
-            let made = link(&view);
-            assert_eq!(made.membership.map(|m| m.declared), Some(None), "{text}");
+            let review = review_membership(&view);
+            assert_eq!(review.membership.map(|m| m.declared), Some(None), "{text}");
             let message = format!(
                 "the task groups cannot be read: {problem}. Write a list such as [{{\"name\": \"workers\", \"minMember\": 4}}]."
             );
-            assert_eq!(made.faults.iter().map(|f| &*f.message).collect::<Vec<_>>(), [message], "{text}");
+            assert_eq!(review.faults.iter().map(|f| &*f.message).collect::<Vec<_>>(), [message], "{text}");
         }
     }
 }

@@ -1,82 +1,81 @@
-//! What becomes of a gang that does not start in time, that starts in part, or that has fallen apart: the words for it, and where
-//! they stand.
+//! Policies of a gang: what the engine does after a timeout, with a stale gang, with a torn gang, and how it places members.
 //!
-//! Owns the choices, the time of grace, and how they are read. What is not said, or not understood, is as the program
-//! is set.
+//! Owns the choices, the grace period, and how the annotations are read. Where a policy is missing or cannot be read, the
+//! engine uses its own settings.
 
 use std::time::Duration;
 
-use super::duration::{self, Grace};
+use super::duration::{self, GracePeriod};
 use crate::model::{Str, quoted, str};
 use crate::objects::names;
 use crate::objects::view::Meta;
 
-/// What becomes of a gang that has not started within its timeout.
+/// What the engine does with a gang that has not started within its timeout.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum OnTimeout {
-    /// It goes on waiting, behind the others of its priority, and each further try lasts twice as long.
+    /// The gang moves behind the other gangs of its priority and waits again. Each further timeout is twice as long.
     #[default]
     Requeue,
-    /// Its pods, all of them still gated, are deleted.
+    /// The engine deletes the pods. All of them are still gated.
     Delete,
 }
 
-/// What becomes of a gang that was whole and is not any more, when it has been so for the time of grace.
+/// What the engine does with a gang that was complete and has lost members for longer than the grace period.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum OnStale {
-    /// The pods that are left are deleted, so that it can start again as a whole.
+    /// The engine deletes the remaining pods, so that the gang can start again as a whole.
     #[default]
     Evict,
-    /// They are left alone.
+    /// The engine leaves the remaining pods alone.
     Keep,
 }
 
-/// What becomes of a gang that is lifted and, past its deadline, not bound.
+/// What the engine does with a gang whose gates are lifted and whose members are not all bound at the deadline.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum OnTorn {
-    /// It is left as it is, and what can still be bound stays reserved.
+    /// The engine changes nothing. Members that can still be bound keep their reservation.
     #[default]
     Hold,
-    /// Its planned members are deleted, so that their owners make new ones and the gang can be tried again.
+    /// The engine deletes the planned members. Their owners create new ones, and the gang can be tried again.
     Evict,
 }
 
-/// What a group object, or where there is none a pod, says of it.
+/// The policies that a group object states, or a pod where there is no group object. `None` means not stated.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Policies {
+pub struct GangPolicies {
     /// `portcullis.dev/on-timeout`.
     pub on_timeout: Option<OnTimeout>,
     /// `portcullis.dev/on-stale`.
     pub on_stale: Option<OnStale>,
     /// `portcullis.dev/on-torn`.
     pub on_torn: Option<OnTorn>,
-    /// `portcullis.dev/pin`: whether its members are tied to their planned nodes, also those that need not be.
+    /// `portcullis.dev/pin`: whether all members are pinned to their planned nodes, also those that need not be.
     pub pin: Option<bool>,
-    /// `portcullis.dev/topology`: the node label of which all members are to meet one value, where one has room for all.
+    /// `portcullis.dev/topology`: a node label. All members go to nodes with one value of it, where such nodes have room.
     pub topology: Option<Str>,
-    /// `portcullis.dev/elastic`: whether it takes as many members as the owners of its pods want.
+    /// `portcullis.dev/elastic`: whether the gang has as many members as the owners of its pods want.
     pub elastic: Option<bool>,
-    /// `portcullis.dev/stale-grace`: for how long a gang that is not whole any more is left as it is.
+    /// `portcullis.dev/stale-grace`: how long the engine leaves a stale gang alone.
     pub stale_grace: Option<Duration>,
 }
 
-impl Policies {
-    /// Of a time of grace.
-    pub(super) fn of_grace(grace: Grace) -> Self {
+impl GangPolicies {
+    /// The policies that follow from a grace period. A grace period without end means [`OnStale::Keep`].
+    pub(super) fn from_grace_period(grace: GracePeriod) -> Self {
         match grace {
-            Grace::Never => Self { on_stale: Some(OnStale::Keep), ..Self::default() },
-            Grace::For(time) => Self { stale_grace: Some(time), ..Self::default() },
+            GracePeriod::Forever => Self { on_stale: Some(OnStale::Keep), ..Self::default() },
+            GracePeriod::For(time) => Self { stale_grace: Some(time), ..Self::default() },
         }
     }
 
-    /// Reads all of it, and notes what is not understood.
-    pub(super) fn read(meta: &Meta<'_>, doubts: &mut Vec<String>) -> Self {
+    /// Reads the annotations. A value that cannot be read adds a warning.
+    pub(super) fn read(meta: &Meta<'_>, warnings: &mut Vec<String>) -> Self {
         let mut choice = |key: &str, known: [&str; 2]| -> Option<bool> {
             let text = meta.annotations.text(key)?.trim();
             let second = text == known[1];
             if !second && text != known[0] {
-                doubts.push(format!(
-                    "{key} is {}, and not understood: write {} or {}",
+                warnings.push(format!(
+                    "{key} is {}, which is not a known value: write {} or {}",
                     quoted(text),
                     known[0],
                     known[1]
@@ -91,30 +90,30 @@ impl Policies {
         let pin = choice(names::PIN_ANNOTATION, ["false", "true"]);
         let elastic = choice(names::ELASTIC_ANNOTATION, ["false", "true"]);
         let grace = meta.annotations.text(names::STALE_GRACE_ANNOTATION).and_then(|text| {
-            let read = duration::grace(text);
+            let read = duration::grace_period(text);
             if read.is_none() {
-                doubts.push(duration::doubt(names::STALE_GRACE_ANNOTATION, text));
+                warnings.push(duration::invalid_duration(names::STALE_GRACE_ANNOTATION, text));
             }
             read
         });
-        let said = Self {
+        let stated = Self {
             on_timeout: on_timeout.map(|delete| if delete { OnTimeout::Delete } else { OnTimeout::Requeue }),
             on_stale: on_stale.map(|keep| if keep { OnStale::Keep } else { OnStale::Evict }),
             on_torn: on_torn.map(|evict| if evict { OnTorn::Evict } else { OnTorn::Hold }),
             pin,
-            topology: topology(meta, doubts),
+            topology: topology(meta, warnings),
             elastic,
             stale_grace: None,
         };
-        said.or(&grace.map(Self::of_grace).unwrap_or_default())
+        stated.or(&grace.map(Self::from_grace_period).unwrap_or_default())
     }
 
-    /// Whether nothing of it is said.
-    pub(super) fn silent(&self) -> bool {
+    /// Whether no policy is stated.
+    pub(super) fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// What is said here, and what is not as `other` says.
+    /// These policies, with the policies of `other` where none is stated here.
     #[must_use]
     pub fn or(self, other: &Self) -> Self {
         Self {
@@ -129,14 +128,14 @@ impl Policies {
     }
 }
 
-/// The label of a topology, which has to be one that a node can have.
-fn topology(meta: &Meta<'_>, doubts: &mut Vec<String>) -> Option<Str> {
+/// The topology label. The value must be a legal label key.
+fn topology(meta: &Meta<'_>, warnings: &mut Vec<String>) -> Option<Str> {
     let text = meta.annotations.text(names::TOPOLOGY_ANNOTATION)?.trim();
     let name = text.rsplit('/').next().unwrap_or_default();
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '/');
     if name.is_empty() || name.len() > 63 || !text.chars().all(fits) {
-        doubts.push(format!(
-            "{} is {}, and no label of a node: write its key, such as topology.kubernetes.io/zone",
+        warnings.push(format!(
+            "{} is {}, which is not a label key: write the key of a node label, such as topology.kubernetes.io/zone",
             names::TOPOLOGY_ANNOTATION,
             quoted(text)
         ));
@@ -152,38 +151,38 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_are_read_and_what_is_not_understood_is_said() {
-        let check = |timeout: &str, stale: &str, expected: Policies, doubts: &[&str]| {
+    fn known_values_are_read_and_others_add_a_warning() {
+        let check = |timeout: &str, stale: &str, expected: GangPolicies, warnings: &[&str]| {
             let annotations =
                 json!({ "portcullis.dev/on-timeout": timeout, "portcullis.dev/on-stale": stale });
             let text = json!({ "annotations": annotations }).to_string();
             let meta: Meta<'_> = serde_json::from_str(&text).unwrap();
             let mut found = Vec::new();
-            assert_eq!(Policies::read(&meta, &mut found), expected);
-            assert_eq!(found, doubts);
+            assert_eq!(GangPolicies::read(&meta, &mut found), expected);
+            assert_eq!(found, warnings);
         };
-        let of = |on_timeout, on_stale| Policies { on_timeout, on_stale, ..Policies::default() };
+        let of = |on_timeout, on_stale| GangPolicies { on_timeout, on_stale, ..GangPolicies::default() };
         check("delete", "keep", of(Some(OnTimeout::Delete), Some(OnStale::Keep)), &[]);
         check("requeue", "evict", of(Some(OnTimeout::Requeue), Some(OnStale::Evict)), &[]);
         check(
             "fail",
             "",
-            Policies::default(),
+            GangPolicies::default(),
             &[
-                "portcullis.dev/on-timeout is \"fail\", and not understood: write requeue or delete",
-                "portcullis.dev/on-stale is \"\", and not understood: write evict or keep",
+                "portcullis.dev/on-timeout is \"fail\", which is not a known value: write requeue or delete",
+                "portcullis.dev/on-stale is \"\", which is not a known value: write evict or keep",
             ],
         );
     }
 
     #[test]
-    fn a_topology_is_the_key_of_a_label() {
+    fn the_topology_must_be_a_label_key() {
         let check = |text: &str, expected: Option<&str>| {
             let text = json!({ "annotations": { "portcullis.dev/topology": text } }).to_string();
             let meta: Meta<'_> = serde_json::from_str(&text).unwrap();
-            let mut doubts = Vec::new();
-            assert_eq!(Policies::read(&meta, &mut doubts).topology.as_deref(), expected);
-            assert_eq!(doubts.is_empty(), expected.is_some(), "{doubts:?}");
+            let mut warnings = Vec::new();
+            assert_eq!(GangPolicies::read(&meta, &mut warnings).topology.as_deref(), expected);
+            assert_eq!(warnings.is_empty(), expected.is_some(), "{warnings:?}");
         };
         check("topology.kubernetes.io/zone", Some("topology.kubernetes.io/zone"));
         check(" rack ", Some("rack"));
@@ -193,25 +192,25 @@ mod tests {
     }
 
     #[test]
-    fn a_grace_without_end_keeps_what_is_left() {
-        let check = |annotations: serde_json::Value, expected: Policies, doubts: &[&str]| {
+    fn a_grace_period_without_end_keeps_the_remaining_pods() {
+        let check = |annotations: serde_json::Value, expected: GangPolicies, warnings: &[&str]| {
             let text = json!({ "annotations": annotations }).to_string();
             let meta: Meta<'_> = serde_json::from_str(&text).unwrap();
             let mut found = Vec::new();
-            assert_eq!(Policies::read(&meta, &mut found), expected);
-            assert_eq!(found, doubts);
+            assert_eq!(GangPolicies::read(&meta, &mut found), expected);
+            assert_eq!(found, warnings);
         };
-        let (usual, key) = (Policies::default, "portcullis.dev/stale-grace");
+        let (default, key) = (GangPolicies::default, "portcullis.dev/stale-grace");
         let five = Some(Duration::from_secs(5));
-        check(json!({ key: "5s" }), Policies { stale_grace: five, ..usual() }, &[]);
-        check(json!({ key: "-1s" }), Policies { on_stale: Some(OnStale::Keep), ..usual() }, &[]);
+        check(json!({ key: "5s" }), GangPolicies { stale_grace: five, ..default() }, &[]);
+        check(json!({ key: "-1s" }), GangPolicies { on_stale: Some(OnStale::Keep), ..default() }, &[]);
         let evict = json!({ key: "-1s", "portcullis.dev/on-stale": "evict" });
-        check(evict, Policies { on_stale: Some(OnStale::Evict), ..usual() }, &[]);
+        check(evict, GangPolicies { on_stale: Some(OnStale::Evict), ..default() }, &[]);
         check(
             json!({ key: "soon" }),
-            usual(),
+            default(),
             &[
-                "portcullis.dev/stale-grace is \"soon\", and not understood: write seconds (\"120\") or a duration (\"2m\", \"1h30m\")",
+                "portcullis.dev/stale-grace is \"soon\", which is not a duration: write seconds (\"120\") or a duration (\"2m\", \"1h30m\")",
             ],
         );
     }

@@ -1,9 +1,9 @@
-//! The status of a Volcano PodGroup in Volcano's words, for clusters in which Volcano itself is not there to write it.
+//! Status and events of a Volcano PodGroup in Volcano's words, for clusters without Volcano.
 
 use serde_json::{Value, json};
 
-use super::event::NewsKind;
-use super::{GroupEvent, GroupNews, GroupPhase, GroupStatus};
+use crate::dialect::group_event::{GroupEvent, GroupEventContext, SchedulingResult};
+use crate::dialect::group_status::{GroupPhase, GroupStatus};
 
 pub(super) fn status(status: &GroupStatus) -> Value {
     let phase = match status.phase {
@@ -13,14 +13,15 @@ pub(super) fn status(status: &GroupStatus) -> Value {
         GroupPhase::Finished => "Completed",
         GroupPhase::Torn => "Unknown",
     };
-    let unschedulable = || unschedulable(status.members, status.scheduled, status.least, &status.message);
+    let unschedulable =
+        || unschedulable(status.members, status.scheduled, status.min_members, &status.message);
     let (kind, reason, message) = match status.phase {
         GroupPhase::Gathering => (
             "Unschedulable",
             "NotEnoughTasks",
             format!(
                 "Not enough valid tasks for gang-scheduling, valid: {}, min: {}; {}",
-                status.members, status.least, status.message
+                status.members, status.min_members, status.message
             ),
         ),
         GroupPhase::Waiting | GroupPhase::Torn => ("Unschedulable", "NotEnoughResources", unschedulable()),
@@ -40,19 +41,21 @@ pub(super) fn status(status: &GroupStatus) -> Value {
     })
 }
 
-fn unschedulable(members: u32, scheduled: u32, least: u32, why: &str) -> String {
-    let waiting = members.saturating_sub(scheduled);
+fn unschedulable(members: u32, scheduled: u32, min_members: u32, message: &str) -> String {
+    let pending = members.saturating_sub(scheduled);
     format!(
-        "{waiting}/{members} tasks in gang unschedulable: pod group is not ready, {waiting} Pending, {least} minAvailable; {why}"
+        "{pending}/{members} tasks in gang unschedulable: pod group is not ready, {pending} Pending, {min_members} minAvailable; {message}"
     )
 }
 
-/// Which pod went where is for the `Gang` object: of a group that starts Volcano says nothing but that.
-pub(super) fn event(news: &GroupNews<'_>) -> Option<GroupEvent> {
-    let GroupNews { message, members, least, scheduled, .. } = *news;
-    let (reason, message) = match news.kind()? {
-        NewsKind::Unschedulable => ("Unschedulable", unschedulable(members, scheduled, least, message)),
-        NewsKind::Scheduled => ("Scheduled", "pod group is ready".to_owned()),
+/// For a gang that starts, the message is Volcano's own. The `Gang` object has the nodes of the pods.
+pub(super) fn event(context: &GroupEventContext<'_>) -> Option<GroupEvent> {
+    let GroupEventContext { message, members, min_members, scheduled, .. } = *context;
+    let (reason, message) = match context.scheduling_result()? {
+        SchedulingResult::Unschedulable => {
+            ("Unschedulable", unschedulable(members, scheduled, min_members, message))
+        }
+        SchedulingResult::Scheduled => ("Scheduled", "pod group is ready".to_owned()),
     };
     Some(GroupEvent { reason, message })
 }
@@ -63,7 +66,7 @@ mod tests {
     use crate::model::Time;
 
     #[test]
-    fn a_gang_is_told_in_the_words_of_volcano() {
+    fn the_status_has_the_phases_and_messages_of_volcano() {
         let no_room = "insufficient cpu on 1 node";
         for (phase, scheduled, shown, kind, reason, message) in [
             (
@@ -99,10 +102,10 @@ mod tests {
                 "1/4 tasks in gang unschedulable: pod group is not ready, 1 Pending, 4 minAvailable; insufficient cpu on 1 node",
             ),
         ] {
-            let said = status(&GroupStatus {
+            let written = status(&GroupStatus {
                 phase,
                 members: 4,
-                least: 4,
+                min_members: 4,
                 scheduled,
                 running: scheduled,
                 succeeded: 0,
@@ -118,7 +121,7 @@ mod tests {
             let expected = json!({
                 "phase": shown, "running": scheduled, "succeeded": 0, "failed": 0, "conditions": [condition]
             });
-            assert_eq!(said, expected);
+            assert_eq!(written, expected);
         }
     }
 }

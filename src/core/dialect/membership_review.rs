@@ -1,35 +1,35 @@
-//! What admission makes of the keys by which a pod names its group: a membership, repairs, warnings, faults.
+//! The result of reading the keys by which a pod names its gang: membership, repairs, warnings, contradictions.
 
-use super::Membership;
+use super::membership::Membership;
 use crate::model::Finding;
 
-/// The answer of one dialect for one pod.
+/// What one dialect found in the keys of one pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Link {
-    /// The gang, as it will be once the repairs are made. `None` when the pod names none.
+pub struct MembershipReview {
+    /// The gang after the repairs. `None` when the pod names none.
     pub membership: Option<Membership>,
-    /// Keys that are missing beside the ones that are there.
-    pub repairs: Vec<Repair>,
-    /// What the user should know, one line each.
+    /// Keys that are missing and can be derived from other keys.
+    pub repairs: Vec<MetadataRepair>,
+    /// Warnings for the user, one line each.
     pub warnings: Vec<String>,
-    /// Why the pod cannot be admitted.
+    /// Contradictions. A pod with one of them is rejected.
     pub faults: Vec<Finding>,
 }
 
-/// One key to be written to the pod's metadata.
+/// One key that admission adds to the metadata of the pod.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Repair {
-    /// Which map it belongs into.
+pub struct MetadataRepair {
+    /// The map that it belongs to.
     pub map: MetadataMap,
     /// The key.
     pub key: &'static str,
-    /// The value it gets.
+    /// The value.
     pub value: String,
-    /// Where the value was taken from: a key that is there. `None` where it comes from fields of the spec.
+    /// The key that the value was copied from. `None` where it comes from fields of the spec.
     pub source: Option<(MetadataMap, &'static str)>,
 }
 
-/// One of the two maps of text in `metadata`.
+/// One of the two string maps in `metadata`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum MetadataMap {
     /// `metadata.labels`.
@@ -39,7 +39,7 @@ pub enum MetadataMap {
 }
 
 impl MetadataMap {
-    /// Name of the field within `metadata`.
+    /// Name of the field in `metadata`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Labels => "labels",
@@ -48,15 +48,15 @@ impl MetadataMap {
     }
 }
 
-/// Most characters a label value can have.
-pub const LABEL_VALUE_LONGEST: usize = 63;
+/// Maximum length of a label value. All legal characters are ASCII, so bytes are characters.
+pub const MAX_LABEL_VALUE_BYTES: usize = 63;
 
-/// Whether `value` may stand in a label: at most 63 characters, letters, digits, `-`, `_`, `.`, and a letter or digit
-/// at both ends (k8s.io/apimachinery, util/validation `IsValidLabelValue`). Empty is legal there, and names nothing.
+/// Whether `value` is a legal label value: at most 63 characters, letters, digits, `-`, `_`, `.`, with a letter or digit at
+/// both ends (k8s.io/apimachinery, util/validation `IsValidLabelValue`). The empty text is legal.
 pub fn is_label_value(value: &str) -> bool {
     let edge = |b: Option<&u8>| b.is_none_or(u8::is_ascii_alphanumeric);
     let bytes = value.as_bytes();
-    bytes.len() <= LABEL_VALUE_LONGEST
+    bytes.len() <= MAX_LABEL_VALUE_BYTES
         && edge(bytes.first())
         && edge(bytes.last())
         && bytes.iter().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(b))
@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn label_values_are_told_from_others() {
+    fn label_values_follow_the_rule_of_the_api_server() {
         let longest = "a".repeat(63);
         let too_long = "a".repeat(64);
         for (value, legal) in [

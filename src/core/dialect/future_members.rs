@@ -1,66 +1,72 @@
-//! Members that are made only after others of their gang have started: who says so, and what they will ask for.
+//! Members that are created only after other members have started.
 //!
-//! A gang whose members come one after the other never gathers. Where it is known what those to come will ask for, it is
-//! planned with them, and their room is held until they are here. Three things say so: a pod that was made in order (those
-//! after it are copies of it), a driver that carries the task groups of its application, and a LeaderWorkerSet whose leaders
-//! go first. What asks for an unknown amount is never waited for here: it gathers as everybody does.
+//! A gang whose members are created one after the other never gathers. Where the requests of the later members are known,
+//! the engine plans the gang with placeholders for them and keeps their reservations until the pods exist. Three sources
+//! state the requests:
+//!
+//! - a pod of an ordered StatefulSet: the pods after it are copies of it;
+//! - a driver that carries the task groups of its application;
+//! - a LeaderWorkerSet whose leaders start first.
+//!
+//! Where the requests are unknown, there are no placeholders: the gang gathers like any other.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::group::count;
+use super::group_reader::parse_member_count;
 use crate::model::{DialectId, GangId, Str};
 use crate::objects::affinity::Toleration;
+use crate::objects::names;
 use crate::objects::view::PodView;
-use crate::objects::{Shape, names};
+use crate::shape::Shape;
 
-/// What a pod says of members of its gang that are made only after it has started.
+/// The members that are created only after this pod has started.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Later {
-    /// They are made like itself.
+pub enum FutureMembers {
+    /// Copies of this pod.
     Copies,
-    /// What a member of each role asks for.
+    /// Members with a role; their shape by role.
     Roles(BTreeMap<Str, Arc<Shape>>),
-    /// It is one pod of a replica of this size; the group object of the set says whether its leader goes first, and what
-    /// its workers ask for.
+    /// The other pods of a LeaderWorkerSet replica. The group object of the set states whether the leader starts first, and
+    /// the shape of the workers.
     Replica {
-        /// The set.
+        /// The LeaderWorkerSet.
         set: GangId,
-        /// The leader and its workers.
+        /// Number of pods of the replica, including the leader.
         size: u32,
     },
 }
 
-/// The workers of a set whose leaders go first.
+/// The workers of a LeaderWorkerSet whose leaders start first.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Workers {
-    /// With their leader.
+pub struct WorkerTemplate {
+    /// Number of pods of a replica, including the leader.
     pub size: u32,
-    /// What each asks for.
+    /// Shape of each worker.
     pub shape: Arc<Shape>,
 }
 
-impl Later {
-    /// What the keys say that mean the same in every stack.
-    pub(super) fn of(pod: &PodView<'_>) -> Option<Self> {
+impl FutureMembers {
+    /// Reads the keys that have the same meaning in every stack.
+    pub(super) fn read(pod: &PodView<'_>) -> Option<Self> {
         let meta = &pod.metadata;
-        if keeps_order(pod) {
+        if is_ordered(pod) {
             return Some(Self::Copies);
         }
         let set = meta.labels.text(names::LWS_NAME_LABEL).filter(|set| !set.is_empty())?;
-        let size = meta.annotations.text(names::LWS_SIZE_ANNOTATION).and_then(count)?;
+        let size = meta.annotations.text(names::LWS_SIZE_ANNOTATION).and_then(parse_member_count)?;
         Some(Self::Replica { set: GangId::new(DialectId::Lws, meta.namespace.as_str(), set), size })
     }
 }
 
-/// Whether the pod is one of those that are made one after the other.
-pub(super) fn keeps_order(pod: &PodView<'_>) -> bool {
+/// Whether the owner of the pod creates its pods one after the other.
+pub(super) fn is_ordered(pod: &PodView<'_>) -> bool {
     pod.metadata.annotations.text(names::ORDERED_ANNOTATION) == Some(names::ORDERED_KEEP)
 }
 
-/// What a pod of this template asks for, as admission will have it.
+/// The shape of a pod with this template, including the toleration that admission adds.
 pub(super) fn shape_of(template: &PodView<'_>) -> Result<Arc<Shape>, String> {
     let mut shape = Shape::of(template)?;
     let shared = Toleration::of_shared_nodes();
@@ -70,7 +76,7 @@ pub(super) fn shape_of(template: &PodView<'_>) -> Result<Arc<Shape>, String> {
     Ok(Arc::new(shape))
 }
 
-/// What a pod asks for that is described by requests and a few fields of a pod's spec beside them.
+/// The shape of a pod that is described by requests and some fields of a pod spec.
 pub(super) fn shape_of_parts(requests: &Value, spec: &BTreeMap<&str, &Value>) -> Result<Arc<Shape>, String> {
     let mut pod =
         json!({ "spec": { "containers": [{ "name": "main", "resources": { "requests": requests } }] } });
@@ -88,18 +94,18 @@ mod tests {
     use crate::dialect::{GroupObject, Quorum, group_kinds, membership};
     use crate::model::MilliCpu;
 
-    fn said(metadata: &Value) -> Option<Later> {
+    fn future_members(metadata: &Value) -> Option<FutureMembers> {
         let pod = json!({ "metadata": metadata }).to_string();
         let view: PodView<'_> = serde_json::from_str(&pod).unwrap();
-        membership(&view)?.declared?.later
+        membership(&view)?.declared?.future_members
     }
 
     #[test]
-    fn a_pod_says_who_comes_after_it() {
+    fn the_keys_of_a_pod_state_its_future_members() {
         let keep = json!({ "portcullis.dev/gang": "g", "portcullis.dev/ordered": "keep" });
-        assert_eq!(said(&json!({ "annotations": keep })), Some(Later::Copies));
+        assert_eq!(future_members(&json!({ "annotations": keep })), Some(FutureMembers::Copies));
         let other = json!({ "portcullis.dev/gang": "g", "portcullis.dev/ordered": "no" });
-        assert_eq!(said(&json!({ "annotations": other })), None);
+        assert_eq!(future_members(&json!({ "annotations": other })), None);
         let set = GangId::new(DialectId::Lws, "ml", "vllm");
         let labels = json!({ "leaderworkerset.sigs.k8s.io/name": "vllm" });
         let mut annotations = json!({ "leaderworkerset.sigs.k8s.io/size": "4" });
@@ -109,20 +115,20 @@ mod tests {
             }
             let pod =
                 json!({ "name": "vllm-0", "namespace": "ml", "labels": labels, "annotations": annotations });
-            assert_eq!(said(&pod), Some(Later::Replica { set: set.clone(), size: 4 }));
+            assert_eq!(future_members(&pod), Some(FutureMembers::Replica { set: set.clone(), size: 4 }));
         }
     }
 
     #[test]
-    fn a_driver_says_what_its_executors_ask_for() {
+    fn a_driver_states_the_shape_of_its_executors() {
         let check = |labels: &Value, groups: &Value, cpu: Option<u64>| {
             let annotations = json!({
                 "yunikorn.apache.org/task-group-name": "driver",
                 "yunikorn.apache.org/task-groups": groups.to_string(),
             });
-            let found = said(&json!({ "labels": labels, "annotations": annotations }));
+            let found = future_members(&json!({ "labels": labels, "annotations": annotations }));
             let executor = match &found {
-                Some(Later::Roles(roles)) => roles.get("executor"),
+                Some(FutureMembers::Roles(roles)) => roles.get("executor"),
                 _ => None,
             };
             assert_eq!(executor.map(|shape| shape.requests.cpu), cpu.map(MilliCpu), "{groups} {found:?}");
@@ -137,26 +143,31 @@ mod tests {
             },
         ]);
         check(&driver, &groups, Some(2500));
-        // Whoever makes all its pods at once waits for them.
+        // An application that creates all pods at once has no future members.
         check(&json!({ "applicationId": "a" }), &groups, None);
-        let silent = json!([{ "name": "driver", "minMember": 1 }, { "name": "executor", "minMember": 2 }]);
-        check(&driver, &silent, None);
+        let without_requests =
+            json!([{ "name": "driver", "minMember": 1 }, { "name": "executor", "minMember": 2 }]);
+        check(&driver, &without_requests, None);
         let mut wrong = groups;
         wrong[1]["MinResource"]["cpu"] = json!("many");
         check(&driver, &wrong, None);
     }
 
     #[test]
-    fn a_set_says_what_its_workers_ask_for() {
+    fn a_set_whose_leaders_start_first_states_the_shape_of_its_workers() {
         let kind = group_kinds().find(|kind| kind.dialect() == DialectId::Lws).unwrap();
-        let check = |spec: &Value, annotations: &Value, least: u32, cpu: Option<u64>, doubts: usize| {
+        let check = |spec: &Value,
+                     annotations: &Value,
+                     min_members: u32,
+                     cpu: Option<u64>,
+                     warnings: usize| {
             let set = json!({ "metadata": { "name": "vllm", "namespace": "ml", "annotations": annotations }, "spec": spec });
             let GroupObject { groups, .. } = kind.read(&set.to_string()).unwrap();
             let workers = groups[0].workers.as_ref();
-            assert_eq!(groups[0].quorum, Quorum::Count(least), "{set}");
+            assert_eq!(groups[0].quorum, Quorum::Count(min_members), "{set}");
             assert_eq!(workers.map(|workers| workers.shape.requests.cpu), cpu.map(MilliCpu), "{set}");
             assert_eq!(workers.map(|workers| workers.size), cpu.map(|_| 4), "{set}");
-            assert_eq!(groups[0].doubts.len(), doubts, "{:?}", groups[0].doubts);
+            assert_eq!(groups[0].warnings.len(), warnings, "{:?}", groups[0].warnings);
         };
         let spec = |policy: &str, cpu: &str| {
             let containers = json!([{ "name": "main", "resources": { "requests": { "cpu": cpu } } }]);

@@ -1,21 +1,24 @@
-//! LeaderWorkerSet: each replica, a leader and its workers, is a gang, named like its leader: the set and the index.
+//! LeaderWorkerSet: each replica, a leader and its workers, is a gang. Its name is the name of the leader: set and index.
 //!
-//! Needs no group object: the size stands on each pod. Before the webhook of LeaderWorkerSet has run a leader lacks the
-//! label with its index, which is the end of its name. Where that project is told to make Volcano PodGroups, its pods
-//! name them, and are Volcano's.
+//! No group object is needed: each pod has the size as an annotation. Before the webhook of LeaderWorkerSet has run, a leader
+//! lacks the label with its index; then the end of its name is the index. Where LeaderWorkerSet is configured to create
+//! Volcano PodGroups, its pods name them and belong to the Volcano dialect.
 //!
-//! Some sets make their workers only after the leader has started: a leader that waits for them waits for ever. Where the
-//! set itself can be read and says `startupPolicy: LeaderReady`, its template says what the workers will ask for, and the
-//! leader starts when there is room for all of them. Where the pods want a topology of their own, nobody knows where the
-//! workers may go before the leader has a node: there nobody waits for anybody, and no room is held.
+//! Some sets create their workers only after the leader has started, so the leader cannot wait for them. Where the set can
+//! be read and has `startupPolicy: LeaderReady`, its template states the shape of the workers. The leader then starts when
+//! there is capacity for all of them. With `exclusive-topology` the nodes of the workers are unknown until the leader has a
+//! node. Then the leader does not wait, and there are no reservations.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::group::{Source, count, no_count, number};
-use super::{
-    Declared, Dialect, GroupResource, Link, Membership, Quorum, StatusDoor, Strength, Workers, later,
-};
+use super::dialect_trait::Dialect;
+use super::future_members::{self, WorkerTemplate};
+use super::group::{GroupResource, StatusWrite};
+use super::group_reader::{GroupReader, invalid_member_count, parse_member_count, read_count};
+use super::membership::{LinkStrength, Membership, PodDeclaration};
+use super::membership_review::MembershipReview;
+use super::quorum::Quorum;
 use crate::model::{DialectId, Finding, FindingRule, GangId};
 use crate::objects::names;
 use crate::objects::text::Text;
@@ -25,16 +28,16 @@ pub(super) struct Lws;
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", bound(deserialize = "'de: 'a"))]
-struct Spec<'a> {
+struct LeaderWorkerSetSpec<'a> {
     #[serde(default)]
-    leader_worker_template: Template<'a>,
+    leader_worker_template: LeaderWorkerTemplate<'a>,
     #[serde(default)]
     startup_policy: Option<Text<'a>>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", bound(deserialize = "'de: 'a"))]
-struct Template<'a> {
+struct LeaderWorkerTemplate<'a> {
     #[serde(default, borrow)]
     size: Option<&'a RawValue>,
     #[serde(default)]
@@ -45,7 +48,7 @@ fn is_index(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit())
 }
 
-/// The index of the replica: its label, or the end of the leader's name.
+/// The index of the replica, from the label or from the name of the leader.
 fn index<'p>(pod: &'p PodView<'_>, set: &str) -> Option<&'p str> {
     let meta = &pod.metadata;
     if let Some(index) = meta.labels.text(names::LWS_GROUP_INDEX_LABEL).filter(|index| is_index(index)) {
@@ -75,7 +78,7 @@ impl Dialect for Lws {
             version: "v1",
             kind: "LeaderWorkerSet",
             plural: "leaderworkersets",
-            status: StatusDoor::Closed,
+            status: StatusWrite::Never,
         }]
     }
 
@@ -84,64 +87,67 @@ impl Dialect for Lws {
         let set = meta.labels.text(names::LWS_NAME_LABEL).filter(|set| !set.is_empty())?;
         let name = format!("{set}-{}", index(pod, set)?);
         let leader_first = meta.annotations.contains(names::LWS_EXCLUSIVE_ANNOTATION);
-        let least = if leader_first { Some(1) } else { size(pod).and_then(count) };
+        let min_members = if leader_first { Some(1) } else { size(pod).and_then(parse_member_count) };
         Some(Membership {
             gang: GangId::new(DialectId::Lws, meta.namespace.as_str(), name),
             role: None,
-            declared: Declared::by(pod, least.map(Quorum::Count)),
+            declared: PodDeclaration::read(pod, min_members.map(Quorum::Count)),
         })
     }
 
-    fn link(&self, pod: &PodView<'_>) -> Link {
-        let mut link = Link { membership: self.membership(pod), ..Link::default() };
-        if let Some(size) = size(pod).filter(|size| count(size).is_none()) {
-            link.faults.push(Finding {
+    fn review(&self, pod: &PodView<'_>) -> MembershipReview {
+        let mut review = MembershipReview { membership: self.membership(pod), ..MembershipReview::default() };
+        if let Some(size) = size(pod).filter(|size| parse_member_count(size).is_none()) {
+            review.faults.push(Finding {
                 field: format!("metadata.annotations[{}]", names::LWS_SIZE_ANNOTATION),
                 value: size.to_owned(),
                 rule: FindingRule::SizeValue,
-                message: no_count(size),
+                message: invalid_member_count(size),
             });
         }
-        link
+        review
     }
 
-    fn strength(&self, _: &GangId) -> Strength {
-        Strength::Implied
+    fn link_strength(&self, _: &GangId) -> LinkStrength {
+        LinkStrength::Implied
     }
 
-    fn declares_by(&self) -> Option<&'static str> {
+    fn size_key(&self) -> Option<&'static str> {
         Some(names::LWS_SIZE_ANNOTATION)
     }
 
     /// The set describes all its replicas.
-    fn template<'g>(&self, gang: &'g str) -> Option<&'g str> {
+    fn template_group<'g>(&self, gang: &'g str) -> Option<&'g str> {
         let (set, index) = gang.rsplit_once('-')?;
         is_index(index).then_some(set)
     }
 
-    fn read_group(&self, source: &mut Source<'_, '_>) -> Result<(), String> {
-        let spec: Spec<'_> = source.spec()?;
-        let size = number(spec.leader_worker_template.size, "spec.leaderWorkerTemplate.size")?.unwrap_or(1);
-        let topology = source.meta.annotations.contains(names::LWS_EXCLUSIVE_ANNOTATION);
+    fn read_group(&self, reader: &mut GroupReader<'_, '_>) -> Result<(), String> {
+        let spec: LeaderWorkerSetSpec<'_> = reader.spec()?;
+        let size =
+            read_count(spec.leader_worker_template.size, "spec.leaderWorkerTemplate.size")?.unwrap_or(1);
+        let topology = reader.meta.annotations.contains(names::LWS_EXCLUSIVE_ANNOTATION);
         let leader_first = spec.startup_policy.as_deref() == Some("LeaderReady");
         let template = spec.leader_worker_template.worker_template;
         let workers = match template.filter(|_| leader_first && !topology && size > 1) {
-            Some(template) => later::shape_of(&template).map(|shape| Some(Workers { size, shape })),
+            Some(template) => {
+                future_members::shape_of(&template).map(|shape| Some(WorkerTemplate { size, shape }))
+            }
             None => Ok(None),
         };
-        let waits = !topology && (!leader_first || matches!(workers, Ok(Some(_))));
-        let name = source.key.name.clone();
-        let group = source.say(&name, Quorum::Count(if waits { size } else { 1 }));
+        let waits_for_workers = !topology && (!leader_first || matches!(workers, Ok(Some(_))));
+        let name = reader.key.name.clone();
+        let group = reader.add_gang(&name, Quorum::Count(if waits_for_workers { size } else { 1 }));
         match workers {
             Ok(workers) => group.workers = workers,
-            Err(problem) => group.doubts.push(format!(
-                "spec.leaderWorkerTemplate.workerTemplate cannot be read, so no room is held for the workers: {problem}"
+            Err(problem) => group.warnings.push(format!(
+                "spec.leaderWorkerTemplate.workerTemplate cannot be read, so no capacity is reserved for the workers: {problem}"
             )),
         }
         Ok(())
     }
 
-    /// A set whose leaders go first says 1, and its pods say how many there will be.
+    /// A set whose leaders start first has quorum 1, while its pods declare the final size. This is no contradiction.
     fn contradicts(&self, _: &Quorum, _: &Quorum) -> bool {
         false
     }
@@ -152,7 +158,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::dialect::{link, membership};
+    use crate::dialect::{membership, review_membership};
     use crate::model::DialectId::{Kai, Lws, Volcano};
 
     const NAME: &str = names::LWS_NAME_LABEL;
@@ -161,7 +167,7 @@ mod tests {
     const SIZE: &str = names::LWS_SIZE_ANNOTATION;
 
     #[test]
-    fn a_replica_is_a_gang_before_and_after_their_webhook() {
+    fn a_replica_is_a_gang_before_and_after_the_webhook_of_the_set() {
         let uid = "2f9a3d52-62b5-4a3a-8f2e-1d0c7a9b1234";
         let check = |name: &str,
                      labels: &Value,
@@ -173,13 +179,13 @@ mod tests {
             let view: PodView<'_> = serde_json::from_str(&pod).unwrap();
             let made = membership(&view);
             let declared = made.as_ref().and_then(|m| m.declared.as_ref()?.quorum.as_ref());
-            let least = declared.map(Quorum::least);
-            let found = made.as_ref().map(|m| (m.gang.dialect, &*m.gang.name, least));
+            let min_members = declared.map(Quorum::min_members);
+            let found = made.as_ref().map(|m| (m.gang.dialect, &*m.gang.name, min_members));
             assert_eq!(found, gang, "{pod}");
-            let linked = link(&view);
-            assert_eq!((linked.membership, linked.faults), (made, vec![]), "{pod}");
+            let review = review_membership(&view);
+            assert_eq!((review.membership, review.faults), (made, vec![]), "{pod}");
         };
-        // The leader as it enters admission, and as it is stored; then a worker, likewise.
+        // The leader before and after the webhook of LeaderWorkerSet, then a worker before and after it.
         let size = json!({ SIZE: "4" });
         let replica = Some((Lws, "vllm-0", Some(4)));
         check("vllm-0", &json!({ NAME: "vllm", WORKER: "0" }), &size, replica);
@@ -193,8 +199,8 @@ mod tests {
         check("vllm-0", &json!({ NAME: "vllm" }), &json!({}), Some((Lws, "vllm-0", None)));
         let exclusive = json!({ SIZE: "4", names::LWS_EXCLUSIVE_ANNOTATION: "rack" });
         check("vllm-0", &json!({ NAME: "vllm" }), &exclusive, Some((Lws, "vllm-0", Some(1))));
-        // With a group of Volcano's that LeaderWorkerSet made it is Volcano's; one that Volcano's or KAI's controller added
-        // later changes nothing; one that somebody wrote counts.
+        // A Volcano group that LeaderWorkerSet created makes it a Volcano gang. A group that the controller of Volcano or KAI
+        // generated changes nothing. A group that the user named counts.
         let group = "scheduling.k8s.io/group-name";
         let volcano = |name: &str| json!({ SIZE: "4", group: name });
         let labels = json!({ NAME: "vllm", INDEX: "0" });

@@ -1,11 +1,12 @@
-//! The status of a KAI PodGroup in KAI's words, for clusters in which KAI itself is not there to write it.
+//! Status and events of a KAI PodGroup in KAI's words, for clusters without KAI.
 //!
-//! `phase`, `scheduled` and `running` are what its tutorials print; newer definitions have dropped some of them, and the
-//! API server drops them then. `conditions` is in all of them, and says the same in a sentence.
+//! KAI's tutorials print `phase`, `scheduled` and `running`. Newer definitions lack some of these fields, and the API server
+//! then drops them. All definitions have `conditions`.
 
 use serde_json::{Value, json};
 
-use super::{GroupEvent, GroupNews, GroupPhase, GroupStatus};
+use crate::dialect::group_event::{GroupEvent, GroupEventContext};
+use crate::dialect::group_status::{GroupPhase, GroupStatus};
 use crate::model::Reason;
 
 pub(super) fn status(status: &GroupStatus) -> Value {
@@ -28,14 +29,14 @@ pub(super) fn status(status: &GroupStatus) -> Value {
     })
 }
 
-/// KAI has a word of its own for pods that are held by gates.
-pub(super) fn event(news: &GroupNews<'_>) -> Option<GroupEvent> {
-    if news.reason != Reason::ForeignGate {
-        return news.event();
+/// KAI has its own reason for pods with scheduling gates.
+pub(super) fn event(context: &GroupEventContext<'_>) -> Option<GroupEvent> {
+    if context.reason != Reason::ForeignGate {
+        return context.event();
     }
-    let GroupNews { message, members, least, held, .. } = news;
+    let GroupEventContext { message, members, min_members, gated_by_others, .. } = context;
     let message = format!(
-        "Job is not ready for scheduling. Waiting for {least} pods, currently {members} exist, {held} are gated; {message}"
+        "Job is not ready for scheduling. Waiting for {min_members} pods, currently {members} exist, {gated_by_others} are gated; {message}"
     );
     Some(GroupEvent { reason: "NotReady", message })
 }
@@ -46,7 +47,7 @@ mod tests {
     use crate::model::Time;
 
     #[test]
-    fn a_gang_is_told_in_the_words_of_the_tutorials() {
+    fn the_status_has_the_phases_of_the_tutorials() {
         for (phase, shown, kind, holds) in [
             (GroupPhase::Gathering, "Pending", "Unschedulable", "True"),
             (GroupPhase::Waiting, "Pending", "Unschedulable", "True"),
@@ -56,10 +57,10 @@ mod tests {
             (GroupPhase::Torn, "Unknown", "Unschedulable", "True"),
         ] {
             let (message, since) = ("because".to_owned(), Time(1_500));
-            let said = status(&GroupStatus {
+            let written = status(&GroupStatus {
                 phase,
                 members: 3,
-                least: 3,
+                min_members: 3,
                 scheduled: 3,
                 running: 2,
                 succeeded: 0,
@@ -73,7 +74,7 @@ mod tests {
                 "lastTransitionTime": "1970-01-01T00:00:01Z",
             });
             let expected = json!({"phase": shown, "scheduled": 3, "running": 2, "conditions": [condition]});
-            assert_eq!(said, expected);
+            assert_eq!(written, expected);
         }
     }
 }

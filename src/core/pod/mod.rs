@@ -1,132 +1,92 @@
-//! A pod as the engine sees it: owned, small, everything decided that can be decided from the pod alone.
+//! Pods and their owners, in the form that the engine and the scheduler simulation use.
+//!
+//! A [`Pod`] owns its data and is small. Everything that follows from the pod alone is computed once, when it is read: the
+//! gang it belongs to, its [`Shape`], how a patch can pin it to a node.
 
-use std::collections::BTreeSet;
+mod owner;
+
 use std::sync::Arc;
 
-use super::affinity::{NodeChoice, Toleration};
-use super::view::PodView;
-use super::{Owner, ReadError, effective_requests, names};
-use crate::dialect::{self, Membership};
-use crate::gpu::GpuShare;
-use crate::model::{NodeName, PodKey, PodUid, ResourceVersion, Resources, Str, Time, str};
+pub use owner::OwnerState;
 
-/// `status.phase`, as far as it bears on capacity.
+use crate::dialect::{self, Membership};
+use crate::model::{NodeName, PodKey, PodUid, ResourceVersion, Str, Time, str};
+use crate::objects::view::PodView;
+use crate::objects::{ObjectRef, ReadError, names};
+use crate::shape::Shape;
+
+/// `status.phase`, as far as capacity depends on it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PodPhase {
     /// Not started, or in a phase this version does not know.
     #[default]
     Pending,
-    /// At least one container runs.
+    /// At least one container is running.
     Running,
-    /// Ended well: uses nothing any more.
+    /// All containers succeeded. The pod uses no capacity any more.
     Succeeded,
-    /// Ended badly: uses nothing any more.
+    /// A container failed. The pod uses no capacity any more.
     Failed,
 }
 
-/// What the planner needs to know to place a pod. Pods made from one template have equal shapes.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Shape {
-    /// Effective requests, whole GPUs among them.
-    pub requests: Resources,
-    /// A share of one or more cards.
-    pub share: Option<GpuShare>,
-    /// Node selector and required node affinity.
-    pub choice: NodeChoice,
-    /// Tolerations.
-    pub tolerations: Vec<Toleration>,
-    /// Host ports: address (empty is all), protocol, port.
-    pub host_ports: BTreeSet<HostPort>,
-}
-
-impl Shape {
-    /// What a pod asks for.
-    ///
-    /// # Errors
-    /// A sentence naming the field.
-    pub fn of(view: &PodView<'_>) -> Result<Self, String> {
-        let spec = &view.spec;
-        let containers = spec.containers.iter().chain(&spec.init_containers);
-        let host_ports = containers
-            .flat_map(|c| &c.ports)
-            .filter_map(|p| {
-                let port = if p.host_port == 0 && spec.host_network { p.container_port } else { p.host_port };
-                let protocol = if p.protocol.is_empty() { "TCP" } else { p.protocol.as_str() };
-                let address = if p.host_ip.as_str() == "0.0.0.0" { "" } else { p.host_ip.as_str() };
-                (port != 0).then(|| (str(address), str(protocol), port))
-            })
-            .collect();
-        Ok(Self {
-            requests: effective_requests(view)?,
-            share: GpuShare::of(view),
-            choice: NodeChoice::read(spec),
-            tolerations: spec.tolerations.iter().filter_map(Toleration::read).collect(),
-            host_ports,
-        })
-    }
-}
-
-/// A port on the node: address (empty means every address), protocol, number.
-pub type HostPort = (Str, Str, u32);
-
-/// How `spec.affinity` is laid out, which decides how a JSON patch has to add a pin.
+/// Which parts of `spec.affinity` exist. A JSON patch that pins the pod has to add the missing ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct AffinityLayout {
-    /// `spec.affinity` is there.
+    /// `spec.affinity` exists.
     pub affinity: bool,
-    /// `spec.affinity.nodeAffinity` is there.
+    /// `spec.affinity.nodeAffinity` exists.
     pub node_affinity: bool,
-    /// The required terms, if there is such a field.
+    /// The required terms; `None` where the field does not exist.
     pub required: Option<Vec<TermLayout>>,
-    /// Whether there is a list of preferred terms.
+    /// The list of preferred terms exists.
     pub preferred: bool,
 }
 
-/// How one required term is laid out.
+/// Which parts of one required term exist.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct TermLayout {
-    /// Requires nothing, so it matches nothing, and the API server lets nothing be added to it.
+    /// The term has no requirements. It matches no node, and the API server rejects additions to it.
     pub empty: bool,
-    /// Has a `matchFields` list.
+    /// The term has a `matchFields` list.
     pub has_fields: bool,
 }
 
-/// A pod.
+/// A pod as the engine sees it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Pod {
     /// Namespace and name.
     pub key: PodKey,
-    /// Identity.
+    /// UID.
     pub uid: PodUid,
-    /// Version of this reading.
+    /// Resource version at which it was read.
     pub resource_version: ResourceVersion,
     /// When it was created.
     pub created: Time,
     /// Scheduling gates in order.
     pub gates: Vec<Str>,
-    /// Where it is bound.
+    /// The node it is bound to.
     pub node: Option<NodeName>,
-    /// Where a scheduler, or we, mean it to go.
+    /// `status.nominatedNodeName`, set by a scheduler or by the engine.
     pub nominated: Option<NodeName>,
     /// Phase.
     pub phase: PodPhase,
-    /// Being deleted: still uses what it uses.
+    /// The pod is being deleted. It uses its capacity until it is gone.
     pub terminating: bool,
-    /// Who places it.
+    /// `spec.schedulerName`.
     pub scheduler: Str,
     /// Resolved priority.
     pub priority: i32,
     /// Name of its PriorityClass.
     pub priority_class: Option<Str>,
-    /// The cards it was given by us (`portcullis.dev/gpus`).
+    /// Indexes of the cards that the engine assigned (`portcullis.dev/gpus`).
     pub gpus: Option<Vec<u32>>,
     /// The gang it belongs to.
     pub membership: Option<Membership>,
-    /// What made it and takes care of it; `None` also where it belongs to no gang.
-    pub owner: Option<Owner>,
-    /// What it takes to place it.
+    /// Its controller. `None` also where the pod belongs to no gang.
+    pub owner: Option<ObjectRef>,
+    /// What the planner needs to place it.
     pub shape: Arc<Shape>,
-    /// How a patch can pin it.
+    /// Layout of its affinity, for a patch that pins it.
     pub affinity: AffinityLayout,
 }
 
@@ -192,29 +152,29 @@ impl Pod {
             priority: spec.priority,
             priority_class: some(&spec.priority_class_name),
             gpus,
-            owner: membership.as_ref().and_then(|_| Owner::controlling(meta)),
+            owner: membership.as_ref().and_then(|_| ObjectRef::controller_of(meta)),
             membership,
             shape: Arc::new(Shape::of(view)?),
             affinity,
         })
     }
 
-    /// Whether our gate holds it.
+    /// Whether the pod has the scheduling gate of Portcullis.
     pub fn gated(&self) -> bool {
         self.gates.iter().any(|g| &**g == names::GATE)
     }
 
-    /// Whether it has ended and uses nothing any more.
+    /// Whether the pod succeeded or failed, so that it uses no capacity any more.
     pub fn finished(&self) -> bool {
         matches!(self.phase, PodPhase::Succeeded | PodPhase::Failed)
     }
 
-    /// The node its required affinity names and no other.
+    /// The one node that its required affinity allows.
     pub fn pinned_to(&self) -> Option<NodeName> {
-        self.shape.choice.pinned_to()
+        self.shape.node_affinity.pinned_to()
     }
 
-    /// Whether a scheduler that places gangs itself takes care of it: then it is never pinned or nominated.
+    /// Whether its scheduler places gangs itself. The engine never pins or nominates such a pod.
     pub fn placed_by_gang_scheduler(&self) -> bool {
         names::GANG_SCHEDULERS.contains(&&*self.scheduler)
     }

@@ -1,17 +1,22 @@
-//! Coscheduling (scheduler-plugins): PodGroups, and pods that name theirs by a label.
+//! Coscheduling (scheduler-plugins): PodGroups. Pods name their group by a label.
 //!
-//! Old guides use another API group and other labels, which also say how many members it takes: then a gang needs no
-//! group object.
+//! Old guides use another API group and other labels. Their labels also declare the number of members, so that a gang needs
+//! no group object.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::group::{Source, count, minimum, no_count, number, seconds, text};
-use super::{
-    Declared, Dialect, GroupKind, GroupPhase, GroupResource, GroupStatus, Link, Membership, Quorum,
-    StatusDoor,
+use super::dialect_trait::Dialect;
+use super::group::{GroupKind, GroupResource, StatusWrite};
+use super::group_reader::{
+    GroupReader, invalid_member_count, non_empty, parse_member_count, read_count, read_min_resources,
+    read_seconds,
 };
+use super::group_status::{GroupPhase, GroupStatus};
+use super::membership::{Membership, PodDeclaration};
+use super::membership_review::MembershipReview;
+use super::quorum::Quorum;
 use crate::model::{DialectId, Finding, FindingRule, GangId, Reason, quoted, str};
 use crate::objects::names;
 use crate::objects::text::{Entries, Scalar, Text};
@@ -21,19 +26,19 @@ pub(super) struct Coscheduling;
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", bound(deserialize = "'de: 'a"))]
-struct Spec<'a> {
+struct CoschedulingSpec<'a> {
     #[serde(default, borrow)]
     min_member: Option<&'a RawValue>,
     #[serde(default)]
     min_resources: Entries<'a, Scalar<'a>>,
     #[serde(default, borrow)]
     schedule_timeout_seconds: Option<&'a RawValue>,
-    /// Not in its definition, but in many guides.
+    /// Not in the definition, but in many guides.
     #[serde(default)]
     priority_class_name: Option<Text<'a>>,
 }
 
-/// A label that says something.
+/// The value of a label, where it is not empty.
 fn label<'p>(pod: &'p PodView<'_>, key: &str) -> Option<&'p str> {
     pod.metadata.labels.text(key).filter(|text| !text.is_empty())
 }
@@ -44,7 +49,7 @@ const fn resource(group: &'static str) -> GroupResource {
         version: "v1alpha1",
         kind: "PodGroup",
         plural: "podgroups",
-        status: StatusDoor::Subresource,
+        status: StatusWrite::Subresource,
     }
 }
 
@@ -68,21 +73,21 @@ impl Dialect for Coscheduling {
     fn membership(&self, pod: &PodView<'_>) -> Option<Membership> {
         let name =
             label(pod, names::COSCHEDULING_LABEL).or_else(|| label(pod, names::COSCHEDULING_OLD_LABEL))?;
-        let least = label(pod, names::COSCHEDULING_OLD_MIN_LABEL).and_then(count);
+        let min_members = label(pod, names::COSCHEDULING_OLD_MIN_LABEL).and_then(parse_member_count);
         Some(Membership {
             gang: GangId::new(DialectId::Coscheduling, pod.metadata.namespace.as_str(), name),
             role: label(pod, names::MPI_ROLE_LABEL).filter(|role| *role == names::MPI_LAUNCHER).map(str),
-            declared: Declared::by(pod, least.map(Quorum::Count)),
+            declared: PodDeclaration::read(pod, min_members.map(Quorum::Count)),
         })
     }
 
-    fn link(&self, pod: &PodView<'_>) -> Link {
-        let mut link = Link { membership: self.membership(pod), ..Link::default() };
+    fn review(&self, pod: &PodView<'_>) -> MembershipReview {
+        let mut review = MembershipReview { membership: self.membership(pod), ..MembershipReview::default() };
         let (new, old) = (label(pod, names::COSCHEDULING_LABEL), label(pod, names::COSCHEDULING_OLD_LABEL));
         if let (Some(new), Some(old)) = (new, old)
             && new != old
         {
-            link.faults.push(Finding {
+            review.faults.push(Finding {
                 field: format!("metadata.labels[{}]", names::COSCHEDULING_OLD_LABEL),
                 value: old.to_owned(),
                 rule: FindingRule::GroupsDiffer,
@@ -94,42 +99,42 @@ impl Dialect for Coscheduling {
                 ),
             });
         }
-        if let Some(least) =
-            label(pod, names::COSCHEDULING_OLD_MIN_LABEL).filter(|text| count(text).is_none())
+        if let Some(text) =
+            label(pod, names::COSCHEDULING_OLD_MIN_LABEL).filter(|text| parse_member_count(text).is_none())
         {
-            link.faults.push(Finding {
+            review.faults.push(Finding {
                 field: format!("metadata.labels[{}]", names::COSCHEDULING_OLD_MIN_LABEL),
-                value: least.to_owned(),
+                value: text.to_owned(),
                 rule: FindingRule::SizeValue,
-                message: no_count(least),
+                message: invalid_member_count(text),
             });
         }
-        link
+        review
     }
 
-    fn declares_by(&self) -> Option<&'static str> {
+    fn size_key(&self) -> Option<&'static str> {
         Some(names::COSCHEDULING_OLD_MIN_LABEL)
     }
 
-    fn read_group(&self, source: &mut Source<'_, '_>) -> Result<(), String> {
-        let spec: Spec<'_> = source.spec()?;
-        let least = number(spec.min_member, "spec.minMember")?.unwrap_or(1);
-        let name = source.key.name.clone();
-        let group = source.say(&name, Quorum::Count(least));
-        group.timeout = seconds(spec.schedule_timeout_seconds);
-        let (minimum, doubt) = minimum(&spec.min_resources);
-        group.minimum = minimum;
-        group.doubts.extend(doubt);
-        group.priority_class = text(spec.priority_class_name.as_ref());
+    fn read_group(&self, reader: &mut GroupReader<'_, '_>) -> Result<(), String> {
+        let spec: CoschedulingSpec<'_> = reader.spec()?;
+        let min_members = read_count(spec.min_member, "spec.minMember")?.unwrap_or(1);
+        let name = reader.key.name.clone();
+        let group = reader.add_gang(&name, Quorum::Count(min_members));
+        group.timeout = read_seconds(spec.schedule_timeout_seconds);
+        let (min_resources, warning) = read_min_resources(&spec.min_resources);
+        group.min_resources = min_resources;
+        group.warnings.extend(warning);
+        group.priority_class = non_empty(spec.priority_class_name.as_ref());
         Ok(())
     }
 
-    /// `phase` and the counters are what its definition has. The condition is not in it, and dropped where the original is
-    /// installed: there events tell why.
+    /// The definition has `phase` and the counters. It does not have conditions: where the original definition is installed,
+    /// the API server drops the condition, and events state the reason.
     fn status(&self, _: GroupKind, status: &GroupStatus) -> Option<Value> {
         let phase = match status.phase {
             GroupPhase::Gathering => "Pending",
-            // By its definition: accepted, and the scheduler cannot allocate enough resources to it.
+            // The definition: the group was accepted, and the scheduler cannot allocate enough resources to it.
             GroupPhase::Waiting if status.reason == Reason::SchedulingTimeout.as_str() => "Pending",
             GroupPhase::Waiting | GroupPhase::Starting => "Scheduling",
             GroupPhase::Running => "Running",
@@ -155,14 +160,14 @@ impl Dialect for Coscheduling {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dialect::{link, membership};
+    use crate::dialect::{membership, review_membership};
 
     const NEW: &str = names::COSCHEDULING_LABEL;
     const OLD: &str = names::COSCHEDULING_OLD_LABEL;
     const MIN: &str = names::COSCHEDULING_OLD_MIN_LABEL;
 
     #[test]
-    fn a_launcher_is_told_from_workers() {
+    fn only_the_launcher_has_a_role() {
         for (role, expected) in [("launcher", Some("launcher")), ("worker", None), ("", None)] {
             let labels = json!({ NEW: "g", names::MPI_ROLE_LABEL: role });
             let pod = json!({ "metadata": { "namespace": "ml", "labels": labels } }).to_string();
@@ -172,16 +177,16 @@ mod tests {
     }
 
     #[test]
-    fn labels_of_today_and_of_old_guides_name_the_group() {
-        let check = |labels: &Value, group: Option<&str>, least: Option<u32>, faults: &[&str]| {
+    fn current_and_old_labels_name_the_group() {
+        let check = |labels: &Value, group: Option<&str>, min_members: Option<u32>, faults: &[&str]| {
             let pod = json!({ "metadata": { "namespace": "ml", "labels": labels } }).to_string();
             let view: PodView<'_> = serde_json::from_str(&pod).unwrap();
-            let made = link(&view);
-            assert_eq!(made.membership, membership(&view), "{labels}");
-            assert_eq!(made.membership.as_ref().map(|m| &*m.gang.name), group, "{labels}");
-            let declared = made.membership.and_then(|m| m.declared?.quorum);
-            assert_eq!(declared, least.map(Quorum::Count), "{labels}");
-            let found: Vec<_> = made.faults.iter().map(|f| format!("{}: {}", f.field, f.message)).collect();
+            let review = review_membership(&view);
+            assert_eq!(review.membership, membership(&view), "{labels}");
+            assert_eq!(review.membership.as_ref().map(|m| &*m.gang.name), group, "{labels}");
+            let declared = review.membership.and_then(|m| m.declared?.quorum);
+            assert_eq!(declared, min_members.map(Quorum::Count), "{labels}");
+            let found: Vec<_> = review.faults.iter().map(|f| format!("{}: {}", f.field, f.message)).collect();
             assert_eq!(found, faults, "{labels}");
         };
         check(&json!({}), None, None, &[]);

@@ -1,4 +1,6 @@
-//! Volcano: `scheduling.volcano.sh/v1beta1 PodGroup`; pods name theirs by an annotation, and their task in its job by another.
+//! Volcano: `scheduling.volcano.sh/v1beta1 PodGroup`. Pods name their group and their task by annotations.
+
+mod status;
 
 use std::collections::BTreeMap;
 
@@ -6,11 +8,13 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::group::{Source, minimum, number, text};
-use super::{
-    Declared, Dialect, GroupEvent, GroupKind, GroupNews, GroupResource, GroupStatus, Membership, Quorum,
-    StatusDoor, Strength,
-};
+use super::dialect_trait::Dialect;
+use super::group::{GroupKind, GroupResource, StatusWrite};
+use super::group_event::{GroupEvent, GroupEventContext};
+use super::group_reader::{GroupReader, non_empty, read_count, read_min_resources};
+use super::group_status::GroupStatus;
+use super::membership::{LinkStrength, Membership, PodDeclaration, ends_in_uid};
+use super::quorum::Quorum;
 use crate::model::{DialectId, GangId, str};
 use crate::objects::names;
 use crate::objects::text::{Entries, Scalar, Text};
@@ -20,7 +24,7 @@ pub(super) struct Volcano;
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", bound(deserialize = "'de: 'a"))]
-struct Spec<'a> {
+struct VolcanoSpec<'a> {
     #[serde(default, borrow)]
     min_member: Option<&'a RawValue>,
     #[serde(default)]
@@ -33,26 +37,26 @@ struct Spec<'a> {
     priority_class_name: Option<Text<'a>>,
 }
 
-/// `minMember` of all, and `minTaskMember` of each task. Where the tasks together ask for more than the whole, Volcano
-/// looks at the whole alone (its gang plugin, `CheckTaskValid`).
-fn quorum(spec: &Spec<'_>) -> Result<Quorum, String> {
-    let least = number(spec.min_member, "spec.minMember")?;
+/// The quorum: `minMember` members in total, and `minTaskMember` of each task. Where the sum of the tasks is larger than
+/// `minMember`, only `minMember` counts, as in Volcano's gang plugin (`CheckTaskValid`).
+fn quorum(spec: &VolcanoSpec<'_>) -> Result<Quorum, String> {
+    let min_members = read_count(spec.min_member, "spec.minMember")?;
     let mut tasks = BTreeMap::new();
     for (name, raw) in spec.min_task_member.iter().flatten() {
         let field = format!("spec.minTaskMember[{}]", name.as_str());
-        if let Some(count) = number(Some(raw), &field)?.filter(|count| *count > 0) {
+        if let Some(count) = read_count(Some(raw), &field)?.filter(|count| *count > 0) {
             tasks.insert(str(name.as_str()), Quorum::Count(count));
         }
     }
     if tasks.is_empty() {
-        return Ok(Quorum::Count(least.unwrap_or(1)));
+        return Ok(Quorum::Count(min_members.unwrap_or(1)));
     }
     let min = u32::try_from(tasks.len()).unwrap_or(u32::MAX);
     let tasks = Quorum::Groups { min, children: tasks };
-    let sum = tasks.least();
-    Ok(match least.filter(|least| *least > 0) {
-        Some(least) if least < sum => Quorum::Count(least),
-        Some(least) if least > sum => Quorum::Total { least, quorum: Box::new(tasks) },
+    let sum = tasks.min_members();
+    Ok(match min_members.filter(|min_members| *min_members > 0) {
+        Some(min_members) if min_members < sum => Quorum::Count(min_members),
+        Some(min_members) if min_members > sum => Quorum::Total { min_members, quorum: Box::new(tasks) },
         _ => tasks,
     })
 }
@@ -76,50 +80,51 @@ impl Dialect for Volcano {
             version: "v1beta1",
             kind: "PodGroup",
             plural: "podgroups",
-            status: StatusDoor::Object,
+            status: StatusWrite::Object,
         }]
     }
 
     fn membership(&self, pod: &PodView<'_>) -> Option<Membership> {
         let meta = &pod.metadata;
-        let said = |text: Option<&str>| text.filter(|t| !t.is_empty()).map(str);
-        let name = said(meta.annotations.text(names::VOLCANO_GROUP_ANNOTATION))?;
-        let task = said(meta.annotations.text(names::VOLCANO_TASK_KEY))
-            .or_else(|| said(meta.labels.text(names::VOLCANO_TASK_KEY)));
+        let non_empty = |text: Option<&str>| text.filter(|t| !t.is_empty()).map(str);
+        let name = non_empty(meta.annotations.text(names::VOLCANO_GROUP_ANNOTATION))?;
+        let task = non_empty(meta.annotations.text(names::VOLCANO_TASK_KEY))
+            .or_else(|| non_empty(meta.labels.text(names::VOLCANO_TASK_KEY)));
         Some(Membership {
             gang: GangId::new(DialectId::Volcano, meta.namespace.as_str(), name),
             role: task,
-            declared: Declared::by(pod, None),
+            declared: PodDeclaration::read(pod, None),
         })
     }
 
-    /// Volcano's controller gives every pod of its scheduler a group, some time after it was made: `podgroup-`, a UID.
-    fn strength(&self, gang: &GangId) -> Strength {
-        let added = gang.name.starts_with("podgroup-") && super::ends_in_uid(&gang.name);
-        if added { Strength::Added } else { Strength::Named }
+    /// Volcano's controller creates a group for every pod of its scheduler, after the pod was created. Its name is
+    /// `podgroup-` and a UID.
+    fn link_strength(&self, gang: &GangId) -> LinkStrength {
+        let generated = gang.name.starts_with("podgroup-") && ends_in_uid(&gang.name);
+        if generated { LinkStrength::Generated } else { LinkStrength::Explicit }
     }
 
-    fn read_group(&self, source: &mut Source<'_, '_>) -> Result<(), String> {
-        let spec: Spec<'_> = source.spec()?;
+    fn read_group(&self, reader: &mut GroupReader<'_, '_>) -> Result<(), String> {
+        let spec: VolcanoSpec<'_> = reader.spec()?;
         let quorum = quorum(&spec)?;
-        let timeout = source.annotated_timeout(names::VOLCANO_WAITING_TIME);
-        let name = source.key.name.clone();
-        let group = source.say(&name, quorum);
+        let timeout = reader.timeout_annotation(names::VOLCANO_WAITING_TIME);
+        let name = reader.key.name.clone();
+        let group = reader.add_gang(&name, quorum);
         group.timeout = timeout;
-        let (minimum, doubt) = minimum(&spec.min_resources);
-        group.minimum = minimum;
-        group.doubts.extend(doubt);
-        group.priority_class = text(spec.priority_class_name.as_ref());
-        group.queue = text(spec.queue.as_ref());
+        let (min_resources, warning) = read_min_resources(&spec.min_resources);
+        group.min_resources = min_resources;
+        group.warnings.extend(warning);
+        group.priority_class = non_empty(spec.priority_class_name.as_ref());
+        group.queue = non_empty(spec.queue.as_ref());
         Ok(())
     }
 
     fn status(&self, _: GroupKind, status: &GroupStatus) -> Option<Value> {
-        Some(super::volcano_status::status(status))
+        Some(status::status(status))
     }
 
-    fn event(&self, _: GroupKind, news: &GroupNews<'_>) -> Option<GroupEvent> {
-        super::volcano_status::event(news)
+    fn event(&self, _: GroupKind, context: &GroupEventContext<'_>) -> Option<GroupEvent> {
+        status::event(context)
     }
 }
 
@@ -130,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_whole_and_its_tasks_make_the_quorum() {
+    fn min_member_and_tasks_make_the_quorum() {
         let groups = |tasks: &[(&str, u32)]| {
             let children = tasks.iter().map(|(name, count)| (str(name), Quorum::Count(*count))).collect();
             Quorum::Groups { min: u32::try_from(tasks.len()).unwrap(), children }
@@ -147,17 +152,17 @@ mod tests {
             ),
             (
                 json!({ "minMember": 5, "minTaskMember": { "ps": 1, "worker": 3 } }),
-                Ok(Quorum::Total { least: 5, quorum: Box::new(groups(&[("ps", 1), ("worker", 3)])) }),
+                Ok(Quorum::Total { min_members: 5, quorum: Box::new(groups(&[("ps", 1), ("worker", 3)])) }),
             ),
             (json!({ "minMember": 2, "minTaskMember": { "ps": 1, "worker": 3 } }), Ok(Quorum::Count(2))),
             (
                 json!({ "minTaskMember": { "ps": "1" } }),
-                Err("spec.minTaskMember[ps] is \"1\", and has to be a whole number from 0 to 2147483647"
+                Err("spec.minTaskMember[ps] is \"1\"; it must be a whole number from 0 to 2147483647"
                     .to_owned()),
             ),
         ] {
             let text = spec.to_string();
-            let read: Spec<'_> = serde_json::from_str(&text).unwrap();
+            let read: VolcanoSpec<'_> = serde_json::from_str(&text).unwrap();
             assert_eq!(quorum(&read), expected, "{spec}");
         }
     }

@@ -1,78 +1,88 @@
-//! What an event on the group object says, in the words of its stack.
+//! Events on a group object, in the words of its stack.
 //!
-//! Our own object, the pods and the log have our reason codes; who looks at the group finds what the guides of that stack
-//! speak of. The sentence is ours, because it says more, but where a stack has one that people look for.
+//! The `Gang` object, the pods and the log use the reason codes of Portcullis. The group object uses the reasons that the
+//! guides of its stack mention. The message is ours, because it has more detail, except where users search for the message
+//! of the stack.
 
 use crate::model::Reason;
 
-/// News of a gang, as it is told to everybody.
+/// A decision about a gang, with the numbers that the messages of the stacks need.
 #[derive(Clone, Copy, Debug)]
-pub struct GroupNews<'n> {
-    /// Its code.
+pub struct GroupEventContext<'n> {
+    /// Reason code.
     pub reason: Reason,
-    /// The sentence.
+    /// Message.
     pub message: &'n str,
-    /// How many live pods the gang has.
+    /// Number of live pods.
     pub members: u32,
-    /// How many have to be there.
-    pub least: u32,
-    /// How many of its live pods are on a node.
+    /// Number of members that the gang needs.
+    pub min_members: u32,
+    /// Number of live pods that are on a node.
     pub scheduled: u32,
-    /// How many of its live pods are held by scheduling gates of others.
-    pub held: u32,
+    /// Number of live pods that have scheduling gates of other controllers.
+    pub gated_by_others: u32,
 }
 
-impl GroupNews<'_> {
-    /// What it is to a scheduler: cannot be placed, or is placed. Other news are ours, and have no other words.
-    pub(super) fn kind(&self) -> Option<NewsKind> {
+impl GroupEventContext<'_> {
+    /// What the decision means in terms of a scheduler; `None` for decisions that no scheduler has a word for.
+    pub(super) fn scheduling_result(&self) -> Option<SchedulingResult> {
         match self.reason {
-            Reason::Lifted => Some(NewsKind::Scheduled),
-            reason if reason.is_unschedulable() => Some(NewsKind::Unschedulable),
+            Reason::Lifted => Some(SchedulingResult::Scheduled),
+            reason if reason.is_unschedulable() => Some(SchedulingResult::Unschedulable),
             _ => None,
         }
     }
 
-    /// In the words that most stacks share.
+    /// The event in the words that most stacks share.
     pub(super) fn event(&self) -> Option<GroupEvent> {
-        let reason = match self.kind()? {
-            NewsKind::Unschedulable => "Unschedulable",
-            NewsKind::Scheduled => "Scheduled",
+        let reason = match self.scheduling_result()? {
+            SchedulingResult::Unschedulable => "Unschedulable",
+            SchedulingResult::Scheduled => "Scheduled",
         };
         Some(GroupEvent { reason, message: self.message.to_owned() })
     }
 }
 
-/// What news are to a scheduler.
+/// A decision in terms of a scheduler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum NewsKind {
-    /// There is no room for the gang.
+pub(super) enum SchedulingResult {
+    /// The gang cannot be placed.
     Unschedulable,
-    /// It has its places.
+    /// The gang is placed.
     Scheduled,
 }
 
-/// An event on a group object.
+/// An event to record on a group object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GroupEvent {
-    /// Its reason.
+    /// `reason`.
     pub reason: &'static str,
-    /// Its note.
+    /// `note`.
     pub message: String,
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dialect::{GroupKind, dialect, group_kinds};
+    use crate::dialect::group::GroupKind;
+    use crate::dialect::group_kinds;
+    use crate::dialect::registry::dialect;
     use crate::model::DialectId;
 
     #[test]
-    fn each_stack_has_its_words() {
+    fn each_stack_has_its_own_reasons() {
         let of_kind = |kind: GroupKind, reason: Reason, expected: Option<(&'static str, &str)>| {
-            let news = GroupNews { reason, message: "because", members: 4, least: 3, scheduled: 1, held: 1 };
-            let said = dialect(kind.dialect()).event(kind, &news);
-            let said = said.as_ref().map(|event| (event.reason, event.message.as_str()));
-            assert_eq!(said, expected, "{kind:?} {reason}");
+            let context = GroupEventContext {
+                reason,
+                message: "because",
+                members: 4,
+                min_members: 3,
+                scheduled: 1,
+                gated_by_others: 1,
+            };
+            let event = dialect(kind.dialect()).event(kind, &context);
+            let event = event.as_ref().map(|event| (event.reason, event.message.as_str()));
+            assert_eq!(event, expected, "{kind:?} {reason}");
         };
         let check = |id: DialectId, reason: Reason, expected: Option<(&'static str, &str)>| {
             let first = group_kinds().find(|kind| kind.dialect() == id).unwrap();

@@ -1,13 +1,20 @@
-//! What a pod asks of a node, by the scheduler's own rule (k8s.io/component-helpers, resource/helpers.go `PodRequests`).
+//! Effective resource requests of a pod, by kube-scheduler's rule (k8s.io/component-helpers, resource/helpers.go
+//! `PodRequests`).
 
-use super::text::{Entries, Scalar};
-use super::view::{Container, PodView, ResourceRequirements};
-use crate::model::{Bytes, MilliCpu, Quantity, Resources, str};
+use crate::model::{Bytes, MilliCpu, Resources, str};
+use crate::objects::text::{Entries, Scalar};
+use crate::objects::view::{Container, PodView, ResourceRequirements};
+use crate::objects::{read_resource, read_resources};
 
-/// The requests that count against a node: the larger of "all containers and sidecars together" and "the most that any
-/// init container needs beside the sidecars started before it"; pod-level resources in place of that where given; what
-/// an in-place resize still holds; and the overhead of the sandbox. Amounts are rounded up container by container (cpu
-/// to thousandths), so a sum of finer parts is never less than the scheduler's.
+/// The requests that a pod charges to its node.
+///
+/// - The larger of two amounts: the sum of all containers and sidecars, and the largest init container with the sidecars
+///   that started before it.
+/// - Pod-level resources replace this amount where the pod has them.
+/// - An in-place resize holds the larger of old and new requests.
+/// - The overhead of the sandbox is added.
+///
+/// Amounts are rounded up for each container (cpu to thousandths), so the sum is never less than the scheduler's.
 ///
 /// # Errors
 /// A sentence naming the field whose quantity cannot be read.
@@ -35,14 +42,14 @@ pub fn effective_requests(pod: &PodView<'_>) -> Result<Resources, String> {
     }
     running.raise(&starting);
 
-    let mut pod_level = amounts(&spec.resources.requests, "spec.resources.requests")?;
-    let limits = amounts(&spec.resources.limits, "spec.resources.limits")?;
+    let mut pod_level = read_resources(&spec.resources.requests, "spec.resources.requests")?;
+    let limits = read_resources(&spec.resources.limits, "spec.resources.limits")?;
     if let Some(actuated) = &status.resources {
-        let actuated = amounts(&actuated.requests, "status.resources.requests")?;
-        let allocated = amounts(&status.allocated_resources, "status.allocatedResources")?;
+        let actuated = read_resources(&actuated.requests, "status.resources.requests")?;
+        let allocated = read_resources(&status.allocated_resources, "status.allocatedResources")?;
         pod_level = resize.effective(&pod_level, actuated, &allocated);
     }
-    // A limit without a request: the API server makes the request of what the containers ask for, else of the limit.
+    // A limit without a request: the API server defaults the request to the sum of the containers, or else to the limit.
     let requested = |name: &str| spec.resources.requests.contains(name);
     let limited = |name: &str| !requested(name) && spec.resources.limits.contains(name);
     if requested("cpu") {
@@ -66,7 +73,7 @@ pub fn effective_requests(pod: &PodView<'_>) -> Result<Resources, String> {
             set_extended(&mut running, &name, limits.extended(&name));
         }
     }
-    running.add(&amounts(&spec.overhead, "spec.overhead")?);
+    running.add(&read_resources(&spec.overhead, "spec.overhead")?);
     Ok(running)
 }
 
@@ -78,10 +85,10 @@ fn set_extended(resources: &mut Resources, name: &str, amount: u64) {
     }
 }
 
-/// What an in-place resize of a running pod holds beside what its spec asks for.
+/// The in-place resize of a running pod: its status may hold more than its spec requests.
 struct Resize<'p, 'a> {
     pod: &'p PodView<'a>,
-    /// The kubelet will never grant the new spec, so it does not count.
+    /// The kubelet never grants the new spec, so the spec does not count.
     infeasible: bool,
 }
 
@@ -93,13 +100,13 @@ impl<'p, 'a> Resize<'p, 'a> {
 
     fn container(&self, container: &Container<'_>, spec: Resources) -> Result<Resources, String> {
         let status = &self.pod.status;
-        // A name stands once in a pod; where both lists have it the init containers' status is the one that counts.
+        // Container names are unique in a pod. Where both lists have the name, the status of the init container counts.
         let mut statuses = status.init_container_statuses.iter().chain(&status.container_statuses);
         let Some(status) = statuses.find(|s| s.name == container.name) else { return Ok(spec) };
         let Some(actuated) = &status.resources else { return Ok(spec) };
         let place = |field: &str| format!("status of container {:?}, {field}", container.name.as_str());
-        let actuated = amounts(&actuated.requests, &place("resources.requests"))?;
-        let allocated = amounts(&status.allocated_resources, &place("allocatedResources"))?;
+        let actuated = read_resources(&actuated.requests, &place("resources.requests"))?;
+        let allocated = read_resources(&status.allocated_resources, &place("allocatedResources"))?;
         Ok(self.effective(&spec, actuated, &allocated))
     }
 
@@ -113,40 +120,15 @@ impl<'p, 'a> Resize<'p, 'a> {
     }
 }
 
-/// Requests, with limits standing in where a request is missing: the API server defaults them so.
+/// Requests of a container. A limit replaces a missing request, as the API server defaults it.
 fn declared(resources: &ResourceRequirements<'_>, path: &str) -> Result<Resources, String> {
-    let mut all = amounts(&resources.requests, &format!("{path}.requests"))?;
+    let mut all = read_resources(&resources.requests, &format!("{path}.requests"))?;
     for (name, quantity) in resources.limits.iter() {
         if !resources.requests.contains(name) {
-            put(&mut all, name, quantity, &format!("{path}.limits"))?;
+            read_resource(&mut all, name, quantity, &format!("{path}.limits"))?;
         }
     }
     Ok(all)
-}
-
-/// Reads a resource list.
-pub(crate) fn amounts(list: &Entries<'_, Scalar<'_>>, path: &str) -> Result<Resources, String> {
-    let mut resources = Resources::default();
-    for (name, quantity) in list.iter() {
-        put(&mut resources, name, quantity, path)?;
-    }
-    Ok(resources)
-}
-
-fn put(resources: &mut Resources, name: &str, quantity: &Scalar<'_>, path: &str) -> Result<(), String> {
-    let quantity = Quantity::parse(&quantity.0).map_err(|e| format!("{path}[{name}]: {e}"))?;
-    match name {
-        "cpu" => resources.cpu = MilliCpu(quantity.millis()),
-        "memory" => resources.memory = Bytes(quantity.units()),
-        "ephemeral-storage" => resources.ephemeral_storage = Bytes(quantity.units()),
-        "pods" => {}
-        _ => {
-            if quantity.units() > 0 {
-                resources.extended.insert(str(name), quantity.units());
-            }
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -1,16 +1,20 @@
-//! Plain: two keys of our own, for pods that no stack has a group object for. `portcullis.dev/gang` names the gang,
-//! `portcullis.dev/gang-size` says how many members it takes; as annotations, or as labels, which can be selected by.
+//! Plain: gangs without a stack. `portcullis.dev/gang` names the gang, `portcullis.dev/gang-size` declares its number of members.
+//!
+//! Both keys are annotations, or labels for users who want to select by them.
 
-use super::group::{count, no_count};
-use super::{Declared, Dialect, Link, Membership, Quorum};
+use super::dialect_trait::Dialect;
+use super::group_reader::{invalid_member_count, parse_member_count};
+use super::membership::{Membership, PodDeclaration};
+use super::membership_review::MembershipReview;
+use super::quorum::Quorum;
 use crate::model::{DialectId, Finding, FindingRule, GangId, quoted};
 use crate::objects::names;
 use crate::objects::view::PodView;
 
 pub(super) struct Plain;
 
-/// The value of a key: as an annotation, else as a label.
-fn said<'p>(pod: &'p PodView<'_>, key: &str) -> Option<(&'static str, &'p str)> {
+/// The value of a key and the map that has it: the annotation, or else the label.
+fn value_of<'p>(pod: &'p PodView<'_>, key: &str) -> Option<(&'static str, &'p str)> {
     let meta = &pod.metadata;
     let annotation = meta.annotations.text(key).map(|text| ("annotations", text));
     let label = meta.labels.text(key).map(|text| ("labels", text));
@@ -27,24 +31,24 @@ impl Dialect for Plain {
     }
 
     fn membership(&self, pod: &PodView<'_>) -> Option<Membership> {
-        let (_, name) = said(pod, names::GANG_KEY)?;
-        let size = said(pod, names::GANG_SIZE_KEY).and_then(|(_, size)| count(size));
+        let (_, name) = value_of(pod, names::GANG_KEY)?;
+        let size = value_of(pod, names::GANG_SIZE_KEY).and_then(|(_, size)| parse_member_count(size));
         Some(Membership {
             gang: GangId::new(DialectId::Plain, pod.metadata.namespace.as_str(), name),
             role: None,
-            declared: Declared::by(pod, size.map(Quorum::Count)),
+            declared: PodDeclaration::read(pod, size.map(Quorum::Count)),
         })
     }
 
-    fn link(&self, pod: &PodView<'_>) -> Link {
-        let mut link = Link { membership: self.membership(pod), ..Link::default() };
+    fn review(&self, pod: &PodView<'_>) -> MembershipReview {
+        let mut review = MembershipReview { membership: self.membership(pod), ..MembershipReview::default() };
         let meta = &pod.metadata;
         for key in [names::GANG_KEY, names::GANG_SIZE_KEY] {
             let (annotation, label) = (meta.annotations.text(key), meta.labels.text(key));
             if let (Some(annotation), Some(label)) = (annotation, label)
                 && annotation != label
             {
-                link.faults.push(Finding {
+                review.faults.push(Finding {
                     field: format!("metadata.labels[{key}]"),
                     value: label.to_owned(),
                     rule: FindingRule::GroupsDiffer,
@@ -56,23 +60,23 @@ impl Dialect for Plain {
                 });
             }
         }
-        match said(pod, names::GANG_SIZE_KEY) {
-            Some((map, size)) if count(size).is_none() => link.faults.push(Finding {
+        match value_of(pod, names::GANG_SIZE_KEY) {
+            Some((map, size)) if parse_member_count(size).is_none() => review.faults.push(Finding {
                 field: format!("metadata.{map}[{}]", names::GANG_SIZE_KEY),
                 value: size.to_owned(),
                 rule: FindingRule::SizeValue,
-                message: no_count(size),
+                message: invalid_member_count(size),
             }),
             Some(_) => {}
-            None => link.warnings.push(format!(
-                "{} is missing: the gang waits until one of its pods says how many members it takes",
+            None => review.warnings.push(format!(
+                "{} is missing: the gang waits until one of its pods declares the number of members",
                 names::GANG_SIZE_KEY
             )),
         }
-        link
+        review
     }
 
-    fn declares_by(&self) -> Option<&'static str> {
+    fn size_key(&self) -> Option<&'static str> {
         Some(names::GANG_SIZE_KEY)
     }
 }
@@ -82,30 +86,30 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::dialect::{link, membership};
+    use crate::dialect::{membership, review_membership};
 
     const GANG: &str = names::GANG_KEY;
     const SIZE: &str = names::GANG_SIZE_KEY;
 
     #[test]
-    fn two_keys_make_a_gang() {
+    fn two_keys_declare_a_gang() {
         let check = |annotations: &Value,
                      labels: &Value,
                      expected: Option<(&str, Option<u32>)>,
-                     said: &[&str]| {
+                     messages: &[&str]| {
             let pod =
                 json!({ "metadata": { "namespace": "ml", "labels": labels, "annotations": annotations } });
             let pod = pod.to_string();
             let view: PodView<'_> = serde_json::from_str(&pod).unwrap();
-            let made = link(&view);
-            assert_eq!(made.membership, membership(&view), "{pod}");
-            let found = made.membership.as_ref().map(|m| {
-                (&*m.gang.name, m.declared.as_ref().and_then(|d| d.quorum.as_ref()).map(Quorum::least))
+            let review = review_membership(&view);
+            assert_eq!(review.membership, membership(&view), "{pod}");
+            let found = review.membership.as_ref().map(|m| {
+                (&*m.gang.name, m.declared.as_ref().and_then(|d| d.quorum.as_ref()).map(Quorum::min_members))
             });
             assert_eq!(found, expected, "{pod}");
-            let faults = made.faults.iter().map(|f| format!("{}: {}", f.field, f.message));
-            let messages: Vec<_> = made.warnings.iter().cloned().chain(faults).collect();
-            assert_eq!(messages, said, "{pod}");
+            let faults = review.faults.iter().map(|f| format!("{}: {}", f.field, f.message));
+            let found_messages: Vec<_> = review.warnings.iter().cloned().chain(faults).collect();
+            assert_eq!(found_messages, messages, "{pod}");
         };
         check(&json!({}), &json!({}), None, &[]);
         check(&json!({ SIZE: "3" }), &json!({}), None, &[]);
@@ -118,7 +122,7 @@ mod tests {
             &json!({}),
             Some(("g", None)),
             &[
-                "portcullis.dev/gang-size is missing: the gang waits until one of its pods says how many members it takes",
+                "portcullis.dev/gang-size is missing: the gang waits until one of its pods declares the number of members",
             ],
         );
         check(

@@ -1,12 +1,18 @@
-//! KAI: `scheduling.run.ai/v2alpha2 PodGroup`; annotation `pod-group-name` and label `kai.scheduler/podgroup` as a pair.
+//! KAI: `scheduling.run.ai/v2alpha2 PodGroup`. The annotation `pod-group-name` and the label `kai.scheduler/podgroup` name it.
+
+mod pod_group;
+mod status;
 
 use serde_json::Value;
 
-use super::group::Source;
-use super::link::{LABEL_VALUE_LONGEST, Link, MetadataMap, Repair, is_label_value};
-use super::{
-    Declared, Dialect, GroupEvent, GroupKind, GroupNews, GroupResource, GroupStatus, Membership, StatusDoor,
-    Strength,
+use super::dialect_trait::Dialect;
+use super::group::{GroupKind, GroupResource, StatusWrite};
+use super::group_event::{GroupEvent, GroupEventContext};
+use super::group_reader::GroupReader;
+use super::group_status::GroupStatus;
+use super::membership::{LinkStrength, Membership, PodDeclaration, ends_in_uid};
+use super::membership_review::{
+    MAX_LABEL_VALUE_BYTES, MembershipReview, MetadataMap, MetadataRepair, is_label_value,
 };
 use crate::model::{DialectId, Finding, FindingRule, GangId, quoted, str};
 use crate::objects::names;
@@ -17,24 +23,29 @@ pub(super) struct Kai;
 const ANNOTATION: (MetadataMap, &str) = (MetadataMap::Annotations, names::KAI_GROUP_ANNOTATION);
 const LABEL: (MetadataMap, &str) = (MetadataMap::Labels, names::KAI_GROUP_LABEL);
 
-/// The annotation is the link; without it KAI makes a group of its own for the pod, so the user is told.
-fn annotation_from_label(label: &str, link: &mut Link) {
+/// KAI reads the annotation. Without it KAI creates another group for the pod, so the user gets a warning.
+fn annotation_from_label(label: &str, review: &mut MembershipReview) {
     let (map, key) = ANNOTATION;
-    link.repairs.push(Repair { map, key, value: label.to_owned(), source: Some(LABEL) });
-    link.warnings.push(format!("{key} was missing; set to {} from the label {}", quoted(label), LABEL.1));
+    review.repairs.push(MetadataRepair { map, key, value: label.to_owned(), source: Some(LABEL) });
+    review.warnings.push(format!("{key} was missing; set to {} from the label {}", quoted(label), LABEL.1));
 }
 
-/// The label only serves to select pods; a group whose name cannot be a label value goes without it.
-fn label_from_annotation(annotation: &str, link: &mut Link) {
+/// The label only serves to select pods. It is left out where the name of the group is not a legal label value.
+fn label_from_annotation(annotation: &str, review: &mut MembershipReview) {
     let (map, key) = LABEL;
     if is_label_value(annotation) {
-        link.repairs.push(Repair { map, key, value: annotation.to_owned(), source: Some(ANNOTATION) });
+        review.repairs.push(MetadataRepair {
+            map,
+            key,
+            value: annotation.to_owned(),
+            source: Some(ANNOTATION),
+        });
         return;
     }
     let length = annotation.chars().count();
-    link.warnings.push(if length > LABEL_VALUE_LONGEST {
+    review.warnings.push(if length > MAX_LABEL_VALUE_BYTES {
         format!(
-            "label {key} was not set: {} has {length} characters, a label value at most {LABEL_VALUE_LONGEST}",
+            "label {key} was not set: {} has {length} characters, a label value at most {MAX_LABEL_VALUE_BYTES}",
             ANNOTATION.1
         )
     } else {
@@ -45,13 +56,13 @@ fn label_from_annotation(annotation: &str, link: &mut Link) {
 fn groups_differ(annotation: &str, label: &str) -> Finding {
     let (label_key, annotation_key) = (LABEL.1, ANNOTATION.1);
     let near = crate::model::closest(label, std::iter::once(annotation)).is_some();
-    let mend = if near { format!("Did you mean {}? ", quoted(annotation)) } else { String::new() };
+    let suggestion = if near { format!("Did you mean {}? ", quoted(annotation)) } else { String::new() };
     Finding {
         field: format!("metadata.labels[{label_key}]"),
         value: label.to_owned(),
         rule: FindingRule::GroupsDiffer,
         message: format!(
-            "{} is not the group that the annotation {annotation_key} says ({}). {mend}Give both the name of one PodGroup, \
+            "{} is not the group that the annotation {annotation_key} says ({}). {suggestion}Give both the name of one PodGroup, \
              or remove one of them: the other is then filled in.",
             quoted(label),
             quoted(annotation)
@@ -78,26 +89,26 @@ impl Dialect for Kai {
             version: "v2alpha2",
             kind: "PodGroup",
             plural: "podgroups",
-            status: StatusDoor::Subresource,
+            status: StatusWrite::Subresource,
         }]
     }
 
-    fn link(&self, pod: &PodView<'_>) -> Link {
+    fn review(&self, pod: &PodView<'_>) -> MembershipReview {
         let meta = &pod.metadata;
         let annotation = meta.annotations.text(names::KAI_GROUP_ANNOTATION).filter(|t| !t.is_empty());
         let label = meta.labels.text(names::KAI_GROUP_LABEL).filter(|t| !t.is_empty());
-        let mut link = Link::default();
+        let mut review = MembershipReview::default();
         match (annotation, label) {
-            (None, None) => return link,
-            (Some(annotation), None) => label_from_annotation(annotation, &mut link),
-            (None, Some(label)) => annotation_from_label(label, &mut link),
+            (None, None) => return review,
+            (Some(annotation), None) => label_from_annotation(annotation, &mut review),
+            (None, Some(label)) => annotation_from_label(label, &mut review),
             (Some(annotation), Some(label)) if annotation != label => {
-                link.faults.push(groups_differ(annotation, label));
+                review.faults.push(groups_differ(annotation, label));
             }
             (Some(_), Some(_)) => {}
         }
-        link.membership = self.membership(pod);
-        link
+        review.membership = self.membership(pod);
+        review
     }
 
     fn membership(&self, pod: &PodView<'_>) -> Option<Membership> {
@@ -108,29 +119,30 @@ impl Dialect for Kai {
         Some(Membership {
             gang: GangId::new(DialectId::Kai, meta.namespace.as_str(), name),
             role: named(meta.labels.text(names::KAI_SUBGROUP_LABEL)),
-            declared: Declared::by(pod, None),
+            declared: PodDeclaration::read(pod, None),
         })
     }
 
-    /// KAI's pod-grouper gives every pod of its scheduler a group, some time after it was made: `pg-`, the owner, its UID.
-    fn strength(&self, gang: &GangId) -> Strength {
-        if gang.name.starts_with("pg-") && super::ends_in_uid(&gang.name) {
-            Strength::Added
+    /// KAI's pod-grouper creates a group for every pod of its scheduler, after the pod was created. Its name is `pg-`, the
+    /// owner, and the UID of the owner.
+    fn link_strength(&self, gang: &GangId) -> LinkStrength {
+        if gang.name.starts_with("pg-") && ends_in_uid(&gang.name) {
+            LinkStrength::Generated
         } else {
-            Strength::Named
+            LinkStrength::Explicit
         }
     }
 
-    fn read_group(&self, source: &mut Source<'_, '_>) -> Result<(), String> {
-        super::kai_group::read(source)
+    fn read_group(&self, reader: &mut GroupReader<'_, '_>) -> Result<(), String> {
+        pod_group::read(reader)
     }
 
     fn status(&self, _: GroupKind, status: &GroupStatus) -> Option<Value> {
-        Some(super::kai_status::status(status))
+        Some(status::status(status))
     }
 
-    fn event(&self, _: GroupKind, news: &GroupNews<'_>) -> Option<GroupEvent> {
-        super::kai_status::event(news)
+    fn event(&self, _: GroupKind, context: &GroupEventContext<'_>) -> Option<GroupEvent> {
+        status::event(context)
     }
 }
 
@@ -139,7 +151,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::dialect::{link, membership};
+    use crate::dialect::{membership, review_membership};
 
     const A: &str = names::KAI_GROUP_ANNOTATION;
     const L: &str = names::KAI_GROUP_LABEL;
@@ -150,24 +162,24 @@ mod tests {
         labels: Value,
         group: Option<&str>,
         repair: Option<(&str, &str)>,
-        said: &[&str],
+        messages: &[&str],
     ) {
         let metadata = json!({ "namespace": "ml", "annotations": annotations, "labels": labels });
         let pod = json!({ "metadata": metadata }).to_string();
         let view: PodView<'_> = serde_json::from_str(&pod).unwrap();
-        let made = link(&view);
+        let review = review_membership(&view);
         let gang = group.map(|name| GangId::new(DialectId::Kai, "ml", name));
-        assert_eq!(made.membership.as_ref().map(|m| &m.gang), gang.as_ref(), "{pod}");
-        assert_eq!(made.membership, membership(&view), "{pod}");
-        let repairs: Vec<_> = made.repairs.iter().map(|r| (r.key, r.value.as_str())).collect();
+        assert_eq!(review.membership.as_ref().map(|m| &m.gang), gang.as_ref(), "{pod}");
+        assert_eq!(review.membership, membership(&view), "{pod}");
+        let repairs: Vec<_> = review.repairs.iter().map(|r| (r.key, r.value.as_str())).collect();
         assert_eq!(repairs, Vec::from_iter(repair), "{pod}");
-        let faults = made.faults.iter().map(|f| &f.message);
-        let messages: Vec<_> = made.warnings.iter().chain(faults).map(String::as_str).collect();
-        assert_eq!(messages, said, "{pod}");
+        let faults = review.faults.iter().map(|f| &f.message);
+        let found: Vec<_> = review.warnings.iter().chain(faults).map(String::as_str).collect();
+        assert_eq!(found, messages, "{pod}");
     }
 
     #[test]
-    fn annotation_and_label_are_a_pair() {
+    fn annotation_and_label_complete_each_other() {
         let long = "g".repeat(64);
         check(json!({ A: "app" }), json!({}), Some("app"), Some((L, "app")), &[]);
         check(
@@ -233,7 +245,7 @@ mod tests {
         let role = |labels: Value| {
             let pod = json!({ "metadata": { "annotations": { A: "app" }, "labels": labels } }).to_string();
             let view: PodView<'_> = serde_json::from_str(&pod).unwrap();
-            link(&view).membership.unwrap().role.map(|r| r.to_string())
+            review_membership(&view).membership.unwrap().role.map(|r| r.to_string())
         };
         assert_eq!(role(json!({ names::KAI_SUBGROUP_LABEL: "workers" })).as_deref(), Some("workers"));
         assert_eq!(role(json!({ names::KAI_SUBGROUP_LABEL: "" })), None);
