@@ -56,7 +56,7 @@ pub type StructTypes = BTreeMap<String, StructFields>;
 pub struct Env {
     variables: Arc<BTreeMap<String, Type>>,
     structs: Arc<StructTypes>,
-    /// StructTypes shared between environments. They are looked up after `structs`, the last one first.
+    /// Types shared between environments. They are looked up after `structs`, the last one first.
     shared: Vec<Arc<StructTypes>>,
     patches: bool,
 }

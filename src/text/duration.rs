@@ -1,7 +1,7 @@
 //! Go durations: `1h30m`, `1.5s`, `500ms`.
 //!
-//! Source: `time.ParseDuration` of the Go standard library. Its unit is the nanosecond, and its range that of an `i64`:
-//! a duration has at most 292 years.
+//! Source: `time.ParseDuration` of the Go standard library. Its unit is the nanosecond, and its range that of
+//! an `i64`: a duration has at most 292 years.
 
 use std::time::Duration;
 

@@ -9,8 +9,8 @@ pub fn fnv1a(text: &str) -> u64 {
     })
 }
 
-/// SHA-256 of a list of parts, in hexadecimal. The length of each part counts, so moving a byte to the next part
-/// changes the hash.
+/// SHA-256 of a list of parts, in hexadecimal. The length of each part counts, so moving a byte to the next
+/// part changes the hash.
 pub fn sha256_hex<'p>(parts: impl IntoIterator<Item = &'p [u8]>) -> String {
     let mut hasher = Sha256::new();
     for part in parts {

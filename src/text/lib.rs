@@ -1,4 +1,5 @@
-//! Text formats that Portcullis reads and writes in more than one place. Each format has one implementation, here.
+//! Text formats that Portcullis reads and writes in more than one place. Each format has one implementation,
+//! here.
 //!
 //! | module | format |
 //! |---|---|
@@ -10,8 +11,8 @@
 //! | [`plural`], [`truncate`], [`suggestion`] | parts of messages: counts, cut values, "did you mean" |
 //! | [`hash`] | stable hashes for names |
 //!
-//! The crate is pure: no clock, no I/O, no randomness.
-//! Invariant: reading any text ends in time linear in its length, and never panics.
+//! The crate is pure: no clock, no I/O, no randomness. Invariant: reading any text ends in time linear in its
+//! length, and never panics.
 
 pub mod duration;
 pub mod hash;

@@ -1,10 +1,11 @@
 //! Kubernetes quantities (`100m`, `4Gi`, `1e3`, `.5`), read exactly as the API server reads them.
 //!
-//! Source: `ParseQuantity` and `Quantity` of k8s.io/apimachinery, pkg/api/resource. `quantity_cases.tsv` holds what that
-//! code makes of each input; `tests/cel/quantities` writes the table, and the tests below compare every row.
+//! Source: `ParseQuantity` and `Quantity` of k8s.io/apimachinery, pkg/api/resource. `quantity_cases.tsv`
+//! holds what that code makes of each input; `tests/cel/quantities` writes the table, and the tests below
+//! compare every row.
 //!
-//! Go keeps a quantity in one of two forms: a 64-bit value with a power of ten, or a decimal of any length. `isInteger`
-//! and the conversion to a float depend on the form, so this type keeps it too.
+//! Go keeps a quantity in one of two forms: a 64-bit value with a power of ten, or a decimal of any length.
+//! `isInteger` and the conversion to a float depend on the form, so this type keeps it too.
 //!
 //! One difference: amounts of more than 1.7e29 units (2^127 billionths) saturate. Go keeps all their digits.
 
@@ -300,7 +301,8 @@ impl ShortForm {
     }
 }
 
-/// Ten to the power of `exponent`, rounded as Go's `math.Pow10` rounds: the product or quotient of two table entries.
+/// Ten to the power of `exponent`, rounded as Go's `math.Pow10` rounds: the product or quotient of two table
+/// entries.
 fn power_of_ten(exponent: i32) -> f64 {
     let nearest = |power: i32| format!("1e{power}").parse().unwrap_or(f64::INFINITY);
     match exponent {
@@ -311,8 +313,8 @@ fn power_of_ten(exponent: i32) -> f64 {
     }
 }
 
-/// Billionths of `digits` times ten to the power of `power`: rounded up, saturating. Linear in the number of digits,
-/// whatever the power.
+/// Billionths of `digits` times ten to the power of `power`: rounded up, saturating. Linear in the number of
+/// digits, whatever the power.
 fn round_to_nanos(digits: &[u8], power: i64) -> i128 {
     let Some(first) = digits.iter().position(|digit| *digit != 0) else { return 0 };
     let digits = &digits[first..];
@@ -394,7 +396,8 @@ impl fmt::Display for Quantity {
     }
 }
 
-/// Divides by `base` while nothing is lost, at most `limit` times; returns the rest and the number of divisions.
+/// Divides by `base` while nothing is lost, at most `limit` times; returns the rest and the number of
+/// divisions.
 fn reduce(mut value: i128, base: i128, limit: usize) -> (i128, usize) {
     let mut steps = 0;
     while steps < limit && value != 0 && value % base == 0 {

@@ -3,8 +3,8 @@
 /// Longer names are not compared: the distance takes time quadratic in the length.
 const MAX_NAME_BYTES: usize = 253;
 
-/// The name among `known` that the user probably meant: the first of the fewest edits, when these are few enough.
-/// Upper and lower case count as the same letter.
+/// The name among `known` that the user probably meant: the first of the fewest edits, when these are few
+/// enough. Upper and lower case count as the same letter.
 pub fn closest<'n>(wrong: &str, known: impl IntoIterator<Item = &'n str>) -> Option<&'n str> {
     if wrong.len() > MAX_NAME_BYTES {
         return None;

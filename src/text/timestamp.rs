@@ -1,7 +1,7 @@
 //! RFC 3339 times between the years 1 and 9999.
 //!
-//! Source of what is accepted: the layout `time.RFC3339` as Go's `time.Parse` reads it, with which the API server and CEL
-//! read times. The calendar is that of the crate jiff. Nothing here asks what time it is.
+//! Source of what is accepted: the layout `time.RFC3339` as Go's `time.Parse` reads it, with which the API
+//! server and CEL read times. The calendar is that of the crate jiff. Nothing here asks what time it is.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -133,7 +133,8 @@ impl Timestamp {
         self.offset_seconds
     }
 
-    /// The date and time of day at a UTC offset in seconds; the nearest that jiff can represent at the ends of the range.
+    /// The date and time of day at a UTC offset in seconds; the nearest that jiff can represent at the ends
+    /// of the range.
     #[must_use]
     pub fn civil(self, offset_seconds: i32) -> DateTime {
         let seconds = SignedDuration::from_secs(self.seconds + i64::from(offset_seconds));

@@ -44,7 +44,7 @@ fn is_identifier(text: &str) -> bool {
 impl SemanticVersion {
     fn parse(text: &str) -> Result<Self, String> {
         if text.is_empty() {
-            return Err("SemanticVersion string empty".to_owned());
+            return Err("Version string empty".to_owned());
         }
         let parts: Vec<&str> = text.splitn(3, '.').collect();
         let &[major, minor, rest] = parts.as_slice() else {

@@ -1,4 +1,5 @@
-//! Time zones of CEL's time functions. The zones come from a bundled database, so every machine gives the same answer.
+//! Time zones of CEL's time functions. The zones come from a bundled database, so every machine gives the
+//! same answer.
 
 use std::sync::LazyLock;
 
@@ -9,7 +10,8 @@ use portcullis_text::Timestamp;
 /// The bundled zones. The zones of the machine would be read from its disk, and differ between machines.
 static ZONES: LazyLock<TimeZoneDatabase> = LazyLock::new(TimeZoneDatabase::bundled);
 
-/// The date and time of day in a zone: empty or `UTC`, a name such as `Europe/Berlin`, or an offset such as `-08:00`.
+/// The date and time of day in a zone: empty or `UTC`, a name such as `Europe/Berlin`, or an offset such as
+/// `-08:00`.
 ///
 /// # Errors
 /// The message of cel-go for an unknown zone.

@@ -1,48 +1,48 @@
-//! What is wrong with an object: the place, the value, the rule and the way out, each finding complete in itself.
+//! Findings: what is wrong with an object, with the field, the value, the rule and the fix.
 
-/// The rule a finding stands on: a stable code for logs, metrics and tests.
+/// The rule that a finding reports: a stable code for logs, metrics and tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum FindingRule {
-    /// A share of a card is asked for and sharing is switched off.
+    /// A pod requests a share of a GPU and GPU sharing is disabled.
     SharingDisabled,
-    /// `mps` without a share.
+    /// `mps` without a request for a share.
     MpsWithoutShare,
     /// `gpu-fraction` beside whole GPUs, MIG slices or DRA claims.
     FractionAndWhole,
     /// `gpu-memory` beside whole GPUs, MIG slices, DRA claims or `gpu-fraction`.
     MemoryAndWhole,
-    /// `gpu-fraction-num-devices` without a share.
+    /// `gpu-fraction-num-devices` without a request for a share.
     DevicesWithoutShare,
-    /// `gpu-memory` is no positive whole number, or too large to count with.
+    /// `gpu-memory` is not a positive integer, or too large.
     MemoryValue,
-    /// `gpu-fraction` is no number between 0 and 1.
+    /// `gpu-fraction` is not a number between 0 and 1.
     FractionValue,
-    /// `gpu-fraction-num-devices` is no positive whole number.
+    /// `gpu-fraction-num-devices` is not a positive integer.
     DevicesValue,
-    /// `gpu-fraction-container-name` names no container of the pod.
+    /// `gpu-fraction-container-name` does not name a container of the pod.
     UnknownContainer,
-    /// `gpu-fraction-container-name` without a share.
+    /// `gpu-fraction-container-name` without a request for a share.
     ContainerWithoutShare,
-    /// Two keys of one pair name different groups.
+    /// Two keys of the same dialect name different groups.
     GroupsDiffer,
-    /// One pod names groups in two dialects.
+    /// A pod names groups of two dialects.
     TwoGroups,
-    /// How many members a gang takes is no number, or cannot be read.
+    /// The size of a gang is not a number, or unreadable.
     SizeValue,
-    /// An existing pod is moved to another group, or out of its group.
+    /// An update moves a pod to another group, or out of its group.
     GroupChanged,
-    /// The share of a started gang member is changed.
+    /// An update changes the GPU share of a started gang member.
     ShareChanged,
-    /// A member is created without our scheduling gate.
+    /// A member is created without the scheduling gate of Portcullis.
     GateMissing,
-    /// A member with a share of a card is created without the toleration of shared nodes.
+    /// A member with a GPU share is created without the toleration of shared nodes.
     TolerationMissing,
-    /// A member with a share of a card is created without the variable that tells it which card is its own.
+    /// A member with a GPU share is created without the environment variable that names its GPU.
     CardsUnknown,
 }
 
 impl FindingRule {
-    /// The code as logs and metrics spell it.
+    /// The code in logs and metrics.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::SharingDisabled => "SharingDisabled",
@@ -66,7 +66,7 @@ impl FindingRule {
         }
     }
 
-    /// The `reason` of the cause in a `Status`, in the words of Kubernetes (`metav1.CauseType`).
+    /// The `reason` of the cause in a `Status`, with the values of `metav1.CauseType`.
     pub fn cause_type(self) -> &'static str {
         match self {
             Self::MemoryValue
@@ -89,15 +89,15 @@ impl FindingRule {
     }
 }
 
-/// One thing that is wrong. The message stands alone: kubectl prints findings as a list and nothing else.
+/// One violation of a rule. The message is complete in itself, because kubectl prints only the messages.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Finding {
     /// Path of the field, such as `metadata.annotations[gpu-memory]`.
     pub field: String,
-    /// What stands there.
+    /// The value of the field.
     pub value: String,
-    /// The rule it breaks.
+    /// The violated rule.
     pub rule: FindingRule,
-    /// What is wrong and what to do, without the path.
+    /// What is wrong and how to fix it, without the field path.
     pub message: String,
 }

@@ -1,4 +1,5 @@
-//! Identities. Names are scoped by namespace, always; pods are told apart by UID, because names come back.
+//! Identities. Names are always scoped by namespace. Pods are identified by UID, because a name can be
+//! reused.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,10 +7,10 @@ use std::sync::Arc;
 use portcullis_text::hash::fnv1a;
 use serde::{Deserialize, Serialize};
 
-/// A shared, immutable string: object facts are copied between indexes far more often than they are made.
+/// A shared immutable string. The engine copies names between indexes far more often than it creates them.
 pub type Str = Arc<str>;
 
-/// Shorthand for making a [`Str`].
+/// Creates a [`Str`].
 pub fn str(s: impl AsRef<str>) -> Str {
     Arc::from(s.as_ref())
 }
@@ -22,7 +23,7 @@ macro_rules! name {
         pub struct $name(pub Str);
 
         impl $name {
-            /// The bare text.
+            /// The name as a string slice.
             pub fn as_str(&self) -> &str {
                 &self.0
             }
@@ -43,7 +44,7 @@ macro_rules! name {
 }
 
 name! {
-    /// `metadata.uid` of a pod: unique over all time, unlike its name.
+    /// `metadata.uid` of a pod. It is never reused, unlike the name.
     PodUid
 }
 name! {
@@ -51,7 +52,7 @@ name! {
     NodeName
 }
 
-/// Namespace and name of a pod. Not unique over time: see [`PodUid`].
+/// Namespace and name of a pod. A later pod can have the same key: see [`PodUid`].
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct PodKey {
     /// Namespace of the pod.
@@ -61,7 +62,7 @@ pub struct PodKey {
 }
 
 impl PodKey {
-    /// Namespace first, as everywhere in Kubernetes.
+    /// The key of a pod in a namespace.
     pub fn new(namespace: impl AsRef<str>, name: impl AsRef<str>) -> Self {
         Self { namespace: str(namespace), name: str(name) }
     }
@@ -73,7 +74,7 @@ impl fmt::Display for PodKey {
     }
 }
 
-/// Which stack's way of saying "these pods belong together".
+/// The API by which pods are grouped into a gang.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DialectId {
@@ -89,7 +90,7 @@ pub enum DialectId {
     Native,
     /// Task groups of Apache YuniKorn.
     Yunikorn,
-    /// Our own two keys.
+    /// The two labels or annotations of Portcullis itself.
     Plain,
 }
 
@@ -107,7 +108,7 @@ impl DialectId {
         }
     }
 
-    /// All of them.
+    /// All dialects.
     pub const ALL: &'static [Self] =
         &[Self::Kai, Self::Coscheduling, Self::Volcano, Self::Lws, Self::Native, Self::Yunikorn, Self::Plain];
 }
@@ -118,14 +119,14 @@ impl fmt::Display for DialectId {
     }
 }
 
-/// A gang: one pod group of one dialect in one namespace. Two dialects may use the same name side by side.
+/// The identity of a gang: a pod group of one dialect in one namespace. Two dialects may use the same name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct GangId {
     /// Namespace of the group and of all its pods.
     pub namespace: Str,
     /// Name of the group.
     pub name: Str,
-    /// The dialect that named it.
+    /// The dialect of the group.
     pub dialect: DialectId,
 }
 
@@ -135,31 +136,32 @@ impl GangId {
         Self { namespace: str(namespace), name: str(name), dialect }
     }
 
-    /// Name of the `Gang` object: a legal object name, and no two gangs of a namespace have the same.
+    /// Name of the `Gang` object. It is a valid object name and unique in the namespace.
     ///
-    /// KAI's is the bare name of the group; others end in `.` and the dialect, and so do the few of KAI that would look
-    /// like one of them. A slash becomes a dot. What no object can be called is spelt as far as it goes, and told apart by
-    /// a hash.
+    /// For KAI it is the name of the group. For other dialects it ends in `.` and the dialect, and also for
+    /// KAI groups whose name looks like that. A slash becomes a dot. For a group name that no object can
+    /// have, invalid characters are replaced and a hash makes the name unique.
     pub fn object_name(&self) -> Str {
         let bare = self.dialect == DialectId::Kai && !ends_in_dialect(&self.name);
         let suffix = if bare { String::new() } else { format!(".{}", self.dialect) };
         let spelt = if self.name.contains('.') { None } else { Some(self.name.replace('/', ".")) };
         let spelt = spelt.unwrap_or_else(|| self.name.to_string());
-        if is_object_name(&spelt) && spelt.len() + suffix.len() <= LONGEST && !is_hashed(&spelt) {
+        if is_object_name(&spelt) && spelt.len() + suffix.len() <= MAX_OBJECT_NAME_BYTES && !is_hashed(&spelt)
+        {
             return str(format!("{spelt}{suffix}"));
         }
         let legal = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' };
-        let kept: String = self.name.chars().map(legal).take(LONGEST - 40).collect();
+        let kept: String = self.name.chars().map(legal).take(MAX_OBJECT_NAME_BYTES - 40).collect();
         let kept = kept.trim_matches('-');
         let kept = if kept.is_empty() { String::new() } else { format!("{kept}.") };
-        str(format!("{kept}{HASHED}{:016x}{suffix}", fnv1a(&self.name)))
+        str(format!("{kept}{HASH_PREFIX}{:016x}{suffix}", fnv1a(&self.name)))
     }
 }
 
-/// Most characters an object name can have.
-const LONGEST: usize = 253;
-/// What the last part of a name begins with where it is a hash.
-const HASHED: &str = "x-";
+/// Maximum length of an object name.
+const MAX_OBJECT_NAME_BYTES: usize = 253;
+/// Prefix of the last part of a name when that part is a hash.
+const HASH_PREFIX: &str = "x-";
 
 fn ends_in_dialect(name: &str) -> bool {
     let end = name.rsplit(['.', '/']).next().unwrap_or(name);
@@ -167,11 +169,11 @@ fn ends_in_dialect(name: &str) -> bool {
 }
 
 fn is_hashed(name: &str) -> bool {
-    let end = name.rsplit('.').next().and_then(|end| end.strip_prefix(HASHED));
+    let end = name.rsplit('.').next().and_then(|end| end.strip_prefix(HASH_PREFIX));
     end.is_some_and(|hash| hash.len() == 16 && hash.bytes().all(|b| b.is_ascii_hexdigit()))
 }
 
-/// Whether an object may be called so (k8s.io/apimachinery, util/validation `IsDNS1123Subdomain`).
+/// Whether an object can have the name (k8s.io/apimachinery, util/validation, `IsDNS1123Subdomain`).
 fn is_object_name(name: &str) -> bool {
     let edge = |b: Option<&u8>| b.is_some_and(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
     let part = |part: &str| {
@@ -180,7 +182,7 @@ fn is_object_name(name: &str) -> bool {
             && edge(bytes.last())
             && bytes.iter().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || *b == b'-')
     };
-    name.len() <= LONGEST && name.split('.').all(part)
+    name.len() <= MAX_OBJECT_NAME_BYTES && name.split('.').all(part)
 }
 
 impl fmt::Display for GangId {
@@ -189,7 +191,8 @@ impl fmt::Display for GangId {
     }
 }
 
-/// How often the lease has changed hands (`spec.leaseTransitions`): the fencing token. Newer wins, always.
+/// The number of times the lease changed its holder (`spec.leaseTransitions`). It is the fencing token: a
+/// newer epoch wins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Epoch(pub u64);
@@ -200,13 +203,14 @@ impl fmt::Display for Epoch {
     }
 }
 
-/// `metadata.resourceVersion`. Comparable as a number since Kubernetes 1.35 (KEP-5504), and in every etcd-backed
-/// API server before it; we compare only versions of one object. An unreadable one is 0, older than everything.
+/// `metadata.resourceVersion`, compared only between versions of one object. Kubernetes guarantees the
+/// numeric order since 1.35 (KEP-5504), and every API server on etcd had it before. An unreadable version is
+/// 0, older than all others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ResourceVersion(pub u64);
 
 impl ResourceVersion {
-    /// Reads the text form; anything that is no number is version 0.
+    /// Reads a version. A text that is not a number is version 0.
     pub fn parse(text: &str) -> Self {
         Self(text.parse().unwrap_or(0))
     }
@@ -223,7 +227,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn gang_objects_have_legal_names_of_their_own() {
+    fn gang_objects_have_valid_unique_names() {
         use DialectId::{Coscheduling, Kai, Lws, Native, Volcano};
         let long = "g".repeat(253);
         let mut seen = std::collections::BTreeMap::new();
@@ -253,7 +257,7 @@ mod tests {
                 assert_eq!(&*made, expected, "{dialect} {name}");
             }
             assert!(is_object_name(&made), "{dialect} {name}: {made}");
-            assert_eq!(seen.insert(made.clone(), name), None, "{dialect} {name}: {made} is there already");
+            assert_eq!(seen.insert(made.clone(), name), None, "{dialect} {name}: {made} exists already");
         }
     }
 }

@@ -1,7 +1,7 @@
-//! The vocabulary: identities, quantities with units, time as a value, reason codes.
+//! Basic types: identities, amounts with units, time, reason codes, findings.
 //!
-//! Owns no behaviour beyond arithmetic, parsing and display. Everything is ordered, so that every comparison can end
-//! in a unique key.
+//! They have no behaviour beyond arithmetic, parsing and display. All identities are ordered, so that every
+//! sort can end with a unique key.
 
 mod finding;
 mod ids;

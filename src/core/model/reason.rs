@@ -1,4 +1,4 @@
-//! Why something is as it is: one code for each, stable for ever, used alike in conditions, events, logs and metrics.
+//! Reason codes. A code never changes, and conditions, events, logs and metrics use the same one.
 
 use std::fmt;
 
@@ -6,15 +6,15 @@ use serde::{Deserialize, Serialize};
 
 macro_rules! reasons {
     ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
-        /// A stable reason code, spelled as it appears in conditions and events.
+        /// A reason code. Its name is the text in conditions and events.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         pub enum Reason { $($(#[$doc])* $name),* }
 
         impl Reason {
-            /// Every reason there is, in declaration order.
+            /// All reasons, in declaration order.
             pub const ALL: &'static [Self] = &[$(Self::$name),*];
 
-            /// The name as users see it.
+            /// The text that users see.
             pub fn as_str(self) -> &'static str {
                 match self { $(Self::$name => stringify!($name)),* }
             }
@@ -23,7 +23,7 @@ macro_rules! reasons {
 }
 
 impl Reason {
-    /// Whether a gang of which all members are here cannot start for this reason.
+    /// Whether the reason keeps a complete gang from being scheduled.
     pub fn is_unschedulable(self) -> bool {
         matches!(
             self,
@@ -50,75 +50,75 @@ impl Reason {
 }
 
 reasons! {
-    /// Members are missing: fewer than `minMember` live ones exist.
+    /// The gang has fewer live members than `minMember`.
     Gathering,
     /// Pods name a group object that does not exist.
     GroupNotFound,
-    /// Members that wait say different sizes of their gang.
+    /// Waiting members declare different sizes of their gang.
     MembersDisagree,
-    /// Members say another size than their group object, which counts.
+    /// Members declare a size other than that of the group object. The group object wins.
     SizesDiffer,
-    /// Whether the owners of its pods say how many members it takes.
+    /// Whether the owners of the pods determine the number of members.
     Elastic,
     /// The group names a PriorityClass that does not exist.
     PriorityClassNotFound,
-    /// A member is held by somebody else's scheduling gate.
+    /// A member has a scheduling gate of another controller.
     ForeignGate,
     /// The group object or a member could not be read.
     Unreadable,
-    /// The gang is complete; the planner has not looked at it yet.
+    /// The gang is complete and waits for the planner.
     Queued,
-    /// Short of GPU memory on one card, or on cards as a whole.
+    /// Not enough GPU memory, on one card or on all cards.
     InsufficientVram,
-    /// Short of whole GPUs or of another extended resource.
+    /// Not enough whole GPUs or another extended resource.
     InsufficientExtended,
-    /// Short of cpu.
+    /// Not enough CPU.
     InsufficientCpu,
-    /// Short of memory.
+    /// Not enough memory.
     InsufficientMemory,
-    /// Short of ephemeral storage.
+    /// Not enough ephemeral storage.
     InsufficientEphemeralStorage,
-    /// Nodes are full by number of pods.
+    /// Nodes have reached their maximum number of pods.
     TooManyPods,
-    /// A host port is taken.
+    /// A host port is in use.
     HostPortConflict,
-    /// Taints that the pods do not tolerate.
+    /// Nodes have taints that the pods do not tolerate.
     UntoleratedTaint,
-    /// Node selector or required node affinity matches too few nodes.
+    /// Too few nodes match the node selector or the required node affinity.
     NodeAffinityMismatch,
     /// Nodes are cordoned or not ready.
     NodeUnavailable,
-    /// GPU memory is asked for and no node is a shared node.
+    /// Pods request GPU memory and no node is a shared node.
     NoSharedNode,
-    /// Nodes have GPUs but no label that says how much memory they have.
+    /// Nodes have GPUs and no label with the amount of GPU memory.
     MissingVramLabel,
     /// The cluster has no nodes.
     NoNodes,
-    /// Each member fits somewhere, but not all at once.
+    /// Each member fits on a node, but not all at the same time.
     Fragmented,
-    /// There is room, and it is held for a larger gang that has waited for long.
+    /// The free capacity is a head-of-line reservation of an older gang.
     RoomHeld,
-    /// Some have started, and room is held for those that are made after them.
+    /// Some members have started, and capacity is reserved for their placeholders.
     Reserved,
-    /// Room that was held for members to come is let go.
+    /// The engine released the reservations of placeholders.
     RoomReleased,
-    /// It has not started within its timeout.
+    /// The gang did not start within its timeout.
     SchedulingTimeout,
-    /// It was whole, and has lost members since.
+    /// The gang was complete and has lost members.
     StaleJob,
-    /// The planner stopped searching before it could be sure.
+    /// The planner reached its search limit without a result.
     SearchExhausted,
     /// A plan for the whole gang is durable.
     Planned,
-    /// Gates are being removed.
+    /// The engine is removing scheduling gates.
     Lifting,
-    /// All gates are gone.
+    /// All scheduling gates are removed.
     Lifted,
     /// Every planned member is bound to a node.
     Admitted,
-    /// The deadline passed and not every member is bound.
+    /// The deadline passed before every member was bound.
     Torn,
-    /// What the plan stood on changed before anything was lifted; it is made anew.
+    /// The basis of the plan changed before any gate was removed. The engine plans again.
     PlanDropped,
 }
 

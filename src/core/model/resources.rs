@@ -1,11 +1,11 @@
-//! A vector of what a pod asks for or a node has, apart from the memory of its GPUs.
+//! Amounts of resources that a pod requests or a node has, without GPU memory.
 
 use std::collections::BTreeMap;
 
 use super::{Bytes, MilliCpu, Str};
 
-/// Amounts by resource. `extended` holds every other countable resource by its full name (`nvidia.com/gpu`,
-/// `nvidia.com/mig-1g.5gb`, `hugepages-2Mi` in bytes, ...), absent meaning zero.
+/// Amounts by resource. `extended` has every other countable resource by its full name, such as
+/// `nvidia.com/gpu`, `nvidia.com/mig-1g.5gb`, or `hugepages-2Mi` in bytes. An absent name is zero.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Resources {
     /// `cpu`.
@@ -14,17 +14,17 @@ pub struct Resources {
     pub memory: Bytes,
     /// `ephemeral-storage`.
     pub ephemeral_storage: Bytes,
-    /// Everything else that is counted.
+    /// All other countable resources.
     pub extended: BTreeMap<Str, u64>,
 }
 
 impl Resources {
-    /// How much of an extended resource this is.
+    /// The amount of an extended resource.
     pub fn extended(&self, name: &str) -> u64 {
         self.extended.get(name).copied().unwrap_or(0)
     }
 
-    /// Adds `other`; each amount saturates, so that an absurd sum fits nowhere instead of wrapping.
+    /// Adds `other`. Amounts saturate, so that an absurd sum fits on no node instead of wrapping.
     pub fn add(&mut self, other: &Self) {
         self.cpu = self.cpu.saturating_add(other.cpu);
         self.memory = self.memory.saturating_add(other.memory);
@@ -35,7 +35,7 @@ impl Resources {
         }
     }
 
-    /// Raises every amount to at least that of `other`.
+    /// Raises each amount to at least that of `other`.
     pub fn raise(&mut self, other: &Self) {
         self.cpu = self.cpu.max(other.cpu);
         self.memory = self.memory.max(other.memory);

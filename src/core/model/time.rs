@@ -23,8 +23,8 @@ impl Time {
         Duration::from_millis(self.0.saturating_sub(earlier.0))
     }
 
-    /// Reads an RFC 3339 time in UTC, as the API server writes it: `2026-11-21T13:00:00Z`, with or without a fraction.
-    /// `None` for other texts, other offsets and times before 1970.
+    /// Reads an RFC 3339 time in UTC, as the API server writes it: `2026-11-21T13:00:00Z`, with or without a
+    /// fraction. `None` for other texts, other offsets and times before 1970.
     pub fn parse_rfc3339(text: &str) -> Option<Self> {
         let time = text.ends_with('Z').then(|| Timestamp::parse(text).ok())??;
         time.unix_millis().map(Self)
@@ -32,7 +32,8 @@ impl Time {
 }
 
 impl fmt::Display for Time {
-    /// RFC 3339 in UTC with whole seconds: the format of `metav1.Time`. Times after the year 9999 show its end.
+    /// RFC 3339 in UTC with whole seconds: the format of `metav1.Time`. Times after the year 9999 show its
+    /// end.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&Timestamp::from_unix_millis(self.0).format_utc(Fraction::Seconds))
     }

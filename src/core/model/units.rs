@@ -1,4 +1,4 @@
-//! Amounts with their unit in the type. Capacity is integers only, and arithmetic on it is checked.
+//! Amounts with their unit in the type. Amounts are integers, and arithmetic on them is checked or saturates.
 
 use std::fmt;
 
@@ -12,26 +12,26 @@ macro_rules! amount {
         pub struct $name(pub u64);
 
         impl $name {
-            /// Nothing of it.
+            /// The amount 0.
             pub const ZERO: Self = Self(0);
 
-            /// The sum, or `None` when it does not fit: an absurd request must not wrap into a small one.
+            /// The sum; `None` on overflow, so that an absurd request does not wrap into a small one.
             pub fn checked_add(self, other: Self) -> Option<Self> {
                 self.0.checked_add(other.0).map(Self)
             }
 
-            /// The sum, stuck at the largest amount there is: larger than any capacity, so it never fits.
+            /// The sum, at most the largest amount, which is larger than any capacity.
             #[must_use]
             pub fn saturating_add(self, other: Self) -> Self {
                 Self(self.0.saturating_add(other.0))
             }
 
-            /// What is left after `other` is taken; `None` when there is not so much.
+            /// The difference; `None` when `other` is larger.
             pub fn checked_sub(self, other: Self) -> Option<Self> {
                 self.0.checked_sub(other.0).map(Self)
             }
 
-            /// What is left after `other` is taken, or nothing.
+            /// The difference, at least zero.
             #[must_use]
             pub fn saturating_sub(self, other: Self) -> Self {
                 Self(self.0.saturating_sub(other.0))
@@ -49,12 +49,12 @@ amount! {
     Bytes
 }
 amount! {
-    /// GPU memory in MiB. The tutorials say MB; KAI's code and the node labels say MiB, and so do we.
+    /// GPU memory in MiB. KAI's code and the node labels use MiB, although the KAI tutorials say MB.
     VramMib
 }
 
 impl fmt::Display for MilliCpu {
-    /// `4 cores`, `1 core`, `3.5 cores`, `250m cores`: whole cores where they are whole.
+    /// `4 cores`, `1 core`, `3.5 cores`, `250m cores`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.0 / 1000, self.0 % 1000) {
             (1, 0) => write!(f, "1 core"),
@@ -69,7 +69,8 @@ impl fmt::Display for MilliCpu {
 }
 
 impl fmt::Display for Bytes {
-    /// The largest binary unit that loses nothing worth reading: `64 GiB`, `1.5 GiB`, `512 MiB`, `100 B`.
+    /// In the largest fitting binary unit, with one digit after the point: `64 GiB`, `1.5 GiB`, `512 MiB`,
+    /// `100 B`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (unit, shift) in [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)] {
             let one = 1_u64 << shift;
@@ -97,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn amounts_read_as_a_person_would_say_them() {
+    fn amounts_are_displayed_with_units() {
         for (millis, text) in [
             (0, "0 cores"),
             (100, "100m cores"),

@@ -26,24 +26,14 @@ pub struct ScenarioError {
     pub problem: String,
 }
 
-/// A length of time: `250ms`, `5s`, `2m`, `1h`.
+/// A Go duration: `250ms`, `5s`, `2m`, `1h`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Span(pub Duration);
 
 impl<'de> Deserialize<'de> for Span {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
-        let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-        let (number, unit) = text.split_at(end);
-        let unit = match unit {
-            "ms" => 1,
-            "s" => 1000,
-            "m" => 60_000,
-            "h" => 3_600_000,
-            _ => 0,
-        };
-        let millis = number.parse::<u64>().ok().filter(|_| unit > 0).and_then(|n| n.checked_mul(unit));
-        millis.map(|millis| Self(Duration::from_millis(millis))).ok_or_else(|| {
+        portcullis_text::duration::parse(&text).map(Self).ok_or_else(|| {
             serde::de::Error::custom(format!("{text:?} is no length of time: write 250ms, 5s, 2m or 1h"))
         })
     }
@@ -385,12 +375,14 @@ impl Scenario {
 
     /// The objects in a block of Kubernetes YAML.
     pub(super) fn documents(&self, block: &Spanned<String>) -> Result<Vec<Value>, ScenarioError> {
-        let documents: Vec<Value> = serde_saphyr::from_multiple(&block.value).map_err(|e| {
-            let within = e.location().map_or(1, |location| location.line());
-            let problem = e.without_snippet().to_string();
-            ScenarioError { file: self.file.clone(), line: block.referenced.line() + within, problem }
-        })?;
-        let documents: Vec<Value> = documents.into_iter().filter(|document| !document.is_null()).collect();
+        let (nodes, issues) = portcullis_text::yaml::read(&block.value, false);
+        if let Some(issue) = issues.into_iter().find(|issue| !issue.is_warning) {
+            let before = block.value.get(..issue.span.start).unwrap_or_default();
+            let within = u64::try_from(before.matches('\n').count() + 1).unwrap_or(u64::MAX);
+            let line = block.referenced.line() + within;
+            return Err(ScenarioError { file: self.file.clone(), line, problem: issue.message });
+        }
+        let documents: Vec<Value> = nodes.iter().map(portcullis_text::yaml::Node::json).collect();
         for document in &documents {
             if let Err(status) = Kind::of(document) {
                 let line = block.referenced.line();
@@ -404,6 +396,16 @@ impl Scenario {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// kubectl reads YAML 1.1: `y` is a boolean and `0o17` an octal number.
+    #[test]
+    fn manifests_are_read_as_kubectl_reads_them() {
+        let text = "name: x\nstory: y\nsteps:\n- apply: |\n    apiVersion: v1\n    kind: Pod\n    a: y\n    b: 0o17\n";
+        let scenario = Scenario::parse("s.yaml", text).unwrap();
+        let block = scenario.steps[0].value.apply.as_ref().expect("a manifest");
+        let expected = serde_json::json!({"apiVersion": "v1", "kind": "Pod", "a": true, "b": 15});
+        assert_eq!(scenario.documents(block).unwrap(), [expected]);
+    }
 
     #[test]
     fn mistakes_are_named_with_their_line() {

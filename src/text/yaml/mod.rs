@@ -1,11 +1,11 @@
 //! YAML and JSON as Kubernetes reads them, with the position of every key and value.
 //!
-//! kubectl and the API server read YAML 1.1 (`sigs.k8s.io/yaml`): `yes`, `on` and `y` are booleans, `0777` is octal, `<<`
-//! merges. This reader does the same. It is stricter in two cases that kubectl accepts and that are mistakes: duplicate
-//! keys and unknown tags are errors. It warns about a key that is a boolean.
+//! kubectl and the API server read YAML 1.1 (`sigs.k8s.io/yaml`): `yes`, `on` and `y` are booleans, `0777` is
+//! octal, `<<` merges. This reader does the same. It is stricter in two cases that kubectl accepts and that
+//! are mistakes: duplicate keys and unknown tags are errors. It warns about a key that is a boolean.
 //!
-//! Owns the tree of values; does not know what a document means. Size, nesting depth and the growth by aliases are
-//! bounded, so reading ends in time for any input.
+//! Owns the tree of values; does not know what a document means. Size, nesting depth and the growth by
+//! aliases are bounded, so reading ends in time for any input.
 
 mod position;
 mod scalar;
@@ -88,8 +88,8 @@ impl Node {
         }
     }
 
-    /// The value at a JSON pointer, the bytes of its key, and whether the whole pointer exists. When it does not, the
-    /// value is the deepest one on the way.
+    /// The value at a JSON pointer, the bytes of its key, and whether the whole pointer exists. When it does
+    /// not, the value is the deepest one on the way.
     pub fn at(&self, pointer: &str) -> (&Self, Option<Range<usize>>, bool) {
         let (mut here, mut key) = (self, None);
         for step in pointer::tokens(pointer) {
@@ -127,8 +127,8 @@ fn sum(weights: impl Iterator<Item = (usize, usize)>) -> (usize, usize) {
     weights.fold((1, 0), |(nodes, bytes), (more, longer)| (nodes + more, bytes + longer))
 }
 
-/// Reads all documents of a file, without the empty ones, and the problems found. A document that cannot be read is a
-/// problem; the documents after it are still read.
+/// Reads all documents of a file, without the empty ones, and the problems found. A document that cannot be
+/// read is a problem; the documents after it are still read.
 pub fn read(text: &str, is_json: bool) -> (Vec<Node>, Vec<YamlIssue>) {
     let blank;
     let source = if is_json {
@@ -181,8 +181,8 @@ struct OpenCollection {
 #[derive(Debug)]
 enum CollectionKind {
     Sequence(Vec<Node>),
-    /// The entries, the index of each key among them, and the key whose value comes next. The name of that key is
-    /// `None` when the key is not valid.
+    /// The entries, the index of each key among them, and the key whose value comes next. The name of that
+    /// key is `None` when the key is not valid.
     Mapping(Vec<Entry>, BTreeMap<String, usize>, Option<(Option<String>, Range<usize>)>),
 }
 
@@ -360,7 +360,8 @@ fn key_of(node: &Node) -> Result<(String, Option<String>), String> {
     }
 }
 
-/// `<<`: copies the entries of one mapping or of several; the first with a key wins. A copied key has an empty span.
+/// `<<`: copies the entries of one mapping or of several; the first with a key wins. A copied key has an
+/// empty span.
 fn merge(entries: &mut Vec<Entry>, places: &mut BTreeMap<String, usize>, from: &Node) -> Result<(), String> {
     let sources: &[Node] = match &from.content {
         Content::Mapping(_) => std::slice::from_ref(from),

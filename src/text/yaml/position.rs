@@ -4,11 +4,11 @@ use std::ops::Range;
 
 use granit_parser::ScalarStyle;
 
-/// The bytes of the file that hold the bytes `within` of `text`. `raw` is the scalar as the file writes it, from byte
-/// `start` of the file on.
+/// The bytes of the file that hold the bytes `within` of `text`. `raw` is the scalar as the file writes it,
+/// from byte `start` of the file on.
 ///
-/// Folding and indentation change white space only; all other characters keep their order. So the function counts
-/// characters that are not white space.
+/// Folding and indentation change white space only; all other characters keep their order. So the function
+/// counts characters that are not white space.
 pub fn locate(raw: &str, start: usize, style: ScalarStyle, text: &str, within: Range<usize>) -> Range<usize> {
     let visible = visible_chars(raw, style);
     let count = |until: usize| {
