@@ -2,12 +2,12 @@
 
 use json_patch::PatchOperation;
 
-use super::facts::KnownClasses;
-use super::lacking;
-use super::owners;
-use super::patch::{self, Wanted, is_gated};
+use super::known_classes::KnownClasses;
+use super::patch::{self, PatchContents, is_gated};
+use super::required_fields;
 use super::review::{AdmissionReview, Operation};
 use super::settings::AdmissionSettings;
+use super::stateful_set;
 use super::{AdmissionVerdict, Hook};
 use crate::dialect::{self, GroupObject, Membership, MembershipReview};
 use crate::gpu;
@@ -68,8 +68,8 @@ pub fn decide(
     }
     if let Some(set) = &review.stateful_set {
         return match (review.operation, &review.old_stateful_set) {
-            (Operation::Create, _) => owners::made(settings, hook, set),
-            (_, Some(old)) => owners::changed(settings, hook, old, set),
+            (Operation::Create, _) => stateful_set::decide_create(settings, hook, set),
+            (_, Some(old)) => stateful_set::decide_update(settings, hook, old, set),
             (_, None) => Decision::untouched(),
         };
     }
@@ -112,7 +112,11 @@ fn created(settings: &AdmissionSettings, facts: &KnownClasses, hook: Hook, pod: 
     match (hook, &link.membership) {
         (Hook::Mutate, _) => equipped(settings, facts, pod, link, share),
         (Hook::Validate, Some(membership)) => {
-            match lacking::findings(pod, membership, share && is_placed_by_us(&pod.spec.scheduler_name)) {
+            match required_fields::findings(
+                pod,
+                membership,
+                share && is_placed_by_us(&pod.spec.scheduler_name),
+            ) {
                 causes if causes.is_empty() => Decision::allowed(link.membership),
                 causes => Decision::denied(causes, link.membership),
             }
@@ -154,11 +158,11 @@ fn equipped(
         ));
     }
     let runtime_class = settings.gpu_runtime_class.as_deref().filter(|class| facts.has_runtime_class(class));
-    let wanted = Wanted {
+    let wanted = PatchContents {
         repairs: &repairs,
         gate: membership.is_some(),
         scheduler: rewritten,
-        equipment: shares_cards.then_some(patch::Equipment { runtime_class }),
+        equipment: shares_cards.then_some(patch::ShareEquipment { runtime_class }),
     };
     let patch = patch::build(pod, &wanted, &mut warnings);
     let verdict = if patch.is_empty() { AdmissionVerdict::Allowed } else { AdmissionVerdict::Patched };

@@ -4,22 +4,22 @@
 //! is in no group and asks for no share is allowed untouched. Every patch was applied and judged again before it leaves.
 
 mod decision;
-mod facts;
 mod fuzz;
-mod lacking;
-mod owners;
+mod known_classes;
 mod patch;
+mod required_fields;
 mod response;
 mod review;
 mod settings;
+mod stateful_set;
 mod verify;
 
 #[cfg(test)]
 mod tests;
 
 pub use decision::{Decision, decide};
-pub use facts::KnownClasses;
 pub use fuzz::fuzz_review;
+pub use known_classes::KnownClasses;
 pub use response::{AdmissionResponse, DenialCause, DenialStatus};
 pub use review::{API_VERSION, AdmissionReview, KIND, Operation, ReviewedPod};
 pub use settings::AdmissionSettings;

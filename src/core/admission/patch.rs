@@ -22,7 +22,7 @@ pub(super) const GPUS_FIELD_PATH: &str = "metadata.annotations['portcullis.dev/g
 pub(super) const PARALLEL: &str = "Parallel";
 
 /// What a pod is to have.
-pub(super) struct Wanted<'w> {
+pub(super) struct PatchContents<'w> {
     /// Keys of its metadata.
     pub(super) repairs: &'w [MetadataRepair],
     /// Our scheduling gate.
@@ -30,11 +30,11 @@ pub(super) struct Wanted<'w> {
     /// The scheduler it is given to instead of the one it names.
     pub(super) scheduler: Option<&'w str>,
     /// What a VRAM member needs.
-    pub(super) equipment: Option<Equipment<'w>>,
+    pub(super) equipment: Option<ShareEquipment<'w>>,
 }
 
 /// What a VRAM member needs beside the gate: the toleration of shared nodes and the variable that carries its cards.
-pub(super) struct Equipment<'w> {
+pub(super) struct ShareEquipment<'w> {
     /// The RuntimeClass it gets if it names none.
     pub(super) runtime_class: Option<&'w str>,
 }
@@ -43,24 +43,24 @@ pub(super) struct Equipment<'w> {
 /// refuses such a pod.
 pub(super) fn build(
     pod: &PodView<'_>,
-    wanted: &Wanted<'_>,
+    contents: &PatchContents<'_>,
     warnings: &mut Vec<String>,
 ) -> Vec<PatchOperation> {
     let mut patch = Vec::new();
     if pod.spec.containers.is_empty() {
         return patch;
     }
-    if wanted.gate {
+    if contents.gate {
         stale_cards(pod, &mut patch, warnings);
     }
-    metadata(pod, wanted.repairs, &mut patch);
-    if wanted.gate {
+    metadata(pod, contents.repairs, &mut patch);
+    if contents.gate {
         gate(pod, &mut patch);
     }
-    if let Some(scheduler) = wanted.scheduler {
+    if let Some(scheduler) = contents.scheduler {
         replace(at(["spec", "schedulerName"]), pod.spec.scheduler_name.as_str(), scheduler, &mut patch);
     }
-    if let Some(equipment) = &wanted.equipment {
+    if let Some(equipment) = &contents.equipment {
         toleration(pod, &mut patch);
         runtime_class(pod, equipment.runtime_class, &mut patch);
         cards(pod, &mut patch, warnings);

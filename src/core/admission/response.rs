@@ -12,11 +12,11 @@ use super::decision::Decision;
 use super::review::{API_VERSION, AdmissionReview, KIND};
 
 /// The API server cuts warnings at 256 characters once all of them are longer than 4096 bytes; ours are cut always.
-const LONGEST_WARNING: usize = 256;
+const MAX_WARNING_CHARS: usize = 256;
 /// What the API server keeps of all warnings of an answer, in bytes.
-const ALL_WARNINGS: usize = 4096;
+const MAX_ALL_WARNINGS_BYTES: usize = 4096;
 /// Room for the line that says how many are left out.
-const LAST_LINE: usize = 96;
+const OMITTED_LINE_BYTES: usize = 96;
 
 /// Everything that an answer says. What is not in it is not on the wire.
 #[derive(Debug)]
@@ -33,7 +33,7 @@ pub struct AdmissionResponse<'a> {
     pub audit: &'a BTreeMap<String, String>,
 }
 
-/// A refusal as a `Status`. kubectl prints kind, name and every cause; controllers print the message.
+/// A refusal as a `ResponseStatus`. kubectl prints kind, name and every cause; controllers print the message.
 #[derive(Debug)]
 pub struct DenialStatus<'a> {
     /// HTTP status.
@@ -65,19 +65,19 @@ pub struct DenialCause<'a> {
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Envelope<'a> {
+struct ResponseEnvelope<'a> {
     api_version: &'static str,
     kind: &'static str,
-    response: Response<'a>,
+    response: ResponseBody<'a>,
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Response<'a> {
+struct ResponseBody<'a> {
     uid: &'a str,
     allowed: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
-    status: Option<Status<'a>>,
+    status: Option<ResponseStatus<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     patch_type: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -89,16 +89,16 @@ struct Response<'a> {
 }
 
 #[derive(Serialize)]
-struct Status<'a> {
+struct ResponseStatus<'a> {
     status: &'static str,
     code: u16,
     reason: &'a str,
     message: &'a str,
-    details: Details<'a>,
+    details: StatusDetails<'a>,
 }
 
 #[derive(Serialize)]
-struct Details<'a> {
+struct StatusDetails<'a> {
     name: &'a str,
     #[serde(skip_serializing_if = "str::is_empty")]
     group: &'a str,
@@ -112,29 +112,29 @@ impl AdmissionResponse<'_> {
     pub fn body(&self) -> Vec<u8> {
         let patch = (!self.patch.is_empty() && self.refusal.is_none())
             .then(|| base64::engine::general_purpose::STANDARD.encode(to_json(&self.patch)));
-        let status = self.refusal.as_ref().map(|refusal| Status {
+        let status = self.refusal.as_ref().map(|refusal| ResponseStatus {
             status: "Failure",
             code: refusal.code,
             reason: refusal.reason,
             message: &refusal.message,
-            details: Details {
+            details: StatusDetails {
                 name: refusal.name,
                 group: refusal.group,
                 kind: refusal.kind,
                 causes: &refusal.causes,
             },
         });
-        let envelope = Envelope {
+        let envelope = ResponseEnvelope {
             api_version: API_VERSION,
             kind: KIND,
-            response: Response {
+            response: ResponseBody {
                 uid: self.uid,
                 allowed: status.is_none(),
                 status,
                 patch_type: patch.is_some().then_some("JSONPatch"),
                 patch,
                 audit_annotations: self.audit,
-                warnings: that_fit(self.warnings),
+                warnings: fit_warnings(self.warnings),
             },
         };
         to_json(&envelope)
@@ -170,13 +170,13 @@ fn refusal<'d>(name: &'d str, decision: &'d Decision) -> DenialStatus<'d> {
 }
 
 /// As many warnings as the API server passes on, and how many more there would be.
-fn that_fit(warnings: &[String]) -> Vec<String> {
-    let short = |text: &String| text.chars().filter(|c| !c.is_control()).take(LONGEST_WARNING).collect();
+fn fit_warnings(warnings: &[String]) -> Vec<String> {
+    let short = |text: &String| text.chars().filter(|c| !c.is_control()).take(MAX_WARNING_CHARS).collect();
     let mut told: Vec<String> = warnings.iter().map(short).collect();
-    if told.iter().map(String::len).sum::<usize>() <= ALL_WARNINGS {
+    if told.iter().map(String::len).sum::<usize>() <= MAX_ALL_WARNINGS_BYTES {
         return told;
     }
-    let mut left = ALL_WARNINGS - LAST_LINE;
+    let mut left = MAX_ALL_WARNINGS_BYTES - OMITTED_LINE_BYTES;
     let fits = |warning: &&String| {
         let after = left.checked_sub(warning.len());
         left = after.unwrap_or(left);
@@ -200,9 +200,9 @@ mod tests {
     #[test]
     fn warnings_stay_within_what_the_api_server_passes_on() {
         let check = |warnings: &[String], expected: usize, last: &str| {
-            let told = that_fit(warnings);
+            let told = fit_warnings(warnings);
             assert_eq!(told.len(), expected);
-            assert!(told.iter().map(String::len).sum::<usize>() <= ALL_WARNINGS);
+            assert!(told.iter().map(String::len).sum::<usize>() <= MAX_ALL_WARNINGS_BYTES);
             assert!(told.last().is_none_or(|line| line.ends_with(last)), "{told:?}");
         };
         check(&[], 0, "");

@@ -65,22 +65,22 @@ pub enum Operation {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", bound(deserialize = "'de: 'a"))]
-struct Envelope<'a> {
+struct ReviewEnvelope<'a> {
     #[serde(default)]
     api_version: Option<Text<'a>>,
     #[serde(default)]
     kind: Option<Text<'a>>,
     #[serde(default)]
-    request: Option<Request<'a>>,
+    request: Option<ReviewRequest<'a>>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", bound(deserialize = "'de: 'a"))]
-struct Request<'a> {
+struct ReviewRequest<'a> {
     #[serde(default)]
     uid: Option<Text<'a>>,
     #[serde(default)]
-    kind: Option<Kind<'a>>,
+    kind: Option<ObjectKind<'a>>,
     #[serde(default)]
     sub_resource: Option<Text<'a>>,
     #[serde(default)]
@@ -99,7 +99,7 @@ struct Request<'a> {
 
 #[derive(Deserialize)]
 #[serde(bound(deserialize = "'de: 'a"))]
-struct Kind<'a> {
+struct ObjectKind<'a> {
     #[serde(default)]
     group: Option<Text<'a>>,
     #[serde(default)]
@@ -117,7 +117,8 @@ impl<'a> AdmissionReview<'a> {
     pub fn parse(body: &'a [u8]) -> Result<Self, ReviewError> {
         let malformed = |problem: String| ReviewError::Malformed(problem);
         let text = std::str::from_utf8(body).map_err(|e| malformed(e.to_string()))?;
-        let envelope: Envelope<'a> = serde_json::from_str(text).map_err(|e| malformed(e.to_string()))?;
+        let envelope: ReviewEnvelope<'a> =
+            serde_json::from_str(text).map_err(|e| malformed(e.to_string()))?;
         let api_version = envelope.api_version.unwrap_or_default();
         let kind = envelope.kind.unwrap_or_default();
         if api_version.as_str() != API_VERSION || kind.as_str() != KIND {

@@ -9,17 +9,17 @@ use serde_json::{Map, Value};
 use super::Hook;
 use super::ReviewError;
 use super::decision::{Decision, decide};
-use super::facts::KnownClasses;
+use super::known_classes::KnownClasses;
 use super::review::{AdmissionReview, ReviewedPod};
 use super::settings::AdmissionSettings;
 use crate::objects::view::PodView;
 
 #[derive(Deserialize)]
-struct Object {
+struct PatchableObject {
     #[serde(default)]
-    metadata: Option<Metadata>,
+    metadata: Option<PatchableMetadata>,
     #[serde(default)]
-    spec: Option<Spec>,
+    spec: Option<PatchableSpec>,
 }
 
 macro_rules! parts {
@@ -37,19 +37,19 @@ macro_rules! parts {
     };
 }
 
-parts!(Metadata {
+parts!(PatchableMetadata {
     name: "name",
     generate_name: "generateName",
     namespace: "namespace",
     labels: "labels",
     annotations: "annotations",
 });
-parts!(Container { name: "name", env: "env", resources: "resources" });
+parts!(PatchableContainer { name: "name", env: "env", resources: "resources" });
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct Spec {
-    containers: Option<Vec<Container>>,
-    init_containers: Option<Vec<Container>>,
+struct PatchableSpec {
+    containers: Option<Vec<PatchableContainer>>,
+    init_containers: Option<Vec<PatchableContainer>>,
     scheduling_gates: Option<Value>,
     tolerations: Option<Value>,
     scheduler_name: Option<Value>,
@@ -57,10 +57,11 @@ struct Spec {
     resource_claims: Option<Value>,
 }
 
-impl Spec {
+impl PatchableSpec {
     fn into_value(self) -> Value {
-        let list = |containers: Option<Vec<Container>>| {
-            containers.map(|list| Value::Array(list.into_iter().map(Container::into_value).collect()))
+        let list = |containers: Option<Vec<PatchableContainer>>| {
+            containers
+                .map(|list| Value::Array(list.into_iter().map(PatchableContainer::into_value).collect()))
         };
         let fields = [
             ("containers", list(self.containers)),
@@ -77,7 +78,7 @@ impl Spec {
 }
 
 fn reduced(raw: &str) -> Result<Value, String> {
-    let object: Object = serde_json::from_str(raw).map_err(|e| e.to_string())?;
+    let object: PatchableObject = serde_json::from_str(raw).map_err(|e| e.to_string())?;
     let mut document = Map::new();
     document.insert("metadata".to_owned(), object.metadata.unwrap_or_default().into_value());
     document.insert("spec".to_owned(), object.spec.unwrap_or_default().into_value());

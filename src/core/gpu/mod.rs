@@ -1,9 +1,9 @@
 //! GPU requests: whole cards, shares by memory or fraction, and every way in which they contradict each other.
 
-mod contradictions;
+mod device_claims;
 mod share;
-mod whole;
+mod validation;
 
-pub use contradictions::{asks_for_share, findings};
+pub use device_claims::{DeviceClaim, DeviceKind, GpuRules, device_claims};
 pub use share::{GpuShare, ShareSize};
-pub use whole::{DeviceClaim, DeviceKind, GpuRules, device_claims};
+pub use validation::{asks_for_share, findings};

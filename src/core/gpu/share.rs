@@ -35,8 +35,8 @@ impl GpuShare {
         let size = match annotation(names::GPU_MEMORY) {
             Some(mib) => ShareSize::Vram(memory(mib)?),
             None => match fraction(annotation(names::GPU_FRACTION)?) {
-                Reading::Sound(billionths) => ShareSize::Fraction(billionths),
-                Reading::OutOfRange | Reading::BadForm => return None,
+                FractionReading::Sound(billionths) => ShareSize::Fraction(billionths),
+                FractionReading::OutOfRange | FractionReading::BadForm => return None,
             },
         };
         Some(Self { size, devices })
@@ -56,7 +56,7 @@ impl GpuShare {
 
 /// How a fraction was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Reading {
+pub(super) enum FractionReading {
     /// In billionths of a card, at least one and less than all of it.
     Sound(u64),
     /// No number, or not between 0 and 1.
@@ -82,18 +82,20 @@ pub(super) fn devices(text: &str) -> Option<u32> {
 
 /// Value of `gpu-fraction`: it has to be a float between 0 and 1 and a quantity, as KAI asks. Finer than a billionth
 /// is rounded up, yet never to a whole card.
-pub(super) fn fraction(text: &str) -> Reading {
+pub(super) fn fraction(text: &str) -> FractionReading {
     const WHOLE: i128 = 1_000_000_000;
     let unsigned = text.trim_start_matches(['+', '-']);
     if unsigned.get(..2).is_some_and(|p| p.eq_ignore_ascii_case("0x")) {
-        return Reading::BadForm;
+        return FractionReading::BadForm;
     }
     match text.parse::<f64>() {
-        Ok(number) if number.is_nan() => Reading::BadForm,
+        Ok(number) if number.is_nan() => FractionReading::BadForm,
         Ok(number) if number > 0.0 && number < 1.0 => match Quantity::parse(text) {
-            Ok(quantity) => Reading::Sound(u64::try_from(quantity.nanos().clamp(1, WHOLE - 1)).unwrap_or(1)),
-            Err(_) => Reading::BadForm,
+            Ok(quantity) => {
+                FractionReading::Sound(u64::try_from(quantity.nanos().clamp(1, WHOLE - 1)).unwrap_or(1))
+            }
+            Err(_) => FractionReading::BadForm,
         },
-        _ => Reading::OutOfRange,
+        _ => FractionReading::OutOfRange,
     }
 }

@@ -248,8 +248,8 @@ fn one_node(
     if pods > node.max_pods {
         wrong.push(format!("node {name}: {pods} pods, and it takes {}", node.max_pods));
     }
-    type Amount = fn(&Resources) -> u64;
-    let plain: [(&str, Amount); 3] =
+    type AmountOf = fn(&Resources) -> u64;
+    let plain: [(&str, AmountOf); 3] =
         [("cpu", |r| r.cpu.0), ("memory", |r| r.memory.0), ("ephemeral-storage", |r| r.ephemeral_storage.0)];
     let mut sum_up = |what: &str, amount: &dyn Fn(&Resources) -> u64| {
         // A resource that no new pod asks for may be overdrawn by pods that were there before.

@@ -1,159 +1,94 @@
-//! Why a gang waits: the numbers behind a refusal, as counts and as one sentence.
+//! Explains why members of a gang are unplaced: one message in kube-scheduler's terms with numbers, and counts by reason.
+//!
+//! One unplaced member stands for all. The survey counts, for that member, the infeasible nodes by reason, and the reason
+//! with the greatest weight decides the code, the message and the remedy.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use super::board::Board;
-use super::gang::{Attempt, Outcome, Shapes};
-use super::minimum;
-use super::need::{Denial, Need};
+use super::attempt::{AttemptOutcome, MemberKind, PlacementAttempt};
+use super::candidates::ResolvedShapes;
+use super::min_resources;
+use super::overlay::SnapshotOverlay;
 use super::remedy;
 use super::report::{Explanation, PlanningOutcome, UnschedulableReason};
-use super::survey::{Fact, Survey};
-use super::types::Counts;
-use super::words::{Amount, refusal};
+use super::requirements::{InfeasibleReason, PodRequirements};
+use super::resource_kind::ResourceKind;
+use super::shortage::{GangShortage, requested, saturate};
+use super::survey::{NodeSurvey, ReasonStats};
+use super::types::RoleCounts;
 use crate::dialect::Quorum;
 use crate::model::Reason;
-use crate::snapshot::{CardState, NodeCapacity};
+use crate::snapshot::{CardState, SharingMode};
 
-/// The verdict on a gang, with what was placed still on the board.
-pub(super) fn verdict<'a>(
-    attempt: &Attempt<'a>,
-    shapes: &Shapes<'a>,
-    board: &mut Board<'a>,
-    outcome: &Outcome,
+/// The outcome of a gang whose assignments are on the overlay.
+pub(super) fn planning_outcome<'a>(
+    attempt: &PlacementAttempt<'a>,
+    shapes: &ResolvedShapes<'a>,
+    overlay: &mut SnapshotOverlay<'a>,
+    outcome: &AttemptOutcome,
 ) -> PlanningOutcome {
-    let members = u32::try_from(outcome.spots.len()).unwrap_or(u32::MAX);
-    let left = attempt.waiting() - outcome.spots.len();
+    let members = u32::try_from(outcome.assignments.len()).unwrap_or(u32::MAX);
+    let unplaced = attempt.waiting() - outcome.assignments.len();
     if members > 0 {
-        let left = (left > 0).then(|| explain(attempt, shapes, board, outcome));
-        return PlanningOutcome::Placed { members, unplaced: left };
+        let unplaced = (unplaced > 0).then(|| explain(attempt, shapes, overlay, outcome));
+        return PlanningOutcome::Placed { members, unplaced };
     }
-    if left == 0 && attempt.request.quorum.is_satisfied(&attempt.request.active) {
+    if unplaced == 0 && attempt.request.quorum.is_satisfied(&attempt.request.active) {
         return PlanningOutcome::Placed { members: 0, unplaced: None };
     }
-    PlanningOutcome::Waiting(explain(attempt, shapes, board, outcome))
+    PlanningOutcome::Waiting(explain(attempt, shapes, overlay, outcome))
 }
 
-/// The member that stands for all that have no place.
-pub(super) struct Focus {
+/// The member that stands for all unplaced ones.
+pub(super) struct UnplacedMember {
     /// Index into the attempt's shapes.
     pub(super) shape: usize,
     /// Index into the request's members.
     pub(super) member: usize,
-    /// No node has room for it even by itself.
-    pub(super) alone: bool,
+    /// No node is feasible for it even before any other member is placed.
+    pub(super) fits_nowhere: bool,
 }
 
 fn explain<'a>(
-    attempt: &Attempt<'a>,
-    shapes: &Shapes<'a>,
-    board: &mut Board<'a>,
-    outcome: &Outcome,
+    attempt: &PlacementAttempt<'a>,
+    shapes: &ResolvedShapes<'a>,
+    overlay: &mut SnapshotOverlay<'a>,
+    outcome: &AttemptOutcome,
 ) -> Explanation {
-    let nodes = u32::try_from(board.snapshot().states().len()).unwrap_or(u32::MAX);
-    let plain = |reason, sentence: String, waiting_for: &str, remedy: Option<&str>| Explanation {
+    let nodes = u32::try_from(overlay.snapshot().states().len()).unwrap_or(u32::MAX);
+    let plain = |reason, message: String, waiting_for: &str, remedy: Option<&str>| Explanation {
         reason,
-        message: sentence,
+        message,
         waiting_for: waiting_for.to_owned(),
         remedy: remedy.map(str::to_owned),
         nodes,
         infeasible_nodes: BTreeMap::new(),
     };
-    if let Some(sentence) = gathering(attempt) {
-        return plain(Reason::Gathering, sentence, "more pods", None);
+    if let Some(message) = missing_members(attempt) {
+        return plain(Reason::Gathering, message, "more pods", None);
     }
     if nodes == 0 {
-        let sentence = "the cluster has no nodes".to_owned();
-        return plain(Reason::NoNodes, sentence, "a node", Some("when a node joins the cluster"));
+        let message = "the cluster has no nodes".to_owned();
+        return plain(Reason::NoNodes, message, "a node", Some("add a node to the cluster"));
     }
-    if outcome.below_minimum {
-        let lacks = minimum::lacking(attempt.request, board);
-        if let Some(why) = minimum::explain(attempt, shapes, board, &lacks) {
-            return why;
+    if outcome.below_min_resources {
+        let shortages = min_resources::shortages(attempt.request, overlay);
+        if let Some(explanation) = min_resources::explain(attempt, shapes, overlay, &shortages) {
+            return explanation;
         }
     }
-    let Some(focus) = focus(attempt, outcome) else {
-        return plain(Reason::SearchExhausted, "no place was found".to_owned(), "room", None);
-    };
-    // By itself: as the cluster is. Together: with the members that do fit in their places.
-    let together = outcome.spots.is_empty() && !focus.alone;
-    if together {
-        attempt.put(&outcome.reach, shapes, board);
-    }
-    let need = shapes.need(attempt.shapes[focus.shape].need);
-    let survey = Survey::new(need, board);
-    if together {
-        attempt.take_back(&outcome.reach, shapes, board);
-    }
-    let refusals = count(&survey, need);
-    let Some((denial, fact)) = survey.main() else {
-        return plain(Reason::SearchExhausted, "no place was found".to_owned(), "room", None);
-    };
-    let amount = Amount::of(denial, need);
-    let shortage = Shortage::new(attempt, shapes, board, amount);
-    let reason = if outcome.exhausted {
-        Reason::SearchExhausted
-    } else if together && amount.is_some() && !shortage.is_short() {
-        Reason::Fragmented
-    } else {
-        reason_for(denial, need, &survey, board)
-    };
-    let never = focus.alone && survey.facts.values().all(|fact| fact.usable == 0);
-    let mut parts = Vec::new();
-    if outcome.exhausted {
-        parts.push("the search stopped before it could be sure that nothing fits".to_owned());
-    }
-    if !outcome.spots.is_empty() {
-        parts.push(format!("{} of {} waiting members have a place", outcome.spots.len(), attempt.waiting()));
-    }
-    if let (Some(amount), true) = (amount, never) {
-        parts.push(impossible(amount, need, fact, board));
-    } else if let Some(amount) = amount {
-        parts.extend(shortage.sentence(attempt, amount, reason == Reason::Fragmented));
-        if focus.alone || !outcome.spots.is_empty() {
-            parts.push(one_place(amount, need, fact, board, shortage.is_short() && attempt.waiting() > 1));
-        }
-    }
-    if together {
-        let member = &attempt.request.members[focus.member].key;
-        let reach = outcome.reach.len();
-        parts.push(format!("room for {reach} of {} members, none for {member}", attempt.waiting()));
-    }
-    if outcome.spots.is_empty() {
-        let sum = u64::try_from(shortage.sum).unwrap_or(u64::MAX);
-        parts.extend(minimum::beside(attempt.request, board, amount.map(|amount| (amount, sum))));
-    }
-    let refused = histogram(&survey, need, board);
-    let waiting_for = match amount {
-        Some(amount) if never => format!("{}, which no node has", in_one_place(amount, need, fact, board)),
-        Some(amount) if shortage.is_short() && shortage.needs.len() > 1 && !focus.alone => {
-            let whole = |number: u128| u64::try_from(number).unwrap_or(u64::MAX);
-            let part = amount.part(whole(shortage.free), whole(shortage.sum));
-            format!("{} ({part} free)", amount.more(whole(shortage.sum - shortage.free)))
-        }
-        Some(amount) => {
-            let place = in_one_place(amount, need, fact, board);
-            let name = &board.state(fact.node as usize).node.name;
-            format!("{place} (most free {}, node {name})", amount.say(fact.free))
-        }
-        None => format!("a node that takes its pods ({refused})"),
-    };
-    parts.push(format!("{}/{nodes} nodes: {refused}", survey.fitting));
-    let found = remedy::find(attempt, shapes, board, outcome, &focus, &survey, never);
-    Explanation {
-        reason,
-        message: parts.join("; "),
-        waiting_for,
-        remedy: found,
-        nodes,
-        infeasible_nodes: refusals,
+    let diagnosis = unplaced_member(attempt, outcome)
+        .and_then(|member| Diagnosis::new(attempt, shapes, overlay, outcome, member));
+    match diagnosis {
+        Some(diagnosis) => diagnosis.explanation(overlay, nodes),
+        None => plain(Reason::SearchExhausted, "no placement was found".to_owned(), "capacity", None),
     }
 }
 
-/// Too few members for the quorum, whatever the room.
-fn gathering(attempt: &Attempt<'_>) -> Option<String> {
+/// The message for a gang with too few members for its quorum, at any capacity; `None` when it has enough.
+fn missing_members(attempt: &PlacementAttempt<'_>) -> Option<String> {
     let request = attempt.request;
-    let mut counts: Counts = request.active.clone();
+    let mut counts: RoleCounts = request.active.clone();
     for kind in &attempt.kinds {
         let count = counts.entry(kind.role.clone()).or_default();
         *count = count.saturating_add(u32::try_from(kind.members.len()).unwrap_or(u32::MAX));
@@ -161,306 +96,319 @@ fn gathering(attempt: &Attempt<'_>) -> Option<String> {
     if request.quorum.is_satisfied(&counts) {
         return None;
     }
-    let here: u64 = counts.values().map(|n| u64::from(*n)).sum();
+    let existing: u64 = counts.values().map(|n| u64::from(*n)).sum();
     Some(match &request.quorum {
-        Quorum::Count(least) => format!("{here} of {least} members are here"),
-        Quorum::Total { min_members: least, .. } if here < u64::from(*least) => {
-            format!("{here} of {least} members are here")
+        Quorum::Count(least) => format!("{existing} of {least} members exist"),
+        Quorum::Total { min_members: least, .. } if existing < u64::from(*least) => {
+            format!("{existing} of {least} members exist")
         }
         Quorum::Groups { .. } | Quorum::Total { .. } => {
-            format!("{here} members are here, and a subgroup has too few of them")
+            format!("{existing} members exist, and a subgroup has too few of them")
         }
     })
 }
 
-/// A shape that fits nowhere by itself, else the first that was left over.
-fn focus(attempt: &Attempt<'_>, outcome: &Outcome) -> Option<Focus> {
-    let placed = if outcome.spots.is_empty() { &outcome.reach } else { &outcome.spots };
-    let placed: std::collections::BTreeSet<usize> = placed.iter().map(|spot| spot.member).collect();
-    let first_left = |kind: &super::gang::Kind| kind.members.iter().copied().find(|m| !placed.contains(m));
-    let alone = attempt.kinds.iter().filter(|kind| attempt.shapes[kind.shape].cap == 0);
-    let focus = |kind: &super::gang::Kind, alone| {
-        first_left(kind).map(|member| Focus { shape: kind.shape, member, alone })
+/// A member whose shape fits nowhere, else the first unplaced member.
+fn unplaced_member(attempt: &PlacementAttempt<'_>, outcome: &AttemptOutcome) -> Option<UnplacedMember> {
+    let placed = if outcome.assignments.is_empty() { &outcome.best_effort } else { &outcome.assignments };
+    let placed: BTreeSet<usize> = placed.iter().map(|assignment| assignment.member).collect();
+    let first_unplaced = |kind: &MemberKind, fits_nowhere| {
+        let member = kind.members.iter().copied().find(|member| !placed.contains(member))?;
+        Some(UnplacedMember { shape: kind.shape, member, fits_nowhere })
     };
-    alone
-        .into_iter()
-        .find_map(|kind| focus(kind, true))
-        .or_else(|| attempt.kinds.iter().find_map(|kind| focus(kind, false)))
+    let mut fit_nowhere = attempt.kinds.iter().filter(|kind| attempt.shapes[kind.shape].max_alone == 0);
+    fit_nowhere
+        .find_map(|kind| first_unplaced(kind, true))
+        .or_else(|| attempt.kinds.iter().find_map(|kind| first_unplaced(kind, false)))
 }
 
-fn reason_for(denial: Denial, need: &Need<'_>, survey: &Survey, board: &Board<'_>) -> Reason {
-    match denial {
-        // Under `sharing: any` there is no such thing as a shared node: cards are what is missing.
-        Denial::Cards(CardState::NoCards)
-            if board.snapshot().sharing() == crate::snapshot::SharingMode::Any =>
-        {
-            Reason::InsufficientVram
+/// What is known about the unplaced member, from which all texts are made.
+struct Diagnosis<'e, 'a> {
+    attempt: &'e PlacementAttempt<'a>,
+    shapes: &'e ResolvedShapes<'a>,
+    outcome: &'e AttemptOutcome,
+    unplaced: UnplacedMember,
+    need: &'e PodRequirements<'a>,
+    survey: NodeSurvey,
+    /// The main reason of the survey, and the nodes with it.
+    reason: InfeasibleReason,
+    stats: ReasonStats,
+    /// The resource that is short; `None` when the main reason is not about an amount.
+    resource: Option<ResourceKind<'a>>,
+    shortage: GangShortage,
+}
+
+impl<'e, 'a> Diagnosis<'e, 'a> {
+    /// A member that fits nowhere is surveyed on the cluster as it is; any other one with the best effort placed.
+    fn new(
+        attempt: &'e PlacementAttempt<'a>,
+        shapes: &'e ResolvedShapes<'a>,
+        overlay: &mut SnapshotOverlay<'a>,
+        outcome: &'e AttemptOutcome,
+        unplaced: UnplacedMember,
+    ) -> Option<Self> {
+        let need = shapes.need(attempt.shapes[unplaced.shape].need);
+        let with_best_effort = outcome.assignments.is_empty() && !unplaced.fits_nowhere;
+        if with_best_effort {
+            attempt.assign_all(&outcome.best_effort, shapes, overlay);
         }
-        denial => refusal(denial, need, survey).reason(),
-    }
-}
-
-fn count(survey: &Survey, need: &Need<'_>) -> BTreeMap<UnschedulableReason, u32> {
-    let mut refusals = BTreeMap::new();
-    for (denial, fact) in &survey.facts {
-        *refusals.entry(refusal(*denial, need, survey)).or_default() += fact.nodes;
-    }
-    refusals
-}
-
-/// `8000 MiB on one card`, `4 cores on one node`.
-fn in_one_place(amount: Amount<'_>, need: &Need<'_>, fact: &Fact, board: &Board<'_>) -> String {
-    let wanted = amount.say(wanted(amount, need, board, fact.node));
-    match (amount, need.share.map_or(1, |share| share.devices)) {
-        (Amount::Vram, 1) => format!("{wanted} on one card"),
-        (Amount::Vram, devices) => format!("{wanted} on each of {devices} cards"),
-        _ => format!("{wanted} on one node"),
-    }
-}
-
-/// `2 untolerated taint {test: blocked}, 1 insufficient cpu (free 3 of 4 cores)`: most nodes first.
-fn histogram(survey: &Survey, need: &Need<'_>, board: &Board<'_>) -> String {
-    let mut lines: BTreeMap<String, (u32, Denial, Option<String>)> = BTreeMap::new();
-    for (denial, fact) in &survey.facts {
-        let said = refusal(*denial, need, survey).to_string();
-        let line = lines.entry(said).or_insert((0, *denial, None));
-        line.0 += fact.nodes;
-        if *denial == Denial::Pods {
-            line.2 = Some(format!(" (node {} takes {})", board.state(fact.node as usize).node.name, fact.of));
+        let survey = NodeSurvey::new(need, overlay);
+        if with_best_effort {
+            attempt.unassign_all(&outcome.best_effort, shapes, overlay);
         }
-        line.2 = line.2.take().or_else(|| {
-            let amount = Amount::of(*denial, need)?;
-            let part = amount.part(fact.free, fact.of);
-            let most = if fact.nodes == 1 { "free" } else { "most free" };
-            let mut place = String::new();
-            if fact.nodes > 1 {
-                place = format!(", node {}", board.state(fact.node as usize).node.name);
-            }
-            if amount == Amount::Vram {
-                place = format!("{place}, card {}", fact.card);
-            }
-            Some(format!(" ({most} {part}{place})"))
+        let (reason, stats) = survey.main_reason()?;
+        let stats = stats.clone();
+        let resource = ResourceKind::of(reason, need);
+        let shortage = resource.map_or_else(GangShortage::default, |resource| {
+            GangShortage::new(attempt, shapes, overlay, resource)
         });
+        Some(Self { attempt, shapes, outcome, unplaced, need, survey, reason, stats, resource, shortage })
     }
-    let mut lines: Vec<_> = lines.into_iter().collect();
-    lines.sort_by(|(a_said, a), (b_said, b)| (b.0, a.1, a_said).cmp(&(a.0, b.1, b_said)));
-    let lines: Vec<String> = lines
-        .into_iter()
-        .map(|(said, (number, _, part))| format!("{number} {said}{}", part.unwrap_or_default()))
-        .collect();
-    lines.join(", ")
-}
 
-/// What one member needs in one place, and the most there is in one.
-fn one_place(amount: Amount<'_>, need: &Need<'_>, fact: &Fact, board: &Board<'_>, told: bool) -> String {
-    let state = board.state(fact.node as usize);
-    let wanted = wanted(amount, need, board, fact.node);
-    let free = amount.say(fact.free);
-    let name = &state.node.name;
-    let short = if told || wanted <= fact.free {
-        String::new()
-    } else {
-        format!("short of {}: ", amount.name(wanted - fact.free))
-    };
-    let devices = need.share.map_or(0, |share| share.devices);
-    match amount {
-        Amount::Vram if devices > 1 => {
-            let each = amount.say(wanted);
-            let fitting = state_cards(board, fact.node, wanted);
-            format!(
-                "needs {each} on each of {devices} cards of one node; node {name} has {fitting} such cards"
-            )
+    fn explanation(&self, overlay: &SnapshotOverlay<'a>, nodes: u32) -> Explanation {
+        let reason = self.reason_code(overlay);
+        let never_fits = self.never_fits();
+        Explanation {
+            reason,
+            message: self.message(overlay, nodes, reason),
+            waiting_for: self.waiting_for(overlay),
+            remedy: remedy::find(
+                self.attempt,
+                self.shapes,
+                overlay,
+                self.outcome,
+                &self.unplaced,
+                &self.survey,
+                never_fits,
+            ),
+            nodes,
+            infeasible_nodes: self.infeasible_nodes(),
         }
-        Amount::Vram => {
-            let card = fact.card;
-            format!(
-                "{short}needs {} on one card, most free is {free} (node {name}, card {card})",
-                amount.say(wanted)
-            )
+    }
+
+    /// Whether the member fits only with the best effort not placed.
+    fn competes(&self) -> bool {
+        self.outcome.assignments.is_empty() && !self.unplaced.fits_nowhere
+    }
+
+    /// Whether no node could hold the member even if the node were empty.
+    fn never_fits(&self) -> bool {
+        self.unplaced.fits_nowhere && self.survey.by_reason.values().all(|stats| stats.usable == 0)
+    }
+
+    fn reason_code(&self, overlay: &SnapshotOverlay<'_>) -> Reason {
+        if self.outcome.exhausted {
+            return Reason::SearchExhausted;
         }
-        _ => format!("{short}needs {} on one node, most free is {free} (node {name})", amount.say(wanted)),
+        if self.competes() && self.resource.is_some() && !self.shortage.is_short() {
+            return Reason::Fragmented;
+        }
+        match self.reason {
+            // With `sharing: any` every node is a shared node: cards are what is missing.
+            InfeasibleReason::CardsUnavailable(CardState::NoCards)
+                if overlay.snapshot().sharing() == SharingMode::Any =>
+            {
+                Reason::InsufficientVram
+            }
+            reason => self.survey.unschedulable_reason(reason, self.need).reason(),
+        }
     }
-}
 
-fn state_cards(board: &Board<'_>, node: u32, each: u64) -> usize {
-    board.room(node as usize).cards.iter().filter(|free| **free >= each).count()
-}
-
-/// No node could ever hold it.
-fn impossible(amount: Amount<'_>, need: &Need<'_>, fact: &Fact, board: &Board<'_>) -> String {
-    let (largest, node) = fact.largest;
-    let name = &board.state(node as usize).node.name;
-    let wanted = wanted(amount, need, board, node);
-    let devices = need.share.map_or(0, |share| share.devices);
-    if amount == Amount::Vram && wanted <= largest {
-        let cards = board.state(node as usize).node.gpus.cards;
-        return format!("no node has {devices} cards to share; node {name} has {cards}");
+    fn infeasible_nodes(&self) -> BTreeMap<UnschedulableReason, u32> {
+        let mut nodes = BTreeMap::new();
+        for (reason, stats) in &self.survey.by_reason {
+            *nodes.entry(self.survey.unschedulable_reason(*reason, self.need)).or_default() += stats.nodes;
+        }
+        nodes
     }
-    let (said, most) = (amount.say(wanted), amount.say(largest));
-    match amount {
-        Amount::Vram => format!("no node has a card of {said}; the largest is {most} (node {name})"),
-        _ => format!("no node that takes the pod has {said}; the most is {most} (node {name})"),
-    }
-}
 
-/// What one pod of this need takes of an amount, on one card or on the node.
-pub(super) fn wanted(amount: Amount<'_>, need: &Need<'_>, board: &Board<'_>, node: u32) -> u64 {
-    match amount {
-        Amount::Cpu => need.cpu,
-        Amount::Memory => need.memory,
-        Amount::EphemeralStorage => need.ephemeral_storage,
-        Amount::Gpus => need.gpus,
-        Amount::Extended(name) => need.shape.requests.extended(name),
-        Amount::Vram => need.on_card(&board.state(node as usize).node),
+    fn message(&self, overlay: &SnapshotOverlay<'a>, nodes: u32, reason: Reason) -> String {
+        let (attempt, outcome) = (self.attempt, self.outcome);
+        let mut parts = Vec::new();
+        if outcome.exhausted {
+            parts.push("the search stopped at its step limit, a placement may exist".to_owned());
+        }
+        if !outcome.assignments.is_empty() {
+            parts.push(format!("{} of {} waiting members fit", outcome.assignments.len(), attempt.waiting()));
+        }
+        if let Some(resource) = self.resource {
+            if self.never_fits() {
+                parts.push(self.impossible_request(resource, overlay));
+            } else {
+                parts.extend(self.shortage.describe(attempt, resource, reason == Reason::Fragmented));
+                if self.unplaced.fits_nowhere || !outcome.assignments.is_empty() {
+                    let shortage_given = self.shortage.is_short() && attempt.waiting() > 1;
+                    parts.push(self.request_per_place(resource, overlay, shortage_given));
+                }
+            }
+        }
+        if self.competes() {
+            let member = &attempt.request.members[self.unplaced.member].key;
+            let fit = outcome.best_effort.len();
+            parts.push(format!("{fit} of {} members fit, {member} does not", attempt.waiting()));
+        }
+        if outcome.assignments.is_empty() {
+            let requested = saturate(self.shortage.requested);
+            let described = self.resource.map(|resource| (resource, requested));
+            parts.extend(min_resources::additional_shortages(attempt.request, overlay, described));
+        }
+        let counts = self.counts_by_reason(overlay, UnschedulableReason::to_string);
+        parts.push(format!("{}/{nodes} nodes are available: {counts}", self.survey.feasible));
+        parts.join("; ")
     }
-}
 
-/// Whether so many members as the quorum needs ask for more of something than is free in all: then no placement exists,
-/// however clever.
-pub(super) fn surely_short<'a>(attempt: &Attempt<'a>, shapes: &Shapes<'a>, board: &Board<'a>) -> bool {
-    // With subgroups it is not known which members are needed.
-    matches!(attempt.request.quorum, Quorum::Count(_))
-        && [Amount::Vram, Amount::Gpus, Amount::Cpu, Amount::Memory]
+    fn waiting_for(&self, overlay: &SnapshotOverlay<'a>) -> String {
+        match self.resource {
+            Some(resource) if self.never_fits() => {
+                format!("{}, which no node has", self.request_on_one(resource, overlay))
+            }
+            Some(resource)
+                if self.shortage.is_short()
+                    && self.shortage.requests.len() > 1
+                    && !self.unplaced.fits_nowhere =>
+            {
+                self.shortage.describe_missing(resource)
+            }
+            Some(resource) => {
+                let request = self.request_on_one(resource, overlay);
+                let name = &overlay.state(self.stats.node as usize).node.name;
+                format!("{request} (most free {}, node {name})", resource.format(self.stats.free))
+            }
+            None => {
+                let counts = self.counts_by_reason(overlay, UnschedulableReason::short);
+                format!("a schedulable node ({counts})")
+            }
+        }
+    }
+
+    /// `8000 MiB on one card`, `4 cores on one node`.
+    fn request_on_one(&self, resource: ResourceKind<'_>, overlay: &SnapshotOverlay<'_>) -> String {
+        let request = resource.format(requested(resource, self.need, overlay, self.stats.node));
+        match (resource, self.need.share.map_or(1, |share| share.devices)) {
+            (ResourceKind::Vram, 1) => format!("{request} on one card"),
+            (ResourceKind::Vram, devices) => format!("{request} on each of {devices} cards"),
+            _ => format!("{request} on one node"),
+        }
+    }
+
+    /// `2 node(s) had untolerated taint {test: blocked}, 1 Insufficient cpu (free 3 of 4 cores)`, most nodes first.
+    fn counts_by_reason(
+        &self,
+        overlay: &SnapshotOverlay<'_>,
+        text: impl Fn(&UnschedulableReason) -> String,
+    ) -> String {
+        /// A reason, how many nodes have it, and the numbers in brackets.
+        struct Line {
+            nodes: u32,
+            reason: InfeasibleReason,
+            numbers: Option<String>,
+        }
+        let mut lines: BTreeMap<UnschedulableReason, Line> = BTreeMap::new();
+        for (reason, stats) in &self.survey.by_reason {
+            let line = lines.entry(self.survey.unschedulable_reason(*reason, self.need)).or_insert(Line {
+                nodes: 0,
+                reason: *reason,
+                numbers: None,
+            });
+            line.nodes += stats.nodes;
+            if let Some(numbers) = self.pod_limit(*reason, stats, overlay) {
+                line.numbers = Some(numbers);
+            }
+            line.numbers = line.numbers.take().or_else(|| self.free_numbers(*reason, stats, overlay));
+        }
+        let mut lines: Vec<(String, Line)> =
+            lines.into_iter().map(|(reason, line)| (text(&reason), line)).collect();
+        lines.sort_by(|(a_text, a), (b_text, b)| {
+            (b.nodes, a.reason, a_text).cmp(&(a.nodes, b.reason, b_text))
+        });
+        let lines: Vec<String> = lines
             .into_iter()
-            .any(|amount| Shortage::new(attempt, shapes, board, Some(amount)).is_short())
-}
-
-/// What the gang needs of something in all, and what is free of it where the gang may go.
-struct Shortage {
-    /// Of each member that counts, ascending by size; those that need none are left out.
-    needs: Vec<u64>,
-    sum: u128,
-    free: u128,
-    /// How many places (cards or nodes) have any of it free.
-    places: u32,
-}
-
-impl Shortage {
-    fn new<'a>(
-        attempt: &Attempt<'a>,
-        shapes: &Shapes<'a>,
-        board: &Board<'a>,
-        amount: Option<Amount<'_>>,
-    ) -> Self {
-        let mut shortage = Self { needs: Vec::new(), sum: 0, free: 0, places: 0 };
-        let Some(amount) = amount else { return shortage };
-        let snapshot = board.snapshot();
-        // Fractions are measured on the smallest card: no less than that is needed.
-        let mut smallest = (u64::MAX, 0);
-        let size = |capacity: Option<&NodeCapacity>| {
-            capacity.and_then(|capacity| capacity.gpus.vram_each).map_or(u64::MAX, |mib| mib.0)
-        };
-        let sizes: Vec<u64> = snapshot.classes().capacities().map(size).collect();
-        let asks = |need: &Need<'_>| match amount {
-            Amount::Vram => need.share.is_some(),
-            _ => wanted(amount, need, board, 0) > 0,
-        };
-        let askers: Vec<&Need<'_>> =
-            attempt.shapes.iter().map(|shape| shapes.need(shape.need)).filter(|need| asks(need)).collect();
-        for (index, (hot, row)) in (0_u32..).zip(snapshot.hot().iter().zip(snapshot.rows())) {
-            let place = index as usize;
-            let may = |need: &&Need<'_>| {
-                need.class_admits(hot) && (!need.choice_by_node || need.admitted(board.state(place)).is_ok())
-            };
-            if !askers.iter().any(may) {
-                continue;
-            }
-            let mut add = |free: u64| {
-                shortage.free += u128::from(free);
-                shortage.places += u32::from(free > 0);
-            };
-            let packed = !board.is_touched(place);
-            match amount {
-                Amount::Cpu if packed => add(hot.cpu),
-                Amount::Cpu => add(board.room(place).cpu),
-                Amount::Memory if packed => add(hot.memory),
-                Amount::Memory => add(board.room(place).memory),
-                Amount::EphemeralStorage => add(board.room(place).ephemeral_storage),
-                Amount::Gpus if !hot.takes_whole => {}
-                Amount::Gpus if packed => add(u64::from(hot.gpus)),
-                Amount::Gpus if board.room(place).shares > 0 => {}
-                Amount::Gpus => add(board.room(place).gpus),
-                Amount::Extended(name) => add(board.room(place).extended.get(name).copied().unwrap_or(0)),
-                Amount::Vram if hot.card_state != CardState::Open => {}
-                Amount::Vram if packed && !hot.long => {
-                    row.iter().for_each(|free| add(u64::from(*free)));
-                    smallest = smallest.min((sizes[hot.capacity as usize], index));
-                }
-                Amount::Vram if board.room(place).whole > 0 => {}
-                Amount::Vram => {
-                    board.room(place).cards.iter().for_each(|free| add(*free));
-                    smallest = smallest.min((sizes[hot.capacity as usize], index));
-                }
-            }
-        }
-        let reference = smallest.1;
-        let mut needs: Vec<u64> = Vec::new();
-        for shape in &attempt.shapes {
-            let need = shapes.need(shape.need);
-            let devices =
-                if amount == Amount::Vram { need.share.map_or(1, |share| share.devices) } else { 1 };
-            let each = wanted(amount, need, board, reference).saturating_mul(u64::from(devices));
-            needs.extend((0..shape.members).map(|_| each));
-        }
-        needs.sort_unstable();
-        needs.truncate(attempt.needed());
-        needs.retain(|need| *need > 0);
-        shortage.sum = needs.iter().map(|need| u128::from(*need)).sum();
-        shortage.needs = needs;
-        shortage
+            .map(|(text, line)| format!("{} {text}{}", line.nodes, line.numbers.unwrap_or_default()))
+            .collect();
+        lines.join(", ")
     }
 
-    fn is_short(&self) -> bool {
-        self.sum > self.free
+    /// ` (node a allows 110)` for nodes with too many pods.
+    fn pod_limit(
+        &self,
+        reason: InfeasibleReason,
+        stats: &ReasonStats,
+        overlay: &SnapshotOverlay<'_>,
+    ) -> Option<String> {
+        let name = &overlay.state(stats.node as usize).node.name;
+        (reason == InfeasibleReason::TooManyPods).then(|| format!(" (node {name} allows {})", stats.of))
     }
 
-    /// `short of 5000 MiB VRAM: 3 members need 4000 + 8000 + 8000 MiB, 15000 MiB is free`. `None` for one member.
-    fn sentence(&self, attempt: &Attempt<'_>, amount: Amount<'_>, fragmented: bool) -> Option<String> {
-        if self.needs.len() < 2 || !(self.is_short() || fragmented) {
-            return None;
+    /// ` (most free 2 of 8, node a)` for reasons about an amount.
+    fn free_numbers(
+        &self,
+        reason: InfeasibleReason,
+        stats: &ReasonStats,
+        overlay: &SnapshotOverlay<'_>,
+    ) -> Option<String> {
+        let resource = ResourceKind::of(reason, self.need)?;
+        let part = resource.format_part(stats.free, stats.of);
+        let free = if stats.nodes == 1 { "free" } else { "most free" };
+        let mut place = String::new();
+        if stats.nodes > 1 {
+            place = format!(", node {}", overlay.state(stats.node as usize).node.name);
         }
-        let number = |amount: u128| u64::try_from(amount).unwrap_or(u64::MAX);
-        let least = if attempt.needed() < attempt.waiting() { "at least " } else { "" };
-        let (members, list) = (self.needs.len(), self.list(amount));
-        let place = if amount == Amount::Vram { "card" } else { "node" };
-        let places = self.places;
-        let on = format!("{places} {place}{}", if places == 1 { "" } else { "s" });
-        let free = amount.say(number(self.free));
-        let all = format!("{least}{members} members need {list}, {free} free on {on}");
-        Some(if self.is_short() {
-            format!("short of {}: {all}", amount.name(number(self.sum - self.free)))
+        if resource == ResourceKind::Vram {
+            place = format!("{place}, card {}", stats.card);
+        }
+        Some(format!(" ({free} {part}{place})"))
+    }
+
+    /// What the member requests on one card or node, and the most that one has free.
+    fn request_per_place(
+        &self,
+        resource: ResourceKind<'_>,
+        overlay: &SnapshotOverlay<'_>,
+        shortage_given: bool,
+    ) -> String {
+        let stats = &self.stats;
+        let name = &overlay.state(stats.node as usize).node.name;
+        let request = requested(resource, self.need, overlay, stats.node);
+        let (needs, free) = (resource.format(request), resource.format(stats.free));
+        let short = if shortage_given || request <= stats.free {
+            String::new()
         } else {
-            format!("each member fits by itself, but not all together: {all}")
-        })
-    }
-
-    fn list(&self, amount: Amount<'_>) -> String {
-        list(&self.needs, amount)
-    }
-}
-
-/// Ascending needs: `4000 + 8000 + 8000 MiB`, or `64 x 8000 MiB` where the list would be long or dull.
-pub(super) fn list(needs: &[u64], amount: Amount<'_>) -> String {
-    if let [one] = needs {
-        return amount.say(*one);
-    }
-    if needs.len() <= 4 && needs.first() != needs.last() {
-        let bare = |need: &u64| match amount {
-            Amount::Vram | Amount::Gpus => need.to_string(),
-            _ => amount.say(*need),
+            format!("short of {}: ", resource.format_with_name(request - stats.free))
         };
-        let (last, rest) = needs.split_last().expect("more than one, see above");
-        let rest: Vec<String> = rest.iter().map(bare).collect();
-        return format!("{} + {}", rest.join(" + "), amount.say(*last));
-    }
-    let mut runs: Vec<(u64, u64)> = Vec::new();
-    for need in needs {
-        match runs.last_mut() {
-            Some((size, number)) if size == need => *number += 1,
-            _ => runs.push((*need, 1)),
+        let devices = self.need.share.map_or(0, |share| share.devices);
+        match resource {
+            ResourceKind::Vram if devices > 1 => {
+                let cards = &overlay.free_resources(stats.node as usize).cards;
+                let fitting = cards.iter().filter(|free| **free >= request).count();
+                format!(
+                    "needs {needs} on each of {devices} cards of one node; node {name} has {fitting} such cards"
+                )
+            }
+            ResourceKind::Vram => {
+                let card = stats.card;
+                format!("{short}needs {needs} on one card, most free is {free} (node {name}, card {card})")
+            }
+            _ => format!("{short}needs {needs} on one node, most free is {free} (node {name})"),
         }
     }
-    let runs: Vec<String> =
-        runs.iter().map(|(size, number)| format!("{number} x {}", amount.say(*size))).collect();
-    runs.join(" + ")
+
+    /// The text for a request that no node could hold even if the node were empty.
+    fn impossible_request(&self, resource: ResourceKind<'_>, overlay: &SnapshotOverlay<'_>) -> String {
+        let (largest, node) = self.stats.largest;
+        let node_state = overlay.state(node as usize);
+        let name = &node_state.node.name;
+        let request = requested(resource, self.need, overlay, node);
+        if resource == ResourceKind::Vram && request <= largest {
+            let devices = self.need.share.map_or(0, |share| share.devices);
+            let cards = node_state.node.gpus.cards;
+            return format!("no node has {devices} shareable cards; node {name} has {cards}");
+        }
+        let (needs, most) = (resource.format(request), resource.format(largest));
+        match resource {
+            ResourceKind::Vram => {
+                format!("no node has a card of {needs}; the largest is {most} (node {name})")
+            }
+            _ => format!("no schedulable node has {needs}; the most is {most} (node {name})"),
+        }
+    }
 }

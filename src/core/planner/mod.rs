@@ -1,87 +1,95 @@
-//! Where the members of a gang go, or why they cannot: snapshot in, plan and report out.
+//! Plans gangs: from a snapshot and planning requests to a plan and a report.
 //!
-//! Owns the decision and its explanation. It changes nothing: what is placed lies on a board over the snapshot, and
-//! whoever calls makes charges of the plan. No clock, no randomness, no hash order: the same snapshot and gangs give the
-//! same plan and report, byte for byte, in whatever order the nodes came.
+//! The planner decides where the members of a gang run and explains why they cannot. It changes nothing: tentative
+//! assignments are in an overlay over the snapshot, and the caller charges the plan. It uses no clock, no randomness and
+//! no hash order: the same snapshot and requests give the same plan and report byte for byte, in any order of nodes.
 //!
-//! Invariant: every plan passes [`check`], which shares no code with the planner; debug builds check each one.
+//! Invariant: every plan passes [`check`], which shares no code with the planner. Debug builds check each plan.
+//!
+//! A round of one gang: `attempt` groups members by shape and role, scans the nodes for each shape, and places members
+//! greedily, the hardest first, on the best node (`requirements`). `search` improves on the greedy result for small
+//! gangs of different pods. `topology` and `proximity` are preferences: one topology domain for a gang that starts,
+//! nodes near the gang for members that start later. For unplaced members, `survey` counts infeasible nodes,
+//! `explain` writes the message, and `remedy` tries what would make the gang fit.
 
-mod board;
+mod attempt;
+mod candidates;
 mod check;
 mod explain;
-mod gang;
-mod minimum;
-mod near;
-mod need;
+mod min_resources;
+mod overlay;
+mod proximity;
 mod remedy;
 mod report;
+mod requirements;
+mod resource_kind;
 mod search;
+mod shortage;
 mod survey;
 #[cfg(test)]
 mod tests;
-mod tie;
-mod together;
+mod tie_break;
+mod topology;
 mod types;
-mod words;
 
 pub use check::check;
 pub use report::{Explanation, PlanningOutcome, PlanningReport, UnschedulableReason};
 #[cfg(feature = "sabotage")]
-pub use tie::sabotage;
+pub use tie_break::sabotage;
 pub use types::{Assignment, Plan, PlannedGang, PlanningRequest, WaitingMember};
 
 use crate::snapshot::Snapshot;
-use board::Board;
-use gang::{Attempt, Shapes};
-use tie::Tie;
+use attempt::PlacementAttempt;
+use candidates::ResolvedShapes;
+use overlay::SnapshotOverlay;
+use tie_break::TieBreak;
 
-/// Whether there surely is no place for any part of this gang that may start, without saying why: several times quicker
-/// than [`plan`], which comes to the same.
+/// Whether [`plan`] surely gives this gang no assignment. Several times faster than [`plan`], without an explanation.
 #[must_use]
 pub fn is_unschedulable(snapshot: &Snapshot, gang: &PlanningRequest) -> bool {
-    let tie = Tie::current();
-    let mut board = Board::new(snapshot);
-    let mut shapes = Shapes::default();
-    let attempt = Attempt::new(gang, &mut shapes, &board, tie);
-    let outcome = attempt.place(&shapes, &mut board, tie, search::STEPS);
-    outcome.spots.is_empty() && !outcome.exhausted
+    let tie_break = TieBreak::current();
+    let mut overlay = SnapshotOverlay::new(snapshot);
+    let mut shapes = ResolvedShapes::default();
+    let attempt = PlacementAttempt::new(gang, &mut shapes, &overlay, tie_break);
+    let outcome = attempt.place(&shapes, &mut overlay, tie_break, search::MAX_SEARCH_STEPS);
+    outcome.assignments.is_empty() && !outcome.exhausted
 }
 
-/// Plans the gangs in the order given; each sees what the ones before it were given.
+/// Plans the gangs in the order given. Each gang sees the assignments of the gangs before it.
 ///
-/// A gang gets places for all its waiting members; where not all fit, for as many as do, if these and the active ones
-/// meet its quorum; else for none. With the quorum met by active members alone, each waiting member stands for itself.
+/// A gang gets assignments for all its waiting members. When not all fit, it gets as many as fit, if they and the active
+/// members meet its quorum, else none. When active members alone meet the quorum, each waiting member is independent.
 ///
 /// # Panics
 /// In debug builds, when [`check`] refutes the plan: a bug of the planner.
-#[must_use = "a plan that is dropped was made for nothing"]
+#[must_use = "planning has no effect but its result"]
 pub fn plan(snapshot: &Snapshot, gangs: &[PlanningRequest]) -> (Plan, PlanningReport) {
-    let tie = Tie::current();
-    let mut board = Board::new(snapshot);
-    let mut shapes = Shapes::default();
+    let tie_break = TieBreak::current();
+    let mut overlay = SnapshotOverlay::new(snapshot);
+    let mut shapes = ResolvedShapes::default();
     let (mut plan, mut report) = (Plan::default(), PlanningReport::default());
     for request in gangs {
-        let attempt = Attempt::new(request, &mut shapes, &board, tie);
-        let outcome = match together::place(&attempt, &shapes, &mut board, tie) {
+        let attempt = PlacementAttempt::new(request, &mut shapes, &overlay, tie_break);
+        let outcome = match topology::place_in_one_domain(&attempt, &shapes, &mut overlay, tie_break) {
             Some(outcome) => outcome,
-            None => attempt.place(&shapes, &mut board, tie, search::STEPS),
+            None => attempt.place(&shapes, &mut overlay, tie_break, search::MAX_SEARCH_STEPS),
         };
-        let verdict = explain::verdict(&attempt, &shapes, &mut board, &outcome);
-        report.outcomes.insert(request.gang.clone(), verdict);
-        if outcome.spots.is_empty() {
+        let planning_outcome = explain::planning_outcome(&attempt, &shapes, &mut overlay, &outcome);
+        report.outcomes.insert(request.gang.clone(), planning_outcome);
+        if outcome.assignments.is_empty() {
             continue;
         }
-        let placements = outcome.spots.iter().map(|spot| Assignment {
-            uid: request.members[spot.member].uid.clone(),
-            key: request.members[spot.member].key.clone(),
-            node: snapshot.states()[spot.node as usize].node.name.clone(),
-            cards: spot.cards.clone(),
+        let assignments = outcome.assignments.iter().map(|assignment| Assignment {
+            uid: request.members[assignment.member].uid.clone(),
+            key: request.members[assignment.member].key.clone(),
+            node: snapshot.states()[assignment.node as usize].node.name.clone(),
+            cards: assignment.cards.clone(),
         });
-        plan.gangs.push(PlannedGang { gang: request.gang.clone(), assignments: placements.collect() });
+        plan.gangs.push(PlannedGang { gang: request.gang.clone(), assignments: assignments.collect() });
     }
     #[cfg(debug_assertions)]
     if let Err(violations) = check(snapshot, gangs, &plan) {
-        panic!("the planner made a plan that does not hold: {}", violations.join("; "));
+        panic!("the planner made an invalid plan: {}", violations.join("; "));
     }
     (plan, report)
 }

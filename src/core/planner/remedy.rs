@@ -1,121 +1,143 @@
-//! The nearest thing that would unblock a gang. Nothing is guessed: each proposal about pods, taints and cordons is tried
-//! on the board, and told only when the gang then fits.
+//! The remedy: the smallest change found that makes a gang fit.
+//!
+//! Every proposal about pods, taints and cordons is tried on a copy of the overlay, and given only when the gang then fits.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::board::Board;
-use super::explain::{Focus, list, wanted};
-use super::gang::{Attempt, Outcome, Shapes, Spot};
-use super::need::Denial;
-use super::survey::{Fact, Survey};
-use super::tie::Tie;
+use super::attempt::{AttemptOutcome, PlacementAttempt, TentativeAssignment};
+use super::candidates::ResolvedShapes;
+use super::explain::UnplacedMember;
+use super::overlay::SnapshotOverlay;
+use super::requirements::{InfeasibleReason, PodRequirements};
+use super::resource_kind::ResourceKind;
+use super::shortage::requested;
+use super::survey::{NodeSurvey, ReasonStats};
+use super::tie_break::TieBreak;
 use super::types::{PlanningRequest, WaitingMember};
-use super::words::Amount;
 use crate::dialect::Quorum;
-use crate::model::{NodeName, PodUid, Str, str};
+use crate::gpu::ShareSize;
+use crate::model::{PodUid, Str, str};
 use crate::objects::affinity::{Taint, TaintEffect, Toleration};
 use crate::objects::names;
 use crate::shape::Shape;
 use crate::snapshot::{CardState, Charge};
 
-/// Tries for one gang: each is a whole planning round, though a small one.
-const MOST_TRIES: usize = 12;
-/// Steps of search for one try.
-const STEPS: u32 = 2000;
-/// Pods named together.
-const MOST_PODS: usize = 4;
+/// Upper bound of trials per gang. Each trial is a planning round for one gang.
+const MAX_TRIALS: usize = 12;
+/// Upper bound of search steps per trial.
+const MAX_TRIAL_STEPS: u32 = 2000;
+/// Upper bound of pods in one proposal.
+const MAX_PODS_PER_PROPOSAL: usize = 4;
+/// Nodes on which several pods are tried together.
+const MAX_NODES_WITH_SEVERAL_PODS: usize = 2;
+/// Pods per node that are considered: those with the largest requests.
+const MAX_PODS_PER_NODE: usize = 6;
 
-/// The nearest thing that would unblock the gang, as a sentence; `None` when nothing near does.
+/// The remedy for the unplaced members; `None` when no trial succeeds and no amount is short.
 pub(super) fn find<'a>(
-    attempt: &Attempt<'a>,
-    shapes: &Shapes<'a>,
-    board: &mut Board<'a>,
-    outcome: &Outcome,
-    focus: &Focus,
-    survey: &Survey,
-    never: bool,
+    attempt: &PlacementAttempt<'a>,
+    shapes: &ResolvedShapes<'a>,
+    overlay: &SnapshotOverlay<'a>,
+    outcome: &AttemptOutcome,
+    unplaced: &UnplacedMember,
+    survey: &NodeSurvey,
+    never_fits: bool,
 ) -> Option<String> {
-    let (denial, fact) = survey.main()?;
-    let need = shapes.need(attempt.shapes[focus.shape].need);
-    if let Denial::Cards(state) = denial
-        && let Some(told) = cards(state, fact, board)
+    let (reason, stats) = survey.main_reason()?;
+    let need = shapes.need(attempt.shapes[unplaced.shape].need);
+    if let InfeasibleReason::CardsUnavailable(state) = reason
+        && let Some(commands) = make_cards_available(state, stats, overlay)
     {
-        return Some(told);
+        return Some(commands);
     }
-    let amount = Amount::of(denial, need);
-    if never {
-        let amount = amount?;
-        let most = amount.say(fact.largest.0);
-        if let Some(share) = need.share
-            && amount == Amount::Vram
-            && wanted(amount, need, board, fact.largest.1) <= fact.largest.0
-        {
-            return Some(format!(
-                "ask for fewer than {} cards, or add a shared node with so many",
-                share.devices
-            ));
-        }
-        return Some(match amount {
-            Amount::Vram => {
-                format!("ask for at most {most} on one card, or add a shared node with larger cards")
-            }
-            _ => format!("ask for at most {most} in one pod, or add a larger node"),
-        });
+    let resource = ResourceKind::of(reason, need);
+    if never_fits {
+        return Some(request_less(resource?, need, stats, overlay));
     }
-    let rest = rest(attempt, outcome);
-    let mut tries = MOST_TRIES;
-    let mut ways = Vec::new();
-    if let Some(way) = pods_that_end(&rest, board, survey, amount, &mut tries) {
-        ways.push(way);
+    let request = unplaced_request(attempt, outcome);
+    let mut trials = MAX_TRIALS;
+    let mut remedies = Vec::new();
+    if let Some(remedy) = wait_for_pods(&request, overlay, survey, resource, &mut trials) {
+        remedies.push(remedy);
     }
-    if ways.is_empty()
-        && let Some(way) = without_taint(&rest, board, survey, &mut tries)
+    if remedies.is_empty()
+        && let Some(remedy) = remove_taint(&request, overlay, survey, &mut trials)
     {
-        ways.push(way);
+        remedies.push(remedy);
     }
-    if denial == Denial::Vram
-        && let Some(way) = another_card(attempt, shapes, board, outcome)
+    if reason == InfeasibleReason::Vram
+        && let Some(remedy) = add_card(attempt, shapes, overlay, outcome)
     {
-        ways.push(way);
+        remedies.push(remedy);
     }
-    if ways.is_empty()
-        && let Some(amount) = amount
+    if remedies.is_empty()
+        && let Some(resource) = resource
     {
-        ways.push(more_room(attempt, shapes, board, outcome, amount, fact.node)?);
+        remedies.push(free_capacity(attempt, shapes, overlay, outcome, resource, stats.node)?);
     }
-    (!ways.is_empty()).then(|| ways.join(", or "))
+    (!remedies.is_empty()).then(|| remedies.join(", or "))
 }
 
-/// What the members without a place ask for: true whatever else is in the way.
-fn more_room(
-    attempt: &Attempt<'_>,
-    shapes: &Shapes<'_>,
-    board: &Board<'_>,
-    outcome: &Outcome,
-    amount: Amount<'_>,
+/// The remedy for a request that no node could hold even if the node were empty.
+fn request_less(
+    resource: ResourceKind<'_>,
+    need: &PodRequirements<'_>,
+    stats: &ReasonStats,
+    overlay: &SnapshotOverlay<'_>,
+) -> String {
+    let (largest, node) = stats.largest;
+    let most = resource.format(largest);
+    if let Some(share) = need.share
+        && resource == ResourceKind::Vram
+        && requested(resource, need, overlay, node) <= largest
+    {
+        let devices = share.devices;
+        return format!("request fewer than {devices} cards, or add a shared node with {devices} cards");
+    }
+    match resource {
+        ResourceKind::Vram => {
+            format!("request at most {most} on one card, or add a shared node with larger cards")
+        }
+        _ => format!("request at most {most} in one pod, or add a larger node"),
+    }
+}
+
+/// Members of the request, by index, that have an assignment in the outcome or in its best effort.
+fn placed_members(outcome: &AttemptOutcome) -> BTreeSet<usize> {
+    let placed = if outcome.assignments.is_empty() { &outcome.best_effort } else { &outcome.assignments };
+    placed.iter().map(|assignment| assignment.member).collect()
+}
+
+/// What the unplaced members request: the remedy when no trial succeeds.
+fn free_capacity(
+    attempt: &PlacementAttempt<'_>,
+    shapes: &ResolvedShapes<'_>,
+    overlay: &SnapshotOverlay<'_>,
+    outcome: &AttemptOutcome,
+    resource: ResourceKind<'_>,
     node: u32,
 ) -> Option<String> {
-    let placed = if outcome.spots.is_empty() { &outcome.reach } else { &outcome.spots };
-    let missing = attempt.needed().saturating_sub(placed.len()).max(1);
-    let placed: BTreeSet<usize> = placed.iter().map(|spot| spot.member).collect();
-    let left = attempt.shape_of.iter().enumerate().filter(|(member, _)| !placed.contains(member));
-    let mut needs: Vec<u64> = left
+    let placed = placed_members(outcome);
+    let missing = attempt.min_needed().saturating_sub(placed.len()).max(1);
+    let unplaced = attempt.shape_of.iter().enumerate().filter(|(member, _)| !placed.contains(member));
+    let mut requests: Vec<u64> = unplaced
         .filter_map(|(_, shape)| shape.map(|shape| shapes.need(attempt.shapes[shape].need)))
-        .map(|need| wanted(amount, need, board, node))
+        .map(|need| requested(resource, need, overlay, node))
         .collect();
-    needs.sort_unstable();
-    needs.truncate(missing);
-    let (members, list) = (needs.len(), list(&needs, amount));
+    requests.sort_unstable();
+    requests.truncate(missing);
+    let (members, sum) = (requests.len(), resource.format_sum(&requests));
     let s = if members == 1 { "" } else { "s" };
-    (!needs.is_empty()).then(|| format!("when there is room for {members} more member{s} ({list})"))
+    (!requests.is_empty()).then(|| format!("free capacity for {members} more member{s} ({sum})"))
 }
 
-/// The gang as it is to be tried again: whole, or what is left of it when a part has its place.
-fn rest(attempt: &Attempt<'_>, outcome: &Outcome) -> PlanningRequest {
+/// The request to try again: the whole gang, or its unplaced members one by one when the others are placed.
+fn unplaced_request(attempt: &PlacementAttempt<'_>, outcome: &AttemptOutcome) -> PlanningRequest {
     let mut request = attempt.request.clone();
-    if !outcome.spots.is_empty() {
-        let placed: BTreeSet<usize> = outcome.spots.iter().map(|spot| spot.member).collect();
+    if !outcome.assignments.is_empty() {
+        let placed: BTreeSet<usize> =
+            outcome.assignments.iter().map(|assignment| assignment.member).collect();
         let members = request.members.into_iter().enumerate();
         request.members =
             members.filter(|(index, _)| !placed.contains(index)).map(|(_, member)| member).collect();
@@ -124,150 +146,152 @@ fn rest(attempt: &Attempt<'_>, outcome: &Outcome) -> PlanningRequest {
     request
 }
 
-/// Where the gang would go on the board as it is now; empty when it would not. Leaves the board as it was.
-fn try_again(request: &PlanningRequest, board: &mut Board<'_>) -> Vec<Spot> {
-    let mut board = board.fork();
-    let mut shapes = Shapes::default();
-    let attempt = Attempt::new(request, &mut shapes, &board, Tie::Stable);
-    attempt.place(&shapes, &mut board, Tie::Stable, STEPS).spots
+/// The assignments of the gang on a copy of the overlay; empty when it does not fit.
+fn try_again(request: &PlanningRequest, overlay: &SnapshotOverlay<'_>) -> Vec<TentativeAssignment> {
+    let mut overlay = overlay.fork();
+    let mut shapes = ResolvedShapes::default();
+    let attempt = PlacementAttempt::new(request, &mut shapes, &overlay, TieBreak::Stable);
+    attempt.place(&shapes, &mut overlay, TieBreak::Stable, MAX_TRIAL_STEPS).assignments
 }
 
-/// Pods on the nearest nodes whose end lets the gang in: the one that holds least; or, on the nearest node, several.
-fn pods_that_end(
-    rest: &PlanningRequest,
-    board: &mut Board<'_>,
-    survey: &Survey,
-    amount: Option<Amount<'_>>,
-    tries: &mut usize,
-) -> Option<String> {
-    let near: BTreeSet<(u64, u32)> = survey
-        .facts
-        .values()
-        .flat_map(|fact| fact.nearest.iter().map(|(free, node)| (u64::MAX - free, *node)))
-        .collect();
-    let mut singles: Vec<(u64, u32, PodUid, &Charge)> = Vec::new();
-    for (_, node) in &near {
-        singles.extend(holders(board, *node, amount).into_iter().map(|(held, uid, c)| (held, *node, uid, c)));
+/// A pod that holds some of the resource that is short.
+struct Holder<'a> {
+    /// The amount that its requests hold; 1 when the reason is not about an amount.
+    held: u64,
+    node: u32,
+    uid: PodUid,
+    charge: &'a Charge,
+}
+
+impl Holder<'_> {
+    fn name(&self) -> String {
+        self.charge.key.as_ref().map_or_else(|| format!("the pod with uid {}", self.uid), ToString::to_string)
     }
-    if singles.is_empty() {
+}
+
+/// Pods on the nearest nodes after whose end the gang fits: the one that holds least, else several of one node.
+fn wait_for_pods(
+    request: &PlanningRequest,
+    overlay: &SnapshotOverlay<'_>,
+    survey: &NodeSurvey,
+    resource: Option<ResourceKind<'_>>,
+    trials: &mut usize,
+) -> Option<String> {
+    let nearest: BTreeSet<(u64, u32)> = survey
+        .by_reason
+        .values()
+        .flat_map(|stats| stats.nearest.iter().map(|(free, node)| (u64::MAX - free, *node)))
+        .collect();
+    let mut holders: Vec<Holder<'_>> = Vec::new();
+    for (_, node) in &nearest {
+        holders.extend(holders_on(overlay, *node, resource));
+    }
+    if holders.is_empty() {
         return None;
     }
-    singles.sort_by(|a, b| (a.0, a.1, &a.2).cmp(&(b.0, b.1, &b.2)));
-    // The cluster is scanned once; each try looks again only at the node where something ends.
-    let mut shapes = Shapes::default();
-    let attempt = Attempt::new(rest, &mut shapes, board, Tie::Stable);
+    holders.sort_by(|a, b| (a.held, a.node, &a.uid).cmp(&(b.held, b.node, &b.uid)));
+    // The cluster is scanned once. Each trial scans only the node on which pods end.
+    let mut shapes = ResolvedShapes::default();
+    let attempt = PlacementAttempt::new(request, &mut shapes, overlay, TieBreak::Stable);
     let fits_without = |node: u32, charges: &[&Charge]| {
-        let mut freed = board.fork();
-        freed.free(node as usize, charges);
-        let attempt = attempt.with_room_on(node, &shapes, &freed);
-        !attempt.place(&shapes, &mut freed, Tie::Stable, STEPS).spots.is_empty()
+        let mut freed = overlay.fork();
+        freed.release_charges(node as usize, charges);
+        let attempt = attempt.with_freed_node(node, &shapes, &freed);
+        !attempt.place(&shapes, &mut freed, TieBreak::Stable, MAX_TRIAL_STEPS).assignments.is_empty()
     };
-    // Where there are too many to try, those that hold most are the likelier ones.
-    let skip = singles.len().saturating_sub(*tries / 2);
-    for (held, node, uid, charge) in singles.into_iter().skip(skip) {
-        *tries -= 1;
-        if fits_without(node, &[charge]) {
-            return Some(format!(
-                "when {} ends{}",
-                pod_name(&uid, charge),
-                held_text(board, node, held, amount)
-            ));
+    // With too many pods to try, those that hold most are tried: they are the likelier ones.
+    let skip = holders.len().saturating_sub(*trials / 2);
+    for holder in holders.into_iter().skip(skip) {
+        *trials -= 1;
+        if fits_without(holder.node, &[holder.charge]) {
+            let held = held_on(overlay, holder.node, holder.held, resource);
+            return Some(format!("wait for {} to end{held}", holder.name()));
         }
     }
-    // No single pod does: the largest ones of one node together.
-    for (_, node) in near.into_iter().take(2) {
-        let pods = holders(board, node, amount);
-        for number in 2..=pods.len().min(MOST_PODS) {
-            if *tries == 0 {
+    for (_, node) in nearest.into_iter().take(MAX_NODES_WITH_SEVERAL_PODS) {
+        let holders = holders_on(overlay, node, resource);
+        for number in 2..=holders.len().min(MAX_PODS_PER_PROPOSAL) {
+            if *trials == 0 {
                 return None;
             }
-            *tries -= 1;
-            let charges: Vec<&Charge> = pods[..number].iter().map(|(_, _, charge)| *charge).collect();
+            *trials -= 1;
+            let ending = &holders[..number];
+            let charges: Vec<&Charge> = ending.iter().map(|holder| holder.charge).collect();
             if fits_without(node, &charges) {
-                let held = pods[..number].iter().fold(0_u64, |sum, (held, ..)| sum.saturating_add(*held));
-                let mut said: Vec<String> =
-                    pods[..number].iter().map(|(_, uid, c)| pod_name(uid, c)).collect();
-                let last = said.pop().unwrap_or_default();
-                let text = held_text(board, node, held, amount);
-                return Some(format!("when {} and {last} end{text}", said.join(", ")));
+                let held = ending.iter().fold(0_u64, |sum, holder| sum.saturating_add(holder.held));
+                let mut pods: Vec<String> = ending.iter().map(Holder::name).collect();
+                let last = pods.pop().unwrap_or_default();
+                let held = held_on(overlay, node, held, resource);
+                return Some(format!("wait for {} and {last} to end{held}", pods.join(", ")));
             }
         }
     }
     None
 }
 
-/// Who holds what is short on a node, most first.
-fn holders<'a>(board: &Board<'a>, node: u32, amount: Option<Amount<'_>>) -> Vec<(u64, PodUid, &'a Charge)> {
-    /// The ones that hold most are the ones worth naming.
-    const MOST: usize = 6;
-    let state = board.state(node as usize);
-    let mut pods: Vec<(u64, PodUid, &Charge)> = board
-        .snapshot()
-        .charged_to(&state.node.name)
-        .map(|(uid, charge)| {
-            let requests = &charge.shape.requests;
-            let held = match amount {
-                Some(Amount::Cpu) => requests.cpu.0,
-                Some(Amount::Memory) => requests.memory.0,
-                Some(Amount::EphemeralStorage) => requests.ephemeral_storage.0,
-                Some(Amount::Gpus) => requests.extended(names::NVIDIA_GPU),
-                Some(Amount::Extended(name)) => requests.extended(name),
-                Some(Amount::Vram) => charge.shape.share.map_or(0, |share| {
-                    let each = share.on_card(state.node.gpus.vram_each.unwrap_or_default()).0;
-                    each.saturating_mul(u64::from(share.devices))
-                }),
-                None => 1,
-            };
-            (held, uid.clone(), charge)
-        })
-        .filter(|(held, ..)| *held > 0)
-        .collect();
-    pods.sort_by(|a, b| (b.0, &a.1).cmp(&(a.0, &b.1)));
-    pods.truncate(MOST);
-    pods
-}
-
-fn pod_name(uid: &PodUid, charge: &Charge) -> String {
-    charge.key.as_ref().map_or_else(|| format!("the pod with uid {uid}"), ToString::to_string)
-}
-
-fn held_text(board: &Board<'_>, node: u32, held: u64, amount: Option<Amount<'_>>) -> String {
-    let name: &NodeName = &board.state(node as usize).node.name;
-    amount
-        .map_or_else(|| format!(" (node {name})"), |amount| format!(" ({} on node {name})", amount.say(held)))
-}
-
-/// A taint or a cordon whose end lets the gang in, with the nodes that it would use and the command.
-fn without_taint(
-    rest: &PlanningRequest,
-    board: &mut Board<'_>,
-    survey: &Survey,
-    tries: &mut usize,
-) -> Option<String> {
-    let mut taints: Vec<(u32, Taint)> = Vec::new();
-    let mut add = |fact: &Fact, taint: Taint| match taints.iter_mut().find(|(_, other)| *other == taint) {
-        Some((nodes, _)) => *nodes += fact.usable,
-        None => taints.push((fact.usable, taint)),
-    };
-    for (denial, fact) in survey.facts.iter().filter(|(_, fact)| fact.usable > 0) {
-        match denial {
-            Denial::Cordoned => add(fact, cordon()),
-            Denial::Taint { index, .. } => add(fact, survey.taints[*index as usize].clone()),
-            _ => {}
+/// The pods on a node that hold the resource, largest first, at most [`MAX_PODS_PER_NODE`].
+fn holders_on<'a>(
+    overlay: &SnapshotOverlay<'a>,
+    node: u32,
+    resource: Option<ResourceKind<'_>>,
+) -> Vec<Holder<'a>> {
+    let state = overlay.state(node as usize);
+    let held_by = |charge: &Charge| {
+        let requests = &charge.shape.requests;
+        match resource {
+            Some(ResourceKind::Cpu) => requests.cpu.0,
+            Some(ResourceKind::Memory) => requests.memory.0,
+            Some(ResourceKind::EphemeralStorage) => requests.ephemeral_storage.0,
+            Some(ResourceKind::Gpus) => requests.extended(names::NVIDIA_GPU),
+            Some(ResourceKind::Extended(name)) => requests.extended(name),
+            Some(ResourceKind::Vram) => charge.shape.share.map_or(0, |share| {
+                let each = share.on_card(state.node.gpus.vram_each.unwrap_or_default()).0;
+                each.saturating_mul(u64::from(share.devices))
+            }),
+            None => 1,
         }
+    };
+    let charges = overlay.snapshot().charged_to(&state.node.name);
+    let mut holders: Vec<Holder<'a>> = charges
+        .map(|(uid, charge)| Holder { held: held_by(charge), node, uid: uid.clone(), charge })
+        .filter(|holder| holder.held > 0)
+        .collect();
+    holders.sort_by(|a, b| (b.held, &a.uid).cmp(&(a.held, &b.uid)));
+    holders.truncate(MAX_PODS_PER_NODE);
+    holders
+}
+
+/// ` (3 GPUs on node b)`.
+fn held_on(
+    overlay: &SnapshotOverlay<'_>,
+    node: u32,
+    held: u64,
+    resource: Option<ResourceKind<'_>>,
+) -> String {
+    let name = &overlay.state(node as usize).node.name;
+    match resource {
+        None => format!(" (node {name})"),
+        Some(resource) => format!(" ({} on node {name})", resource.format(held)),
     }
-    taints.sort_by(|a, b| (b.0, &a.1).cmp(&(a.0, &b.1)));
-    for (_, taint) in taints {
-        if *tries == 0 {
+}
+
+/// A taint or a cordon without which the gang fits, with the nodes that the gang would use and the command.
+fn remove_taint(
+    request: &PlanningRequest,
+    overlay: &SnapshotOverlay<'_>,
+    survey: &NodeSurvey,
+    trials: &mut usize,
+) -> Option<String> {
+    for taint in untolerated_taints(survey) {
+        if *trials == 0 {
             return None;
         }
-        *tries -= 1;
-        let tolerant = tolerating(rest, &taint);
-        let spots = try_again(&tolerant, board);
+        *trials -= 1;
+        let assignments = try_again(&tolerating(request, &taint), overlay);
         let is_cordon = taint == cordon();
-        let used: BTreeSet<&Str> = spots
+        let used: BTreeSet<&Str> = assignments
             .iter()
-            .map(|spot| &board.state(spot.node as usize).node)
+            .map(|assignment| &overlay.state(assignment.node as usize).node)
             .filter(|node| if is_cordon { node.unschedulable } else { node.taints.contains(&taint) })
             .map(|node| &node.name.0)
             .collect();
@@ -277,7 +301,7 @@ fn without_taint(
         let nodes: Vec<&str> = used.iter().map(|name| &***name).collect();
         let nodes = nodes.join(" ");
         return Some(if is_cordon {
-            format!("when node {nodes} takes pods again: kubectl uncordon {nodes}")
+            format!("uncordon node {nodes}: kubectl uncordon {nodes}")
         } else {
             let effect = match taint.effect {
                 TaintEffect::NoSchedule => "NoSchedule",
@@ -285,23 +309,42 @@ fn without_taint(
                 TaintEffect::NoExecute => "NoExecute",
             };
             let value = if taint.value.is_empty() { String::new() } else { format!("={}", taint.value) };
-            let spelled = format!("{}{value}:{effect}", taint.key);
-            format!("when the taint {spelled} is gone: kubectl taint node {nodes} {spelled}-")
+            let taint = format!("{}{value}:{effect}", taint.key);
+            format!("remove taint {taint}: kubectl taint node {nodes} {taint}-")
         });
     }
     None
+}
+
+/// The taints of nodes that could hold the pod, by number of such nodes, most first. A cordon counts as its taint.
+fn untolerated_taints(survey: &NodeSurvey) -> Vec<Taint> {
+    let mut taints: Vec<(u32, Taint)> = Vec::new();
+    let mut add =
+        |stats: &ReasonStats, taint: Taint| match taints.iter_mut().find(|(_, other)| *other == taint) {
+            Some((nodes, _)) => *nodes += stats.usable,
+            None => taints.push((stats.usable, taint)),
+        };
+    for (reason, stats) in survey.by_reason.iter().filter(|(_, stats)| stats.usable > 0) {
+        match reason {
+            InfeasibleReason::Cordoned => add(stats, cordon()),
+            InfeasibleReason::Taint { index, .. } => add(stats, survey.taints[*index as usize].clone()),
+            _ => {}
+        }
+    }
+    taints.sort_by(|a, b| (b.0, &a.1).cmp(&(a.0, &b.1)));
+    taints.into_iter().map(|(_, taint)| taint).collect()
 }
 
 fn cordon() -> Taint {
     Taint { key: str(names::TAINT_UNSCHEDULABLE), value: str(""), effect: TaintEffect::NoSchedule }
 }
 
-/// The gang, if its pods tolerated a taint.
+/// The same request with pods that tolerate a taint.
 fn tolerating(request: &PlanningRequest, taint: &Taint) -> PlanningRequest {
     let toleration =
         Toleration { key: taint.key.clone(), value: Some(taint.value.clone()), effect: Some(taint.effect) };
     let mut changed: Vec<(Arc<Shape>, Arc<Shape>)> = Vec::new();
-    let mut shape_of = |shape: &Arc<Shape>| {
+    let mut tolerant = |shape: &Arc<Shape>| {
         if let Some((_, new)) = changed.iter().find(|(old, _)| Arc::ptr_eq(old, shape)) {
             return new.clone();
         }
@@ -312,19 +355,18 @@ fn tolerating(request: &PlanningRequest, taint: &Taint) -> PlanningRequest {
         new
     };
     let members =
-        request.members.iter().map(|m| WaitingMember { shape: shape_of(&m.shape), ..m.clone() }).collect();
+        request.members.iter().map(|m| WaitingMember { shape: tolerant(&m.shape), ..m.clone() }).collect();
     PlanningRequest { members, ..request.clone() }
 }
 
-/// One more card that would hold all that have no place, each of which shares one card.
-fn another_card(
-    attempt: &Attempt<'_>,
-    shapes: &Shapes<'_>,
-    board: &Board<'_>,
-    outcome: &Outcome,
+/// One more card that would hold all unplaced members, when each of them shares one card by size.
+fn add_card(
+    attempt: &PlacementAttempt<'_>,
+    shapes: &ResolvedShapes<'_>,
+    overlay: &SnapshotOverlay<'_>,
+    outcome: &AttemptOutcome,
 ) -> Option<String> {
-    let placed = if outcome.spots.is_empty() { &outcome.reach } else { &outcome.spots };
-    let placed: BTreeSet<usize> = placed.iter().map(|spot| spot.member).collect();
+    let placed = placed_members(outcome);
     let mut sum = 0_u64;
     for (member, shape) in attempt.shape_of.iter().enumerate() {
         let Some(shape) = *shape else { continue };
@@ -333,30 +375,34 @@ fn another_card(
         }
         let need = shapes.need(attempt.shapes[shape].need);
         let share = need.share.filter(|share| share.devices == 1)?;
-        let crate::gpu::ShareSize::Vram(mib) = share.size else { return None };
+        let ShareSize::Vram(mib) = share.size else { return None };
         sum = sum.checked_add(mib.0)?;
     }
-    let largest = board.snapshot().states().iter().filter_map(|state| state.node.gpus.vram_each).max()?;
-    let needed = attempt.needed() == attempt.waiting();
-    (sum > 0 && needed && sum <= largest.0).then(|| format!("with one more shared card of {sum} MiB"))
+    let largest = overlay.snapshot().states().iter().filter_map(|state| state.node.gpus.vram_each).max()?;
+    let needs_all = attempt.min_needed() == attempt.waiting();
+    (sum > 0 && needs_all && sum <= largest.0).then(|| format!("add a shared card of {sum} MiB"))
 }
 
-/// What makes a node a shared node with known cards, as commands.
-fn cards(state: CardState, fact: &Fact, board: &Board<'_>) -> Option<String> {
+/// The commands that make a node shared with cards of known size; `None` when pods hold the cards.
+fn make_cards_available(
+    state: CardState,
+    stats: &ReasonStats,
+    overlay: &SnapshotOverlay<'_>,
+) -> Option<String> {
     let (label, vram) = (names::SHARING, names::SHARING_VRAM);
-    let name = &board.state(fact.node as usize).node.name;
+    let name = &overlay.state(stats.node as usize).node.name;
     Some(match state {
         CardState::NotShared | CardState::NoCards => {
-            // A node that would do as it is; else the reader has to choose one.
-            let candidate = board.snapshot().states().iter().find(|state| {
-                state.room.card_state == CardState::NotShared
+            // A node that needs only label and taint; else the user chooses one.
+            let candidate = overlay.snapshot().states().iter().find(|state| {
+                state.free_resources.card_state == CardState::NotShared
                     && state.node.gpus.vram_each.is_some()
                     && !state.node.gpus.mig
                     && state.node.gpus.cards > 0
-                    && state.room.whole == 0
+                    && state.free_resources.whole == 0
             });
             if state == CardState::NoCards && candidate.is_none() {
-                return Some("when a node with GPUs joins the cluster".to_owned());
+                return Some("add a node with GPUs to the cluster".to_owned());
             }
             let name = candidate.map_or("NAME", |state| state.node.name.as_str());
             format!(
@@ -364,18 +410,16 @@ fn cards(state: CardState, fact: &Fact, board: &Board<'_>) -> Option<String> {
             )
         }
         CardState::LabelOnly => format!(
-            "node {name} has the label {label}={vram} but not the taint: kubectl taint node {name} {label}={vram}:NoSchedule"
+            "taint node {name}, which has only the label {label}={vram}: kubectl taint node {name} {label}={vram}:NoSchedule"
         ),
         CardState::TaintOnly => format!(
-            "node {name} has the taint {label}={vram} but not the label: kubectl label node {name} {label}={vram}"
+            "label node {name}, which has only the taint {label}={vram}: kubectl label node {name} {label}={vram}"
         ),
         CardState::MissingVramLabel => format!(
-            "node {name} does not say how much memory its cards have: run GPU feature discovery there, or kubectl label node {name} {}=MIB",
+            "set the GPU memory of node {name}: run GPU feature discovery on it, or kubectl label node {name} {}=MIB",
             names::NVIDIA_GPU_MEMORY
         ),
-        CardState::Mig => format!(
-            "node {name} has its cards cut into MIG slices: turn MIG off there, or share another node"
-        ),
+        CardState::Mig => format!("disable MIG on node {name}, or share another node"),
         CardState::Open | CardState::WholeGpusHeld | CardState::UnknownShare => return None,
     })
 }

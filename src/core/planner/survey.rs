@@ -1,227 +1,310 @@
-//! One look at every node for one pod: who refuses it, why, and how far off the nearest one is. Counts only: words are
-//! made afterwards, once for each reason and not for each node.
+//! One scan of all nodes for one pod: which are infeasible, for which reason, and how close the nearest ones are.
+//!
+//! The survey counts. Texts are made afterwards, once per reason and not once per node.
 
 use std::collections::BTreeMap;
 
-use super::board::Board;
-use super::need::{Denial, Need};
+use super::overlay::SnapshotOverlay;
+use super::report::UnschedulableReason;
+use super::requirements::{InfeasibleReason, PodRequirements};
 use crate::objects::affinity::Taint;
 use crate::objects::names;
 use crate::snapshot::{CardState, NodeCapacity, PackedNode, Snapshot};
 
-/// Nodes that came closest, kept for the remedy.
-const NEAREST: usize = 4;
+/// Nodes kept per reason for the remedy.
+const MAX_NEAREST_NODES: usize = 4;
 
-/// What the nodes that refuse for one reason have in common.
+/// What the nodes that are infeasible for one reason have in common. Nodes and cards are given by index.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Fact {
-    /// How many refuse so.
+pub(super) struct ReasonStats {
+    /// Number of these nodes.
     pub(super) nodes: u32,
-    /// How many of them could hold the pod if nothing else were there.
+    /// Number of these nodes that could hold the pod if they were empty.
     pub(super) usable: u32,
-    /// The most that is free of what is short, and where.
+    /// The largest free amount of the resource that is short.
     pub(super) free: u64,
-    /// What that node has of it in all.
+    /// What the node with that free amount has in total.
     pub(super) of: u64,
-    /// Index of that node.
+    /// The node with that free amount.
     pub(super) node: u32,
-    /// Index of the card, where cards are short.
+    /// The card with that free amount, when VRAM is short.
     pub(super) card: u32,
-    /// The most that any of these nodes has in all, and which node.
+    /// The largest total of any of these nodes, and that node. Set only when no node is usable.
     pub(super) largest: (u64, u32),
-    /// The usable nodes with the most free: what is free, and which.
+    /// The usable nodes with the most free: free amount and node, most first.
     pub(super) nearest: Vec<(u64, u32)>,
 }
 
-/// Every node that refuses, by reason.
+/// All infeasible nodes by reason.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Survey {
-    pub(super) facts: BTreeMap<Denial, Fact>,
-    /// Nodes that do not refuse.
-    pub(super) fitting: u32,
-    /// The taints that [`Denial::Taint`] speaks of in `facts`, by its index: numbers of classes mean nothing outside.
+pub(super) struct NodeSurvey {
+    pub(super) by_reason: BTreeMap<InfeasibleReason, ReasonStats>,
+    /// Number of feasible nodes.
+    pub(super) feasible: u32,
+    /// The taints that [`InfeasibleReason::Taint`] in `by_reason` refers to by index.
     pub(super) taints: Vec<Taint>,
 }
 
-impl Denial {
-    /// Whether pods that end, rather than somebody who changes a node, can change it.
-    pub(super) fn passes(self) -> bool {
+impl InfeasibleReason {
+    /// Whether the end of other pods can make the node feasible. Otherwise an administrator has to change the node.
+    pub(super) fn is_transient(self) -> bool {
         match self {
-            Self::NotReady | Self::Cordoned | Self::Taint { .. } | Self::Choice | Self::SharedNode => false,
-            Self::Cards(state) => matches!(state, CardState::WholeGpusHeld | CardState::UnknownShare),
+            Self::NotReady
+            | Self::Cordoned
+            | Self::Taint { .. }
+            | Self::NodeAffinity
+            | Self::SharedByVram => false,
+            Self::CardsUnavailable(state) => {
+                matches!(state, CardState::WholeGpusHeld | CardState::UnknownShare)
+            }
             _ => true,
         }
     }
+
+    /// How specific the reason is about what is missing: the last tie-break between reasons without usable nodes.
+    fn specificity(self) -> u8 {
+        match self {
+            Self::CardsUnavailable(CardState::NoCards) => 0,
+            Self::CardsUnavailable(CardState::NotShared | CardState::Mig) => 2,
+            Self::CardsUnavailable(CardState::LabelOnly | CardState::TaintOnly) => 3,
+            Self::CardsUnavailable(_) => 4,
+            reason if reason.is_transient() => 5,
+            _ => 1,
+        }
+    }
 }
 
-impl Survey {
-    pub(super) fn new(need: &Need<'_>, board: &Board<'_>) -> Self {
+impl NodeSurvey {
+    pub(super) fn new(need: &PodRequirements<'_>, overlay: &SnapshotOverlay<'_>) -> Self {
         let mut survey = Self::default();
-        let snapshot = board.snapshot();
+        let snapshot = overlay.snapshot();
         let sharing = snapshot.sharing();
-        let empty = |capacity: Option<&NodeCapacity>| capacity.is_some_and(|c| need.fits_empty(c, sharing));
-        let usable: Vec<bool> = snapshot.classes().capacities().map(empty).collect();
-        // A handful of reasons at most: a list is quicker to search than a map.
-        let mut facts: Vec<(Denial, Fact)> = Vec::new();
-        for (index, hot) in (0_u32..).zip(snapshot.hot()) {
-            let (quick, refused) = look(need, board, index as usize, hot);
-            let Err(denial) = refused else {
-                survey.fitting += 1;
+        let fits_empty =
+            |capacity: Option<&NodeCapacity>| capacity.is_some_and(|c| need.fits_empty_node(c, sharing));
+        let usable: Vec<bool> = snapshot.classes().capacities().map(fits_empty).collect();
+        // There are few reasons: a list is faster to search than a map.
+        let mut by_reason: Vec<(InfeasibleReason, ReasonStats)> = Vec::new();
+        for (index, packed) in (0_u32..).zip(snapshot.packed_nodes()) {
+            let check = check_node(need, overlay, index as usize, packed);
+            let Err(reason) = check.result else {
+                survey.feasible += 1;
                 continue;
             };
-            let (free, card) =
-                if quick { (packed_free(denial, hot), 0) } else { free(need, denial, board, index) };
-            let place = facts.iter().position(|(other, _)| *other == denial).unwrap_or_else(|| {
-                facts.push((denial, Fact::default()));
-                facts.len() - 1
+            let (free, card) = if check.from_packed {
+                (packed_free(reason, packed), 0)
+            } else {
+                free_on(need, reason, overlay, index)
+            };
+            let position = by_reason.iter().position(|(other, _)| *other == reason).unwrap_or_else(|| {
+                by_reason.push((reason, ReasonStats::default()));
+                by_reason.len() - 1
             });
-            let fact = &mut facts[place].1;
-            if fact.nodes == 0 || free > fact.free {
-                (fact.free, fact.node, fact.card) = (free, index, card);
+            let stats = &mut by_reason[position].1;
+            if stats.nodes == 0 || free > stats.free {
+                (stats.free, stats.node, stats.card) = (free, index, card);
             }
-            fact.nodes += 1;
-            if usable[hot.capacity as usize] {
-                fact.usable += 1;
-                if denial.passes() {
-                    fact.near(free, index);
+            stats.nodes += 1;
+            if usable[packed.capacity as usize] {
+                stats.usable += 1;
+                if reason.is_transient() {
+                    stats.keep_nearest(free, index);
                 }
             }
         }
-        survey.facts.extend(facts);
-        for (denial, fact) in &mut survey.facts {
-            let node = &board.state(fact.node as usize).node;
-            fact.of = of(need, *denial, &NodeCapacity::of(node));
-            (_, fact.card) = free(need, *denial, board, fact.node);
+        survey.by_reason.extend(by_reason);
+        for (reason, stats) in &mut survey.by_reason {
+            let node = &overlay.state(stats.node as usize).node;
+            stats.of = total_of(need, *reason, &NodeCapacity::of(node));
+            (_, stats.card) = free_on(need, *reason, overlay, stats.node);
         }
-        survey.find_largest(need, board);
-        survey.name_taints(board.snapshot());
+        survey.find_largest(need, overlay);
+        survey.resolve_taints(overlay.snapshot());
         survey
     }
 
-    /// For a pod that no node could hold even if it were empty: the most that a node has in all.
-    fn find_largest(&mut self, need: &Need<'_>, board: &Board<'_>) {
-        if self.facts.values().any(|fact| fact.usable > 0) {
+    /// Sets [`ReasonStats::largest`] when no node could hold the pod even if it were empty.
+    fn find_largest(&mut self, need: &PodRequirements<'_>, overlay: &SnapshotOverlay<'_>) {
+        if self.by_reason.values().any(|stats| stats.usable > 0) {
             return;
         }
-        let snapshot = board.snapshot();
-        for (denial, fact) in self.facts.iter_mut().filter(|(denial, _)| denial.passes()) {
-            let all =
-                |capacity: Option<&NodeCapacity>| capacity.map_or(0, |capacity| of(need, *denial, capacity));
-            let all: Vec<u64> = snapshot.classes().capacities().map(all).collect();
-            for (index, hot) in (0_u32..).zip(snapshot.hot()) {
-                let has = all[hot.capacity as usize];
-                if has > fact.largest.0 && look(need, board, index as usize, hot).1 == Err(*denial) {
-                    fact.largest = (has, index);
+        let snapshot = overlay.snapshot();
+        for (reason, stats) in self.by_reason.iter_mut().filter(|(reason, _)| reason.is_transient()) {
+            let total = |capacity: Option<&NodeCapacity>| {
+                capacity.map_or(0, |capacity| total_of(need, *reason, capacity))
+            };
+            let totals: Vec<u64> = snapshot.classes().capacities().map(total).collect();
+            for (index, packed) in (0_u32..).zip(snapshot.packed_nodes()) {
+                let total = totals[packed.capacity as usize];
+                if total > stats.largest.0
+                    && check_node(need, overlay, index as usize, packed).result == Err(*reason)
+                {
+                    stats.largest = (total, index);
                 }
             }
         }
     }
 
-    /// Replaces classes, whose numbers tell of the order in which nodes came, by the taints themselves, in their order.
-    fn name_taints(&mut self, snapshot: &Snapshot) {
-        let mut named: BTreeMap<Taint, Fact> = BTreeMap::new();
-        self.facts.retain(|denial, fact| {
-            let Denial::Taint { class, index } = *denial else { return true };
+    /// Replaces class numbers, which depend on the order in which nodes joined, by the taints themselves in their order.
+    fn resolve_taints(&mut self, snapshot: &Snapshot) {
+        let mut by_taint: BTreeMap<Taint, ReasonStats> = BTreeMap::new();
+        self.by_reason.retain(|reason, stats| {
+            let InfeasibleReason::Taint { class, index } = *reason else { return true };
             let taint = snapshot.classes().class(class).and_then(|class| class.taints.get(index as usize));
-            let taint = taint.expect("the class that refused has this taint").clone();
-            let sum = named.entry(taint).or_insert_with(|| Fact { node: fact.node, ..Fact::default() });
-            sum.nodes += fact.nodes;
-            sum.usable += fact.usable;
-            sum.node = sum.node.min(fact.node);
+            let taint = taint.expect("the infeasible class has this taint").clone();
+            let sum = by_taint
+                .entry(taint)
+                .or_insert_with(|| ReasonStats { node: stats.node, ..ReasonStats::default() });
+            sum.nodes += stats.nodes;
+            sum.usable += stats.usable;
+            sum.node = sum.node.min(stats.node);
             false
         });
-        for (index, (taint, fact)) in (0..).zip(named) {
+        for (index, (taint, stats)) in (0..).zip(by_taint) {
             self.taints.push(taint);
-            self.facts.insert(Denial::Taint { class: 0, index }, fact);
+            self.by_reason.insert(InfeasibleReason::Taint { class: 0, index }, stats);
         }
     }
 
-    /// The reason that weighs most. One that ends with other pods, on a node that could take this one, comes first: that
-    /// is what the pod is waiting for. Then what keeps it from most of the nodes that could.
-    pub(super) fn main(&self) -> Option<(Denial, &Fact)> {
-        let weight = |(denial, fact): &(&Denial, &Fact)| {
-            (denial.passes() && fact.usable > 0, fact.usable, closeness(**denial), fact.nodes, **denial)
+    /// The main reason: first a transient one on usable nodes, because the pod waits for that; then the one with the most
+    /// usable nodes.
+    pub(super) fn main_reason(&self) -> Option<(InfeasibleReason, &ReasonStats)> {
+        let weight = |(reason, stats): &(&InfeasibleReason, &ReasonStats)| {
+            let waits = reason.is_transient() && stats.usable > 0;
+            (waits, stats.usable, reason.specificity(), stats.nodes, **reason)
         };
-        self.facts.iter().max_by_key(weight).map(|(denial, fact)| (*denial, fact))
+        self.by_reason.iter().max_by_key(weight).map(|(reason, stats)| (*reason, stats))
+    }
+
+    /// The reason as reports count it.
+    pub(super) fn unschedulable_reason(
+        &self,
+        reason: InfeasibleReason,
+        need: &PodRequirements<'_>,
+    ) -> UnschedulableReason {
+        match reason {
+            InfeasibleReason::NotReady => UnschedulableReason::NotReady,
+            InfeasibleReason::Cordoned => UnschedulableReason::Cordoned,
+            InfeasibleReason::Taint { index, .. } => {
+                UnschedulableReason::UntoleratedTaint(self.taints[index as usize].to_string())
+            }
+            InfeasibleReason::NodeAffinity => UnschedulableReason::NodeAffinityMismatch,
+            InfeasibleReason::CardsUnavailable(state) => match state {
+                CardState::NoCards => UnschedulableReason::NoGpu,
+                CardState::Open | CardState::NotShared => UnschedulableReason::NotShared,
+                CardState::LabelOnly => UnschedulableReason::SharingLabelWithoutTaint,
+                CardState::TaintOnly => UnschedulableReason::SharingTaintWithoutLabel,
+                CardState::Mig => UnschedulableReason::MigEnabled,
+                CardState::MissingVramLabel => UnschedulableReason::MissingVramLabel,
+                CardState::WholeGpusHeld => UnschedulableReason::WholeGpusInUse,
+                CardState::UnknownShare => UnschedulableReason::UnknownCardsInUse,
+            },
+            InfeasibleReason::SharedByVram => UnschedulableReason::SharedByVram,
+            InfeasibleReason::TooManyPods => UnschedulableReason::TooManyPods,
+            InfeasibleReason::HostPort => {
+                let ports = need.shape.host_ports.iter();
+                let ports: Vec<String> =
+                    ports.map(|(_, protocol, port)| format!("{port}/{protocol}")).collect();
+                UnschedulableReason::HostPorts(ports.join(", "))
+            }
+            InfeasibleReason::Vram => UnschedulableReason::Vram,
+            InfeasibleReason::Gpus => UnschedulableReason::Extended(names::NVIDIA_GPU.to_owned()),
+            InfeasibleReason::Extended(index) => {
+                UnschedulableReason::Extended(need.extended_name(index).to_string())
+            }
+            InfeasibleReason::Cpu => UnschedulableReason::Cpu,
+            InfeasibleReason::Memory => UnschedulableReason::Memory,
+            InfeasibleReason::EphemeralStorage => UnschedulableReason::EphemeralStorage,
+        }
     }
 }
 
-/// Of reasons that no usable node gives: those that say more about what is missing.
-fn closeness(denial: Denial) -> u8 {
-    match denial {
-        Denial::Cards(CardState::NoCards) => 0,
-        Denial::Cards(CardState::NotShared) => 2,
-        Denial::Cards(CardState::LabelOnly | CardState::TaintOnly) => 3,
-        Denial::Cards(CardState::Mig) => 2,
-        Denial::Cards(_) => 4,
-        denial if denial.passes() => 5,
-        _ => 1,
-    }
-}
-
-impl Fact {
-    fn near(&mut self, free: u64, node: u32) {
-        if self.nearest.len() == NEAREST && self.nearest.last().is_some_and(|(least, _)| *least >= free) {
+impl ReasonStats {
+    fn keep_nearest(&mut self, free: u64, node: u32) {
+        if self.nearest.len() == MAX_NEAREST_NODES
+            && self.nearest.last().is_some_and(|(least, _)| *least >= free)
+        {
             return;
         }
-        let place = self.nearest.iter().position(|(other, _)| *other < free).unwrap_or(self.nearest.len());
-        self.nearest.insert(place, (free, node));
-        self.nearest.truncate(NEAREST);
+        let position = self.nearest.iter().position(|(other, _)| *other < free).unwrap_or(self.nearest.len());
+        self.nearest.insert(position, (free, node));
+        self.nearest.truncate(MAX_NEAREST_NODES);
     }
 }
 
-/// What a node has free of what it is short of, and on which card.
-fn free(need: &Need<'_>, denial: Denial, board: &Board<'_>, node: u32) -> (u64, u32) {
-    let room = board.room(node as usize);
-    match denial {
-        Denial::Cpu => (room.cpu, 0),
-        Denial::Memory => (room.memory, 0),
-        Denial::EphemeralStorage => (room.ephemeral_storage, 0),
-        Denial::Gpus => (room.gpus, 0),
-        Denial::Extended(index) => (room.extended.get(need.extended_name(index)).copied().unwrap_or(0), 0),
-        Denial::Vram => {
+/// What a node has free of the resource that is short, and on which card.
+fn free_on(
+    need: &PodRequirements<'_>,
+    reason: InfeasibleReason,
+    overlay: &SnapshotOverlay<'_>,
+    node: u32,
+) -> (u64, u32) {
+    let free = overlay.free_resources(node as usize);
+    match reason {
+        InfeasibleReason::Cpu => (free.cpu, 0),
+        InfeasibleReason::Memory => (free.memory, 0),
+        InfeasibleReason::EphemeralStorage => (free.ephemeral_storage, 0),
+        InfeasibleReason::Gpus => (free.gpus, 0),
+        InfeasibleReason::Extended(index) => {
+            (free.extended.get(need.extended_name(index)).copied().unwrap_or(0), 0)
+        }
+        InfeasibleReason::Vram => {
             let emptiest =
-                room.cards.iter().zip(0_u32..).max_by_key(|(free, card)| (**free, u32::MAX - card));
+                free.cards.iter().zip(0_u32..).max_by_key(|(free, card)| (**free, u32::MAX - card));
             emptiest.map_or((0, 0), |(free, card)| (*free, card))
         }
         _ => (0, 0),
     }
 }
 
-/// The same from packed numbers, as far as [`Need::refused`] uses them.
-fn packed_free(denial: Denial, hot: &PackedNode) -> u64 {
-    match denial {
-        Denial::Cpu => hot.cpu,
-        Denial::Memory => hot.memory,
-        Denial::EphemeralStorage => hot.ephemeral_storage,
-        Denial::Gpus => u64::from(hot.gpus),
-        Denial::Vram => hot.best_card,
+/// The same amount from packed numbers, for the reasons that [`PodRequirements::check_packed`] gives.
+fn packed_free(reason: InfeasibleReason, packed: &PackedNode) -> u64 {
+    match reason {
+        InfeasibleReason::Cpu => packed.cpu,
+        InfeasibleReason::Memory => packed.memory,
+        InfeasibleReason::EphemeralStorage => packed.ephemeral_storage,
+        InfeasibleReason::Gpus => u64::from(packed.gpus),
+        InfeasibleReason::Vram => packed.best_card,
         _ => 0,
     }
 }
 
-/// What a node has in all of what it is short of.
-fn of(need: &Need<'_>, denial: Denial, capacity: &NodeCapacity) -> u64 {
-    let has = &capacity.allocatable;
-    match denial {
-        Denial::Cpu => has.cpu.0,
-        Denial::Memory => has.memory.0,
-        Denial::EphemeralStorage => has.ephemeral_storage.0,
-        Denial::Gpus => has.extended(names::NVIDIA_GPU),
-        Denial::Extended(index) => has.extended(need.extended_name(index)),
-        Denial::Pods => capacity.max_pods,
-        Denial::Vram => capacity.gpus.vram_each.map_or(0, |mib| mib.0),
+/// What a node has in total of the resource that is short.
+fn total_of(need: &PodRequirements<'_>, reason: InfeasibleReason, capacity: &NodeCapacity) -> u64 {
+    let allocatable = &capacity.allocatable;
+    match reason {
+        InfeasibleReason::Cpu => allocatable.cpu.0,
+        InfeasibleReason::Memory => allocatable.memory.0,
+        InfeasibleReason::EphemeralStorage => allocatable.ephemeral_storage.0,
+        InfeasibleReason::Gpus => allocatable.extended(names::NVIDIA_GPU),
+        InfeasibleReason::Extended(index) => allocatable.extended(need.extended_name(index)),
+        InfeasibleReason::TooManyPods => capacity.max_pods,
+        InfeasibleReason::Vram => capacity.gpus.vram_each.map_or(0, |mib| mib.0),
         _ => 0,
     }
 }
 
-/// Whether a node refuses, and whether packed numbers were enough to say so.
-fn look(need: &Need<'_>, board: &Board<'_>, place: usize, hot: &PackedNode) -> (bool, Result<(), Denial>) {
-    let packed = if board.is_touched(place) { None } else { need.refused(hot) };
-    let quick = packed.is_some();
-    let refused = packed.unwrap_or_else(|| {
-        let state = board.state(place);
-        need.admitted(state).and_then(|_| need.fits(&state.node, board.room(place)))
-    });
-    (quick, refused)
+/// The feasibility of one node.
+struct NodeCheck {
+    result: Result<(), InfeasibleReason>,
+    /// Packed numbers were enough.
+    from_packed: bool,
+}
+
+fn check_node(
+    need: &PodRequirements<'_>,
+    overlay: &SnapshotOverlay<'_>,
+    index: usize,
+    packed: &PackedNode,
+) -> NodeCheck {
+    // Packed numbers are those of the snapshot: they do not apply to a node that the overlay has modified.
+    let from_packed = if overlay.is_modified(index) { None } else { need.check_packed(packed) };
+    match from_packed {
+        Some(result) => NodeCheck { result, from_packed: true },
+        None => {
+            let state = overlay.state(index);
+            let result =
+                need.check_class(state).and_then(|_| need.fits(&state.node, overlay.free_resources(index)));
+            NodeCheck { result, from_packed: false }
+        }
+    }
 }

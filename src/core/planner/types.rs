@@ -1,4 +1,4 @@
-//! What the planner is asked and what it answers.
+//! Input and output of the planner: planning requests and the plan.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -7,31 +7,32 @@ use crate::dialect::Quorum;
 use crate::model::{GangId, NodeName, PodKey, PodUid, Resources, Str};
 use crate::shape::Shape;
 
-/// Members by role.
-pub(super) type Counts = BTreeMap<Option<Str>, u32>;
+/// Number of members by role.
+pub(super) type RoleCounts = BTreeMap<Option<Str>, u32>;
 
-/// A gang that wants to start, or to grow.
+/// A gang that is to be started or scaled up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlanningRequest {
-    /// Which one.
+    /// The gang.
     pub gang: GangId,
-    /// Its members that wait behind our gate alone, in a stable order (creation, then key).
+    /// Its members that wait only for Portcullis's scheduling gate, in a stable order (creation, then key).
     pub members: Vec<WaitingMember>,
-    /// When it is complete.
+    /// The quorum that has to be met before any member starts.
     pub quorum: Quorum,
-    /// Members, by role, that are started already and still live: the quorum counts them. With the quorum met by these
-    /// alone, every waiting member is planned by itself.
+    /// Number of started and live members by role. They count for the quorum; when they meet it alone, each waiting
+    /// member is planned independently.
     pub active: BTreeMap<Option<Str>, u32>,
-    /// What has to be free in all before any member starts: a sum over the nodes that is not reserved. Nothing where its
-    /// group names none, and for a gang of which something has started.
+    /// What has to be free in total before any member starts (`minResources`): a sum over the nodes that reserves nothing.
+    /// Empty when the group sets none, and for a gang with started members.
     pub min_resources: Resources,
-    /// The node label of which a gang that starts is to have one value, where one has room for all of it.
+    /// The node label that defines topology domains. A gang that starts is placed in one domain if one has capacity for
+    /// all of it.
     pub topology_key: Option<Str>,
-    /// Nodes that these are on: the waiting ones go near them where there is room.
+    /// Nodes of the members that are started. Waiting members are placed as near to them as capacity permits.
     pub gang_nodes: BTreeSet<NodeName>,
 }
 
-/// One member to place.
+/// A member to place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WaitingMember {
     /// Identity.
@@ -40,33 +41,33 @@ pub struct WaitingMember {
     pub key: PodKey,
     /// Its role within the gang.
     pub role: Option<Str>,
-    /// What it asks for.
+    /// What the pod requests and where it may run.
     pub shape: Arc<Shape>,
 }
 
-/// Where one member goes.
+/// The node and cards of one member.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Assignment {
-    /// Which pod.
+    /// The pod.
     pub uid: PodUid,
     /// For messages.
     pub key: PodKey,
-    /// Which node.
+    /// The node.
     pub node: NodeName,
-    /// Which cards of the node, for a pod that shares cards; ascending, empty for all others.
+    /// The cards of the node for a pod that shares cards, by ascending index; empty for other pods.
     pub cards: Vec<u32>,
 }
 
-/// All placements of one gang: enough to meet its quorum, or none.
+/// The assignments of one gang: enough to meet its quorum.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlannedGang {
-    /// Which gang.
+    /// The gang.
     pub gang: GangId,
     /// In the order of the request's members.
     pub assignments: Vec<Assignment>,
 }
 
-/// Every gang that fits, in the order of the requests.
+/// The gangs that fit, in the order of the requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
     /// The gangs.

@@ -7,12 +7,12 @@
 //! Invariant: two snapshots that were told the same nodes and charges are equal and hash alike, whatever came between.
 //! Foreign pods can use more than there is; then free amounts are zero, and nothing panics.
 
-mod classes;
-mod over;
-mod room;
+mod node_classes;
+mod node_state;
+mod overbooked;
 #[cfg(test)]
 mod tests;
-mod view;
+mod usage;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};
@@ -22,11 +22,11 @@ use crate::model::{NodeName, PodKey, PodUid};
 use crate::objects::Node;
 use crate::shape::Shape;
 
-use classes::NodeClasses;
-pub(crate) use classes::{NodeCapacity, NodeClass};
-pub use room::{CardState, port_conflict};
-pub(crate) use room::{FreeResources, NodeState, PackedCards, PackedNode, holds_whole_gpus};
-pub use view::{CardUsage, NodeUsage};
+use node_classes::NodeClasses;
+pub(crate) use node_classes::{NodeCapacity, NodeClass};
+pub use node_state::{CardState, port_conflict};
+pub(crate) use node_state::{FreeResources, NodeState, PackedCards, PackedNode, holds_whole_gpus};
+pub use usage::{CardUsage, NodeUsage};
 
 /// Which nodes share their cards by VRAM.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -80,14 +80,14 @@ pub struct Snapshot {
     charges: BTreeMap<PodUid, Charge>,
     /// Follows from `charges`: who is charged to a node, known or not. No empty sets.
     by_node: BTreeMap<NodeName, BTreeSet<PodUid>>,
-    /// Sorted by name. `hot` and `rows` have the numbers that a scan over all nodes looks at, at the same indexes.
+    /// Sorted by name. `packed` and `packed_cards` have the numbers that a scan over all nodes looks at, at the same indexes.
     #[expect(
         clippy::vec_box,
         reason = "a node that joins moves all that follow: pointers, not hundreds of bytes each"
     )]
     states: Vec<Box<NodeState>>,
-    hot: Vec<PackedNode>,
-    rows: Vec<PackedCards>,
+    packed_nodes: Vec<PackedNode>,
+    packed_cards: Vec<PackedCards>,
     classes: NodeClasses,
     /// Something may have been freed since [`Snapshot::take_grown`]; no part of its identity.
     grown: bool,
@@ -144,19 +144,19 @@ impl Snapshot {
         let (class, capacity) = self.classes.enter(&node);
         let mut state = Box::new(NodeState::new(node, class, capacity));
         for uid in self.by_node.get(&state.node.name).into_iter().flatten() {
-            state.take(&self.charges[uid]);
+            state.add_charge(&self.charges[uid]);
         }
-        let (hot, row) = state.refresh(self.sharing);
+        let (packed, row) = state.recompute_free(self.sharing);
         match place {
             Ok(index) => {
                 let old = std::mem::replace(&mut self.states[index], state);
                 self.classes.leave(&old.node, old.class, old.capacity);
-                (self.hot[index], self.rows[index]) = (hot, row);
+                (self.packed_nodes[index], self.packed_cards[index]) = (packed, row);
             }
             Err(index) => {
                 self.states.insert(index, state);
-                self.hot.insert(index, hot);
-                self.rows.insert(index, row);
+                self.packed_nodes.insert(index, packed);
+                self.packed_cards.insert(index, row);
             }
         }
         true
@@ -167,8 +167,8 @@ impl Snapshot {
         let Ok(index) = self.position(name) else { return false };
         self.grown = true;
         let old = self.states.remove(index);
-        self.hot.remove(index);
-        self.rows.remove(index);
+        self.packed_nodes.remove(index);
+        self.packed_cards.remove(index);
         self.classes.leave(&old.node, old.class, old.capacity);
         true
     }
@@ -196,8 +196,9 @@ impl Snapshot {
         }
         self.by_node.entry(charge.node.clone()).or_default().insert(pod.clone());
         if let Ok(index) = self.position(&charge.node) {
-            self.states[index].take(&charge);
-            (self.hot[index], self.rows[index]) = self.states[index].refresh(self.sharing);
+            self.states[index].add_charge(&charge);
+            (self.packed_nodes[index], self.packed_cards[index]) =
+                self.states[index].recompute_free(self.sharing);
         }
         self.charges.insert(pod.clone(), charge);
         true
@@ -229,8 +230,9 @@ impl Snapshot {
             }
         }
         if let Ok(index) = self.position(&charge.node) {
-            self.states[index].give(&charge);
-            (self.hot[index], self.rows[index]) = self.states[index].refresh(self.sharing);
+            self.states[index].remove_charge(&charge);
+            (self.packed_nodes[index], self.packed_cards[index]) =
+                self.states[index].recompute_free(self.sharing);
         }
         true
     }
@@ -248,16 +250,20 @@ impl Snapshot {
             fresh.charge(uid, charge.clone());
         }
         assert_eq!(fresh.by_node, self.by_node, "pods by node");
-        assert_eq!(fresh.hot.len(), self.hot.len(), "nodes");
-        assert_eq!(fresh.rows, self.rows, "scanned cards");
-        for ((fresh_state, state), (fresh_hot, hot)) in
-            fresh.states.iter().zip(&self.states).zip(fresh.hot.iter().zip(&self.hot))
+        assert_eq!(fresh.packed_nodes.len(), self.packed_nodes.len(), "nodes");
+        assert_eq!(fresh.packed_cards, self.packed_cards, "scanned cards");
+        for ((fresh_state, state), (fresh_hot, packed)) in
+            fresh.states.iter().zip(&self.states).zip(fresh.packed_nodes.iter().zip(&self.packed_nodes))
         {
             let name = &state.node.name;
             assert_eq!(fresh_state.node, state.node, "node {name}");
             assert_eq!(fresh_state.used, state.used, "what is used on node {name}");
-            assert_eq!(fresh_state.room, state.room, "what is free on node {name}");
-            assert_eq!(fresh_hot.without_numbers(), hot.without_numbers(), "scanned numbers of node {name}");
+            assert_eq!(fresh_state.free_resources, state.free_resources, "what is free on node {name}");
+            assert_eq!(
+                fresh_hot.without_numbers(),
+                packed.without_numbers(),
+                "scanned numbers of node {name}"
+            );
             assert_eq!(
                 fresh.classes.class(fresh_state.class),
                 self.classes.class(state.class),
@@ -277,21 +283,21 @@ impl Snapshot {
     }
 
     /// What would be free on a node if these pods, all charged to it, ended.
-    pub(crate) fn room_without(&self, node: usize, charges: &[&Charge]) -> FreeResources {
+    pub(crate) fn free_resources_without(&self, node: usize, charges: &[&Charge]) -> FreeResources {
         let mut state = self.states[node].clone();
         for charge in charges {
-            state.give(charge);
+            state.remove_charge(charge);
         }
-        state.refresh(self.sharing);
-        state.room
+        state.recompute_free(self.sharing);
+        state.free_resources
     }
 
-    pub(crate) fn hot(&self) -> &[PackedNode] {
-        &self.hot
+    pub(crate) fn packed_nodes(&self) -> &[PackedNode] {
+        &self.packed_nodes
     }
 
-    pub(crate) fn rows(&self) -> &[PackedCards] {
-        &self.rows
+    pub(crate) fn packed_cards(&self) -> &[PackedCards] {
+        &self.packed_cards
     }
 
     pub(crate) fn classes(&self) -> &NodeClasses {

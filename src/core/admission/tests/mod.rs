@@ -8,9 +8,9 @@ use serde_json::{Value, json};
 use super::*;
 
 mod groups;
-mod lacking;
-mod owners;
 mod properties;
+mod required_fields;
+mod stateful_set;
 mod updates;
 
 /// A review of a pod as the API server sends it.

@@ -2,11 +2,11 @@
 
 mod checking;
 mod explaining;
-mod minimum;
-mod near;
+mod min_resources;
 mod oracle;
 mod placing;
-mod together;
+mod proximity;
+mod topology;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -383,7 +383,7 @@ fn the_order_in_which_nodes_and_charges_came_does_not_matter() {
 
 #[test]
 fn packed_numbers_say_the_same_as_the_full_ones() {
-    use crate::planner::need::Need;
+    use crate::planner::requirements::PodRequirements;
     let mut told = 0;
     for seed in 20_000..22_000 {
         let mut random = Random(seed);
@@ -391,18 +391,20 @@ fn packed_numbers_say_the_same_as_the_full_ones() {
         let snapshot = build(&nodes, &charges, mode, 0..nodes.len());
         for _ in 0..4 {
             let shape = random_shape(&mut random);
-            let need = Need::new(&shape, &snapshot);
-            for ((state, hot), row) in snapshot.states().iter().zip(snapshot.hot()).zip(snapshot.rows()) {
+            let need = PodRequirements::new(&shape, &snapshot);
+            for ((state, hot), row) in
+                snapshot.states().iter().zip(snapshot.packed_nodes()).zip(snapshot.packed_cards())
+            {
                 let name = &state.node.name;
                 let full = need
-                    .admitted(state)
-                    .and_then(|avoid| need.fits(&state.node, &state.room).map(|()| avoid));
-                if let Some(refused) = need.refused(hot) {
+                    .check_class(state)
+                    .and_then(|avoid| need.fits(&state.node, &state.free_resources).map(|()| avoid));
+                if let Some(refused) = need.check_packed(hot) {
                     assert_eq!(refused.err(), full.err(), "seed {seed}, node {name}: {shape:?}");
                     told += 1;
                 }
-                if let Some(score) = need.decide(hot, row) {
-                    let full = full.ok().map(|avoid| need.score(state, &state.room, avoid));
+                if let Some(score) = need.score_packed(hot, row) {
+                    let full = full.ok().map(|avoid| need.score(state, &state.free_resources, avoid));
                     assert_eq!(score, full, "seed {seed}, node {name}: {shape:?}");
                 }
                 // And counting says how many go there one after the other.
@@ -411,14 +413,14 @@ fn packed_numbers_say_the_same_as_the_full_ones() {
                 for (uid, charge) in snapshot.charged_to(name) {
                     alone.charge(uid, charge.clone());
                 }
-                if full.is_ok() && need.count(&state.node, &state.room, 9) <= 5 {
+                if full.is_ok() && need.max_fitting(&state.node, &state.free_resources, 9) <= 5 {
                     let mut request = gang("g", vec![shape.clone(); 6]);
                     request.quorum = Quorum::Count(1);
                     let (made, _) = plan(&alone, &[request]);
                     let placed = made.gangs.first().map_or(0, |gang| gang.assignments.len());
                     assert_eq!(
                         placed as u64,
-                        need.count(&state.node, &state.room, 6),
+                        need.max_fitting(&state.node, &state.free_resources, 6),
                         "seed {seed}, node {name}"
                     );
                 }
@@ -443,16 +445,17 @@ fn a_pod_that_is_named_as_the_remedy_is_one() {
             continue;
         };
         waiting += 1;
-        let Some(pod) =
-            why.remedy.as_ref().and_then(|r| r.strip_prefix("when default/")?.split_once(" ends"))
-        else {
-            continue;
+        // A remedy that names several pods says "a and b".
+        let single = |remedy: &String| {
+            let (pod, _) = remedy.strip_prefix("wait for default/")?.split_once(" to end")?;
+            (!pod.contains(' ')).then(|| pod.to_owned())
         };
+        let Some(pod) = why.remedy.as_ref().and_then(single) else { continue };
         named += 1;
         let before = lines(&made).len();
-        assert!(snapshot.release(&PodUid(str(format!("uid-{}", pod.0)))), "seed {seed}: {why:?}");
+        assert!(snapshot.release(&PodUid(str(format!("uid-{pod}")))), "seed {seed}: {why:?}");
         let after = lines(&plan(&snapshot, &gangs).0).len();
-        assert!(after > before, "seed {seed}: {before} placed, {after} when {} is gone", pod.0);
+        assert!(after > before, "seed {seed}: {before} placed, {after} without {pod}");
     }
     assert!(named > 50, "{named} remedies for {waiting} gangs that wait");
 }

@@ -86,12 +86,12 @@ impl Snapshot {
         let state = &self.states[index];
         NodeUsage {
             node: &state.node,
-            cpu_free: state.room.cpu,
-            memory_free: state.room.memory,
-            ephemeral_storage_free: state.room.ephemeral_storage,
-            pods_free: state.room.pods,
+            cpu_free: state.free_resources.cpu,
+            memory_free: state.free_resources.memory,
+            ephemeral_storage_free: state.free_resources.ephemeral_storage,
+            pods_free: state.free_resources.pods,
             pods: state.used.pods,
-            card_state: state.room.card_state,
+            card_state: state.free_resources.card_state,
             snapshot: self,
             index,
         }

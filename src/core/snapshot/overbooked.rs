@@ -52,6 +52,6 @@ impl Snapshot {
 
     /// Whether a node takes shares of its cards, and if not, why; `None` for a node that is not there.
     pub fn card_state(&self, name: &NodeName) -> Option<CardState> {
-        self.position(name).ok().map(|index| self.states[index].room.card_state)
+        self.position(name).ok().map(|index| self.states[index].free_resources.card_state)
     }
 }

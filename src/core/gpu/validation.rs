@@ -6,8 +6,8 @@
 
 use std::collections::BTreeSet;
 
-use super::share::{self, Reading};
-use super::whole::{DeviceClaim, DeviceKind, GpuRules, device_claims};
+use super::device_claims::{DeviceClaim, DeviceKind, GpuRules, device_claims};
+use super::share::{self, FractionReading};
 use crate::model::{Finding, FindingRule, quoted};
 use crate::objects::names;
 use crate::objects::view::PodView;
@@ -37,7 +37,7 @@ pub fn findings(pod: &PodView<'_>, rules: &GpuRules) -> Vec<Finding> {
     let devices = annotation(names::GPU_FRACTION_NUM_DEVICES);
     let container = annotation(names::GPU_FRACTION_CONTAINER);
     let mps = annotation(names::MPS);
-    let mut found = Found(Vec::new());
+    let mut found = GpuFindings(Vec::new());
 
     if memory.is_none() && fraction.is_none() {
         found.without_share(mps, devices, container);
@@ -83,9 +83,9 @@ fn annotation_field(key: &str) -> String {
     format!("metadata.annotations[{key}]")
 }
 
-struct Found(Vec<Finding>);
+struct GpuFindings(Vec<Finding>);
 
-impl Found {
+impl GpuFindings {
     fn add(&mut self, field: String, value: &str, rule: FindingRule, message: String) {
         self.0.push(Finding { field, value: value.to_owned(), rule, message });
     }
@@ -191,8 +191,8 @@ impl Found {
         claims: &[DeviceClaim],
     ) {
         let one = |claim: &DeviceClaim| match claim.kind {
-            DeviceKind::Claim => format!("and {}", claim.words),
-            DeviceKind::Whole | DeviceKind::Mig => format!("and, {}", claim.words),
+            DeviceKind::Claim => format!("and {}", claim.description),
+            DeviceKind::Whole | DeviceKind::Mig => format!("and, {}", claim.description),
         };
         let all = claims.iter().map(one).collect::<Vec<_>>().join(", ");
         let places = claims.iter().map(|c| resource_of(&c.field)).collect::<BTreeSet<_>>();
@@ -235,13 +235,13 @@ impl Found {
 
     fn fraction_value(&mut self, value: &str) {
         let message = match share::fraction(value) {
-            Reading::Sound(_) => return,
-            Reading::OutOfRange => format!(
+            FractionReading::Sound(_) => return,
+            FractionReading::OutOfRange => format!(
                 "{FRACTION_VALUE}: {} is not. Write a part of one card, for example gpu-fraction: \"0.5\"; for whole cards \
                  remove the annotation and use limits nvidia.com/gpu.",
                 quoted(value)
             ),
-            Reading::BadForm => format!(
+            FractionReading::BadForm => format!(
                 "{FRACTION_FORM}{}. Write a part of one card, for example gpu-fraction: \"0.5\" or \"5e-1\".",
                 if value.len() <= 64 { value.escape_debug().to_string() } else { quoted(value) }
             ),
@@ -291,7 +291,7 @@ impl Found {
 }
 
 fn shown_fraction(fraction: &str) -> String {
-    if matches!(share::fraction(fraction), Reading::Sound(_)) && fraction.len() <= 20 {
+    if matches!(share::fraction(fraction), FractionReading::Sound(_)) && fraction.len() <= 20 {
         fraction.to_owned()
     } else {
         quoted(fraction)
@@ -307,5 +307,5 @@ fn resource_of(field: &str) -> &str {
 }
 
 #[cfg(test)]
-#[path = "contradictions_tests.rs"]
+#[path = "validation_tests.rs"]
 mod tests;

@@ -1,18 +1,20 @@
-//! Which of two equally good nodes is taken: the first by name, always. Stable ties are what makes plans repeatable,
-//! and they pack better than any score does (reference: FGD loses five points of allocation with random ties).
+//! The tie-break between equally good nodes: the first by name.
+//!
+//! A stable tie-break makes plans repeatable. It also packs better than a random one: FGD (Fragmentation Gradient
+//! Descent) loses five points of allocation with random ties.
 
 /// How ties between equally good nodes are broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Tie {
-    /// By node name: nodes are numbered in that order.
+pub(super) enum TieBreak {
+    /// By node name: node indexes are in that order.
     Stable,
     /// By an order that differs with every seed: a planted bug.
     #[cfg(feature = "sabotage")]
     Scrambled(u64),
 }
 
-impl Tie {
-    /// The unique end of every comparison between nodes.
+impl TieBreak {
+    /// The last key of every comparison between nodes. It is unique per node.
     pub(super) fn key(self, node: u32) -> u64 {
         match self {
             Self::Stable => u64::from(node),
@@ -21,7 +23,7 @@ impl Tie {
         }
     }
 
-    /// The rule in force on this thread.
+    /// The tie-break of this thread.
     pub(super) fn current() -> Self {
         #[cfg(feature = "sabotage")]
         if let Some(seed) = sabotage::next_seed() {
@@ -31,27 +33,27 @@ impl Tie {
     }
 }
 
-/// Planted bugs, for tests which show that they would be caught.
+/// Planted bugs for the tests that prove the checks find them.
 #[cfg(feature = "sabotage")]
 pub mod sabotage {
     use std::cell::Cell;
 
     thread_local! {
-        static TIES: Cell<Option<u64>> = const { Cell::new(None) };
+        static TIE_BREAK_SEED: Cell<Option<u64>> = const { Cell::new(None) };
     }
 
-    /// From now on, every plan made on this thread breaks ties by another order; `None` restores the stable one.
+    /// Makes every plan on this thread break ties in a different order; `None` restores the stable order.
     pub fn scramble_ties(seed: Option<u64>) {
-        TIES.set(seed);
+        TIE_BREAK_SEED.set(seed);
     }
 
     pub(super) fn next_seed() -> Option<u64> {
-        let seed = TIES.get()?;
-        TIES.set(Some(mix(seed)));
+        let seed = TIE_BREAK_SEED.get()?;
+        TIE_BREAK_SEED.set(Some(mix(seed)));
         Some(seed)
     }
 
-    /// The step of splitmix64.
+    /// One step of splitmix64.
     pub(super) fn mix(seed: u64) -> u64 {
         let mut z = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -13,7 +13,7 @@ use crate::objects::{GpuInventory, Node};
 
 /// Labels whose values differ on every node and which nobody selects by: they would make each node a class of its own.
 /// (GPU feature discovery writes when it ran.)
-const PRIVATE_LABELS: &[&str] = &["nvidia.com/gfd.timestamp"];
+const NODE_SPECIFIC_LABELS: &[&str] = &["nvidia.com/gfd.timestamp"];
 
 /// What nodes of a class have in common.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -40,25 +40,25 @@ impl NodeCapacity {
 }
 
 #[derive(Clone, Debug)]
-struct Slot<K> {
+struct NumberSlot<K> {
     key: Arc<K>,
     nodes: u32,
 }
 
 /// Equal keys, numbered and counted.
 #[derive(Clone, Debug)]
-struct Numbers<K> {
+struct KeyNumbers<K> {
     numbers: BTreeMap<Arc<K>, u32>,
-    slots: Vec<Option<Slot<K>>>,
+    slots: Vec<Option<NumberSlot<K>>>,
 }
 
-impl<K> Default for Numbers<K> {
+impl<K> Default for KeyNumbers<K> {
     fn default() -> Self {
         Self { numbers: BTreeMap::new(), slots: Vec::new() }
     }
 }
 
-impl<K: Ord> Numbers<K> {
+impl<K: Ord> KeyNumbers<K> {
     fn enter(&mut self, key: K) -> u32 {
         let number = match self.numbers.get(&key) {
             Some(number) => *number,
@@ -70,7 +70,7 @@ impl<K: Ord> Numbers<K> {
                 let number = u32::try_from(free).expect("fewer keys than nodes, and fewer nodes than 2^32");
                 let key = Arc::new(key);
                 self.numbers.insert(key.clone(), number);
-                self.slots[free] = Some(Slot { key, nodes: 0 });
+                self.slots[free] = Some(NumberSlot { key, nodes: 0 });
                 number
             }
         };
@@ -114,22 +114,22 @@ impl<K: Ord> Numbers<K> {
 /// All classes and capacities in use.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct NodeClasses {
-    classes: Numbers<NodeClass>,
-    capacities: Numbers<NodeCapacity>,
+    classes: KeyNumbers<NodeClass>,
+    capacities: KeyNumbers<NodeCapacity>,
     /// Keys of labels that were left out because their value is the node's own, and on how many nodes.
-    private: BTreeMap<Str, u32>,
+    node_specific: BTreeMap<Str, u32>,
 }
 
-fn is_private(node: &Node, key: &str, value: &str) -> bool {
-    value == node.name.as_str() || PRIVATE_LABELS.contains(&key)
+fn is_node_specific(node: &Node, key: &str, value: &str) -> bool {
+    value == node.name.as_str() || NODE_SPECIFIC_LABELS.contains(&key)
 }
 
-fn private_keys(node: &Node) -> impl Iterator<Item = &Str> {
-    node.labels.iter().filter(|(key, value)| is_private(node, key, value)).map(|(key, _)| key)
+fn node_specific_keys(node: &Node) -> impl Iterator<Item = &Str> {
+    node.labels.iter().filter(|(key, value)| is_node_specific(node, key, value)).map(|(key, _)| key)
 }
 
 fn class_of(node: &Node) -> NodeClass {
-    let labels = node.labels.iter().filter(|(key, value)| !is_private(node, key, value));
+    let labels = node.labels.iter().filter(|(key, value)| !is_node_specific(node, key, value));
     NodeClass {
         ready: node.ready,
         unschedulable: node.unschedulable,
@@ -141,19 +141,19 @@ fn class_of(node: &Node) -> NodeClass {
 impl NodeClasses {
     /// Counts a node in; the numbers of its class and its capacity.
     pub(super) fn enter(&mut self, node: &Node) -> (u32, u32) {
-        for key in private_keys(node) {
-            *self.private.entry(key.clone()).or_default() += 1;
+        for key in node_specific_keys(node) {
+            *self.node_specific.entry(key.clone()).or_default() += 1;
         }
         (self.classes.enter(class_of(node)), self.capacities.enter(NodeCapacity::of(node)))
     }
 
     /// Counts a node out of the class and capacity it had.
     pub(super) fn leave(&mut self, node: &Node, class: u32, capacity: u32) {
-        for key in private_keys(node) {
-            if let Some(nodes) = self.private.get_mut(key) {
+        for key in node_specific_keys(node) {
+            if let Some(nodes) = self.node_specific.get_mut(key) {
                 *nodes -= 1;
                 if *nodes == 0 {
-                    self.private.remove(key);
+                    self.node_specific.remove(key);
                 }
             }
         }
@@ -177,8 +177,8 @@ impl NodeClasses {
     }
 
     /// Whether a label key says something that the class of a node does not know.
-    pub(crate) fn is_private(&self, key: &str) -> bool {
-        self.private.contains_key(key)
+    pub(crate) fn is_node_specific(&self, key: &str) -> bool {
+        self.node_specific.contains_key(key)
     }
 
     pub(super) fn assert_consistent<'a>(&self, nodes: impl Iterator<Item = (&'a Node, u32, u32)> + Clone) {

@@ -88,14 +88,14 @@ pub(crate) struct PackedNode {
     /// Numbers of class and capacity.
     pub(crate) class: u32,
     pub(crate) capacity: u32,
-    /// See [`FreeResources::spare`].
-    pub(crate) spare: u32,
+    /// See [`FreeResources::free_permille`].
+    pub(crate) free_permille: u32,
     /// No shares are on the node, and it is none of those that are kept for them.
-    pub(crate) takes_whole: bool,
+    pub(crate) allows_whole_gpus: bool,
     pub(crate) has_cards: bool,
     pub(crate) card_state: CardState,
     /// The node's cards do not go into a [`PackedCards`].
-    pub(crate) long: bool,
+    pub(crate) cards_not_packed: bool,
 }
 
 /// MiB free on each card of a node that takes shares; zero for cards that it does not have.
@@ -109,7 +109,7 @@ impl PackedNode {
 
 impl FreeResources {
     /// How empty the node is, cpu and memory each in thousandths of what it has: full nodes are filled first.
-    pub(crate) fn spare(&self, node: &Node) -> u32 {
+    pub(crate) fn free_permille(&self, node: &Node) -> u32 {
         let part = |free: u64, all: u64| match free.checked_mul(1000) {
             Some(thousandfold) => thousandfold / all.max(1),
             None => free / (all / 1000).max(1),
@@ -127,7 +127,7 @@ pub(crate) struct NodeState {
     pub(crate) class: u32,
     pub(crate) capacity: u32,
     pub(crate) used: UsedResources,
-    pub(crate) room: FreeResources,
+    pub(crate) free_resources: FreeResources,
 }
 
 /// Whether a pod with these requests holds whole GPUs (or slices of them) that kubelet picks: the resource names of
@@ -151,7 +151,7 @@ fn saturated(amount: u128) -> u64 {
     u64::try_from(amount).unwrap_or(u64::MAX)
 }
 
-fn left(allocatable: u64, used: u128) -> u64 {
+fn remaining(allocatable: u64, used: u128) -> u64 {
     allocatable.saturating_sub(saturated(used))
 }
 
@@ -163,7 +163,7 @@ impl NodeState {
             class,
             capacity,
             used: UsedResources { cards, ..UsedResources::default() },
-            room: FreeResources::default(),
+            free_resources: FreeResources::default(),
         }
     }
 
@@ -179,7 +179,7 @@ impl NodeState {
     }
 
     /// Adds what a pod holds.
-    pub(super) fn take(&mut self, charge: &Charge) {
+    pub(super) fn add_charge(&mut self, charge: &Charge) {
         let requests = &charge.shape.requests;
         self.used.cpu += u128::from(requests.cpu.0);
         self.used.memory += u128::from(requests.memory.0);
@@ -206,8 +206,8 @@ impl NodeState {
         }
     }
 
-    /// Takes off what [`Self::take`] added.
-    pub(super) fn give(&mut self, charge: &Charge) {
+    /// Takes off what [`Self::add_charge`] added.
+    pub(super) fn remove_charge(&mut self, charge: &Charge) {
         let requests = &charge.shape.requests;
         self.used.cpu -= u128::from(requests.cpu.0);
         self.used.memory -= u128::from(requests.memory.0);
@@ -245,61 +245,61 @@ impl NodeState {
     }
 
     /// Works out anew what is free, from what is used.
-    pub(super) fn refresh(&mut self, sharing: SharingMode) -> (PackedNode, PackedCards) {
-        let Self { node, used, room, class, capacity } = self;
+    pub(super) fn recompute_free(&mut self, sharing: SharingMode) -> (PackedNode, PackedCards) {
+        let Self { node, used, free_resources, class, capacity } = self;
         let has = &node.allocatable;
-        room.cpu = left(has.cpu.0, used.cpu);
-        room.memory = left(has.memory.0, used.memory);
-        room.ephemeral_storage = left(has.ephemeral_storage.0, used.ephemeral_storage);
-        room.pods = node.max_pods.saturating_sub(used.pods);
-        room.gpus = 0;
-        room.extended.retain(|name, _| has.extended.contains_key(name));
+        free_resources.cpu = remaining(has.cpu.0, used.cpu);
+        free_resources.memory = remaining(has.memory.0, used.memory);
+        free_resources.ephemeral_storage = remaining(has.ephemeral_storage.0, used.ephemeral_storage);
+        free_resources.pods = node.max_pods.saturating_sub(used.pods);
+        free_resources.gpus = 0;
+        free_resources.extended.retain(|name, _| has.extended.contains_key(name));
         for (name, amount) in &has.extended {
-            let free = left(*amount, used.extended.get(name).copied().unwrap_or(0));
+            let free = remaining(*amount, used.extended.get(name).copied().unwrap_or(0));
             if &**name == names::NVIDIA_GPU {
-                room.gpus = free;
-            } else if let Some(room) = room.extended.get_mut(name) {
-                *room = free;
+                free_resources.gpus = free;
+            } else if let Some(free_resources) = free_resources.extended.get_mut(name) {
+                *free_resources = free;
             } else {
-                room.extended.insert(name.clone(), free);
+                free_resources.extended.insert(name.clone(), free);
             }
         }
-        room.cards.clear();
+        free_resources.cards.clear();
         if let Some(each) = node.gpus.vram_each {
-            room.cards.extend(used.cards.iter().map(|used| left(each.0, *used)));
+            free_resources.cards.extend(used.cards.iter().map(|used| remaining(each.0, *used)));
         }
-        if !(room.ports.is_empty() && used.ports.is_empty()) {
-            room.ports = used.ports.keys().cloned().collect();
+        if !(free_resources.ports.is_empty() && used.ports.is_empty()) {
+            free_resources.ports = used.ports.keys().cloned().collect();
         }
-        room.whole = used.whole;
-        room.shares = used.shares;
-        room.card_state = card_state(node, used, sharing);
-        let open = room.card_state == CardState::Open;
+        free_resources.whole = used.whole;
+        free_resources.shares = used.shares;
+        free_resources.card_state = card_state(node, used, sharing);
+        let open = free_resources.card_state == CardState::Open;
         let mut row = PackedCards::default();
-        let mut long = false;
+        let mut cards_not_packed = false;
         if open {
-            long = room.cards.len() > row.len();
-            for (place, free) in row.iter_mut().zip(&room.cards) {
+            cards_not_packed = free_resources.cards.len() > row.len();
+            for (place, free) in row.iter_mut().zip(&free_resources.cards) {
                 *place = u32::try_from(*free).unwrap_or(u32::MAX);
-                long |= *free >= u64::from(u32::MAX);
+                cards_not_packed |= *free >= u64::from(u32::MAX);
             }
         }
-        let hot = PackedNode {
-            cpu: room.cpu,
-            memory: room.memory,
-            ephemeral_storage: room.ephemeral_storage,
-            best_card: if open { room.cards.iter().copied().max().unwrap_or(0) } else { 0 },
-            gpus: u32::try_from(room.gpus).unwrap_or(u32::MAX),
-            pods: u32::try_from(room.pods).unwrap_or(u32::MAX),
+        let packed = PackedNode {
+            cpu: free_resources.cpu,
+            memory: free_resources.memory,
+            ephemeral_storage: free_resources.ephemeral_storage,
+            best_card: if open { free_resources.cards.iter().copied().max().unwrap_or(0) } else { 0 },
+            gpus: u32::try_from(free_resources.gpus).unwrap_or(u32::MAX),
+            pods: u32::try_from(free_resources.pods).unwrap_or(u32::MAX),
             class: *class,
             capacity: *capacity,
-            spare: room.spare(node),
-            takes_whole: node.gpus.sharing != GpuSharing::Vram && room.shares == 0,
+            free_permille: free_resources.free_permille(node),
+            allows_whole_gpus: node.gpus.sharing != GpuSharing::Vram && free_resources.shares == 0,
             has_cards: node.gpus.cards > 0,
-            card_state: room.card_state,
-            long,
+            card_state: free_resources.card_state,
+            cards_not_packed,
         };
-        (hot, row)
+        (packed, row)
     }
 }
 

@@ -48,7 +48,7 @@ pub struct DeviceClaim {
     /// Kind of device.
     pub kind: DeviceKind,
     /// `in container "model", for 1 whole GPU (limits nvidia.com/gpu)`, to be put after "and".
-    pub words: String,
+    pub description: String,
 }
 
 /// Every place in pod order: containers, init containers, claims. A resource that stands in limits and in requests of
@@ -71,7 +71,10 @@ pub fn device_claims(pod: &PodView<'_>, rules: &GpuRules) -> Vec<DeviceClaim> {
             field: format!("spec.resourceClaims[{index}]"),
             value: claim.name.to_string(),
             kind: DeviceKind::Claim,
-            words: format!("for devices by the resource claim {}", super::contradictions::shown(&claim.name)),
+            description: format!(
+                "for devices by the resource claim {}",
+                super::validation::shown(&claim.name)
+            ),
         });
     }
     claims
@@ -99,17 +102,17 @@ fn of_container(
             }
             let amount = match (kind, quantity.0.as_str()) {
                 (DeviceKind::Mig, "1") => "1 MIG slice".to_owned(),
-                (DeviceKind::Mig, n) => format!("{} MIG slices", super::contradictions::shown_number(n)),
+                (DeviceKind::Mig, n) => format!("{} MIG slices", super::validation::shown_number(n)),
                 (_, "1") => "1 whole GPU".to_owned(),
-                (_, n) => format!("{} whole GPUs", super::contradictions::shown_number(n)),
+                (_, n) => format!("{} whole GPUs", super::validation::shown_number(n)),
             };
             claims.push(DeviceClaim {
                 field: format!("{path}.resources.{part}[{name}]"),
                 value: quantity.0.to_string(),
                 kind,
-                words: format!(
+                description: format!(
                     "in {what} {}, for {amount} ({part} {name})",
-                    super::contradictions::shown(&container.name)
+                    super::validation::shown(&container.name)
                 ),
             });
         }

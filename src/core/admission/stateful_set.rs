@@ -17,7 +17,7 @@ const ORDERED: &str = "OrderedReady";
 
 /// Decides on a new StatefulSet: one whose pods are members of a gang makes them all at once, unless it says that its order
 /// is to be kept.
-pub(super) fn made(settings: &AdmissionSettings, hook: Hook, set: &StatefulSetView<'_>) -> Decision {
+pub(super) fn decide_create(settings: &AdmissionSettings, hook: Hook, set: &StatefulSetView<'_>) -> Decision {
     let template = &set.spec.template;
     let excluded = settings.excluded_namespaces.contains(template.metadata.namespace.as_str());
     // The controller of LeaderWorkerSet makes StatefulSets of its own, in the order it wants.
@@ -66,9 +66,9 @@ pub(super) fn made(settings: &AdmissionSettings, hook: Hook, set: &StatefulSetVi
     }
 }
 
-/// Decides on a change of a StatefulSet: a manifest that says the order in so many words is applied again after [`made`] has
+/// Decides on a change of a StatefulSet: a manifest that says the order in so many words is applied again after [`decide_create`] has
 /// changed it. It stays as it was made; the API server would refuse the change.
-pub(super) fn changed(
+pub(super) fn decide_update(
     settings: &AdmissionSettings,
     hook: Hook,
     old: &StatefulSetView<'_>,
@@ -79,7 +79,7 @@ pub(super) fn changed(
     if old.spec.pod_management_policy.as_str() == PARALLEL && keeps {
         Decision::allowed(None)
     } else if old.spec.pod_management_policy.as_str() == PARALLEL {
-        made(settings, hook, set)
+        decide_create(settings, hook, set)
     } else {
         Decision::untouched()
     }

@@ -50,9 +50,9 @@ fn a_sum_that_is_free_lets_it_start_and_one_more_does_not() {
         &two_nodes(),
         &wants("g", least(0, 9)),
         Reason::InsufficientExtended,
-        "short of 1 GPU: minResources asks for 9 GPUs, 8 GPUs free on 2 nodes; its members would have places",
+        "short of 1 GPU: minResources asks for 9 GPUs, 8 GPUs free on 2 nodes; the members themselves fit",
         "1 more GPU (8 of 9 free)",
-        "ask for at most 8 GPUs in minResources, which is all there is, or add nodes",
+        "lower minResources to at most 8 GPUs, which is all the cluster has, or add nodes",
     );
     starts(&two_nodes(), &wants("g", least(128_000, 8)));
     waits(
@@ -60,9 +60,9 @@ fn a_sum_that_is_free_lets_it_start_and_one_more_does_not() {
         &wants("g", least(130_000, 9)),
         Reason::InsufficientExtended,
         "short of 1 GPU: minResources asks for 9 GPUs, 8 GPUs free on 2 nodes; short of 2 cores of cpu: minResources asks \
-         for 130 cores of cpu, 128 cores free on 2 nodes; its members would have places",
+         for 130 cores of cpu, 128 cores free on 2 nodes; the members themselves fit",
         "1 more GPU (8 of 9 free)",
-        "ask for at most 8 GPUs in minResources, which is all there is, or add nodes",
+        "lower minResources to at most 8 GPUs, which is all the cluster has, or add nodes",
     );
 }
 
@@ -76,17 +76,17 @@ fn what_is_in_use_is_not_free_and_its_end_is_what_helps() {
         &snapshot,
         &wants("g", least(0, 6)),
         Reason::InsufficientExtended,
-        "short of 2 GPUs: minResources asks for 6 GPUs, 4 GPUs free on 2 nodes; its members would have places",
+        "short of 2 GPUs: minResources asks for 6 GPUs, 4 GPUs free on 2 nodes; the members themselves fit",
         "2 more GPUs (4 of 6 free)",
-        "when default/large ends (3 GPUs on node b)",
+        "wait for default/large to end (3 GPUs on node b)",
     );
     waits(
         &snapshot,
         &wants("g", least(0, 8)),
         Reason::InsufficientExtended,
-        "short of 4 GPUs: minResources asks for 8 GPUs, 4 GPUs free on 2 nodes; its members would have places",
+        "short of 4 GPUs: minResources asks for 8 GPUs, 4 GPUs free on 2 nodes; the members themselves fit",
         "4 more GPUs (4 of 8 free)",
-        "when 4 more GPUs are free, or with a smaller minResources",
+        "free 4 more GPUs, or lower minResources",
     );
 }
 
@@ -130,8 +130,8 @@ fn members_without_a_place_are_told_first() {
         let PlanningOutcome::Waiting(why) = &report.outcomes[&request.gang] else { panic!("{report:?}") };
         why.message.clone()
     };
-    let places = "short of 2 GPUs: 5 members need 5 x 2 GPUs, 8 GPUs free on 2 nodes; room for 4 of 5 members, none for default/g-4";
-    let nodes = "0/2 nodes: 2 insufficient nvidia.com/gpu (most free 0 of 4, node a)";
+    let places = "short of 2 GPUs: 5 members need 5 x 2 GPUs, 8 GPUs free on 2 nodes; 4 of 5 members fit, default/g-4 does not";
+    let nodes = "0/2 nodes are available: 2 Insufficient nvidia.com/gpu (most free 0 of 4, node a)";
     assert_eq!(sentence(least(0, 10)), format!("{places}; {nodes}"));
     let minimum = "minResources asks for 12 GPUs, 8 GPUs free on 2 nodes";
     assert_eq!(sentence(least(0, 12)), format!("{places}; {minimum}; {nodes}"));
