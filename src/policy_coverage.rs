@@ -1,7 +1,7 @@
 //! Finds requests that policies match but no webhook configuration sends. Pure: objects in, messages out.
 
-use portcullis_policy::Listed;
-use portcullis_policy::spec::ResourceRule;
+use portcullis_policy::PolicyEntry;
+use portcullis_policy::api::ResourceRule;
 use serde_json::Value;
 
 use crate::installation::POLICY_WEBHOOK_CONFIGURATION;
@@ -9,15 +9,15 @@ use crate::installation::POLICY_WEBHOOK_CONFIGURATION;
 /// Returns a message for each policy that matches requests which the webhook configuration of its hook does not send.
 /// A missing configuration is `None` and gives no messages, because then the administrator wants no such webhook.
 pub(crate) fn uncovered_policies<'p>(
-    policies: impl Iterator<Item = &'p Listed>,
+    policies: impl Iterator<Item = &'p PolicyEntry>,
     mutating: Option<&Value>,
     validating: Option<&Value>,
 ) -> Vec<String> {
     let mut messages = Vec::new();
     for policy in policies {
         for (rules, configuration, kind) in [
-            (&policy.changes, mutating, "MutatingWebhookConfiguration"),
-            (&policy.judges, validating, "ValidatingWebhookConfiguration"),
+            (&policy.mutates, mutating, "MutatingWebhookConfiguration"),
+            (&policy.validates, validating, "ValidatingWebhookConfiguration"),
         ] {
             let Some(configuration) = configuration else { continue };
             let sent: Vec<&Value> =
@@ -93,11 +93,11 @@ mod tests {
             {"rules": [{"operations": ["*"], "apiGroups": ["batch"], "resources": ["*"]}]},
         ]});
         let check = |rule: Value, expected: &str| {
-            let policy = Listed {
+            let policy = PolicyEntry {
                 kind: "ValidatingAdmissionPolicy".to_owned(),
                 name: "p".to_owned(),
-                judges: vec![serde_json::from_value(rule).expect("a rule")],
-                ..Listed::default()
+                validates: vec![serde_json::from_value(rule).expect("a rule")],
+                ..PolicyEntry::default()
             };
             let found = uncovered_policies(std::iter::once(&policy), None, Some(&sent)).concat();
             let expected = match expected {

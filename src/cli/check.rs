@@ -6,7 +6,10 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
-use portcullis_policy::{Loaded, Severity, SourceFile, annotations, json, load, render, sarif};
+use portcullis_policy::{
+    LoadResult, Severity, SourceFile, load, problems_as_github_annotations, problems_as_json,
+    problems_as_sarif, render_problems,
+};
 
 use super::exit_status::ExitStatus;
 use super::styles;
@@ -60,25 +63,25 @@ enum CheckFormat {
 pub(super) fn run(args: &CheckArgs) -> Result<ExitStatus> {
     let begun = Instant::now();
     let files = read(&args.paths)?;
-    let loaded = load(&files).at(seconds_now());
+    let loaded = load(&files).warn_expired(seconds_now());
     let took = begun.elapsed();
     let mut out = anstream::stdout().lock();
     match args.output {
         CheckFormat::Text => {
-            write!(out, "{}", render(&loaded.problems, &files))?;
+            write!(out, "{}", render_problems(&loaded.problems, &files))?;
             if !loaded.problems.is_empty() {
                 writeln!(out)?;
             }
             writeln!(out, "{}, took {} ms", summary(&loaded), took.as_millis())?;
         }
         CheckFormat::Json => {
-            let mut shown = json(&loaded.problems, &loaded.counts);
+            let mut shown = problems_as_json(&loaded.problems, &loaded.counts);
             shown["hash"] = loaded.set.as_ref().map(|set| set.hash().to_owned()).into();
             writeln!(out, "{shown:#}")?;
         }
-        CheckFormat::Sarif => writeln!(out, "{:#}", sarif(&loaded.problems))?,
+        CheckFormat::Sarif => writeln!(out, "{:#}", problems_as_sarif(&loaded.problems))?,
         CheckFormat::Github => {
-            write!(out, "{}", annotations(&loaded.problems))?;
+            write!(out, "{}", problems_as_github_annotations(&loaded.problems))?;
             writeln!(out, "{}", summary(&loaded))?;
         }
     }
@@ -105,7 +108,7 @@ pub(super) fn read(paths: &[PathBuf]) -> Result<Vec<SourceFile>> {
 }
 
 /// `5 policies with 12 rules, 5 bindings in 3 files: 2 errors, 1 warning`
-fn summary(loaded: &Loaded) -> String {
+fn summary(loaded: &LoadResult) -> String {
     let counts = &loaded.counts;
     let mut parts = vec![format!(
         "{} with {}",

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use portcullis_policy::{Request, World, render, trial};
+use portcullis_policy::{AdmissionRequest, ClusterData, expression, render_problems};
 use serde_json::Value as Json;
 
 use super::exit_status::ExitStatus;
@@ -53,20 +53,24 @@ pub(super) fn run(args: &EvalArgs) -> Result<ExitStatus> {
     };
     let params = args.params.as_deref().map(only).transpose()?;
     let source = &args.expression;
-    let files = [trial::as_file(source)];
+    let files = [expression::as_file(source)];
     let mut out = anstream::stdout().lock();
-    let trial = match trial::evaluate(source, &Request { json: &request }, params.as_ref(), &World::default())
-    {
+    let trial = match expression::evaluate(
+        source,
+        &AdmissionRequest { json: &request },
+        params.as_ref(),
+        &ClusterData::default(),
+    ) {
         Ok(trial) => trial,
         Err(problems) => {
-            write!(out, "{}", render(&problems, &files))?;
+            write!(out, "{}", render_problems(&problems, &files))?;
             return Ok(ExitStatus::Failure);
         }
     };
     if !trial.warnings.is_empty() {
-        write!(anstream::stderr().lock(), "{}", render(&trial.warnings, &files))?;
+        write!(anstream::stderr().lock(), "{}", render_problems(&trial.warnings, &files))?;
     }
-    let cost = format!("{}, cost {} of {}", trial.kind, trial.cost, trial.most);
+    let cost = format!("{}, cost {} of {}", trial.type_name, trial.cost, trial.cost_limit);
     match trial.value {
         Ok(value) => {
             writeln!(out, "{value}")?;
@@ -106,10 +110,10 @@ fn only(path: impl AsRef<Path>) -> Result<Json> {
 /// The request of a review, or the request to create an object.
 fn request(object: &Json) -> Result<Json> {
     if object.get("kind").and_then(Json::as_str) == Some("AdmissionReview") {
-        return match Request::of_review(object) {
+        return match AdmissionRequest::from_review(object) {
             Some(request) => Ok(request.json.clone()),
             None => bail!("the AdmissionReview has no request"),
         };
     }
-    Ok(trial::creation(object))
+    Ok(expression::create_request(object))
 }

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
 use comfy_table::{ContentArrangement, Table, presets};
-use portcullis_policy::gang::{self, SETTINGS};
-use portcullis_policy::{Severity, explain, facts, render};
+use portcullis_policy::gang_policy::{self, GANG_POLICY_FIELDS};
+use portcullis_policy::{Severity, render_problems, translate_gang_policies, variables};
 use serde_json::Value;
 
 use super::exit_status::ExitStatus;
@@ -51,8 +51,10 @@ enum PolicyCommand {
 pub(super) fn run(args: &PolicyArgs) -> Result<ExitStatus> {
     let mut out = anstream::stdout().lock();
     match &args.what {
-        PolicyCommand::Variables => write!(out, "{}", facts::page())?,
-        PolicyCommand::Schema => writeln!(out, "{}", serde_json::to_string_pretty(&gang::schema())?)?,
+        PolicyCommand::Variables => write!(out, "{}", variables::documentation())?,
+        PolicyCommand::Schema => {
+            writeln!(out, "{}", serde_json::to_string_pretty(&gang_policy::editor_schema())?)?
+        }
         PolicyCommand::Defaults => writeln!(out, "{}", defaults())?,
         PolicyCommand::Explain { files } => return explained(files),
     }
@@ -63,7 +65,7 @@ fn defaults() -> Table {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
     table.set_header(["FIELD OF SPEC", "DEFAULT", "WHAT IT SAYS"]);
-    for setting in SETTINGS {
+    for setting in GANG_POLICY_FIELDS {
         table.add_row([setting.path, setting.default, setting.summary]);
     }
     table
@@ -74,9 +76,9 @@ fn explained(paths: &[PathBuf]) -> Result<ExitStatus> {
     let mut outcome = ExitStatus::Success;
     for path in paths {
         let file = policy_files::read_file(path)?;
-        let (policies, problems) = explain(&file);
+        let (policies, problems) = translate_gang_policies(&file);
         if !problems.is_empty() {
-            anstream::eprintln!("{}", render(&problems, std::slice::from_ref(&file)).trim_end());
+            anstream::eprintln!("{}", render_problems(&problems, std::slice::from_ref(&file)).trim_end());
         }
         if problems.iter().any(|problem| problem.severity == Severity::Error) {
             outcome = ExitStatus::Failure;

@@ -8,7 +8,9 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use portcullis_core::dialect;
-use portcullis_policy::{Capacity, Denial, Listed, Set, Severity, SourceFile, World, load, render};
+use portcullis_policy::{
+    CapacityReport, ClusterData, Denial, PolicyEntry, PolicySet, Severity, SourceFile, load, render_problems,
+};
 use serde_json::{Value, json};
 
 use super::manifest::{self, Document};
@@ -19,7 +21,7 @@ use crate::policy_files;
 /// A set with its files.
 pub(super) struct LoadedPolicies {
     /// What is evaluated.
-    pub(super) set: Set,
+    pub(super) set: PolicySet,
     files: Vec<SourceFile>,
 }
 
@@ -30,13 +32,13 @@ impl LoadedPolicies {
     /// When a path cannot be read.
     pub(super) fn load(paths: &[PathBuf]) -> Result<Option<Self>> {
         let (_, files) = policy_files::read_files(paths)?;
-        let loaded = load(&files).at(seconds_now());
+        let loaded = load(&files).warn_expired(seconds_now());
         let shown: Vec<_> = match &loaded.set {
             Some(_) => Vec::new(),
             None => loaded.problems.into_iter().filter(|p| p.severity == Severity::Error).collect(),
         };
         if !shown.is_empty() {
-            anstream::eprintln!("{}", render(&shown, &files));
+            anstream::eprintln!("{}", render_problems(&shown, &files));
         }
         Ok(loaded.set.map(|set| Self { set, files }))
     }
@@ -56,7 +58,7 @@ impl LoadedPolicies {
     }
 
     /// A policy as it is written. Parameters and bindings often have its name, too.
-    fn document(&self, policy: &Listed) -> Option<Document> {
+    fn document(&self, policy: &PolicyEntry) -> Option<Document> {
         let file = self.files.iter().find(|file| file.name == policy.file)?;
         let documents = manifest::read(std::str::from_utf8(&file.bytes).ok()?).ok()?;
         documents.into_iter().find(|document| {
@@ -69,8 +71,8 @@ impl LoadedPolicies {
 ///
 /// # Errors
 /// When a file cannot be read.
-pub(super) fn world(paths: &[PathBuf]) -> Result<World> {
-    let mut world = World { now: seconds_now(), ..World::default() };
+pub(super) fn world(paths: &[PathBuf]) -> Result<ClusterData> {
+    let mut world = ClusterData { now: seconds_now(), ..ClusterData::default() };
     for path in paths {
         let name = path.display();
         let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {name}"))?;
@@ -83,7 +85,7 @@ pub(super) fn world(paths: &[PathBuf]) -> Result<World> {
     Ok(world)
 }
 
-fn note(world: &mut World, object: Value) {
+fn note(world: &mut ClusterData, object: Value) {
     let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
     let (kind, name, namespace) = (text("/kind"), text("/metadata/name"), text("/metadata/namespace"));
     let (group, _) = text("/apiVersion").split_once('/').map_or_else(
@@ -96,9 +98,9 @@ fn note(world: &mut World, object: Value) {
         "RuntimeClass" => drop(world.runtime_classes.get_or_insert_default().insert(name, object)),
         "ConfigMap" if name == capacity::NAME => {
             let told = object["data"][capacity::KEY].as_str();
-            let told = told.and_then(|json| serde_json::from_str::<Capacity>(json).ok());
+            let told = told.and_then(|json| serde_json::from_str::<CapacityReport>(json).ok());
             // A file is as good today as when it was written: whoever names it wants to know what would be then.
-            world.capacity = told.map(|capacity| Arc::new(Capacity { at: None, ..capacity }));
+            world.capacity = told.map(|capacity| Arc::new(CapacityReport { at: None, ..capacity }));
         }
         "Gang" => drop(world.gangs.insert(format!("{namespace}/{name}"), object)),
         _ if object["items"].is_array() => {
@@ -117,7 +119,7 @@ fn note(world: &mut World, object: Value) {
 }
 
 /// A namespace of which nothing is known but its name has the label that every namespace has.
-pub(super) fn with_namespace(world: &mut World, namespace: &str) {
+pub(super) fn with_namespace(world: &mut ClusterData, namespace: &str) {
     if !namespace.is_empty() && !world.namespaces.contains_key(namespace) {
         let labels: BTreeMap<&str, &str> = [("kubernetes.io/metadata.name", namespace)].into();
         let object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "labels": labels}});

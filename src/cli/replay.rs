@@ -8,7 +8,9 @@ use anyhow::{Context, Result};
 use clap::Args;
 use comfy_table::{ContentArrangement, Table, presets};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use portcullis_policy::{Change, Request, Through, World, differences, display_name};
+use portcullis_policy::{
+    AdmissionOutcome, AdmissionRequest, ClusterData, DifferenceKind, compare_outcomes, display_name,
+};
 use serde_json::{Value, json};
 
 use super::exit_status::ExitStatus;
@@ -75,7 +77,7 @@ enum ReplayFormat {
 /// One line of the report.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct DifferenceRow {
-    change: Change,
+    change: DifferenceKind,
     policy: String,
     object: String,
     detail: String,
@@ -87,7 +89,7 @@ struct ReplayReport {
     reviews: usize,
     /// Values that are no request with an object, such as reads in an audit log.
     passed_over: usize,
-    changes: BTreeMap<Change, usize>,
+    changes: BTreeMap<DifferenceKind, usize>,
     rows: BTreeMap<DifferenceRow, usize>,
 }
 
@@ -114,19 +116,21 @@ pub(super) fn run(args: &ReplayArgs) -> Result<ExitStatus> {
 }
 
 impl ReplayReport {
-    fn take(&mut self, old: &LoadedPolicies, new: &LoadedPolicies, review: &Value, world: &mut World) {
-        let Some(request) = Request::of_review(review) else {
+    fn take(&mut self, old: &LoadedPolicies, new: &LoadedPolicies, review: &Value, world: &mut ClusterData) {
+        let Some(request) = AdmissionRequest::from_review(review) else {
             self.passed_over += 1;
             return;
         };
         self.reviews += 1;
         with_namespace(world, request.namespace());
-        let (before, after) =
-            (Through::of(&old.set, &request, world), Through::of(&new.set, &request, world));
+        let (before, after) = (
+            AdmissionOutcome::evaluate(&old.set, &request, world),
+            AdmissionOutcome::evaluate(&new.set, &request, world),
+        );
         let object = request.object().unwrap_or(&Value::Null);
-        let found = differences(object, &before.outcome(), &after.outcome());
+        let found = compare_outcomes(object, &before.combined(), &after.combined());
         if let Some(first) = found.first() {
-            *self.changes.entry(first.change).or_default() += 1;
+            *self.changes.entry(first.kind).or_default() += 1;
         }
         let place = match request.namespace() {
             "" => String::new(),
@@ -135,7 +139,7 @@ impl ReplayReport {
         for difference in found {
             let object = format!("{} {place}{}", request.kind(), display_name(&request));
             let row = DifferenceRow {
-                change: difference.change,
+                change: difference.kind,
                 policy: difference.policy,
                 object,
                 detail: difference.detail,
@@ -144,7 +148,7 @@ impl ReplayReport {
         }
     }
 
-    fn count(&self, change: Change) -> usize {
+    fn count(&self, change: DifferenceKind) -> usize {
         self.changes.get(&change).copied().unwrap_or_default()
     }
 
@@ -170,8 +174,11 @@ impl ReplayReport {
             0 => String::new(),
             count => format!(" ({count} values that are no request with an object were passed over)"),
         };
-        let (denied, allowed, changed) =
-            (self.count(Change::WouldDeny), self.count(Change::WouldAllow), self.count(Change::OtherPatch));
+        let (denied, allowed, changed) = (
+            self.count(DifferenceKind::WouldDeny),
+            self.count(DifferenceKind::WouldAllow),
+            self.count(DifferenceKind::OtherPatch),
+        );
         let style = if denied > 0 { styles::BAD } else { styles::GOOD };
         writeln!(
             out,
@@ -194,9 +201,9 @@ impl ReplayReport {
         let report = json!({
             "requests": self.reviews,
             "passedOver": self.passed_over,
-            "newlyDenied": self.count(Change::WouldDeny),
-            "newlyAllowed": self.count(Change::WouldAllow),
-            "changed": self.count(Change::OtherPatch),
+            "newlyDenied": self.count(DifferenceKind::WouldDeny),
+            "newlyAllowed": self.count(DifferenceKind::WouldAllow),
+            "changed": self.count(DifferenceKind::OtherPatch),
             "differences": rows,
         });
         writeln!(anstream::stdout().lock(), "{report:#}")?;
@@ -204,11 +211,11 @@ impl ReplayReport {
     }
 }
 
-fn word(change: Change) -> &'static str {
+fn word(change: DifferenceKind) -> &'static str {
     match change {
-        Change::WouldDeny => "denied",
-        Change::WouldAllow => "allowed",
-        Change::OtherPatch => "changed",
+        DifferenceKind::WouldDeny => "denied",
+        DifferenceKind::WouldAllow => "allowed",
+        DifferenceKind::OtherPatch => "changed",
     }
 }
 
@@ -312,7 +319,7 @@ mod tests {
             })
         };
         let review = review_of(event("create")).expect("a request");
-        let request = Request::of_review(&review).expect("it has one");
+        let request = AdmissionRequest::from_review(&review).expect("it has one");
         assert_eq!((request.operation(), request.namespace(), request.kind()), ("CREATE", "ml", "Pod"));
         assert_eq!(request.resource().resource, "pods");
         assert_eq!(review["request"]["userInfo"]["username"], "dev");

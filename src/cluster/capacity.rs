@@ -14,7 +14,7 @@ use portcullis_core::model::{GangId, PodUid};
 use portcullis_core::objects::names;
 use portcullis_core::shape::Shape;
 use portcullis_core::snapshot::{CardState, Snapshot};
-use portcullis_policy::{Capacity, Demand, Model, Use};
+use portcullis_policy::{CapacityReport, GpuDemand, GpuModelCapacity, GpuUsage};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
@@ -40,7 +40,7 @@ const LARGEST: usize = 900_000;
 /// What the engine's loop gives away, at most every [`PAUSE`].
 pub(super) struct Reporter {
     wanted: watch::Receiver<bool>,
-    out: watch::Sender<Option<Capacity>>,
+    out: watch::Sender<Option<CapacityReport>>,
     /// When it last looked, and when what came of it last went out.
     looked: Option<Instant>,
     told: Option<Instant>,
@@ -48,7 +48,7 @@ pub(super) struct Reporter {
 
 impl Reporter {
     /// A reporter, and where its reports come out.
-    pub(super) fn new(wanted: watch::Receiver<bool>) -> (Self, watch::Receiver<Option<Capacity>>) {
+    pub(super) fn new(wanted: watch::Receiver<bool>) -> (Self, watch::Receiver<Option<CapacityReport>>) {
         let (out, reports) = watch::channel(None);
         (Self { wanted, out, looked: None, told: None }, reports)
     }
@@ -77,10 +77,10 @@ impl Reporter {
         let old = self.told.is_none_or(|told| told.elapsed() >= REFRESH);
         let told = self.out.send_if_modified(|last| {
             // The same numbers at another time are no news.
-            let report = Capacity { at: last.as_ref().and_then(|last| last.at), ..report };
+            let report = CapacityReport { at: last.as_ref().and_then(|last| last.at), ..report };
             let tell = old || last.as_ref() != Some(&report);
             if tell {
-                *last = Some(Capacity { at: Some(seconds_now()), ..report });
+                *last = Some(CapacityReport { at: Some(seconds_now()), ..report });
             }
             tell
         });
@@ -95,7 +95,7 @@ impl Reporter {
 pub(super) async fn publish(
     client: Client,
     namespace: String,
-    mut reports: watch::Receiver<Option<Capacity>>,
+    mut reports: watch::Receiver<Option<CapacityReport>>,
 ) {
     let mut complaint = String::new();
     while reports.changed().await.is_ok() {
@@ -119,11 +119,11 @@ pub(super) async fn publish(
     }
 }
 
-async fn write(client: &Client, namespace: &str, report: &Capacity) -> Result<(), String> {
+async fn write(client: &Client, namespace: &str, report: &CapacityReport) -> Result<(), String> {
     let mut text = serde_json::to_string(report).map_err(|error| error.to_string())?;
     if text.len() > LARGEST {
         // Without the gangs the sums still hold; a gang that is applied again then counts twice.
-        let fewer = Capacity { gangs: BTreeMap::new(), ..report.clone() };
+        let fewer = CapacityReport { gangs: BTreeMap::new(), ..report.clone() };
         text = serde_json::to_string(&fewer).map_err(|error| error.to_string())?;
     }
     let object = json!({
@@ -168,7 +168,7 @@ fn refusal(response: &ApiResponse) -> String {
 ///
 /// # Errors
 /// Why it cannot be read. Where there is none it is `None`.
-pub(super) async fn read(client: &Client, namespace: &str) -> Result<Option<Capacity>, String> {
+pub(super) async fn read(client: &Client, namespace: &str) -> Result<Option<CapacityReport>, String> {
     match ask(client, namespace, ApiVerb::Get).await {
         ApiResponse::Object(json) => {
             let object: Value = serde_json::from_str(&json).map_err(|error| error.to_string())?;
@@ -181,7 +181,7 @@ pub(super) async fn read(client: &Client, namespace: &str) -> Result<Option<Capa
 }
 
 /// What is to be told of what an engine knows.
-fn of(engine: &Engine) -> Capacity {
+fn of(engine: &Engine) -> CapacityReport {
     let (snapshot, rules) = (engine.snapshot(), GpuRules::default());
     let mut sums = Sums::default();
     let mut members: BTreeSet<&PodUid> = BTreeSet::new();
@@ -203,7 +203,7 @@ fn of(engine: &Engine) -> Capacity {
             sums.add(&key.namespace, None, None, false, asked);
         }
     }
-    Capacity { models: models(snapshot, &rules), ..sums.told() }
+    CapacityReport { models: models(snapshot, &rules), ..sums.told() }
 }
 
 /// MiB of a share, over all its cards: a fraction counts where its node is known.
@@ -215,9 +215,9 @@ fn vram(snapshot: &Snapshot, uid: &PodUid, shape: &Shape) -> u64 {
 }
 
 /// What a pod asks of GPUs; `None` when it asks for nothing.
-fn asked(shape: &Shape, vram_mib: u64, rules: &GpuRules) -> Option<Use> {
+fn asked(shape: &Shape, vram_mib: u64, rules: &GpuRules) -> Option<GpuUsage> {
     let gpus = rules.whole_gpus(|name| shape.requests.extended(name));
-    (gpus > 0 || shape.share.is_some()).then_some(Use { pods: 1, gpus, vram_mib, gangs: 0 })
+    (gpus > 0 || shape.share.is_some()).then_some(GpuUsage { pods: 1, gpus, vram_mib, gangs: 0 })
 }
 
 /// What is added up, with the gangs that are counted once for each sum.
@@ -225,18 +225,18 @@ fn asked(shape: &Shape, vram_mib: u64, rules: &GpuRules) -> Option<Use> {
 struct Sums<'e> {
     namespaces: BTreeMap<String, Sum<'e>>,
     queues: BTreeMap<String, Sum<'e>>,
-    gangs: BTreeMap<String, Use>,
+    gangs: BTreeMap<String, GpuUsage>,
 }
 
 #[derive(Default)]
 struct Sum<'e> {
-    demand: Demand,
+    demand: GpuDemand,
     running: BTreeSet<&'e GangId>,
     waiting: BTreeSet<&'e GangId>,
 }
 
 impl<'e> Sum<'e> {
-    fn add(&mut self, gang: Option<&'e GangId>, placed: bool, asked: Use) {
+    fn add(&mut self, gang: Option<&'e GangId>, placed: bool, asked: GpuUsage) {
         let (sum, gangs) = if placed {
             (&mut self.demand.running, &mut self.running)
         } else {
@@ -246,7 +246,7 @@ impl<'e> Sum<'e> {
         gangs.extend(gang);
     }
 
-    fn told(self) -> Demand {
+    fn told(self) -> GpuDemand {
         let count = |gangs: BTreeSet<&GangId>| u64::try_from(gangs.len()).unwrap_or(u64::MAX);
         let mut demand = self.demand;
         demand.running.gangs = count(self.running);
@@ -262,7 +262,7 @@ impl<'e> Sums<'e> {
         queue: Option<&str>,
         gang: Option<&'e GangId>,
         placed: bool,
-        asked: Use,
+        asked: GpuUsage,
     ) {
         self.namespaces.entry(namespace.to_owned()).or_default().add(gang, placed, asked);
         if let Some(queue) = queue {
@@ -275,11 +275,11 @@ impl<'e> Sums<'e> {
         }
     }
 
-    fn told(self) -> Capacity {
+    fn told(self) -> CapacityReport {
         let told = |sums: BTreeMap<String, Sum<'e>>| {
             sums.into_iter().map(|(name, sum)| (name, sum.told())).collect()
         };
-        Capacity {
+        CapacityReport {
             at: None,
             models: BTreeMap::new(),
             namespaces: told(self.namespaces),
@@ -290,8 +290,8 @@ impl<'e> Sums<'e> {
 }
 
 /// The cards, by model.
-fn models(snapshot: &Snapshot, rules: &GpuRules) -> BTreeMap<String, Model> {
-    let mut models: BTreeMap<String, Model> = BTreeMap::new();
+fn models(snapshot: &Snapshot, rules: &GpuRules) -> BTreeMap<String, GpuModelCapacity> {
+    let mut models: BTreeMap<String, GpuModelCapacity> = BTreeMap::new();
     for used in snapshot.nodes() {
         let gpus = &used.node.gpus;
         let physical = u64::from(gpus.cards);
@@ -533,7 +533,7 @@ mod tests {
         assert_eq!(reporter.due(&engine, false), Some(Duration::ZERO));
         let (looked, told, again) = look(&mut reporter, false);
         assert!(looked && told, "as if it had been deleted meanwhile");
-        assert_eq!(Capacity { at: first.at, ..again.expect("it leads") }, first);
+        assert_eq!(CapacityReport { at: first.at, ..again.expect("it leads") }, first);
         assert!(!look(&mut reporter, false).0, "it was told a moment ago");
     }
 }

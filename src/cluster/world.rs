@@ -14,7 +14,7 @@ use portcullis_core::admission::KnownClasses;
 use portcullis_core::dialect;
 use portcullis_core::engine::Change;
 use portcullis_core::model::Str;
-use portcullis_policy::{Capacity, Wishes, World};
+use portcullis_policy::{CapacityReport, ClusterData, DataDependencies};
 use serde_json::Value;
 use tokio::sync::{Notify, mpsc, watch};
 
@@ -34,15 +34,15 @@ const CLOCK: Duration = Duration::from_secs(5);
 #[derive(Clone)]
 pub struct Audience {
     /// What beyond namespaces and classes. Gangs that were wished for once are followed until the process ends.
-    pub wishes: watch::Receiver<Wishes>,
+    pub wishes: watch::Receiver<DataDependencies>,
     /// Whoever takes what is known: all of it, each time, on a thread where nobody waits for an answer.
-    pub tell: Arc<dyn Fn(World) + Send + Sync>,
+    pub tell: Arc<dyn Fn(ClusterData) + Send + Sync>,
 }
 
 /// What is known so far, and of which kinds it is all.
 #[derive(Clone, Default)]
 struct Known {
-    capacity: Option<Arc<Capacity>>,
+    capacity: Option<Arc<CapacityReport>>,
     /// Objects are shared with copies of this: who notes a change never waits until a large world is copied.
     whole: BTreeMap<Whole, BTreeMap<(Str, Str), Arc<Value>>>,
     complete: BTreeSet<Whole>,
@@ -80,7 +80,7 @@ pub(super) async fn keep(
 }
 
 /// Waits until a wish is there; for ever when nobody can wish any more.
-async fn wished(wishes: &mut watch::Receiver<Wishes>, wish: impl FnMut(&Wishes) -> bool) {
+async fn wished(wishes: &mut watch::Receiver<DataDependencies>, wish: impl FnMut(&DataDependencies) -> bool) {
     if wishes.wait_for(wish).await.is_err() {
         std::future::pending::<()>().await;
     }
@@ -143,14 +143,14 @@ impl Keeper {
         self.changed.notify_one();
     }
 
-    async fn gangs(&self, mut wishes: watch::Receiver<Wishes>) {
+    async fn gangs(&self, mut wishes: watch::Receiver<DataDependencies>) {
         wished(&mut wishes, |wishes| wishes.gangs).await;
         let kinds = std::iter::once(Whole::Gangs).chain(dialect::group_kinds().map(Whole::Groups));
         join_all(kinds.map(|kind| self.follow(kind))).await;
     }
 
     /// Reads what the leader writes. Our right is to this one object, and nothing about it is urgent, so it is read again and again.
-    async fn capacity(&self, namespace: String, mut wishes: watch::Receiver<Wishes>) {
+    async fn capacity(&self, namespace: String, mut wishes: watch::Receiver<DataDependencies>) {
         let mut complaint = String::new();
         loop {
             wished(&mut wishes, |wishes| wishes.capacity).await;
@@ -196,8 +196,9 @@ impl Keeper {
 }
 
 impl Known {
-    fn told(&self) -> World {
-        let mut world = World { capacity: self.capacity.clone(), now: seconds_now(), ..World::default() };
+    fn told(&self) -> ClusterData {
+        let mut world =
+            ClusterData { capacity: self.capacity.clone(), now: seconds_now(), ..ClusterData::default() };
         for (kind, objects) in &self.whole {
             if !self.complete.contains(kind) {
                 continue;

@@ -1,6 +1,6 @@
 //! Policy files: rules that a platform team keeps in git and that are evaluated over admission requests.
 //!
-//! Files become a [`Set`] or a list of everything that is wrong with them; a set judges a [`Request`] in a [`World`]. Pure: bytes and
+//! Files become a [`PolicySet`] or a list of everything that is wrong with them; a set judges a [`AdmissionRequest`] in a [`ClusterData`]. Pure: bytes and
 //! values in, values out; no clock, no I/O, no randomness.
 //!
 //! ```text
@@ -20,37 +20,34 @@
 //! review.rs  an AdmissionReview in, its answer out
 //! ```
 
-mod capacity;
+pub mod api;
 pub mod cases;
-mod effort;
-mod environment;
-mod exception;
-pub mod facts;
-mod fault;
-pub mod gang;
-mod judgement;
+mod checks;
+mod diagnostic;
+pub mod evaluation;
+pub mod expression;
+pub mod gang_policy;
+mod input;
+mod json;
 mod load;
-mod outcome;
-mod request;
 mod review;
-pub mod rules;
 pub mod schema;
 mod set;
-pub mod spec;
-pub mod trial;
-mod world;
+pub mod variables;
 
-pub use capacity::{Capacity, Demand, Model, Use};
-pub use effort::Effort;
-pub use exception::{Excepted, Exception};
-pub use fault::{Fault, Severity};
-pub use judgement::{Denial, Judgement, Mutation};
-pub use load::{
-    Cases, Counts, Loaded, Problem, SourceFile, annotations, explain, fuzz_load, json, load, manifest,
-    render, sarif, test_cases,
+pub use diagnostic::{Diagnostic, Severity};
+pub use evaluation::{AppliedException, Denial, MutationResult, ValidationResult};
+pub use input::{
+    AdmissionRequest, CapacityReport, ClusterData, DataDependencies, GpuDemand, GpuModelCapacity, GpuUsage,
+    GroupVersionResource, WorkBudget,
 };
-pub use outcome::{Change, Difference, Outcome, Through, differences};
-pub use request::{Request, Resource};
-pub use review::{Reviewed, at_fault, display_name, review};
-pub use set::{Listed, Set};
-pub use world::{Wishes, World};
+pub use load::{
+    LoadCounts, LoadResult, LoadedTestSuites, Problem, SourceFile, fuzz_load, load,
+    problems_as_github_annotations, problems_as_json, problems_as_sarif, read_manifest, read_test_suites,
+    render_problems, translate_gang_policies,
+};
+pub use review::{
+    AdmissionOutcome, DifferenceKind, HookOutcome, OutcomeDifference, ReviewResult, compare_outcomes,
+    display_name, field_and_detail, review,
+};
+pub use set::{PolicyEntry, PolicyException, PolicySet};

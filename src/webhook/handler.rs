@@ -9,7 +9,7 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderValue, Response, header};
 use axum::routing::post;
 use portcullis_core::admission::ReviewOutcome;
-use portcullis_policy::Effort;
+use portcullis_policy::WorkBudget;
 use tokio::time::Instant;
 
 use super::body::BodyReader;
@@ -110,7 +110,7 @@ impl RequestHandler {
             if Instant::now() >= deadline {
                 return Err(Refusal::DeadlinePassed { during: "its body was received" });
             }
-            if let Some(timed) = self.review(route, body.bytes(), &Effort::quick())? {
+            if let Some(timed) = self.review(route, body.bytes(), &WorkBudget::fast_lane())? {
                 return Ok(self.record(route, timed));
             }
         }
@@ -118,7 +118,7 @@ impl RequestHandler {
         let review = move || {
             handler.metrics.policies().count_slow_review();
             // The thread owns the body: its memory counts until the review ends, even after the deadline.
-            handler.review(route, body.bytes(), &Effort::unlimited())
+            handler.review(route, body.bytes(), &WorkBudget::unlimited())
         };
         let timed = self.slow_lane.run(deadline, review).await??.ok_or(Refusal::Panicked)?;
         Ok(self.record(route, timed))
@@ -127,7 +127,7 @@ impl RequestHandler {
     /// Runs the review itself. A panic ends this request only: review handlers keep no state between reviews.
     ///
     /// Returns `None` if the policies need more work than `effort` allows. Gang reviews have no work budget.
-    fn review(&self, route: Route, body: &[u8], effort: &Effort) -> Result<Option<TimedAnswer>, Refusal> {
+    fn review(&self, route: Route, body: &[u8], effort: &WorkBudget) -> Result<Option<TimedAnswer>, Refusal> {
         let started = Instant::now();
         let review = || match &self.policies {
             Some(policies) if route.is_for_policies() => (policies.review)(route.hook(), body, effort),

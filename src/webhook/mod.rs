@@ -36,7 +36,7 @@ use std::time::{Duration, SystemTime};
 
 use arc_swap::ArcSwap;
 use portcullis_core::admission::{self, AdmissionSettings, Hook, KnownClasses, ReviewError, ReviewOutcome};
-use portcullis_policy::Effort;
+use portcullis_policy::WorkBudget;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
@@ -119,7 +119,7 @@ impl Default for WebhookConfig {
 /// Answers a policy review, or returns `None` if it needs more work than the budget allows. Policies are bounded, but not
 /// always fast.
 pub type PolicyReviewHandler =
-    Arc<dyn Fn(Hook, &[u8], &Effort) -> Result<Option<ReviewOutcome>, ReviewError> + Send + Sync>;
+    Arc<dyn Fn(Hook, &[u8], &WorkBudget) -> Result<Option<ReviewOutcome>, ReviewError> + Send + Sync>;
 
 /// The policy paths: `/policies/mutate` and `/policies/validate` on the TLS port, `/policies` on the plain port.
 #[derive(Clone)]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::{Result, anyhow};
 use portcullis_core::admission::Hook;
-use portcullis_policy::{Set, SourceFile, World, load, review};
+use portcullis_policy::{ClusterData, PolicySet, SourceFile, load, review};
 use serde_json::{Value, json};
 
 use super::super::step_output;
@@ -23,11 +23,11 @@ const SHOWN: [&str; 4] =
 pub(super) fn desk() -> Result<PolicyEndpoints> {
     let loaded = load(&[SourceFile { name: RULE.0.to_owned(), bytes: RULE.1.as_bytes().to_owned() }]);
     let problems: Vec<String> = loaded.problems.iter().map(portcullis_policy::Problem::one_line).collect();
-    let set: Arc<Set> = Arc::new(loaded.set.ok_or_else(|| anyhow!("{}", problems.join("; ")))?);
+    let set: Arc<PolicySet> = Arc::new(loaded.set.ok_or_else(|| anyhow!("{}", problems.join("; ")))?);
     let hash = set.hash().to_owned();
     Ok(PolicyEndpoints {
         review: Arc::new(move |hook, body, effort| {
-            Ok(review(&set, &World::default(), hook, body, effort)?.map(|reviewed| reviewed.answer))
+            Ok(review(&set, &ClusterData::default(), hook, body, effort)?.map(|reviewed| reviewed.answer))
         }),
         status_json: Arc::new(move || hash.clone()),
     })

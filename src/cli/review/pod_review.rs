@@ -91,7 +91,7 @@ pub(super) fn review_pod(
     let mut second = review;
     second["request"]["object"] = patched.clone();
     let judgement = judge.validate(&second);
-    said.extend(judgement.told());
+    said.extend(judgement.user_warnings());
     let mut refused = judge.causes(&judgement.denials, &cause);
     if let Ok(answer) = admission::handle_review(
         &settings,

@@ -5,7 +5,9 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use portcullis_core::dialect;
-use portcullis_policy::{Denial, Judgement, Request, Through, World, at_fault};
+use portcullis_policy::{
+    AdmissionOutcome, AdmissionRequest, ClusterData, Denial, ValidationResult, field_and_detail,
+};
 use serde_json::Value;
 
 use super::super::manifest::{Document, pointer_of};
@@ -15,7 +17,7 @@ use super::pod_review::review_of;
 use super::{PolicyRule, ReviewCause};
 
 /// A set of policies and a cluster, or nothing where none was asked for.
-pub(super) struct PolicyReviewer(Option<(LoadedPolicies, World)>);
+pub(super) struct PolicyReviewer(Option<(LoadedPolicies, ClusterData)>);
 
 impl PolicyReviewer {
     /// `None` when the policies cannot be used, which was said.
@@ -34,10 +36,10 @@ impl PolicyReviewer {
     fn asked<T>(
         &self,
         review: &Value,
-        ask: impl FnOnce(&LoadedPolicies, &Request<'_>, &World) -> T,
+        ask: impl FnOnce(&LoadedPolicies, &AdmissionRequest<'_>, &ClusterData) -> T,
     ) -> Option<T> {
         let (rules, world) = self.0.as_ref()?;
-        let request = Request::of_review(review)?;
+        let request = AdmissionRequest::from_review(review)?;
         let mut world = world.clone();
         with_namespace(&mut world, request.namespace());
         Some(ask(rules, &request, &world))
@@ -57,7 +59,7 @@ impl PolicyReviewer {
     }
 
     /// What validating policies say.
-    pub(super) fn validate(&self, review: &Value) -> Judgement {
+    pub(super) fn validate(&self, review: &Value) -> ValidationResult {
         self.asked(review, |rules, request, world| rules.set.validate(request, world)).unwrap_or_default()
     }
 
@@ -69,7 +71,7 @@ impl PolicyReviewer {
     ) -> Vec<ReviewCause> {
         let rules = self.0.as_ref().map(|(rules, _)| rules);
         let one = |denial: &Denial| {
-            let (field, detail) = at_fault(denial);
+            let (field, detail) = field_and_detail(denial);
             let rule = PolicyRule {
                 policy: denial.policy.clone(),
                 place: rules.and_then(|rules| rules.place(denial)),
@@ -85,7 +87,8 @@ impl PolicyReviewer {
         let api_version = object["apiVersion"].as_str().unwrap_or_default();
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
         let review = review_of(namespace, [group, version, kind, &plural(group, kind)], object);
-        let through = self.asked(&review, |rules, request, world| Through::of(&rules.set, request, world))?;
+        let through = self
+            .asked(&review, |rules, request, world| AdmissionOutcome::evaluate(&rules.set, request, world))?;
         let denials: Vec<Denial> = through.denials().cloned().collect();
         let cause = |field: &str, message: String| ReviewCause {
             line: document.line(&format!("{pointer}{}", pointer_of(object, field))),
@@ -93,7 +96,10 @@ impl PolicyReviewer {
             message,
             rule: None,
         };
-        Some(PolicyReply { causes: self.causes(&denials, &cause), warnings: through.judgement.told() })
+        Some(PolicyReply {
+            causes: self.causes(&denials, &cause),
+            warnings: through.validation.user_warnings(),
+        })
     }
 }
 

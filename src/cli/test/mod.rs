@@ -11,8 +11,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use clap::{Args, ValueEnum};
-use portcullis_policy::cases::{Case, Report};
-use portcullis_policy::{Problem, Set, Severity, SourceFile, load, manifest, render, test_cases};
+use portcullis_policy::cases::{CaseReport, TestCase};
+use portcullis_policy::{
+    PolicySet, Problem, Severity, SourceFile, load, read_manifest, read_test_suites, render_problems,
+};
 use regex::Regex;
 
 use super::exit_status::ExitStatus;
@@ -79,7 +81,7 @@ struct CaseResult {
     /// Its name.
     name: String,
     /// What became of it, or why it could not be run.
-    result: Result<Report, String>,
+    result: Result<CaseReport, String>,
     took: Duration,
 }
 
@@ -92,7 +94,7 @@ impl CaseResult {
 /// Sets by the files they are made of: several files of cases may test the same policies.
 #[derive(Default)]
 struct PolicySetCache {
-    known: BTreeMap<Vec<PathBuf>, Option<Set>>,
+    known: BTreeMap<Vec<PathBuf>, Option<PolicySet>>,
     /// Whether any of them cannot be used.
     wrong: bool,
 }
@@ -160,7 +162,7 @@ fn file(
     ran: &mut Vec<CaseResult>,
 ) -> Result<()> {
     let source = policy_files::read_file(path)?;
-    let cases = test_cases(&source);
+    let cases = read_test_suites(&source);
     sets.told(&cases.problems, std::slice::from_ref(&source));
     let directory = path.parent().unwrap_or(Path::new(""));
     for (suite, lines) in &cases.suites {
@@ -180,11 +182,11 @@ fn file(
     Ok(())
 }
 
-fn one(case: &Case, set: &Set, directory: &Path) -> Result<Report, String> {
+fn one(case: &TestCase, set: &PolicySet, directory: &Path) -> Result<CaseReport, String> {
     let mut beside = Vec::new();
     if let Some(name) = &case.file {
         let source = policy_files::read_file(&directory.join(name)).map_err(|error| error.to_string())?;
-        let (objects, problems) = manifest(&source);
+        let (objects, problems) = read_manifest(&source);
         if let Some(problem) = problems.iter().find(|problem| problem.severity == Severity::Error) {
             return Err(problem.one_line());
         }
@@ -220,12 +222,12 @@ impl PolicySetCache {
             problems.iter().filter(|problem| problem.severity == Severity::Error).cloned().collect();
         if !errors.is_empty() {
             self.wrong = true;
-            anstream::eprintln!("{}", render(&errors, files).trim_end());
+            anstream::eprintln!("{}", render_problems(&errors, files).trim_end());
         }
     }
 
     /// The set of these files; none when it cannot be used, which is told once.
-    fn of(&mut self, paths: &[PathBuf]) -> Result<Option<&Set>> {
+    fn of(&mut self, paths: &[PathBuf]) -> Result<Option<&PolicySet>> {
         if !self.known.contains_key(paths) {
             let files =
                 paths.iter().map(|path| policy_files::read_file(path)).collect::<Result<Vec<_>, _>>()?;

@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use anyhow::Result;
-use portcullis_policy::cases::{Mismatch, Report};
+use portcullis_policy::cases::{CaseMismatch, CaseReport};
 use serde_json::json;
 
 use super::CaseResult;
@@ -51,7 +51,7 @@ pub(super) fn table(ran: &[CaseResult]) -> Result<()> {
 }
 
 /// Lines that are in both stand once.
-fn difference(out: &mut impl Write, mismatch: &Mismatch) -> Result<()> {
+fn difference(out: &mut impl Write, mismatch: &CaseMismatch) -> Result<()> {
     let (expected, got): (Vec<&str>, Vec<&str>) =
         (mismatch.expected.lines().collect(), mismatch.got.lines().collect());
     let same = expected.iter().zip(&got).take_while(|(a, b)| a == b).count();
@@ -90,7 +90,7 @@ pub(super) fn json(ran: &[CaseResult]) -> Result<()> {
     Ok(())
 }
 
-fn describe(said: &mut serde_json::Value, report: &Report) {
+fn describe(said: &mut serde_json::Value, report: &CaseReport) {
     said["verdict"] = report.verdict.as_str().into();
     said["denials"] = json!(report.denials);
     said["warnings"] = json!(report.warnings);

@@ -17,29 +17,29 @@ use std::sync::Arc;
 use portcullis_core::model::closest;
 use serde_json::Value as Json;
 
-use crate::capacity::Capacity;
-use crate::fault::Fault;
+use crate::diagnostic::Diagnostic;
+use crate::input::CapacityReport;
 
 pub use read::read;
-pub use run::{Mismatch, Report, Verdict};
+pub use run::{CaseMismatch, CaseReport, CaseVerdict};
 
 /// The kind of these documents.
-pub const KIND: &str = "PolicyTest";
+pub const POLICY_TEST_KIND: &str = "PolicyTest";
 
 /// A document of test cases.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Suite {
+pub struct TestSuite {
     /// Its name.
     pub name: String,
     /// The policy files it tests, relative to its own; empty for the file of its own name, or else all of its directory.
     pub policies: Vec<String>,
     /// The cases, in order.
-    pub cases: Vec<Case>,
+    pub cases: Vec<TestCase>,
 }
 
 /// A test case.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Case {
+pub struct TestCase {
     /// Its name, unique within the suite.
     pub name: String,
     /// Where it stands in its document: a JSON pointer.
@@ -47,14 +47,14 @@ pub struct Case {
     /// A file of objects, relative to the file of the case.
     pub file: Option<String>,
     objects: Vec<Json>,
-    asked: Asked,
-    world: Told,
-    expected: Expected,
+    asked: CaseRequest,
+    cluster: CaseClusterData,
+    expected: CaseExpectation,
 }
 
 /// How an object is asked about.
 #[derive(Clone, Debug, PartialEq)]
-struct Asked {
+struct CaseRequest {
     operation: String,
     old: Option<Json>,
     user: Option<Json>,
@@ -64,10 +64,10 @@ struct Asked {
 
 /// What a suite or a case says of the world.
 #[derive(Clone, Debug, Default, PartialEq)]
-struct Told {
+struct CaseClusterData {
     /// Objects of any kind that matters: namespaces, groups, gangs, classes.
     objects: Vec<Json>,
-    capacity: Option<Arc<Capacity>>,
+    capacity: Option<Arc<CapacityReport>>,
     priority_classes: Option<BTreeMap<String, Json>>,
     runtime_classes: Option<BTreeMap<String, Json>>,
     now: Option<i64>,
@@ -75,14 +75,14 @@ struct Told {
 
 /// What is to become of it.
 #[derive(Clone, Debug, Default, PartialEq)]
-struct Expected {
-    verdict: Option<Verdict>,
+struct CaseExpectation {
+    verdict: Option<CaseVerdict>,
     /// Each must be in one of the refusals, or where it is let in in one of the warnings.
-    messages: Vec<Pattern>,
+    messages: Vec<TextPattern>,
     /// Who refuses it, or changes it.
     policies: Vec<String>,
     /// All warnings, in any order.
-    warnings: Option<Vec<Pattern>>,
+    warnings: Option<Vec<TextPattern>>,
     /// What the object has in it afterwards.
     object: Option<Json>,
     /// The very patch.
@@ -94,18 +94,18 @@ struct Expected {
 
 /// A part of a text, or `/a regular expression/`.
 #[derive(Clone, Debug)]
-struct Pattern {
+struct TextPattern {
     text: String,
     regex: Option<regex::Regex>,
 }
 
-impl PartialEq for Pattern {
+impl PartialEq for TextPattern {
     fn eq(&self, other: &Self) -> bool {
         self.text == other.text
     }
 }
 
-impl Pattern {
+impl TextPattern {
     fn is_in(&self, text: &str) -> bool {
         self.regex.as_ref().map_or_else(|| text.contains(&self.text), |regex| regex.is_match(text))
     }
@@ -117,9 +117,9 @@ fn step(pointer: &str, name: &str) -> String {
 }
 
 /// Tells of fields that are none.
-fn strict(value: &Json, known: &[&str], pointer: &str, faults: &mut Vec<Fault>) {
+fn strict(value: &Json, known: &[&str], pointer: &str, diagnostics: &mut Vec<Diagnostic>) {
     let Some(fields) = value.as_object() else {
-        return faults.push(Fault::error(pointer, "this must be a mapping"));
+        return diagnostics.push(Diagnostic::error(pointer, "this must be a mapping"));
     };
     for name in fields.keys().filter(|name| !known.contains(&name.as_str())) {
         let meant = closest(name, known.iter().copied()).map(str::to_owned);
@@ -127,6 +127,6 @@ fn strict(value: &Json, known: &[&str], pointer: &str, faults: &mut Vec<Fault>) 
             Some(_) => format!("unknown field {name:?}"),
             None => format!("unknown field {name:?}: the fields are {}", known.join(", ")),
         };
-        faults.push(Fault::error(step(pointer, name), message).at_key().suggest(meant));
+        diagnostics.push(Diagnostic::error(step(pointer, name), message).at_key().suggest(meant));
     }
 }

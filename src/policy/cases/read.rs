@@ -7,9 +7,9 @@ use portcullis_core::model::Time;
 use regex::Regex;
 use serde_json::{Value as Json, json};
 
-use super::run::Verdict;
-use super::{Asked, Case, Expected, Pattern, Suite, Told, step, strict};
-use crate::fault::{Fault, Severity};
+use super::run::CaseVerdict;
+use super::{CaseClusterData, CaseExpectation, CaseRequest, TestCase, TestSuite, TextPattern, step, strict};
+use crate::diagnostic::{Diagnostic, Severity};
 
 const CASE: [&str; 11] = [
     "name",
@@ -31,25 +31,25 @@ const OPERATIONS: [&str; 4] = ["CREATE", "UPDATE", "DELETE", "CONNECT"];
 
 /// Reads a suite; none when there is an error among the faults that are added.
 #[must_use]
-pub fn read(document: &Json, faults: &mut Vec<Fault>) -> Option<Suite> {
-    let mut reader = Reader { faults: Vec::new() };
+pub fn read(document: &Json, diagnostics: &mut Vec<Diagnostic>) -> Option<TestSuite> {
+    let mut reader = SuiteReader { diagnostics: Vec::new() };
     let suite = reader.suite(document);
-    let wrong = reader.faults.iter().any(|fault| fault.severity == Severity::Error);
-    faults.append(&mut reader.faults);
+    let wrong = reader.diagnostics.iter().any(|diagnostic| diagnostic.severity == Severity::Error);
+    diagnostics.append(&mut reader.diagnostics);
     (!wrong).then_some(suite)
 }
 
-struct Reader {
-    faults: Vec<Fault>,
+struct SuiteReader {
+    diagnostics: Vec<Diagnostic>,
 }
 
 fn present<'j>(json: &'j Json, key: &str) -> Option<&'j Json> {
     json.get(key).filter(|value| !value.is_null())
 }
 
-impl Reader {
+impl SuiteReader {
     fn wrong(&mut self, pointer: &str, message: impl Into<String>) {
-        self.faults.push(Fault::error(pointer, message));
+        self.diagnostics.push(Diagnostic::error(pointer, message));
     }
 
     fn text(&mut self, json: &Json, key: &str, pointer: &str) -> Option<String> {
@@ -84,20 +84,21 @@ impl Reader {
         names
     }
 
-    fn suite(&mut self, document: &Json) -> Suite {
+    fn suite(&mut self, document: &Json) -> TestSuite {
         strict(
             document,
             &["apiVersion", "kind", "metadata", "policies", "world", "cases"],
             "",
-            &mut self.faults,
+            &mut self.diagnostics,
         );
         let name = document.pointer("/metadata/name").and_then(Json::as_str).unwrap_or_default().to_owned();
-        let world = present(document, "world").map(|world| self.world(world, "/world")).unwrap_or_default();
+        let cluster =
+            present(document, "world").map(|cluster| self.cluster(cluster, "/world")).unwrap_or_default();
         let mut known = BTreeSet::new();
         let mut cases = Vec::new();
         for (index, case) in self.items(document, "cases", "").into_iter().enumerate() {
             let pointer = format!("/cases/{index}");
-            let case = self.case(case, pointer, &world);
+            let case = self.case(case, pointer, &cluster);
             if !case.name.is_empty() && !known.insert(case.name.clone()) {
                 self.wrong(&format!("{}/name", case.pointer), format!("there are two cases {:?}", case.name));
             }
@@ -106,11 +107,11 @@ impl Reader {
         if cases.is_empty() {
             self.wrong("/cases", "there are no cases: each has a name, an object and what to expect");
         }
-        Suite { name, policies: self.names(document, "policies", ""), cases }
+        TestSuite { name, policies: self.names(document, "policies", ""), cases }
     }
 
-    fn case(&mut self, json: &Json, pointer: String, world: &Told) -> Case {
-        strict(json, &CASE, &pointer, &mut self.faults);
+    fn case(&mut self, json: &Json, pointer: String, cluster: &CaseClusterData) -> TestCase {
+        strict(json, &CASE, &pointer, &mut self.diagnostics);
         let name = self.text(json, "name", &pointer).unwrap_or_default();
         if name.is_empty() {
             self.wrong(&step(&pointer, "name"), "a case needs a name: a sentence that says what holds");
@@ -126,7 +127,7 @@ impl Reader {
             };
             let key =
                 if present(json, "object").is_some_and(|one| one == object) { "object" } else { "objects" };
-            self.faults.push(Fault::error(step(&pointer, key), message));
+            self.diagnostics.push(Diagnostic::error(step(&pointer, key), message));
         }
         if objects.is_empty() && file.is_none() {
             self.wrong(&pointer, "a case needs an object, objects or a file");
@@ -138,7 +139,7 @@ impl Reader {
                 format!("{operation:?} is not one of {}", OPERATIONS.join(", ")),
             );
         }
-        let asked = Asked {
+        let asked = CaseRequest {
             operation,
             old: present(json, "oldObject").cloned(),
             user: present(json, "user").map(user),
@@ -146,7 +147,7 @@ impl Reader {
             sub_resource: self.text(json, "subresource", &pointer).unwrap_or_default(),
         };
         let place = step(&pointer, "world");
-        let own = present(json, "world").map(|own| self.world(own, &place)).unwrap_or_default();
+        let own = present(json, "world").map(|own| self.cluster(own, &place)).unwrap_or_default();
         let expected = match present(json, "expect") {
             Some(expected) => self.expected(expected, &step(&pointer, "expect")),
             None => {
@@ -154,14 +155,14 @@ impl Reader {
                     &pointer,
                     "a case needs what to expect: `expect: allowed`, or a mapping with verdict, message, ...",
                 );
-                Expected::default()
+                CaseExpectation::default()
             }
         };
-        Case { name, pointer, file, objects, asked, world: world.with(own), expected }
+        TestCase { name, pointer, file, objects, asked, cluster: cluster.with(own), expected }
     }
 
-    fn world(&mut self, json: &Json, pointer: &str) -> Told {
-        strict(json, &WORLD, pointer, &mut self.faults);
+    fn cluster(&mut self, json: &Json, pointer: &str) -> CaseClusterData {
+        strict(json, &WORLD, pointer, &mut self.diagnostics);
         let mut objects: Vec<Json> = Vec::new();
         for (index, object) in self.items(json, "objects", pointer).into_iter().enumerate() {
             if is_object(object) {
@@ -204,7 +205,7 @@ impl Reader {
             }
             read.map(|time| i64::try_from(time.0 / 1000).unwrap_or(i64::MAX))
         });
-        Told {
+        CaseClusterData {
             objects,
             capacity,
             priority_classes: self.classes(
@@ -240,14 +241,14 @@ impl Reader {
         }
     }
 
-    fn expected(&mut self, json: &Json, pointer: &str) -> Expected {
+    fn expected(&mut self, json: &Json, pointer: &str) -> CaseExpectation {
         if json.is_string() {
-            return Expected { verdict: self.verdict(json, pointer), ..Expected::default() };
+            return CaseExpectation { verdict: self.verdict(json, pointer), ..CaseExpectation::default() };
         }
         let mut known = EXPECT.to_vec();
         known.push("ignored");
-        strict(json, &known, pointer, &mut self.faults);
-        let mut messages: Vec<Pattern> = Vec::new();
+        strict(json, &known, pointer, &mut self.diagnostics);
+        let mut messages: Vec<TextPattern> = Vec::new();
         if let Some(text) = self.text(json, "message", pointer) {
             messages.extend(self.pattern(&text, &step(pointer, "message")));
         }
@@ -266,7 +267,7 @@ impl Reader {
         if present(json, "patch").is_some_and(|patch| !patch.is_array()) {
             self.wrong(&step(pointer, "patch"), "this must be a list of operations (RFC 6902)");
         }
-        let expected = Expected {
+        let expected = CaseExpectation {
             verdict: present(json, "verdict")
                 .and_then(|verdict| self.verdict(verdict, &step(pointer, "verdict"))),
             messages,
@@ -294,29 +295,30 @@ impl Reader {
         value.as_bool()
     }
 
-    fn verdict(&mut self, json: &Json, pointer: &str) -> Option<Verdict> {
+    fn verdict(&mut self, json: &Json, pointer: &str) -> Option<CaseVerdict> {
         let text = json.as_str().unwrap_or_default();
-        let found = Verdict::ALL.into_iter().find(|verdict| verdict.as_str() == text);
+        let found = CaseVerdict::ALL.into_iter().find(|verdict| verdict.as_str() == text);
         if found.is_none() {
-            let words = Verdict::ALL.map(Verdict::as_str);
+            let words = CaseVerdict::ALL.map(CaseVerdict::as_str);
             let meant =
                 portcullis_core::model::closest(&text.to_lowercase(), words.into_iter()).map(str::to_owned);
             let meant = meant.or_else(|| {
                 words.into_iter().find(|word| word.eq_ignore_ascii_case(text)).map(str::to_owned)
             });
-            self.faults.push(
-                Fault::error(pointer, format!("{json} is not one of {}", words.join(", "))).suggest(meant),
+            self.diagnostics.push(
+                Diagnostic::error(pointer, format!("{json} is not one of {}", words.join(", ")))
+                    .suggest(meant),
             );
         }
         found
     }
 
-    fn pattern(&mut self, text: &str, pointer: &str) -> Option<Pattern> {
+    fn pattern(&mut self, text: &str, pointer: &str) -> Option<TextPattern> {
         let inside =
             text.strip_prefix('/').and_then(|rest| rest.strip_suffix('/')).filter(|_| text.len() > 2);
-        let Some(inside) = inside else { return Some(Pattern { text: text.to_owned(), regex: None }) };
+        let Some(inside) = inside else { return Some(TextPattern { text: text.to_owned(), regex: None }) };
         match Regex::new(inside) {
-            Ok(regex) => Some(Pattern { text: text.to_owned(), regex: Some(regex) }),
+            Ok(regex) => Some(TextPattern { text: text.to_owned(), regex: Some(regex) }),
             Err(error) => {
                 let error = error.to_string();
                 let last = error.lines().last().unwrap_or_default().trim();
@@ -340,7 +342,7 @@ fn user(json: &Json) -> Json {
     }
 }
 
-impl Told {
+impl CaseClusterData {
     /// What a suite says, with what a case says besides.
     fn with(&self, own: Self) -> Self {
         Self {

@@ -1,11 +1,11 @@
-//! Objects to requests, and what is told of a world to a [`World`].
+//! Objects to requests, and what is told of a world to a [`ClusterData`].
 
 use portcullis_core::dialect;
 use serde_json::{Value as Json, json};
 
-use super::{Asked, Told};
-use crate::schema::served;
-use crate::world::World;
+use super::{CaseClusterData, CaseRequest};
+use crate::input::ClusterData;
+use crate::schema::served_resources;
 
 fn text<'j>(json: &'j Json, pointer: &str) -> &'j str {
     json.pointer(pointer).and_then(Json::as_str).unwrap_or_default()
@@ -18,9 +18,10 @@ fn split(api_version: &str) -> (&str, &str) {
 
 /// The plural of a kind and whether its objects are in namespaces: as it is known, else as English has it.
 fn resource(group: &str, version: &str, kind: &str) -> (String, bool) {
-    let same =
-        |one: &&crate::schema::Served| one.kind == kind && one.group == group && !one.resource.contains('/');
-    let known = served().iter().filter(same);
+    let same = |one: &&crate::schema::ServedResource| {
+        one.kind == kind && one.group == group && !one.resource.contains('/')
+    };
+    let known = served_resources().iter().filter(same);
     if let Some(one) = known.clone().find(|one| one.version == version).or_else(|| known.clone().next()) {
         return (one.resource.to_owned(), one.namespaced);
     }
@@ -38,7 +39,7 @@ fn resource(group: &str, version: &str, kind: &str) -> (String, bool) {
 }
 
 /// The request about an object; that of an `AdmissionReview` as it is.
-pub(super) fn request(object: &Json, asked: &Asked) -> Json {
+pub(super) fn request(object: &Json, asked: &CaseRequest) -> Json {
     if text(object, "/kind") == "AdmissionReview" {
         return object.get("request").cloned().unwrap_or_default();
     }
@@ -87,22 +88,22 @@ pub(super) fn request(object: &Json, asked: &Asked) -> Json {
 }
 
 /// What is told of the world.
-pub(super) fn world(told: &Told, now: i64) -> World {
-    let mut world = World {
+pub(super) fn cluster(told: &CaseClusterData, now: i64) -> ClusterData {
+    let mut cluster = ClusterData {
         capacity: told.capacity.clone(),
         priority_classes: told.priority_classes.clone(),
         runtime_classes: told.runtime_classes.clone(),
         now: told.now.unwrap_or(now),
-        ..World::default()
+        ..ClusterData::default()
     };
     for object in &told.objects {
-        learn(&mut world, object, "default");
+        learn(&mut cluster, object, "default");
     }
-    world
+    cluster
 }
 
 /// Takes up an object of a kind that policies ask about.
-pub(super) fn learn(world: &mut World, object: &Json, namespace: &str) {
+pub(super) fn learn(cluster: &mut ClusterData, object: &Json, namespace: &str) {
     let ((group, _), kind, name) =
         (split(text(object, "/apiVersion")), text(object, "/kind"), text(object, "/metadata/name"));
     let namespace = match text(object, "/metadata/namespace") {
@@ -114,28 +115,28 @@ pub(super) fn learn(world: &mut World, object: &Json, namespace: &str) {
         ("", "Namespace") => {
             let mut object = object.clone();
             object["metadata"]["labels"]["kubernetes.io/metadata.name"] = name.into();
-            world.namespaces.insert(name.to_owned(), object);
+            cluster.namespaces.insert(name.to_owned(), object);
         }
         ("portcullis.dev", "Gang") => {
-            world.gangs.insert(key, object.clone());
+            cluster.gangs.insert(key, object.clone());
         }
         ("scheduling.k8s.io", "PriorityClass") => {
-            world.priority_classes.get_or_insert_default().insert(name.to_owned(), object.clone());
+            cluster.priority_classes.get_or_insert_default().insert(name.to_owned(), object.clone());
         }
         ("node.k8s.io", "RuntimeClass") => {
-            world.runtime_classes.get_or_insert_default().insert(name.to_owned(), object.clone());
+            cluster.runtime_classes.get_or_insert_default().insert(name.to_owned(), object.clone());
         }
         _ if dialect::group_resources().any(|(_, one)| one.group == group && one.kind == kind) => {
-            world.groups.insert(format!("{kind}.{group}/{key}"), object.clone());
+            cluster.groups.insert(format!("{kind}.{group}/{key}"), object.clone());
         }
         _ => {}
     }
 }
 
 /// A namespace that nobody has told of has its name for a label, as every one has.
-pub(super) fn ensure_namespace(world: &mut World, name: &str) {
-    if !name.is_empty() && !world.namespaces.contains_key(name) {
+pub(super) fn ensure_namespace(cluster: &mut ClusterData, name: &str) {
+    if !name.is_empty() && !cluster.namespaces.contains_key(name) {
         let object = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } });
-        learn(world, &object, "");
+        learn(cluster, &object, "");
     }
 }

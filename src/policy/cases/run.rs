@@ -5,15 +5,15 @@ use std::collections::BTreeSet;
 use serde_json::Value as Json;
 
 use super::compare::{lines, missing, patch};
-use super::requests::{ensure_namespace, learn, request, world};
-use super::{Case, Pattern};
-use crate::outcome::Through;
-use crate::request::Request;
-use crate::set::Set;
+use super::requests::{cluster, ensure_namespace, learn, request};
+use super::{TestCase, TextPattern};
+use crate::input::AdmissionRequest;
+use crate::review::AdmissionOutcome;
+use crate::set::PolicySet;
 
 /// What became of a manifest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Verdict {
+pub enum CaseVerdict {
     /// All of it is let in.
     Allowed,
     /// All of it is let in, and something is said.
@@ -22,7 +22,7 @@ pub enum Verdict {
     Denied,
 }
 
-impl Verdict {
+impl CaseVerdict {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::Allowed, Self::Warned, Self::Denied];
 
@@ -39,7 +39,7 @@ impl Verdict {
 
 /// Something that is not as it was expected.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mismatch {
+pub struct CaseMismatch {
     /// What: `verdict`, `message`, `object.spec.schedulerName`.
     pub what: String,
     /// What was expected, lines of text.
@@ -50,9 +50,9 @@ pub struct Mismatch {
 
 /// What became of a case.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Report {
+pub struct CaseReport {
     /// What became of its objects.
-    pub verdict: Verdict,
+    pub verdict: CaseVerdict,
     /// Refusals, one line each.
     pub denials: Vec<String>,
     /// Policies that refused or changed something.
@@ -60,12 +60,12 @@ pub struct Report {
     /// What the user is told.
     pub warnings: Vec<String>,
     /// Where it is not as it was expected; none when the case holds.
-    pub mismatches: Vec<Mismatch>,
+    pub mismatches: Vec<CaseMismatch>,
 }
 
 /// One object's way.
 #[derive(Default)]
-struct Seen {
+struct CaseObservations {
     denials: Vec<(String, String)>,
     warnings: Vec<String>,
     changed_by: Vec<String>,
@@ -74,28 +74,28 @@ struct Seen {
     objects: Vec<(Json, Json)>,
 }
 
-impl Case {
-    /// Runs it against a set. `beside` are the objects of its [`Case::file`]; `now` counts where neither case nor suite say, in Unix seconds.
+impl TestCase {
+    /// Runs it against a set. `beside` are the objects of its [`TestCase::file`]; `now` counts where neither case nor suite say, in Unix seconds.
     #[must_use]
-    pub fn run(&self, set: &Set, beside: &[Json], now: i64) -> Report {
-        let mut world = world(&self.world, now);
-        let mut seen = Seen::default();
+    pub fn run(&self, set: &PolicySet, beside: &[Json], now: i64) -> CaseReport {
+        let mut cluster = cluster(&self.cluster, now);
+        let mut seen = CaseObservations::default();
         for object in self.objects.iter().chain(beside) {
             let request = request(object, &self.asked);
-            let namespace = Request { json: &request }.namespace().to_owned();
-            ensure_namespace(&mut world, &namespace);
-            seen.one(set, &request, &world);
+            let namespace = AdmissionRequest { json: &request }.namespace().to_owned();
+            ensure_namespace(&mut cluster, &namespace);
+            seen.one(set, &request, &cluster);
             // What is applied first is there for what comes after it.
-            learn(&mut world, object, &namespace);
+            learn(&mut cluster, object, &namespace);
         }
         let verdict = match (seen.denials.is_empty(), seen.warnings.is_empty()) {
-            (false, _) => Verdict::Denied,
-            (true, false) => Verdict::Warned,
-            (true, true) => Verdict::Allowed,
+            (false, _) => CaseVerdict::Denied,
+            (true, false) => CaseVerdict::Warned,
+            (true, true) => CaseVerdict::Allowed,
         };
         let mismatches = self.compare(verdict, &seen);
         let refusing = seen.denials.iter().map(|(policy, _)| policy.clone());
-        Report {
+        CaseReport {
             verdict,
             policies: refusing.chain(seen.changed_by.iter().cloned()).collect(),
             denials: seen.denials.into_iter().map(|(_, message)| message).collect(),
@@ -104,20 +104,20 @@ impl Case {
         }
     }
 
-    fn compare(&self, verdict: Verdict, seen: &Seen) -> Vec<Mismatch> {
+    fn compare(&self, verdict: CaseVerdict, seen: &CaseObservations) -> Vec<CaseMismatch> {
         let expected = &self.expected;
         let mut found = Vec::new();
         let mut differ = |what: &str, expected: String, got: String| {
-            found.push(Mismatch { what: what.to_owned(), expected, got });
+            found.push(CaseMismatch { what: what.to_owned(), expected, got });
         };
         let told: Vec<&str> = match verdict {
-            Verdict::Denied => seen.denials.iter().map(|(_, message)| message.as_str()).collect(),
+            CaseVerdict::Denied => seen.denials.iter().map(|(_, message)| message.as_str()).collect(),
             _ => seen.warnings.iter().map(String::as_str).collect(),
         };
         let got = || if told.is_empty() { "nothing".to_owned() } else { told.join("\n") };
         if let Some(wanted) = expected.verdict {
             let holds = match wanted {
-                Verdict::Allowed => verdict != Verdict::Denied,
+                CaseVerdict::Allowed => verdict != CaseVerdict::Denied,
                 wanted => verdict == wanted,
             };
             if !holds {
@@ -185,7 +185,7 @@ impl Case {
 }
 
 /// Whether each text has a pattern of its own.
-fn all_match(patterns: &[Pattern], texts: &[String]) -> bool {
+fn all_match(patterns: &[TextPattern], texts: &[String]) -> bool {
     let mut left: Vec<&String> = texts.iter().collect();
     let found = patterns.iter().all(|pattern| {
         let place = left.iter().position(|text| pattern.is_in(text));
@@ -194,16 +194,16 @@ fn all_match(patterns: &[Pattern], texts: &[String]) -> bool {
     found && left.is_empty()
 }
 
-impl Seen {
+impl CaseObservations {
     /// Asks as the API server does: what changes objects first, then what judges them.
-    fn one(&mut self, set: &Set, request: &Json, world: &crate::world::World) {
-        let through = Through::of(set, &Request { json: request }, world);
+    fn one(&mut self, set: &PolicySet, request: &Json, cluster: &crate::input::ClusterData) {
+        let through = AdmissionOutcome::evaluate(set, &AdmissionRequest { json: request }, cluster);
         let before = request.get("object").cloned().unwrap_or_default();
         self.denials.extend(through.denials().map(|denial| (denial.policy.clone(), denial.message.clone())));
         self.objects.push((before.clone(), through.object.unwrap_or(before)));
         self.changed_by.extend(through.mutation.changed_by);
-        self.ignored.extend(through.mutation.ignored);
-        self.warnings.extend(through.judgement.warnings);
-        self.ignored.extend(through.judgement.ignored);
+        self.ignored.extend(through.mutation.ignored_errors);
+        self.warnings.extend(through.validation.warnings);
+        self.ignored.extend(through.validation.ignored_errors);
     }
 }

@@ -4,9 +4,9 @@
 
 use serde_json::{Value as Json, json};
 
-use super::{Report, Verdict, read};
-use crate::load::{SourceFile, load, test_cases};
-use crate::set::Set;
+use super::{CaseReport, CaseVerdict, read};
+use crate::load::{SourceFile, load, read_test_suites};
+use crate::set::PolicySet;
 
 const POLICIES: &str = r#"
 apiVersion: admissionregistration.k8s.io/v1
@@ -34,15 +34,15 @@ metadata: {name: gangs}
 spec: {action: Warn, missingGroup: reject, defaults: {priorityClassName: calm}}
 "#;
 
-fn set() -> Set {
+fn set() -> PolicySet {
     let loaded = load(&[SourceFile { name: "policies.yaml".to_owned(), bytes: POLICIES.into() }]);
     loaded.set.unwrap_or_else(|| panic!("{:?}", loaded.problems))
 }
 
-fn run(case: &Json) -> Report {
+fn run(case: &Json) -> CaseReport {
     let document = json!({ "metadata": { "name": "s" }, "cases": [case] });
-    let mut faults = Vec::new();
-    let suite = read(&document, &mut faults).unwrap_or_else(|| panic!("{faults:?}"));
+    let mut diagnostics = Vec::new();
+    let suite = read(&document, &mut diagnostics).unwrap_or_else(|| panic!("{diagnostics:?}"));
     suite.cases[0].run(&set(), &[], 0)
 }
 
@@ -89,7 +89,7 @@ fn verdicts_and_messages() {
 fn warnings_and_worlds() {
     let told = "Validation failed for ValidatingAdmissionPolicy 'gangs' with binding 'gangs': group train of kai does not exist in namespace ml \
                 (missingGroup of GangPolicy gangs). Create the group first, correct its name in the pod, or let the pod say how many members it takes.";
-    let case = |world: Json, expect: Json| json!({ "name": "c", "object": member(), "namespace": "ml", "world": world, "expect": expect });
+    let case = |cluster: Json, expect: Json| json!({ "name": "c", "object": member(), "namespace": "ml", "world": cluster, "expect": expect });
     check(case(json!({}), json!({ "verdict": "warned", "message": "does not exist in namespace ml" })), &[]);
     check(case(json!({}), json!({ "warnings": ["group train"] })), &[]);
     check(case(json!({}), json!({ "warnings": [] })), &[("warnings", "none", told)]);
@@ -140,18 +140,18 @@ fn operations_users_and_reviews() {
         case.as_object_mut().expect("it is one").extend(extra.as_object().expect("it is one").clone());
         run(&case).verdict
     };
-    assert_eq!(case(json!({})), Verdict::Denied);
-    assert_eq!(case(json!({ "user": "ada" })), Verdict::Allowed);
-    assert_eq!(case(json!({ "user": { "username": "ada", "groups": ["x"] } })), Verdict::Allowed);
-    assert_eq!(case(json!({ "operation": "UPDATE" })), Verdict::Allowed);
+    assert_eq!(case(json!({})), CaseVerdict::Denied);
+    assert_eq!(case(json!({ "user": "ada" })), CaseVerdict::Allowed);
+    assert_eq!(case(json!({ "user": { "username": "ada", "groups": ["x"] } })), CaseVerdict::Allowed);
+    assert_eq!(case(json!({ "operation": "UPDATE" })), CaseVerdict::Allowed);
     let mut other = pod("train:1");
     other["metadata"]["name"] = json!("b");
-    assert_eq!(case(json!({ "operation": "UPDATE", "oldObject": other })), Verdict::Denied);
+    assert_eq!(case(json!({ "operation": "UPDATE", "oldObject": other })), CaseVerdict::Denied);
     let review = json!({ "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
         "uid": "u", "operation": "CREATE", "namespace": "ml", "name": "a", "object": pod("train"),
         "kind": { "group": "", "version": "v1", "kind": "Pod" }, "resource": { "group": "", "version": "v1", "resource": "pods" },
         "userInfo": { "username": "ada" } } });
-    assert_eq!(case(json!({ "object": review })), Verdict::Denied);
+    assert_eq!(case(json!({ "object": review })), CaseVerdict::Denied);
 }
 
 #[test]
@@ -170,7 +170,7 @@ cases:
 - object: {apiVersion: v1, kind: Pod}
   world: {capacity: 3, now: yesterday}
 ";
-    let read = test_cases(&SourceFile { name: "t.test.yaml".to_owned(), bytes: text.into() });
+    let read = read_test_suites(&SourceFile { name: "t.test.yaml".to_owned(), bytes: text.into() });
     assert_eq!(read.suites.len(), 0);
     let found: Vec<String> = read.problems.iter().map(crate::Problem::one_line).collect();
     let about = "PolicyTest \"t\": ";
@@ -187,7 +187,7 @@ cases:
         ("12:3", "a case needs what to expect: `expect: allowed`, or a mapping with verdict, message, ..."),
         (
             "13:21",
-            "this is no capacity as the leader tells it: invalid type: integer `3`, expected struct Capacity",
+            "this is no capacity as the leader tells it: invalid type: integer `3`, expected struct CapacityReport",
         ),
         ("13:29", "\"yesterday\" is no moment: write it like 2026-11-22T08:00:00Z"),
     ];
@@ -195,7 +195,7 @@ cases:
         expected.iter().map(|(place, message)| format!("t.test.yaml:{place}: {about}{message}")).collect();
     assert_eq!(found, expected);
     assert_eq!(
-        test_cases(&SourceFile {
+        read_test_suites(&SourceFile {
             name: "t.test.yaml".to_owned(),
             bytes: "kind: Pod\napiVersion: v1\n".into()
         })

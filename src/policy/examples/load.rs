@@ -4,7 +4,7 @@
 use std::fs;
 use std::time::Instant;
 
-use portcullis_policy::{SourceFile, load, render};
+use portcullis_policy::{SourceFile, load, render_problems};
 
 const POLICIES: usize = 500;
 
@@ -86,7 +86,7 @@ fn main() {
         let begun = Instant::now();
         let loaded = load(&files);
         let took = begun.elapsed();
-        assert!(loaded.set.is_some(), "{}", render(&loaded.problems, &files));
+        assert!(loaded.set.is_some(), "{}", render_problems(&loaded.problems, &files));
         let grown = resident().zip(before).map_or(0, |(now, before)| now.saturating_sub(before));
         println!(
             "load {round}: {} policies, {} KiB of files: {took:.1?}, {} problems; memory since the start: {} KiB",

@@ -3,8 +3,8 @@
 
 use std::time::Instant;
 
-use portcullis_policy::rules::{Mutating, Params, Rules, Validating};
-use portcullis_policy::{Request, SourceFile, World, load};
+use portcullis_policy::evaluation::{CompiledPolicies, MutatingPolicy, ParamStore, ValidatingPolicy};
+use portcullis_policy::{AdmissionRequest, ClusterData, SourceFile, load};
 use serde_json::{Value as Json, json};
 
 /// Twenty policies as teams write them.
@@ -23,7 +23,7 @@ fn rule() -> Json {
     json!({ "resourceRules": [{ "apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE", "UPDATE"], "resources": ["pods"] }] })
 }
 
-fn policy(name: &str, rules: &[&str]) -> Validating {
+fn policy(name: &str, rules: &[&str]) -> ValidatingPolicy {
     let rules: Vec<Json> = rules
         .iter()
         .map(|rule| json!({ "expression": rule, "messageExpression": "'pod ' + string(object.metadata.name) + ' breaks a rule'" }))
@@ -32,10 +32,10 @@ fn policy(name: &str, rules: &[&str]) -> Validating {
         "metadata": { "name": name },
         "spec": { "matchConstraints": rule(), "validations": rules },
     });
-    let mut faults = Vec::new();
-    let mut compiled =
-        Validating::compile(&document, &mut faults).unwrap_or_else(|| panic!("{name}: {faults:?}"));
-    compiled.bind(&json!({ "metadata": { "name": name }, "spec": { "policyName": name, "validationActions": ["Deny"] } }), &mut faults);
+    let mut diagnostics = Vec::new();
+    let mut compiled = ValidatingPolicy::compile(&document, &mut diagnostics)
+        .unwrap_or_else(|| panic!("{name}: {diagnostics:?}"));
+    compiled.bind(&json!({ "metadata": { "name": name }, "spec": { "policyName": name, "validationActions": ["Deny"] } }), &mut diagnostics);
     compiled
 }
 
@@ -67,19 +67,21 @@ fn review() -> Json {
 
 fn main() {
     let text = review().to_string();
-    let mut world = World::default();
-    world.namespaces.insert("ml".into(), json!({ "metadata": { "name": "ml", "labels": { "team": "a" } } }));
+    let mut cluster = ClusterData::default();
+    cluster
+        .namespaces
+        .insert("ml".into(), json!({ "metadata": { "name": "ml", "labels": { "team": "a" } } }));
     let started = Instant::now();
     let loaded = load(&[SourceFile { name: "twenty.yaml".into(), bytes: POLICIES.into() }]);
     let set = loaded.set.unwrap_or_else(|| panic!("{:?}", loaded.problems));
     println!("{} policies loaded in {:.1} ms", set.policies().len(), started.elapsed().as_secs_f64() * 1e3);
     let judge = |text: &str| {
         let review: Json = serde_json::from_str(text).expect("a review");
-        let request = Request::of_review(&review).expect("a request");
-        set.validate(&request, &world)
+        let request = AdmissionRequest::from_review(&review).expect("a request");
+        set.validate(&request, &cluster)
     };
-    let judgement = judge(&text);
-    assert!(judgement.denials.is_empty() && judgement.ignored.is_empty(), "{judgement:?}");
+    let validation = judge(&text);
+    assert!(validation.denials.is_empty() && validation.ignored_errors.is_empty(), "{validation:?}");
     const ROUNDS: u32 = 10_000;
     let started = Instant::now();
     for _ in 0..ROUNDS {
@@ -105,18 +107,18 @@ fn main() {
             "applyConfiguration": { "expression": "Object{metadata: Object.metadata{labels: {'seen': 'yes'}}}" },
         }] },
     });
-    let mut faults = Vec::new();
-    let mut compiled = Mutating::compile(&mutation, &mut faults).expect("it is well formed");
+    let mut diagnostics = Vec::new();
+    let mut compiled = MutatingPolicy::compile(&mutation, &mut diagnostics).expect("it is well formed");
     compiled.bind(
         &json!({ "metadata": { "name": "defaults" }, "spec": { "policyName": "defaults" } }),
-        &mut faults,
+        &mut diagnostics,
     );
-    let mutating = Rules::new(Vec::new(), vec![compiled], Params::default());
+    let mutating = CompiledPolicies::new(Vec::new(), vec![compiled], ParamStore::default());
     let parsed: Json = serde_json::from_str(&text).expect("a review");
-    let request = Request::of_review(&parsed).expect("a request");
+    let request = AdmissionRequest::from_review(&parsed).expect("a request");
     let started = Instant::now();
     for _ in 0..ROUNDS {
-        assert!(mutating.mutate(&request, &world).object.is_some());
+        assert!(mutating.mutate(&request, &cluster).object.is_some());
     }
     println!(
         "{:.1} µs for an apply configuration",
@@ -125,10 +127,11 @@ fn main() {
 
     println!("until hostile policies of 100 such rules are cut off:");
     for rule in HOSTILE {
-        let hostile = Rules::new(vec![policy("hostile", &[rule; 100])], Vec::new(), Params::default());
+        let hostile =
+            CompiledPolicies::new(vec![policy("hostile", &[rule; 100])], Vec::new(), ParamStore::default());
         let started = Instant::now();
-        let judgement = hostile.validate(&request, &world);
-        let first = judgement.denials.first().map_or("allowed", |denial| denial.detail.as_str());
+        let validation = hostile.validate(&request, &cluster);
+        let first = validation.denials.first().map_or("allowed", |denial| denial.detail.as_str());
         println!(
             "{:8.1} ms  {rule}: {}",
             started.elapsed().as_secs_f64() * 1e3,

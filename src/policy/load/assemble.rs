@@ -7,67 +7,69 @@ use portcullis_core::model::closest;
 use serde::Deserialize;
 use serde_json::Value as Json;
 
-use super::document::{Document, OUR_KINDS, OUR_VERSION, OURS, Role, at};
-use super::text::Text;
-use super::typed::{self, Environments};
-use super::{Counts, Problem, admission, strict};
-use crate::exception::Exception;
-use crate::fault::{Fault, Severity};
-use crate::gang;
-use crate::rules::{Mutating, Params, Rules, Validating};
-use crate::schema::{Schema, served};
-use crate::set::Listed;
-use crate::spec::ResourceRule;
+use super::document::{DocumentRole, OUR_KINDS, OUR_VERSION, OURS, SourceDocument};
+use super::source_text::SourceText;
+use super::{LoadCounts, Problem};
+use crate::api::ResourceRule;
+use crate::checks::{TypedEnvironments, api_rules, schema_check, typed_expressions};
+use crate::diagnostic::{Diagnostic, Severity};
+use crate::evaluation::{CompiledPolicies, MutatingPolicy, ParamStore, ValidatingPolicy};
+use crate::gang_policy;
+use crate::json::value_at;
+use crate::schema::{Schema, served_resources};
+use crate::set::{PolicyEntry, PolicyException};
 
 /// What objects are together.
 #[derive(Debug, Default)]
-pub(super) struct Assembled {
+pub(super) struct AssembledSet {
     pub(super) problems: Vec<Problem>,
-    pub(super) counts: Counts,
-    pub(super) policies: Vec<Listed>,
-    pub(super) rules: Rules,
+    pub(super) counts: LoadCounts,
+    pub(super) policies: Vec<PolicyEntry>,
+    pub(super) rules: CompiledPolicies,
     /// With a problem at the place where each says when it ends.
-    pub(super) exceptions: Vec<(Exception, Problem)>,
+    pub(super) exceptions: Vec<(PolicyException, Problem)>,
 }
 
 /// A policy whose bindings are looked for.
-struct Known {
+struct KnownPolicy {
     document: usize,
     /// As it is evaluated; none when something is wrong with it.
-    compiled: Option<Compiled>,
+    compiled: Option<CompiledPolicy>,
     has_params: bool,
     bound: bool,
 }
 
 /// A policy that can be evaluated.
-enum Compiled {
-    Validating(Validating),
-    Mutating(Mutating),
+enum CompiledPolicy {
+    Validating(ValidatingPolicy),
+    Mutating(MutatingPolicy),
 }
 
-impl Compiled {
-    fn new(document: &Json, faults: &mut Vec<Fault>) -> Option<Self> {
+impl CompiledPolicy {
+    fn new(document: &Json, diagnostics: &mut Vec<Diagnostic>) -> Option<Self> {
         match text(document, "/kind") {
-            "ValidatingAdmissionPolicy" => Validating::compile(document, faults).map(Self::Validating),
-            _ => Mutating::compile(document, faults).map(Self::Mutating),
+            "ValidatingAdmissionPolicy" => {
+                ValidatingPolicy::compile(document, diagnostics).map(Self::Validating)
+            }
+            _ => MutatingPolicy::compile(document, diagnostics).map(Self::Mutating),
         }
     }
 
-    fn bind(&mut self, binding: &Json, faults: &mut Vec<Fault>) {
+    fn bind(&mut self, binding: &Json, diagnostics: &mut Vec<Diagnostic>) {
         match self {
-            Self::Validating(policy) => policy.bind(binding, faults),
-            Self::Mutating(policy) => policy.bind(binding, faults),
+            Self::Validating(policy) => policy.bind(binding, diagnostics),
+            Self::Mutating(policy) => policy.bind(binding, diagnostics),
         }
     }
 }
 
-struct Assembler<'a, 't> {
-    documents: &'a [Document],
-    texts: &'a [Text<'t>],
-    made: Assembled,
-    environments: Environments,
-    validating: BTreeMap<&'a str, Known>,
-    mutating: BTreeMap<&'a str, Known>,
+struct SetAssembler<'a, 't> {
+    documents: &'a [SourceDocument],
+    texts: &'a [SourceText<'t>],
+    made: AssembledSet,
+    environments: TypedEnvironments,
+    validating: BTreeMap<&'a str, KnownPolicy>,
+    mutating: BTreeMap<&'a str, KnownPolicy>,
     /// Kinds that policies take parameters from.
     param_kinds: BTreeSet<(&'a str, &'a str)>,
     /// Names of objects by version and kind: what bindings may hand to policies.
@@ -75,17 +77,17 @@ struct Assembler<'a, 't> {
     /// Policies of all kinds, for exceptions.
     names: BTreeSet<&'a str>,
     /// What policies of ours were made into.
-    lowered: Vec<Compiled>,
+    lowered: Vec<CompiledPolicy>,
     /// Kinds and names of that, with the document that each comes from.
     names_made: Vec<(String, String, usize)>,
 }
 
-pub(super) fn assemble(documents: &[Document], texts: &[Text<'_>]) -> Assembled {
-    let mut assembler = Assembler {
+pub(super) fn assemble(documents: &[SourceDocument], texts: &[SourceText<'_>]) -> AssembledSet {
+    let mut assembler = SetAssembler {
         documents,
         texts,
-        made: Assembled::default(),
-        environments: Environments::default(),
+        made: AssembledSet::default(),
+        environments: TypedEnvironments::default(),
         validating: BTreeMap::new(),
         mutating: BTreeMap::new(),
         param_kinds: BTreeSet::new(),
@@ -95,7 +97,7 @@ pub(super) fn assemble(documents: &[Document], texts: &[Text<'_>]) -> Assembled 
         names_made: Vec::new(),
     };
     assembler.duplicates();
-    for document in documents.iter().filter(|document| document.role() == Role::Param) {
+    for document in documents.iter().filter(|document| document.role() == DocumentRole::Param) {
         let kind = (document.api_version(), document.kind());
         assembler.objects.entry(kind).or_default().insert(document.name());
     }
@@ -114,18 +116,18 @@ fn count(document: &Json, list: &str) -> usize {
 }
 
 fn text<'j>(json: &'j Json, pointer: &str) -> &'j str {
-    at(json, pointer).and_then(Json::as_str).unwrap_or_default()
+    value_at(json, pointer).and_then(Json::as_str).unwrap_or_default()
 }
 
-impl<'a> Assembler<'a, '_> {
-    fn tell(&mut self, at: usize, fault: Fault) {
+impl<'a> SetAssembler<'a, '_> {
+    fn tell(&mut self, at: usize, diagnostic: Diagnostic) {
         let document = &self.documents[at];
-        self.made.problems.push(document.problem(&self.texts[document.file], fault));
+        self.made.problems.push(document.problem(&self.texts[document.file], diagnostic));
     }
 
-    fn tell_all(&mut self, at: usize, faults: Vec<Fault>) {
-        for fault in faults {
-            self.tell(at, fault);
+    fn tell_all(&mut self, at: usize, diagnostics: Vec<Diagnostic>) {
+        for diagnostic in diagnostics {
+            self.tell(at, diagnostic);
         }
     }
 
@@ -137,18 +139,19 @@ impl<'a> Assembler<'a, '_> {
     }
 
     fn duplicates(&mut self) {
-        let mut known: BTreeMap<(Role, &str, &str, &str, &str), usize> = BTreeMap::new();
+        let mut known: BTreeMap<(DocumentRole, &str, &str, &str, &str), usize> = BTreeMap::new();
         for (at, document) in self.documents.iter().enumerate() {
             let role = document.role();
-            if document.name().is_empty() || role == Role::Test {
+            if document.name().is_empty() || role == DocumentRole::Test {
                 continue;
             }
-            let version = if role == Role::Param { document.api_version() } else { "" };
-            let namespace = if role == Role::Param { Params::namespace_of(&document.json) } else { "" };
+            let version = if role == DocumentRole::Param { document.api_version() } else { "" };
+            let namespace =
+                if role == DocumentRole::Param { ParamStore::namespace_of(&document.json) } else { "" };
             let key = (role, version, document.kind(), namespace, document.name());
             if let Some(first) = known.get(&key) {
                 let message = format!("there is another {} at {}", document.about(), self.place(*first));
-                self.tell(at, Fault::error("/metadata/name", message));
+                self.tell(at, Diagnostic::error("/metadata/name", message));
             } else {
                 known.insert(key, at);
             }
@@ -156,10 +159,10 @@ impl<'a> Assembler<'a, '_> {
     }
 
     /// Checks an object against its kind, and gives what is left to be read.
-    fn strict(&mut self, at: usize, known: &mut Vec<Fault>) -> Json {
+    fn strict(&mut self, at: usize, known: &mut Vec<Diagnostic>) -> Json {
         let document = &self.documents[at];
         let Some(schema) = Schema::of(document.group(), document.version(), document.kind()) else {
-            let versions: BTreeSet<&str> = served()
+            let versions: BTreeSet<&str> = served_resources()
                 .iter()
                 .filter(|one| one.group == document.group() && one.kind == document.kind())
                 .map(|one| one.version)
@@ -172,30 +175,32 @@ impl<'a> Assembler<'a, '_> {
                 document.api_version(),
                 versions.join(", ")
             );
-            self.tell(at, Fault::error("/apiVersion", message).suggest(best));
+            self.tell(at, Diagnostic::error("/apiVersion", message).suggest(best));
             return document.json.clone();
         };
-        let faults = strict::check(&document.json, schema);
-        self.add(at, known, faults);
-        strict::clean(&document.json, schema)
+        let diagnostics = schema_check::check(&document.json, schema);
+        self.add(at, known, diagnostics);
+        schema_check::clean(&document.json, schema)
     }
 
     /// Adds what a later look has found, but nothing twice: neither at a place where something is wrong already, nor within a value that is
     /// of the wrong type.
-    fn add(&mut self, at: usize, known: &mut Vec<Fault>, more: Vec<Fault>) {
+    fn add(&mut self, at: usize, known: &mut Vec<Diagnostic>, more: Vec<Diagnostic>) {
         let before = known.len();
-        for fault in more {
+        for diagnostic in more {
             let told = known[..before].iter().filter(|one| one.severity == Severity::Error).any(|one| {
-                let same = one.pointer == fault.pointer && one.offset.is_none() && fault.offset.is_none();
+                let same =
+                    one.pointer == diagnostic.pointer && one.offset.is_none() && diagnostic.offset.is_none();
                 let within =
-                    fault.pointer.strip_prefix(&one.pointer).is_some_and(|rest| rest.starts_with('/'));
-                same || within && (one.message == fault.message || one.message.starts_with("this must be"))
+                    diagnostic.pointer.strip_prefix(&one.pointer).is_some_and(|rest| rest.starts_with('/'));
+                same || within
+                    && (one.message == diagnostic.message || one.message.starts_with("this must be"))
             });
             let again =
-                known[..before].iter().any(|one| one.message == fault.message && one.offset.is_none());
-            if !told && (!again || !fault.message.starts_with("matchConstraints is required")) {
-                self.tell(at, fault.clone());
-                known.push(fault);
+                known[..before].iter().any(|one| one.message == diagnostic.message && one.offset.is_none());
+            if !told && (!again || !diagnostic.message.starts_with("matchConstraints is required")) {
+                self.tell(at, diagnostic.clone());
+                known.push(diagnostic);
             }
         }
     }
@@ -204,7 +209,7 @@ impl<'a> Assembler<'a, '_> {
         let document = &self.documents[at];
         let role = document.role();
         match role {
-            Role::Validating | Role::Mutating => {
+            DocumentRole::Validating | DocumentRole::Mutating => {
                 self.made.counts.policies += 1;
                 self.made.counts.rules += ["validations", "auditAnnotations", "mutations"]
                     .iter()
@@ -212,13 +217,13 @@ impl<'a> Assembler<'a, '_> {
                     .sum::<usize>();
                 self.admission_policy(at, role);
             }
-            Role::GangPolicy => {
+            DocumentRole::GangPolicy => {
                 self.made.counts.policies += 1;
                 self.names.insert(document.name());
                 self.version(at);
-                let mut faults = Vec::new();
-                let lowered = gang::lower(&document.json, &mut faults).unwrap_or_default();
-                self.tell_all(at, faults);
+                let mut diagnostics = Vec::new();
+                let lowered = gang_policy::translate(&document.json, &mut diagnostics).unwrap_or_default();
+                self.tell_all(at, diagnostics);
                 self.written(at, &lowered);
                 self.lowered(at, &lowered);
             }
@@ -236,9 +241,9 @@ impl<'a> Assembler<'a, '_> {
                 policies.filter_map(|one| one.pointer("/spec/matchConstraints/resourceRules")?.as_array());
             rules.flatten().filter_map(|rule| ResourceRule::deserialize(rule).ok()).collect()
         };
-        self.made.policies.push(Listed {
-            judges: selects("ValidatingAdmissionPolicy"),
-            changes: selects("MutatingAdmissionPolicy"),
+        self.made.policies.push(PolicyEntry {
+            validates: selects("ValidatingAdmissionPolicy"),
+            mutates: selects("MutatingAdmissionPolicy"),
             kind: document.kind().to_owned(),
             name: document.name().to_owned(),
             file: text_of.name.to_owned(),
@@ -246,60 +251,66 @@ impl<'a> Assembler<'a, '_> {
         });
     }
 
-    fn admission_policy(&mut self, at: usize, role: Role) {
+    fn admission_policy(&mut self, at: usize, role: DocumentRole) {
         let document = &self.documents[at];
         self.names.insert(document.name());
         let before = self.made.problems.len();
         let mut known = Vec::new();
         let cleaned = self.strict(at, &mut known);
         self.written(at, std::slice::from_ref(&cleaned));
-        let checks = if role == Role::Validating {
-            admission::validating(&document.json)
+        let checks = if role == DocumentRole::Validating {
+            api_rules::validating(&document.json)
         } else {
-            admission::mutating(&document.json)
+            api_rules::mutating(&document.json)
         };
         self.add(at, &mut known, checks);
         let mut found = Vec::new();
-        let compiled = Compiled::new(&cleaned, &mut found);
+        let compiled = CompiledPolicy::new(&cleaned, &mut found);
         self.add(at, &mut known, found);
-        let typed = typed::check(&cleaned, &known, &mut self.environments);
+        let typed = typed_expressions::check(&cleaned, &known, &mut self.environments);
         self.add(at, &mut known, typed);
         let wrong = self.made.problems[before..].iter().any(|problem| problem.severity == Severity::Error);
         let kind = document.json.pointer("/spec/paramKind");
         if let Some(kind) = kind {
             self.param_kinds.insert((text(kind, "/apiVersion"), text(kind, "/kind")));
         }
-        let policy = Known {
+        let policy = KnownPolicy {
             document: at,
             compiled: compiled.filter(|_| !wrong),
             has_params: kind.is_some_and(|kind| !kind.is_null()),
             bound: false,
         };
-        let policies = if role == Role::Validating { &mut self.validating } else { &mut self.mutating };
+        let policies =
+            if role == DocumentRole::Validating { &mut self.validating } else { &mut self.mutating };
         policies.entry(document.name()).or_insert(policy);
     }
 
     /// Compiles what a policy of ours was made into, with its bindings.
     fn lowered(&mut self, at: usize, lowered: &[Json]) {
-        let mut faults = Vec::new();
-        let mut made: BTreeMap<(&str, &str), Compiled> = BTreeMap::new();
+        let mut diagnostics = Vec::new();
+        let mut made: BTreeMap<(&str, &str), CompiledPolicy> = BTreeMap::new();
         for policy in lowered.iter().filter(|made| text(made, "/kind").ends_with("Policy")) {
             let name = text(policy, "/metadata/name");
             self.names_made.push((text(policy, "/kind").to_owned(), name.to_owned(), at));
             made.extend(
-                Compiled::new(policy, &mut faults).map(|compiled| ((text(policy, "/kind"), name), compiled)),
+                CompiledPolicy::new(policy, &mut diagnostics)
+                    .map(|compiled| ((text(policy, "/kind"), name), compiled)),
             );
         }
         for binding in lowered {
             let Some(kind) = text(binding, "/kind").strip_suffix("Binding") else { continue };
             if let Some(policy) = made.get_mut(&(kind, text(binding, "/spec/policyName"))) {
-                policy.bind(binding, &mut faults);
+                policy.bind(binding, &mut diagnostics);
             }
         }
         // What is made of a policy that is well formed must be so, too: a fault is shown at the policy as a whole.
-        let faults = faults.into_iter().map(|fault| Fault { pointer: String::new(), offset: None, ..fault });
-        let faults = faults.collect();
-        self.tell_all(at, faults);
+        let diagnostics = diagnostics.into_iter().map(|diagnostic| Diagnostic {
+            pointer: String::new(),
+            offset: None,
+            ..diagnostic
+        });
+        let diagnostics = diagnostics.collect();
+        self.tell_all(at, diagnostics);
         self.lowered.extend(made.into_values());
     }
 
@@ -307,29 +318,29 @@ impl<'a> Assembler<'a, '_> {
     fn others(&mut self, at: usize) {
         let document = &self.documents[at];
         match document.role() {
-            Role::ValidatingBinding | Role::MutatingBinding => {
+            DocumentRole::ValidatingBinding | DocumentRole::MutatingBinding => {
                 self.made.counts.bindings += 1;
                 self.binding(at);
             }
-            Role::Exception => {
+            DocumentRole::Exception => {
                 self.made.counts.exceptions += 1;
                 self.version(at);
                 self.exception(at);
             }
-            Role::Test => self.version(at),
-            Role::Foreign => {
+            DocumentRole::Test => self.version(at),
+            DocumentRole::Foreign => {
                 let message =
                     format!("a {} is not evaluated here: it is for the API server", document.kind());
-                self.tell(at, Fault::warning("/kind", message));
+                self.tell(at, Diagnostic::warning("/kind", message));
             }
-            Role::Unknown => {
+            DocumentRole::Unknown => {
                 let message =
                     format!("there is no {} in {OURS}: it has {}", document.kind(), OUR_KINDS.join(", "));
                 let meant = closest(document.kind(), OUR_KINDS.into_iter()).map(str::to_owned);
-                self.tell(at, Fault::error("/kind", message).suggest(meant));
+                self.tell(at, Diagnostic::error("/kind", message).suggest(meant));
             }
-            Role::Param => self.param(at),
-            Role::Validating | Role::Mutating | Role::GangPolicy => {}
+            DocumentRole::Param => self.param(at),
+            DocumentRole::Validating | DocumentRole::Mutating | DocumentRole::GangPolicy => {}
         }
     }
 
@@ -339,7 +350,7 @@ impl<'a> Assembler<'a, '_> {
         if document.version() != OUR_VERSION {
             let message = format!("{OURS} has no version {:?}", document.version());
             let meant = Some(format!("{OURS}/{OUR_VERSION}"));
-            self.tell(at, Fault::error("/apiVersion", message).suggest(meant));
+            self.tell(at, Diagnostic::error("/apiVersion", message).suggest(meant));
         }
     }
 
@@ -348,11 +359,11 @@ impl<'a> Assembler<'a, '_> {
         let role = document.role();
         let mut known = Vec::new();
         let cleaned = self.strict(at, &mut known);
-        let is_validating = role == Role::ValidatingBinding;
+        let is_validating = role == DocumentRole::ValidatingBinding;
         let checks = if is_validating {
-            admission::validating_binding(&document.json)
+            api_rules::validating_binding(&document.json)
         } else {
-            admission::mutating_binding(&document.json)
+            api_rules::mutating_binding(&document.json)
         };
         self.add(at, &mut known, checks);
         let name = text(&document.json, "/spec/policyName");
@@ -382,7 +393,7 @@ impl<'a> Assembler<'a, '_> {
                 // One mistake is told once: as it is meant, it is bound.
                 policy.bound = true;
             }
-            self.tell(at, Fault::error("/spec/policyName", message).suggest(meant));
+            self.tell(at, Diagnostic::error("/spec/policyName", message).suggest(meant));
         }
     }
 
@@ -394,16 +405,16 @@ impl<'a> Assembler<'a, '_> {
             (true, None) => {
                 let message =
                     "the policy has a paramKind and this binding no paramRef: params is null".to_owned();
-                self.tell(at, Fault::warning("/spec/paramRef", message));
+                self.tell(at, Diagnostic::warning("/spec/paramRef", message));
             }
             (false, Some(_)) => {
                 let message = "the policy has no paramKind: this is passed over".to_owned();
-                self.tell(at, Fault::warning("/spec/paramRef", message).at_key());
+                self.tell(at, Diagnostic::warning("/spec/paramRef", message).at_key());
             }
             (true, Some(reference)) => {
                 let name = text(reference, "/name");
                 let policy = text(&document.json, "/spec/policyName");
-                let policies = if document.role() == Role::ValidatingBinding {
+                let policies = if document.role() == DocumentRole::ValidatingBinding {
                     &self.validating
                 } else {
                     &self.mutating
@@ -424,7 +435,7 @@ impl<'a> Assembler<'a, '_> {
                     };
                     let message = format!("there is no {kind} {name:?} in these files, so {then}");
                     let meant = closest(name, names.iter().copied()).map(str::to_owned);
-                    self.tell(at, Fault::warning("/spec/paramRef/name", message).suggest(meant));
+                    self.tell(at, Diagnostic::warning("/spec/paramRef/name", message).suggest(meant));
                 }
             }
             (false, None) => {}
@@ -433,13 +444,13 @@ impl<'a> Assembler<'a, '_> {
 
     fn exception(&mut self, at: usize) {
         let document = &self.documents[at];
-        match Exception::read(&document.json) {
+        match PolicyException::read(&document.json) {
             Ok(exception) => {
                 let ending =
-                    document.problem(&self.texts[document.file], Fault::warning("/spec/expires", ""));
+                    document.problem(&self.texts[document.file], Diagnostic::warning("/spec/expires", ""));
                 self.made.exceptions.push((exception, ending));
             }
-            Err(faults) => self.tell_all(at, faults),
+            Err(diagnostics) => self.tell_all(at, diagnostics),
         }
         self.targets(at);
     }
@@ -457,7 +468,7 @@ impl<'a> Assembler<'a, '_> {
             if !self.names.contains(name) {
                 let meant = closest(name, self.names.iter().copied()).map(str::to_owned);
                 let message = format!("there is no policy {name:?} in these files");
-                self.tell(at, Fault::error(format!("{place}/name"), message).suggest(meant));
+                self.tell(at, Diagnostic::error(format!("{place}/name"), message).suggest(meant));
                 continue;
             }
             let Some(positions) = positions else { continue };
@@ -465,7 +476,7 @@ impl<'a> Assembler<'a, '_> {
                 let message = format!(
                     "{name:?} is no ValidatingAdmissionPolicy, and holds or does not as a whole: leave this out"
                 );
-                self.tell(at, Fault::error(format!("{place}/validations"), message).at_key());
+                self.tell(at, Diagnostic::error(format!("{place}/validations"), message).at_key());
                 continue;
             };
             let count = count(&self.documents[policy.document].json, "validations");
@@ -476,7 +487,7 @@ impl<'a> Assembler<'a, '_> {
                 }
                 let message =
                     format!("{name:?} has no validation {position}: it has {count}, counted from 0");
-                self.tell(at, Fault::error(format!("{place}/validations/{index}"), message));
+                self.tell(at, Diagnostic::error(format!("{place}/validations/{index}"), message));
             }
         }
     }
@@ -487,13 +498,13 @@ impl<'a> Assembler<'a, '_> {
             for field in ["apiVersion", "kind"] {
                 if text(&document.json, &format!("/{field}")).is_empty() {
                     let message = format!("this is no Kubernetes object: the field {field:?} is required");
-                    self.tell(at, Fault::error(format!("/{field}"), message));
+                    self.tell(at, Diagnostic::error(format!("/{field}"), message));
                 }
             }
         } else if self.param_kinds.contains(&(document.api_version(), document.kind())) {
             self.made.counts.params += 1;
             if document.name().is_empty() {
-                self.tell(at, Fault::error("/metadata/name", "the field \"metadata.name\" is required"));
+                self.tell(at, Diagnostic::error("/metadata/name", "the field \"metadata.name\" is required"));
             }
             if Schema::of(document.group(), document.version(), document.kind()).is_some() {
                 self.strict(at, &mut Vec::new());
@@ -506,11 +517,11 @@ impl<'a> Assembler<'a, '_> {
                 document.kind()
             );
             let meant = closest(document.kind(), policies.into_iter()).map(str::to_owned);
-            self.tell(at, Fault::warning("/kind", message).suggest(meant));
+            self.tell(at, Diagnostic::warning("/kind", message).suggest(meant));
         }
     }
 
-    fn finish(mut self) -> Assembled {
+    fn finish(mut self) -> AssembledSet {
         let unbound: Vec<(usize, String)> = self
             .validating
             .iter()
@@ -522,7 +533,7 @@ impl<'a> Assembler<'a, '_> {
             })
             .collect();
         for (at, message) in unbound {
-            self.tell(at, Fault::warning("/metadata/name", message));
+            self.tell(at, Diagnostic::warning("/metadata/name", message));
         }
         for (kind, name, at) in std::mem::take(&mut self.names_made) {
             let others = if kind == "ValidatingAdmissionPolicy" { &self.validating } else { &self.mutating };
@@ -530,10 +541,10 @@ impl<'a> Assembler<'a, '_> {
                 let place = self.place(other.document);
                 let message =
                     format!("it becomes a {kind} {name:?}, and there is one at {place}: take another name");
-                self.tell(at, Fault::error("/metadata/name", message));
+                self.tell(at, Diagnostic::error("/metadata/name", message));
             }
         }
-        let mut params = Params::default();
+        let mut params = ParamStore::default();
         for document in self.documents {
             if self.param_kinds.contains(&(document.api_version(), document.kind())) {
                 params.add(document.json.clone());
@@ -543,11 +554,11 @@ impl<'a> Assembler<'a, '_> {
         let policies = self.validating.into_values().chain(self.mutating.into_values());
         for compiled in policies.filter_map(|known| known.compiled).chain(self.lowered) {
             match compiled {
-                Compiled::Validating(policy) => validating.push(policy),
-                Compiled::Mutating(policy) => mutating.push(policy),
+                CompiledPolicy::Validating(policy) => validating.push(policy),
+                CompiledPolicy::Mutating(policy) => mutating.push(policy),
             }
         }
-        self.made.rules = Rules::new(validating, mutating, params);
+        self.made.rules = CompiledPolicies::new(validating, mutating, params);
         self.made.policies.sort_by(|a, b| (&a.file, a.line).cmp(&(&b.file, b.line)));
         self.made
     }

@@ -6,12 +6,13 @@ use portcullis_text::yaml::{Content, Node, locate};
 use serde_json::Value as Json;
 
 use super::Problem;
-use super::text::Text;
-use crate::fault::Fault;
+use super::source_text::SourceText;
+use crate::diagnostic::Diagnostic;
+use crate::json::value_at;
 
 /// What an object is to us.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Role {
+pub(super) enum DocumentRole {
     Validating,
     ValidatingBinding,
     Mutating,
@@ -28,7 +29,7 @@ pub(super) enum Role {
     Param,
 }
 
-impl Role {
+impl DocumentRole {
     fn of(group: &str, kind: &str) -> Self {
         match (group, kind) {
             ("admissionregistration.k8s.io", "ValidatingAdmissionPolicy") => Self::Validating,
@@ -61,27 +62,27 @@ pub(super) const OUR_KINDS: [&str; 3] = ["GangPolicy", "PolicyException", "Polic
 
 /// An object and where it stands.
 #[derive(Debug)]
-pub(super) struct Document {
+pub(super) struct SourceDocument {
     /// The file, by position.
     pub(super) file: usize,
     pub(super) node: Node,
     pub(super) json: Json,
-    role: Role,
+    role: DocumentRole,
 }
 
-impl Document {
+impl SourceDocument {
     pub(super) fn new(file: usize, node: Node, json: Json) -> Self {
         let text = |name: &str| json.get(name).and_then(Json::as_str).unwrap_or_default();
-        let role = Role::of(group(text("apiVersion")), text("kind"));
+        let role = DocumentRole::of(group(text("apiVersion")), text("kind"));
         Self { file, node, json, role }
     }
 
-    pub(super) fn role(&self) -> Role {
+    pub(super) fn role(&self) -> DocumentRole {
         self.role
     }
 
     fn text(&self, pointer: &str) -> &str {
-        at(&self.json, pointer).and_then(Json::as_str).unwrap_or_default()
+        value_at(&self.json, pointer).and_then(Json::as_str).unwrap_or_default()
     }
 
     pub(super) fn kind(&self) -> &str {
@@ -112,54 +113,42 @@ impl Document {
 
     /// Where the object starts.
     pub(super) fn start(&self) -> Range<usize> {
-        self.place(&Fault::error("/kind", "").at_key())
+        self.place(&Diagnostic::error("/kind", "").at_key())
     }
 
     /// The bytes that a fault is about.
-    fn place(&self, fault: &Fault) -> Range<usize> {
-        let (node, key, reached) = self.node.at(&fault.pointer);
-        match (&node.content, fault.offset) {
+    fn place(&self, diagnostic: &Diagnostic) -> Range<usize> {
+        let (node, key, reached) = self.node.at(&diagnostic.pointer);
+        match (&node.content, diagnostic.offset) {
             (Content::Scalar { value: Json::String(_), .. }, Some(_)) if reached => node.span.clone(),
             // A collection may go on for pages: its key is what is shown.
             (Content::Sequence(_) | Content::Mapping(_), _) => key.unwrap_or_else(|| first(node)),
             (Content::Scalar { .. }, _) => {
-                key.filter(|_| fault.at_key || node.span.is_empty()).unwrap_or_else(|| node.span.clone())
+                key.filter(|_| diagnostic.at_key || node.span.is_empty()).unwrap_or_else(|| node.span.clone())
             }
         }
     }
 
     /// A fault at its place.
-    pub(super) fn problem(&self, text: &Text<'_>, fault: Fault) -> Problem {
-        let mut span = self.place(&fault);
-        if let Some(offset) = fault.offset
+    pub(super) fn problem(&self, text: &SourceText<'_>, diagnostic: Diagnostic) -> Problem {
+        let mut span = self.place(&diagnostic);
+        if let Some(offset) = diagnostic.offset
             && let (
                 Node { content: Content::Scalar { value: Json::String(value), style }, span: whole },
                 _,
                 true,
-            ) = self.node.at(&fault.pointer)
+            ) = self.node.at(&diagnostic.pointer)
         {
             let raw = text.text.get(whole.clone()).unwrap_or_default();
             span = locate(raw, whole.start, *style, value, word(value, offset));
         }
         Problem {
-            suggestion: fault.suggestion,
+            suggestion: diagnostic.suggestion,
             about: Some(self.about()),
             // There is one container, which has no name.
-            ..text.problem(fault.severity, &span, fault.message.replace(" (in container '')", ""))
+            ..text.problem(diagnostic.severity, &span, diagnostic.message.replace(" (in container '')", ""))
         }
     }
-}
-
-/// The value at a JSON pointer, like [`Json::pointer`], which copies every step.
-pub(super) fn at<'j>(json: &'j Json, pointer: &str) -> Option<&'j Json> {
-    if pointer.contains('~') {
-        return json.pointer(pointer);
-    }
-    pointer.split('/').skip(1).try_fold(json, |value, step| match value {
-        Json::Object(fields) => fields.get(step),
-        Json::Array(items) => items.get(step.parse::<usize>().ok()?),
-        _ => None,
-    })
 }
 
 /// Where a collection starts: at its first key or item.

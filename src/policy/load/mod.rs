@@ -1,4 +1,4 @@
-//! Files to a [`Set`], or everything that is wrong with them.
+//! Files to a [`PolicySet`], or everything that is wrong with them.
 //!
 //! ```text
 //! text       bytes -> text, with lines and columns        strict     fields and types, by schema
@@ -11,31 +11,25 @@
 //!
 //! Everything that is wrong is told at once: an object that is wrong in one place is looked at in all others.
 
-mod admission;
 mod assemble;
 mod document;
-mod formats;
-mod names;
-mod show;
-mod single;
-mod strict;
-mod text;
-mod typed;
+mod report;
+mod source_text;
+mod standalone;
 
 use std::fmt;
 
+use portcullis_text::hash::sha256_hex;
 use portcullis_text::yaml::{self, Content, Node};
 use serde_json::Value as Json;
 
-use crate::fault::Severity;
-use crate::set::{Set, hash};
-use document::Document;
-use text::Text;
+use crate::diagnostic::Severity;
+use crate::set::{PolicyException, PolicySet};
+use document::SourceDocument;
+use source_text::SourceText;
 
-pub(crate) use admission::label_selector;
-pub use formats::{annotations, json, sarif};
-pub use show::render;
-pub use single::{Cases, explain, manifest, test_cases};
+pub use report::{problems_as_github_annotations, problems_as_json, problems_as_sarif, render_problems};
+pub use standalone::{LoadedTestSuites, read_manifest, read_test_suites, translate_gang_policies};
 
 /// A file as it was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -96,7 +90,7 @@ impl fmt::Display for Problem {
 
 /// How much was read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct LoadCounts {
     /// Files.
     pub files: usize,
     /// Policies of all kinds.
@@ -113,26 +107,26 @@ pub struct Counts {
 
 /// What became of files.
 #[derive(Debug, Default)]
-pub struct Loaded {
+pub struct LoadResult {
     /// The set; none when a problem is an error.
-    pub set: Option<Set>,
+    pub set: Option<PolicySet>,
     /// Everything that was found, by file and place.
     pub problems: Vec<Problem>,
     /// How much was read, also of what is wrong.
-    pub counts: Counts,
+    pub counts: LoadCounts,
     /// Exceptions with where they end.
-    endings: Vec<(crate::exception::Exception, Problem)>,
+    expiries: Vec<(PolicyException, Problem)>,
 }
 
-impl Loaded {
+impl LoadResult {
     /// Warns of what has ended by a moment, in Unix seconds.
     #[must_use]
-    pub fn at(mut self, now: i64) -> Self {
-        for (exception, place) in &self.endings {
-            if let Some(fault) = exception.expired(now) {
+    pub fn warn_expired(mut self, now: i64) -> Self {
+        for (exception, place) in &self.expiries {
+            if let Some(diagnostic) = exception.expired(now) {
                 self.problems.push(Problem {
-                    severity: fault.severity,
-                    message: fault.message,
+                    severity: diagnostic.severity,
+                    message: diagnostic.message,
                     ..place.clone()
                 });
             }
@@ -162,14 +156,14 @@ fn is_policy_file(name: &str) -> bool {
 
 /// Reads policy files: all of one set. Names decide the order, and the suffix (`.yaml`, `.yml`, `.json`) what is read; `-` is read, too.
 #[must_use]
-pub fn load(files: &[SourceFile]) -> Loaded {
+pub fn load(files: &[SourceFile]) -> LoadResult {
     let mut wanted: Vec<&SourceFile> = files.iter().filter(|file| is_policy_file(&file.name)).collect();
     wanted.sort_by(|a, b| a.name.cmp(&b.name));
     let mut problems = Vec::new();
     let mut documents = Vec::new();
     let mut texts = Vec::new();
     for file in &wanted {
-        match Text::of(file) {
+        match SourceText::of(file) {
             Ok(text) => {
                 read(&text, texts.len(), &mut documents, &mut problems);
                 texts.push(text);
@@ -184,13 +178,26 @@ pub fn load(files: &[SourceFile]) -> Loaded {
     let good = problems.iter().all(|problem| problem.severity < Severity::Error);
     let set = good.then(|| {
         let exceptions = assembled.exceptions.iter().map(|(exception, _)| exception.clone()).collect();
-        Set::new(hash(&wanted), assembled.policies, assembled.rules, exceptions)
+        PolicySet::new(hash(&wanted), assembled.policies, assembled.rules, exceptions)
     });
-    Loaded { set, problems, counts: assembled.counts, endings: assembled.exceptions }
+    LoadResult { set, problems, counts: assembled.counts, expiries: assembled.exceptions }
+}
+
+/// Names a set by its files: their names without directories, so that a set is the same wherever it is mounted, and their bytes.
+fn hash(files: &[&SourceFile]) -> String {
+    sha256_hex(files.iter().flat_map(|file| {
+        let name = file.name.rsplit('/').next().unwrap_or_default();
+        [name.as_bytes(), &file.bytes]
+    }))
 }
 
 /// Reads the objects of a file.
-fn read(text: &Text<'_>, file: usize, documents: &mut Vec<Document>, problems: &mut Vec<Problem>) {
+fn read(
+    text: &SourceText<'_>,
+    file: usize,
+    documents: &mut Vec<SourceDocument>,
+    problems: &mut Vec<Problem>,
+) {
     let (nodes, flaws) = yaml::read(text.text, text.is_json());
     for flaw in flaws {
         let severity = if flaw.is_warning { Severity::Warning } else { Severity::Error };
@@ -203,10 +210,10 @@ fn read(text: &Text<'_>, file: usize, documents: &mut Vec<Document>, problems: &
 
 /// An object, or the objects of a list of them.
 fn objects(
-    text: &Text<'_>,
+    text: &SourceText<'_>,
     node: Node,
     file: usize,
-    documents: &mut Vec<Document>,
+    documents: &mut Vec<SourceDocument>,
     problems: &mut Vec<Problem>,
 ) {
     let json = node.json();
@@ -219,7 +226,7 @@ fn objects(
     let kind = json.get("kind").and_then(Json::as_str).unwrap_or_default();
     let is_list = kind.ends_with("List") && json.get("items").is_some_and(Json::is_array);
     if !is_list {
-        documents.push(Document::new(file, node, json));
+        documents.push(SourceDocument::new(file, node, json));
         return;
     }
     let Content::Mapping(entries) = node.content else { return };
@@ -239,7 +246,7 @@ pub(crate) fn in_expression(
     issue: portcullis_cel::Issue,
     severity: Severity,
 ) -> Problem {
-    let text = Text::new(name, source);
+    let text = SourceText::new(name, source);
     let message = issue.message.replace(" (in container '')", "");
     let span = document::word(source, issue.offset);
     Problem { suggestion: issue.suggestion, ..text.problem(severity, &span, message) }
@@ -250,7 +257,7 @@ pub(crate) fn in_expression(
 pub fn fuzz_load(bytes: &[u8]) {
     for name in ["fuzz.yaml", "fuzz.json"] {
         let files = [SourceFile { name: name.to_owned(), bytes: bytes.to_owned() }];
-        let loaded = load(&files).at(0);
+        let loaded = load(&files).warn_expired(0);
         let errors = loaded.problems.iter().filter(|problem| problem.severity == Severity::Error).count();
         assert_eq!(loaded.set.is_none(), errors > 0, "a set exists just when there is no error");
         let lines = bytes.split(|byte| *byte == b'\n').count();
@@ -260,10 +267,10 @@ pub fn fuzz_load(bytes: &[u8]) {
                 "{problem:?}"
             );
         }
-        let again = load(&files).at(0);
+        let again = load(&files).warn_expired(0);
         assert_eq!(loaded.problems, again.problems, "the same file is read the same way");
-        assert!(loaded.problems.is_empty() || !render(&loaded.problems, &files).is_empty());
-        let _ = sarif(&loaded.problems);
+        assert!(loaded.problems.is_empty() || !render_problems(&loaded.problems, &files).is_empty());
+        let _ = problems_as_sarif(&loaded.problems);
     }
 }
 

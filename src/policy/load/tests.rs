@@ -3,8 +3,8 @@
 use serde_json::json;
 
 use super::*;
-use crate::request::Request;
-use crate::world::{Wishes, World};
+use crate::input::AdmissionRequest;
+use crate::input::{ClusterData, DataDependencies};
 
 fn file(name: &str, text: impl AsRef<[u8]>) -> SourceFile {
     SourceFile { name: name.to_owned(), bytes: text.as_ref().to_owned() }
@@ -20,7 +20,7 @@ fn told(files: &[SourceFile]) -> Vec<String> {
         .iter()
         .map(|problem| {
             let meant = problem.suggestion.as_ref().map(|meant| format!(" ({meant})")).unwrap_or_default();
-            format!("{} {} {}{meant}", show::word(problem.severity), problem.place(), problem.message)
+            format!("{} {} {}{meant}", report::word(problem.severity), problem.place(), problem.message)
         })
         .collect()
 }
@@ -304,12 +304,13 @@ fn a_set_judges_and_exceptions_hold_until_they_end() {
         ("other", "x:latest", 99, 1, 0),
     ] {
         let json = request(namespace, image);
-        let judgement = set.validate(&Request { json: &json }, &World { now, ..World::default() });
-        let found = (judgement.denials.len(), judgement.excepted.len());
-        assert_eq!(found, (denied, excepted), "{namespace} {image} at {now}: {judgement:?}");
+        let validation =
+            set.validate(&AdmissionRequest { json: &json }, &ClusterData { now, ..ClusterData::default() });
+        let found = (validation.denials.len(), validation.applied_exceptions.len());
+        assert_eq!(found, (denied, excepted), "{namespace} {image} at {now}: {validation:?}");
     }
-    assert!(load(&files).at(99).problems.is_empty());
-    let late = load(&files).at(100);
+    assert!(load(&files).warn_expired(99).problems.is_empty());
+    let late = load(&files).warn_expired(100);
     assert_eq!(late.problems.len(), 1);
     assert_eq!(late.problems[0].place(), "p.yaml:21:12");
     assert!(late.set.is_some(), "an exception that has ended is no error");
@@ -364,7 +365,7 @@ fn a_set_tells_what_its_expressions_ask_of_the_world() {
         let loaded =
             load(&[file("a.yaml", &text), file("a.test.yaml", "# quota. cluster. gang. GangPolicy")]);
         let set = loaded.set.unwrap_or_else(|| panic!("{text}\n{:?}", loaded.problems));
-        assert_eq!(set.wishes(), Wishes { gangs, capacity }, "{text}");
+        assert_eq!(set.data_dependencies(), DataDependencies { gangs, capacity }, "{text}");
     }
 }
 
@@ -381,22 +382,22 @@ fn problems_are_written_for_people_and_programs() {
         about: Some("Pod \"x\"".to_owned()),
     };
     let files = [file("dir/a b.yaml", "one\n\tä bad = 1\r\n")];
-    let plain = |problems: &[Problem]| anstream_free(&render(problems, &files));
+    let plain = |problems: &[Problem]| anstream_free(&render_problems(problems, &files));
     assert_eq!(
         plain(&[problem(2, 4, Some("good")), problem(0, 0, None)]),
         "error: no: 50% (Pod \"x\")\n  --> dir/a b.yaml:2:4\n2 |     ä bad = 1\n  |       ^^^ did you mean \"good\"?\n\n\
          error: no: 50% (Pod \"x\")\n  --> dir/a b.yaml\n"
     );
     assert_eq!(
-        annotations(&[problem(2, 4, Some("good"))]),
+        problems_as_github_annotations(&[problem(2, 4, Some("good"))]),
         "::error file=dir/a b.yaml,line=2,col=4,endColumn=7::Pod \"x\": no: 50%25, did you mean \"good\"?\n"
     );
-    let shown = sarif(&[problem(2, 4, None)]);
+    let shown = problems_as_sarif(&[problem(2, 4, None)]);
     let location = &shown["runs"][0]["results"][0]["locations"][0]["physicalLocation"];
     assert_eq!(location["artifactLocation"]["uri"], "dir/a%20b.yaml");
     assert_eq!(location["region"], json!({ "startLine": 2, "startColumn": 4, "endColumn": 7 }));
     let long = [file("dir/a b.yaml", format!("{}bad{}", "x".repeat(500), "y".repeat(500)))];
-    let shown = anstream_free(&render(&[problem(1, 501, None)], &long));
+    let shown = anstream_free(&render_problems(&[problem(1, 501, None)], &long));
     let lines: Vec<&str> = shown.lines().collect();
     let caret = lines[3].find('^').expect("a caret");
     assert_eq!(lines[2].chars().skip(caret).take(3).collect::<String>(), "bad");

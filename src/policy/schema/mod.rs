@@ -15,7 +15,7 @@ pub use types::{declare, type_of, types};
 
 /// What a value must be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shape {
+pub enum ValueShape {
     /// A mapping with fields of known names.
     Object,
     /// A mapping of any keys to values of one kind.
@@ -38,7 +38,7 @@ pub enum Shape {
 
 /// How two values of a list become one when configuration is applied: `x-kubernetes-list-type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ListType {
+pub enum ListMergeType {
     /// One replaces the other.
     Atomic,
     /// A set of scalars.
@@ -80,7 +80,7 @@ pub struct Schema {
 
 /// A resource that an API server serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-pub struct Served {
+pub struct ServedResource {
     /// API group, empty for core.
     pub group: &'static str,
     /// Version.
@@ -94,7 +94,7 @@ pub struct Served {
     definition: &'static str,
 }
 
-impl Served {
+impl ServedResource {
     /// The fields of its objects.
     #[must_use]
     pub fn schema(&self) -> Option<&'static Schema> {
@@ -110,18 +110,18 @@ impl Served {
 
 #[derive(Debug, Deserialize)]
 #[serde(bound(deserialize = "'de: 'static"))]
-struct Catalogue {
-    resources: Vec<Served>,
+struct SchemaCatalog {
+    resources: Vec<ServedResource>,
     definitions: BTreeMap<&'static str, Schema>,
 }
 
-static CATALOGUE: LazyLock<Catalogue> = LazyLock::new(|| {
+static CATALOGUE: LazyLock<SchemaCatalog> = LazyLock::new(|| {
     serde_json::from_str(include_str!("schemas.json")).expect("the committed data is read by a test")
 });
 
 /// Every resource that is known, by group, version and resource.
 #[must_use]
-pub fn served() -> &'static [Served] {
+pub fn served_resources() -> &'static [ServedResource] {
     &CATALOGUE.resources
 }
 
@@ -129,12 +129,14 @@ impl Schema {
     /// The fields of a kind, if it is known.
     #[must_use]
     pub fn of(group: &str, version: &str, kind: &str) -> Option<&'static Self> {
-        served()
+        served_resources()
             .iter()
             .find(|one| one.group == group && one.version == version && one.kind == kind)
             .filter(|one| !one.resource.contains('/'))
             .or_else(|| {
-                served().iter().find(|one| one.kind == kind && one.group == group && one.version == version)
+                served_resources()
+                    .iter()
+                    .find(|one| one.kind == kind && one.group == group && one.version == version)
             })?
             .schema()
     }
@@ -146,18 +148,18 @@ impl Schema {
 
     /// What a value of it must be.
     #[must_use]
-    pub fn shape(&'static self) -> Shape {
+    pub fn shape(&'static self) -> ValueShape {
         let meant = self.meant();
         match meant.kind {
-            _ if meant.int_or_string => Shape::IntegerOrText,
-            Some("object") if !meant.properties.is_empty() => Shape::Object,
-            Some("object") if meant.values.is_some() => Shape::Map,
-            Some("array") => Shape::List,
-            Some("string") => Shape::Text,
-            Some("integer") => Shape::Integer,
-            Some("number") => Shape::Number,
-            Some("boolean") => Shape::Boolean,
-            _ => Shape::Any,
+            _ if meant.int_or_string => ValueShape::IntegerOrText,
+            Some("object") if !meant.properties.is_empty() => ValueShape::Object,
+            Some("object") if meant.values.is_some() => ValueShape::Map,
+            Some("array") => ValueShape::List,
+            Some("string") => ValueShape::Text,
+            Some("integer") => ValueShape::Integer,
+            Some("number") => ValueShape::Number,
+            Some("boolean") => ValueShape::Boolean,
+            _ => ValueShape::Any,
         }
     }
 
@@ -210,12 +212,12 @@ impl Schema {
 
     /// How a list is merged. Lists that say nothing are replaced.
     #[must_use]
-    pub fn list_type(&'static self) -> ListType {
+    pub fn list_type(&'static self) -> ListMergeType {
         let meant = self.meant();
         match self.list.or(meant.list) {
-            Some("set") => ListType::Set,
-            Some("map") => ListType::Map(if self.keys.is_empty() { &meant.keys } else { &self.keys }),
-            _ => ListType::Atomic,
+            Some("set") => ListMergeType::Set,
+            Some("map") => ListMergeType::Map(if self.keys.is_empty() { &meant.keys } else { &self.keys }),
+            _ => ListMergeType::Atomic,
         }
     }
 

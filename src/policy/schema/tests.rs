@@ -24,14 +24,14 @@ fn at(path: &str) -> &'static Schema {
 #[test]
 fn lists_say_how_they_are_merged() {
     for (path, expected) in [
-        ("spec.containers", ListType::Map(&["name"])),
-        ("spec.containers[].ports", ListType::Map(&["containerPort", "protocol"])),
-        ("spec.containers[].args", ListType::Atomic),
-        ("spec.schedulingGates", ListType::Map(&["name"])),
-        ("spec.tolerations", ListType::Atomic),
-        ("metadata.finalizers", ListType::Set),
-        ("metadata.ownerReferences", ListType::Map(&["uid"])),
-        ("spec.containers[].securityContext.capabilities.add", ListType::Atomic),
+        ("spec.containers", ListMergeType::Map(&["name"])),
+        ("spec.containers[].ports", ListMergeType::Map(&["containerPort", "protocol"])),
+        ("spec.containers[].args", ListMergeType::Atomic),
+        ("spec.schedulingGates", ListMergeType::Map(&["name"])),
+        ("spec.tolerations", ListMergeType::Atomic),
+        ("metadata.finalizers", ListMergeType::Set),
+        ("metadata.ownerReferences", ListMergeType::Map(&["uid"])),
+        ("spec.containers[].securityContext.capabilities.add", ListMergeType::Atomic),
     ] {
         assert_eq!(at(path).list_type(), expected, "{path}");
     }
@@ -43,15 +43,15 @@ fn lists_say_how_they_are_merged() {
 #[test]
 fn fields_have_shapes() {
     for (path, expected) in [
-        ("spec", Shape::Object),
-        ("metadata.labels", Shape::Map),
-        ("metadata.labels{}", Shape::Text),
-        ("metadata.creationTimestamp", Shape::Text),
-        ("spec.containers[].resources.limits{}", Shape::IntegerOrText),
-        ("spec.containers[].livenessProbe.httpGet.port", Shape::IntegerOrText),
-        ("spec.priority", Shape::Integer),
-        ("spec.hostNetwork", Shape::Boolean),
-        ("metadata.managedFields[].fieldsV1", Shape::Any),
+        ("spec", ValueShape::Object),
+        ("metadata.labels", ValueShape::Map),
+        ("metadata.labels{}", ValueShape::Text),
+        ("metadata.creationTimestamp", ValueShape::Text),
+        ("spec.containers[].resources.limits{}", ValueShape::IntegerOrText),
+        ("spec.containers[].livenessProbe.httpGet.port", ValueShape::IntegerOrText),
+        ("spec.priority", ValueShape::Integer),
+        ("spec.hostNetwork", ValueShape::Boolean),
+        ("metadata.managedFields[].fieldsV1", ValueShape::Any),
     ] {
         assert_eq!(at(path).shape(), expected, "{path}");
     }
@@ -74,10 +74,10 @@ fn every_reference_leads_somewhere() {
     for (name, schema) in &CATALOGUE.definitions {
         visit(schema, name);
     }
-    for one in served() {
+    for one in served_resources() {
         assert!(one.schema().is_some(), "{one:?}");
     }
-    assert!(served().len() > 60, "only {} resources", served().len());
+    assert!(served_resources().len() > 60, "only {} resources", served_resources().len());
 }
 
 #[test]
@@ -93,7 +93,7 @@ fn kinds_are_found_by_what_a_rule_says() {
         ("scheduling.run.ai", "v2alpha2", "podgroups", "PodGroup", true),
         ("admissionregistration.k8s.io", "v1", "mutatingadmissionpolicies", "MutatingAdmissionPolicy", false),
     ] {
-        let found = served()
+        let found = served_resources()
             .iter()
             .find(|one| (one.group, one.version, one.resource) == (group, version, resource))
             .unwrap_or_else(|| panic!("{group}/{version} {resource} is not known"));

@@ -6,7 +6,7 @@ use std::sync::{Arc, LazyLock};
 
 use portcullis_cel::{Env, StructFields, StructTypes, Type};
 
-use super::{CATALOGUE, Schema, Shape};
+use super::{CATALOGUE, Schema, ValueShape};
 
 static TYPES: LazyLock<Arc<StructTypes>> = LazyLock::new(|| {
     let mut types = StructTypes::new();
@@ -22,7 +22,7 @@ pub fn types() -> Arc<StructTypes> {
     Arc::clone(&TYPES)
 }
 
-/// Declares a variable whose value is an object of a kind: `definition` is its [`super::Served::definition`].
+/// Declares a variable whose value is an object of a kind: `definition` is its [`super::ServedResource::definition`].
 #[must_use]
 pub fn declare(env: Env, variable: &str, definition: &str) -> Env {
     let declared = type_of(definition);
@@ -39,25 +39,25 @@ pub fn type_of(definition: &str) -> Type {
 fn named(name: &str, schema: &'static Schema, types: &mut StructTypes) -> Type {
     if let Some(definition) = schema.definition() {
         return match schema.shape() {
-            Shape::Object if schema.is_open() => Type::Dyn,
-            Shape::Object => Type::Struct(definition.into()),
+            ValueShape::Object if schema.is_open() => Type::Dyn,
+            ValueShape::Object => Type::Struct(definition.into()),
             _ => named(name, schema.meant(), types),
         };
     }
     match schema.shape() {
-        Shape::Text => Type::String,
-        Shape::Integer => Type::Int,
-        Shape::Number => Type::Double,
-        Shape::Boolean => Type::Bool,
-        Shape::List => {
+        ValueShape::Text => Type::String,
+        ValueShape::Integer => Type::Int,
+        ValueShape::Number => Type::Double,
+        ValueShape::Boolean => Type::Bool,
+        ValueShape::List => {
             let items = schema.items().map(|items| named(&format!("{name}.@idx"), items, types));
             Type::list(items.unwrap_or(Type::Dyn))
         }
-        Shape::Map => {
+        ValueShape::Map => {
             let values = schema.values().map(|values| named(&format!("{name}.@elem"), values, types));
             Type::map(Type::String, values.unwrap_or(Type::Dyn))
         }
-        Shape::Object if !schema.is_open() => {
+        ValueShape::Object if !schema.is_open() => {
             let fields: StructFields = schema
                 .fields()
                 .map(|(field, schema)| (field.to_owned(), named(&format!("{name}.{field}"), schema, types)))
@@ -65,6 +65,6 @@ fn named(name: &str, schema: &'static Schema, types: &mut StructTypes) -> Type {
             types.insert(name.to_owned(), fields);
             Type::Struct(name.into())
         }
-        Shape::Object | Shape::IntegerOrText | Shape::Any => Type::Dyn,
+        ValueShape::Object | ValueShape::IntegerOrText | ValueShape::Any => Type::Dyn,
     }
 }

@@ -6,8 +6,10 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use portcullis_policy::rules::{Mutating, Params, Rules, Validating};
-use portcullis_policy::{Denial, Judgement, Request, Severity, SourceFile, World, load};
+use portcullis_policy::evaluation::{CompiledPolicies, MutatingPolicy, ParamStore, ValidatingPolicy};
+use portcullis_policy::{
+    AdmissionRequest, ClusterData, Denial, Severity, SourceFile, ValidationResult, load,
+};
 use serde_json::{Value as Json, json};
 
 fn data() -> PathBuf {
@@ -107,15 +109,17 @@ fn refusal(request: &Json, denials: &[Denial], mutating: bool) -> Json {
 }
 
 /// The rules of a case, of all documents that can be used.
-fn compile(case: &Json) -> Rules {
+fn compile(case: &Json) -> CompiledPolicies {
     let documents = case["documents"].as_array().expect("documents");
     let (mut validating, mut mutating) = (Vec::new(), Vec::new());
-    let mut faults = Vec::new();
+    let mut diagnostics = Vec::new();
     let kind = |document: &Json| document["kind"].as_str().unwrap_or_default().to_owned();
     for document in documents {
         match kind(document).as_str() {
-            "ValidatingAdmissionPolicy" => validating.extend(Validating::compile(document, &mut faults)),
-            "MutatingAdmissionPolicy" => mutating.extend(Mutating::compile(document, &mut faults)),
+            "ValidatingAdmissionPolicy" => {
+                validating.extend(ValidatingPolicy::compile(document, &mut diagnostics))
+            }
+            "MutatingAdmissionPolicy" => mutating.extend(MutatingPolicy::compile(document, &mut diagnostics)),
             _ => {}
         }
     }
@@ -124,22 +128,22 @@ fn compile(case: &Json) -> Rules {
         match kind(document).as_str() {
             "ValidatingAdmissionPolicyBinding" => {
                 for policy in validating.iter_mut().filter(|policy| policy.name() == name) {
-                    policy.bind(document, &mut faults);
+                    policy.bind(document, &mut diagnostics);
                 }
             }
             "MutatingAdmissionPolicyBinding" => {
                 for policy in mutating.iter_mut().filter(|policy| policy.name() == name) {
-                    policy.bind(document, &mut faults);
+                    policy.bind(document, &mut diagnostics);
                 }
             }
             _ => {}
         }
     }
-    let mut params = Params::default();
+    let mut params = ParamStore::default();
     for param in case["params"].as_array().into_iter().flatten() {
         params.add(param.clone());
     }
-    Rules::new(validating, mutating, params)
+    CompiledPolicies::new(validating, mutating, params)
 }
 
 /// What the loader says against each document of a case.
@@ -164,12 +168,12 @@ fn refusals(case: &Json) -> BTreeMap<usize, Vec<String>> {
 }
 
 /// What is different about one request.
-fn request(rules: &Rules, world: &World, told: &Json) -> Vec<String> {
+fn request(rules: &CompiledPolicies, cluster: &ClusterData, told: &Json) -> Vec<String> {
     let mut wrong = Vec::new();
     let (mutating, validating) = (&told["mutating"], &told["validating"]);
     let mut ours: Option<Json> = None;
     if mutating.is_object() {
-        let mutation = rules.mutate(&Request { json: mutating }, world);
+        let mutation = rules.mutate(&AdmissionRequest { json: mutating }, cluster);
         if !mutation.denials.is_empty() {
             ours = Some(refusal(mutating, &mutation.denials, true));
         } else if told["object"].is_object() {
@@ -178,11 +182,11 @@ fn request(rules: &Rules, world: &World, told: &Json) -> Vec<String> {
         }
     }
     if validating.is_object() && ours.is_none() {
-        let judgement = rules.validate(&Request { json: validating }, world);
-        if !judgement.denials.is_empty() {
-            ours = Some(refusal(validating, &judgement.denials, false));
+        let validation = rules.validate(&AdmissionRequest { json: validating }, cluster);
+        if !validation.denials.is_empty() {
+            ours = Some(refusal(validating, &validation.denials, false));
         }
-        compare_notes(&judgement, told, &mut wrong);
+        compare_notes(&validation, told, &mut wrong);
     }
     let expected = told["code"].as_u64().unwrap_or_default();
     match ours {
@@ -205,7 +209,7 @@ fn request(rules: &Rules, world: &World, told: &Json) -> Vec<String> {
     wrong
 }
 
-fn compare_notes(judgement: &Judgement, told: &Json, wrong: &mut Vec<String>) {
+fn compare_notes(validation: &ValidationResult, told: &Json, wrong: &mut Vec<String>) {
     let warnings: Vec<String> = told["warnings"]
         .as_array()
         .into_iter()
@@ -216,7 +220,7 @@ fn compare_notes(judgement: &Judgement, told: &Json, wrong: &mut Vec<String>) {
         .collect();
     // The API server says the same only once.
     let mut ours: Vec<String> = Vec::new();
-    for warning in &judgement.warnings {
+    for warning in &validation.warnings {
         if !ours.contains(warning) {
             ours.push(warning.clone());
         }
@@ -228,7 +232,7 @@ fn compare_notes(judgement: &Judgement, told: &Json, wrong: &mut Vec<String>) {
         (key.clone(), serde_json::from_str(&value).unwrap_or_else(|_| Json::String(value.clone())))
     };
     let audit: BTreeMap<String, Json> =
-        judgement.audit.iter().map(|(k, v)| decoded((k, v.clone()))).collect();
+        validation.audit.iter().map(|(k, v)| decoded((k, v.clone()))).collect();
     let theirs: BTreeMap<String, Json> = told["audit"]
         .as_object()
         .into_iter()
@@ -256,11 +260,11 @@ fn check(case: &Json) -> Vec<String> {
             _ => {}
         }
     }
-    let mut world = World::default();
+    let mut cluster = ClusterData::default();
     let name = case["namespace"]["metadata"]["name"].as_str().unwrap_or_default();
-    world.namespaces.insert(name.to_owned(), case["namespace"].clone());
+    cluster.namespaces.insert(name.to_owned(), case["namespace"].clone());
     for (index, told) in case["requests"].as_array().into_iter().flatten().enumerate() {
-        let found = request(&rules, &world, told);
+        let found = request(&rules, &cluster, told);
         wrong.extend(found.into_iter().map(|what| format!("request {index}: {what}")));
     }
     wrong

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
 
-use portcullis_policy::cases::Verdict;
-use portcullis_policy::{Set, Severity, SourceFile, load, render, test_cases};
+use portcullis_policy::cases::CaseVerdict;
+use portcullis_policy::{PolicySet, Severity, SourceFile, load, read_test_suites, render_problems};
 
 fn files() -> Vec<SourceFile> {
     let directory = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../policies"));
@@ -27,9 +27,9 @@ fn is_cases(file: &SourceFile) -> bool {
 }
 
 /// Not even a warning.
-fn loaded(files: &[SourceFile]) -> Set {
+fn loaded(files: &[SourceFile]) -> PolicySet {
     let loaded = load(files);
-    assert!(loaded.problems.is_empty(), "{}", render(&loaded.problems, files));
+    assert!(loaded.problems.is_empty(), "{}", render_problems(&loaded.problems, files));
     loaded.set.expect("there are no problems")
 }
 
@@ -64,8 +64,8 @@ fn every_case_holds_and_every_policy_is_seen_to_do_something() {
     let mut said: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let mut let_in: BTreeMap<String, usize> = BTreeMap::new();
     for file in files.iter().filter(|file| is_cases(file)) {
-        let cases = test_cases(file);
-        assert!(cases.problems.is_empty(), "{}", render(&cases.problems, &files));
+        let cases = read_test_suites(file);
+        assert!(cases.problems.is_empty(), "{}", render_problems(&cases.problems, &files));
         for (suite, _) in cases.suites {
             let policy =
                 suite.policies.first().cloned().unwrap_or_else(|| file.name.replace(".test.yaml", ".yaml"));
@@ -84,7 +84,8 @@ fn every_case_holds_and_every_policy_is_seen_to_do_something() {
                 if told.is_empty() && !report.policies.is_empty() {
                     told.push("(changes objects)".to_owned());
                 }
-                *let_in.entry(policy.clone()).or_default() += usize::from(report.verdict == Verdict::Allowed);
+                *let_in.entry(policy.clone()).or_default() +=
+                    usize::from(report.verdict == CaseVerdict::Allowed);
             }
         }
     }
@@ -131,7 +132,8 @@ fn what_says_that_it_can_move_to_an_api_server_uses_nothing_of_ours() {
         for line in text(file).lines().filter(|line| !line.trim_start().starts_with('#')) {
             for word in line.split(|c: char| !c.is_alphanumeric() && !"._-/".contains(c)) {
                 let (name, field) = word.split_once('.').unwrap_or((word, ""));
-                let ours = !field.is_empty() && portcullis_policy::facts::names().any(|ours| ours == name);
+                let ours =
+                    !field.is_empty() && portcullis_policy::variables::names().any(|ours| ours == name);
                 assert!(!ours, "{}: {word}: {line}", file.name);
             }
         }
@@ -157,8 +159,8 @@ fn the_examples_of_the_guide_are_right() {
         let name = if is_test { "team-limits.test.yaml" } else { "zz-example.yaml" };
         let file = SourceFile { name: name.to_owned(), bytes: block.into_bytes() };
         if is_test {
-            let cases = test_cases(&file);
-            assert!(cases.problems.is_empty(), "{}", render(&cases.problems, &[file]));
+            let cases = read_test_suites(&file);
+            assert!(cases.problems.is_empty(), "{}", render_problems(&cases.problems, &[file]));
             let set = loaded(&[policies
                 .iter()
                 .find(|file| file.name == "team-limits.yaml")

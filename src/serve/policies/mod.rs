@@ -32,7 +32,9 @@ use std::time::{Duration, Instant, SystemTime};
 use anstream::adapter::strip_str;
 use anyhow::anyhow;
 use arc_swap::{ArcSwap, ArcSwapOption};
-use portcullis_policy::{Listed, Problem, Set, Severity, SourceFile, Wishes, World, load};
+use portcullis_policy::{
+    ClusterData, DataDependencies, PolicyEntry, PolicySet, Problem, Severity, SourceFile, load,
+};
 use portcullis_text::Timestamp;
 use portcullis_text::timestamp::Fraction;
 use serde_json::{Value, json};
@@ -57,7 +59,7 @@ const SHORT_HASH_CHARS: usize = 12;
 
 /// The active policy set.
 struct ActiveSet {
-    set: Set,
+    set: PolicySet,
     since: SystemTime,
     /// Problems that were found during loading: warnings only.
     warnings: Vec<Problem>,
@@ -94,11 +96,11 @@ pub(super) struct PolicyRuntime {
     paths: Vec<PathBuf>,
     active: ArcSwap<ActiveSet>,
     failed_reload: ArcSwapOption<FailedReload>,
-    world: ArcSwap<World>,
+    world: ArcSwap<ClusterData>,
     shadow: Option<Arc<ShadowEvaluator>>,
     metrics: PolicyMetrics,
     reload_status: watch::Sender<ReloadStatus>,
-    wishes: watch::Sender<Wishes>,
+    wishes: watch::Sender<DataDependencies>,
     logged: RecentlyLogged,
 }
 
@@ -150,14 +152,15 @@ impl PolicyRuntime {
         } else {
             Some(ShadowEvaluator::start(candidate_paths.to_vec(), metrics.clone())?)
         };
-        let wishes = active.set.wishes() | shadow.as_ref().map(|shadow| shadow.wishes()).unwrap_or_default();
+        let wishes = active.set.data_dependencies()
+            | shadow.as_ref().map(|shadow| shadow.wishes()).unwrap_or_default();
         let (reload_status, _) =
             watch::channel(ReloadStatus { hash: active.set.hash().to_owned(), problem: None });
         let runtime = Arc::new(Self {
             paths,
             active: ArcSwap::from_pointee(active),
             failed_reload: ArcSwapOption::empty(),
-            world: ArcSwap::from_pointee(World { now: seconds_now(), ..World::default() }),
+            world: ArcSwap::from_pointee(ClusterData { now: seconds_now(), ..ClusterData::default() }),
             shadow,
             metrics,
             reload_status,
@@ -203,7 +206,7 @@ impl PolicyRuntime {
     }
 
     /// The policies of the active set.
-    fn policies(&self) -> Vec<Listed> {
+    fn policies(&self) -> Vec<PolicyEntry> {
         self.active.load().set.policies().cloned().collect()
     }
 
@@ -223,7 +226,7 @@ impl PolicyRuntime {
             if has_cluster_facts {
                 Arc::clone(world)
             } else {
-                Arc::new(World { now: seconds_now(), ..World::clone(world) })
+                Arc::new(ClusterData { now: seconds_now(), ..ClusterData::clone(world) })
             }
         });
         self.reload_if_changed(watched);
@@ -233,7 +236,7 @@ impl PolicyRuntime {
     /// Requests the cluster facts that both sets need, if they have changed.
     fn request_facts(&self) {
         let shadow = self.shadow.as_ref().map(|shadow| shadow.wishes()).unwrap_or_default();
-        let wishes = self.active.load().set.wishes() | shadow;
+        let wishes = self.active.load().set.data_dependencies() | shadow;
         self.wishes.send_if_modified(|before| std::mem::replace(before, wishes) != wishes);
     }
 
@@ -333,18 +336,18 @@ impl PolicyRuntime {
     }
 
     /// Counts and logs denials, ignored rules and exceptions of one review.
-    fn record(&self, outcome: &portcullis_policy::Outcome) {
+    fn record(&self, outcome: &portcullis_policy::HookOutcome) {
         for denial in outcome.denials() {
             self.metrics.count_denial(&denial.policy);
         }
-        self.metrics.count_ignored_rules(outcome.ignored().len());
-        for rule in outcome.ignored() {
+        self.metrics.count_ignored_rules(outcome.ignored_errors().len());
+        for rule in outcome.ignored_errors() {
             if self.logged.is_new(rule) {
                 tracing::warn!(rule, "policy rule ignored: its evaluation failed (failurePolicy: Ignore)");
             }
         }
-        for excepted in outcome.excepted() {
-            let portcullis_policy::Excepted { exception, owner, policy, message, .. } = excepted;
+        for excepted in outcome.applied_exceptions() {
+            let portcullis_policy::AppliedException { exception, owner, policy, message, .. } = excepted;
             if self.logged.is_new(&format!("{exception} {policy} {message}")) {
                 tracing::info!(policy, exception, owner, message, "denial suppressed by a PolicyException");
             }
@@ -409,7 +412,7 @@ impl PolicyRuntime {
 /// Loads a set, or returns all problems as shown to people.
 fn load_set(files: &[SourceFile]) -> Result<ActiveSet, String> {
     panics_as_problems(|| {
-        let loaded = load(files).at(seconds_now());
+        let loaded = load(files).warn_expired(seconds_now());
         match loaded.set {
             Some(set) => {
                 let warnings =
@@ -417,7 +420,7 @@ fn load_set(files: &[SourceFile]) -> Result<ActiveSet, String> {
                 Ok(ActiveSet { set, since: SystemTime::now(), warnings })
             }
             // Colours are for terminals. This text goes into logs, events and HTTP answers.
-            None => Err(strip_str(&portcullis_policy::render(&loaded.problems, files)).to_string()),
+            None => Err(strip_str(&portcullis_policy::render_problems(&loaded.problems, files)).to_string()),
         }
     })
 }

@@ -13,7 +13,10 @@ use std::time::SystemTime;
 
 use arc_swap::ArcSwapOption;
 use portcullis_core::admission::Hook;
-use portcullis_policy::{Change, Effort, Outcome, Request, Set, Wishes, World, differences};
+use portcullis_policy::{
+    AdmissionRequest, ClusterData, DataDependencies, DifferenceKind, HookOutcome, PolicySet, WorkBudget,
+    compare_outcomes,
+};
 use serde_json::{Value, json};
 
 use super::{FailedReload, load_set};
@@ -32,15 +35,15 @@ const MAX_LOGGED_DIFFERENCES: usize = 1000;
 struct AnsweredReview {
     hook: Hook,
     review: Value,
-    outcome: Outcome,
-    world: Arc<World>,
+    outcome: HookOutcome,
+    world: Arc<ClusterData>,
     active_hash: String,
 }
 
 /// Loads the candidate set and compares its answers with those of the active set.
 pub(super) struct ShadowEvaluator {
     paths: Vec<PathBuf>,
-    candidate: ArcSwapOption<Set>,
+    candidate: ArcSwapOption<PolicySet>,
     /// Why the current files cannot be used.
     failed_reload: ArcSwapOption<FailedReload>,
     queue: SyncSender<AnsweredReview>,
@@ -75,7 +78,7 @@ impl ShadowEvaluator {
         Ok(evaluator)
     }
 
-    fn set_candidate(&self, set: Set) {
+    fn set_candidate(&self, set: PolicySet) {
         let (hash, count) = (set.hash().to_owned(), set.policies().len());
         self.metrics.set_loaded(PolicySetRole::Shadow, &hash, count, SystemTime::now());
         tracing::info!(shadow = hash, count, "candidate policy set loaded for shadow evaluation");
@@ -127,8 +130,8 @@ impl ShadowEvaluator {
     }
 
     /// The cluster facts that the candidate needs.
-    pub(super) fn wishes(&self) -> Wishes {
-        self.candidate.load().as_ref().map(|set| set.wishes()).unwrap_or_default()
+    pub(super) fn wishes(&self) -> DataDependencies {
+        self.candidate.load().as_ref().map(|set| set.data_dependencies()).unwrap_or_default()
     }
 
     /// Queues an answered review for comparison, or counts it as skipped.
@@ -137,8 +140,8 @@ impl ShadowEvaluator {
         hook: Hook,
         bytes: usize,
         review: Value,
-        outcome: Outcome,
-        world: &Arc<World>,
+        outcome: HookOutcome,
+        world: &Arc<ClusterData>,
         active_hash: &str,
     ) {
         if self.candidate.load().is_none() {
@@ -155,15 +158,18 @@ impl ShadowEvaluator {
 
     fn compare(&self, answered: &AnsweredReview, logged: &mut LoggedDifferences) {
         let Some(candidate) = self.candidate.load_full() else { return };
-        let Some(request) = Request::of_review(&answered.review) else { return };
+        let Some(request) = AdmissionRequest::from_review(&answered.review) else { return };
         self.metrics.count_shadow_review(true);
-        let (hook, effort) = (answered.hook, Effort::unlimited());
-        let Some(outcome) = Outcome::of(&candidate, hook, &request, &answered.world, &effort) else { return };
+        let (hook, effort) = (answered.hook, WorkBudget::unlimited());
+        let Some(outcome) = HookOutcome::evaluate(&candidate, hook, &request, &answered.world, &effort)
+        else {
+            return;
+        };
         let object = request.object().unwrap_or(&Value::Null);
-        for difference in differences(object, &answered.outcome, &outcome) {
-            let change = difference.change.as_str();
+        for difference in compare_outcomes(object, &answered.outcome, &outcome) {
+            let change = difference.kind.as_str();
             self.metrics.count_shadow_difference(&difference.policy, change);
-            if logged.is_new(candidate.hash(), &answered.active_hash, &difference.policy, difference.change) {
+            if logged.is_new(candidate.hash(), &answered.active_hash, &difference.policy, difference.kind) {
                 tracing::info!(
                     policy = difference.policy,
                     change,
@@ -185,12 +191,12 @@ impl ShadowEvaluator {
 struct LoggedDifferences {
     /// Hashes of the candidate and the active set.
     sets: (String, String),
-    logged: BTreeSet<(String, Change)>,
+    logged: BTreeSet<(String, DifferenceKind)>,
 }
 
 impl LoggedDifferences {
     /// Whether a difference was not logged for this pair of sets; remembers it.
-    fn is_new(&mut self, candidate: &str, active: &str, policy: &str, change: Change) -> bool {
+    fn is_new(&mut self, candidate: &str, active: &str, policy: &str, change: DifferenceKind) -> bool {
         if (self.sets.0.as_str(), self.sets.1.as_str()) != (candidate, active) {
             *self = Self { sets: (candidate.to_owned(), active.to_owned()), logged: BTreeSet::new() };
         }
@@ -205,10 +211,10 @@ mod tests {
     #[test]
     fn a_difference_is_logged_once_for_each_pair_of_sets() {
         let mut logged = LoggedDifferences::default();
-        assert!(logged.is_new("b", "a", "p", Change::WouldDeny));
-        assert!(!logged.is_new("b", "a", "p", Change::WouldDeny));
-        assert!(logged.is_new("b", "a", "p", Change::WouldAllow));
-        assert!(logged.is_new("b", "a", "q", Change::WouldDeny));
-        assert!(logged.is_new("c", "a", "p", Change::WouldDeny));
+        assert!(logged.is_new("b", "a", "p", DifferenceKind::WouldDeny));
+        assert!(!logged.is_new("b", "a", "p", DifferenceKind::WouldDeny));
+        assert!(logged.is_new("b", "a", "p", DifferenceKind::WouldAllow));
+        assert!(logged.is_new("b", "a", "q", DifferenceKind::WouldDeny));
+        assert!(logged.is_new("c", "a", "p", DifferenceKind::WouldDeny));
     }
 }

@@ -48,7 +48,7 @@ fn cluster_facts_are_requested_for_the_active_set_and_the_candidate() {
     let wishes = policies.audience().wishes;
     let wait_for = |gangs: bool, capacity: bool| {
         let deadline = Instant::now() + Duration::from_secs(20);
-        while *wishes.borrow() != (Wishes { gangs, capacity }) {
+        while *wishes.borrow() != (DataDependencies { gangs, capacity }) {
             assert!(
                 Instant::now() < deadline,
                 "{:?}, not gangs {gangs} capacity {capacity}",

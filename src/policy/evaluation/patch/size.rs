@@ -1,0 +1,106 @@
+//! How large values are as JSON, about, found without making it: what is larger than an object may be is never made.
+
+use portcullis_cel::{List, Map, Value};
+use serde_json::Value as Json;
+
+/// The most that one policy may make of an object, or copy within it, in bytes: more than the API server takes as an object.
+pub(crate) const MOST: usize = 3 * 1024 * 1024;
+
+/// Counts bytes up to a limit.
+#[derive(Debug)]
+pub(crate) struct SizeCounter {
+    left: usize,
+}
+
+impl SizeCounter {
+    pub(crate) fn new() -> Self {
+        Self { left: MOST }
+    }
+
+    /// What was counted so far.
+    pub(crate) fn used(&self) -> usize {
+        MOST - self.left
+    }
+
+    fn take(&mut self, bytes: usize) -> bool {
+        let fits = bytes <= self.left;
+        self.left = self.left.saturating_sub(bytes);
+        fits
+    }
+
+    /// Counts a value; false when it does not fit any more.
+    pub(crate) fn json(&mut self, value: &Json) -> bool {
+        match value {
+            Json::Null | Json::Bool(_) => self.take(4),
+            Json::Number(_) => self.take(8),
+            Json::String(text) => self.take(text.len() + 2),
+            Json::Array(items) => self.take(2) && items.iter().all(|item| self.take(1) && self.json(item)),
+            Json::Object(fields) => {
+                self.take(2)
+                    && fields.iter().all(|(name, value)| self.take(name.len() + 4) && self.json(value))
+            }
+        }
+    }
+
+    /// Counts a value of an expression.
+    pub(crate) fn value(&mut self, value: &Value<'_>) -> bool {
+        match value {
+            Value::Null | Value::Bool(_) => self.take(4),
+            Value::String(text) => self.take(text.as_str().len() + 2),
+            Value::Bytes(bytes) => self.take(bytes.len() * 4 / 3 + 2),
+            Value::List(List::Json(items)) => {
+                self.take(2) && items.iter().all(|item| self.take(1) && self.json(item))
+            }
+            Value::List(list) => self.take(2) && list.iter().all(|item| self.take(1) && self.value(&item)),
+            Value::Map(Map::Json(fields)) => {
+                self.take(2)
+                    && fields.iter().all(|(name, value)| self.take(name.len() + 4) && self.json(value))
+            }
+            Value::Map(map) => {
+                self.take(2)
+                    && map
+                        .entries()
+                        .iter()
+                        .all(|(key, value)| self.take(4) && self.value(key) && self.value(value))
+            }
+            Value::Message(message) => {
+                self.take(2)
+                    && message
+                        .fields
+                        .iter()
+                        .all(|(name, value)| self.take(name.len() + 4) && self.value(value))
+            }
+            Value::Optional(Some(inner)) => self.value(inner),
+            _ => self.take(8),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn values_are_counted_about_as_they_are_written() {
+        for value in [
+            json!(null),
+            json!({ "a": [1, 2.5, "three", { "b": true }], "c": "x".repeat(500) }),
+            json!(["a", "b", []]),
+        ] {
+            let (mut room, mut same) = (SizeCounter::new(), SizeCounter::new());
+            assert!(room.json(&value) && same.value(&Value::json(&value)));
+            let written = value.to_string().len();
+            assert!(
+                room.used().abs_diff(written) <= 8 + written / 2,
+                "{value}: {} for {written}",
+                room.used()
+            );
+            assert_eq!(room.used(), same.used(), "{value}");
+        }
+        let large = json!("x".repeat(MOST / 2));
+        let mut room = SizeCounter::new();
+        assert!(room.json(&large) && !room.json(&large));
+    }
+}

@@ -1,0 +1,457 @@
+//! Every field of a `GangPolicy`: path below `spec`, type, default, and what it says. The strict reading, the command that shows the defaults
+//! and the editor schema go by this table and nothing else.
+
+use std::time::Duration;
+
+use portcullis_core::model::{DialectId, Quantity, closest, quoted};
+use serde_json::{Map, Value as Json, json};
+
+use crate::checks::label_selector;
+use crate::diagnostic::Diagnostic;
+
+/// What a field takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum FieldFormat {
+    Text,
+    Texts,
+    Choice(&'static [&'static str]),
+    Dialects,
+    Flag,
+    /// A whole number of at least 1.
+    Count,
+    /// A duration above nothing.
+    Time,
+    /// A duration, or `never`.
+    Grace,
+    /// A quantity of memory, at least one MiB.
+    Memory,
+    TextMap,
+    Selector,
+}
+
+/// A field of a `GangPolicy`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GangPolicyField {
+    /// Below `spec`, `*` for any name: `limits.queues.*.gpus`.
+    pub path: &'static str,
+    pub(super) takes: FieldFormat,
+    /// What holds when it is left out, as it would be written; in words where it cannot be written.
+    pub default: &'static str,
+    /// What it says, a sentence.
+    pub summary: &'static str,
+}
+
+const fn setting(
+    path: &'static str,
+    takes: FieldFormat,
+    default: &'static str,
+    summary: &'static str,
+) -> GangPolicyField {
+    GangPolicyField { path, takes, default, summary }
+}
+
+/// The namespaces that no `GangPolicy` is about unless it names them: those that must come up without us.
+pub(super) const EXCLUDED: [&str; 4] = ["kube-system", "kube-node-lease", "kube-public", "portcullis-system"];
+
+/// All fields, in the order in which they are explained.
+pub const GANG_POLICY_FIELDS: &[GangPolicyField] = &[
+    setting(
+        "match.namespaces",
+        FieldFormat::Texts,
+        "all but match.excludeNamespaces",
+        "Namespaces it is about, by name.",
+    ),
+    setting(
+        "match.excludeNamespaces",
+        FieldFormat::Texts,
+        "[kube-system, kube-node-lease, kube-public, portcullis-system]",
+        "Namespaces it is not about.",
+    ),
+    setting("match.namespaceSelector", FieldFormat::Selector, "all", "Labels that the namespace must have."),
+    setting(
+        "match.objectSelector",
+        FieldFormat::Selector,
+        "all",
+        "Labels that the pod, workload or group object must have.",
+    ),
+    setting(
+        "match.dialects",
+        FieldFormat::Dialects,
+        "all, and pods in no gang",
+        "Members and groups of these stacks only.",
+    ),
+    setting(
+        "action",
+        FieldFormat::Choice(&["Deny", "Warn", "Audit"]),
+        "Deny",
+        "What happens when a limit is passed or something is to be rejected.",
+    ),
+    setting(
+        "failurePolicy",
+        FieldFormat::Choice(&["Fail", "Ignore"]),
+        "Fail",
+        "What happens when something cannot be known, such as the capacity just after a start: refuse, or let in.",
+    ),
+    setting(
+        "defaults.timeout",
+        FieldFormat::Time,
+        "for ever",
+        "How long a gang may wait for its start, where neither its group nor its pods say (annotation portcullis.dev/timeout, scheduleTimeoutSeconds, ...).",
+    ),
+    setting(
+        "defaults.onTimeout",
+        FieldFormat::Choice(&["requeue", "delete"]),
+        "requeue",
+        "What then becomes of it: it goes on waiting behind the others, or its pods, all still gated, are deleted. Command line: --on-timeout.",
+    ),
+    setting(
+        "defaults.onTorn",
+        FieldFormat::Choice(&["hold", "evict"]),
+        "hold",
+        "What becomes of a gang that was lifted and of which not all reach a node in time: it is left as it is, or its members are deleted so that it can be tried again. Command line: --on-torn.",
+    ),
+    setting(
+        "defaults.onStale",
+        FieldFormat::Choice(&["evict", "keep"]),
+        "evict",
+        "What becomes of a gang that was whole and has lost members: the rest is deleted so that it can start again as a whole, or left alone. Command line: --on-stale.",
+    ),
+    setting(
+        "defaults.staleGrace",
+        FieldFormat::Grace,
+        "60s",
+        "For how long it is left as it is first; `never` keeps what is left. Command line: --stale-grace.",
+    ),
+    setting(
+        "defaults.elastic",
+        FieldFormat::Flag,
+        "false",
+        "Whether a gang takes as many members as the owners of its pods want.",
+    ),
+    setting(
+        "defaults.pin",
+        FieldFormat::Flag,
+        "false",
+        "Whether members are tied to the nodes that were planned for them, also those that have no share of a card and could go elsewhere. Command line: --pin-all.",
+    ),
+    setting(
+        "defaults.topology",
+        FieldFormat::Text,
+        "none",
+        "Node label of which all members meet one value, where one has room for all of them: topology.kubernetes.io/zone.",
+    ),
+    setting(
+        "defaults.ordered",
+        FieldFormat::Choice(&["keep", "parallel"]),
+        "parallel",
+        "What becomes of a StatefulSet of a gang that makes its pods in order: it keeps its order and room is held for all, or it makes them all at once.",
+    ),
+    setting(
+        "defaults.runtimeClassName",
+        FieldFormat::Text,
+        "nvidia for shares of a card, where that class exists",
+        "RuntimeClass of pods that ask for GPUs and name none.",
+    ),
+    setting("defaults.priorityClassName", FieldFormat::Text, "none", "PriorityClass of pods that name none."),
+    setting(
+        "defaults.nodeSelector",
+        FieldFormat::TextMap,
+        "none",
+        "Node labels that pods get unless they choose that label themselves: ties a team to its pool.",
+    ),
+    setting("limits.gang.minSize", FieldFormat::Count, "none", "Fewest members that a gang may take."),
+    setting("limits.gang.maxSize", FieldFormat::Count, "none", "Most members that a gang may take."),
+    setting(
+        "limits.gang.gpus",
+        FieldFormat::Count,
+        "none",
+        "Most whole GPUs of a gang: of its minResources, or as if every member asked for as much as this one.",
+    ),
+    setting(
+        "limits.gang.vram",
+        FieldFormat::Memory,
+        "none",
+        "Most memory of shared cards of a gang, likewise.",
+    ),
+    setting("limits.gang.timeout", FieldFormat::Time, "none", "Longest timeout that a gang may ask for."),
+    setting("limits.pod.gpus", FieldFormat::Count, "none", "Most whole GPUs of a pod."),
+    setting(
+        "limits.pod.vram",
+        FieldFormat::Memory,
+        "none",
+        "Most memory of shared cards of a pod, over all its cards.",
+    ),
+    setting(
+        "limits.namespace.gpus",
+        FieldFormat::Count,
+        "none",
+        "Most whole GPUs of a namespace, of pods that run and pods that wait.",
+    ),
+    setting(
+        "limits.namespace.vram",
+        FieldFormat::Memory,
+        "none",
+        "Most memory of shared cards of a namespace, likewise.",
+    ),
+    setting("limits.queue.gpus", FieldFormat::Count, "none", "Most whole GPUs of each queue, likewise."),
+    setting(
+        "limits.queue.vram",
+        FieldFormat::Memory,
+        "none",
+        "Most memory of shared cards of each queue, likewise.",
+    ),
+    setting(
+        "limits.queues.*.gpus",
+        FieldFormat::Count,
+        "limits.queue.gpus",
+        "The same for the queue of this name.",
+    ),
+    setting(
+        "limits.queues.*.vram",
+        FieldFormat::Memory,
+        "limits.queue.vram",
+        "The same for the queue of this name.",
+    ),
+    setting(
+        "missingGroup",
+        FieldFormat::Choice(&["wait", "reject"]),
+        "wait",
+        "A pod whose group does not exist and that does not say how many members it takes: it waits for the group, or is refused.",
+    ),
+    setting(
+        "schedulers.known",
+        FieldFormat::Texts,
+        "[default-scheduler]",
+        "Names of schedulers that run here, besides default-scheduler.",
+    ),
+    setting(
+        "schedulers.unknown",
+        FieldFormat::Choice(&["keep", "rewrite", "reject"]),
+        "keep",
+        "A pod that names another one: it is left as it is, given to schedulers.rewriteTo, or refused. Command line: --rewrite-schedulers.",
+    ),
+    setting("schedulers.rewriteTo", FieldFormat::Text, "default-scheduler", "Who gets such pods."),
+    setting(
+        "preemption",
+        FieldFormat::Choice(&["allow", "reject"]),
+        "allow",
+        "Pods whose PriorityClass lets the scheduler evict others for them: they are let in, or refused.",
+    ),
+];
+
+/// Whether a setting is at or below a path.
+fn fits(setting: &str, path: &[String]) -> bool {
+    let mut steps = setting.split('.');
+    path.iter().all(|step| steps.next().is_some_and(|known| known == "*" || known == step))
+}
+
+fn at(path: &[String]) -> Option<&'static GangPolicyField> {
+    GANG_POLICY_FIELDS
+        .iter()
+        .find(|setting| setting.path.split('.').count() == path.len() && fits(setting.path, path))
+}
+
+/// The names of the fields of an object; empty where any name will do.
+fn children(path: &[String]) -> Vec<&'static str> {
+    let next = |setting: &'static GangPolicyField| setting.path.split('.').nth(path.len());
+    let mut names: Vec<_> =
+        GANG_POLICY_FIELDS.iter().filter(|setting| fits(setting.path, path)).filter_map(next).collect();
+    names.dedup();
+    names.sort_unstable();
+    names.dedup();
+    if names == ["*"] { Vec::new() } else { names }
+}
+
+/// Everything that is wrong with the shape of a `GangPolicy`.
+pub(super) fn check(document: &Json) -> Vec<Diagnostic> {
+    let mut diagnostics = Vec::new();
+    for (key, value) in document.as_object().into_iter().flatten() {
+        match key.as_str() {
+            "apiVersion" | "kind" | "metadata" => {}
+            "spec" => visit(value, &mut Vec::new(), "/spec", &mut diagnostics),
+            other => unknown(
+                other,
+                &["apiVersion", "kind", "metadata", "spec"],
+                &format!("/{}", portcullis_text::pointer::escape(other)),
+                &mut diagnostics,
+            ),
+        }
+    }
+    if document.get("spec").is_none_or(Json::is_null) {
+        diagnostics.push(Diagnostic::error(
+            "/spec",
+            "the field \"spec\" is required: `portcullis policy defaults` shows what can be in it",
+        ));
+    }
+    diagnostics
+}
+
+fn unknown(name: &str, known: &[&str], pointer: &str, diagnostics: &mut Vec<Diagnostic>) {
+    let meant = closest(name, known.iter().copied()).map(str::to_owned);
+    let message = match &meant {
+        Some(_) => format!("unknown field {name:?}"),
+        None => format!("unknown field {name:?}: the fields are {}", known.join(", ")),
+    };
+    diagnostics.push(Diagnostic::error(pointer, message).at_key().suggest(meant));
+}
+
+fn visit(value: &Json, path: &mut Vec<String>, pointer: &str, diagnostics: &mut Vec<Diagnostic>) {
+    if value.is_null() {
+        return;
+    }
+    if let Some(setting) = at(path) {
+        return judge(setting.takes, value, pointer, diagnostics);
+    }
+    let Some(fields) = value.as_object() else {
+        return diagnostics.push(Diagnostic::error(pointer, "this must be a mapping"));
+    };
+    let known = children(path);
+    for (name, value) in fields {
+        let pointer = format!("{pointer}/{}", portcullis_text::pointer::escape(name));
+        if known.is_empty() || known.contains(&name.as_str()) {
+            path.push(name.clone());
+            visit(value, path, &pointer, diagnostics);
+            path.pop();
+        } else {
+            unknown(name, &known, &pointer, diagnostics);
+        }
+    }
+}
+
+fn judge(takes: FieldFormat, value: &Json, pointer: &str, diagnostics: &mut Vec<Diagnostic>) {
+    let text = value.as_str();
+    let mut wrong = |message: String| diagnostics.push(Diagnostic::error(pointer, message));
+    match takes {
+        FieldFormat::Text if text.is_none_or(str::is_empty) => wrong("this must be text, a name".to_owned()),
+        FieldFormat::Choice(choices) => choice(value, choices, pointer, diagnostics),
+        FieldFormat::Flag if !value.is_boolean() => wrong("this must be true or false".to_owned()),
+        FieldFormat::Count
+            if value.as_u64().is_none_or(|number| number == 0 || i64::try_from(number).is_err()) =>
+        {
+            wrong("this must be a whole number of at least 1; leave it out for no limit".to_owned());
+        }
+        FieldFormat::Time if text.and_then(time).is_none() => {
+            wrong(format!("{} is no time: write it like 90s, 30m or 1h30m", shown(value)));
+        }
+        FieldFormat::Grace if text != Some("never") && text.and_then(time_or_none).is_none() => {
+            wrong(format!("{} is no time: write it like 0s, 90s or 5m, or never", shown(value)));
+        }
+        FieldFormat::Memory if memory_mib(value).is_none() => {
+            wrong(format!(
+                "{} is no amount of memory: write it like 40Gi or 8000Mi, at least 1Mi",
+                shown(value)
+            ));
+        }
+        FieldFormat::Texts | FieldFormat::Dialects => {
+            let Some(items) = value.as_array() else { return wrong("this must be a list".to_owned()) };
+            if items.is_empty() {
+                return wrong("the list is empty: leave it out".to_owned());
+            }
+            for (index, item) in items.iter().enumerate() {
+                let pointer = format!("{pointer}/{index}");
+                if takes == FieldFormat::Dialects {
+                    let known: Vec<&str> = DialectId::ALL.iter().map(|id| id.as_str()).collect();
+                    choice(item, &known, &pointer, diagnostics);
+                } else {
+                    judge(FieldFormat::Text, item, &pointer, diagnostics);
+                }
+            }
+        }
+        FieldFormat::TextMap => {
+            let Some(entries) = value.as_object() else { return wrong("this must be a mapping".to_owned()) };
+            for (key, value) in entries.iter().filter(|(_, value)| !value.is_string()) {
+                let message = format!("this must be text, and is {}: put it in quotes", shown(value));
+                diagnostics.push(Diagnostic::error(
+                    format!("{pointer}/{}", portcullis_text::pointer::escape(key)),
+                    message,
+                ));
+            }
+        }
+        FieldFormat::Selector => diagnostics.extend(label_selector(value, pointer)),
+        FieldFormat::Text
+        | FieldFormat::Flag
+        | FieldFormat::Count
+        | FieldFormat::Time
+        | FieldFormat::Grace
+        | FieldFormat::Memory => {}
+    }
+}
+
+fn choice(value: &Json, choices: &[&str], pointer: &str, diagnostics: &mut Vec<Diagnostic>) {
+    let text = value.as_str().unwrap_or_default();
+    if !choices.contains(&text) {
+        let alike = choices.iter().copied().find(|choice| choice.eq_ignore_ascii_case(text));
+        let meant = alike.or_else(|| closest(text, choices.iter().copied())).map(str::to_owned);
+        let message = format!("{} is not one of {}", shown(value), choices.join(", "));
+        diagnostics.push(Diagnostic::error(pointer, message).suggest(meant));
+    }
+}
+
+/// A value for a sentence.
+fn shown(value: &Json) -> String {
+    match value {
+        Json::String(text) => quoted(text),
+        Json::Object(_) => "a mapping".to_owned(),
+        Json::Array(_) => "a list".to_owned(),
+        other => other.to_string(),
+    }
+}
+
+/// A duration as Kubernetes and Go write it, above nothing.
+pub(super) fn time(text: &str) -> Option<Duration> {
+    time_or_none(text).filter(|time| !time.is_zero())
+}
+
+/// The same, or nothing: numbers, each with its unit.
+pub(super) fn time_or_none(text: &str) -> Option<Duration> {
+    let is_plain = text.bytes().all(|byte| byte.is_ascii_digit() || b"hms".contains(&byte));
+    let has_unit = text.ends_with(['h', 'm', 's']);
+    (is_plain && has_unit).then(|| portcullis_text::duration::parse(text)).flatten()
+}
+
+/// MiB of a quantity of memory, rounded down.
+pub(super) fn memory_mib(value: &Json) -> Option<u64> {
+    let quantity = Quantity::parse(value.as_str()?).ok()?;
+    Some(quantity.units() >> 20).filter(|mib| *mib > 0)
+}
+
+/// Puts a setting into the properties of an editor schema.
+pub(super) fn describe(setting: &GangPolicyField, properties: &mut Map<String, Json>) {
+    let (parents, name) = setting
+        .path
+        .rsplit_once('.')
+        .map_or((Vec::new(), setting.path), |(parents, name)| (parents.split('.').collect(), name));
+    let mut place = properties;
+    let mut steps = parents.into_iter().peekable();
+    while let Some(step) = steps.next() {
+        let object = || json!({ "type": "object", "additionalProperties": false, "properties": {} });
+        let open = steps.peek() == Some(&"*");
+        let made = place.entry(step).or_insert_with(|| {
+            if open { json!({ "type": "object", "additionalProperties": object() }) } else { object() }
+        });
+        let inner = if open {
+            steps.next();
+            &mut made["additionalProperties"]
+        } else {
+            made
+        };
+        let Some(next) = inner.get_mut("properties").and_then(Json::as_object_mut) else { return };
+        place = next;
+    }
+    let text = json!({ "type": "string" });
+    let mut schema = match setting.takes {
+        FieldFormat::Text | FieldFormat::Time | FieldFormat::Grace | FieldFormat::Memory => text,
+        FieldFormat::Texts => json!({ "type": "array", "minItems": 1, "items": text }),
+        FieldFormat::Choice(choices) => json!({ "enum": choices }),
+        FieldFormat::Dialects => {
+            let known: Vec<&str> = DialectId::ALL.iter().map(|id| id.as_str()).collect();
+            json!({ "type": "array", "minItems": 1, "items": { "enum": known } })
+        }
+        FieldFormat::Flag => json!({ "type": "boolean" }),
+        FieldFormat::Count => json!({ "type": "integer", "minimum": 1 }),
+        FieldFormat::TextMap => json!({ "type": "object", "additionalProperties": text }),
+        FieldFormat::Selector => json!({ "type": "object" }),
+    };
+    schema["description"] = format!("{} Default: {}.", setting.summary, setting.default).into();
+    place.insert(name.to_owned(), schema);
+}

@@ -1,0 +1,91 @@
+//! The request that is judged: the `request` of an `AdmissionReview`, as JSON that is borrowed and never converted.
+
+use serde_json::Value as Json;
+
+use crate::json::text;
+
+/// A group, version and resource.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct GroupVersionResource<'a> {
+    /// API group, empty for core.
+    pub group: &'a str,
+    /// Version.
+    pub version: &'a str,
+    /// Plural name: `pods`.
+    pub resource: &'a str,
+}
+
+/// The request of a review.
+#[derive(Clone, Copy, Debug)]
+pub struct AdmissionRequest<'a> {
+    /// All of it.
+    pub json: &'a Json,
+}
+
+impl<'a> AdmissionRequest<'a> {
+    /// The request of an `AdmissionReview`; none when it has none.
+    #[must_use]
+    pub fn from_review(review: &'a Json) -> Option<Self> {
+        review.get("request").filter(|request| request.is_object()).map(|json| Self { json })
+    }
+
+    fn text(&self, pointer: &str) -> &'a str {
+        text(self.json, pointer)
+    }
+
+    fn present(&self, key: &str) -> Option<&'a Json> {
+        self.json.get(key).filter(|value| !value.is_null())
+    }
+
+    /// The object as it shall be; none on DELETE.
+    #[must_use]
+    pub fn object(&self) -> Option<&'a Json> {
+        self.present("object")
+    }
+
+    /// The object as it is; none on CREATE.
+    #[must_use]
+    pub fn old_object(&self) -> Option<&'a Json> {
+        self.present("oldObject")
+    }
+
+    /// `CREATE`, `UPDATE`, `DELETE` or `CONNECT`.
+    #[must_use]
+    pub fn operation(&self) -> &'a str {
+        self.text("/operation")
+    }
+
+    /// Namespace, empty for objects without one.
+    #[must_use]
+    pub fn namespace(&self) -> &'a str {
+        self.text("/namespace")
+    }
+
+    /// Name, empty when the API server is still to make one of `generateName`.
+    #[must_use]
+    pub fn name(&self) -> &'a str {
+        self.text("/name")
+    }
+
+    /// Subresource, empty for the object itself.
+    #[must_use]
+    pub fn sub_resource(&self) -> &'a str {
+        self.text("/subResource")
+    }
+
+    /// Kind of the object.
+    #[must_use]
+    pub fn kind(&self) -> &'a str {
+        self.text("/kind/kind")
+    }
+
+    /// What is asked for, in the version of the object that came.
+    #[must_use]
+    pub fn resource(&self) -> GroupVersionResource<'a> {
+        GroupVersionResource {
+            group: self.text("/resource/group"),
+            version: self.text("/resource/version"),
+            resource: self.text("/resource/resource"),
+        }
+    }
+}

@@ -1,0 +1,9 @@
+//! How problems are shown: to users on a terminal, and to programs.
+
+mod formats;
+mod terminal;
+
+pub use formats::{problems_as_github_annotations, problems_as_json, problems_as_sarif};
+pub use terminal::render_problems;
+#[cfg(test)]
+pub(super) use terminal::word;

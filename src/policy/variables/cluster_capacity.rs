@@ -1,0 +1,48 @@
+//! What GPUs the cluster has and what is free of them: the fields of `cluster`.
+
+use std::collections::BTreeMap;
+
+use portcullis_cel::{Error, Key, Value};
+
+use super::{FieldResult, FieldValue, map, number};
+use crate::input::{CapacityReport, GpuModelCapacity};
+
+/// A number of a model, by the name of its field, and how those of several models make one.
+struct CapacityField {
+    name: &'static str,
+    of: fn(&GpuModelCapacity) -> u64,
+    together: fn(u64, u64) -> u64,
+}
+
+const FIGURES: &[CapacityField] = &[
+    CapacityField { name: "nodes", of: |model| model.nodes, together: u64::saturating_add },
+    CapacityField { name: "cards", of: |model| model.cards, together: u64::saturating_add },
+    CapacityField { name: "freeCards", of: |model| model.free_cards, together: u64::saturating_add },
+    CapacityField { name: "largestNodeCards", of: |model| model.largest_node_cards, together: u64::max },
+    CapacityField { name: "vramMiB", of: |model| model.vram_mib, together: u64::saturating_add },
+    CapacityField { name: "freeVramMiB", of: |model| model.free_vram_mib, together: u64::saturating_add },
+    CapacityField { name: "largestCardMiB", of: |model| model.largest_card_mib, together: u64::max },
+    CapacityField { name: "largestFreeMiB", of: |model| model.largest_free_mib, together: u64::max },
+];
+
+/// Of what the leader has published.
+pub(super) fn fields(capacity: &Result<&CapacityReport, String>) -> Vec<FieldValue> {
+    let known = |value: &dyn Fn(&CapacityReport) -> Value<'static>| -> FieldResult {
+        capacity.as_ref().map(|capacity| value(capacity)).map_err(|why| Error::new(why.clone()))
+    };
+    let figures = FIGURES.iter().map(|figure| {
+        let sum = known(&|capacity| number(capacity.models.values().map(figure.of).fold(0, figure.together)));
+        (figure.name, sum)
+    });
+    let models =
+        known(&|capacity| map(capacity.models.iter().map(|(name, model)| (name.clone(), of_model(model)))));
+    [("known", Ok(Value::Bool(capacity.is_ok()))), ("models", models)].into_iter().chain(figures).collect()
+}
+
+fn of_model(model: &GpuModelCapacity) -> Value<'static> {
+    let fields: BTreeMap<_, _> = FIGURES
+        .iter()
+        .map(|figure| (Key::String(portcullis_cel::Text::Borrowed(figure.name)), number((figure.of)(model))))
+        .collect();
+    Value::map(fields)
+}
