@@ -6,7 +6,7 @@ use portcullis_core::admission;
 use portcullis_core::engine::SafetyRule;
 use portcullis_core::model::random::Random;
 use portcullis_core::planner::sabotage::scramble_ties;
-use portcullis_sim::cluster::Rule as Broken;
+use portcullis_sim::cluster::Invariant as Broken;
 use portcullis_sim::fuzz::{Failure, FuzzOptions, fuzz, generate_from_bytes, play, webhook};
 use portcullis_sim::scenario::{Runner, Scenario};
 
@@ -16,13 +16,13 @@ const BUDGET: u64 = 16000;
 
 /// The first run that breaks one of these rules; one that breaks others alone may come before it.
 fn first_failure(options: &FuzzOptions, expected: &[Broken]) -> Option<Box<Failure>> {
-    let breaks = |failure: &Failure| failure.violations.iter().any(|v| expected.contains(&v.rule));
+    let breaks = |failure: &Failure| failure.violations.iter().any(|v| expected.contains(&v.invariant));
     (0..BUDGET).find_map(|seed| fuzz(seed, options).err().filter(|failure| breaks(failure)))
 }
 
 /// Takes a rule of the engine away; the run must break one of the rules that it keeps.
 fn check(rule: SafetyRule, expected: &[Broken]) {
-    let options = FuzzOptions { broken: Some(rule), ..FuzzOptions::default() };
+    let options = FuzzOptions { disabled_rule: Some(rule), ..FuzzOptions::default() };
     let failure = first_failure(&options, expected).unwrap_or_else(|| {
         panic!("without the rule {rule:?} no seed of {BUDGET} breaks one of {expected:?}")
     });
@@ -83,7 +83,7 @@ fn check_story(rule: SafetyRule) {
         options.settings.disabled_rule = broken;
         let admit = webhook(admission::AdmissionSettings::default());
         let mut runner = Runner::with_options(options, scenario, Some(admit)).expect("it begins");
-        std::iter::from_fn(|| runner.next_step().expect("it can be done")).all(|step| step.good())
+        std::iter::from_fn(|| runner.next_step().expect("it can be done")).all(|step| step.is_as_expected())
     };
     assert!(good(None), "it comes out as told with every rule in place");
     assert!(!good(Some(rule)), "without the rule {rule:?} it comes out as told");
@@ -116,7 +116,7 @@ fn unstable_ties_are_noticed() {
     let noticed = |seed: &u64| {
         let played = std::panic::catch_unwind(|| fuzz(*seed, &FuzzOptions::default()));
         let unstable =
-            |failure: Box<Failure>| failure.violations.iter().any(|v| v.rule == Broken::Determinism);
+            |failure: Box<Failure>| failure.violations.iter().any(|v| v.invariant == Broken::Determinism);
         played.map_or(true, |result| result.is_err_and(unstable))
     };
     let seed = (0..BUDGET).find(noticed);

@@ -13,7 +13,7 @@ use anyhow::{Context, Result};
 use clap::Args;
 use portcullis_core::admission::AdmissionSettings;
 use portcullis_core::model::Reason;
-use portcullis_sim::api::Admit;
+use portcullis_sim::api::WebhookCall;
 use portcullis_sim::scenario::{Runner, Scenario, Step, StepResult};
 
 use super::exit_status::ExitStatus;
@@ -99,7 +99,7 @@ pub(super) fn run(args: &DemoArgs) -> Result<ExitStatus> {
             index += 1;
             tally.held += step.expectations.iter().filter(|e| e.verdict.is_ok()).count();
             tally.plans += step.told.iter().filter(|told| told.note.reason == Reason::Lifted).count();
-            if !step.good() {
+            if !step.is_as_expected() {
                 step_output::expectations(&mut out, file, &step)?;
                 tally
                     .failures
@@ -151,7 +151,7 @@ fn act(out: &mut impl Write, number: usize, told: &Step, step: &StepResult) -> R
     step_output::cards(out, &step.nodes)?;
     let (held, all) =
         (step.expectations.iter().filter(|e| e.verdict.is_ok()).count(), step.expectations.len());
-    let style = if step.good() { styles::GOOD } else { styles::BAD };
+    let style = if step.is_as_expected() { styles::GOOD } else { styles::BAD };
     let time = step_output::seconds(step.took);
     writeln!(
         out,
@@ -174,7 +174,7 @@ fn waiting(out: &mut impl Write, step: &StepResult) -> Result<()> {
 }
 
 /// The real webhook, over HTTPS; each answer is timed as its caller sees it.
-fn admit(webhook: &Arc<LocalWebhook>, latencies: &Arc<Mutex<Vec<Duration>>>) -> Admit {
+fn admit(webhook: &Arc<LocalWebhook>, latencies: &Arc<Mutex<Vec<Duration>>>) -> WebhookCall {
     let (webhook, latencies) = (Arc::clone(webhook), Arc::clone(latencies));
     Box::new(move |hook, body| {
         let begun = Instant::now();

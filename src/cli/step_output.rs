@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use comfy_table::{ContentArrangement, Table, presets};
 use portcullis_core::engine::Phase;
-use portcullis_sim::scenario::{CardUse, GangLine, NodeUse, PodLine, StepResult};
+use portcullis_sim::scenario::{CardUsage, GangLine, NodeUsage, PodLine, StepResult};
 use serde_json::{Value, json};
 
 use super::styles::{self, styled};
@@ -112,7 +112,7 @@ fn paragraph(out: &mut impl Write, style: anstyle::Style, text: &str) -> io::Res
 }
 
 /// A picture of every card: how much of it is given away, and to whom.
-pub(super) fn cards(out: &mut impl Write, nodes: &[NodeUse]) -> io::Result<()> {
+pub(super) fn cards(out: &mut impl Write, nodes: &[NodeUsage]) -> io::Result<()> {
     let width = nodes.iter().map(|node| node.name.chars().count()).max().unwrap_or_default();
     for node in nodes {
         for (index, card) in node.cards.iter().enumerate() {
@@ -134,7 +134,7 @@ pub(super) fn cards(out: &mut impl Write, nodes: &[NodeUse]) -> io::Result<()> {
 }
 
 /// One segment for each pod, in turns of two shades, then what is free.
-fn bar(card: &CardUse) -> String {
+fn bar(card: &CardUsage) -> String {
     let total = card.vram.0.max(1);
     let cells =
         |mib: u64| usize::try_from((mib.saturating_mul(BAR) + total / 2) / total).unwrap_or(usize::MAX);
@@ -215,7 +215,7 @@ pub(super) fn record(step: &StepResult) -> Value {
         "expectations": step.expectations.iter().map(|e| json!({"line": e.line, "text": e.text,
             "holds": e.verdict.is_ok(), "got": e.verdict.as_ref().err()})).collect::<Vec<_>>(),
         "violations": step.violations.iter().map(ToString::to_string).collect::<Vec<_>>(),
-        "good": step.good(),
+        "good": step.is_as_expected(),
     })
 }
 
@@ -245,7 +245,8 @@ mod tests {
     fn a_card_is_as_full_as_it_is() {
         let check = |vram: u64, pods: &[u64], expected: &str| {
             let pods = pods.iter().map(|mib| (PodKey::new("default", "p"), VramMib(*mib))).collect();
-            let text = anstream::adapter::strip_str(&bar(&CardUse { vram: VramMib(vram), pods })).to_string();
+            let text =
+                anstream::adapter::strip_str(&bar(&CardUsage { vram: VramMib(vram), pods })).to_string();
             assert_eq!(text, expected);
         };
         check(32_768, &[], "░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░");

@@ -7,17 +7,17 @@ pub mod api;
 pub mod cluster;
 pub mod fuzz;
 pub mod scenario;
-pub(crate) mod stacks;
+pub(crate) mod stack_fixtures;
 
 pub use fuzz::fuzz_bytes;
 
 #[cfg(test)]
-mod coming;
+mod conformance_tests;
 #[cfg(test)]
-mod conformance;
+mod ordered_members_tests;
 #[cfg(test)]
-mod stand_in;
+mod starvation_tests;
 #[cfg(test)]
-mod starvation;
+mod stub_webhook;
 #[cfg(test)]
 mod tests;

@@ -1,18 +1,24 @@
 //! The simulation itself: stories that need no more than a gate.
 
 use super::scenario::{Runner, Scenario};
-use super::stand_in;
+use super::stub_webhook;
 
 fn play(text: &str) {
     let scenario = Scenario::parse("inline.yaml", text).unwrap_or_else(|e| panic!("{e}"));
-    let mut runner = Runner::new(scenario, Some(stand_in::admit())).unwrap_or_else(|e| panic!("{e}"));
+    let mut runner = Runner::new(scenario, Some(stub_webhook::admit())).unwrap_or_else(|e| panic!("{e}"));
     while let Some(step) = runner.next_step().unwrap_or_else(|e| panic!("{e}")) {
         let gangs: Vec<String> = step
             .gangs
             .iter()
             .map(|g| format!("{}: {:?} {}", g.name, g.status.phase, g.status.message))
             .collect();
-        assert!(step.good(), "step {}: {:#?}\n{gangs:#?}\n{:#?}", step.number, step.failures(), step.told);
+        assert!(
+            step.is_as_expected(),
+            "step {}: {:#?}\n{gangs:#?}\n{:#?}",
+            step.number,
+            step.failures(),
+            step.told
+        );
     }
 }
 
@@ -53,8 +59,8 @@ fn random_faults_break_no_rule() {
     for seed in 0..40 {
         let options = super::fuzz::FuzzOptions::default();
         let scenario = super::fuzz::generate(seed);
-        if let Err(failure) = super::fuzz::play(seed, &scenario, &options, stand_in::admit()) {
-            let small = super::fuzz::shrink(&failure, &options, stand_in::admit);
+        if let Err(failure) = super::fuzz::play(seed, &scenario, &options, stub_webhook::admit()) {
+            let small = super::fuzz::shrink(&failure, &options, stub_webhook::admit);
             panic!("{failure}\n{}", super::fuzz::to_yaml(&small));
         }
     }
@@ -68,8 +74,9 @@ fn a_generated_scenario_can_be_kept_as_a_file() {
         let again = Scenario::parse("kept.yaml", &text).unwrap_or_else(|e| panic!("{e}\n{text}"));
         let options = super::fuzz::FuzzOptions::default();
         let first =
-            super::fuzz::play(seed, &scenario, &options, stand_in::admit()).map_err(|e| e.to_string());
-        let second = super::fuzz::play(seed, &again, &options, stand_in::admit()).map_err(|e| e.to_string());
+            super::fuzz::play(seed, &scenario, &options, stub_webhook::admit()).map_err(|e| e.to_string());
+        let second =
+            super::fuzz::play(seed, &again, &options, stub_webhook::admit()).map_err(|e| e.to_string());
         assert_eq!(first, second, "seed {seed}");
     }
 }

@@ -8,7 +8,7 @@ use portcullis_core::engine::{
     Condition, ConditionStatus, ConditionType, GangStatus, Phase, PlanRecord, PlannedMember,
 };
 use portcullis_core::model::{DialectId, Epoch, NodeName, PodUid, Reason, Time, str};
-use portcullis_sim::api::Kind;
+use portcullis_sim::api::ObjectKind;
 use portcullis_sim::fuzz::{generate, webhook};
 use portcullis_sim::scenario::{Runner, Scenario};
 use serde_json::{Value, json};
@@ -233,7 +233,7 @@ fn what_is_written_in_scenarios_and_seeds_passes_the_schema() {
         let admit = webhook(admission::AdmissionSettings::default());
         let mut runner = Runner::new(scenario, Some(admit)).expect("a scenario can be set up");
         while runner.next_step().expect("a step can be done").is_some() {
-            for (key, stored) in runner.cluster().api.list(Kind::Gang) {
+            for (key, stored) in runner.cluster().api.list(ObjectKind::Gang) {
                 check(&schema, &stored.object, &format!("{name}: {key}"));
                 seen += 1;
             }

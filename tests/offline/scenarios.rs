@@ -23,7 +23,7 @@ fn play(file: &Path) -> Result<(), String> {
     let mut expectations = 0;
     while let Some(step) = runner.next_step().map_err(|e| e.to_string())? {
         expectations += step.expectations.len();
-        if !step.good() {
+        if !step.is_as_expected() {
             let gangs: Vec<String> =
                 step.gangs.iter().map(|gang| format!("{}: {:?}", gang.name, gang.status)).collect();
             return Err(format!(
@@ -70,7 +70,7 @@ fn a_leader_may_die_or_sleep_between_any_two_effects() {
             if failures.len() == 1 && failures[0].ends_with("it never came to it") {
                 break;
             }
-            assert!(step.good(), "{fault}:\n{}", failures.join("\n"));
+            assert!(step.is_as_expected(), "{fault}:\n{}", failures.join("\n"));
             points += 1;
         }
         // The object, the record in it, a read of the lease, three lifts, the end in the object; and three nominations.

@@ -24,7 +24,7 @@
 //! | 2. Add its labels, annotations and API groups | [`objects::names`](crate::objects::names) |
 //! | 3. Implement [`Dialect`](dialect_trait::Dialect) | a folder of its own, `dialect/<stack>/mod.rs`, with unit tests |
 //! | 4. Register it | one line in `DIALECTS` of `registry.rs` |
-//! | 5. Describe its pods and group objects for the conformance tests | one line in `stacks.rs` of the simulation |
+//! | 5. Describe its pods and group objects for the conformance tests | one line in `stack_fixtures.rs` of the simulation |
 //! | 6. Allow the engine to read its group objects | `manifests/base` (RBAC); the tests compare it with [`group_resources`] |
 //!
 //! The conformance tests then run every rule against the new dialect and report what is missing.

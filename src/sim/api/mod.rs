@@ -4,15 +4,17 @@
 //! kubelets and controllers are clients like everybody else. Invariant: one global resource version, raised by every
 //! write that changes something and by nothing else; a UID is never given twice.
 
-mod admit;
-mod kinds;
-mod pod_rules;
+mod admission;
+mod object_kind;
+mod pod_validation;
 mod status;
 mod store;
-mod stored;
+mod stored_object;
 
-pub use admit::{Admit, AdmitHook};
-pub use kinds::{Kind, ObjectKey};
-pub use status::Status;
+pub use admission::{AdmissionWebhook, WebhookCall};
+pub use object_kind::{ObjectKey, ObjectKind};
+pub use status::ApiStatus;
 pub use store::ApiServer;
-pub use stored::{Actor, Applied, LeaseRecord, Stored, Subresource, Typed, Write};
+pub use stored_object::{
+    Actor, LeaseRecord, StoredObject, Subresource, TypedObject, WriteOutcome, WriteRecord,
+};

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 /// A refusal: HTTP code, reason, message, details.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Status {
+pub struct ApiStatus {
     /// HTTP status code.
     pub code: u16,
     /// `reason`, for example `Conflict`.
@@ -19,7 +19,7 @@ pub struct Status {
     pub causes: Vec<(String, String)>,
 }
 
-impl Status {
+impl ApiStatus {
     /// A refusal without details.
     pub fn new(code: u16, reason: &str, message: impl Into<String>) -> Self {
         Self { code, reason: reason.to_owned(), message: message.into(), about: None, causes: Vec::new() }
@@ -91,7 +91,7 @@ impl Status {
     }
 }
 
-impl fmt::Display for Status {
+impl fmt::Display for ApiStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}: {}", self.code, self.reason, self.message)
     }
@@ -120,8 +120,8 @@ mod tests {
                 "Error from server (Forbidden): admission webhook \"portcullis.dev\" denied the request: no",
             ),
         ] {
-            assert_eq!(Status::denied(&status).kubectl(), printed);
+            assert_eq!(ApiStatus::denied(&status).kubectl(), printed);
         }
-        assert_eq!(Status::denied(&json!({"message": "no"})).code, 403);
+        assert_eq!(ApiStatus::denied(&json!({"message": "no"})).code, 403);
     }
 }

@@ -5,9 +5,11 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::admit::{AdmitHook, Review, apply};
-use super::stored::{Actor, Applied, LeaseRecord, Stored, Subresource, Typed, Write};
-use super::{Kind, ObjectKey, Status, pod_rules};
+use super::admission::{AdmissionWebhook, ReviewInput, apply};
+use super::stored_object::{
+    Actor, LeaseRecord, StoredObject, Subresource, TypedObject, WriteOutcome, WriteRecord,
+};
+use super::{ApiStatus, ObjectKey, ObjectKind, pod_validation};
 use portcullis_core::api::{ApiRequest, ApiResource, ApiResponse, ApiVerb};
 use portcullis_core::model::{ResourceVersion, Time, str};
 use portcullis_core::objects::{Node, names};
@@ -15,14 +17,14 @@ use portcullis_core::pod::Pod;
 
 /// The store and its doors.
 pub struct ApiServer {
-    objects: BTreeMap<ObjectKey, Stored>,
-    writes: Vec<Write>,
+    objects: BTreeMap<ObjectKey, StoredObject>,
+    writes: Vec<WriteRecord>,
     version: u64,
     uids: u64,
     /// What time it is.
     pub now: Time,
     /// The webhook.
-    pub webhook: AdmitHook,
+    pub webhook: AdmissionWebhook,
     /// Whether updates by our own engine go round the webhook, as the `matchConditions` of its registration have it.
     pub engine_skips_webhook: bool,
     /// The leader's lease.
@@ -31,7 +33,7 @@ pub struct ApiServer {
 
 impl ApiServer {
     /// An empty cluster at this time.
-    pub fn new(now: Time, webhook: AdmitHook) -> Self {
+    pub fn new(now: Time, webhook: AdmissionWebhook) -> Self {
         Self {
             objects: BTreeMap::new(),
             writes: Vec::new(),
@@ -45,24 +47,24 @@ impl ApiServer {
     }
 
     /// The object of this key.
-    pub fn get(&self, key: &ObjectKey) -> Option<&Stored> {
+    pub fn get(&self, key: &ObjectKey) -> Option<&StoredObject> {
         self.objects.get(key)
     }
 
     /// All objects of a kind, in order of namespace and name.
-    pub fn list(&self, kind: Kind) -> impl Iterator<Item = (&ObjectKey, &Stored)> {
+    pub fn list(&self, kind: ObjectKind) -> impl Iterator<Item = (&ObjectKey, &StoredObject)> {
         let first = ObjectKey { kind, namespace: str(""), name: str("") };
         self.objects.range(first..).take_while(move |(key, _)| key.kind == kind)
     }
 
     /// All readable pods.
     pub fn pods(&self) -> impl Iterator<Item = &Arc<Pod>> {
-        self.list(Kind::Pod).filter_map(|(_, stored)| stored.pod())
+        self.list(ObjectKind::Pod).filter_map(|(_, stored)| stored.pod())
     }
 
     /// All readable nodes.
     pub fn nodes(&self) -> impl Iterator<Item = &Arc<Node>> {
-        self.list(Kind::Node).filter_map(|(_, stored)| stored.node())
+        self.list(ObjectKind::Node).filter_map(|(_, stored)| stored.node())
     }
 
     /// The newest resource version.
@@ -71,7 +73,7 @@ impl ApiServer {
     }
 
     /// Takes everything that was written since the last call, in order.
-    pub fn take_writes(&mut self) -> Vec<Write> {
+    pub fn take_writes(&mut self) -> Vec<WriteRecord> {
         std::mem::take(&mut self.writes)
     }
 
@@ -79,8 +81,8 @@ impl ApiServer {
     ///
     /// # Errors
     /// The `Status` of a real API server.
-    pub fn create(&mut self, actor: &Actor, mut object: Value) -> Result<Applied, Status> {
-        let kind = Kind::of(&object)?;
+    pub fn create(&mut self, actor: &Actor, mut object: Value) -> Result<WriteOutcome, ApiStatus> {
+        let kind = ObjectKind::of(&object)?;
         if !object["metadata"].is_object() {
             object["metadata"] = json!({});
         }
@@ -93,11 +95,11 @@ impl ApiServer {
             object["metadata"]["namespace"] = json!("default");
         }
         let mut warnings = Vec::new();
-        if kind == Kind::Pod {
-            pod_rules::default(&mut object);
+        if kind == ObjectKind::Pod {
+            pod_validation::default(&mut object);
             self.resolve_priority(&mut object)?;
             let name = text(&object, "name");
-            let review = Review {
+            let review = ReviewInput {
                 user: actor.user_name(),
                 name: &name,
                 namespace: &namespace,
@@ -113,7 +115,7 @@ impl ApiServer {
             let prefix = text(&object, "generateName");
             if prefix.is_empty() {
                 let problem = "Required value: name or generateName is required";
-                return Err(Status::invalid(kind.as_str(), "", "metadata.name", problem));
+                return Err(ApiStatus::invalid(kind.as_str(), "", "metadata.name", problem));
             }
             name = format!("{prefix}{}", suffix(self.uids));
             object["metadata"]["name"] = json!(name);
@@ -121,22 +123,22 @@ impl ApiServer {
         let key = ObjectKey::new(kind, &namespace, &name);
         if self.objects.contains_key(&key) {
             let message = format!("{} \"{name}\" already exists", kind.qualified_plural());
-            return Err(Status::new(409, "AlreadyExists", message));
+            return Err(ApiStatus::new(409, "AlreadyExists", message));
         }
-        if kind == Kind::Pod {
-            pod_rules::validate_create(&name, &object)?;
-            object["status"] = pod_rules::first_status(&object);
+        if kind == ObjectKind::Pod {
+            pod_validation::validate_create(&name, &object)?;
+            object["status"] = pod_validation::first_status(&object);
         } else if kind.isolates_status() {
             remove(&mut object, "status");
         }
         self.uids += 1;
         object["metadata"]["uid"] = json!(format!("{:08x}-0000-4000-8000-{:012x}", self.uids, self.uids));
         object["metadata"]["creationTimestamp"] = json!(self.now.to_string());
-        if kind == Kind::Gang {
+        if kind == ObjectKind::Gang {
             object["metadata"]["generation"] = json!(1);
         }
-        if kind == Kind::Pod {
-            let review = Review {
+        if kind == ObjectKind::Pod {
+            let review = ReviewInput {
                 user: actor.user_name(),
                 name: &name,
                 namespace: &namespace,
@@ -146,12 +148,12 @@ impl ApiServer {
             warnings.extend(self.webhook.validate(&review)?);
         }
         let object = self.commit(actor, key, object);
-        Ok(Applied { object, changed: true, warnings })
+        Ok(WriteOutcome { object, changed: true, warnings })
     }
 
     /// Stores an object as it is, past every rule: what an older release or a bug may have left behind.
-    pub fn inject(&mut self, mut object: Value) -> Result<(), Status> {
-        let kind = Kind::of(&object)?;
+    pub fn inject(&mut self, mut object: Value) -> Result<(), ApiStatus> {
+        let kind = ObjectKind::of(&object)?;
         let text = |key: &str| object["metadata"][key].as_str().unwrap_or("").to_owned();
         let (namespace, name) = (text("namespace"), text("name"));
         let namespace = if namespace.is_empty() { "default".to_owned() } else { namespace };
@@ -175,12 +177,12 @@ impl ApiServer {
         key: &ObjectKey,
         subresource: Subresource,
         mut new: Value,
-    ) -> Result<Applied, Status> {
+    ) -> Result<WriteOutcome, ApiStatus> {
         let old = self.found(key)?.clone();
         let meta = |object: &Value, field: &str| object["metadata"].get(field).cloned();
         let version = new["metadata"].get("resourceVersion").and_then(Value::as_str).unwrap_or("");
         if !version.is_empty() && version != old.version.to_string() {
-            return Err(Status::conflict(format!(
+            return Err(ApiStatus::conflict(format!(
                 "Operation cannot be fulfilled on {} \"{}\": the object has been modified; please apply your changes to the latest version and try again",
                 key.kind.qualified_plural(),
                 key.name
@@ -196,7 +198,7 @@ impl ApiServer {
             new["status"] = status;
         } else {
             if !new["metadata"].is_object() {
-                return Err(Status::invalid(key.kind.as_str(), &key.name, "metadata", "Required value"));
+                return Err(ApiStatus::invalid(key.kind.as_str(), &key.name, "metadata", "Required value"));
             }
             for field in
                 ["uid", "creationTimestamp", "name", "namespace", "deletionTimestamp", "resourceVersion"]
@@ -214,7 +216,7 @@ impl ApiServer {
             }
         }
         let mut warnings = Vec::new();
-        if key.kind == Kind::Pod && subresource == Subresource::None {
+        if key.kind == ObjectKind::Pod && subresource == Subresource::None {
             let skipped = self.engine_skips_webhook && matches!(actor, Actor::Engine(_));
             let user = actor.user_name();
             let (name, namespace) = (&*key.name, &*key.namespace);
@@ -222,21 +224,22 @@ impl ApiServer {
             let old = Some(before);
             if !skipped {
                 let (mutated, told) =
-                    self.webhook.mutate(&Review { user, name, namespace, object: &new, old })?;
+                    self.webhook.mutate(&ReviewInput { user, name, namespace, object: &new, old })?;
                 new = mutated;
                 warnings = told;
             }
-            pod_rules::validate_update(&key.name, before, &new)?;
+            pod_validation::validate_update(&key.name, before, &new)?;
             if !skipped {
-                let told = self.webhook.validate(&Review { user, name, namespace, object: &new, old })?;
+                let told =
+                    self.webhook.validate(&ReviewInput { user, name, namespace, object: &new, old })?;
                 warnings.extend(told);
             }
         }
         if new == *old.object {
-            return Ok(Applied { object: old.object, changed: false, warnings });
+            return Ok(WriteOutcome { object: old.object, changed: false, warnings });
         }
         let object = self.commit(actor, key.clone(), new);
-        Ok(Applied { object, changed: true, warnings })
+        Ok(WriteOutcome { object, changed: true, warnings })
     }
 
     /// Applies a JSON patch.
@@ -249,12 +252,12 @@ impl ApiServer {
         key: &ObjectKey,
         subresource: Subresource,
         patch: &Value,
-    ) -> Result<Applied, Status> {
+    ) -> Result<WriteOutcome, ApiStatus> {
         let mut new = (*self.found(key)?.object).clone();
         apply(&mut new, patch).map_err(|problem| {
             let message =
                 format!("the server rejected our request due to an error in our request: {problem}");
-            Status { about: None, causes: Vec::new(), ..Status::new(422, "Invalid", message) }
+            ApiStatus { about: None, causes: Vec::new(), ..ApiStatus::new(422, "Invalid", message) }
         })?;
         self.update(actor, key, subresource, new)
     }
@@ -269,7 +272,7 @@ impl ApiServer {
         key: &ObjectKey,
         subresource: Subresource,
         patch: &Value,
-    ) -> Result<Applied, Status> {
+    ) -> Result<WriteOutcome, ApiStatus> {
         self.same_uid(key, patch)?;
         let mut new = (*self.found(key)?.object).clone();
         json_patch::merge(&mut new, patch);
@@ -288,7 +291,7 @@ impl ApiServer {
         key: &ObjectKey,
         subresource: Subresource,
         object: &Value,
-    ) -> Result<Applied, Status> {
+    ) -> Result<WriteOutcome, ApiStatus> {
         self.same_uid(key, object)?;
         let mut new = (*self.found(key)?.object).clone();
         let mut managers = new["metadata"]["managedFields"].as_array().cloned().unwrap_or_default();
@@ -306,7 +309,7 @@ impl ApiServer {
         let foreign =
             |known: &Value| known["subresource"] == "status" && known["manager"] != entry["manager"];
         if managers.iter().any(foreign) {
-            return Err(Status::conflict("Apply failed with 1 conflict: .status.phase"));
+            return Err(ApiStatus::conflict("Apply failed with 1 conflict: .status.phase"));
         }
         if !managers.contains(&entry) {
             managers.push(entry);
@@ -324,7 +327,7 @@ impl ApiServer {
             return Ok(done);
         }
         let object = self.commit(actor, key.clone(), noted);
-        Ok(Applied { object, ..done })
+        Ok(WriteOutcome { object, ..done })
     }
 
     /// Deletes an object. A pod that is bound and has not ended is only marked: its kubelet stops it first.
@@ -337,13 +340,13 @@ impl ApiServer {
         key: &ObjectKey,
         uid: Option<&str>,
         version: Option<&str>,
-    ) -> Result<Applied, Status> {
+    ) -> Result<WriteOutcome, ApiStatus> {
         let old = self.found(key)?.clone();
         if let Some(uid) = uid.filter(|uid| **uid != *old.uid) {
             return Err(precondition(key, uid, &old.uid));
         }
         if let Some(version) = version.filter(|version| **version != old.version.to_string()) {
-            return Err(Status::conflict(format!(
+            return Err(ApiStatus::conflict(format!(
                 "Operation cannot be fulfilled on {} \"{}\": the ResourceVersion in the precondition ({version}) does not match the ResourceVersion in record ({}). The object might have been modified",
                 key.kind.qualified_plural(),
                 key.name,
@@ -352,17 +355,17 @@ impl ApiServer {
         }
         let text = |pointer: &str| old.object.pointer(pointer).and_then(Value::as_str).unwrap_or("");
         let ended = matches!(text("/status/phase"), "Succeeded" | "Failed");
-        if key.kind == Kind::Pod && !text("/spec/nodeName").is_empty() && !ended {
+        if key.kind == ObjectKind::Pod && !text("/spec/nodeName").is_empty() && !ended {
             if !text("/metadata/deletionTimestamp").is_empty() {
-                return Ok(Applied { object: old.object, changed: false, warnings: Vec::new() });
+                return Ok(WriteOutcome { object: old.object, changed: false, warnings: Vec::new() });
             }
             let mut new = (*old.object).clone();
             new["metadata"]["deletionTimestamp"] = json!(self.now.to_string());
             let object = self.commit(actor, key.clone(), new);
-            return Ok(Applied { object, changed: true, warnings: Vec::new() });
+            return Ok(WriteOutcome { object, changed: true, warnings: Vec::new() });
         }
         self.remove(actor, key, &old.uid);
-        Ok(Applied { object: old.object, changed: true, warnings: Vec::new() })
+        Ok(WriteOutcome { object: old.object, changed: true, warnings: Vec::new() })
     }
 
     /// Takes an object out of the store at once, if it is still this one; true when it was.
@@ -372,7 +375,7 @@ impl ApiServer {
         }
         let before = self.objects.remove(key);
         self.version += 1;
-        self.writes.push(Write { key: key.clone(), actor: actor.clone(), before, after: None });
+        self.writes.push(WriteRecord { key: key.clone(), actor: actor.clone(), before, after: None });
         true
     }
 
@@ -380,12 +383,12 @@ impl ApiServer {
     ///
     /// # Errors
     /// 404, or 409 when it is gated, bound, another one by that name, or going away.
-    pub fn bind(&mut self, key: &ObjectKey, uid: &str, node: &str) -> Result<(), Status> {
+    pub fn bind(&mut self, key: &ObjectKey, uid: &str, node: &str) -> Result<(), ApiStatus> {
         let old = self.found(key)?.clone();
         let problem = |problem: &str| {
             let message =
                 format!("Operation cannot be fulfilled on pods/binding \"{}\": {problem}", key.name);
-            Err(Status::conflict(message))
+            Err(ApiStatus::conflict(message))
         };
         if &*old.uid != uid {
             return Err(precondition(key, uid, &old.uid));
@@ -396,7 +399,7 @@ impl ApiServer {
         if old.object["spec"].get("nodeName").is_some() {
             return problem("pod is already assigned to a node");
         }
-        if pod_rules::gates(&old.object).next().is_some() {
+        if pod_validation::gates(&old.object).next().is_some() {
             return problem("pod has non-empty .spec.schedulingGates");
         }
         let mut new = (*old.object).clone();
@@ -456,35 +459,35 @@ impl ApiServer {
 
     /// A patch may name the UID that it means. Unlike that of a PUT, it is no precondition: the patched object is
     /// validated, and its UID may not change (as 1.36 answers).
-    fn same_uid(&self, key: &ObjectKey, patch: &Value) -> Result<(), Status> {
+    fn same_uid(&self, key: &ObjectKey, patch: &Value) -> Result<(), ApiStatus> {
         let found = &self.found(key)?.uid;
         match patch["metadata"]["uid"].as_str() {
             Some(uid) if uid != &**found => {
                 let problem = format!("Invalid value: \"{uid}\": field is immutable");
-                Err(Status::invalid(key.kind.as_str(), &key.name, "metadata.uid", &problem))
+                Err(ApiStatus::invalid(key.kind.as_str(), &key.name, "metadata.uid", &problem))
             }
             _ => Ok(()),
         }
     }
 
-    fn found(&self, key: &ObjectKey) -> Result<&Stored, Status> {
+    fn found(&self, key: &ObjectKey) -> Result<&StoredObject, ApiStatus> {
         self.objects.get(key).ok_or_else(|| {
             let message = format!("{} \"{}\" not found", key.kind.qualified_plural(), key.name);
-            Status::new(404, "NotFound", message)
+            ApiStatus::new(404, "NotFound", message)
         })
     }
 
     /// The Priority admission plugin: a class that does not exist is refused.
-    fn resolve_priority(&self, pod: &mut Value) -> Result<(), Status> {
+    fn resolve_priority(&self, pod: &mut Value) -> Result<(), ApiStatus> {
         let class = pod.pointer("/spec/priorityClassName").and_then(Value::as_str).unwrap_or("").to_owned();
         if class.is_empty() || !pod["spec"].is_object() {
             return Ok(());
         }
-        let Some(found) = self.get(&ObjectKey::new(Kind::PriorityClass, "", &class)) else {
+        let Some(found) = self.get(&ObjectKey::new(ObjectKind::PriorityClass, "", &class)) else {
             let name = pod.pointer("/metadata/name").and_then(Value::as_str).unwrap_or("");
             let message =
                 format!("pods \"{name}\" is forbidden: no PriorityClass with name {class} was found");
-            return Err(Status::new(403, "Forbidden", message));
+            return Err(ApiStatus::new(403, "Forbidden", message));
         };
         pod["spec"]["priority"] = found.object.get("value").cloned().unwrap_or_else(|| json!(0));
         Ok(())
@@ -493,28 +496,28 @@ impl ApiServer {
     fn commit(&mut self, actor: &Actor, key: ObjectKey, mut object: Value) -> Arc<Value> {
         self.version += 1;
         object["metadata"]["resourceVersion"] = json!(ResourceVersion(self.version).to_string());
-        let stored = Stored {
-            typed: Typed::read(key.kind, &object),
+        let stored = StoredObject {
+            typed: TypedObject::read(key.kind, &object),
             uid: str(object["metadata"]["uid"].as_str().unwrap_or("")),
             version: self.version,
             object: Arc::new(object),
         };
         let object = stored.object.clone();
         let before = self.objects.insert(key.clone(), stored.clone());
-        self.writes.push(Write { key, actor: actor.clone(), before, after: Some(stored) });
+        self.writes.push(WriteRecord { key, actor: actor.clone(), before, after: Some(stored) });
         object
     }
 }
 
-fn kind_of(resource: ApiResource) -> Kind {
-    let same = |kind: &Kind| {
+fn kind_of(resource: ApiResource) -> ObjectKind {
+    let same = |kind: &ObjectKind| {
         kind.plural() == resource.plural && kind.group_version() == (resource.group, resource.version)
     };
-    Kind::all().find(same).unwrap_or(Kind::Gang)
+    ObjectKind::all().find(same).unwrap_or(ObjectKind::Gang)
 }
 
-fn precondition(key: &ObjectKey, wanted: &str, found: &str) -> Status {
-    Status::conflict(format!(
+fn precondition(key: &ObjectKey, wanted: &str, found: &str) -> ApiStatus {
+    ApiStatus::conflict(format!(
         "Operation cannot be fulfilled on {} \"{}\": Precondition failed: UID in precondition: {wanted}, UID in object meta: {found}",
         key.kind.qualified_plural(),
         key.name

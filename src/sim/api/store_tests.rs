@@ -6,7 +6,7 @@ use super::*;
 use portcullis_core::dialect::StoredStatus;
 
 fn server() -> ApiServer {
-    ApiServer::new(Time(1_795_266_000_000), AdmitHook::new(None))
+    ApiServer::new(Time(1_795_266_000_000), AdmissionWebhook::new(None))
 }
 
 fn pod(name: &str, gated: bool) -> Value {
@@ -16,7 +16,7 @@ fn pod(name: &str, gated: bool) -> Value {
 }
 
 fn key(name: &str) -> ObjectKey {
-    ObjectKey::new(Kind::Pod, "default", name)
+    ObjectKey::new(ObjectKind::Pod, "default", name)
 }
 
 #[test]
@@ -75,7 +75,7 @@ fn status_has_a_door_of_its_own() {
     });
     let made = server.create(&Actor::Engine(0), gang.clone()).unwrap().object;
     assert_eq!(made.get("status"), None, "a create cannot smuggle a status in");
-    let key = ObjectKey::new(Kind::Gang, "default", "g");
+    let key = ObjectKey::new(ObjectKind::Gang, "default", "g");
     gang["status"] = json!({"phase": "Waiting"});
     gang["spec"]["group"] = json!("other");
     let updated = server.update(&Actor::Engine(0), &key, Subresource::Status, gang.clone()).unwrap().object;
@@ -132,8 +132,8 @@ fn reviews_carry_the_object_and_patches_are_applied() {
             .to_string()
             .into_bytes())
     };
-    let admit: super::super::Admit = Box::new(move |_, body| answer(body));
-    let mut server = ApiServer::new(Time(0), AdmitHook::new(Some(admit)));
+    let admit: super::super::WebhookCall = Box::new(move |_, body| answer(body));
+    let mut server = ApiServer::new(Time(0), AdmissionWebhook::new(Some(admit)));
     let made = server.create(&Actor::User, pod("good", false)).unwrap();
     assert_eq!(made.object["metadata"]["labels"], json!({"seen": "yes"}));
     assert_eq!(made.warnings, ["mind the gap", "mind the gap"], "once from each of the two hooks");
@@ -151,7 +151,7 @@ fn what_somebody_else_applied_is_theirs() {
         "spec": {"minMember": 3},
     });
     let made = server.create(&Actor::User, group).unwrap().object;
-    let key = ObjectKey::new(Kind::named("podgroup").unwrap(), "default", "g");
+    let key = ObjectKey::new(ObjectKind::named("podgroup").unwrap(), "default", "g");
     let said =
         |phase: &str| json!({"metadata": {"uid": made["metadata"]["uid"]}, "status": {"phase": phase}});
     let apply = |server: &mut ApiServer, phase: &str| {
@@ -161,7 +161,7 @@ fn what_somebody_else_applied_is_theirs() {
     let again = apply(&mut server, "Pending").unwrap();
     assert!(!again.changed, "nothing new is no write");
     assert_eq!(again.object["spec"]["minMember"], 3);
-    let group = server.get(&key).and_then(Stored::group).unwrap().clone();
+    let group = server.get(&key).and_then(StoredObject::group).unwrap().clone();
     let said = &group.groups[0].stored_status;
     assert_eq!(said.matches(&json!({"phase": "Pending"})), Some(true));
     assert!(matches!(said, StoredStatus::Own(status) if status["phase"] == "Pending"));
@@ -170,5 +170,5 @@ fn what_somebody_else_applied_is_theirs() {
     theirs["metadata"]["managedFields"] = json!([{"manager": "kai-scheduler", "subresource": "status"}]);
     server.update(&Actor::User, &key, Subresource::None, theirs).unwrap();
     assert_eq!(apply(&mut server, "Running").unwrap_err().code, 409);
-    assert!(server.get(&key).and_then(Stored::group).unwrap().groups[0].stored_status.is_foreign());
+    assert!(server.get(&key).and_then(StoredObject::group).unwrap().groups[0].stored_status.is_foreign());
 }

@@ -4,14 +4,14 @@
 
 use serde_json::{Value, json};
 
-use super::{Cluster, Happening};
-use crate::api::{Actor, Kind, ObjectKey, Subresource};
+use super::{Cluster, SimEvent};
+use crate::api::{Actor, ObjectKey, ObjectKind, Subresource};
 use portcullis_core::model::Str;
 use portcullis_core::model::random::Random;
 use portcullis_core::pod::PodPhase;
 
 /// An owner of pods.
-struct Owner {
+struct PodOwner {
     key: ObjectKey,
     uid: Str,
     /// What owns it.
@@ -21,7 +21,7 @@ struct Owner {
 }
 
 /// A pod that has an owner.
-struct Owned {
+struct OwnedPod {
     key: ObjectKey,
     uid: Str,
     owner: Str,
@@ -37,17 +37,18 @@ impl Cluster {
     pub(super) fn wake_controllers(&mut self) {
         if !self.reconciling {
             self.reconciling = true;
-            self.push(self.options.timing.reconcile, Happening::Reconcile);
+            self.push(self.options.timing.reconcile, SimEvent::Reconcile);
         }
     }
 
     pub(super) fn reconcile(&mut self) {
         self.reconciling = false;
         let owned = self.owned();
-        let owners: Vec<Owner> = [Kind::Deployment, Kind::ReplicaSet, Kind::StatefulSet, Kind::Job]
-            .into_iter()
-            .flat_map(|kind| self.owners(kind))
-            .collect();
+        let owners: Vec<PodOwner> =
+            [ObjectKind::Deployment, ObjectKind::ReplicaSet, ObjectKind::StatefulSet, ObjectKind::Job]
+                .into_iter()
+                .flat_map(|kind| self.owners(kind))
+                .collect();
         let gone = |owner: &Str| !owners.iter().any(|known| known.uid == *owner);
         // What has lost its owner follows it.
         for set in owners.iter().filter(|set| set.owner.as_ref().is_some_and(gone)) {
@@ -57,23 +58,23 @@ impl Cluster {
             let _ = self.api.delete(&Actor::Controller, &pod.key, Some(&pod.uid), None);
         }
         for owner in &owners {
-            let mine: Vec<&Owned> = owned.iter().filter(|pod| pod.owner == owner.uid).collect();
+            let mine: Vec<&OwnedPod> = owned.iter().filter(|pod| pod.owner == owner.uid).collect();
             match owner.key.kind {
-                Kind::Deployment => {
-                    let sets: Vec<&Owner> =
+                ObjectKind::Deployment => {
+                    let sets: Vec<&PodOwner> =
                         owners.iter().filter(|set| set.owner.as_ref() == Some(&owner.uid)).collect();
                     self.roll(owner, &sets, &owned);
                 }
-                Kind::ReplicaSet if owner.owner.as_ref().is_some_and(gone) => {}
-                Kind::StatefulSet => self.keep_ordinals(owner, &mine),
-                Kind::Job => self.keep_job(owner, &mine),
+                ObjectKind::ReplicaSet if owner.owner.as_ref().is_some_and(gone) => {}
+                ObjectKind::StatefulSet => self.keep_ordinals(owner, &mine),
+                ObjectKind::Job => self.keep_job(owner, &mine),
                 _ => self.keep_number(owner, &mine, owner.replicas),
             }
         }
     }
 
-    fn owners(&self, kind: Kind) -> Vec<Owner> {
-        let all = self.api.list(kind).map(|(key, stored)| Owner {
+    fn owners(&self, kind: ObjectKind) -> Vec<PodOwner> {
+        let all = self.api.list(kind).map(|(key, stored)| PodOwner {
             key: key.clone(),
             uid: stored.uid.clone(),
             owner: stored.object["metadata"]["ownerReferences"][0]["uid"].as_str().map(Into::into),
@@ -83,10 +84,10 @@ impl Cluster {
         all.collect()
     }
 
-    fn owned(&self) -> Vec<Owned> {
-        let pods = self.api.list(Kind::Pod).filter_map(|(key, stored)| {
+    fn owned(&self) -> Vec<OwnedPod> {
+        let pods = self.api.list(ObjectKind::Pod).filter_map(|(key, stored)| {
             let metadata = &stored.object["metadata"];
-            Some(Owned {
+            Some(OwnedPod {
                 key: key.clone(),
                 uid: stored.uid.clone(),
                 owner: metadata["ownerReferences"][0]["uid"].as_str()?.into(),
@@ -100,8 +101,8 @@ impl Cluster {
     }
 
     /// So many pods of this owner, whatever their names.
-    fn keep_number(&mut self, owner: &Owner, mine: &[&Owned], wanted: u64) {
-        let mut live: Vec<&&Owned> = mine.iter().filter(|pod| pod.live).collect();
+    fn keep_number(&mut self, owner: &PodOwner, mine: &[&OwnedPod], wanted: u64) {
+        let mut live: Vec<&&OwnedPod> = mine.iter().filter(|pod| pod.live).collect();
         live.sort_by(|a, b| (a.keep, &a.key).cmp(&(b.keep, &b.key)));
         let wanted = usize::try_from(wanted).unwrap_or(usize::MAX);
         for _ in live.len()..wanted {
@@ -114,7 +115,7 @@ impl Cluster {
         }
     }
 
-    fn make(&mut self, owner: &Owner, object: Value) -> bool {
+    fn make(&mut self, owner: &PodOwner, object: Value) -> bool {
         let made = self.api.create(&Actor::Controller, object);
         if let Err(status) = &made {
             self.controller_lines.push(format!("{}: Error creating: {}", owner.key, status.message));
@@ -123,7 +124,7 @@ impl Cluster {
     }
 
     /// One ReplicaSet for each template, and from the old ones to the new one as far as surge and unavailability allow.
-    fn roll(&mut self, owner: &Owner, sets: &[&Owner], owned: &[Owned]) {
+    fn roll(&mut self, owner: &PodOwner, sets: &[&PodOwner], owned: &[OwnedPod]) {
         let name = format!("{}-{}", owner.key.name, hash(&owner.object["spec"]["template"]));
         let wanted = owner.replicas;
         let Some(new) = sets.iter().find(|set| *set.key.name == *name) else {
@@ -131,8 +132,8 @@ impl Cluster {
             self.make(owner, owner.replica_set(&name, first));
             return;
         };
-        let old: Vec<&&Owner> = sets.iter().filter(|set| set.uid != new.uid && set.replicas > 0).collect();
-        let of = |set: &Owner| owned.iter().filter(|pod| pod.owner == set.uid).collect::<Vec<_>>();
+        let old: Vec<&&PodOwner> = sets.iter().filter(|set| set.uid != new.uid && set.replicas > 0).collect();
+        let of = |set: &PodOwner| owned.iter().filter(|pod| pod.owner == set.uid).collect::<Vec<_>>();
         let strategy = &owner.object["spec"]["strategy"];
         if strategy["type"] == "Recreate" {
             for set in &old {
@@ -154,7 +155,7 @@ impl Cluster {
         if scaled != new.replicas {
             return self.resize(new, scaled);
         }
-        let available = |set: &Owner| {
+        let available = |set: &PodOwner| {
             of(set).iter().filter(|pod| pod.live && pod.phase == PodPhase::Running).count() as u64
         };
         // More than may be there at all: it was scaled down on the way.
@@ -173,7 +174,7 @@ impl Cluster {
         }
     }
 
-    fn resize(&mut self, set: &Owner, replicas: u64) {
+    fn resize(&mut self, set: &PodOwner, replicas: u64) {
         if set.replicas != replicas {
             let patch = json!({"spec": {"replicas": replicas}});
             let _ = self.api.merge_patch(&Actor::Controller, &set.key, Subresource::None, &patch);
@@ -181,7 +182,7 @@ impl Cluster {
     }
 
     /// `name-0`, `name-1`, ...; one after the other unless it is `Parallel`, and one at a time to a new template.
-    fn keep_ordinals(&mut self, owner: &Owner, mine: &[&Owned]) {
+    fn keep_ordinals(&mut self, owner: &PodOwner, mine: &[&OwnedPod]) {
         let parallel = owner.object["spec"]["podManagementPolicy"] == "Parallel";
         let revision = hash(&owner.object["spec"]["template"]);
         let first = owner.object["spec"]["ordinals"]["start"].as_u64().unwrap_or(0);
@@ -208,8 +209,9 @@ impl Cluster {
                 Some(_) => {}
             }
         }
-        let wanted =
-            |pod: &&&Owned| ordinals.clone().any(|ordinal| named(ordinal).is_some_and(|p| p.uid == pod.uid));
+        let wanted = |pod: &&&OwnedPod| {
+            ordinals.clone().any(|ordinal| named(ordinal).is_some_and(|p| p.uid == pod.uid))
+        };
         for pod in mine.iter().filter(|pod| pod.live && !wanted(pod)) {
             let _ = self.api.delete(&Actor::Controller, &pod.key, Some(&pod.uid), None);
         }
@@ -221,7 +223,7 @@ impl Cluster {
     }
 
     /// As many at once as it wants, until enough of them have ended well.
-    fn keep_job(&mut self, owner: &Owner, mine: &[&Owned]) {
+    fn keep_job(&mut self, owner: &PodOwner, mine: &[&OwnedPod]) {
         let spec = &owner.object["spec"];
         let at_once = spec["parallelism"].as_u64().unwrap_or(1);
         let ended = mine.iter().filter(|pod| pod.phase == PodPhase::Succeeded).count() as u64;
@@ -242,7 +244,7 @@ impl Cluster {
 /// The label by which a StatefulSet knows of which template a pod is.
 const REVISION: &str = "controller-revision-hash";
 
-impl Owner {
+impl PodOwner {
     /// A pod by the template, its name and owner as its controller makes them.
     fn pod(&self) -> Value {
         let template = &self.object["spec"]["template"];

@@ -2,24 +2,24 @@
 
 use serde_json::json;
 
-use super::{Cluster, Happening};
-use crate::api::{Actor, Kind, ObjectKey, Write};
+use super::{Cluster, SimEvent};
+use crate::api::{Actor, ObjectKey, ObjectKind, WriteRecord};
 use portcullis_core::model::{NodeName, Str};
 
 /// How the containers of a pod end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
-    /// All of them, well.
-    Well,
-    /// At least one badly, for good.
-    Badly,
-    /// One of them badly, and it is started again.
-    Crash,
+pub enum PodEnd {
+    /// All containers succeed.
+    Succeeded,
+    /// At least one container fails and is not restarted.
+    Failed,
+    /// A container crashes and is restarted.
+    Crashed,
 }
 
 impl Cluster {
     /// A pod was written: its kubelet may have to start or stop it.
-    pub(super) fn on_pod(&mut self, write: &Write) {
+    pub(super) fn on_pod(&mut self, write: &WriteRecord) {
         let Some(after) = &write.after else { return };
         let Some(pod) = after.pod() else { return };
         if pod.node.is_none() {
@@ -29,35 +29,35 @@ impl Cluster {
         let newly_bound = before.is_none_or(|before| before.node.is_none());
         let newly_ending = pod.terminating && before.is_none_or(|before| !before.terminating);
         if newly_bound {
-            self.push(self.options.timing.start, Happening::Start(write.key.clone(), after.uid.clone()));
+            self.push(self.options.timing.start, SimEvent::Start(write.key.clone(), after.uid.clone()));
         }
         if newly_ending {
-            self.push(self.options.timing.grace, Happening::Stop(write.key.clone(), after.uid.clone()));
+            self.push(self.options.timing.grace, SimEvent::Stop(write.key.clone(), after.uid.clone()));
         }
     }
 
     /// A node was written: when it comes back its kubelet catches up, when it is gone its pods go too.
-    pub(super) fn on_node(&mut self, write: &Write) {
+    pub(super) fn on_node(&mut self, write: &WriteRecord) {
         let node = NodeName(write.key.name.clone());
-        let ready = |stored: &crate::api::Stored| stored.node().is_some_and(|node| node.ready);
+        let ready = |stored: &crate::api::StoredObject| stored.node().is_some_and(|node| node.ready);
         let was_ready = write.before.as_ref().is_some_and(ready);
         let Some(after) = &write.after else {
             // The pod garbage collector removes what was bound to a node that does not exist any more.
             self.each_pod_on(&node, |cluster, key, uid| {
-                cluster.push(cluster.options.timing.grace, Happening::Stop(key, uid));
+                cluster.push(cluster.options.timing.grace, SimEvent::Stop(key, uid));
             });
             return;
         };
         if was_ready && !ready(after) {
             let at = self.now().after(self.options.timing.give_up);
-            self.push_at(at, Happening::GiveUp(node));
+            self.push_at(at, SimEvent::GiveUp(node));
         } else if !was_ready && ready(after) {
             self.each_pod_on(&node, |cluster, key, uid| {
                 let ending = cluster.api.get(&key).and_then(|s| s.pod()).is_some_and(|pod| pod.terminating);
                 if ending {
-                    cluster.push(cluster.options.timing.grace, Happening::Stop(key, uid));
+                    cluster.push(cluster.options.timing.grace, SimEvent::Stop(key, uid));
                 } else {
-                    cluster.push(cluster.options.timing.start, Happening::Start(key, uid));
+                    cluster.push(cluster.options.timing.start, SimEvent::Start(key, uid));
                 }
             });
         }
@@ -66,7 +66,7 @@ impl Cluster {
     /// A node goes away without a word, or comes back.
     pub fn set_ready(&mut self, node: &str, ready: bool) -> bool {
         let status = if ready { "True" } else { "Unknown" };
-        let key = ObjectKey::new(Kind::Node, "", node);
+        let key = ObjectKey::new(ObjectKind::Node, "", node);
         let Some(stored) = self.api.get(&key) else { return false };
         let uid = stored.uid.clone();
         let condition = json!({"type": "Ready", "status": status});
@@ -76,17 +76,17 @@ impl Cluster {
     }
 
     /// A pod's containers end by themselves; false when it does not run.
-    pub fn end_pod(&mut self, namespace: &str, name: &str, end: End) -> bool {
-        let key = ObjectKey::new(Kind::Pod, namespace, name);
+    pub fn end_pod(&mut self, namespace: &str, name: &str, end: PodEnd) -> bool {
+        let key = ObjectKey::new(ObjectKind::Pod, namespace, name);
         let Some(stored) = self.api.get(&key) else { return false };
         if stored.pod().is_none_or(|pod| pod.node.is_none() || pod.finished()) {
             return false;
         }
         let uid = stored.uid.clone();
         self.api.set_status(&Actor::Kubelet, &key, &uid, |pod| match end {
-            End::Well => pod["status"]["phase"] = json!("Succeeded"),
-            End::Badly => pod["status"]["phase"] = json!("Failed"),
-            End::Crash => {
+            PodEnd::Succeeded => pod["status"]["phase"] = json!("Succeeded"),
+            PodEnd::Failed => pod["status"]["phase"] = json!("Failed"),
+            PodEnd::Crashed => {
                 let restarts = pod["status"]["containerStatuses"][0]["restartCount"].as_u64().unwrap_or(0);
                 pod["status"]["containerStatuses"] = json!([{
                     "name": pod["spec"]["containers"][0]["name"], "ready": false, "restartCount": restarts + 1,
@@ -117,7 +117,7 @@ impl Cluster {
 
     /// The node lifecycle controller marks the pods of a node that stays away; they stay until it is back or deleted.
     pub(super) fn give_up(&mut self, node: &NodeName) {
-        let stored = self.api.get(&ObjectKey::new(Kind::Node, "", &node.0));
+        let stored = self.api.get(&ObjectKey::new(ObjectKind::Node, "", &node.0));
         if stored.and_then(|stored| stored.node()).is_none_or(|node| node.ready) {
             return;
         }
@@ -130,7 +130,7 @@ impl Cluster {
     fn each_pod_on(&mut self, node: &NodeName, mut then: impl FnMut(&mut Self, ObjectKey, Str)) {
         let pods: Vec<(ObjectKey, Str)> = self
             .api
-            .list(Kind::Pod)
+            .list(ObjectKind::Pod)
             .filter(|(_, stored)| stored.object["spec"]["nodeName"].as_str() == Some(node.as_str()))
             .map(|(key, stored)| (key.clone(), stored.uid.clone()))
             .collect();
@@ -141,7 +141,7 @@ impl Cluster {
 
     fn node_of(&self, key: &ObjectKey) -> Option<ObjectKey> {
         let name = self.api.get(key)?.object["spec"]["nodeName"].as_str()?;
-        Some(ObjectKey::new(Kind::Node, "", name))
+        Some(ObjectKey::new(ObjectKind::Node, "", name))
     }
 
     fn node_exists(&self, key: &ObjectKey) -> bool {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Cluster, Happening};
+use super::{Cluster, SimEvent};
 use portcullis_core::engine::Event;
 use portcullis_core::model::Time;
 
@@ -13,7 +13,7 @@ impl Cluster {
             return;
         }
         let next = self.now().after(self.options.timing.renew);
-        self.push_at(next, Happening::Lease(index, life));
+        self.push_at(next, SimEvent::Lease(index, life));
         if self.replicas[index].paused {
             return;
         }

@@ -6,29 +6,29 @@
 
 mod checker;
 mod controllers;
-mod departures;
-mod held;
+mod eviction_check;
+mod injected_fault;
 mod kubelet;
 mod lease;
 mod options;
-mod quorums;
+mod placeholder_check;
+mod quorum_history;
 mod replica;
 mod scheduler;
 mod trace;
-mod trap;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::json;
 
-pub use checker::{Checker, Rule, Violation};
-pub use kubelet::End;
-pub use options::{Faults, Options, Range, Timing};
-pub use replica::{Replica, Told};
-pub use trap::{Mishap, Moment};
+pub use checker::{Checker, Invariant, Violation};
+pub use injected_fault::{FaultTrigger, InjectedFault};
+pub use kubelet::PodEnd;
+pub use options::{DelayRange, FaultRates, SimOptions, Timing};
+pub use replica::{RecordedEvent, Replica};
 
-use super::api::{Actor, Admit, AdmitHook, ApiServer, Kind, ObjectKey, Write};
+use super::api::{Actor, AdmissionWebhook, ApiServer, ObjectKey, ObjectKind, WebhookCall, WriteRecord};
 use portcullis_core::engine::{Effect, Event, ListedObjects};
 use portcullis_core::model::random::Random;
 use portcullis_core::model::{Epoch, NodeName, Str, Time};
@@ -39,17 +39,17 @@ pub const START: Time = Time(1_795_266_000_000);
 
 /// Something that is going to happen.
 #[derive(Clone, Debug)]
-enum Happening {
+enum SimEvent {
     /// A replica looks into its inbox.
     Wake(usize, u64),
     /// The next event of a watch reaches a replica.
-    Deliver(usize, u64, Kind),
+    Deliver(usize, u64, ObjectKind),
     /// A broken watch of a replica is read anew.
-    Relist(usize, u64, Kind),
+    Relist(usize, u64, ObjectKind),
     /// An effect leaves a replica.
     Send(usize, u64, Box<Effect>),
     /// A request reaches the API server; it answers or not.
-    Arrive(usize, u64, Box<Effect>, Reply),
+    Arrive(usize, u64, Box<Effect>, ResponseFate),
     /// The kinds of a consistent list are read one after the other, beginning with this number.
     List(usize, u64, Epoch, usize, Box<ListedObjects>),
     /// An answer reaches a replica.
@@ -74,36 +74,36 @@ enum Happening {
     GiveUp(NodeName),
 }
 
-impl Happening {
+impl SimEvent {
     /// Whether something is under way, as opposed to a timer that always runs.
     fn is_work(&self) -> bool {
         !matches!(self, Self::Lease(..) | Self::Tick(..) | Self::GiveUp(_))
     }
 }
 
-/// What comes back of a request.
+/// What happens to the response of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Reply {
-    /// What the API server says.
-    Honest,
-    /// Nothing, though it is done.
+enum ResponseFate {
+    /// The response arrives.
+    Delivered,
+    /// The request is carried out, and the response is lost.
     Lost,
-    /// Nothing any more: the sender has been told long ago that there is no answer.
+    /// The response arrives after the sender's timeout.
     TooLate,
-    /// An error of this code, and nothing is done.
-    Refused(u16),
+    /// The request is rejected with this code and not carried out.
+    Rejected(u16),
 }
 
 /// The cluster.
 pub struct Cluster {
     /// The API server.
     pub api: ApiServer,
-    options: Options,
+    options: SimOptions,
     replicas: Vec<Replica>,
     scheduler: Scheduler,
     checker: Checker,
     random: Random,
-    queue: BTreeMap<(Time, u64), Happening>,
+    queue: BTreeMap<(Time, u64), SimEvent>,
     sequence: u64,
     work: usize,
     last_activity: Time,
@@ -111,18 +111,18 @@ pub struct Cluster {
     evictions: u64,
     scheduling: bool,
     reconciling: bool,
-    told: Vec<Told>,
+    told: Vec<RecordedEvent>,
     controller_lines: Vec<String>,
     steps: u64,
-    traps: Vec<trap::Trap>,
+    armed_faults: Vec<injected_fault::ArmedFault>,
     trace: Vec<String>,
 }
 
 impl Cluster {
     /// An empty cluster, its replicas about to start, with pods admitted through `admit`.
-    pub fn new(options: Options, seed: u64, admit: Option<Admit>) -> Self {
+    pub fn new(options: SimOptions, seed: u64, admit: Option<WebhookCall>) -> Self {
         let mut random = Random::new(seed);
-        let api = ApiServer::new(START, AdmitHook::new(admit));
+        let api = ApiServer::new(START, AdmissionWebhook::new(admit));
         let mut cluster = Self {
             api,
             scheduler: Scheduler::new(options.random_ties.then(|| random.fork())),
@@ -139,7 +139,7 @@ impl Cluster {
             told: Vec::new(),
             controller_lines: Vec::new(),
             steps: 0,
-            traps: Vec::new(),
+            armed_faults: Vec::new(),
             trace: Vec::new(),
             options,
         };
@@ -156,7 +156,7 @@ impl Cluster {
     }
 
     /// How the cluster was set up.
-    pub fn options(&self) -> &Options {
+    pub fn options(&self) -> &SimOptions {
         &self.options
     }
 
@@ -180,7 +180,7 @@ impl Cluster {
     }
 
     /// What the engines have told since the last call.
-    pub fn take_told(&mut self) -> Vec<Told> {
+    pub fn take_told(&mut self) -> Vec<RecordedEvent> {
         std::mem::take(&mut self.told)
     }
 
@@ -192,7 +192,7 @@ impl Cluster {
     /// Rules that have been broken since the last call.
     pub fn take_violations(&mut self) -> Vec<Violation> {
         for problem in self.api.webhook.violations.drain(..) {
-            self.checker.found(Rule::Webhook, problem);
+            self.checker.found(Invariant::Webhook, problem);
         }
         self.checker.take()
     }
@@ -205,7 +205,7 @@ impl Cluster {
             if !courtesy(&write) {
                 self.last_activity = self.now();
             }
-            let evicted = write.key.kind == Kind::Pod && write.after.is_none();
+            let evicted = write.key.kind == ObjectKind::Pod && write.after.is_none();
             self.evictions += u64::from(evicted && matches!(write.actor, Actor::Engine(_)));
             self.checker.observe(&write, &self.api);
             self.trace_write(&write);
@@ -257,24 +257,24 @@ impl Cluster {
         self.api.now = self.api.now.max(at);
         self.steps += 1;
         match happening {
-            Happening::Wake(replica, life) => self.wake(replica, life),
-            Happening::Deliver(replica, life, kind) => self.deliver(replica, life, kind),
-            Happening::Relist(replica, life, kind) => self.relist(replica, life, kind),
-            Happening::Send(replica, life, effect) => self.send(replica, life, effect),
-            Happening::Arrive(replica, life, effect, reply) => self.arrive(replica, life, &effect, reply),
-            Happening::List(replica, life, epoch, part, world) => {
+            SimEvent::Wake(replica, life) => self.wake(replica, life),
+            SimEvent::Deliver(replica, life, kind) => self.deliver(replica, life, kind),
+            SimEvent::Relist(replica, life, kind) => self.relist(replica, life, kind),
+            SimEvent::Send(replica, life, effect) => self.send(replica, life, effect),
+            SimEvent::Arrive(replica, life, effect, reply) => self.arrive(replica, life, &effect, reply),
+            SimEvent::List(replica, life, epoch, part, world) => {
                 self.list(replica, life, epoch, part, world);
             }
-            Happening::Answer(replica, life, event) => self.answer(replica, life, *event),
-            Happening::Lease(replica, life) => self.look_after_lease(replica, life),
-            Happening::Tick(replica, life) => self.tick(replica, life),
-            Happening::Restart(replica) => self.restart(replica),
-            Happening::Resume(replica) => self.resume(replica),
-            Happening::Schedule => self.schedule(),
-            Happening::Reconcile => self.reconcile(),
-            Happening::Start(key, uid) => self.start_pod(&key, &uid),
-            Happening::Stop(key, uid) => self.stop_pod(&key, &uid),
-            Happening::GiveUp(node) => self.give_up(&node),
+            SimEvent::Answer(replica, life, event) => self.answer(replica, life, *event),
+            SimEvent::Lease(replica, life) => self.look_after_lease(replica, life),
+            SimEvent::Tick(replica, life) => self.tick(replica, life),
+            SimEvent::Restart(replica) => self.restart(replica),
+            SimEvent::Resume(replica) => self.resume(replica),
+            SimEvent::Schedule => self.schedule(),
+            SimEvent::Reconcile => self.reconcile(),
+            SimEvent::Start(key, uid) => self.start_pod(&key, &uid),
+            SimEvent::Stop(key, uid) => self.stop_pod(&key, &uid),
+            SimEvent::GiveUp(node) => self.give_up(&node),
         }
         self.settle_writes();
         true
@@ -282,8 +282,8 @@ impl Cluster {
 
     /// No more faults from now on: every replica is up, every watch is read anew, every clock is right.
     pub fn stop_faults(&mut self) {
-        self.options.faults = Faults::default();
-        self.traps.clear();
+        self.options.faults = FaultRates::default();
+        self.armed_faults.clear();
         for index in 0..self.replicas.len() {
             self.resume(index);
             self.restart(index);
@@ -304,7 +304,7 @@ impl Cluster {
 
     /// Changes a node; false when there is no such node.
     pub fn change_node(&mut self, node: &str, change: impl FnOnce(&mut serde_json::Value)) -> bool {
-        let key = ObjectKey::new(Kind::Node, "", node);
+        let key = ObjectKey::new(ObjectKind::Node, "", node);
         let Some(stored) = self.api.get(&key) else { return false };
         let uid = stored.uid.clone();
         self.api.set_status(&Actor::User, &key, &uid, change);
@@ -312,34 +312,36 @@ impl Cluster {
         true
     }
 
-    fn publish(&mut self, write: &Write) {
+    fn publish(&mut self, write: &WriteRecord) {
         for index in 0..self.replicas.len() {
             self.watch(index, write);
         }
     }
 
-    fn react(&mut self, write: &Write) {
+    fn react(&mut self, write: &WriteRecord) {
         match write.key.kind {
-            Kind::Pod => {
+            ObjectKind::Pod => {
                 self.on_pod(write);
                 self.wake_scheduler();
                 self.wake_controllers();
             }
-            Kind::Node => {
+            ObjectKind::Node => {
                 self.on_node(write);
                 self.wake_scheduler();
             }
-            Kind::Deployment | Kind::ReplicaSet | Kind::StatefulSet | Kind::Job => self.wake_controllers(),
-            Kind::Group(_) | Kind::Gang | Kind::PriorityClass | Kind::Namespace => {}
+            ObjectKind::Deployment | ObjectKind::ReplicaSet | ObjectKind::StatefulSet | ObjectKind::Job => {
+                self.wake_controllers()
+            }
+            ObjectKind::Group(_) | ObjectKind::Gang | ObjectKind::PriorityClass | ObjectKind::Namespace => {}
         }
     }
 
-    fn push(&mut self, delay: Range, happening: Happening) {
+    fn push(&mut self, delay: DelayRange, happening: SimEvent) {
         let millis = self.random.between(delay.0, delay.1);
         self.push_at(self.now().after(Duration::from_millis(millis)), happening);
     }
 
-    fn push_at(&mut self, at: Time, happening: Happening) {
+    fn push_at(&mut self, at: Time, happening: SimEvent) {
         if happening.is_work() {
             self.work += 1;
         }
@@ -349,6 +351,6 @@ impl Cluster {
 }
 
 /// Whether an engine told a group how its gang stands.
-fn courtesy(write: &Write) -> bool {
-    matches!(write.key.kind, Kind::Group(_)) && matches!(write.actor, Actor::Engine(_))
+fn courtesy(write: &WriteRecord) -> bool {
+    matches!(write.key.kind, ObjectKind::Group(_)) && matches!(write.actor, Actor::Engine(_))
 }

@@ -8,11 +8,11 @@ use portcullis_core::engine::EngineSettings;
 
 /// Least and most, in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Range(pub u64, pub u64);
+pub struct DelayRange(pub u64, pub u64);
 
 /// Everything that is decided before a simulation starts.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Options {
+pub struct SimOptions {
     /// How many replicas of the engine.
     pub replicas: usize,
     /// What the engines go by.
@@ -20,7 +20,7 @@ pub struct Options {
     /// Who takes how long.
     pub timing: Timing,
     /// What goes wrong by itself.
-    pub faults: Faults,
+    pub faults: FaultRates,
     /// Whether the scheduler breaks ties by chance, and not by name.
     pub random_ties: bool,
     /// Whether every step of an engine is done twice, on a copy, to see that it comes out the same.
@@ -29,13 +29,13 @@ pub struct Options {
     pub trace: bool,
 }
 
-impl Default for Options {
+impl Default for SimOptions {
     fn default() -> Self {
         Self {
             replicas: 2,
             settings: EngineSettings::default(),
             timing: Timing::steady(),
-            faults: Faults::default(),
+            faults: FaultRates::default(),
             random_ties: false,
             step_twice: true,
             trace: false,
@@ -47,23 +47,23 @@ impl Default for Options {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Timing {
     /// From a decision to the request leaving the replica.
-    pub send: Range,
+    pub send: DelayRange,
     /// From there to the API server.
-    pub request: Range,
+    pub request: DelayRange,
     /// And back.
-    pub answer: Range,
+    pub answer: DelayRange,
     /// From a write to the watchers.
-    pub watch: Range,
+    pub watch: DelayRange,
     /// From something in the inbox to the engine looking at it.
-    pub wake: Range,
+    pub wake: DelayRange,
     /// From a change to the scheduler's next pod.
-    pub schedule: Range,
+    pub schedule: DelayRange,
     /// From binding to running.
-    pub start: Range,
+    pub start: DelayRange,
     /// From deletion of a bound pod to its end.
-    pub grace: Range,
+    pub grace: DelayRange,
     /// From a change to the workload controllers.
-    pub reconcile: Range,
+    pub reconcile: DelayRange,
     /// How long a lease lasts without being renewed.
     pub lease: Duration,
     /// How often it is renewed, and tried for.
@@ -80,15 +80,15 @@ impl Timing {
     /// Always the same: for stories.
     pub fn steady() -> Self {
         Self {
-            send: Range(1, 1),
-            request: Range(1, 1),
-            answer: Range(1, 1),
-            watch: Range(2, 2),
-            wake: Range(1, 1),
-            schedule: Range(5, 5),
-            start: Range(20, 20),
-            grace: Range(1000, 1000),
-            reconcile: Range(5, 5),
+            send: DelayRange(1, 1),
+            request: DelayRange(1, 1),
+            answer: DelayRange(1, 1),
+            watch: DelayRange(2, 2),
+            wake: DelayRange(1, 1),
+            schedule: DelayRange(5, 5),
+            start: DelayRange(20, 20),
+            grace: DelayRange(1000, 1000),
+            reconcile: DelayRange(5, 5),
             lease: Duration::from_secs(15),
             renew: Duration::from_secs(2),
             tick: Duration::from_secs(1),
@@ -100,15 +100,15 @@ impl Timing {
     /// Everything overtakes everything: for the random-fault run.
     pub fn jittery() -> Self {
         Self {
-            send: Range(0, 20),
-            request: Range(0, 30),
-            answer: Range(0, 30),
-            watch: Range(0, 60),
-            wake: Range(0, 20),
-            schedule: Range(0, 60),
-            start: Range(5, 200),
-            grace: Range(10, 3000),
-            reconcile: Range(5, 100),
+            send: DelayRange(0, 20),
+            request: DelayRange(0, 30),
+            answer: DelayRange(0, 30),
+            watch: DelayRange(0, 60),
+            wake: DelayRange(0, 20),
+            schedule: DelayRange(0, 60),
+            start: DelayRange(5, 200),
+            grace: DelayRange(10, 3000),
+            reconcile: DelayRange(5, 100),
             renew: Duration::from_secs(3),
             tick: Duration::from_secs(2),
             quiet: Duration::from_millis(4500),
@@ -120,7 +120,7 @@ impl Timing {
 /// What goes wrong by itself, in percent of all requests or watch events.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
-pub struct Faults {
+pub struct FaultRates {
     /// The API server answers 500 or 429.
     pub refused: u64,
     /// It answers 409, though nothing has changed.

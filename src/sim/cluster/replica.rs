@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use super::{Cluster, Happening, Moment, Range, Reply, Rule};
-use crate::api::{Actor, Kind, Stored, Typed, Write};
+use super::{Cluster, DelayRange, FaultTrigger, Invariant, ResponseFate, SimEvent};
+use crate::api::{Actor, ObjectKind, StoredObject, TypedObject, WriteRecord};
 use portcullis_core::api::ApiResponse;
 use portcullis_core::dialect::{self, GroupObject};
 use portcullis_core::engine::wire;
@@ -18,17 +18,20 @@ use portcullis_core::pod::Pod;
 
 /// The kinds an engine watches, in the order in which a consistent list has to read them: the plans before the pods,
 /// so that every lift of a plan that is not in the list comes after the list of pods.
-pub(super) fn watched() -> impl Iterator<Item = Kind> {
-    let groups = dialect::group_kinds().map(Kind::Group);
-    [Kind::Gang, Kind::Pod, Kind::Node].into_iter().chain(groups).chain([Kind::PriorityClass])
+pub(super) fn watched() -> impl Iterator<Item = ObjectKind> {
+    let groups = dialect::group_kinds().map(ObjectKind::Group);
+    [ObjectKind::Gang, ObjectKind::Pod, ObjectKind::Node]
+        .into_iter()
+        .chain(groups)
+        .chain([ObjectKind::PriorityClass])
 }
 
 /// How long a client waits for an answer.
-const CLIENT_TIMEOUT: Range = Range(3000, 10_000);
+const CLIENT_TIMEOUT: DelayRange = DelayRange(3000, 10_000);
 
 /// Something an engine told people.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Told {
+pub struct RecordedEvent {
     /// When.
     pub at: Time,
     /// Which replica.
@@ -48,7 +51,7 @@ pub struct Replica {
     engine: Option<Engine>,
     inbox: VecDeque<Event>,
     woken: bool,
-    streams: BTreeMap<Kind, Stream>,
+    streams: BTreeMap<ObjectKind, WatchStream>,
     /// Effects and requests that waited for a paused process to go on.
     held: Vec<Effect>,
     under_way: BTreeSet<(Epoch, RequestTarget)>,
@@ -59,7 +62,7 @@ pub struct Replica {
 
 /// A watch of one kind: its events keep their order.
 #[derive(Clone, Debug, Default)]
-struct Stream {
+struct WatchStream {
     connected: bool,
     /// A list is being read and not delivered yet: this watch goes on from where it was read.
     held: Option<Epoch>,
@@ -126,12 +129,12 @@ impl Cluster {
             ..Replica::new(index)
         };
         for kind in watched() {
-            self.push(self.options.timing.watch, Happening::Relist(index, life, kind));
+            self.push(self.options.timing.watch, SimEvent::Relist(index, life, kind));
         }
         let after = |millis| Duration::from_millis(millis);
         let offset = u64::try_from(index).unwrap_or(0) * 100;
-        self.push_at(self.now().after(after(10 + offset)), Happening::Lease(index, life));
-        self.push_at(self.now().after(after(500 + offset)), Happening::Tick(index, life));
+        self.push_at(self.now().after(after(10 + offset)), SimEvent::Lease(index, life));
+        self.push_at(self.now().after(after(500 + offset)), SimEvent::Tick(index, life));
     }
 
     /// Kills a replica: whatever it knew is gone, whatever it has sent is on its way. It starts again after a while.
@@ -144,7 +147,7 @@ impl Cluster {
         replica.paused = false;
         replica.engine = None;
         replica.epoch = None;
-        self.push_at(self.now().after(restart_after), Happening::Restart(index));
+        self.push_at(self.now().after(restart_after), SimEvent::Restart(index));
     }
 
     /// Stops a replica in its tracks; it goes on later as if nothing had been.
@@ -154,7 +157,7 @@ impl Cluster {
             return;
         }
         replica.paused = true;
-        self.push_at(self.now().after(resume_after), Happening::Resume(index));
+        self.push_at(self.now().after(resume_after), SimEvent::Resume(index));
     }
 
     /// Sets a replica's clock ahead of the others by this much.
@@ -163,13 +166,13 @@ impl Cluster {
     }
 
     /// Breaks a replica's watch of a kind.
-    pub fn break_watch(&mut self, index: usize, kind: Kind, relist_after: Duration) {
+    pub fn break_watch(&mut self, index: usize, kind: ObjectKind, relist_after: Duration) {
         let replica = &mut self.replicas[index];
         let life = replica.life;
         let Some(stream) = replica.streams.get_mut(&kind).filter(|stream| stream.connected) else { return };
         stream.connected = false;
         stream.queue.clear();
-        self.push_at(self.now().after(relist_after), Happening::Relist(index, life, kind));
+        self.push_at(self.now().after(relist_after), SimEvent::Relist(index, life, kind));
     }
 
     pub(super) fn restart(&mut self, index: usize) {
@@ -188,11 +191,11 @@ impl Cluster {
         let held = std::mem::take(&mut replica.held);
         replica.woken = false;
         for effect in held {
-            self.push(self.options.timing.send, Happening::Send(index, life, Box::new(effect)));
+            self.push(self.options.timing.send, SimEvent::Send(index, life, Box::new(effect)));
         }
         self.wake_soon(index);
         // Its own look at the lease may come before or after it has acted on what it last believed.
-        self.push(Range(0, 200), Happening::Lease(index, life));
+        self.push(DelayRange(0, 200), SimEvent::Lease(index, life));
     }
 
     pub(super) fn tell_replica(&mut self, index: usize, event: Event) {
@@ -205,7 +208,7 @@ impl Cluster {
         if replica.alive && !replica.woken {
             replica.woken = true;
             let life = replica.life;
-            self.push(self.options.timing.wake, Happening::Wake(index, life));
+            self.push(self.options.timing.wake, SimEvent::Wake(index, life));
         }
     }
 
@@ -214,7 +217,7 @@ impl Cluster {
             return;
         }
         let next = self.now().after(self.options.timing.tick);
-        self.push_at(next, Happening::Tick(index, life));
+        self.push_at(next, SimEvent::Tick(index, life));
         // Called directly: a timer is no work that is under way.
         self.wake(index, life);
     }
@@ -247,7 +250,7 @@ impl Cluster {
             let same = twin.steps(events.clone(), now) == effects && twin == *engine;
             if !same {
                 self.checker.found(
-                    Rule::Determinism,
+                    Invariant::Determinism,
                     format!("the same engine, told the same, decided otherwise: {events:?}"),
                 );
             }
@@ -258,11 +261,11 @@ impl Cluster {
             {
                 let action = &effect.action;
                 self.checker.found(
-                    Rule::Contract,
+                    Invariant::Contract,
                     format!("replica {index} has a request about {subject:?} under way and sends another: {action:?}"),
                 );
             }
-            self.push(self.options.timing.send, Happening::Send(index, life, Box::new(effect)));
+            self.push(self.options.timing.send, SimEvent::Send(index, life, Box::new(effect)));
         }
     }
 
@@ -279,17 +282,17 @@ impl Cluster {
         match &effect.action {
             Action::StepDown => self.step_down(index),
             Action::RecordEvent(note) => {
-                self.told.push(Told { at: self.now(), replica: index, note: note.clone() });
+                self.told.push(RecordedEvent { at: self.now(), replica: index, note: note.clone() });
             }
             Action::List => {
                 self.last_activity = self.now();
                 let request = self.options.timing.request;
-                self.push(request, Happening::List(index, life, effect.epoch, 0, Box::default()));
+                self.push(request, SimEvent::List(index, life, effect.epoch, 0, Box::default()));
             }
             _ => {
-                let moment = Moment::of(&effect.action);
+                let moment = FaultTrigger::of(&effect.action);
                 self.request(index, life, effect);
-                self.spring(index, moment);
+                self.trigger_armed_faults(index, moment);
             }
         }
     }
@@ -303,34 +306,34 @@ impl Cluster {
         let lost = |effect: &Effect| {
             wire::event_for(effect, ApiResponse::Lost).or_else(|| lease_answer(effect, None))
         };
-        let mut reply = Reply::Honest;
-        if faults != super::Faults::default() {
+        let mut reply = ResponseFate::Delivered;
+        if faults != super::FaultRates::default() {
             if self.random.percent(faults.request_lost) {
                 if let Some(event) = lost(&effect) {
-                    self.push(CLIENT_TIMEOUT, Happening::Answer(index, life, Box::new(event)));
+                    self.push(CLIENT_TIMEOUT, SimEvent::Answer(index, life, Box::new(event)));
                 }
                 return;
             }
             if self.random.percent(faults.late) {
                 if let Some(event) = lost(&effect) {
-                    self.push(CLIENT_TIMEOUT, Happening::Answer(index, life, Box::new(event)));
+                    self.push(CLIENT_TIMEOUT, SimEvent::Answer(index, life, Box::new(event)));
                 }
-                let late = Range(2000, 40_000);
-                self.push(late, Happening::Arrive(index, life, effect, Reply::TooLate));
+                let late = DelayRange(2000, 40_000);
+                self.push(late, SimEvent::Arrive(index, life, effect, ResponseFate::TooLate));
                 return;
             }
             if self.random.percent(faults.refused) {
-                reply = Reply::Refused(if self.random.percent(50) { 500 } else { 429 });
+                reply = ResponseFate::Rejected(if self.random.percent(50) { 500 } else { 429 });
             } else if self.random.percent(faults.conflict) {
-                reply = Reply::Refused(409);
+                reply = ResponseFate::Rejected(409);
             } else if self.random.percent(faults.answer_lost) {
-                reply = Reply::Lost;
+                reply = ResponseFate::Lost;
             }
         }
-        self.push(request, Happening::Arrive(index, life, effect, reply));
+        self.push(request, SimEvent::Arrive(index, life, effect, reply));
     }
 
-    pub(super) fn arrive(&mut self, index: usize, life: u64, effect: &Effect, reply: Reply) {
+    pub(super) fn arrive(&mut self, index: usize, life: u64, effect: &Effect, reply: ResponseFate) {
         let event = if effect.action == Action::ReadLease {
             let lease = &self.api.lease;
             let replica = &self.replicas[index];
@@ -338,33 +341,33 @@ impl Cluster {
                 && lease.holder.as_deref() == Some(replica.identity())
                 && lease.transitions == effect.epoch;
             match reply {
-                Reply::Honest => lease_answer(effect, Some(ours)),
-                Reply::Refused(code) => Some(Event::Answer {
+                ResponseFate::Delivered => lease_answer(effect, Some(ours)),
+                ResponseFate::Rejected(code) => Some(Event::Answer {
                     epoch: effect.epoch,
                     subject: RequestTarget::Lease,
                     outcome: RequestOutcome::Refused(format!("{code}: fault")),
                 }),
-                Reply::Lost | Reply::TooLate => lease_answer(effect, None),
+                ResponseFate::Lost | ResponseFate::TooLate => lease_answer(effect, None),
             }
         } else {
             let Some(request) = wire::request_for(effect) else { return };
             let response = match reply {
-                Reply::Refused(code) => ApiResponse::Status { code, message: "fault".to_owned() },
-                Reply::Honest | Reply::Lost | Reply::TooLate => {
+                ResponseFate::Rejected(code) => ApiResponse::Status { code, message: "fault".to_owned() },
+                ResponseFate::Delivered | ResponseFate::Lost | ResponseFate::TooLate => {
                     let actor = Actor::Engine(index);
                     let response = self.api.handle(&actor, &request);
-                    if reply == Reply::Honest { response } else { ApiResponse::Lost }
+                    if reply == ResponseFate::Delivered { response } else { ApiResponse::Lost }
                 }
             };
             self.checker.answered(effect, &response);
             wire::event_for(effect, response)
         };
-        if reply == Reply::TooLate {
+        if reply == ResponseFate::TooLate {
             return;
         }
-        let delay = if reply == Reply::Lost { CLIENT_TIMEOUT } else { self.options.timing.answer };
+        let delay = if reply == ResponseFate::Lost { CLIENT_TIMEOUT } else { self.options.timing.answer };
         if let Some(event) = event {
-            self.push(delay, Happening::Answer(index, life, Box::new(event)));
+            self.push(delay, SimEvent::Answer(index, life, Box::new(event)));
         }
     }
 
@@ -390,7 +393,7 @@ impl Cluster {
                 let waiting = stream.queue.len();
                 let due = stream.last_due.max(now);
                 for _ in 0..waiting {
-                    self.push_at(due, Happening::Deliver(index, life, kind));
+                    self.push_at(due, SimEvent::Deliver(index, life, kind));
                 }
             }
         }
@@ -411,39 +414,47 @@ impl Cluster {
         }
         let Some(kind) = watched().nth(part) else {
             let event = Event::Listed(epoch, *world);
-            self.push(self.options.timing.answer, Happening::Answer(index, life, Box::new(event)));
+            self.push(self.options.timing.answer, SimEvent::Answer(index, life, Box::new(event)));
             return;
         };
         self.read_kind(kind, &mut world);
         let stream = self.replicas[index].streams.entry(kind).or_default();
         stream.queue.clear();
         stream.held = Some(epoch);
-        self.push(self.options.timing.request, Happening::List(index, life, epoch, part + 1, world));
+        self.push(self.options.timing.request, SimEvent::List(index, life, epoch, part + 1, world));
     }
 
-    fn read_kind(&self, kind: Kind, world: &mut ListedObjects) {
+    fn read_kind(&self, kind: ObjectKind, world: &mut ListedObjects) {
         let objects = self.api.list(kind).map(|(_, stored)| stored);
         match kind {
-            Kind::Node => {
-                world.nodes = Some(objects.filter_map(Stored::node).map(|n| Node::clone(n)).collect());
+            ObjectKind::Node => {
+                world.nodes = Some(objects.filter_map(StoredObject::node).map(|n| Node::clone(n)).collect());
             }
-            Kind::Pod => world.pods = Some(objects.filter_map(Stored::pod).map(|p| Pod::clone(p)).collect()),
-            Kind::Group(kind) => {
-                let groups = objects.filter_map(Stored::group).map(|g| GroupObject::clone(g));
+            ObjectKind::Pod => {
+                world.pods = Some(objects.filter_map(StoredObject::pod).map(|p| Pod::clone(p)).collect())
+            }
+            ObjectKind::Group(kind) => {
+                let groups = objects.filter_map(StoredObject::group).map(|g| GroupObject::clone(g));
                 world.groups.insert(kind, groups.collect());
             }
-            Kind::Gang => {
-                world.gangs = Some(objects.filter_map(Stored::gang).map(|g| GangRecord::clone(g)).collect());
+            ObjectKind::Gang => {
+                world.gangs =
+                    Some(objects.filter_map(StoredObject::gang).map(|g| GangRecord::clone(g)).collect());
             }
-            Kind::PriorityClass => {
-                let classes = objects.filter_map(Stored::priority_class).map(|c| PriorityClass::clone(c));
+            ObjectKind::PriorityClass => {
+                let classes =
+                    objects.filter_map(StoredObject::priority_class).map(|c| PriorityClass::clone(c));
                 world.priority_classes = Some(classes.collect());
             }
-            Kind::Namespace | Kind::Deployment | Kind::ReplicaSet | Kind::StatefulSet | Kind::Job => {}
+            ObjectKind::Namespace
+            | ObjectKind::Deployment
+            | ObjectKind::ReplicaSet
+            | ObjectKind::StatefulSet
+            | ObjectKind::Job => {}
         }
     }
 
-    pub(super) fn relist(&mut self, index: usize, life: u64, kind: Kind) {
+    pub(super) fn relist(&mut self, index: usize, life: u64, kind: ObjectKind) {
         if self.replicas[index].gone(life) {
             return;
         }
@@ -455,7 +466,7 @@ impl Cluster {
     }
 
     /// Puts a write onto a replica's watch of its kind.
-    pub(super) fn watch(&mut self, index: usize, write: &Write) {
+    pub(super) fn watch(&mut self, index: usize, write: &WriteRecord) {
         let kind = write.key.kind;
         if !watched().any(|watched| watched == kind) || !self.replicas[index].alive {
             return;
@@ -475,8 +486,8 @@ impl Cluster {
         }
     }
 
-    fn enqueue(&mut self, index: usize, kind: Kind, event: Event, may_lag: bool) {
-        let Range(low, high) = self.options.timing.watch;
+    fn enqueue(&mut self, index: usize, kind: ObjectKind, event: Event, may_lag: bool) {
+        let DelayRange(low, high) = self.options.timing.watch;
         let lag = if may_lag { self.random.below(self.options.faults.watch_lag_ms + 1) } else { 0 };
         let due = self.now().after(Duration::from_millis(self.random.between(low, high) + lag));
         let life = self.replicas[index].life;
@@ -485,11 +496,11 @@ impl Cluster {
         stream.queue.push_back(event);
         let due = stream.last_due;
         if stream.held.is_none() {
-            self.push_at(due, Happening::Deliver(index, life, kind));
+            self.push_at(due, SimEvent::Deliver(index, life, kind));
         }
     }
 
-    pub(super) fn deliver(&mut self, index: usize, life: u64, kind: Kind) {
+    pub(super) fn deliver(&mut self, index: usize, life: u64, kind: ObjectKind) {
         if self.replicas[index].gone(life) {
             return;
         }
@@ -505,7 +516,7 @@ impl Cluster {
 }
 
 /// What a watch tells of a write; nothing of an object that cannot be read.
-fn watch_event(write: &Write) -> Option<Event> {
+fn watch_event(write: &WriteRecord) -> Option<Event> {
     let typed = match (&write.after, &write.before) {
         (Some(after), _) => &after.typed,
         (None, Some(before)) => &before.typed,
@@ -513,17 +524,19 @@ fn watch_event(write: &Write) -> Option<Event> {
     };
     let here = write.after.is_some();
     Some(match typed {
-        Typed::Node(node) if here => Event::Node(Change::Set(Node::clone(node))),
-        Typed::Node(node) => Event::Node(Change::Gone(node.name.clone())),
-        Typed::Pod(pod) if here => Event::Pod(Change::Set(Pod::clone(pod))),
-        Typed::Pod(pod) => Event::Pod(Change::Gone(pod.uid.clone())),
-        Typed::Group(group) if here => Event::Group(Change::Set(GroupObject::clone(group))),
-        Typed::Group(group) => Event::Group(Change::Gone(group.key.clone())),
-        Typed::PriorityClass(class) if here => Event::PriorityClass(Change::Set(PriorityClass::clone(class))),
-        Typed::PriorityClass(class) => Event::PriorityClass(Change::Gone(class.name.clone())),
-        Typed::Gang(gang) if here => Event::Gang(Change::Set(GangRecord::clone(gang))),
-        Typed::Gang(gang) => Event::Gang(Change::Gone(gang.gang.clone())),
-        Typed::Unreadable(_) | Typed::Other => return None,
+        TypedObject::Node(node) if here => Event::Node(Change::Set(Node::clone(node))),
+        TypedObject::Node(node) => Event::Node(Change::Gone(node.name.clone())),
+        TypedObject::Pod(pod) if here => Event::Pod(Change::Set(Pod::clone(pod))),
+        TypedObject::Pod(pod) => Event::Pod(Change::Gone(pod.uid.clone())),
+        TypedObject::Group(group) if here => Event::Group(Change::Set(GroupObject::clone(group))),
+        TypedObject::Group(group) => Event::Group(Change::Gone(group.key.clone())),
+        TypedObject::PriorityClass(class) if here => {
+            Event::PriorityClass(Change::Set(PriorityClass::clone(class)))
+        }
+        TypedObject::PriorityClass(class) => Event::PriorityClass(Change::Gone(class.name.clone())),
+        TypedObject::Gang(gang) if here => Event::Gang(Change::Set(GangRecord::clone(gang))),
+        TypedObject::Gang(gang) => Event::Gang(Change::Gone(gang.gang.clone())),
+        TypedObject::Unreadable(_) | TypedObject::Other => return None,
     })
 }
 

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::{Cluster, Happening};
-use crate::api::{Actor, Kind, ObjectKey};
+use super::{Cluster, SimEvent};
+use crate::api::{Actor, ObjectKey, ObjectKind};
 use portcullis_core::model::random::Random;
 use portcullis_core::model::{NodeName, PodUid, Resources};
 use portcullis_core::objects::{Node, names};
@@ -28,13 +28,13 @@ impl Scheduler {
 
 /// What is taken on one node.
 #[derive(Default)]
-struct Used {
+struct NodeLoad {
     resources: Resources,
     pods: u64,
     ports: Vec<Arc<Pod>>,
 }
 
-impl Used {
+impl NodeLoad {
     fn add(&mut self, pod: &Arc<Pod>) {
         self.resources.add(&pod.shape.requests);
         self.pods += 1;
@@ -48,7 +48,7 @@ impl Cluster {
     pub(super) fn wake_scheduler(&mut self) {
         if !self.scheduling {
             self.scheduling = true;
-            self.push(self.options.timing.schedule, Happening::Schedule);
+            self.push(self.options.timing.schedule, SimEvent::Schedule);
         }
     }
 
@@ -80,7 +80,7 @@ impl Cluster {
             (-i64::from(a.priority), a.created, &a.uid).cmp(&(-i64::from(b.priority), b.created, &b.uid))
         });
         for pod in waiting {
-            let key = ObjectKey::new(Kind::Pod, &pod.key.namespace, &pod.key.name);
+            let key = ObjectKey::new(ObjectKind::Pod, &pod.key.namespace, &pod.key.name);
             match self.place(&pod) {
                 Ok(node) => {
                     let bound = self.api.bind(&key, pod.uid.as_str(), node.as_str());
@@ -99,7 +99,7 @@ impl Cluster {
     }
 
     fn place(&mut self, pod: &Arc<Pod>) -> Result<NodeName, String> {
-        let mut used: BTreeMap<NodeName, Used> = BTreeMap::new();
+        let mut used: BTreeMap<NodeName, NodeLoad> = BTreeMap::new();
         for other in self.api.pods().filter(|other| other.uid != pod.uid && !other.finished()) {
             let on = match &other.node {
                 Some(node) => Some(node),
@@ -109,7 +109,7 @@ impl Cluster {
                 used.entry(node.clone()).or_default().add(other);
             }
         }
-        let nothing = Used::default();
+        let nothing = NodeLoad::default();
         let mut refusals: BTreeMap<String, u32> = BTreeMap::new();
         let mut fitting: Vec<Arc<Node>> = Vec::new();
         let mut nodes = 0;
@@ -147,7 +147,7 @@ impl Cluster {
         if !pod.affinity.preferred {
             return Vec::new();
         }
-        let key = ObjectKey::new(Kind::Pod, &pod.key.namespace, &pod.key.name);
+        let key = ObjectKey::new(ObjectKind::Pod, &pod.key.namespace, &pod.key.name);
         let path = "/spec/affinity/nodeAffinity/preferredDuringSchedulingIgnoredDuringExecution";
         let list =
             self.api.get(&key).and_then(|stored| stored.object.pointer(path)).and_then(Value::as_array);
@@ -162,7 +162,7 @@ impl Cluster {
 }
 
 /// Why a node does not take a pod, in the stock scheduler's words.
-fn refusal(node: &Node, pod: &Pod, used: &Used) -> Option<String> {
+fn refusal(node: &Node, pod: &Pod, used: &NodeLoad) -> Option<String> {
     if !node.ready {
         return Some("node(s) were not ready".to_owned());
     }

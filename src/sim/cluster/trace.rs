@@ -1,12 +1,12 @@
 //! What happened, line by line, for the person who replays a seed.
 
 use super::{Cluster, START};
-use crate::api::Write;
+use crate::api::WriteRecord;
 use portcullis_core::engine::{Action, Change, Effect, Event, RequestOutcome};
 use portcullis_core::pod::Pod;
 
 impl Cluster {
-    /// What has happened since the last call; nothing unless [`super::Options::trace`] is set.
+    /// What has happened since the last call; nothing unless [`super::SimOptions::trace`] is set.
     pub fn take_trace(&mut self) -> Vec<String> {
         std::mem::take(&mut self.trace)
     }
@@ -18,7 +18,7 @@ impl Cluster {
         }
     }
 
-    pub(super) fn trace_write(&mut self, write: &Write) {
+    pub(super) fn trace_write(&mut self, write: &WriteRecord) {
         self.trace(|| {
             let what = match (&write.before, &write.after) {
                 (None, _) => "creates",

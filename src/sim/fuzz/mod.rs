@@ -5,14 +5,14 @@
 //! one another. Then the faults stop and the cluster must come to rest with everything started that fits.
 
 mod generate;
-mod print;
+mod scenario_yaml;
 
 use std::fmt;
 
 pub use generate::{generate, generate_from_bytes};
-pub use print::to_yaml;
+pub use scenario_yaml::to_yaml;
 
-use super::api::Admit;
+use super::api::WebhookCall;
 use super::cluster::Violation;
 use super::scenario::{Runner, Scenario};
 use portcullis_core::admission::{self, Hook, KnownClasses};
@@ -24,7 +24,7 @@ pub struct FuzzOptions {
     pub trace: bool,
     /// A rule of the engine that is taken away, to see that the run notices.
     #[cfg(feature = "sabotage")]
-    pub broken: Option<portcullis_core::engine::SafetyRule>,
+    pub disabled_rule: Option<portcullis_core::engine::SafetyRule>,
 }
 
 /// What a clean run came to.
@@ -82,7 +82,7 @@ impl fmt::Display for Failure {
 }
 
 /// The webhook of this program, called without a network between.
-pub fn webhook(settings: admission::AdmissionSettings) -> Admit {
+pub fn webhook(settings: admission::AdmissionSettings) -> WebhookCall {
     Box::new(move |hook: Hook, body: &[u8]| {
         admission::handle_review(&settings, &KnownClasses::default(), hook, body)
             .map(|answer| answer.body)
@@ -123,7 +123,7 @@ pub fn play(
     seed: u64,
     scenario: &Scenario,
     options: &FuzzOptions,
-    admit: Admit,
+    admit: WebhookCall,
 ) -> Result<Stats, Box<Failure>> {
     let fail = |step, violations: Vec<Violation>, mut problems: Vec<String>| {
         problems.extend(violations.iter().map(ToString::to_string));
@@ -133,7 +133,7 @@ pub fn play(
     cluster.trace = options.trace;
     #[cfg(feature = "sabotage")]
     {
-        cluster.settings.disabled_rule = options.broken;
+        cluster.settings.disabled_rule = options.disabled_rule;
     }
     let mut runner = Runner::with_options(cluster, scenario.clone(), Some(admit))
         .map_err(|error| fail(0, Vec::new(), vec![error.to_string()]))?;
@@ -145,7 +145,7 @@ pub fn play(
         match step {
             Err(error) => return Err(fail(number, Vec::new(), vec![error.to_string()])),
             Ok(None) => break,
-            Ok(Some(result)) if result.good() => {}
+            Ok(Some(result)) if result.is_as_expected() => {}
             Ok(Some(result)) => {
                 let unexpected = result.expectations.iter();
                 let unexpected = unexpected.filter_map(|e| {
@@ -172,13 +172,13 @@ pub fn play(
 }
 
 /// Leaves out steps of a failing run as long as it still breaks one of the same rules.
-pub fn shrink(failure: &Failure, options: &FuzzOptions, admit: impl Fn() -> Admit) -> Scenario {
-    let rules: Vec<_> = failure.violations.iter().map(|violation| violation.rule).collect();
+pub fn shrink(failure: &Failure, options: &FuzzOptions, admit: impl Fn() -> WebhookCall) -> Scenario {
+    let rules: Vec<_> = failure.violations.iter().map(|violation| violation.invariant).collect();
     let same = |scenario: &Scenario| match play(failure.seed, scenario, options, admit()) {
         Ok(_) => false,
         Err(other) => {
             rules.is_empty() && other.violations.is_empty()
-                || other.violations.iter().any(|violation| rules.contains(&violation.rule))
+                || other.violations.iter().any(|violation| rules.contains(&violation.invariant))
         }
     };
     let mut best = generate(failure.seed);

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::file::OneOrMany;
+use super::format::OneOrMany;
 use super::runner::StepResult;
 
 /// What must be seen once everything has settled. All of it must hold. Pods are named `name`, or `namespace/name`.

@@ -2,22 +2,22 @@
 
 use serde_json::{Value, json};
 
-use super::node::taint;
-use crate::api::{Actor, Kind, ObjectKey, Status, Subresource};
+use super::node_spec::taint;
+use crate::api::{Actor, ApiStatus, ObjectKey, ObjectKind, Subresource};
 use crate::cluster::Cluster;
 
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// What one command came to for one object.
-pub(super) struct Outcome {
+pub(super) struct CommandOutcome {
     /// What kubectl prints, warnings first.
     pub(super) lines: Vec<String>,
     pub(super) warnings: Vec<String>,
-    pub(super) refused: Option<(ObjectKey, Status)>,
+    pub(super) refused: Option<(ObjectKey, ApiStatus)>,
 }
 
 /// `kubectl apply`: creates, or changes what the manifest changes since it was last applied.
-pub(super) fn apply(cluster: &mut Cluster, manifest: &Value) -> Outcome {
+pub(super) fn apply(cluster: &mut Cluster, manifest: &Value) -> CommandOutcome {
     let mut manifest = manifest.clone();
     let key = key_of(&manifest);
     if !manifest["metadata"].is_object() {
@@ -53,7 +53,7 @@ pub(super) fn apply(cluster: &mut Cluster, manifest: &Value) -> Outcome {
                 }
                 None => {
                     let object = live.clone();
-                    (crate::api::Applied { object, changed: false, warnings: Vec::new() }, "unchanged")
+                    (crate::api::WriteOutcome { object, changed: false, warnings: Vec::new() }, "unchanged")
                 }
             })
         }
@@ -63,9 +63,9 @@ pub(super) fn apply(cluster: &mut Cluster, manifest: &Value) -> Outcome {
         Ok((applied, word)) => {
             let mut lines: Vec<String> = applied.warnings.iter().map(|w| format!("Warning: {w}")).collect();
             lines.push(format!("{key} {word}"));
-            Outcome { lines, warnings: applied.warnings, refused: None }
+            CommandOutcome { lines, warnings: applied.warnings, refused: None }
         }
-        Err(status) => Outcome {
+        Err(status) => CommandOutcome {
             lines: status.kubectl().lines().map(str::to_owned).collect(),
             warnings: Vec::new(),
             refused: Some((key, status)),
@@ -74,30 +74,32 @@ pub(super) fn apply(cluster: &mut Cluster, manifest: &Value) -> Outcome {
 }
 
 /// `kubectl delete`: `pod/name` or `pod/namespace/name`; whether the object was there.
-pub(super) fn delete(cluster: &mut Cluster, target: &str) -> Result<Outcome, String> {
+pub(super) fn delete(cluster: &mut Cluster, target: &str) -> Result<CommandOutcome, String> {
     let key = target_key(target)?;
     let done = cluster.api.delete(&Actor::User, &key, None, None);
     cluster.settle_writes();
     Ok(match done {
         Ok(_) => {
             let line = format!("{} \"{}\" deleted", key.kind.kubectl_name(), key.name);
-            Outcome { lines: vec![line], warnings: Vec::new(), refused: None }
+            CommandOutcome { lines: vec![line], warnings: Vec::new(), refused: None }
         }
-        Err(status) => {
-            Outcome { lines: vec![status.kubectl()], warnings: Vec::new(), refused: Some((key, status)) }
-        }
+        Err(status) => CommandOutcome {
+            lines: vec![status.kubectl()],
+            warnings: Vec::new(),
+            refused: Some((key, status)),
+        },
     })
 }
 
 /// `kubectl scale deployment`, or another kind: `statefulset/workers`. Of a Job it is the parallelism that is set.
 pub(super) fn scale(cluster: &mut Cluster, name: &str, replicas: u64) -> Result<Vec<String>, String> {
-    let kind = name.split_once('/').and_then(|(kind, _)| Kind::named(kind));
+    let kind = name.split_once('/').and_then(|(kind, _)| ObjectKind::named(kind));
     let key = match name.split_once('/') {
         Some(_) if kind.is_some() => target_key(name)?,
-        Some((namespace, bare)) => ObjectKey::new(Kind::Deployment, namespace, bare),
-        None => ObjectKey::new(Kind::Deployment, "default", name),
+        Some((namespace, bare)) => ObjectKey::new(ObjectKind::Deployment, namespace, bare),
+        None => ObjectKey::new(ObjectKind::Deployment, "default", name),
     };
-    let field = if key.kind == Kind::Job { "parallelism" } else { "replicas" };
+    let field = if key.kind == ObjectKind::Job { "parallelism" } else { "replicas" };
     let patch = json!({"spec": {field: replicas}});
     let done = cluster.api.merge_patch(&Actor::User, &key, Subresource::None, &patch);
     cluster.settle_writes();
@@ -151,14 +153,15 @@ pub(super) fn target_key(target: &str) -> Result<ObjectKey, String> {
         [kind, namespace, name] => (kind, *namespace, name),
         _ => return Err(format!("{target:?} is no object: write pod/name or pod/namespace/name")),
     };
-    let kind = Kind::named(kind).ok_or_else(|| format!("{target:?}: there is no kind {kind:?}"))?;
+    let kind = ObjectKind::named(kind).ok_or_else(|| format!("{target:?}: there is no kind {kind:?}"))?;
     Ok(ObjectKey::new(kind, namespace, name))
 }
 
 fn key_of(manifest: &Value) -> ObjectKey {
     let text = |key: &str| manifest["metadata"][key].as_str().unwrap_or("");
     let namespace = if text("namespace").is_empty() { "default" } else { text("namespace") };
-    let kind = Kind::of(manifest).expect("scenarios are looked through for unknown kinds when they are read");
+    let kind =
+        ObjectKind::of(manifest).expect("scenarios are looked through for unknown kinds when they are read");
     ObjectKey::new(kind, namespace, text("name"))
 }
 

@@ -2,18 +2,18 @@
 //!
 //! [`Scenario`] is the file, [`Runner`] plays it. The command line, the demo and the tests all use this one runner.
 
+mod cluster_view;
 mod expect;
-mod file;
+mod format;
 mod kubectl;
-mod node;
-mod picture;
+mod node_spec;
 mod runner;
 
+pub use cluster_view::{CardUsage, GangLine, GroupLine, NodeUsage, PodLine};
 pub use expect::Expect;
-pub use file::{
-    Chaos, ClusterSpec, Fault, NominateSpec, OneOrMany, Scenario, ScenarioError, SettingsSpec, SharingSpec,
-    Span, StaleSpec, Step, TimeoutSpec, TornSpec,
+pub use format::{
+    ClusterSpec, FaultSpec, NominateSpec, OneOrMany, RandomFaults, Scenario, ScenarioError, SettingsSpec,
+    SharingSpec, StaleSpec, Step, TimeSpan, TimeoutSpec, TornSpec,
 };
-pub use node::NodeSpec;
-pub use picture::{CardUse, GangLine, GroupLine, NodeUse, PodLine};
+pub use node_spec::NodeSpec;
 pub use runner::{Expectation, Rejection, Runner, StepResult};

@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use serde_saphyr::Spanned;
 
-use super::file::{OneOrMany, Scenario, ScenarioError, Step};
-use super::kubectl::{self, Outcome};
-use super::picture::{self, GangLine, GroupLine, NodeUse, PodLine};
-use crate::api::{Actor, Admit};
-use crate::cluster::{Cluster, End, Options, START, Told, Violation};
+use super::cluster_view::{self, GangLine, GroupLine, NodeUsage, PodLine};
+use super::format::{OneOrMany, Scenario, ScenarioError, Step};
+use super::kubectl::{self, CommandOutcome};
+use crate::api::{Actor, WebhookCall};
+use crate::cluster::{Cluster, PodEnd, RecordedEvent, START, SimOptions, Violation};
 
 /// How long a step may take to settle.
-const PATIENCE: Duration = Duration::from_secs(120);
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Plays a scenario on an embedded cluster.
 pub struct Runner {
@@ -38,7 +38,7 @@ pub struct StepResult {
     /// What was rejected.
     pub rejected: Vec<Rejection>,
     /// What the engines told, in order.
-    pub told: Vec<Told>,
+    pub told: Vec<RecordedEvent>,
     /// How long it took from the first command until everything had settled.
     pub took: Duration,
     /// World time at its end, since the beginning of the story.
@@ -50,7 +50,7 @@ pub struct StepResult {
     /// All group objects at its end.
     pub groups: Vec<GroupLine>,
     /// All nodes at its end.
-    pub nodes: Vec<NodeUse>,
+    pub nodes: Vec<NodeUsage>,
     /// What was expected, and whether it was so.
     pub expectations: Vec<Expectation>,
     /// Rules that were broken: there must be none.
@@ -81,7 +81,7 @@ pub struct Expectation {
 
 impl StepResult {
     /// Whether everything was as expected and no rule was broken.
-    pub fn good(&self) -> bool {
+    pub fn is_as_expected(&self) -> bool {
         self.violations.is_empty() && self.expectations.iter().all(|expectation| expectation.verdict.is_ok())
     }
 
@@ -101,7 +101,7 @@ impl Runner {
     ///
     /// # Errors
     /// When a node or manifest of the beginning cannot be made.
-    pub fn new(scenario: Scenario, admit: Option<Admit>) -> Result<Self, ScenarioError> {
+    pub fn new(scenario: Scenario, admit: Option<WebhookCall>) -> Result<Self, ScenarioError> {
         Self::with_options(scenario.settings.options(), scenario, admit)
     }
 
@@ -110,15 +110,15 @@ impl Runner {
     /// # Errors
     /// As [`Self::new`].
     pub fn with_options(
-        options: Options,
+        options: SimOptions,
         scenario: Scenario,
-        admit: Option<Admit>,
+        admit: Option<WebhookCall>,
     ) -> Result<Self, ScenarioError> {
         let seed = scenario.settings.chaos.as_ref().map_or(0, |chaos| chaos.seed);
         let cluster = Cluster::new(options, seed, admit);
         let mut runner = Self { cluster, scenario, next: 0 };
         runner.set_up()?;
-        runner.cluster.settle(PATIENCE);
+        runner.cluster.settle(SETTLE_TIMEOUT);
         runner.cluster.take_told();
         Ok(runner)
     }
@@ -141,10 +141,10 @@ impl Runner {
     /// What the cluster looks like now, without doing anything.
     pub fn look(&self) -> StepResult {
         StepResult {
-            pods: picture::pods(&self.cluster.api),
-            gangs: picture::gangs(&self.cluster.api),
-            groups: picture::groups(&self.cluster.api),
-            nodes: picture::nodes(&self.cluster.api),
+            pods: cluster_view::pods(&self.cluster.api),
+            gangs: cluster_view::gangs(&self.cluster.api),
+            groups: cluster_view::groups(&self.cluster.api),
+            nodes: cluster_view::nodes(&self.cluster.api),
             at: self.cluster.now().since(START),
             ..StepResult::default()
         }
@@ -168,7 +168,7 @@ impl Runner {
         let failed = fail(String::new());
         match self.act(&step.value, &mut result) {
             Ok(()) => {}
-            Err(Problem::Text(_)) if step.value.tolerant => {}
+            Err(StepError::Text(_)) if step.value.tolerant => {}
             Err(problem) => {
                 return Err(problem.unwrap_or_else(|text| ScenarioError { problem: text, ..failed }));
             }
@@ -188,7 +188,7 @@ impl Runner {
             result.expectations.push(Expectation {
                 line: result.line,
                 text: "everything settles".to_owned(),
-                verdict: Err(format!("after {} s something is still under way", PATIENCE.as_secs())),
+                verdict: Err(format!("after {} s something is still under way", SETTLE_TIMEOUT.as_secs())),
             });
         }
         if let Some(expect) = &step.value.expect {
@@ -197,7 +197,7 @@ impl Runner {
                 result.expectations.push(Expectation { line, text, verdict });
             }
         }
-        if self.cluster.armed() && !step.value.stop_faults {
+        if self.cluster.has_armed_faults() && !step.value.stop_faults {
             let verdict = Err("it never came to it".to_owned());
             result.expectations.push(Expectation {
                 line: result.line,
@@ -216,20 +216,20 @@ impl Runner {
         if step.settle == Some(false) {
             return true;
         }
-        let settled = self.cluster.settle(PATIENCE);
+        let settled = self.cluster.settle(SETTLE_TIMEOUT);
         if settled {
             self.cluster.check_liveness();
         }
         settled
     }
 
-    fn act(&mut self, step: &Step, result: &mut StepResult) -> Result<(), Problem> {
+    fn act(&mut self, step: &Step, result: &mut StepResult) -> Result<(), StepError> {
         let cluster = &mut self.cluster;
         if let Some(fault) = &step.fault {
-            let mishap = fault.value.mishap()?;
+            let injected = fault.value.injected_fault()?;
             match fault.value.after {
-                Some(moment) => cluster.arm(moment, fault.value.count.unwrap_or(1), mishap),
-                None => cluster.mishap(&mishap),
+                Some(moment) => cluster.arm(moment, fault.value.count.unwrap_or(1), injected),
+                None => cluster.inject_fault(&injected),
             }
         }
         if step.stop_faults {
@@ -240,7 +240,7 @@ impl Runner {
         }
         if let Some(block) = &step.apply {
             result.commands.push("kubectl apply -f -".to_owned());
-            for document in self.scenario.documents(block).map_err(Problem::Scenario)? {
+            for document in self.scenario.documents(block).map_err(StepError::Scenario)? {
                 take(kubectl::apply(&mut self.cluster, &document), result);
             }
         }
@@ -256,7 +256,7 @@ impl Runner {
             result.commands.push(format!("kubectl delete {target}"));
             let outcome = kubectl::delete(cluster, target)?;
             if let Some((_, status)) = outcome.refused.as_ref().filter(|_| !step.tolerant) {
-                return Err(Problem::Text(status.kubectl()));
+                return Err(StepError::Text(status.kubectl()));
             }
             take(outcome, result);
         }
@@ -277,14 +277,14 @@ impl Runner {
             result.output.extend(kubectl::cordon(cluster, node, false)?);
         }
         for (pods, end, what) in [
-            (&step.finish, End::Well, "has ended"),
-            (&step.fail, End::Badly, "has failed"),
-            (&step.crash, End::Crash, "has crashed"),
+            (&step.finish, PodEnd::Succeeded, "has ended"),
+            (&step.fail, PodEnd::Failed, "has failed"),
+            (&step.crash, PodEnd::Crashed, "has crashed"),
         ] {
             for name in pods.iter().flat_map(OneOrMany::all) {
                 let (namespace, bare) = name.split_once('/').unwrap_or(("default", name));
                 if !cluster.end_pod(namespace, bare, end) {
-                    return Err(Problem::Text(format!("pod {name} does not run, so it cannot end")));
+                    return Err(StepError::Text(format!("pod {name} does not run, so it cannot end")));
                 }
                 result.output.push(format!("pod/{bare} {what}"));
             }
@@ -295,8 +295,8 @@ impl Runner {
         Ok(())
     }
 
-    fn inject(&mut self, block: &Spanned<String>) -> Result<(), Problem> {
-        for document in self.scenario.documents(block).map_err(Problem::Scenario)? {
+    fn inject(&mut self, block: &Spanned<String>) -> Result<(), StepError> {
+        for document in self.scenario.documents(block).map_err(StepError::Scenario)? {
             self.cluster.api.inject(document).map_err(|status| status.message)?;
             self.cluster.settle_writes();
         }
@@ -325,12 +325,12 @@ impl Runner {
 }
 
 /// What a step could not do.
-enum Problem {
+enum StepError {
     Scenario(ScenarioError),
     Text(String),
 }
 
-impl Problem {
+impl StepError {
     fn unwrap_or_else(self, place: impl FnOnce(String) -> ScenarioError) -> ScenarioError {
         match self {
             Self::Scenario(error) => error,
@@ -339,13 +339,13 @@ impl Problem {
     }
 }
 
-impl From<String> for Problem {
+impl From<String> for StepError {
     fn from(text: String) -> Self {
         Self::Text(text)
     }
 }
 
-fn take(outcome: Outcome, result: &mut StepResult) {
+fn take(outcome: CommandOutcome, result: &mut StepResult) {
     let printed = outcome.lines.join("\n");
     result.output.extend(outcome.lines);
     result.warnings.extend(outcome.warnings);

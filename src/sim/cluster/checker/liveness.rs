@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::super::{departures, held, quorums};
-use super::{Checker, Rule, gang_object};
+use super::super::{eviction_check, placeholder_check, quorum_history};
+use super::{Checker, Invariant, gang_object};
 use crate::api::ApiServer;
 use portcullis_core::engine::Phase;
 use portcullis_core::model::{GangId, Resources, Str};
@@ -27,15 +27,15 @@ impl Checker {
             let live: Vec<&Arc<Pod>> =
                 api.pods().filter(mine).filter(|pod| !pod.terminating && !pod.finished()).collect();
             self.check_record(gang, &live, api);
-            let said = quorums::policies(api, gang, &live);
+            let said = quorum_history::policies(api, gang, &live);
             let grace = said.stale_grace.unwrap_or(self.settings.stale_grace);
             let kept = said.on_stale.unwrap_or(self.settings.on_stale);
             if let Some(record) = gang_object(api, gang) {
-                for problem in departures::overdue(&record.status, &live, kept, grace, api.now) {
-                    self.found(Rule::Liveness, format!("gang {gang}: {problem}"));
+                for problem in eviction_check::overdue(&record.status, &live, kept, grace, api.now) {
+                    self.found(Invariant::Liveness, format!("gang {gang}: {problem}"));
                 }
             }
-            let Some(quorum) = quorums::current(api, gang, &live) else { continue };
+            let Some(quorum) = quorum_history::current(api, gang, &live) else { continue };
             let role = |pod: &Pod| pod.membership.as_ref().and_then(|m| m.role.clone());
             let mut active: BTreeMap<Option<Str>, u32> = BTreeMap::new();
             for pod in live.iter().filter(|pod| pod.gates.is_empty()) {
@@ -49,7 +49,7 @@ impl Checker {
             }
             waiting.sort_by(|a, b| (a.created, &a.key).cmp(&(b.created, &b.key)));
             let counts = active.values().any(|number| *number > 0);
-            let minimum = if counts { Resources::default() } else { quorums::minimum(api, gang) };
+            let minimum = if counts { Resources::default() } else { quorum_history::minimum(api, gang) };
             for place in gang_object(api, gang)
                 .iter()
                 .flat_map(|record| &record.status.plan)
@@ -62,7 +62,7 @@ impl Checker {
                 *here.entry(role(pod)).or_default() += 1;
             }
             let speakers = waiting.iter().copied().chain(started.iter().copied());
-            let (quorum, coming) = held::coming(api, quorum, speakers, &here);
+            let (quorum, coming) = placeholder_check::coming(api, quorum, speakers, &here);
             for member in &coming {
                 *here.entry(member.role.clone()).or_default() += 1;
             }
@@ -89,12 +89,12 @@ impl Checker {
             let alone = std::slice::from_ref(request);
             let (plan, _) = planner::plan(&snapshot, alone);
             if let Err(problems) = planner::check(&snapshot, alone, &plan) {
-                self.found(Rule::AllOrNone, problems.join("; "));
+                self.found(Invariant::AllOrNone, problems.join("; "));
             }
             let held = || {
                 let record = gang_object(api, &request.gang);
                 record.is_some_and(|record| {
-                    departures::held_for_another(
+                    eviction_check::held_for_another(
                         &record.status,
                         &requests,
                         &snapshot,
@@ -109,14 +109,14 @@ impl Checker {
                     .map(|p| format!("{} on {} {:?}", p.key, p.node, p.cards))
                     .collect();
                 self.found(
-                    Rule::Liveness,
+                    Invariant::Liveness,
                     format!("gang {} waits, and there is room: {}", request.gang, places.join(", ")),
                 );
             }
         }
         if planner::plan(&snapshot, &requests) != planner::plan(&reversed, &requests) {
             let problem = "the plan depends on the order in which nodes and pods became known";
-            self.found(Rule::Determinism, problem.to_owned());
+            self.found(Invariant::Determinism, problem.to_owned());
         }
     }
 
@@ -125,7 +125,7 @@ impl Checker {
         let Some(record) = gang_object(api, gang) else {
             if let Some(pod) = live.iter().find(|pod| pod.gated()) {
                 self.found(
-                    Rule::Explained,
+                    Invariant::Explained,
                     format!("{} waits, and there is no Gang object {gang} to say why", pod.key),
                 );
             }
@@ -135,10 +135,13 @@ impl Checker {
         // One whose members come one after the other is on its way for as long as room is held for them.
         let coming = status.plan.as_ref().is_some_and(|plan| !plan.placeholders.is_empty());
         if coming && !live.iter().any(|pod| !pod.gated()) {
-            self.found(Rule::Liveness, format!("gang {gang} holds room, and nothing of it runs"));
+            self.found(Invariant::Liveness, format!("gang {gang} holds room, and nothing of it runs"));
         }
         if !coming && matches!(status.phase, Phase::Planned | Phase::Lifting) {
-            self.found(Rule::Liveness, format!("gang {gang} stays {:?}: {}", status.phase, status.message));
+            self.found(
+                Invariant::Liveness,
+                format!("gang {gang} stays {:?}: {}", status.phase, status.message),
+            );
         }
         let planned = status.plan.iter().flat_map(|plan| &plan.members);
         let left: Vec<String> = planned
@@ -147,7 +150,7 @@ impl Checker {
             .collect();
         if !left.is_empty() {
             self.found(
-                Rule::AllOrNone,
+                Invariant::AllOrNone,
                 format!("gang {gang} ({:?}) is lifted in part: {} are left", status.phase, left.join(", ")),
             );
         }
@@ -183,7 +186,7 @@ impl Checker {
                 Charge { key: Some(pod.key.clone()), node, shape: pod.shape.clone(), cards, state: hold },
             );
         }
-        held::charge(&mut snapshot, api);
+        placeholder_check::charge(&mut snapshot, api);
         for node in nodes {
             snapshot.set_node(Node::clone(node));
         }

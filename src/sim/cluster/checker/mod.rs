@@ -11,10 +11,10 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::departures;
-use super::held::{self, Rooms};
-use super::quorums::Quorums;
-use crate::api::{Actor, ApiServer, Kind, ObjectKey, Write};
+use super::eviction_check;
+use super::placeholder_check::{self, PlannedUsage};
+use super::quorum_history::QuorumHistory;
+use crate::api::{Actor, ApiServer, ObjectKey, ObjectKind, WriteRecord};
 use portcullis_core::api::ApiResponse;
 use portcullis_core::dialect::OnTorn;
 use portcullis_core::dialect::Quorum;
@@ -26,7 +26,7 @@ use portcullis_core::snapshot::SharingMode;
 
 /// Which rule was broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Rule {
+pub enum Invariant {
     /// Gates are lifted only by a durable plan for a whole gang.
     AllOrNone,
     /// No card and no node is ever given away twice.
@@ -49,7 +49,7 @@ pub enum Rule {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
     /// Which rule.
-    pub rule: Rule,
+    pub invariant: Invariant,
     /// When.
     pub at: Time,
     /// What was found.
@@ -59,12 +59,19 @@ pub struct Violation {
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let seconds = self.at.since(super::START).as_millis();
-        write!(f, "{:?} broken at +{}.{:03}s: {}", self.rule, seconds / 1000, seconds % 1000, self.problem)
+        write!(
+            f,
+            "{:?} broken at +{}.{:03}s: {}",
+            self.invariant,
+            seconds / 1000,
+            seconds % 1000,
+            self.problem
+        )
     }
 }
 
 /// How long after its end a member may still be counted by a plan: views lag.
-const MEMORY_MS: u64 = 90_000;
+const GONE_POD_MEMORY_MS: u64 = 90_000;
 
 /// What the checker remembers of the past, which the store does not.
 #[derive(Debug)]
@@ -74,8 +81,8 @@ pub struct Checker {
     violations: Vec<Violation>,
     /// Every pod ever seen, as it was last, and when it went.
     pods: BTreeMap<PodUid, (Arc<Pod>, Option<Time>)>,
-    quorums: Quorums,
-    rooms: Rooms,
+    quorums: QuorumHistory,
+    rooms: PlannedUsage,
     recount: bool,
 }
 
@@ -86,8 +93,8 @@ impl Checker {
             now: super::START,
             violations: Vec::new(),
             pods: BTreeMap::new(),
-            quorums: Quorums::default(),
-            rooms: Rooms::default(),
+            quorums: QuorumHistory::default(),
+            rooms: PlannedUsage::default(),
             recount: false,
         }
     }
@@ -96,23 +103,26 @@ impl Checker {
         std::mem::take(&mut self.violations)
     }
 
-    pub(super) fn found(&mut self, rule: Rule, problem: String) {
-        self.violations.push(Violation { rule, at: self.now, problem });
+    pub(super) fn found(&mut self, invariant: Invariant, problem: String) {
+        self.violations.push(Violation { invariant, at: self.now, problem });
     }
 
     /// Looks at one write.
-    pub(super) fn observe(&mut self, write: &Write, api: &ApiServer) {
+    pub(super) fn observe(&mut self, write: &WriteRecord, api: &ApiServer) {
         self.now = api.now;
         let engine = matches!(write.actor, Actor::Engine(_));
         if matches!(write.actor, Actor::User | Actor::Controller) {
             self.quorums.owners(api);
         }
-        if engine && !matches!(write.key.kind, Kind::Pod | Kind::Gang) && !only_group_status(write) {
-            self.found(Rule::OwnGateOnly, format!("an engine wrote {}", write.key));
+        if engine
+            && !matches!(write.key.kind, ObjectKind::Pod | ObjectKind::Gang)
+            && !only_group_status(write)
+        {
+            self.found(Invariant::OwnGateOnly, format!("an engine wrote {}", write.key));
         }
         let before = write.before.as_ref();
         match write.key.kind {
-            Kind::Pod => {
+            ObjectKind::Pod => {
                 self.recount = true;
                 let after = write.after.as_ref().and_then(|after| after.pod());
                 if engine {
@@ -125,48 +135,50 @@ impl Checker {
                     self.pods.insert(pod.uid.clone(), (pod.clone(), Some(self.now)));
                 }
             }
-            Kind::Node => {
+            ObjectKind::Node => {
                 self.recount = true;
                 if let Some(node) = write.after.as_ref().and_then(|after| after.node()) {
                     self.rooms.node(node);
                 }
             }
-            Kind::Group(_) => {
+            ObjectKind::Group(_) => {
                 if let Some(group) = write.after.as_ref().and_then(|after| after.group()) {
                     self.quorums.group(group);
                 }
             }
-            Kind::Gang => {
+            ObjectKind::Gang => {
                 self.rooms.gang(&write.key, write.after.as_ref().and_then(|after| after.gang()));
                 if let Some(gang) = write.after.as_ref().and_then(|after| after.gang()) {
                     let before = before.and_then(|before| before.gang());
-                    let expired = departures::expired(before, gang, &self.pods, &self.quorums);
+                    let expired = eviction_check::expired(before, gang, &self.pods, &self.quorums);
                     for problem in expired {
-                        self.found(Rule::AllOrNone, problem);
+                        self.found(Invariant::AllOrNone, problem);
                     }
                     self.gang_written(before, gang);
                 }
             }
-            Kind::PriorityClass
-            | Kind::Namespace
-            | Kind::Deployment
-            | Kind::ReplicaSet
-            | Kind::StatefulSet
-            | Kind::Job => {}
+            ObjectKind::PriorityClass
+            | ObjectKind::Namespace
+            | ObjectKind::Deployment
+            | ObjectKind::ReplicaSet
+            | ObjectKind::StatefulSet
+            | ObjectKind::Job => {}
         }
     }
 
-    fn engine_wrote_pod(&mut self, write: &Write, api: &ApiServer) {
+    fn engine_wrote_pod(&mut self, write: &WriteRecord, api: &ApiServer) {
         let Some(stored) = &write.before else {
-            return self.found(Rule::OwnGateOnly, format!("an engine created {}", write.key));
+            return self.found(Invariant::OwnGateOnly, format!("an engine created {}", write.key));
         };
         let Some(before) = stored.pod() else {
-            return self
-                .found(Rule::OwnGateOnly, format!("an engine wrote {}, which nobody can read", write.key));
+            return self.found(
+                Invariant::OwnGateOnly,
+                format!("an engine wrote {}, which nobody can read", write.key),
+            );
         };
         let Some(membership) = &before.membership else {
             return self.found(
-                Rule::OwnGateOnly,
+                Invariant::OwnGateOnly,
                 format!("{} belongs to no gang, and an engine wrote it", write.key),
             );
         };
@@ -181,17 +193,17 @@ impl Checker {
         if touched(&stored.object, &after.object) {
             let (old, new) = (&stored.object, &after.object);
             self.found(
-                Rule::OwnGateOnly,
+                Invariant::OwnGateOnly,
                 format!("an engine changed more of {} than is its: {old} -> {new}", write.key),
             );
         }
         let Some(after) = after.pod() else {
-            return self.found(Rule::Contract, format!("an engine made {} unreadable", write.key));
+            return self.found(Invariant::Contract, format!("an engine made {} unreadable", write.key));
         };
         let others =
             |pod: &Pod| pod.gates.iter().filter(|g| &***g != names::GATE).cloned().collect::<Vec<_>>();
         if others(before) != others(after) {
-            self.found(Rule::OwnGateOnly, format!("an engine touched foreign gates of {}", write.key));
+            self.found(Invariant::OwnGateOnly, format!("an engine touched foreign gates of {}", write.key));
         }
         if before.gated() && !after.gated() {
             self.lifted(&membership.gang, after, api);
@@ -200,7 +212,7 @@ impl Checker {
 
     /// A pod was deleted: only what the policy on torn gangs says may go, members of a plan of which something is lifted;
     /// and what is durably expired.
-    fn evicted(&mut self, write: &Write, pod: &Pod, api: &ApiServer) {
+    fn evicted(&mut self, write: &WriteRecord, pod: &Pod, api: &ApiServer) {
         // Members of other roles are of the same gang.
         let gang = |pod: &Pod| pod.membership.as_ref().map(|m| m.gang.clone());
         let mine = |other: &Pod| gang(other) == gang(pod) && !other.gated();
@@ -210,7 +222,7 @@ impl Checker {
         let may = self.settings.on_torn == OnTorn::Evict
             || pod.membership.as_ref().is_some_and(|membership| self.quorums.evicts(&membership.gang));
         if !expired && (!may || !begun) {
-            self.found(Rule::OwnGateOnly, format!("an engine deleted {}", write.key));
+            self.found(Invariant::OwnGateOnly, format!("an engine deleted {}", write.key));
         }
     }
 
@@ -218,12 +230,12 @@ impl Checker {
     fn lifted(&mut self, gang: &GangId, pod: &Pod, api: &ApiServer) {
         let record = gang_object(api, gang);
         if record.is_some_and(|record| record.status.expired.contains(&pod.uid)) {
-            self.found(Rule::AllOrNone, format!("{} was lifted, and is to be deleted", pod.key));
+            self.found(Invariant::AllOrNone, format!("{} was lifted, and is to be deleted", pod.key));
         }
         let plan = record.and_then(|record| record.status.plan.as_ref());
         let Some(planned) = plan.and_then(|plan| plan.members.iter().find(|m| m.uid == pod.uid)) else {
             return self.found(
-                Rule::AllOrNone,
+                Invariant::AllOrNone,
                 format!(
                     "{} was lifted, and no durable plan of gang {gang} names it (plan: {plan:?})",
                     pod.key
@@ -231,7 +243,7 @@ impl Checker {
             );
         };
         if let Some(problem) = self.rooms.given_twice(gang, &planned.node, &self.pods) {
-            self.found(Rule::NeverOverbook, format!("{} was lifted: {problem}", pod.key));
+            self.found(Invariant::NeverOverbook, format!("{} was lifted: {problem}", pod.key));
         }
         if pod.shape.share.is_some() {
             let cards = pod.gpus.clone().unwrap_or_default();
@@ -240,7 +252,7 @@ impl Checker {
                 && (pinned.as_ref() != Some(&planned.node) || cards != planned.gpus)
             {
                 self.found(
-                    Rule::AllOrNone,
+                    Invariant::AllOrNone,
                     format!("{} was lifted to {pinned:?} {cards:?}, the plan says {planned:?}", pod.key),
                 );
             }
@@ -266,7 +278,7 @@ impl Checker {
             && !explained
         {
             self.found(
-                Rule::Explained,
+                Invariant::Explained,
                 format!(
                     "gang {} is {:?} for {:?}: {:?}",
                     after.gang, status.phase, status.reason, status.message
@@ -285,7 +297,7 @@ impl Checker {
         if known.is_some_and(|known| known == members || (members.is_subset(&known) && begun(&known))) {
             return;
         }
-        if held::places_taken(before.map(|before| &**before), after) && begun(&members) {
+        if placeholder_check::places_taken(before.map(|before| &**before), after) && begun(&members) {
             return;
         }
         let mut roles: BTreeMap<Option<Str>, u32> = BTreeMap::new();
@@ -293,7 +305,7 @@ impl Checker {
             *roles.entry(place.role.clone()).or_default() += 1;
         }
         for (uid, (pod, gone)) in &self.pods {
-            let recent = gone.is_none_or(|at| self.now.0.saturating_sub(at.0) <= MEMORY_MS);
+            let recent = gone.is_none_or(|at| self.now.0.saturating_sub(at.0) <= GONE_POD_MEMORY_MS);
             let membership = pod.membership.as_ref().filter(|m| m.gang == after.gang);
             if let Some(membership) = membership
                 && (members.contains(uid) || (recent && !pod.gated()))
@@ -314,7 +326,7 @@ impl Checker {
                 after.gang,
                 members.len()
             );
-            self.found(Rule::AllOrNone, problem);
+            self.found(Invariant::AllOrNone, problem);
         }
     }
 
@@ -386,7 +398,7 @@ impl Checker {
             }
         }
         for problem in problems {
-            self.found(Rule::NeverOverbook, problem);
+            self.found(Invariant::NeverOverbook, problem);
         }
     }
 
@@ -399,13 +411,13 @@ impl Checker {
             !matches!(effect.action, Action::Lift { .. }) && message.contains("metadata.uid: Invalid value");
         let tested = matches!(effect.action, Action::Lift { .. }) && message.contains("value did not match");
         if !tested && !replaced {
-            self.found(Rule::Contract, format!("{:?} was refused: {message}", effect.action));
+            self.found(Invariant::Contract, format!("{:?} was refused: {message}", effect.action));
         }
     }
 }
 
 /// Whether it is a write of the status of a group, and of nothing else in it.
-fn only_group_status(write: &Write) -> bool {
+fn only_group_status(write: &WriteRecord) -> bool {
     let (Some(before), Some(after)) = (&write.before, &write.after) else { return false };
     let rest = |object: &Value| {
         let mut rest = object.clone();
@@ -414,11 +426,11 @@ fn only_group_status(write: &Write) -> bool {
         rest["metadata"]["resourceVersion"] = Value::Null;
         rest
     };
-    matches!(write.key.kind, Kind::Group(_)) && rest(&before.object) == rest(&after.object)
+    matches!(write.key.kind, ObjectKind::Group(_)) && rest(&before.object) == rest(&after.object)
 }
 
 fn gang_object<'a>(api: &'a ApiServer, gang: &GangId) -> Option<&'a Arc<GangRecord>> {
-    api.get(&ObjectKey::new(Kind::Gang, &gang.namespace, gang.object_name()))?.gang()
+    api.get(&ObjectKey::new(ObjectKind::Gang, &gang.namespace, gang.object_name()))?.gang()
 }
 
 /// Whether so many members, by role, are enough.

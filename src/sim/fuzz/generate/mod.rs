@@ -1,6 +1,6 @@
 //! Turns a seed, or any bytes, into a scenario: a cluster, its gangs, and what happens to them (`happenings.rs`).
 
-mod happenings;
+mod operations;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,9 +8,11 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use serde_saphyr::{Location, Spanned};
 
-use crate::cluster::Faults;
-use crate::scenario::{Chaos, ClusterSpec, NodeSpec, NominateSpec, Scenario, SettingsSpec, Span, Step};
-use crate::stacks::{Stack, stacks};
+use crate::cluster::FaultRates;
+use crate::scenario::{
+    ClusterSpec, NodeSpec, NominateSpec, RandomFaults, Scenario, SettingsSpec, Step, TimeSpan,
+};
+use crate::stack_fixtures::{StackFixture, stacks};
 use portcullis_core::model::random::Random;
 use portcullis_core::objects::names;
 
@@ -34,7 +36,7 @@ const SWARM_BYTES: usize = 26;
 fn scenario(name: String, mut random: Random, mut swarm: Random) -> Scenario {
     let nodes = nodes(&mut random);
     let names: Vec<String> = nodes.iter().map(|node| node.name.clone()).collect();
-    let chaos = Chaos { seed: random.draw() >> 1, faults: faults(&mut swarm) };
+    let chaos = RandomFaults { seed: random.draw() >> 1, faults: faults(&mut swarm) };
     let settings = SettingsSpec {
         replicas: Some(if random.percent(30) { 3 } else { 2 }),
         bind_timeout: Some(seconds(15)),
@@ -52,12 +54,12 @@ fn scenario(name: String, mut random: Random, mut swarm: Random) -> Scenario {
         reserve_for: Some(seconds(random.between(5, 60))),
         chaos: Some(chaos),
     };
-    let mut maker = Maker {
+    let mut maker = ScenarioGenerator {
         stacks: stacks(),
         gangs: Vec::new(),
         nodes: names,
         specs: nodes.clone(),
-        mishaps: Mishaps::pick(&mut swarm),
+        fault_kinds: FaultKinds::pick(&mut swarm),
         pods: Vec::new(),
         owners: Vec::new(),
         random,
@@ -81,7 +83,7 @@ fn scenario(name: String, mut random: Random, mut swarm: Random) -> Scenario {
             8 => maker.random.below(8000),
             _ => maker.random.below(25_000),
         };
-        step.advance = Some(Span(Duration::from_millis(wait)));
+        step.advance = Some(TimeSpan(Duration::from_millis(wait)));
         step.settle = Some(false);
         step.tolerant = true;
     }
@@ -97,8 +99,8 @@ fn scenario(name: String, mut random: Random, mut swarm: Random) -> Scenario {
     }
 }
 
-fn seconds(seconds: u64) -> Span {
-    Span(Duration::from_secs(seconds))
+fn seconds(seconds: u64) -> TimeSpan {
+    TimeSpan(Duration::from_secs(seconds))
 }
 
 fn spanned<T>(value: T) -> Spanned<T> {
@@ -136,9 +138,9 @@ fn pick(random: &mut Random, count: u64) -> usize {
 }
 
 /// Each kind of fault is there in some seeds only.
-fn faults(swarm: &mut Random) -> Faults {
+fn faults(swarm: &mut Random) -> FaultRates {
     let mut some = |most: u64| if swarm.percent(35) { swarm.between(1, most) } else { 0 };
-    Faults {
+    FaultRates {
         refused: some(15),
         conflict: some(15),
         request_lost: some(10),
@@ -152,20 +154,20 @@ fn faults(swarm: &mut Random) -> Faults {
 
 /// Which mishaps may happen in this seed.
 #[derive(Debug)]
-struct Mishaps(Vec<u64>);
+struct FaultKinds(Vec<u64>);
 
-/// How many different mishaps [`Maker::mishap`] knows.
-const MISHAPS: u64 = 9;
+/// How many different mishaps [`ScenarioGenerator::fault`] knows.
+const FAULT_KINDS: u64 = 9;
 
-impl Mishaps {
+impl FaultKinds {
     fn pick(swarm: &mut Random) -> Self {
-        Self((0..MISHAPS).filter(|_| swarm.percent(55)).collect())
+        Self((0..FAULT_KINDS).filter(|_| swarm.percent(55)).collect())
     }
 }
 
 /// One group of pods.
 #[derive(Clone, Debug)]
-struct Gang {
+struct GeneratedGang {
     namespace: &'static str,
     name: String,
     /// Which of the stacks it is of.
@@ -179,18 +181,18 @@ struct Gang {
     pods: Vec<Value>,
 }
 
-struct Maker {
+struct ScenarioGenerator {
     random: Random,
-    stacks: Vec<Stack>,
-    gangs: Vec<Gang>,
+    stacks: Vec<StackFixture>,
+    gangs: Vec<GeneratedGang>,
     nodes: Vec<String>,
     specs: Vec<NodeSpec>,
-    mishaps: Mishaps,
+    fault_kinds: FaultKinds,
     pods: Vec<String>,
     owners: Vec<String>,
 }
 
-impl Maker {
+impl ScenarioGenerator {
     fn gang(&mut self, index: u64, steps: &mut Vec<Step>) {
         let random = &mut self.random;
         let namespace = if random.percent(20) { "other" } else { "default" };
@@ -209,8 +211,16 @@ impl Maker {
         let with_object = !self.stacks[stack].declares || random.percent(60);
         let policies = self.policies();
         let minimum = self.minimum();
-        let mut gang =
-            Gang { namespace, name, stack, size: least, policies, minimum, group: None, pods: Vec::new() };
+        let mut gang = GeneratedGang {
+            namespace,
+            name,
+            stack,
+            size: least,
+            policies,
+            minimum,
+            group: None,
+            pods: Vec::new(),
+        };
         gang.group = self.group(&gang, least).filter(|_| with_object);
         let size = u32::try_from(size).unwrap_or(1);
         let elastic =
@@ -246,7 +256,7 @@ impl Maker {
 
     /// Some gangs have members that are made only after others have started: a set that keeps its order, or workers whose
     /// leader or driver goes first.
-    fn one_after_the_other(&mut self, gang: &Gang) -> Option<Vec<Value>> {
+    fn one_after_the_other(&mut self, gang: &GeneratedGang) -> Option<Vec<Value>> {
         let stack = &self.stacks[gang.stack];
         let first = gang.pods.first()?;
         let mut pods = gang.pods.clone();
@@ -286,7 +296,7 @@ impl Maker {
         Some(objects)
     }
 
-    fn group(&self, gang: &Gang, size: u32) -> Option<Value> {
+    fn group(&self, gang: &GeneratedGang, size: u32) -> Option<Value> {
         let mut group = self.stacks[gang.stack].object?(&gang.name, size);
         group["metadata"]["namespace"] = json!(gang.namespace);
         put_policies(&mut group["metadata"], &gang.policies);
@@ -339,14 +349,14 @@ impl Maker {
     }
 
     /// What makes the pods of an elastic gang: one owner of all of them, or two.
-    fn owners(&mut self, gang: &Gang, size: u32, sort: u64) -> Vec<Value> {
+    fn owners(&mut self, gang: &GeneratedGang, size: u32, sort: u64) -> Vec<Value> {
         let first = if size > 1 && self.random.percent(40) { size / 2 } else { size };
         let owners = [(0, first), (1, size - first)].into_iter().filter(|(_, replicas)| *replicas > 0);
         let owners: Vec<(u32, u32)> = owners.collect();
         owners.into_iter().map(|(index, replicas)| self.owner(gang, index, replicas, sort)).collect()
     }
 
-    fn owner(&mut self, gang: &Gang, index: u32, replicas: u32, sort: u64) -> Value {
+    fn owner(&mut self, gang: &GeneratedGang, index: u32, replicas: u32, sort: u64) -> Value {
         let mut template = self.pod(gang, 1, sort);
         let (mut metadata, spec) = (template["metadata"].take(), template["spec"].take());
         if let Some(metadata) = metadata.as_object_mut() {
@@ -385,7 +395,7 @@ impl Maker {
     }
 
     /// Another template: it is rolled out.
-    fn rolled(&mut self, gang: &Gang) -> Vec<Value> {
+    fn rolled(&mut self, gang: &GeneratedGang) -> Vec<Value> {
         let mut owners: Vec<Value> =
             gang.pods.iter().filter(|object| object["kind"] == "Deployment").cloned().collect();
         for owner in &mut owners {
@@ -396,7 +406,7 @@ impl Maker {
     }
 
     /// `sort`: 0-5 shares by memory, 6 by fraction, 7 whole GPUs, 8-9 plain.
-    fn pod(&mut self, gang: &Gang, index: u32, sort: u64) -> Value {
+    fn pod(&mut self, gang: &GeneratedGang, index: u32, sort: u64) -> Value {
         let mut made = (self.stacks[gang.stack].pod)(&gang.name, index, gang.size);
         let random = &mut self.random;
         let mut metadata = made["metadata"].take();

@@ -4,13 +4,13 @@
 use std::time::Duration;
 
 use super::Cluster;
-use crate::api::Kind;
+use crate::api::ObjectKind;
 use portcullis_core::engine::Action;
 
 /// A moment of the lift protocol: an effect of this sort has just been sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Moment {
+pub enum FaultTrigger {
     /// A plan is written to the `Gang` object.
     Plan,
     /// A member is nominated to its node.
@@ -25,7 +25,7 @@ pub enum Moment {
     Request,
 }
 
-impl Moment {
+impl FaultTrigger {
     pub(super) fn of(action: &Action) -> Option<Self> {
         Some(match action {
             Action::WriteGang { status, .. } if status.plan.is_some() => Self::Plan,
@@ -40,7 +40,7 @@ impl Moment {
 
 /// Something that goes wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Mishap {
+pub enum InjectedFault {
     /// The leader dies and starts again after this time.
     KillLeader(Duration),
     /// The leader stops and goes on after this time.
@@ -56,70 +56,78 @@ pub enum Mishap {
     /// The scheduler forgets what was nominated.
     RestartScheduler,
     /// The watches of this kind break, in every replica, for this time.
-    BreakWatches(Kind, Duration),
+    BreakWatches(ObjectKind, Duration),
     /// The leader's clock jumps ahead by this much.
     JumpClock(Duration),
 }
 
-/// A mishap that waits.
+/// A fault that waits.
 #[derive(Clone, Debug)]
-pub(super) struct Trap {
-    moment: Moment,
+pub(super) struct ArmedFault {
+    moment: FaultTrigger,
     count: u32,
-    mishap: Mishap,
+    fault: InjectedFault,
 }
 
 impl Cluster {
     /// Lets something go wrong at once.
-    pub fn mishap(&mut self, mishap: &Mishap) {
+    pub fn inject_fault(&mut self, fault: &InjectedFault) {
         let leader = self.leader();
-        self.trace(|| format!("MISHAP {mishap:?}, leader {leader:?}"));
-        match mishap {
-            Mishap::KillLeader(time) => leader.into_iter().for_each(|leader| self.kill(leader, *time)),
-            Mishap::PauseLeader(time) => leader.into_iter().for_each(|leader| self.pause(leader, *time)),
-            Mishap::Kill(replica, time) if *replica < self.replicas.len() => self.kill(*replica, *time),
-            Mishap::Pause(replica, time) if *replica < self.replicas.len() => self.pause(*replica, *time),
-            Mishap::Kill(..) | Mishap::Pause(..) => {}
-            Mishap::Cordon(node, cordoned) => {
+        self.trace(|| format!("FAULT {fault:?}, leader {leader:?}"));
+        match fault {
+            InjectedFault::KillLeader(time) => leader.into_iter().for_each(|leader| self.kill(leader, *time)),
+            InjectedFault::PauseLeader(time) => {
+                leader.into_iter().for_each(|leader| self.pause(leader, *time))
+            }
+            InjectedFault::Kill(replica, time) if *replica < self.replicas.len() => {
+                self.kill(*replica, *time)
+            }
+            InjectedFault::Pause(replica, time) if *replica < self.replicas.len() => {
+                self.pause(*replica, *time)
+            }
+            InjectedFault::Kill(..) | InjectedFault::Pause(..) => {}
+            InjectedFault::Cordon(node, cordoned) => {
                 self.cordon(node, *cordoned);
             }
-            Mishap::Ready(node, ready) => {
+            InjectedFault::Ready(node, ready) => {
                 self.set_ready(node, *ready);
             }
-            Mishap::RestartScheduler => self.restart_scheduler(),
-            Mishap::BreakWatches(kind, time) => {
+            InjectedFault::RestartScheduler => self.restart_scheduler(),
+            InjectedFault::BreakWatches(kind, time) => {
                 (0..self.replicas.len()).for_each(|index| self.break_watch(index, *kind, *time));
             }
-            Mishap::JumpClock(time) => leader.into_iter().for_each(|leader| self.jump_clock(leader, *time)),
+            InjectedFault::JumpClock(time) => {
+                leader.into_iter().for_each(|leader| self.jump_clock(leader, *time))
+            }
         }
     }
 
     /// Lets something go wrong right after the leader has sent this many effects of a sort.
-    pub fn arm(&mut self, moment: Moment, count: u32, mishap: Mishap) {
-        self.traps.push(Trap { moment, count: count.max(1), mishap });
+    pub fn arm(&mut self, moment: FaultTrigger, count: u32, fault: InjectedFault) {
+        self.armed_faults.push(ArmedFault { moment, count: count.max(1), fault });
     }
 
-    /// Whether a mishap still waits for its moment.
-    pub fn armed(&self) -> bool {
-        !self.traps.is_empty()
+    /// Whether a fault still waits for its moment.
+    pub fn has_armed_faults(&self) -> bool {
+        !self.armed_faults.is_empty()
     }
 
-    pub(super) fn spring(&mut self, index: usize, moment: Option<Moment>) {
-        if self.traps.is_empty() || self.leader() != Some(index) {
+    pub(super) fn trigger_armed_faults(&mut self, index: usize, moment: Option<FaultTrigger>) {
+        if self.armed_faults.is_empty() || self.leader() != Some(index) {
             return;
         }
         let mut due = Vec::new();
-        self.traps.retain_mut(|trap| {
-            if Some(trap.moment) == moment || trap.moment == Moment::Request {
-                trap.count -= 1;
-                if trap.count == 0 {
-                    due.push(trap.mishap.clone());
+        self.armed_faults.retain_mut(|armed| {
+            if Some(armed.moment) == moment || armed.moment == FaultTrigger::Request {
+                armed.count -= 1;
+                if armed.count == 0 {
+                    due.push(armed.fault.clone());
                 }
             }
-            trap.count > 0
+            armed.count > 0
         });
-        for mishap in due {
-            self.mishap(&mishap);
+        for fault in due {
+            self.inject_fault(&fault);
         }
     }
 }

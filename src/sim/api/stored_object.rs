@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::{Kind, ObjectKey};
+use super::{ObjectKey, ObjectKind};
 use portcullis_core::dialect::GroupObject;
 use portcullis_core::engine::GangRecord;
 use portcullis_core::engine::wire;
@@ -41,7 +41,7 @@ impl Actor {
 
 /// An object as our own code reads it.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Typed {
+pub enum TypedObject {
     /// A node.
     Node(Arc<Node>),
     /// A pod.
@@ -58,47 +58,49 @@ pub enum Typed {
     Other,
 }
 
-impl Typed {
-    pub(super) fn read(kind: Kind, object: &Value) -> Self {
+impl TypedObject {
+    pub(super) fn read(kind: ObjectKind, object: &Value) -> Self {
         let problem = |problem: String| Self::Unreadable(problem);
         match kind {
-            Kind::Pod => Pod::read(&object.to_string())
+            ObjectKind::Pod => Pod::read(&object.to_string())
                 .map_or_else(|e| problem(e.to_string()), |pod| Self::Pod(Arc::new(pod))),
-            Kind::Node => Node::read(&object.to_string())
+            ObjectKind::Node => Node::read(&object.to_string())
                 .map_or_else(|e| problem(e.to_string()), |node| Self::Node(Arc::new(node))),
-            Kind::Group(kind) => kind
+            ObjectKind::Group(kind) => kind
                 .read(&object.to_string())
                 .map_or_else(|e| problem(e.to_string()), |group| Self::Group(Arc::new(group))),
-            Kind::Gang => {
+            ObjectKind::Gang => {
                 wire::read_gang(&object.to_string()).map_or_else(problem, |gang| Self::Gang(Arc::new(gang)))
             }
-            Kind::PriorityClass => PriorityClass::read(&object.to_string())
+            ObjectKind::PriorityClass => PriorityClass::read(&object.to_string())
                 .map_or_else(|e| problem(e.to_string()), |class| Self::PriorityClass(Arc::new(class))),
-            Kind::Namespace | Kind::Deployment | Kind::ReplicaSet | Kind::StatefulSet | Kind::Job => {
-                Self::Other
-            }
+            ObjectKind::Namespace
+            | ObjectKind::Deployment
+            | ObjectKind::ReplicaSet
+            | ObjectKind::StatefulSet
+            | ObjectKind::Job => Self::Other,
         }
     }
 }
 
 /// An object in the store.
 #[derive(Clone, Debug)]
-pub struct Stored {
+pub struct StoredObject {
     /// As it goes over the wire.
     pub object: Arc<Value>,
     /// As our code reads it.
-    pub typed: Typed,
+    pub typed: TypedObject,
     /// Its UID.
     pub uid: Str,
     /// Its resource version.
     pub version: u64,
 }
 
-impl Stored {
+impl StoredObject {
     /// The pod, if it is a readable one.
     pub fn pod(&self) -> Option<&Arc<Pod>> {
         match &self.typed {
-            Typed::Pod(pod) => Some(pod),
+            TypedObject::Pod(pod) => Some(pod),
             _ => None,
         }
     }
@@ -106,7 +108,7 @@ impl Stored {
     /// The node, if it is a readable one.
     pub fn node(&self) -> Option<&Arc<Node>> {
         match &self.typed {
-            Typed::Node(node) => Some(node),
+            TypedObject::Node(node) => Some(node),
             _ => None,
         }
     }
@@ -114,7 +116,7 @@ impl Stored {
     /// The group, if it is a readable one.
     pub fn group(&self) -> Option<&Arc<GroupObject>> {
         match &self.typed {
-            Typed::Group(group) => Some(group),
+            TypedObject::Group(group) => Some(group),
             _ => None,
         }
     }
@@ -122,7 +124,7 @@ impl Stored {
     /// The priority class, if it is a readable one.
     pub fn priority_class(&self) -> Option<&Arc<PriorityClass>> {
         match &self.typed {
-            Typed::PriorityClass(class) => Some(class),
+            TypedObject::PriorityClass(class) => Some(class),
             _ => None,
         }
     }
@@ -130,7 +132,7 @@ impl Stored {
     /// Our own object, if it is a readable one.
     pub fn gang(&self) -> Option<&Arc<GangRecord>> {
         match &self.typed {
-            Typed::Gang(gang) => Some(gang),
+            TypedObject::Gang(gang) => Some(gang),
             _ => None,
         }
     }
@@ -138,20 +140,20 @@ impl Stored {
 
 /// One change of one object.
 #[derive(Clone, Debug)]
-pub struct Write {
+pub struct WriteRecord {
     /// Which object.
     pub key: ObjectKey,
     /// By whom.
     pub actor: Actor,
     /// As it was; `None` when it is new.
-    pub before: Option<Stored>,
+    pub before: Option<StoredObject>,
     /// As it is; `None` when it is gone.
-    pub after: Option<Stored>,
+    pub after: Option<StoredObject>,
 }
 
 /// What a successful write came to.
 #[derive(Clone, Debug)]
-pub struct Applied {
+pub struct WriteOutcome {
     /// The object as it is now.
     pub object: Arc<Value>,
     /// Whether anything changed.

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::super::api::{ApiServer, Kind, ObjectKey};
+use super::super::api::{ApiServer, ObjectKey, ObjectKind};
 use super::checker::met;
-use super::quorums;
+use super::quorum_history;
 use portcullis_core::dialect::{FutureMembers, Quorum};
 use portcullis_core::engine::{GangRecord, Placeholder};
 use portcullis_core::model::{GangId, NodeName, PodKey, PodUid, Resources, Str, Time, VramMib};
@@ -17,20 +17,20 @@ use portcullis_core::snapshot::{CardAllocation, Charge, ChargeState, Snapshot};
 
 /// All that plans say, and the most that each node ever had.
 #[derive(Debug, Default)]
-pub(super) struct Rooms {
+pub(super) struct PlannedUsage {
     gangs: BTreeMap<ObjectKey, Arc<GangRecord>>,
     nodes: BTreeMap<NodeName, Arc<Node>>,
 }
 
 /// What one node, or one card of it, is given away to.
 #[derive(Default)]
-struct Given {
+struct ChargedUsage {
     resources: Resources,
     cards: BTreeMap<u32, VramMib>,
     held: bool,
 }
 
-impl Rooms {
+impl PlannedUsage {
     pub(super) fn node(&mut self, node: &Arc<Node>) {
         let known = self.nodes.entry(node.name.clone()).or_insert_with(|| node.clone());
         let mut most = Node::clone(node);
@@ -56,7 +56,7 @@ impl Rooms {
         pods: &BTreeMap<PodUid, (Arc<Pod>, Option<Time>)>,
     ) -> Option<String> {
         let node = self.nodes.get(name)?;
-        let mut given = Given::default();
+        let mut given = ChargedUsage::default();
         for record in self.gangs.values() {
             let Some(plan) = &record.status.plan else { continue };
             let here = |uid: &PodUid| {
@@ -94,7 +94,7 @@ impl Rooms {
     }
 }
 
-impl Given {
+impl ChargedUsage {
     fn take(&mut self, node: &Node, shape: &Shape, cards: &[u32]) {
         self.resources.add(&shape.requests);
         let each = node.gpus.vram_each.unwrap_or_default();
@@ -130,7 +130,7 @@ pub(super) fn places_taken(before: Option<&GangRecord>, after: &GangRecord) -> b
 
 /// Charges what durable plans hold for members to come.
 pub(super) fn charge(snapshot: &mut Snapshot, api: &ApiServer) {
-    for (key, stored) in api.list(Kind::Gang) {
+    for (key, stored) in api.list(ObjectKind::Gang) {
         let Some(plan) = stored.gang().and_then(|record| record.status.plan.as_ref()) else { continue };
         for place in &plan.placeholders {
             let cards = if place.shape.share.is_some() {
@@ -164,7 +164,8 @@ pub(super) fn coming<'p>(
                 known.extend(roles.iter().map(|(role, shape)| (Some(Some(role.clone())), shape.clone())));
             }
             Some(FutureMembers::Replica { set, size }) => {
-                let Some(workers) = quorums::group_of(api, set).and_then(|group| group.workers.as_ref())
+                let Some(workers) =
+                    quorum_history::group_of(api, set).and_then(|group| group.workers.as_ref())
                 else {
                     continue;
                 };

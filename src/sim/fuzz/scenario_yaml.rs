@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
-use super::super::scenario::{Fault, NodeSpec, Scenario, SharingSpec, Span, Step, TornSpec};
+use super::super::scenario::{FaultSpec, NodeSpec, Scenario, SharingSpec, Step, TimeSpan, TornSpec};
 
 /// The scenario as YAML that [`Scenario::parse`] reads; objects stand in it as JSON, which is YAML too.
 pub fn to_yaml(scenario: &Scenario) -> String {
@@ -47,7 +47,7 @@ pub fn to_yaml(scenario: &Scenario) -> String {
     out
 }
 
-fn span(span: Span) -> Value {
+fn span(span: TimeSpan) -> Value {
     json!(format!("{}ms", span.0.as_millis()))
 }
 
@@ -96,7 +96,7 @@ fn scalars(step: &Step) -> String {
     lines.join("\n  ")
 }
 
-fn fault(fault: &Fault) -> Value {
+fn fault(fault: &FaultSpec) -> Value {
     let mut value = serde_json::Map::new();
     let mut put = |key: &str, part: Option<Value>| part.map(|part| value.insert(key.to_owned(), part));
     put("after", fault.after.and_then(|moment| serde_json::to_value(moment).ok()));

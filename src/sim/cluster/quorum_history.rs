@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::super::api::{ApiServer, Kind, ObjectKey};
+use super::super::api::{ApiServer, ObjectKey, ObjectKind};
 use portcullis_core::dialect::{self, GangPolicies, Group, GroupObject, OnTorn, Quorum};
 use portcullis_core::engine::{ConditionStatus, ConditionType};
 use portcullis_core::model::{GangId, Resources, Str};
@@ -12,7 +12,7 @@ use portcullis_core::pod::{OwnerState, Pod, PodPhase};
 
 /// What was ever said of gangs: views lag.
 #[derive(Debug, Default)]
-pub(super) struct Quorums {
+pub(super) struct QuorumHistory {
     quorums: BTreeMap<GangId, Vec<Quorum>>,
     /// Those whose owners have counted.
     followed: BTreeSet<GangId>,
@@ -20,7 +20,7 @@ pub(super) struct Quorums {
     evicted: BTreeSet<GangId>,
 }
 
-impl Quorums {
+impl QuorumHistory {
     fn note(&mut self, gang: &GangId, quorum: &Quorum) {
         let known = self.quorums.entry(gang.clone()).or_default();
         if !known.contains(quorum) {
@@ -97,7 +97,7 @@ impl Quorums {
 
 /// What the owners of the pods of an elastic gang want.
 #[derive(Debug)]
-pub(super) struct Wanted {
+pub(super) struct OwnerDemand {
     /// What the group says by itself.
     pub(super) own: Option<Quorum>,
     /// How many pods that have not ended.
@@ -107,17 +107,17 @@ pub(super) struct Wanted {
 }
 
 /// What the owners want now; `None` where the gang does not follow them.
-pub(super) fn wanted(api: &ApiServer, gang: &GangId, live: &[&Arc<Pod>]) -> Option<Wanted> {
+pub(super) fn wanted(api: &ApiServer, gang: &GangId, live: &[&Arc<Pod>]) -> Option<OwnerDemand> {
     if policies(api, gang, live).elastic != Some(true) || dialect::template_group(gang).is_some() {
         return None;
     }
-    let read = |kind: Kind, name: &Str| {
+    let read = |kind: ObjectKind, name: &Str| {
         let stored = api.get(&ObjectKey::new(kind, &gang.namespace, name))?;
         let of = OwnerKind::ALL.into_iter().find(|of| of.as_str() == kind.as_str())?;
         OwnerState::read(of, &stored.object.to_string()).ok()
     };
     let find = |owner: &ObjectRef| {
-        let kind = Kind::named(&owner.kind).filter(|_| OwnerKind::of(owner).is_some())?;
+        let kind = ObjectKind::named(&owner.kind).filter(|_| OwnerKind::of(owner).is_some())?;
         Some(read(kind, &owner.name).filter(|reading| reading.uid == owner.uid))
     };
     let (mut number, mut moving) = (0_u32, false);
@@ -143,14 +143,14 @@ pub(super) fn wanted(api: &ApiServer, gang: &GangId, live: &[&Arc<Pod>]) -> Opti
         return None;
     }
     moving |= pods.values().any(|(pods, wants)| pods > wants);
-    for kind in [Kind::Deployment, Kind::StatefulSet, Kind::Job] {
+    for kind in [ObjectKind::Deployment, ObjectKind::StatefulSet, ObjectKind::Job] {
         let unseen = api.list(kind).filter_map(|(key, _)| read(kind, &key.name));
         moving |= unseen
             .filter(|reading| reading.gang.as_ref() == Some(gang) && reading.desired_pods > 0)
             .any(|reading| !roots.contains_key(&reading.uid));
     }
     number += roots.values().sum::<u32>();
-    Some(Wanted { own: said(api, gang, live), number, moving })
+    Some(OwnerDemand { own: said(api, gang, live), number, moving })
 }
 
 /// The group objects of a gang, the one that counts first.
@@ -158,7 +158,7 @@ fn objects<'a>(api: &'a ApiServer, gang: &GangId) -> impl Iterator<Item = &'a Gr
     let names = [Some(gang.clone()), dialect::template_group(gang)].into_iter().flatten();
     names.flat_map(move |wanted| {
         let groups = dialect::group_kinds().flat_map(|kind| {
-            let objects = api.list(Kind::Group(kind)).filter_map(|(_, stored)| stored.group());
+            let objects = api.list(ObjectKind::Group(kind)).filter_map(|(_, stored)| stored.group());
             objects.flat_map(|object| &object.groups)
         });
         groups.filter(move |group| group.gang == wanted)
@@ -193,9 +193,9 @@ pub(super) fn current(api: &ApiServer, gang: &GangId, live: &[&Arc<Pod>]) -> Opt
 }
 
 /// The quorum of a gang whose owners count; `None` where too much is under way to say.
-fn following(api: &ApiServer, gang: &GangId, live: &[&Arc<Pod>], wanted: &Wanted) -> Option<Quorum> {
+fn following(api: &ApiServer, gang: &GangId, live: &[&Arc<Pod>], wanted: &OwnerDemand) -> Option<Quorum> {
     let Some(Quorum::Count(own)) = wanted.own else { return None };
-    let key = ObjectKey::new(Kind::Gang, &gang.namespace, gang.object_name());
+    let key = ObjectKey::new(ObjectKind::Gang, &gang.namespace, gang.object_name());
     let status = &api.get(&key)?.gang()?.status;
     let met = status
         .conditions

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::checker::met;
-use super::quorums::Quorums;
+use super::quorum_history::QuorumHistory;
 use portcullis_core::dialect::OnStale;
 use portcullis_core::engine::{ConditionStatus, ConditionType, GangRecord, GangStatus};
 use portcullis_core::model::{PodUid, Str, Time};
@@ -19,7 +19,7 @@ pub(super) fn expired(
     before: Option<&Arc<GangRecord>>,
     after: &GangRecord,
     pods: &BTreeMap<PodUid, (Arc<Pod>, Option<Time>)>,
-    quorums: &Quorums,
+    quorums: &QuorumHistory,
 ) -> Vec<String> {
     let known = before.map(|before| before.status.expired.as_slice()).unwrap_or_default();
     let new: Vec<&PodUid> = after.status.expired.iter().filter(|uid| !known.contains(uid)).collect();

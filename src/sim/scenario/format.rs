@@ -8,8 +8,8 @@ use serde_json::Value;
 use serde_saphyr::Spanned;
 
 use super::{Expect, NodeSpec};
-use crate::api::Kind;
-use crate::cluster::{Faults, Mishap, Moment, Options, Timing};
+use crate::api::ObjectKind;
+use crate::cluster::{FaultRates, FaultTrigger, InjectedFault, SimOptions, Timing};
 use portcullis_core::dialect::{OnStale, OnTimeout, OnTorn};
 use portcullis_core::engine::{EngineSettings, NominationMode};
 use portcullis_core::snapshot::SharingMode;
@@ -28,9 +28,9 @@ pub struct ScenarioError {
 
 /// A Go duration: `250ms`, `5s`, `2m`, `1h`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Span(pub Duration);
+pub struct TimeSpan(pub Duration);
 
-impl<'de> Deserialize<'de> for Span {
+impl<'de> Deserialize<'de> for TimeSpan {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
         portcullis_text::duration::parse(&text).map(Self).ok_or_else(|| {
@@ -68,7 +68,7 @@ pub struct SettingsSpec {
     /// How many replicas; two when not said.
     pub replicas: Option<usize>,
     /// How long a lifted gang may take to be bound.
-    pub bind_timeout: Option<Span>,
+    pub bind_timeout: Option<TimeSpan>,
     /// Which nodes share their cards: `labelled` or `any`.
     pub sharing: Option<SharingSpec>,
     /// What becomes of a torn gang: `hold` or `evict`.
@@ -78,27 +78,27 @@ pub struct SettingsSpec {
     /// What becomes of a gang that was whole and has lost members: `evict` or `keep`.
     pub on_stale: Option<StaleSpec>,
     /// After how long.
-    pub stale_grace: Option<Span>,
+    pub stale_grace: Option<TimeSpan>,
     /// After how long the room of a gang is held for it; `0s` is never.
-    pub hold_after: Option<Span>,
+    pub hold_after: Option<TimeSpan>,
     /// How long room is held for members to come while none comes.
-    pub reserve_for: Option<Span>,
+    pub reserve_for: Option<TimeSpan>,
     /// When members are nominated before they are lifted: `always`, `contended` or `never`.
     pub nominate: Option<NominateSpec>,
     /// Whether members without a VRAM share are pinned for good.
     pub pin_all: Option<bool>,
     /// Chance decides who takes how long, and some things go wrong by themselves.
-    pub chaos: Option<Chaos>,
+    pub chaos: Option<RandomFaults>,
 }
 
 /// A cluster in which everything overtakes everything, and what goes wrong in it by itself, in percent.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
-pub struct Chaos {
+pub struct RandomFaults {
     /// Where chance begins.
     pub seed: u64,
     /// What goes wrong.
-    pub faults: Faults,
+    pub faults: FaultRates,
 }
 
 /// Which nodes share their cards.
@@ -165,7 +165,7 @@ pub enum StaleSpec {
 
 impl SettingsSpec {
     /// The options of the simulation.
-    pub fn options(&self) -> Options {
+    pub fn options(&self) -> SimOptions {
         let usual = EngineSettings::default();
         let settings = EngineSettings {
             bind_timeout: self.bind_timeout.map_or(usual.bind_timeout, |span| span.0),
@@ -192,12 +192,15 @@ impl SettingsSpec {
             reserve_for: self.reserve_for.map_or(usual.reserve_for, |span| span.0),
             ..usual
         };
-        let calm = Options { replicas: self.replicas.unwrap_or(2), settings, ..Options::default() };
+        let calm = SimOptions { replicas: self.replicas.unwrap_or(2), settings, ..SimOptions::default() };
         match &self.chaos {
             None => calm,
-            Some(chaos) => {
-                Options { timing: Timing::jittery(), faults: chaos.faults.clone(), random_ties: true, ..calm }
-            }
+            Some(chaos) => SimOptions {
+                timing: Timing::jittery(),
+                faults: chaos.faults.clone(),
+                random_ties: true,
+                ..calm
+            },
         }
     }
 }
@@ -219,7 +222,7 @@ pub struct Step {
     /// What a person should read here.
     pub say: Option<String>,
     /// Something that goes wrong, now or at a moment of the lift protocol.
-    pub fault: Option<Spanned<Fault>>,
+    pub fault: Option<Spanned<FaultSpec>>,
     /// `kubectl apply`: ordinary Kubernetes YAML.
     pub apply: Option<Spanned<String>>,
     /// Objects that are applied; only where a scenario is made by a program.
@@ -251,7 +254,7 @@ pub struct Step {
     /// No more faults from now on: every replica is up, every request gets through.
     pub stop_faults: bool,
     /// Time passes.
-    pub advance: Option<Span>,
+    pub advance: Option<TimeSpan>,
     /// Whether the cluster settles after this step; it does when not said.
     pub settle: Option<bool>,
     /// What cannot be done, because the object is not there any more, is left undone.
@@ -283,23 +286,23 @@ impl OneOrMany {
 /// Something that goes wrong; exactly one of the mishaps.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
-pub struct Fault {
+pub struct FaultSpec {
     /// Not now, but right after the leader has sent so many effects of this sort.
-    pub after: Option<Moment>,
+    pub after: Option<FaultTrigger>,
     /// How many of them; 1 when not said.
     pub count: Option<u32>,
     /// The leader dies and starts again after this time.
-    pub kill_leader: Option<Span>,
+    pub kill_leader: Option<TimeSpan>,
     /// The leader stops and goes on after this time.
-    pub pause_leader: Option<Span>,
+    pub pause_leader: Option<TimeSpan>,
     /// This replica dies and starts again after the time of `lasts`.
     pub kill: Option<usize>,
     /// This replica stops and goes on after the time of `lasts`.
     pub pause: Option<usize>,
     /// How long it lasts, where that is not said elsewhere; 5 seconds when not said.
-    pub lasts: Option<Span>,
+    pub lasts: Option<TimeSpan>,
     /// The leader's clock jumps ahead by this much.
-    pub jump_clock: Option<Span>,
+    pub jump_clock: Option<TimeSpan>,
     /// A node is cordoned.
     pub cordon: Option<String>,
     /// A node stops answering.
@@ -312,39 +315,39 @@ pub struct Fault {
     pub break_watches: Option<String>,
 }
 
-impl Fault {
+impl FaultSpec {
     /// The one mishap it names.
     ///
     /// # Errors
     /// A sentence when it names none or several.
-    pub fn mishap(&self) -> Result<Mishap, String> {
+    pub fn injected_fault(&self) -> Result<InjectedFault, String> {
         let lasts = self.lasts.map_or(Duration::from_secs(5), |span| span.0);
         let kind = match &self.break_watches {
             None => None,
             Some(name) => {
-                let kind =
-                    Kind::named(name).ok_or_else(|| format!("breakWatches: there is no kind {name:?}"))?;
-                Some(Mishap::BreakWatches(kind, lasts))
+                let kind = ObjectKind::named(name)
+                    .ok_or_else(|| format!("breakWatches: there is no kind {name:?}"))?;
+                Some(InjectedFault::BreakWatches(kind, lasts))
             }
         };
-        let named: Vec<Mishap> = [
-            self.kill_leader.map(|span| Mishap::KillLeader(span.0)),
-            self.pause_leader.map(|span| Mishap::PauseLeader(span.0)),
-            self.kill.map(|replica| Mishap::Kill(replica, lasts)),
-            self.pause.map(|replica| Mishap::Pause(replica, lasts)),
-            self.jump_clock.map(|span| Mishap::JumpClock(span.0)),
-            self.cordon.clone().map(|node| Mishap::Cordon(node, true)),
-            self.node_lost.clone().map(|node| Mishap::Ready(node, false)),
-            self.node_back.clone().map(|node| Mishap::Ready(node, true)),
-            self.restart_scheduler.then_some(Mishap::RestartScheduler),
+        let named: Vec<InjectedFault> = [
+            self.kill_leader.map(|span| InjectedFault::KillLeader(span.0)),
+            self.pause_leader.map(|span| InjectedFault::PauseLeader(span.0)),
+            self.kill.map(|replica| InjectedFault::Kill(replica, lasts)),
+            self.pause.map(|replica| InjectedFault::Pause(replica, lasts)),
+            self.jump_clock.map(|span| InjectedFault::JumpClock(span.0)),
+            self.cordon.clone().map(|node| InjectedFault::Cordon(node, true)),
+            self.node_lost.clone().map(|node| InjectedFault::Ready(node, false)),
+            self.node_back.clone().map(|node| InjectedFault::Ready(node, true)),
+            self.restart_scheduler.then_some(InjectedFault::RestartScheduler),
             kind,
         ]
         .into_iter()
         .flatten()
         .collect();
-        match <[Mishap; 1]>::try_from(named) {
-            Ok([mishap]) => Ok(mishap),
-            Err(named) => Err(format!("a fault names exactly one mishap, this one names {}", named.len())),
+        match <[InjectedFault; 1]>::try_from(named) {
+            Ok([fault]) => Ok(fault),
+            Err(named) => Err(format!("a fault has exactly one kind, this one has {}", named.len())),
         }
     }
 }
@@ -367,7 +370,7 @@ impl Scenario {
         }
         for step in &scenario.steps {
             if let Some(fault) = &step.value.fault {
-                fault.value.mishap().map_err(|problem| fail(fault.referenced.line(), problem))?;
+                fault.value.injected_fault().map_err(|problem| fail(fault.referenced.line(), problem))?;
             }
         }
         Ok(scenario)
@@ -384,7 +387,7 @@ impl Scenario {
         }
         let documents: Vec<Value> = nodes.iter().map(portcullis_text::yaml::Node::json).collect();
         for document in &documents {
-            if let Err(status) = Kind::of(document) {
+            if let Err(status) = ObjectKind::of(document) {
                 let line = block.referenced.line();
                 return Err(ScenarioError { file: self.file.clone(), line, problem: status.message });
             }
@@ -415,7 +418,7 @@ mod tests {
             ("- advance: 5 parsecs\n", 4, "length of time"),
             ("- say: hello\n- apply: |\n    apiVersion: v1\n    kind: Pod\n    a: [\n", 8, ""),
             ("- apply: |\n    apiVersion: v1\n    kind: Pot\n", 4, "no matches for kind \"Pot\""),
-            ("- fault: {cordon: a, nodeLost: b}\n", 4, "exactly one mishap"),
+            ("- fault: {cordon: a, nodeLost: b}\n", 4, "exactly one kind"),
         ] {
             let error = Scenario::parse("s.yaml", &format!("{head}{steps}")).unwrap_err();
             assert!(error.problem.contains(part), "{error}");
@@ -424,6 +427,6 @@ mod tests {
         }
         let good = "- advance: 5s\n- expect: {running: [a]}\n- scale: {model-1: 2}\n";
         let scenario = Scenario::parse("s.yaml", &format!("{head}{good}")).unwrap();
-        assert_eq!(scenario.steps[0].value.advance, Some(Span(Duration::from_secs(5))));
+        assert_eq!(scenario.steps[0].value.advance, Some(TimeSpan(Duration::from_secs(5))));
     }
 }

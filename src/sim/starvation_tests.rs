@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::api::{Actor, Kind, ObjectKey};
-use super::cluster::{Cluster, End, Options};
+use super::api::{Actor, ObjectKey, ObjectKind};
+use super::cluster::{Cluster, PodEnd, SimOptions};
 use super::scenario::NodeSpec;
 use crate::fuzz::webhook;
 use portcullis_core::admission;
@@ -43,7 +43,7 @@ fn gang(cluster: &mut Cluster, name: &str, pods: u64, cores: u64) {
 }
 
 fn runs(cluster: &Cluster, name: &str) -> bool {
-    let key = ObjectKey::new(Kind::Pod, "default", name);
+    let key = ObjectKey::new(ObjectKind::Pod, "default", name);
     cluster.api.get(&key).is_some_and(|pod| pod.object["status"]["phase"] == "Running")
 }
 
@@ -52,7 +52,7 @@ fn play(seed: u64, hold_after: u64) -> Option<u64> {
     let mut random = Random::new(seed);
     let settings =
         EngineSettings { hold_after: Duration::from_secs(hold_after), ..EngineSettings::default() };
-    let options = Options { replicas: 1, settings, step_twice: false, ..Options::default() };
+    let options = SimOptions { replicas: 1, settings, step_twice: false, ..SimOptions::default() };
     let mut cluster = Cluster::new(options, seed, Some(webhook(admission::AdmissionSettings::default())));
     for index in 0..NODES {
         let (cpu, memory) = (Some(CORES.to_string()), Some("64Gi".to_owned()));
@@ -81,7 +81,7 @@ fn play(seed: u64, hold_after: u64) -> Option<u64> {
             if runs(&cluster, name) {
                 *left -= 1;
             }
-            *left > 0 || !cluster.end_pod("default", name, End::Well)
+            *left > 0 || !cluster.end_pod("default", name, PodEnd::Succeeded)
         });
         assert_eq!(cluster.take_violations(), [], "seed {seed}");
         if runs(&cluster, "large-0") {

@@ -12,7 +12,7 @@ use portcullis_core::model::DialectId;
     not(test),
     expect(dead_code, reason = "the conformance suite looks at more than the random-fault run")
 )]
-pub(crate) struct Stack {
+pub(crate) struct StackFixture {
     pub(crate) name: &'static str,
     pub(crate) dialect: DialectId,
     /// Metadata and spec of a member, as far as it names its gang; the index begins at 0.
@@ -59,7 +59,7 @@ fn leader_or_worker(gang: &str, index: u32, size: u32) -> Value {
     pod
 }
 
-impl Stack {
+impl StackFixture {
     /// The group object of a gang as `kubectl delete` wants it: kind, namespace and name; `None` where there is none.
     pub(crate) fn target(&self, namespace: &str, gang: &str) -> Option<String> {
         let object = self.object?(gang, 1);
@@ -68,7 +68,7 @@ impl Stack {
 }
 
 /// Every dialect, and every way to use it.
-pub(crate) fn stacks() -> Vec<Stack> {
+pub(crate) fn stacks() -> Vec<StackFixture> {
     let scheduling_group =
         |gang: &str, _, _| json!({ "metadata": {}, "spec": { "schedulingGroup": { "podGroupName": gang } } });
     let labels = |gang: &str, _: u32, size: u32| {
@@ -79,7 +79,7 @@ pub(crate) fn stacks() -> Vec<Stack> {
         )
     };
     vec![
-        Stack {
+        StackFixture {
             name: "kai",
             dialect: DialectId::Kai,
             pod: |gang, _, _| {
@@ -92,7 +92,7 @@ pub(crate) fn stacks() -> Vec<Stack> {
             declares: false,
             group: same,
         },
-        Stack {
+        StackFixture {
             name: "coscheduling",
             dialect: DialectId::Coscheduling,
             pod: |gang, _, _| keys(&json!({ "scheduling.x-k8s.io/pod-group": gang }), &json!({})),
@@ -103,7 +103,7 @@ pub(crate) fn stacks() -> Vec<Stack> {
             declares: false,
             group: same,
         },
-        Stack {
+        StackFixture {
             name: "coscheduling of old guides",
             dialect: DialectId::Coscheduling,
             pod: labels,
@@ -114,7 +114,7 @@ pub(crate) fn stacks() -> Vec<Stack> {
             declares: true,
             group: same,
         },
-        Stack {
+        StackFixture {
             name: "coscheduling by labels alone",
             dialect: DialectId::Coscheduling,
             pod: labels,
@@ -123,7 +123,7 @@ pub(crate) fn stacks() -> Vec<Stack> {
             declares: true,
             group: same,
         },
-        Stack {
+        StackFixture {
             name: "volcano",
             dialect: DialectId::Volcano,
             pod: |gang, _, _| keys(&json!({}), &json!({ "scheduling.k8s.io/group-name": gang })),
@@ -134,7 +134,7 @@ pub(crate) fn stacks() -> Vec<Stack> {
             declares: false,
             group: same,
         },
-        Stack {
+        StackFixture {
             name: "volcano with tasks",
             dialect: DialectId::Volcano,
             pod: |gang, index, _| {
@@ -153,7 +153,7 @@ pub(crate) fn stacks() -> Vec<Stack> {
             declares: false,
             group: same,
         },
-        Stack {
+        StackFixture {
             name: "lws",
             dialect: DialectId::Lws,
             pod: leader_or_worker,
@@ -162,7 +162,7 @@ pub(crate) fn stacks() -> Vec<Stack> {
             declares: true,
             group: |gang| format!("{gang}-0"),
         },
-        Stack {
+        StackFixture {
             name: "lws with its set",
             dialect: DialectId::Lws,
             pod: leader_or_worker,
@@ -174,7 +174,7 @@ pub(crate) fn stacks() -> Vec<Stack> {
             declares: true,
             group: |gang| format!("{gang}-0"),
         },
-        Stack {
+        StackFixture {
             name: "lws with a group of volcano",
             dialect: DialectId::Volcano,
             pod: |gang, index, size| {
@@ -191,7 +191,7 @@ pub(crate) fn stacks() -> Vec<Stack> {
             declares: false,
             group: |gang| format!("{gang}-0-c4864"),
         },
-        Stack {
+        StackFixture {
             name: "native 1.35",
             dialect: DialectId::Native,
             pod: |gang, _, _| {
@@ -203,7 +203,7 @@ pub(crate) fn stacks() -> Vec<Stack> {
             declares: false,
             group: |gang| format!("{gang}/workers"),
         },
-        Stack {
+        StackFixture {
             name: "native 1.35, a replica of a group",
             dialect: DialectId::Native,
             pod: |gang, _, _| {
@@ -215,7 +215,7 @@ pub(crate) fn stacks() -> Vec<Stack> {
             declares: false,
             group: |gang| format!("{gang}/workers/7"),
         },
-        Stack {
+        StackFixture {
             name: "native 1.36",
             dialect: DialectId::Native,
             pod: scheduling_group,
@@ -227,7 +227,7 @@ pub(crate) fn stacks() -> Vec<Stack> {
             declares: false,
             group: same,
         },
-        Stack {
+        StackFixture {
             name: "native 1.37",
             dialect: DialectId::Native,
             pod: scheduling_group,
@@ -239,7 +239,7 @@ pub(crate) fn stacks() -> Vec<Stack> {
             declares: false,
             group: same,
         },
-        Stack {
+        StackFixture {
             name: "yunikorn",
             dialect: DialectId::Yunikorn,
             pod: |gang, index, size| {
@@ -256,7 +256,7 @@ pub(crate) fn stacks() -> Vec<Stack> {
             declares: true,
             group: same,
         },
-        Stack {
+        StackFixture {
             name: "plain",
             dialect: DialectId::Plain,
             pod: |gang, _, size| {

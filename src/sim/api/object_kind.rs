@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde_json::Value;
 
-use super::Status;
+use super::ApiStatus;
 use portcullis_core::dialect::{self, GroupKind, StatusWrite};
 use portcullis_core::model::{Str, str};
 
@@ -12,13 +12,13 @@ macro_rules! kinds {
     ($($(#[$doc:meta])* $name:ident: $api_version:literal, $plural:literal, $namespaced:literal;)*) => {
         /// A kind of object.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub enum Kind {
+        pub enum ObjectKind {
             $($(#[$doc])* $name,)*
             /// The group objects of a dialect.
             Group(GroupKind),
         }
 
-        impl Kind {
+        impl ObjectKind {
             /// All of them.
             pub fn all() -> impl Iterator<Item = Self> {
                 [$(Self::$name),*].into_iter().chain(dialect::group_kinds().map(Self::Group))
@@ -77,18 +77,18 @@ kinds! {
     Job: "batch/v1", "jobs", true;
 }
 
-impl Kind {
+impl ObjectKind {
     /// The kind of this manifest.
     ///
     /// # Errors
     /// What kubectl says when there is no such kind.
-    pub fn of(object: &Value) -> Result<Self, Status> {
+    pub fn of(object: &Value) -> Result<Self, ApiStatus> {
         let text = |key: &str| object.get(key).and_then(Value::as_str).unwrap_or("");
         let (api_version, kind) = (text("apiVersion"), text("kind"));
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
         Self::all().find(|k| k.as_str() == kind && k.group_version() == (group, version)).ok_or_else(|| {
             let message = format!("no matches for kind \"{kind}\" in version \"{api_version}\"");
-            Status::new(404, "NotFound", message)
+            ApiStatus::new(404, "NotFound", message)
         })
     }
 
@@ -132,7 +132,7 @@ impl Kind {
     }
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for ObjectKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.as_str())
     }
@@ -142,7 +142,7 @@ impl fmt::Display for Kind {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectKey {
     /// Its kind.
-    pub kind: Kind,
+    pub kind: ObjectKind,
     /// Its namespace.
     pub namespace: Str,
     /// Its name.
@@ -151,7 +151,7 @@ pub struct ObjectKey {
 
 impl ObjectKey {
     /// The object `namespace/name` of this kind; the namespace is dropped where the kind has none.
-    pub fn new(kind: Kind, namespace: impl AsRef<str>, name: impl AsRef<str>) -> Self {
+    pub fn new(kind: ObjectKind, namespace: impl AsRef<str>, name: impl AsRef<str>) -> Self {
         let namespace = if kind.namespaced() { str(namespace) } else { str("") };
         Self { kind, namespace, name: str(name) }
     }

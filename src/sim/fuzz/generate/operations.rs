@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::{Gang, Maker, pick, spanned, target};
-use crate::scenario::{Fault, OneOrMany, Span, Step};
+use super::{GeneratedGang, ScenarioGenerator, pick, spanned, target};
+use crate::scenario::{FaultSpec, OneOrMany, Step, TimeSpan};
 use portcullis_core::model::random::Random;
 
-impl Maker {
+impl ScenarioGenerator {
     pub(super) fn operation(&mut self) -> Step {
         let node = self.nodes[pick(&mut self.random, self.nodes.len() as u64)].clone();
         let gang = self.gangs[pick(&mut self.random, self.gangs.len() as u64)].clone();
@@ -74,13 +74,13 @@ impl Maker {
                 step.objects =
                     self.specs.iter().filter(|s| s.name == node).filter_map(|s| s.object().ok()).collect();
             }
-            _ => step.fault = self.mishap(&node).map(spanned),
+            _ => step.fault = self.fault(&node).map(spanned),
         }
         step
     }
 
     /// A gang takes more or fewer members from now on: by its group object, or by what its pods say.
-    fn resized(&mut self, mut gang: Gang) -> Vec<Value> {
+    fn resized(&mut self, mut gang: GeneratedGang) -> Vec<Value> {
         gang.size = u32::try_from(self.random.between(1, 6)).unwrap_or(1);
         if gang.group.is_some() {
             return self.group(&gang, gang.size).into_iter().collect();
@@ -98,11 +98,11 @@ impl Maker {
         (0..).zip(&gang.pods).map(say).collect()
     }
 
-    fn mishap(&mut self, node: &str) -> Option<Fault> {
-        let sort = *self.random.pick(&self.mishaps.0)?;
-        let span = |random: &mut Random| Span(Duration::from_millis(random.between(5, 40_000)));
+    fn fault(&mut self, node: &str) -> Option<FaultSpec> {
+        let sort = *self.random.pick(&self.fault_kinds.0)?;
+        let span = |random: &mut Random| TimeSpan(Duration::from_millis(random.between(5, 40_000)));
         let random = &mut self.random;
-        let mut fault = Fault::default();
+        let mut fault = FaultSpec::default();
         match sort {
             0 => fault.kill_leader = Some(span(random)),
             1 => fault.pause_leader = Some(span(random)),
@@ -121,9 +121,15 @@ impl Maker {
         }
         fault.lasts = Some(span(random));
         if sort < 2 && random.percent(60) {
-            use crate::cluster::Moment;
-            let moments =
-                [Moment::Plan, Moment::Nominate, Moment::Verify, Moment::Lift, Moment::Lift, Moment::Fence];
+            use crate::cluster::FaultTrigger;
+            let moments = [
+                FaultTrigger::Plan,
+                FaultTrigger::Nominate,
+                FaultTrigger::Verify,
+                FaultTrigger::Lift,
+                FaultTrigger::Lift,
+                FaultTrigger::Fence,
+            ];
             fault.after = Some(moments[pick(random, 6)]);
             fault.count = Some(u32::try_from(random.between(1, 4)).unwrap_or(1));
         }

@@ -3,12 +3,12 @@
 use base64::Engine as _;
 use serde_json::{Value, json};
 
-use super::api::Admit;
+use super::api::WebhookCall;
 use portcullis_core::admission::Hook;
 use portcullis_core::pod::Pod;
 
 /// Gates and tolerates for every member of a gang, and says yes to everything.
-pub(crate) fn admit() -> Admit {
+pub(crate) fn admit() -> WebhookCall {
     Box::new(|hook, body| {
         let review: Value = serde_json::from_slice(body).map_err(|e| e.to_string())?;
         let request = &review["request"];

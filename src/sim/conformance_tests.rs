@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::fuzz::webhook;
 use crate::scenario::{Runner, Scenario};
-use crate::stacks::{Stack, stacks};
+use crate::stack_fixtures::{StackFixture, stacks};
 use portcullis_core::admission::AdmissionSettings;
 use portcullis_core::dialect::{self, group_kinds, membership};
 use portcullis_core::engine::Phase;
@@ -16,15 +16,15 @@ use portcullis_core::model::{DialectId, GangId};
 use portcullis_core::objects::view::PodView;
 
 /// A story that is being written: a scenario as text, so that one that fails can be kept as a file.
-struct Story<'f> {
-    stack: &'f Stack,
+struct ScenarioBuilder<'f> {
+    stack: &'f StackFixture,
     cpu: u32,
     steps: String,
 }
 
-impl<'f> Story<'f> {
+impl<'f> ScenarioBuilder<'f> {
     /// On one node with room for so many members.
-    fn on(stack: &'f Stack, room: u32) -> Self {
+    fn on(stack: &'f StackFixture, room: u32) -> Self {
         Self { stack, cpu: room, steps: String::new() }
     }
 
@@ -81,7 +81,7 @@ impl<'f> Story<'f> {
         while let Some(step) = runner.next_step().unwrap_or_else(|e| panic!("{e}\n{text}")) {
             let told: Vec<_> = step.told.iter().map(|told| &told.note.message).collect();
             assert!(
-                step.good(),
+                step.is_as_expected(),
                 "{}, step {}: {:#?}\n{told:#?}\n{text}",
                 self.stack.name,
                 step.number,
@@ -91,24 +91,24 @@ impl<'f> Story<'f> {
     }
 }
 
-fn pod_name(stack: &Stack, gang: &str, index: u32) -> String {
+fn pod_name(stack: &StackFixture, gang: &str, index: u32) -> String {
     let named = (stack.pod)(gang, index, 3);
     named["metadata"]["name"].as_str().map_or_else(|| format!("{gang}-p{index}"), str::to_owned)
 }
 
 /// Names of members, as a list in YAML.
-fn list(stack: &Stack, gang: &str, indexes: std::ops::Range<u32>) -> String {
+fn list(stack: &StackFixture, gang: &str, indexes: std::ops::Range<u32>) -> String {
     let names: Vec<String> = indexes.map(|index| pod_name(stack, gang, index)).collect();
     format!("[{}]", names.join(", "))
 }
 
-fn each(story: impl Fn(&Stack)) {
+fn each(story: impl Fn(&StackFixture)) {
     for stack in stacks() {
         story(&stack);
     }
 }
 
-fn each_with_object(story: impl Fn(&Stack)) {
+fn each_with_object(story: impl Fn(&StackFixture)) {
     each(|stack| {
         if stack.object.is_some() {
             story(stack);
@@ -116,7 +116,7 @@ fn each_with_object(story: impl Fn(&Stack)) {
     });
 }
 
-fn each_that_declares(story: impl Fn(&Stack)) {
+fn each_that_declares(story: impl Fn(&StackFixture)) {
     each(|stack| {
         if stack.declares {
             story(stack);
@@ -132,7 +132,8 @@ fn every_dialect_and_every_kind_of_group_has_a_stack() {
     }
     for kind in group_kinds() {
         let api_version = json!(kind.resource().api_version());
-        let covers = |f: &Stack| f.object.is_some_and(|object| object("a", 3)["apiVersion"] == api_version);
+        let covers =
+            |f: &StackFixture| f.object.is_some_and(|object| object("a", 3)["apiVersion"] == api_version);
         assert!(stacks.iter().any(covers), "{api_version}");
     }
 }
@@ -141,7 +142,7 @@ fn every_dialect_and_every_kind_of_group_has_a_stack() {
 fn members_are_linked_gated_and_started_together() {
     each(|f| {
         let all = list(f, "a", 0..3);
-        let mut story = Story::on(f, 8);
+        let mut story = ScenarioBuilder::on(f, 8);
         if let Some(object) = f.object {
             story = story.apply(&[object("a", 3)]);
         }
@@ -164,7 +165,7 @@ fn a_group_that_is_not_there_is_waited_for_and_that_is_said() {
             return;
         }
         let all = list(f, "a", 0..3);
-        Story::on(f, 8)
+        ScenarioBuilder::on(f, 8)
             .pods("a", 0..3, 3)
             .expect(&format!(
                 "{{gated: {all}, gangs: {{$A: {{phase: Gathering, reason: GroupNotFound, says: \"3 pods name the group\"}}}}}}"
@@ -180,7 +181,7 @@ fn a_group_that_is_made_again_is_another_one() {
     each_with_object(|f| {
         let two = list(f, "a", 0..2);
         let without = if f.declares { "Gathering" } else { "GroupNotFound" };
-        Story::on(f, 8)
+        ScenarioBuilder::on(f, 8)
             .size("a", 0, 4)
             .pods("a", 0..2, 4)
             .expect(&format!("{{gated: {two}, gangs: {{$A: {{reason: Gathering}}}}}}"))
@@ -201,7 +202,7 @@ fn the_same_name_in_two_namespaces_is_two_gangs() {
             object["metadata"]["namespace"] = json!("other");
             object
         };
-        let mut story = Story::on(f, 8);
+        let mut story = ScenarioBuilder::on(f, 8);
         if let Some(object) = f.object {
             story = story.apply(&[object("a", 3), elsewhere(object("a", 3))]);
         }
@@ -231,7 +232,7 @@ fn the_size_can_change_while_members_gather() {
         let (two, all) = (list(f, "a", 0..2), list(f, "a", 0..4));
         // Lowered: those that are there are enough.
         let begun = |size| {
-            let story = Story::on(f, 8);
+            let story = ScenarioBuilder::on(f, 8);
             let story = if f.object.is_some() { story.size("a", 0, size) } else { story };
             story.pods("a", 0..2, size)
         };
@@ -257,7 +258,7 @@ fn the_size_can_change_while_a_gang_waits_and_while_it_runs() {
     each(|f| {
         let (two, three) = (list(f, "a", 0..2), list(f, "a", 0..3));
         let begun = |room| {
-            let story = Story::on(f, room);
+            let story = ScenarioBuilder::on(f, room);
             let story = if f.object.is_some() { story.size("a", 0, 3) } else { story };
             story.pods("a", 0..3, 3)
         };
@@ -292,7 +293,7 @@ fn priority_orders_the_queue() {
             "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "stranger" },
             "spec": { "containers": [{ "name": "main", "resources": { "requests": { "cpu": "3" } } }] },
         });
-        let mut story = Story::on(f, 3).apply(&[class, stranger]).expect("{running: [stranger]}");
+        let mut story = ScenarioBuilder::on(f, 3).apply(&[class, stranger]).expect("{running: [stranger]}");
         if f.object.is_some() {
             story = story.size("a", 0, 3).size("b", 0, 3);
         }
@@ -321,7 +322,7 @@ fn members_that_disagree_wait_and_are_told_so() {
             return;
         }
         let three = list(f, "a", 0..3);
-        Story::on(f, 8)
+        ScenarioBuilder::on(f, 8)
             .pods("a", 0..2, 3)
             .pods("a", 2..3, 2)
             .expect(&format!(
@@ -337,7 +338,7 @@ fn members_that_disagree_wait_and_are_told_so() {
 fn the_group_object_counts_for_more_than_what_pods_say() {
     let old = stacks().into_iter().find(|f| f.name == "coscheduling of old guides").unwrap();
     let two = list(&old, "a", 0..2);
-    Story::on(&old, 8)
+    ScenarioBuilder::on(&old, 8)
         .size("a", 0, 2)
         .pods("a", 0..2, 4)
         .expect(&format!(
@@ -351,11 +352,11 @@ fn a_pod_that_names_groups_in_two_dialects_is_rejected() {
     let stacks = stacks();
     for (index, f) in stacks.iter().enumerate() {
         for other in &stacks[index + 1..] {
-            let implied = |f: &Stack| f.name.starts_with("lws");
+            let implied = |f: &StackFixture| f.name.starts_with("lws");
             if f.dialect == other.dialect || implied(f) || implied(other) {
                 continue;
             }
-            let story = Story::on(f, 8);
+            let story = ScenarioBuilder::on(f, 8);
             let mut pod = story.pod("a", 0, 3);
             let more = (other.pod)("b", 0, 3);
             json_patch::merge(&mut pod, &more);
@@ -381,7 +382,7 @@ fn a_group_that_another_stack_adds_later_changes_nothing() {
         }
         let uid = "2f9a3d52-62b5-4a3a-8f2e-1d0c7a9b1234";
         let three = list(f, "a", 0..3);
-        let story = Story::on(f, 8);
+        let story = ScenarioBuilder::on(f, 8);
         let story = if f.object.is_some() { story.size("a", 0, 3) } else { story };
         let added: Vec<Value> = (0..2)
             .map(|index| {
@@ -404,7 +405,7 @@ fn a_group_that_another_stack_adds_later_changes_nothing() {
 
 #[test]
 fn every_dialect_can_say_how_long_it_waits() {
-    let own = |f: &Stack| -> Option<(Value, u64)> {
+    let own = |f: &StackFixture| -> Option<(Value, u64)> {
         let mut object = f.object?("a", 3);
         match f.dialect {
             DialectId::Coscheduling => object["spec"]["scheduleTimeoutSeconds"] = json!(90),
@@ -442,7 +443,7 @@ fn every_dialect_can_say_how_long_it_waits() {
         }
     });
     each(|f| {
-        let mut pod = Story::on(f, 1).pod("a", 0, 3);
+        let mut pod = ScenarioBuilder::on(f, 1).pod("a", 0, 3);
         pod["metadata"]["annotations"]["portcullis.dev/timeout"] = json!("120");
         let text = pod.to_string();
         let view: PodView<'_> = serde_json::from_str(&text).unwrap();
@@ -455,7 +456,7 @@ fn every_dialect_can_say_how_long_it_waits() {
 fn gangs_of_one_name_in_every_dialect_live_side_by_side() {
     let stacks = stacks();
     let kinds = [DialectId::Kai, DialectId::Coscheduling, DialectId::Volcano, DialectId::Plain];
-    let picked: Vec<&Stack> =
+    let picked: Vec<&StackFixture> =
         kinds.iter().map(|id| stacks.iter().find(|f| f.dialect == *id).unwrap()).collect();
     let mut text =
         "name: side by side\ncluster:\n  nodes: [{name: node-1, cpu: \"8\", memory: 64Gi}]\nsteps:\n"
@@ -464,7 +465,7 @@ fn gangs_of_one_name_in_every_dialect_live_side_by_side() {
     for f in &picked {
         objects.extend(f.object.map(|object| object("app", 2)));
         for index in 0..2 {
-            let mut pod = Story::on(f, 8).pod("app", index, 2);
+            let mut pod = ScenarioBuilder::on(f, 8).pod("app", index, 2);
             pod["metadata"]["name"] = json!(format!("{}-{index}", f.dialect));
             objects.push(pod);
         }
@@ -474,7 +475,7 @@ fn gangs_of_one_name_in_every_dialect_live_side_by_side() {
     let scenario = Scenario::parse("side-by-side.yaml", &text).unwrap();
     let mut runner = Runner::new(scenario, Some(webhook(AdmissionSettings::default()))).unwrap();
     let step = runner.next_step().unwrap().unwrap();
-    assert!(step.good(), "{:#?}", step.failures());
+    assert!(step.is_as_expected(), "{:#?}", step.failures());
     let admitted = step.gangs.iter().filter(|gang| gang.status.phase == Phase::Admitted).count();
     assert_eq!((step.gangs.len(), admitted), (4, 4), "{:#?}", step.gangs);
     let names: Vec<_> = kinds.iter().map(|id| GangId::new(*id, "default", "app").object_name()).collect();

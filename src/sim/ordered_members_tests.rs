@@ -61,7 +61,7 @@ fn play(text: &str) -> bool {
             .map(|g| format!("{}: {:?} {}", g.name, g.status.phase, g.status.message))
             .collect();
         assert!(
-            step.good(),
+            step.is_as_expected(),
             "{text}\nstep {}: {:#?}\n{gangs:#?}\n{:#?}",
             step.number,
             step.failures(),

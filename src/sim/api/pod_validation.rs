@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::Status;
+use super::ApiStatus;
 
 const REQUIRED: &str = "/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution";
 
@@ -57,28 +57,28 @@ pub(super) fn gates(pod: &Value) -> impl Iterator<Item = &str> {
 }
 
 /// Whether this pod may be created.
-pub(super) fn validate_create(name: &str, pod: &Value) -> Result<(), Status> {
+pub(super) fn validate_create(name: &str, pod: &Value) -> Result<(), ApiStatus> {
     let containers = pod.pointer("/spec/containers").and_then(Value::as_array);
     if containers.is_none_or(Vec::is_empty) {
-        return Err(Status::invalid("Pod", name, "spec.containers", "Required value"));
+        return Err(ApiStatus::invalid("Pod", name, "spec.containers", "Required value"));
     }
     let node = pod.pointer("/spec/nodeName").and_then(Value::as_str).unwrap_or("");
     if !node.is_empty() && gates(pod).next().is_some() {
         let problem = "Forbidden: cannot be set until all schedulingGates have been cleared";
-        return Err(Status::invalid("Pod", name, "spec.nodeName", problem));
+        return Err(ApiStatus::invalid("Pod", name, "spec.nodeName", problem));
     }
     Ok(())
 }
 
 /// Whether a pod may change so.
-pub(super) fn validate_update(name: &str, old: &Value, new: &Value) -> Result<(), Status> {
+pub(super) fn validate_update(name: &str, old: &Value, new: &Value) -> Result<(), ApiStatus> {
     let (Some(old_spec), Some(new_spec)) = (old.get("spec"), new.get("spec")) else {
-        return Err(Status::invalid("Pod", name, "spec", "Required value"));
+        return Err(ApiStatus::invalid("Pod", name, "spec", "Required value"));
     };
     if old_spec == new_spec {
         return Ok(());
     }
-    let invalid = |field: &str, problem: &str| Err(Status::invalid("Pod", name, field, problem));
+    let invalid = |field: &str, problem: &str| Err(ApiStatus::invalid("Pod", name, field, problem));
     if let Some(added) = gates(new).find(|gate| !gates(old).any(|known| known == *gate)) {
         let problem = format!("Forbidden: only deletion is allowed, but found new scheduling gate '{added}'");
         return invalid("spec.schedulingGates", &problem);

@@ -4,15 +4,15 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
-use super::{Kind, Status};
+use super::{ApiStatus, ObjectKind};
 use portcullis_core::admission::Hook;
 
 /// Carries one `AdmissionReview` to the webhook and its answer back; an error is a call that failed.
-pub type Admit = Box<dyn FnMut(Hook, &[u8]) -> Result<Vec<u8>, String> + Send>;
+pub type WebhookCall = Box<dyn FnMut(Hook, &[u8]) -> Result<Vec<u8>, String> + Send>;
 
 /// The webhook of this cluster, and what came of calling it.
-pub struct AdmitHook {
-    admit: Option<Admit>,
+pub struct AdmissionWebhook {
+    admit: Option<WebhookCall>,
     calls: u64,
     /// Whether every mutation is asked for a second time, to see that it changes nothing more.
     pub twice: bool,
@@ -21,7 +21,7 @@ pub struct AdmitHook {
 }
 
 /// One request that is to be admitted.
-pub(super) struct Review<'a> {
+pub(super) struct ReviewInput<'a> {
     pub(super) user: &'a str,
     pub(super) name: &'a str,
     pub(super) namespace: &'a str,
@@ -30,14 +30,14 @@ pub(super) struct Review<'a> {
 }
 
 /// What the webhook answered.
-struct Admitted {
+struct ReviewOutput {
     patch: Option<Value>,
     warnings: Vec<String>,
 }
 
-impl AdmitHook {
+impl AdmissionWebhook {
     /// A cluster whose pods go through `admit`; `None` is a cluster without our webhook.
-    pub fn new(admit: Option<Admit>) -> Self {
+    pub fn new(admit: Option<WebhookCall>) -> Self {
         Self { admit, calls: 0, twice: true, violations: Vec::new() }
     }
 
@@ -47,11 +47,11 @@ impl AdmitHook {
     }
 
     /// Has the mutating webhook change the object; returns it changed, with the warnings.
-    pub(super) fn mutate(&mut self, review: &Review<'_>) -> Result<(Value, Vec<String>), Status> {
+    pub(super) fn mutate(&mut self, review: &ReviewInput<'_>) -> Result<(Value, Vec<String>), ApiStatus> {
         if self.admit.is_none() {
             return Ok((review.object.clone(), Vec::new()));
         }
-        let Admitted { patch, warnings } = self.call(Hook::Mutate, review)?;
+        let ReviewOutput { patch, warnings } = self.call(Hook::Mutate, review)?;
         let mut object = review.object.clone();
         if let Some(patch) = &patch {
             apply(&mut object, patch).map_err(|problem| {
@@ -59,11 +59,11 @@ impl AdmitHook {
                     "the patch for {}/{} does not apply: {problem}; patch {patch}",
                     review.namespace, review.name
                 ));
-                Status::new(500, "InternalError", format!("Internal error occurred: {problem}"))
+                ApiStatus::new(500, "InternalError", format!("Internal error occurred: {problem}"))
             })?;
         }
         if self.twice {
-            let again = self.call(Hook::Mutate, &Review { object: &object, ..*review })?;
+            let again = self.call(Hook::Mutate, &ReviewInput { object: &object, ..*review })?;
             if let Some(patch) = again.patch.filter(|p| p.as_array().is_none_or(|list| !list.is_empty())) {
                 self.violations.push(format!(
                     "mutating {}/{} twice is not mutating it once: the second patch is {patch}",
@@ -75,7 +75,7 @@ impl AdmitHook {
     }
 
     /// Has the validating webhook judge the object as it would be stored.
-    pub(super) fn validate(&mut self, review: &Review<'_>) -> Result<Vec<String>, Status> {
+    pub(super) fn validate(&mut self, review: &ReviewInput<'_>) -> Result<Vec<String>, ApiStatus> {
         if self.admit.is_none() {
             return Ok(Vec::new());
         }
@@ -86,7 +86,7 @@ impl AdmitHook {
         Ok(admitted.warnings)
     }
 
-    fn call(&mut self, hook: Hook, review: &Review<'_>) -> Result<Admitted, Status> {
+    fn call(&mut self, hook: Hook, review: &ReviewInput<'_>) -> Result<ReviewOutput, ApiStatus> {
         self.calls += 1;
         let uid = format!("review-{}", self.calls);
         let body = body(&uid, review);
@@ -96,16 +96,16 @@ impl AdmitHook {
                 "Internal error occurred: failed calling webhook \"{}.portcullis.dev\": {problem}",
                 hook.as_str()
             );
-            Status::new(500, "InternalError", message)
+            ApiStatus::new(500, "InternalError", message)
         };
         let answer = admit(hook, &body).map_err(failed)?;
         read(&uid, &answer).map_err(failed)?
     }
 }
 
-fn body(uid: &str, review: &Review<'_>) -> Vec<u8> {
-    let kind = json!({"group": "", "version": "v1", "kind": Kind::Pod.as_str()});
-    let resource = json!({"group": "", "version": "v1", "resource": Kind::Pod.plural()});
+fn body(uid: &str, review: &ReviewInput<'_>) -> Vec<u8> {
+    let kind = json!({"group": "", "version": "v1", "kind": ObjectKind::Pod.as_str()});
+    let resource = json!({"group": "", "version": "v1", "resource": ObjectKind::Pod.plural()});
     let (operation, options) = match review.old {
         None => ("CREATE", "CreateOptions"),
         Some(_) => ("UPDATE", "UpdateOptions"),
@@ -129,7 +129,7 @@ fn body(uid: &str, review: &Review<'_>) -> Vec<u8> {
 }
 
 /// The checks of the API server's `VerifyAdmissionResponse`; the outer error is a failed call, the inner a denial.
-fn read(uid: &str, answer: &[u8]) -> Result<Result<Admitted, Status>, String> {
+fn read(uid: &str, answer: &[u8]) -> Result<Result<ReviewOutput, ApiStatus>, String> {
     let answer: Value = serde_json::from_slice(answer).map_err(|e| format!("the answer is no JSON: {e}"))?;
     let text = |pointer: &str| answer.pointer(pointer).and_then(Value::as_str).unwrap_or("");
     if text("/apiVersion") != "admission.k8s.io/v1" || text("/kind") != "AdmissionReview" {
@@ -142,7 +142,7 @@ fn read(uid: &str, answer: &[u8]) -> Result<Result<Admitted, Status>, String> {
     let warnings = response["warnings"].as_array().map_or(&[][..], Vec::as_slice);
     let warnings = warnings.iter().filter_map(Value::as_str).map(str::to_owned).collect();
     if response["allowed"] != Value::Bool(true) {
-        return Ok(Err(Status::denied(&response["status"])));
+        return Ok(Err(ApiStatus::denied(&response["status"])));
     }
     let patch = match (text("/response/patch"), text("/response/patchType")) {
         ("", "") => None,
@@ -152,7 +152,7 @@ fn read(uid: &str, answer: &[u8]) -> Result<Result<Admitted, Status>, String> {
         }
         (_, other) => return Err(format!("response.patchType {other:?} is not JSONPatch")),
     };
-    Ok(Ok(Admitted { patch, warnings }))
+    Ok(Ok(ReviewOutput { patch, warnings }))
 }
 
 /// Applies a JSON patch (RFC 6902).

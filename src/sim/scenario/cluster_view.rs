@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::api::{ApiServer, Kind, ObjectKey, Stored};
+use crate::api::{ApiServer, ObjectKey, ObjectKind, StoredObject};
 use portcullis_core::dialect;
 use portcullis_core::engine::GangStatus;
 use portcullis_core::model::{PodKey, VramMib};
@@ -52,25 +52,25 @@ pub struct GroupLine {
 
 /// A node and how full its cards are.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NodeUse {
+pub struct NodeUsage {
     /// Its name.
     pub name: String,
     /// Whether new pods may go there.
     pub schedulable: bool,
     /// Its cards by index.
-    pub cards: Vec<CardUse>,
+    pub cards: Vec<CardUsage>,
 }
 
 /// One card.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct CardUse {
+pub struct CardUsage {
     /// Its memory.
     pub vram: VramMib,
     /// Which pods have how much of it; lifted ones that are not bound yet, too.
     pub pods: Vec<(PodKey, VramMib)>,
 }
 
-impl CardUse {
+impl CardUsage {
     /// How much is given away.
     pub fn used(&self) -> VramMib {
         self.pods.iter().fold(VramMib::ZERO, |sum, (_, used)| sum.saturating_add(*used))
@@ -79,7 +79,7 @@ impl CardUse {
 
 /// All readable pods, by namespace and name.
 pub(super) fn pods(api: &ApiServer) -> Vec<PodLine> {
-    let readable = api.list(Kind::Pod).filter_map(|(_, stored)| Some((stored, stored.pod()?)));
+    let readable = api.list(ObjectKind::Pod).filter_map(|(_, stored)| Some((stored, stored.pod()?)));
     readable
         .map(|(stored, pod)| {
             let map = |field: &str| -> Vec<(String, String)> {
@@ -109,7 +109,7 @@ pub(super) fn pods(api: &ApiServer) -> Vec<PodLine> {
 
 /// All readable `Gang` objects.
 pub(super) fn gangs(api: &ApiServer) -> Vec<GangLine> {
-    let readable = api.list(Kind::Gang).filter_map(|(_, stored)| stored.gang());
+    let readable = api.list(ObjectKind::Gang).filter_map(|(_, stored)| stored.gang());
     readable
         .map(|record| GangLine {
             namespace: record.gang.namespace.to_string(),
@@ -121,20 +121,20 @@ pub(super) fn gangs(api: &ApiServer) -> Vec<GangLine> {
 
 /// All group objects.
 pub(super) fn groups(api: &ApiServer) -> Vec<GroupLine> {
-    let line = |(key, stored): (&ObjectKey, &Stored)| GroupLine {
+    let line = |(key, stored): (&ObjectKey, &StoredObject)| GroupLine {
         namespace: key.namespace.to_string(),
         name: key.name.to_string(),
         status: stored.object["status"].clone(),
     };
-    dialect::group_kinds().flat_map(|kind| api.list(Kind::Group(kind))).map(line).collect()
+    dialect::group_kinds().flat_map(|kind| api.list(ObjectKind::Group(kind))).map(line).collect()
 }
 
 /// All readable nodes with their cards.
-pub(super) fn nodes(api: &ApiServer) -> Vec<NodeUse> {
+pub(super) fn nodes(api: &ApiServer) -> Vec<NodeUsage> {
     let one = |node: &std::sync::Arc<portcullis_core::objects::Node>| {
         let each = node.gpus.vram_each.unwrap_or_default();
         let count = usize::try_from(node.gpus.cards).unwrap_or(0);
-        let mut cards = vec![CardUse { vram: each, pods: Vec::new() }; count];
+        let mut cards = vec![CardUsage { vram: each, pods: Vec::new() }; count];
         for pod in api.pods().filter(|pod| !pod.finished() && !pod.gated()) {
             let place = pod.node.clone().or_else(|| pod.pinned_to());
             let (Some(share), Some(given)) = (&pod.shape.share, &pod.gpus) else { continue };
@@ -147,7 +147,7 @@ pub(super) fn nodes(api: &ApiServer) -> Vec<NodeUse> {
                 }
             }
         }
-        NodeUse { name: node.name.to_string(), schedulable: node.ready && !node.unschedulable, cards }
+        NodeUsage { name: node.name.to_string(), schedulable: node.ready && !node.unschedulable, cards }
     };
     api.nodes().map(one).collect()
 }
