@@ -33,7 +33,7 @@ fn check(rule: SafetyRule, expected: &[Broken]) {
 }
 
 #[test]
-fn without_reservations_cards_are_given_away_twice() {
+fn without_reservations_cards_are_overbooked() {
     check(SafetyRule::Reserve, &[Broken::NeverOverbook]);
 }
 
@@ -55,22 +55,22 @@ fn fuzzer_inputs_find_a_planted_bug_as_seeds_do() {
 }
 
 #[test]
-fn lifting_before_the_plan_is_durable_is_noticed() {
+fn lifting_before_the_plan_is_durable_is_found() {
     check(SafetyRule::RecordFirst, &[Broken::AllOrNone]);
 }
 
 #[test]
-fn room_that_is_not_given_back_is_missed() {
+fn a_reservation_that_is_never_released_is_found() {
     check(SafetyRule::ReleaseOnDelete, &[Broken::Liveness]);
 }
 
 #[test]
-fn lifting_any_version_of_a_pod_is_noticed() {
+fn lifting_any_version_of_a_pod_is_found() {
     check(SafetyRule::LiftPermit, &[Broken::AllOrNone, Broken::NeverOverbook]);
 }
 
 #[test]
-fn taking_over_without_fencing_is_noticed() {
+fn takeover_without_fencing_is_found() {
     check(SafetyRule::Fence, &[Broken::AllOrNone, Broken::NeverOverbook]);
 }
 
@@ -90,27 +90,27 @@ fn check_story(rule: SafetyRule) {
 }
 
 #[test]
-fn growth_that_goes_pod_by_pod_is_noticed() {
+fn scale_up_one_pod_at_a_time_is_found() {
     check_story(SafetyRule::GrowTogether);
 }
 
 #[test]
-fn planning_without_asking_the_owners_is_noticed() {
+fn planning_without_reading_the_owners_is_found() {
     check_story(SafetyRule::AskOwners);
 }
 
 #[test]
-fn deleting_what_is_not_durably_expired_is_noticed() {
+fn deleting_a_gang_that_is_not_durably_expired_is_found() {
     check(SafetyRule::ExpireFirst, &[Broken::OwnGateOnly]);
 }
 
 #[test]
-fn forgetting_what_another_leader_let_expire_is_noticed() {
+fn ignoring_an_expiry_of_another_leader_is_found() {
     check(SafetyRule::HeedExpired, &[Broken::AllOrNone]);
 }
 
 #[test]
-fn unstable_ties_are_noticed() {
+fn unstable_ties_are_found() {
     scramble_ties(Some(1));
     // Noticed by the checker, or by the engine itself, which in debug builds plans everything twice.
     let noticed = |seed: &u64| {

@@ -16,7 +16,7 @@ fn number(name: &str, usual: u64) -> u64 {
 }
 
 #[test]
-fn no_seed_breaks_a_rule() {
+fn no_seed_breaks_an_invariant() {
     let first = number("PORTCULLIS_FIRST_SEED", 0);
     let count = number("PORTCULLIS_SEEDS", 100);
     let next = AtomicU64::new(0);

@@ -9,7 +9,7 @@ use std::time::Instant;
 use portcullis_test_cluster::binaries::Binaries;
 use portcullis_test_cluster::cluster::FOR_TESTS;
 use portcullis_test_cluster::program::wait_gating;
-use portcullis_test_cluster::wait::{PATIENCE, has_condition};
+use portcullis_test_cluster::wait::{WAIT_TIMEOUT, has_condition};
 use portcullis_test_cluster::{
     Cluster, Node, Options, Part, Portcullis, ProgramOptions, Version, available, may_be_used, shared,
 };
@@ -65,7 +65,7 @@ No resources found in … namespace.
 }
 
 #[test]
-fn a_restarted_control_plane_remembers_and_leaves_nothing() {
+fn a_restarted_control_plane_keeps_its_objects_and_leaves_no_process() {
     if !available(Version::default()) {
         return;
     }
@@ -93,7 +93,7 @@ fn a_restarted_control_plane_remembers_and_leaves_nothing() {
 }
 
 #[test]
-fn the_manifests_are_accepted_and_what_they_register_gates_a_pod() {
+fn the_manifests_are_accepted_and_the_webhook_gates_a_pod() {
     if !available(Version::default()) {
         return;
     }
@@ -131,7 +131,7 @@ fn smoke_with(variable: &str, value: &Path) -> String {
 }
 
 #[test]
-fn the_programs_of_somebody_else_are_taken() {
+fn programs_in_kubebuilder_assets_are_used() {
     if !available(Version::default()) {
         return;
     }
@@ -163,7 +163,7 @@ fn the_programs_of_somebody_else_are_taken() {
 }
 
 #[test]
-fn a_running_cluster_is_used_if_it_says_so_itself() {
+fn a_running_cluster_is_used_only_with_its_test_label() {
     if !available(Version::default()) {
         return;
     }
@@ -201,7 +201,7 @@ fn left_of(directory: &Path) -> Vec<String> {
 }
 
 #[test]
-fn a_killed_test_leaves_nothing() {
+fn a_killed_test_leaves_no_process_and_no_file() {
     const VICTIM: &str = "PORTCULLIS_TEST_VICTIM";
     if !available(Version::default()) {
         return;
@@ -216,7 +216,7 @@ fn a_killed_test_leaves_nothing() {
     }
     // The same test again, as a process to be killed.
     let mut victim = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "control_plane::a_killed_test_leaves_nothing", "--nocapture"])
+        .args(["--exact", "control_plane::a_killed_test_leaves_no_process_and_no_file", "--nocapture"])
         .env(VICTIM, "1")
         .stdout(Stdio::piped())
         .spawn()
@@ -227,7 +227,7 @@ fn a_killed_test_leaves_nothing() {
         .find_map(|line| line.strip_prefix(VICTIM).map(|rest| PathBuf::from(rest.trim())))
         .expect("it says where its cluster is");
     // A process that is just becoming another program has no command line for an instant: look until all are seen.
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + WAIT_TIMEOUT;
     while left_of(&directory).len() < 6 && Instant::now() < deadline {
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
@@ -235,7 +235,7 @@ fn a_killed_test_leaves_nothing() {
     victim.kill().unwrap();
     victim.wait().unwrap();
     assert_eq!(found.len(), 6, "five processes and their files: {found:#?}");
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + WAIT_TIMEOUT;
     while !left_of(&directory).is_empty() {
         assert!(Instant::now() < deadline, "left: {:#?}", left_of(&directory));
         std::thread::sleep(std::time::Duration::from_millis(50));

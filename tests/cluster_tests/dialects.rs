@@ -261,7 +261,7 @@ fn a_gang_of_each_stack_is_gated_and_started() {
 }
 
 #[test]
-fn a_gang_of_kubernetes_itself_is_gated_and_started() {
+fn a_native_gang_is_gated_and_started() {
     if !available(Version::V1_36) {
         return;
     }

@@ -78,7 +78,7 @@ fn held_by(lease: &Value, name: &str) -> bool {
 }
 
 #[test]
-fn a_gang_is_lifted_and_leading_moves_on() {
+fn a_gang_is_lifted_and_leadership_moves_on() {
     if !available(Version::default()) {
         return;
     }

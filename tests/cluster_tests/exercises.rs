@@ -5,7 +5,7 @@
 //! Each stack has a control plane to itself, with its group kinds and no others: so `kubectl get podgroups` is what its users see.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use portcullis_test_cluster::{Cluster, Options, Portcullis, ProgramOptions, Version, available};
 
@@ -92,7 +92,7 @@ const COSCHEDULING_OLD: &str = "podgroups.scheduling.sigs.k8s.io";
 const VOLCANO: &str = "podgroups.scheduling.volcano.sh";
 
 #[test]
-fn exercises_work_as_they_read() {
+fn exercises_match_their_recorded_sessions() {
     let options = Options::default();
     let kinds = &[KAI, COSCHEDULING, COSCHEDULING_OLD, VOLCANO];
     let guides = &["kai.md", "plain.md", "yunikorn.md"];
@@ -100,27 +100,27 @@ fn exercises_work_as_they_read() {
 }
 
 #[test]
-fn exercises_of_coscheduling_work_as_they_read() {
+fn exercises_of_coscheduling_match_their_sessions() {
     let kinds = &[COSCHEDULING, COSCHEDULING_OLD];
     let guides = &["coscheduling.md"];
     Stage { options: Options::default(), kinds, native: &[], sessions: "coscheduling", guides }.play();
 }
 
 #[test]
-fn exercises_of_leader_worker_sets_with_volcano_work_as_they_read() {
+fn exercises_of_leader_worker_sets_match_their_sessions() {
     let guides = &["leader-worker-set.md"];
     Stage { options: Options::default(), kinds: &[VOLCANO], native: &[], sessions: "volcano", guides }.play();
 }
 
 #[test]
-fn exercises_of_native_groups_work_as_they_read() {
+fn exercises_of_native_groups_match_their_sessions() {
     let options = Options::native_groups(Version::V1_36);
     let native = &["podgroups.scheduling.k8s.io"];
     Stage { options, kinds: &[], native, sessions: "native", guides: &["native.md"] }.play();
 }
 
 #[test]
-fn exercises_of_workloads_of_1_35_work_as_they_read() {
+fn exercises_of_kubernetes_1_35_match_their_sessions() {
     let options = Options::native_groups(Version::V1_35);
     let native = &["workloads.scheduling.k8s.io"];
     Stage { options, kinds: &[], native, sessions: "native-1.35", guides: &["native-1.35.md"] }.play();

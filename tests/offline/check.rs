@@ -1,5 +1,7 @@
-//! `portcullis check` and `portcullis eval` as people and scripts meet them. What they print is held in tests/data/policies/expected:
-//! `PORTCULLIS_UPDATE_GOLDENS=1 cargo test --test offline check` writes it anew, and the difference is what to read.
+//! Whole outputs and exit codes of `portcullis check` and `portcullis eval`.
+//!
+//! The goldens are in tests/data/policies/expected. `PORTCULLIS_UPDATE_GOLDENS=1 cargo test --test offline check` rewrites
+//! them. Read the difference before you commit it.
 
 use std::fs;
 use std::io::Write;
@@ -32,7 +34,7 @@ fn run(arguments: &[&str], input: &str) -> Run {
     Run { stdout: text(output.stdout), stderr: text(output.stderr), code: output.status.code() }
 }
 
-/// Compares with what is committed. How long something took is no part of it.
+/// Compares an output with its golden. Durations are replaced first.
 fn golden(name: &str, found: &str) {
     let found = match found.split_once(", took ") {
         Some((before, after)) => {
@@ -46,11 +48,11 @@ fn golden(name: &str, found: &str) {
         fs::write(&path, &found).expect("it can be written");
     }
     let wanted = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    assert!(found == wanted, "{name} is not as committed:\n{found}");
+    assert!(found == wanted, "{name} differs from its golden:\n{found}");
 }
 
 #[test]
-fn everything_that_is_wrong_is_told_at_its_place() {
+fn every_error_is_reported_at_its_place() {
     for (name, arguments, code) in [
         ("bad.txt", &["check", "bad"][..], 2),
         ("bad.json", &["check", "bad", "-o", "json"], 2),
@@ -68,7 +70,7 @@ fn everything_that_is_wrong_is_told_at_its_place() {
 }
 
 #[test]
-fn standard_input_is_a_file() {
+fn check_reads_standard_input_like_a_file() {
     let text = fs::read_to_string(data().join("good/team-label.yaml")).expect("it is committed");
     let good = run(&["check", "-"], &text);
     assert_eq!(good.code, Some(0), "{}{}", good.stdout, good.stderr);
@@ -82,14 +84,14 @@ fn standard_input_is_a_file() {
 }
 
 #[test]
-fn what_cannot_be_read_is_named() {
+fn an_unreadable_file_is_reported() {
     let run = run(&["check", "nowhere"], "");
     assert_eq!(run.code, Some(2));
     assert!(run.stderr.contains("cannot read nowhere"), "{}", run.stderr);
 }
 
 #[test]
-fn expressions_are_tried_over_objects() {
+fn eval_evaluates_expressions_over_objects() {
     let pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: a, labels: {team: ml}}\nspec: {containers: [{name: c, image: 'x:latest'}]}\n";
     for (arguments, input, stdout, code) in [
         (&["eval", "1 + 1"][..], "", "2\nint, cost 1 of 1000000\n", 0),
@@ -127,7 +129,7 @@ fn expressions_are_tried_over_objects() {
 }
 
 #[test]
-fn the_examples_of_eval_have_a_value() {
+fn the_examples_in_the_help_of_eval_succeed() {
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("examples-of-eval");
     fs::create_dir_all(&directory).expect("it can be made");
     let pod = "{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: [{name: a, image: a, resources: {limits: {cpu: 1}}}]}}";
@@ -160,7 +162,7 @@ fn the_examples_of_eval_have_a_value() {
 }
 
 #[test]
-fn the_commands_explain_themselves() {
+fn check_and_eval_have_examples_in_their_help() {
     for command in ["check", "eval"] {
         let run = run(&[command, "--help"], "");
         assert_eq!(run.code, Some(0));

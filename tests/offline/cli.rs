@@ -1,4 +1,4 @@
-//! The command line as scripts and newcomers meet it: exit codes, what is on stdout, help that teaches.
+//! The command line: exit codes, what goes to stdout, and help texts.
 
 use std::path::Path;
 use std::process::Command;
@@ -21,10 +21,10 @@ fn run(arguments: &[&str]) -> Run {
 }
 
 #[test]
-fn the_demo_is_true() {
+fn the_demo_succeeds_and_prints_every_act() {
     let run = run(&["demo", "--fast"]);
     assert_eq!(run.code, Some(0), "{}\n{}", run.stdout, run.stderr);
-    assert_eq!(run.stderr, "", "nothing to complain about");
+    assert_eq!(run.stderr, "", "no message on stderr");
     for part in [
         "Act 1",
         "cannot request both GPU and GPU memory",
@@ -41,7 +41,7 @@ fn the_demo_is_true() {
 }
 
 #[test]
-fn a_scenario_is_played_and_judged() {
+fn simulate_runs_every_scenario_and_reports_failed_expectations() {
     let entries = std::fs::read_dir("tests/scenarios").expect("it is committed");
     for entry in entries {
         let file = entry.expect("a readable directory").path().display().to_string();
@@ -54,10 +54,10 @@ fn a_scenario_is_played_and_judged() {
     let untrue = text.replace("bound: 3", "bound: 2");
     assert_ne!(text, untrue);
     let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("untrue.yaml");
-    std::fs::write(&file, untrue).expect("the directory is ours");
+    std::fs::write(&file, untrue).expect("the directory is writable");
     let name = file.display().to_string();
     let bad = run(&["simulate", &name]);
-    assert_eq!(bad.code, Some(1), "an expectation that does not hold is a no\n{}", bad.stdout);
+    assert_eq!(bad.code, Some(1), "a failed expectation exits with 1\n{}", bad.stdout);
     assert!(
         bad.stdout.contains(&format!("{name}:")) && bad.stdout.contains("got: it has 3"),
         "{}",
@@ -66,7 +66,7 @@ fn a_scenario_is_played_and_judged() {
 }
 
 #[test]
-fn a_scenario_for_programs_is_one_object_a_line() {
+fn simulate_json_prints_one_object_per_step() {
     let run = run(&["simulate", "tests/scenarios/demo-three-nodes.yaml", "--json"]);
     assert_eq!(run.code, Some(0), "{}", run.stderr);
     let steps: Vec<serde_json::Value> =
@@ -77,24 +77,24 @@ fn a_scenario_for_programs_is_one_object_a_line() {
 }
 
 #[test]
-fn a_scenario_that_is_none_is_named_with_its_line() {
+fn an_invalid_scenario_is_reported_with_its_line() {
     let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("typo.yaml");
-    std::fs::write(&file, "name: x\nsteps:\n- aply: y\n").expect("the directory is ours");
+    std::fs::write(&file, "name: x\nsteps:\n- aply: y\n").expect("the directory is writable");
     let run = run(&["simulate", &file.display().to_string()]);
     assert_eq!(run.code, Some(2), "{}", run.stdout);
     assert!(run.stderr.contains("typo.yaml:3") && run.stderr.contains("aply"), "{}", run.stderr);
 }
 
 #[test]
-fn a_seed_is_the_same_run_every_time() {
+fn the_same_seed_gives_the_same_run() {
     let (first, second) =
         (run(&["simulate", "--seed", "3", "--json"]), run(&["simulate", "--seed", "3", "--json"]));
     assert!(!first.stdout.is_empty());
-    assert!(first.stdout == second.stdout, "the same seed told two stories");
+    assert!(first.stdout == second.stdout, "the same seed gave two different runs");
 }
 
 #[test]
-fn every_command_explains_itself() {
+fn every_command_has_examples_and_exit_codes_in_its_help() {
     for command in ["demo", "simulate", "review", "serve", "check", "eval", "test"] {
         let run = run(&[command, "--help"]);
         assert_eq!(run.code, Some(0));
@@ -105,12 +105,12 @@ fn every_command_explains_itself() {
         );
     }
     let nothing = run(&[]);
-    assert_eq!(nothing.code, Some(2), "no command is a mistake");
-    assert!(nothing.stderr.contains("portcullis demo"), "and the way on is shown\n{}", nothing.stderr);
+    assert_eq!(nothing.code, Some(2), "a command is required");
+    assert!(nothing.stderr.contains("portcullis demo"), "the message names a command\n{}", nothing.stderr);
 }
 
 #[test]
-fn cases_of_policies_are_run_and_the_exit_code_says_what_came_of_them() {
+fn policy_tests_report_their_result_by_exit_code() {
     let directory = empty_directory("cases");
     let write =
         |name: &str, text: &str| std::fs::write(directory.join(name), text).expect("it can be written");
@@ -156,7 +156,7 @@ fn cases_of_policies_are_run_and_the_exit_code_says_what_came_of_them() {
 }
 
 #[test]
-fn bad_arguments_of_commands_about_policies_are_told_from_bad_policies() {
+fn policy_commands_use_different_exit_codes_for_bad_arguments_and_bad_policies() {
     for command in ["check", "eval", "policy", "replay", "test"] {
         let help = run(&[command, "--help"]).stdout;
         assert!(help.contains("Exit codes:") && help.contains("  3  bad arguments"), "{command}:\n{help}");
@@ -179,7 +179,7 @@ fn bad_arguments_of_commands_about_policies_are_told_from_bad_policies() {
 
 #[test]
 #[cfg(unix)]
-fn arguments_that_are_no_text_are_bad_arguments() {
+fn arguments_that_are_not_utf8_are_bad_arguments() {
     use std::os::unix::ffi::OsStrExt;
     let no_text = std::ffi::OsStr::from_bytes(b"\xff");
     for (before, after, code) in [("version", "--json", 2), ("test", "--bogus", 3), ("eval", "--bogus", 3)] {
@@ -192,7 +192,7 @@ fn arguments_that_are_no_text_are_bad_arguments() {
     }
 }
 
-/// An empty directory of this test.
+/// A new empty directory for a test.
 fn empty_directory(name: &str) -> std::path::PathBuf {
     let directory = std::env::temp_dir().join(format!("portcullis-{name}-{}", std::process::id()));
     std::fs::create_dir_all(&directory).expect("it can be made");
@@ -200,7 +200,7 @@ fn empty_directory(name: &str) -> std::path::PathBuf {
 }
 
 #[test]
-fn the_version_is_for_people_and_programs() {
+fn the_version_is_printed_as_text_and_as_json() {
     assert!(run(&["version"]).stdout.contains(env!("CARGO_PKG_VERSION")));
     let json: serde_json::Value =
         serde_json::from_str(&run(&["version", "--json"]).stdout).expect("it is JSON");
@@ -208,7 +208,7 @@ fn the_version_is_for_people_and_programs() {
 }
 
 #[test]
-fn serving_needs_to_be_told_what() {
+fn serve_without_a_mode_is_an_error() {
     let run = run(&["serve"]);
     assert_eq!(run.code, Some(2));
     assert!(run.stderr.contains("--standalone"), "{}", run.stderr);

@@ -1,12 +1,12 @@
-//! The fuzz entry points as ordinary tests: over the committed corpus, and over bytes from a fixed seed, so that they
-//! guard every change on stable Rust too.
+//! Runs the fuzz entry points as ordinary tests, over the committed corpus and over bytes from a fixed seed. So they check
+//! every change on stable Rust too.
 
 use std::fs;
 use std::path::PathBuf;
 
 use portcullis_core::{admission, model};
 
-/// Committed inputs of a target, by name.
+/// The committed inputs of a target with their file names.
 fn corpus(target: &str) -> Vec<(String, Vec<u8>)> {
     let directory = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus").join(target);
     let entries = fs::read_dir(&directory).unwrap_or_else(|e| panic!("{}: {e}", directory.display()));
@@ -44,7 +44,7 @@ impl Random {
         (0..length).map(|_| self.next().to_le_bytes()[0]).collect()
     }
 
-    /// A committed input with a few bytes changed, cut out, or copied from another input.
+    /// A committed input with a few bytes changed, removed, or copied from another input.
     fn mutated(&mut self, inputs: &[(String, Vec<u8>)]) -> Vec<u8> {
         let mut bytes = inputs[self.below(inputs.len())].1.clone();
         for _ in 0..=self.below(4) {
@@ -67,7 +67,7 @@ impl Random {
     }
 }
 
-/// Runs an entry point over everything; a failure says which input it was.
+/// Runs an entry point over the corpus and over `rounds` random and mutated inputs. A failure prints the input.
 fn check(target: &str, rounds: usize, entry: fn(&[u8])) {
     let run = |name: &str, bytes: &[u8]| {
         let outcome = std::panic::catch_unwind(|| entry(bytes));
@@ -112,9 +112,9 @@ fn any_expression_is_evaluated_or_refused() {
     });
 }
 
-/// Each input is a whole run of the simulated cluster, so that there are few; `PORTCULLIS_FUZZ_ROUNDS` sets how many.
+/// Each input is a whole run of the simulated cluster, so there are few. `PORTCULLIS_FUZZ_ROUNDS` sets the number.
 #[test]
-fn any_events_keep_the_rules() {
+fn any_events_keep_the_invariants() {
     let rounds = std::env::var("PORTCULLIS_FUZZ_ROUNDS").map_or(10, |text| text.parse().expect("a number"));
     check("events", rounds, portcullis_sim::fuzz_bytes);
 }

@@ -8,7 +8,7 @@ fn repository() -> PathBuf {
 }
 
 #[test]
-fn every_guide_is_played_and_the_readme_leads_to_it() {
+fn every_guide_is_tested_and_linked_from_the_readme() {
     let readme = fs::read_to_string(repository().join("README.md")).unwrap();
     let this = fs::read_to_string(repository().join("tests/cluster_tests/exercises.rs")).unwrap();
     for entry in fs::read_dir(repository().join("manifests/examples")).unwrap() {
@@ -29,7 +29,7 @@ fn quoted(cell: &str) -> Vec<&str> {
 }
 
 #[test]
-fn every_exercise_is_in_the_table_and_what_it_names_is_there() {
+fn every_exercise_is_in_the_table_and_names_existing_files() {
     let rows = |letter: char, last: u32| (1..=last).map(move |number| format!("{letter}{number}"));
     let mut missing: Vec<String> =
         rows('A', 15).chain(rows('B', 5)).chain(rows('C', 9)).chain(rows('D', 5)).collect();

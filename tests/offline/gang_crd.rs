@@ -1,5 +1,5 @@
-//! The schema of our own object against what the engine writes. The API server drops a field that the schema does not
-//! declare without a word, and refuses the whole status for one value out of bounds: then nothing could be decided.
+//! Compares the schema of the Gang object with what the engine writes. The API server silently drops a field that the
+//! schema does not declare. It rejects the whole status for one value out of bounds, and then the engine cannot record a plan.
 
 use std::path::Path;
 
@@ -23,7 +23,7 @@ fn schema() -> Value {
     definition()["spec"]["versions"][0]["schema"]["openAPIV3Schema"].clone()
 }
 
-/// What is wrong with `value` by `schema`, as far as ours go: every keyword in them is checked here or known to be mute.
+/// Adds the violations of `schema` in `value`. A keyword that is neither checked nor known to have no effect panics.
 fn problems(schema: &Value, value: &Value, place: &str, found: &mut Vec<String>) {
     let mut wrong = |what: String| found.push(format!("{place}: {what}: {value}"));
     let length = value.as_str().map(|text| text.chars().count() as u64);
@@ -110,7 +110,7 @@ fn problems(schema: &Value, value: &Value, place: &str, found: &mut Vec<String>)
     if let Some(properties) = schema.get("properties").and_then(Value::as_object) {
         for (field, value) in value.as_object().into_iter().flatten() {
             match properties.get(field) {
-                // The metadata of every object is the API server's own.
+                // The API server defines the metadata of every object.
                 Some(_) if field == "metadata" => {}
                 Some(schema) => problems(schema, value, &format!("{place}.{field}"), found),
                 None => found.push(format!("{place}.{field} is not declared, and would be dropped: {value}")),
@@ -135,7 +135,7 @@ fn check(schema: &Value, object: &Value, whence: &str) {
     assert!(found.is_empty(), "{whence}: {found:#?}");
 }
 
-/// Every field that a status can have: a new one does not compile until it stands here.
+/// A status with a value in every field. A new field does not compile until it has a value here.
 fn full(phase: Phase, reason: Reason) -> GangStatus {
     let condition = |kind, status| Condition {
         kind,
@@ -201,7 +201,7 @@ fn object(status: &GangStatus) -> Value {
 }
 
 #[test]
-fn every_status_there_can_be_passes_the_schema() {
+fn every_possible_status_is_valid_by_the_schema() {
     let schema = schema();
     let phases =
         [Phase::Gathering, Phase::Waiting, Phase::Planned, Phase::Lifting, Phase::Admitted, Phase::Torn];
@@ -215,7 +215,7 @@ fn every_status_there_can_be_passes_the_schema() {
 }
 
 #[test]
-fn what_is_written_in_scenarios_and_seeds_passes_the_schema() {
+fn objects_written_in_scenarios_and_seeds_are_valid_by_the_schema() {
     let schema = schema();
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scenarios");
     let files = std::fs::read_dir(folder).expect("the folder of scenarios is there");
@@ -242,9 +242,9 @@ fn what_is_written_in_scenarios_and_seeds_passes_the_schema() {
     assert!(seen > 100, "only {seen} objects were seen");
 }
 
-/// The check itself: each of these must be found.
+/// Tests the check itself: it must find each of these violations.
 #[test]
-fn what_is_wrong_is_found() {
+fn the_schema_check_finds_invalid_objects() {
     let schema = schema();
     for (pointer, value) in [
         ("/status/phase", json!("Sleeping")),
@@ -268,7 +268,7 @@ fn what_is_wrong_is_found() {
     }
 }
 
-/// What the API server demands of a definition, and of the columns: they point at fields that exist.
+/// The API server requires descriptions; the printer columns must point at declared fields.
 #[test]
 fn the_columns_show_declared_fields_and_every_field_is_described() {
     fn described(schema: &Value, place: &str) {
@@ -291,7 +291,7 @@ fn the_columns_show_declared_fields_and_every_field_is_described() {
     for column in columns {
         let path = column["jsonPath"].as_str().expect("a column has a path");
         let mut place = &schema;
-        // The metadata of every object is the API server's own.
+        // The API server defines the metadata of every object.
         for field in path.trim_start_matches('.').split('.').take_while(|field| *field != "metadata") {
             place = &place["properties"][field];
             assert!(place.is_object(), "{path} is not declared");

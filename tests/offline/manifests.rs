@@ -1,4 +1,4 @@
-//! What is installed and what the program knows agree: keys, namespaces, names, options, times.
+//! The manifests agree with the program: keys, namespaces, names, options and timeouts.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -16,7 +16,7 @@ fn manifests() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("manifests")
 }
 
-/// Every object of a file.
+/// The objects of a manifest file.
 fn objects(file: &str) -> Vec<Value> {
     let text = fs::read_to_string(manifests().join(file)).unwrap();
     text.split("\n---\n").map(|document| serde_saphyr::from_str(document).unwrap()).collect()
@@ -30,7 +30,7 @@ fn list(value: &Value) -> impl Iterator<Item = &Value> {
     value.as_array().into_iter().flatten()
 }
 
-/// Every hook with the kind of its configuration.
+/// Every webhook with the kind of its configuration.
 fn hooks() -> Vec<(String, Value)> {
     let configurations = objects("base/webhooks.yaml");
     let kind = |object: &Value| object["kind"].as_str().unwrap().to_owned();
@@ -46,7 +46,7 @@ fn expression(hook: &Value) -> &str {
     conditions[0]["expression"].as_str().unwrap()
 }
 
-/// Labels whose presence makes a pod ours: each has a hook, in this order.
+/// Labels that make a pod a gang member. Each label has a webhook, in this order.
 const LABELS: &[(&str, &str)] = &[
     ("members.portcullis.dev", names::KAI_GROUP_LABEL),
     ("members-coscheduling.portcullis.dev", names::COSCHEDULING_LABEL),
@@ -55,7 +55,7 @@ const LABELS: &[(&str, &str)] = &[
     ("members-plain.portcullis.dev", names::GANG_KEY),
 ];
 
-/// Annotations whose presence makes a pod ours.
+/// Annotations that make a pod a gang member or give it a share of a card.
 const KEYS: &[&str] = &[
     names::KAI_GROUP_ANNOTATION,
     names::VOLCANO_GROUP_ANNOTATION,
@@ -71,20 +71,20 @@ const KEYS: &[&str] = &[
 ];
 
 #[test]
-fn the_api_server_asks_about_every_key_that_is_judged() {
+fn the_webhooks_match_every_label_and_annotation_that_the_program_reads() {
     for (kind, hook) in hooks() {
         let name = hook["name"].as_str().unwrap();
         let selected: Vec<(&str, &str)> = list(&hook["objectSelector"]["matchExpressions"])
             .map(|line| (line["key"].as_str().unwrap(), line["operator"].as_str().unwrap()))
             .collect();
-        // Pods without the labels of the hooks before: every pod is asked about once.
+        // Each webhook excludes the labels of the webhooks before it, so that every pod is reviewed once.
         let without = |count: usize| LABELS[..count].iter().map(|(_, label)| (*label, "DoesNotExist"));
         if let Some(place) = LABELS.iter().position(|(hook, _)| *hook == name) {
             let expected: Vec<_> = [(LABELS[place].1, "Exists")].into_iter().chain(without(place)).collect();
             assert_eq!(selected, expected, "{name}");
             assert!(
                 hook["matchConditions"].is_null(),
-                "an expression costs as much as the call that it saves"
+                "a match condition costs as much as the call that it saves"
             );
             continue;
         }
@@ -109,14 +109,14 @@ fn the_api_server_asks_about_every_key_that_is_judged() {
                 stateful_sets_of_gangs_are_asked_about(&hook);
                 continue;
             }
-            other => panic!("what is {other}?"),
+            other => panic!("unknown webhook {other}"),
         };
         if kind == "ValidatingWebhookConfiguration" && name == "pods.portcullis.dev" {
-            // What makes a member whole, without which it is judged.
+            // A member with its gate is complete and is not reviewed again.
             assert!(text.contains(&format!("gate.name == '{}'", names::GATE)), "{text}");
         }
         if name != "changes.portcullis.dev" {
-            // Fields of a pod cannot be changed.
+            // These fields of a pod are immutable, so updates need no condition for them.
             assert!(text.contains("has(object.spec.schedulingGroup)"), "{text}");
             assert!(text.contains("has(object.spec.workloadRef)"), "{text}");
         }
@@ -125,7 +125,7 @@ fn the_api_server_asks_about_every_key_that_is_judged() {
             assert!(text.contains(&format!("'{key}'")), "{kind} {name} does not know {key}");
         }
     }
-    // Together the two hooks of the fallback know the same keys.
+    // The two webhooks of the fallback together match the same keys.
     let split = of_kind("components/gate-fallback/mutating.yaml", "MutatingWebhookConfiguration");
     let deleted = |hook: &&Value| hook["$patch"] == "delete";
     let text: String = list(&split["webhooks"]).filter(|hook| !deleted(hook)).map(expression).collect();
@@ -142,15 +142,15 @@ fn the_api_server_asks_about_every_key_that_is_judged() {
     }
 }
 
-/// Those that make their pods in order, and whose pods name a group by any key; the controller of LeaderWorkerSet makes its own
-/// as it wants them, and pods with a share of a card alone are no gang.
+/// Checks the conditions for StatefulSets: ordered creation of pods, and a pod template that names a group by any key. The
+/// controller of LeaderWorkerSet sets the policy of its own StatefulSets. Pods with a share of a card are not a gang by that alone.
 fn stateful_sets_of_gangs_are_asked_about(hook: &Value) {
     assert_eq!(
         hook["rules"],
         json!([{ "apiGroups": ["apps"], "apiVersions": ["v1"], "resources": ["statefulsets"], "operations": ["CREATE", "UPDATE"],
             "scope": "Namespaced" }])
     );
-    // What comes past us cannot be mended.
+    // A StatefulSet that bypasses the webhook cannot be corrected later.
     assert_eq!(hook["failurePolicy"], "Fail");
     let text = expression(hook);
     assert!(text.contains("object.spec.?podManagementPolicy.orValue('OrderedReady') == 'OrderedReady'"));
@@ -166,9 +166,9 @@ fn stateful_sets_of_gangs_are_asked_about(hook: &Value) {
     }
 }
 
-/// Every scheduler that the exercises name is rewritten, so that they work as they are pasted.
+/// Every scheduler that the exercises name is rewritten, so that their commands work without an edit.
 #[test]
-fn schedulers_of_tutorials_are_replaced_unless_somebody_takes_them_out() {
+fn schedulers_of_tutorials_are_rewritten_by_default() {
     let deployment = of_kind("base/deployment.yaml", "Deployment");
     let container = &deployment["spec"]["template"]["spec"]["containers"][0];
     let arguments = list(&container["args"]).map(|argument| argument.as_str().unwrap());
@@ -176,14 +176,14 @@ fn schedulers_of_tutorials_are_replaced_unless_somebody_takes_them_out() {
     let named = names::GANG_SCHEDULERS.iter().chain(&["scheduler-plugins-scheduler"]);
     let expected: BTreeSet<String> = named.map(|name| (*name).to_owned()).collect();
     assert_eq!(settings.rewritten_schedulers, expected);
-    // The program itself takes nothing for granted.
+    // The program itself rewrites no scheduler by default.
     assert_eq!(Line::parse_from(["serve"]).serve.admission(), AdmissionSettings::default());
     let none = Line::parse_from(["serve", "--rewrite-schedulers="]).serve.admission();
     assert_eq!(none, AdmissionSettings::default());
 }
 
 #[test]
-fn groups_of_every_dialect_are_asked_about() {
+fn the_webhooks_match_the_groups_of_every_dialect() {
     let (_, hook) = hooks().into_iter().find(|(_, hook)| hook["name"] == "groups.portcullis.dev").unwrap();
     let rules: BTreeSet<(String, String)> = list(&hook["rules"])
         .map(|rule| {
@@ -197,7 +197,7 @@ fn groups_of_every_dialect_are_asked_about() {
 }
 
 #[test]
-fn every_hook_keeps_to_the_rules_of_a_webhook_that_takes_no_cluster_down() {
+fn every_hook_follows_the_rules_for_safe_webhooks() {
     let excluded = AdmissionSettings::default().excluded_namespaces;
     for (kind, hook) in hooks() {
         let name = hook["name"].as_str().unwrap();
@@ -226,7 +226,7 @@ struct Line {
 }
 
 #[test]
-fn the_deployment_starts_the_program_as_it_wants_to_be_started() {
+fn the_arguments_of_the_deployment_are_valid_options() {
     let deployment = of_kind("base/deployment.yaml", "Deployment");
     let template = &deployment["spec"]["template"]["spec"];
     let container = &template["containers"][0];
@@ -243,7 +243,7 @@ fn the_deployment_starts_the_program_as_it_wants_to_be_started() {
     let grace = Duration::from_secs(template["terminationGracePeriodSeconds"].as_u64().unwrap());
     assert!(options.shutdown_delay + drain < grace, "{grace:?}");
 
-    // What components add to the arguments, one after the other.
+    // The arguments that a component appends.
     let more = |component: &str| -> Vec<String> {
         let patches = objects(&format!("components/{component}/kustomization.yaml"));
         let texts = list(&patches[0]["patches"]).filter_map(|patch| patch["patch"].as_str());
@@ -268,15 +268,15 @@ fn the_deployment_starts_the_program_as_it_wants_to_be_started() {
     assert_eq!(generated["options"]["disableNameSuffixHash"], true);
 }
 
-/// The component policies: everything that a rule may be about is sent, what it takes to be a GPU pod is what the base takes it to
-/// be, and nothing but those pods can be held up by us.
+/// The component `policies`: every kind that a policy may match is sent, GPU pods are matched as in the base, and only the
+/// webhook for GPU pods has the failure policy `Fail`.
 #[test]
-fn policies_are_asked_about_pods_their_owners_and_groups() {
+fn policy_webhooks_match_pods_their_owners_and_groups() {
     let excluded = AdmissionSettings::default().excluded_namespaces;
     for configuration in objects("components/policies/webhooks.yaml") {
         let mutates = configuration["kind"] == "MutatingWebhookConfiguration";
         let name = configuration["metadata"]["name"].as_str().unwrap();
-        assert!(name < "portcullis", "policies come before the gate");
+        assert!(name < "portcullis", "the API server calls webhooks by name, and policies must come first");
         let mut groups = BTreeSet::new();
         for hook in list(&configuration["webhooks"]) {
             let name = hook["name"].as_str().unwrap();
@@ -309,9 +309,9 @@ fn policies_are_asked_about_pods_their_owners_and_groups() {
     }
 }
 
-/// Kustomize reads nothing outside of its directory.
+/// The component holds a copy because kustomize reads no file outside of its directory.
 #[test]
-fn the_policy_of_the_component_is_the_one_of_the_starter_set() {
+fn the_policy_of_the_component_equals_the_one_of_the_starter_set() {
     let directory = manifests().join("components/policies/policies");
     let mut count = 0;
     for entry in fs::read_dir(&directory).expect("it is there") {
@@ -331,7 +331,7 @@ fn the_policy_of_the_component_is_the_one_of_the_starter_set() {
 }
 
 #[test]
-fn the_guard_lets_our_service_account_through_and_nobody_else() {
+fn the_gate_guard_admits_only_our_service_account() {
     let account = of_kind("base/rbac.yaml", "ServiceAccount");
     let user = format!(
         "system:serviceaccount:{}:{}",
@@ -349,7 +349,7 @@ fn the_guard_lets_our_service_account_through_and_nobody_else() {
 }
 
 #[test]
-fn the_remedy_of_the_doctor_is_the_one_of_the_manual() {
+fn the_remedy_of_the_doctor_equals_the_one_of_the_manual() {
     let manual = fs::read_to_string(manifests().join("README.md")).unwrap();
     let printed = fs::read_to_string(manifests().join("../tests/data/doctor/removed.txt")).unwrap();
     let lines: Vec<&str> = printed

@@ -1,8 +1,8 @@
-//! `portcullis review` as a person or a script runs it: the whole output and the exit code, by the real binary.
+//! Whole outputs and exit codes of `portcullis review`, from the real binary.
 //!
-//! Each case is a file of tests/data/review and the golden beside it in `expected/`, which holds the command line, what
-//! was printed to stdout and stderr, and the exit code. `PORTCULLIS_UPDATE_GOLDENS=1 cargo test --test offline review` writes
-//! them anew; read the difference before you commit it.
+//! Each case is a file of tests/data/review with a golden in `expected/`: the command line, stdout, stderr and the exit
+//! code. `PORTCULLIS_UPDATE_GOLDENS=1 cargo test --test offline review` rewrites the goldens. Read the difference before
+//! you commit it.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -13,7 +13,7 @@ fn data() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/review")
 }
 
-/// Runs the binary in the directory of the test data, so that file names in its output are short and the same anywhere.
+/// Runs the binary in the directory of the test data, so that file names in the output are short and do not vary.
 fn run(arguments: &[&str], input: &str) -> (String, Option<i32>) {
     let mut child = Command::new(env!("CARGO_BIN_EXE_portcullis"))
         .args(arguments)
@@ -25,7 +25,7 @@ fn run(arguments: &[&str], input: &str) -> (String, Option<i32>) {
         .stderr(Stdio::piped())
         .spawn()
         .expect("the binary was built for this test");
-    // A command that ends before it has read its input closes the pipe, which is its good right.
+    // A command may end before it has read its input, and then closes the pipe.
     let _ = child.stdin.take().expect("it is piped").write_all(input.as_bytes());
     let output = child.wait_with_output().expect("it ends");
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("it prints UTF-8");
@@ -47,31 +47,31 @@ fn check(golden: &str, arguments: &[&str], exit: i32) {
     }
     let expected = std::fs::read_to_string(&path).unwrap_or_default();
     assert!(transcript == expected, "{golden} differs.\n=== expected\n{expected}\n=== got\n{transcript}");
-    assert_eq!(code, Some(exit), "{golden}: the exit code is a promise to scripts\n{transcript}");
+    assert_eq!(code, Some(exit), "{golden}: scripts rely on the exit code\n{transcript}");
 }
 
 #[test]
-fn the_tutorial_is_let_in_and_gated() {
+fn review_admits_and_gates_the_tutorial() {
     check("app-with-models", &["review", "app-with-models.yaml"], 0);
 }
 
 #[test]
-fn the_tutorial_as_patches() {
+fn review_prints_the_tutorial_as_patches() {
     check("app-with-models.patch", &["review", "app-with-models.yaml", "-o", "patch"], 0);
 }
 
 #[test]
-fn the_tutorial_as_objects() {
+fn review_prints_the_tutorial_as_objects() {
     check("app-with-models.yaml", &["review", "app-with-models.yaml", "-o", "yaml"], 0);
 }
 
 #[test]
-fn contradictions_are_refused_with_their_place() {
+fn contradictions_are_reported_with_their_field() {
     check("contradictions", &["review", "contradictions.yaml"], 1);
 }
 
 #[test]
-fn contradictions_for_programs() {
+fn contradictions_are_printed_as_json() {
     check("contradictions.json", &["review", "contradictions.yaml", "-o", "json"], 1);
 }
 
@@ -81,7 +81,7 @@ fn pod_templates_are_reviewed_as_their_pods() {
 }
 
 #[test]
-fn what_becomes_of_a_stateful_set_is_said() {
+fn changes_to_a_stateful_set_are_printed() {
     check("stateful-set", &["review", "stateful-set.yaml"], 0);
 }
 
@@ -91,12 +91,12 @@ fn a_recorded_review_is_answered() {
 }
 
 #[test]
-fn policies_refuse_and_warn_about_pods_and_whatever_else_there_is() {
+fn policies_deny_and_warn_about_pods_and_other_kinds() {
     check("policed", &["review", "--policies", "policies", "policed.yaml"], 1);
 }
 
 #[test]
-fn bad_yaml_is_named_with_its_line() {
+fn invalid_yaml_is_reported_with_its_line() {
     check("broken", &["review", "broken.yaml"], 2);
 }
 
@@ -106,17 +106,17 @@ fn an_unquoted_number_is_explained() {
 }
 
 #[test]
-fn an_unreadable_group_is_named() {
+fn an_unreadable_group_is_reported() {
     check("bad-group", &["review", "bad-group.yaml"], 2);
 }
 
 #[test]
-fn a_missing_file_is_named() {
+fn a_missing_file_is_reported() {
     check("missing", &["review", "no-such-file.yaml"], 2);
 }
 
 #[test]
-fn standard_input_is_a_file_like_any_other() {
+fn review_reads_standard_input_like_a_file() {
     let text = std::fs::read_to_string(data().join("app-with-models.yaml")).expect("it is committed");
     let (from_stdin, code) = run(&["review", "-"], &text);
     let (from_file, _) = run(&["review", "app-with-models.yaml"], "");
@@ -126,11 +126,11 @@ fn standard_input_is_a_file_like_any_other() {
 }
 
 #[test]
-fn colour_is_for_those_who_ask() {
+fn colour_is_printed_only_on_request() {
     let (plain, _) = run(&["review", "unquoted.yaml"], "");
     let (coloured, _) = run(&["review", "unquoted.yaml", "--color", "always"], "");
     assert!(!plain.contains('\u{1b}'), "a pipe gets plain text");
-    assert!(coloured.contains('\u{1b}'), "unless it is asked for");
+    assert!(coloured.contains('\u{1b}'), "--color always prints colours");
 }
 
 #[test]
@@ -141,10 +141,10 @@ fn bad_arguments_exit_with_2() {
     }
 }
 
-/// `portcullis review huge.yaml | head -1` must end quietly, not with a panic.
+/// `portcullis review huge.yaml | head -1` must end without a panic and without a message.
 #[test]
 #[cfg(unix)]
-fn a_reader_that_leaves_early_is_no_error() {
+fn a_closed_output_pipe_is_not_an_error() {
     let mut big = String::new();
     for index in 0..5000 {
         let _ = write!(big, "apiVersion: v1\nkind: Service\nmetadata:\n  name: s{index}\n---\n");
@@ -159,6 +159,6 @@ fn a_reader_that_leaves_early_is_no_error() {
     drop(child.stdout.take());
     child.stdin.take().expect("it is piped").write_all(big.as_bytes()).expect("it reads everything first");
     let output = child.wait_with_output().expect("it ends");
-    assert_eq!(String::from_utf8_lossy(&output.stderr), "", "nothing to complain about");
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "", "no message");
     assert_eq!(output.status.code(), Some(0));
 }

@@ -1,4 +1,4 @@
-//! Every file under `tests/scenarios` is played on the embedded cluster, through our own webhook.
+//! Runs every file of `tests/scenarios` on the simulated cluster, with the real admission code as its webhook.
 
 use std::path::{Path, PathBuf};
 
@@ -40,17 +40,17 @@ fn play(file: &Path) -> Result<(), String> {
 }
 
 #[test]
-fn every_scenario_comes_out_as_told() {
+fn every_scenario_meets_its_expectations() {
     let files = files();
     assert!(files.len() >= 10, "only {} scenarios were found", files.len());
     let failures: Vec<String> = files.iter().filter_map(|file| play(file).err()).collect();
     assert!(failures.is_empty(), "{} of {} fail:\n{}", failures.len(), files.len(), failures.join("\n"));
 }
 
-/// A gang of three comes up whole wherever the leader dies or falls asleep: after its first request, its second, and so
-/// on through the whole protocol, until there is no such request any more.
+/// A gang of three starts whole wherever the leader dies or pauses: after its first request, its second, and so on, until
+/// the protocol has no further request.
 #[test]
-fn a_leader_may_die_or_sleep_between_any_two_effects() {
+fn a_gang_starts_whole_when_the_leader_dies_or_pauses_between_any_two_effects() {
     let text = include_str!("../scenarios/leader-killed-after-lift-1.yaml");
     let modes = ["contended", "always"];
     for (mishap, mode) in
@@ -61,11 +61,11 @@ fn a_leader_may_die_or_sleep_between_any_two_effects() {
         loop {
             let fault = format!("{{after: request, count: {}, {mishap}}}", points + 1);
             let text = text.replace("{after: lift, count: 1, killLeader: 30s}", &fault);
-            assert!(text.contains(&fault), "the scenario has the fault that is replaced here");
-            let scenario = Scenario::parse("crash.yaml", &text).expect("it reads well");
+            assert!(text.contains(&fault), "the scenario has the fault that this test replaces");
+            let scenario = Scenario::parse("crash.yaml", &text).expect("a valid scenario");
             let mut runner = Runner::new(scenario, Some(webhook(admission::AdmissionSettings::default())))
-                .expect("it begins");
-            let step = runner.next_step().expect("it can be done").expect("there is a step");
+                .expect("a cluster");
+            let step = runner.next_step().expect("a step").expect("there is a step");
             let failures = step.failures();
             if failures.len() == 1 && failures[0].ends_with("it never came to it") {
                 break;
@@ -73,7 +73,7 @@ fn a_leader_may_die_or_sleep_between_any_two_effects() {
             assert!(step.is_as_expected(), "{fault}:\n{}", failures.join("\n"));
             points += 1;
         }
-        // The object, the record in it, a read of the lease, three lifts, the end in the object; and three nominations.
+        // The Gang object, its plan, a read of the lease, three lifts, the final status; and three nominations.
         let expected = if mode == "always" { 10 } else { 7 };
         assert!(points >= expected, "{mishap} was tried at {points} points only");
         println!("{mishap}, nominations {mode}: whole after each of {points} requests");
@@ -81,10 +81,10 @@ fn a_leader_may_die_or_sleep_between_any_two_effects() {
 }
 
 #[test]
-fn an_expectation_that_does_not_hold_is_found() {
+fn a_failed_expectation_is_reported() {
     let text = "name: wrong\ncluster: {nodes: [{name: n}]}\nsteps:\n- expect: {running: [nobody]}\n";
-    let scenario = Scenario::parse("wrong.yaml", text).expect("it reads well");
-    let mut runner = Runner::new(scenario, None).expect("it begins well");
-    let step = runner.next_step().expect("it can be done").expect("there is a step");
+    let scenario = Scenario::parse("wrong.yaml", text).expect("a valid scenario");
+    let mut runner = Runner::new(scenario, None).expect("a cluster");
+    let step = runner.next_step().expect("a step").expect("there is a step");
     assert_eq!(step.failures(), ["line 4: expected that nobody runs, but there is no pod nobody"]);
 }

@@ -1,8 +1,8 @@
-//! Our views of pods and nodes against the typed objects of a Kubernetes release.
+//! Compares our views of pods and nodes with the typed objects of a Kubernetes release.
 //!
-//! Every field of a view may be absent, so a misspelt one would read as absent for ever and nobody would notice. Here
-//! every field a view has gets a value of its own, by the names that Kubernetes' own schema gives them. The views are
-//! written out whole: a field that is added to one and not given a value here does not compile.
+//! Every field of a view is optional, so a misspelt field would always read as absent, and no other test would fail. Here
+//! every field gets its own value under the name in the schema of Kubernetes. The views are written out in full: a new
+//! field without a value here does not compile.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -48,7 +48,7 @@ fn quantities(pairs: Pairs<'_>) -> Option<BTreeMap<String, Quantity>> {
     Some(pairs.iter().map(|(key, value)| ((*key).to_owned(), Quantity((*value).to_owned()))).collect())
 }
 
-/// The same as a view holds them. Pairs are given in the order of their keys, in which a typed map is written.
+/// The same pairs as a view holds them, sorted by key as in a typed map.
 fn entries<'a>(pairs: Pairs<'a>) -> Entries<'a, Text<'a>> {
     Entries(pairs.iter().map(|(key, value)| (text(key), text(value))).collect())
 }
@@ -111,7 +111,7 @@ fn meta_view<'a>(name: &'a str, labels: Pairs<'a>) -> view::Meta<'a> {
     }
 }
 
-/// Requests, limits, and the name of a claim.
+/// Resources with these requests, limits, and the name of a claim.
 struct Needs<'a>(Pairs<'a>, Pairs<'a>, &'a str);
 
 impl<'a> Needs<'a> {
@@ -132,8 +132,8 @@ impl<'a> Needs<'a> {
     }
 }
 
-/// What the spec asks for, what is in force, and what was allocated: in each another resource is the largest, so that
-/// the sum shows all three were seen.
+/// The requests in the spec, the effective resources, and the allocated resources. Each has the largest value of a different
+/// resource, so that the result shows that all three were read.
 const MAIN: Needs<'_> =
     Needs(&[("example.com/a", "1")], &[("example.com/a", "1"), ("example.com/d", "5")], "claim");
 const MAIN_IN_FORCE: Needs<'_> = Needs(&[("example.com/b", "2")], &[("example.com/b", "2")], "claim-2");
@@ -323,7 +323,7 @@ fn typed_pod() -> typed::Pod {
 }
 
 #[test]
-fn every_field_of_the_view_of_a_pod_is_one_of_kubernetes() {
+fn every_field_of_the_pod_view_exists_in_kubernetes() {
     let json = serde_json::to_string(&typed_pod()).expect("a pod serialises");
     let read: view::PodView<'_> = serde_json::from_str(&json).expect("a pod reads");
     let node_affinity = read.spec.affinity.as_ref().and_then(|affinity| affinity.node_affinity.as_ref());
@@ -363,7 +363,7 @@ fn every_field_of_the_view_of_a_pod_is_one_of_kubernetes() {
             resource_claims: vec![view::Named { name: text("claim") }],
             host_network: true,
             scheduling_group: Some(view::SchedulingGroup { pod_group_name: text("another") }),
-            // Gone since 1.36; its names are those of the tests beside the code.
+            // Removed in 1.36. The names are those in the tests beside the code.
             workload_ref: None,
         },
         status: view::PodStatus {
@@ -385,7 +385,7 @@ fn every_field_of_the_view_of_a_pod_is_one_of_kubernetes() {
 }
 
 #[test]
-fn every_field_of_the_view_of_a_stateful_set_is_one_of_kubernetes() {
+fn every_field_of_the_stateful_set_view_exists_in_kubernetes() {
     let pod = typed_pod();
     let set = apps::StatefulSet {
         metadata: typed_meta("workers", LABELS),
@@ -409,7 +409,7 @@ fn every_field_of_the_view_of_a_stateful_set_is_one_of_kubernetes() {
 }
 
 #[test]
-fn every_field_of_the_view_of_an_owner_is_one_of_kubernetes() {
+fn every_field_of_the_owner_view_exists_in_kubernetes() {
     let pod = typed_pod();
     let job = batch::Job {
         metadata: typed_meta("train", LABELS),
@@ -485,9 +485,9 @@ fn every_field_of_the_view_of_an_owner_is_one_of_kubernetes() {
 }
 
 #[test]
-fn a_typed_pod_is_read_whole() {
+fn every_field_of_a_typed_pod_is_read() {
     let mut pod = typed_pod();
-    // A share beside a claim is a contradiction, and of a pod that contradicts itself no share is read.
+    // A share and a claim contradict each other, and no share is read from a pod with a contradiction.
     if let Some(spec) = &mut pod.spec {
         spec.resource_claims = None;
     }
@@ -601,7 +601,7 @@ fn typed_node() -> typed::Node {
 }
 
 #[test]
-fn every_field_of_the_view_of_a_node_is_one_of_kubernetes() {
+fn every_field_of_the_node_view_exists_in_kubernetes() {
     let json = serde_json::to_string(&typed_node()).expect("a node serialises");
     let read: view::NodeView<'_> = serde_json::from_str(&json).expect("a node reads");
     let expected = view::NodeView {
@@ -629,7 +629,7 @@ fn every_field_of_the_view_of_a_node_is_one_of_kubernetes() {
 }
 
 #[test]
-fn a_typed_node_is_read_whole() {
+fn every_field_of_a_typed_node_is_read() {
     let json = serde_json::to_string(&typed_node()).expect("a node serialises");
     let expected = Node {
         name: NodeName(str("node-1")),

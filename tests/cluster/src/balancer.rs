@@ -16,9 +16,9 @@ use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
 /// How often readiness is asked for. The manifests' probe asks every two seconds; a test should not have to wait so long.
-const PERIOD: Duration = Duration::from_millis(200);
+const PROBE_PERIOD: Duration = Duration::from_millis(200);
 /// An answer that takes longer is none.
-const PATIENCE: Duration = Duration::from_secs(1);
+const READINESS_TIMEOUT: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Copy, Debug)]
 struct Replica {
@@ -126,7 +126,7 @@ async fn probe(replicas: Replicas) {
                 }
             });
         }
-        sleep(PERIOD).await;
+        sleep(PROBE_PERIOD).await;
     }
 }
 
@@ -139,5 +139,5 @@ pub(crate) async fn is_ready(admin: SocketAddr) -> bool {
         connection.read_exact(&mut start).await?;
         std::io::Result::Ok(start.ends_with(b" 200"))
     };
-    matches!(timeout(PATIENCE, ask).await, Ok(Ok(true)))
+    matches!(timeout(READINESS_TIMEOUT, ask).await, Ok(Ok(true)))
 }

@@ -23,7 +23,7 @@ use crate::identity::Identity;
 use crate::ports;
 
 /// How long a part may take to come up on a busy machine.
-const START: Duration = Duration::from_secs(90);
+const START_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// A part of the control plane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -201,7 +201,7 @@ impl ControlPlane {
     }
 
     fn come_up(&self, part: Part, is_up: impl Fn() -> bool) -> Result<()> {
-        let deadline = Instant::now() + START;
+        let deadline = Instant::now() + START_TIMEOUT;
         while !is_up() {
             let ended = self.running().get_mut(&part).map(Process::ended).transpose()?.flatten();
             let log = self.log(part);
@@ -215,7 +215,7 @@ impl ControlPlane {
             }
             if Instant::now() > deadline {
                 bail!(
-                    "{part} does not answer after {START:?}; {} ends with\n{}",
+                    "{part} does not answer after {START_TIMEOUT:?}; {} ends with\n{}",
                     log.display(),
                     tail(&log, 20)
                 );

@@ -12,8 +12,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::{Result, bail};
 
 /// Below 32768, where Linux begins with ports of outgoing connections.
-const FIRST: u16 = 20_000;
-const COUNT: u16 = 12_000;
+const FIRST_PORT: u16 = 20_000;
+const PORT_COUNT: u16 = 12_000;
 
 /// What this process has given out: never twice, though nobody listens there yet.
 static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
@@ -25,15 +25,15 @@ static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
 pub fn free() -> Result<u16> {
     let mut given = GIVEN.lock().unwrap_or_else(PoisonError::into_inner);
     let nanos = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.subsec_nanos());
-    let start = nanos.wrapping_add(std::process::id().wrapping_mul(7919)) % u32::from(COUNT);
-    for step in 0..u32::from(COUNT) {
-        let Ok(offset) = u16::try_from((start + step) % u32::from(COUNT)) else { continue };
-        let port = FIRST + offset;
+    let start = nanos.wrapping_add(std::process::id().wrapping_mul(7919)) % u32::from(PORT_COUNT);
+    for step in 0..u32::from(PORT_COUNT) {
+        let Ok(offset) = u16::try_from((start + step) % u32::from(PORT_COUNT)) else { continue };
+        let port = FIRST_PORT + offset;
         if !given.contains(&port) && TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, port))).is_ok()
         {
             given.insert(port);
             return Ok(port);
         }
     }
-    bail!("no free port between {FIRST} and {}", FIRST + COUNT)
+    bail!("no free port between {FIRST_PORT} and {}", FIRST_PORT + PORT_COUNT)
 }

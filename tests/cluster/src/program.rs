@@ -23,7 +23,7 @@ use crate::cluster::Cluster;
 use crate::guard::{Process, Recipe, tail};
 use crate::identity::NAMESPACE;
 use crate::ports;
-use crate::wait::PATIENCE;
+use crate::wait::WAIT_TIMEOUT;
 
 /// How Portcullis is to run.
 #[derive(Clone, Debug)]
@@ -120,7 +120,7 @@ impl<'a> Portcullis<'a> {
     /// # Errors
     /// The end of its log, when it ends or does not become ready in time.
     pub fn wait_ready(&self, number: usize) -> Result<()> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + WAIT_TIMEOUT;
         let name = format!("portcullis-{number}");
         while !self.balancer.ready().contains(&name) {
             let mut replicas = self.locked();
@@ -179,7 +179,7 @@ impl<'a> Portcullis<'a> {
         self.balancer.remove(&format!("portcullis-{number}"));
         let process = self.locked().get_mut(number).and_then(|replica| replica.process.take());
         let Some(mut process) = process else { return Ok(()) };
-        process.wait(PATIENCE)?;
+        process.wait(WAIT_TIMEOUT)?;
         process.forget(self.cluster.guard());
         Ok(())
     }
@@ -321,7 +321,7 @@ pub fn wait_gating(cluster: &Cluster) -> Result<()> {
         "metadata": {"name": "probe", "labels": {"kai.scheduler/podgroup": "probe"}, "annotations": {"pod-group-name": "probe"}},
         "spec": {"containers": [{"name": "main", "image": "example.com/nothing"}]},
     });
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + WAIT_TIMEOUT;
     loop {
         let answer = cluster.api().send(
             Method::POST,
@@ -336,7 +336,11 @@ pub fn wait_gating(cluster: &Cluster) -> Result<()> {
             return Ok(());
         }
         if Instant::now() > deadline {
-            bail!("the webhook does not gate a pod after {PATIENCE:?}: {} {:#}", answer.code, answer.body);
+            bail!(
+                "the webhook does not gate a pod after {WAIT_TIMEOUT:?}: {} {:#}",
+                answer.code,
+                answer.body
+            );
         }
         std::thread::sleep(Duration::from_millis(50));
     }
@@ -383,7 +387,7 @@ pub fn recipe(
 /// # Errors
 /// The end of its log, when it ends or is not ready in time.
 pub fn wait_answering(cluster: &Cluster, admin: SocketAddr, process: &mut Process) -> Result<()> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + WAIT_TIMEOUT;
     while !cluster.api().runtime().block_on(is_ready(admin)) {
         let ended = process.ended()?;
         if ended.is_some() || Instant::now() > deadline {

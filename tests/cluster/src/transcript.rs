@@ -21,10 +21,10 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::cluster::Cluster;
-use crate::wait::PATIENCE;
+use crate::wait::WAIT_TIMEOUT;
 
 /// When a session is written anew: how long an output must have been the same.
-const SETTLED: Duration = Duration::from_millis(2500);
+const SETTLE_TIME: Duration = Duration::from_millis(2500);
 
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Step {
@@ -242,7 +242,7 @@ impl Cluster {
         let command = format!("{settings}{}", step.command);
         let mut printed = self.shell(namespace, &command);
         let (begun, mut since) = (Instant::now(), Instant::now());
-        while step.is_repeated && since.elapsed() < SETTLED && begun.elapsed() < PATIENCE {
+        while step.is_repeated && since.elapsed() < SETTLE_TIME && begun.elapsed() < WAIT_TIMEOUT {
             std::thread::sleep(Duration::from_millis(200));
             let again = self.shell(namespace, &command);
             let plain = |text: &str| text.lines().map(without_chance).collect::<Vec<_>>();
@@ -269,7 +269,7 @@ impl Cluster {
         assert!(!steps.is_empty(), "no line of the transcript begins with `$ `");
         for step in steps {
             let expected: Vec<String> = step.expected.iter().map(|line| narrow(line)).collect();
-            let deadline = Instant::now() + PATIENCE;
+            let deadline = Instant::now() + WAIT_TIMEOUT;
             loop {
                 let printed = self.shell(namespace, &format!("{settings}{}", step.command));
                 if matches(&expected, &lines(&printed)) {
@@ -316,7 +316,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn commands_and_outputs_are_told_apart() {
+    fn commands_and_outputs_are_distinguished() {
         let read = steps("\n$ cat <<E\n> a\n> E\na\n\n$~ kubectl get pods\n> odd\nNAME\n");
         let step = |command: &str, is_repeated, expected: &[&str]| Step {
             remarks: Vec::new(),
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn what_chance_decides_is_not_written_down() {
+    fn random_parts_of_the_output_become_placeholders() {
         for (line, written) in [
             ("app-with-models   Waiting   3/3   4m12s", "app-with-models   Waiting   3/3   …"),
             (
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn the_whole_output_counts_but_its_columns() {
+    fn the_output_is_compared_without_column_padding() {
         let check = |expected: &str, printed: &str, is_so: bool| {
             assert_eq!(matches(&lines(expected), &lines(printed)), is_so, "{expected:?} {printed:?}");
         };

@@ -1,4 +1,4 @@
-//! Waiting for what the cluster does by itself, with a deadline and something to read when it does not.
+//! Waits until the cluster reaches a state, with a timeout and a report of the state when it does not.
 
 use std::time::{Duration, Instant};
 
@@ -6,35 +6,36 @@ use serde_json::Value;
 
 use crate::cluster::Cluster;
 
-/// How long anything may take on a busy machine. No test asserts how fast something is; this only ends what never comes.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+/// Upper bound of every wait. No test asserts a speed: a busy machine makes the tests slower, and only an event that never
+/// comes reaches this timeout.
+pub const WAIT_TIMEOUT: Duration = Duration::from_secs(300);
 
 impl Cluster {
-    /// Asks for `path` until `is_so` holds of what is there (`Null` where nothing is) and gives it.
+    /// Reads `path` until `is_so` holds for the object (`Null` where there is none), and returns the object.
     ///
     /// # Panics
-    /// At the deadline, with the object and the last events of its namespace.
+    /// After [`WAIT_TIMEOUT`], with the object and the last events of its namespace.
     #[track_caller]
     pub fn wait(&self, path: &str, what: &str, is_so: impl Fn(&Value) -> bool) -> Value {
-        self.wait_for(PATIENCE, path, what, is_so)
+        self.wait_for(WAIT_TIMEOUT, path, what, is_so)
     }
 
-    /// As [`Cluster::wait`], with a patience of the caller's.
+    /// As [`Cluster::wait`], with a timeout of the caller.
     ///
     /// # Panics
-    /// At the deadline.
+    /// After `timeout`.
     #[track_caller]
     pub fn wait_for(
         &self,
-        patience: Duration,
+        timeout: Duration,
         path: &str,
         what: &str,
         is_so: impl Fn(&Value) -> bool,
     ) -> Value {
-        let deadline = Instant::now() + patience;
+        let deadline = Instant::now() + timeout;
         let mut pause = Duration::from_millis(10);
         loop {
-            // An API server that is being restarted answers nothing for a while.
+            // An API server that restarts answers nothing for a while.
             let seen = self.api().find(path);
             if let Ok(found) = &seen {
                 let object = found.clone().unwrap_or(Value::Null);
@@ -48,7 +49,7 @@ impl Cluster {
                     Err(error) => format!("{error:#}"),
                 };
                 panic!(
-                    "after {patience:?} still not: {what}\n{path} is\n{seen}\n{}",
+                    "after {timeout:?} still not: {what}\n{path} is\n{seen}\n{}",
                     self.recent_events(path)
                 );
             }
@@ -57,24 +58,24 @@ impl Cluster {
         }
     }
 
-    /// Waits until something that is no single object is so.
+    /// Waits until a condition holds that is not about a single object.
     ///
     /// # Panics
-    /// At the deadline.
+    /// After [`WAIT_TIMEOUT`].
     #[track_caller]
     pub fn wait_until(&self, what: &str, mut is_so: impl FnMut() -> bool) {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + WAIT_TIMEOUT;
         while !is_so() {
             assert!(
                 Instant::now() < deadline,
-                "after {PATIENCE:?} still not: {what}\n{}",
+                "after {WAIT_TIMEOUT:?} still not: {what}\n{}",
                 self.recent_events("")
             );
             std::thread::sleep(Duration::from_millis(50));
         }
     }
 
-    /// The last events of the namespace that a path names, or of all.
+    /// The last events of the namespace in a path, or of all namespaces.
     pub fn recent_events(&self, path: &str) -> String {
         let namespace =
             path.split_once("/namespaces/").map(|(_, rest)| rest.split('/').next().unwrap_or(rest));

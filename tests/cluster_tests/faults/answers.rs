@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use http::Method;
 use portcullis_core::model::random::Random;
-use portcullis_test_cluster::wait::PATIENCE;
+use portcullis_test_cluster::wait::WAIT_TIMEOUT;
 use portcullis_test_cluster::{Node, Portcullis, ProgramOptions, Proxy, Rule, What};
 
 use super::stage::{Ask, Gang, Stage, cluster, program};
@@ -43,7 +43,7 @@ fn kinds() -> Vec<Vec<Rule>> {
 }
 
 #[test]
-fn answers_that_are_late_lost_or_no() {
+fn gangs_start_whole_when_answers_are_late_lost_or_errors() {
     let Some(cluster) = cluster() else { return };
     let seed = std::env::var("PORTCULLIS_FAULTS_SEED").ok().and_then(|seed| seed.parse().ok());
     let seed = seed.unwrap_or_else(|| SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs());
@@ -93,7 +93,7 @@ fn story(stage: &Stage<'_>, proxy: &Proxy, what: &str, count: usize, random: &mu
             stage.delete_gang(&here.remove(usize::try_from(leaves).unwrap()));
         }
     }
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + WAIT_TIMEOUT;
     while here.len() > 2 {
         if let Some(admitted) = here.iter().position(|gang| stage.phase(gang) == "Admitted") {
             stage.delete_gang(&here.remove(admitted));

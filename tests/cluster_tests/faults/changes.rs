@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::stage::{Ask, Gang, Stage, cluster, program};
 
 #[test]
-fn what_changes_between_plan_and_lift() {
+fn gangs_start_whole_when_nodes_and_pods_change_between_plan_and_lift() {
     let Some(cluster) = cluster() else { return };
     cluster.create_nodes(&[Node::plain("elsewhere")]).unwrap();
     let proxy = Proxy::start(&cluster, 0).unwrap();

@@ -106,12 +106,12 @@ fn check(break_it: impl FnOnce(&mut State), never: &[&str], unsettled: &[&str]) 
 }
 
 #[test]
-fn all_is_well() {
+fn a_valid_state_has_no_problem() {
     check(|_| {}, &[], &[]);
 }
 
 #[test]
-fn a_card_is_given_away_twice() {
+fn an_overbooked_card_is_found() {
     let wrong = "card card 0: 40000 of 32768 MiB are given away";
     let partly = "x/b is lifted in part, past its deadline, and not torn: 1 lifted, 0 bound of 3";
     check(
@@ -146,14 +146,14 @@ fn a_card_is_given_away_twice() {
 }
 
 #[test]
-fn cards_that_are_not_there_or_not_named() {
+fn unknown_and_unnamed_cards_are_found() {
     let gpus = |cards: Option<Vec<u32>>| move |state: &mut State| state.pods[0].gpus = cards;
     check(gpus(Some(vec![1])), &["x/a-0 on card has the cards [1] and wants 1"], &[]);
     check(gpus(None), &["x/a-0 on card has the cards [] and wants 1"], &[]);
 }
 
 #[test]
-fn a_node_has_more_than_it_has() {
+fn an_overbooked_node_is_found() {
     let mut greedy = bound("a", 0);
     greedy["spec"]["containers"][0]["resources"]["requests"] =
         json!({"cpu": "7", "memory": "65Gi", "nvidia.com/gpu": "0"});
@@ -165,7 +165,7 @@ fn a_node_has_more_than_it_has() {
 }
 
 #[test]
-fn what_is_lifted_is_not_what_was_planned() {
+fn lifted_members_that_differ_from_the_plan_are_found() {
     let alone = |state: &mut State| {
         state.pods.truncate(3);
         state.pods[2] = read(&lifted("a", 2));
@@ -188,7 +188,7 @@ fn what_is_lifted_is_not_what_was_planned() {
 }
 
 #[test]
-fn what_could_start_waits() {
+fn a_waiting_gang_that_fits_is_found() {
     let freed = |state: &mut State| {
         state.pods.drain(..3);
         state.gangs = vec![record("b", Phase::Waiting)];
@@ -203,7 +203,7 @@ fn what_could_start_waits() {
 }
 
 #[test]
-fn leftovers() {
+fn leftover_objects_are_found() {
     check(
         |state| drop(state.pods.drain(..3)),
         &[],

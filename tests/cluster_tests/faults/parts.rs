@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::stage::{Ask, Gang, Stage, cluster, program};
 
 #[test]
-fn parts_of_the_control_plane_are_restarted() {
+fn gangs_start_whole_while_parts_of_the_control_plane_restart() {
     let Some(cluster) = cluster() else { return };
     cluster.create_nodes(&[Node::shared("cards", 4, 32_768), Node::plain("elsewhere")]).unwrap();
     let mut options = program(&cluster);

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use portcullis_test_cluster::program::LEASE;
-use portcullis_test_cluster::wait::PATIENCE;
+use portcullis_test_cluster::wait::WAIT_TIMEOUT;
 use portcullis_test_cluster::{Node, Portcullis, Signal};
 use serde_json::json;
 
@@ -79,12 +79,12 @@ enum Wake {
 const DECIDED: &[&str] = &["before:WriteGang:1", "before:ReadLease:1", "after:ReadLease:1", "before:Lift:1"];
 
 #[test]
-fn killed_between_any_two_requests() {
+fn gangs_start_whole_when_the_leader_is_killed_between_any_two_requests() {
     play(|point, _| (format!("{point}=kill"), Wake::AtOnce));
 }
 
 #[test]
-fn asleep_between_any_two_requests() {
+fn gangs_start_whole_when_the_leader_is_paused_between_any_two_requests() {
     play(|point, index| {
         let wake = if index % 3 == 2 { Wake::AtTheEnd } else { Wake::AtOnce };
         (format!("{point}=stop"), wake)
@@ -93,7 +93,7 @@ fn asleep_between_any_two_requests() {
 
 /// The card was given to another gang in the meantime.
 #[test]
-fn asleep_until_the_decision_is_another() {
+fn a_leader_paused_until_the_plan_changes_does_no_harm() {
     let Some(cluster) = cluster() else { return };
     cluster.create_nodes(&[Node::shared("card", 1, 32_768), Node::plain("elsewhere")]).unwrap();
     let portcullis = Portcullis::start(&cluster, program(&cluster)).unwrap();
@@ -320,7 +320,7 @@ impl<'a> Nemesis<'a> {
                 stage.cluster.api().merge(LEASE, &spec).map(drop).map_err(|error| format!("{error:#}"))
             });
         }
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + WAIT_TIMEOUT;
         while stage.portcullis.leader().is_none_or(|leader| leader == replica) {
             assert!(Instant::now() < deadline, "nobody takes the lease of {replica}");
             std::thread::sleep(Duration::from_millis(10));
@@ -331,7 +331,7 @@ impl<'a> Nemesis<'a> {
     fn wake(&self, replica: usize, log: usize) {
         let portcullis = self.stage.portcullis;
         portcullis.signal(replica, Signal::CONT).unwrap();
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + WAIT_TIMEOUT;
         loop {
             let text = fs::read_to_string(portcullis.log(replica)).unwrap_or_default();
             let since = text.get(log..).unwrap_or_default();

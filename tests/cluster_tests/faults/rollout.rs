@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use portcullis_core::objects::names;
-use portcullis_test_cluster::wait::PATIENCE;
+use portcullis_test_cluster::wait::WAIT_TIMEOUT;
 use portcullis_test_cluster::{Node, Portcullis, Signal};
 use serde_json::{Value, json};
 
@@ -31,14 +31,13 @@ fn no_create_fails_while_replicas_and_authority_are_replaced() {
                 let (stage, stream) = (&stage, &stream);
                 scope.spawn(move || stream.run(stage, thread));
             }
-            // With us in its way: the authority takes a minute to be rolled, the replicas less.
+            // The rotation of the authority takes a minute, the replacement of the replicas less.
             cluster.api().merge(SECRET, &json!({"data": {"ca.key": null}})).unwrap();
             let before = cluster.api().get(SECRET).unwrap()["data"]["tls.crt"].clone();
             for old in 0..2 {
                 replace(&stage, old);
             }
-            let patience = Duration::from_secs(150);
-            cluster.wait_for(patience, SECRET, "the new authority has signed", |secret| {
+            cluster.wait_for(2 * WAIT_TIMEOUT, SECRET, "the new authority has signed", |secret| {
                 !secret["data"]["ca.key"].is_null() && secret["data"]["tls.crt"] != before
             });
             std::thread::sleep(Duration::from_secs(3));
@@ -55,14 +54,14 @@ fn no_create_fails_while_replicas_and_authority_are_replaced() {
     });
 }
 
-/// As a rolling update does: one more, and when that is ready one of the old is told to go. It stays in the Service until it is seen
-/// that it is not ready any more.
+/// Replaces a replica as a rolling update does: starts a new one, waits until it is ready, and stops the old one. The old one stays
+/// in the Service until it is seen not ready.
 fn replace(stage: &Stage<'_>, old: usize) {
     let portcullis = stage.portcullis;
     let new = portcullis.add().unwrap();
     portcullis.wait_ready(new).unwrap();
     portcullis.signal(old, Signal::TERM).unwrap();
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + WAIT_TIMEOUT;
     while life(portcullis, old) != Life::Dead {
         assert!(Instant::now() < deadline, "portcullis-{old} does not end");
         std::thread::sleep(Duration::from_millis(50));

@@ -8,7 +8,7 @@ use std::sync::{Mutex, Once};
 use std::time::{Duration, Instant};
 
 use portcullis_core::objects::names;
-use portcullis_test_cluster::wait::PATIENCE;
+use portcullis_test_cluster::wait::WAIT_TIMEOUT;
 use portcullis_test_cluster::{Cluster, Options, Portcullis, ProgramOptions, Version, available};
 use serde_json::{Value, json};
 
@@ -152,7 +152,7 @@ impl<'a> Stage<'a> {
     /// Waits until nothing is left to be done, and everything is as it must be.
     #[track_caller]
     pub(crate) fn settle(&self, what: &str) {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + WAIT_TIMEOUT;
         loop {
             self.nothing_seen(what);
             let wrong = match State::read_all(self.cluster.api()) {
@@ -169,7 +169,7 @@ impl<'a> Stage<'a> {
             }
             assert!(
                 Instant::now() < deadline,
-                "{what}: after {PATIENCE:?} still\n{}\n{}",
+                "{what}: after {WAIT_TIMEOUT:?} still\n{}\n{}",
                 wrong.join("\n"),
                 self.cluster.recent_events("")
             );
@@ -303,7 +303,7 @@ impl Drop for End<'_> {
 /// Tries until it works.
 #[track_caller]
 pub(crate) fn persist(what: &str, mut attempt: impl FnMut() -> Result<(), String>) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + WAIT_TIMEOUT;
     while let Err(problem) = attempt() {
         assert!(Instant::now() < deadline, "{what}: {problem}");
         std::thread::sleep(Duration::from_millis(50));

@@ -6,7 +6,7 @@ use serde_json::json;
 use super::{cluster, gang, member, options, start};
 
 #[test]
-fn without_us_only_what_needs_us_is_refused() {
+fn without_the_webhook_only_members_are_refused() {
     let Some(cluster) = cluster() else { return };
     let portcullis = start(&cluster, options());
     let namespace = cluster.namespace("away").unwrap();
@@ -90,7 +90,7 @@ train   Admitted   3/3     …
 }
 
 #[test]
-fn with_the_fallback_gangs_gather_behind_the_gate_without_us() {
+fn with_the_fallback_gangs_are_gated_without_the_webhook() {
     let Some(cluster) = cluster() else { return };
     let options = {
         let mut options = options();

@@ -141,7 +141,7 @@ fn mounted(component: &Path, directory: &Path) -> Vec<String> {
 }
 
 #[test]
-fn certificates_of_others_are_loaded_and_loaded_again() {
+fn certificates_of_cert_manager_are_loaded_and_reloaded() {
     let Some(cluster) = cluster() else { return };
     cluster.apply("default", &definitions()).good();
     let established = ["wait", "--for=condition=Established", "--timeout=30s", "crd", "--all"];

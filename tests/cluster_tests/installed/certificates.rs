@@ -27,7 +27,7 @@ fn published(cluster: &Cluster) -> bool {
 }
 
 #[test]
-fn replicas_agree_and_mend_what_others_break() {
+fn replicas_agree_on_certificates_and_repair_them() {
     let Some(cluster) = cluster() else { return };
     let portcullis = start(&cluster, options());
     // Both were started at once, and each alone is believed.
@@ -60,7 +60,7 @@ fn replicas_agree_and_mend_what_others_break() {
 }
 
 #[test]
-fn the_authority_is_rolled_without_a_failed_create() {
+fn the_authority_is_rotated_without_a_failed_create() {
     let Some(cluster) = cluster() else { return };
     let mut options = options();
     options.flags = vec!["--authority-settling=4s".to_owned(), "--shutdown-delay=2s".to_owned()];

@@ -21,7 +21,7 @@ fn remedy() -> Vec<String> {
 }
 
 #[test]
-fn the_doctor_says_what_is_wrong_and_how_to_mend_it() {
+fn the_doctor_reports_each_fault_and_its_remedy() {
     let Some(cluster) = cluster() else { return };
     let portcullis = start(&cluster, options());
     let repair = || {
@@ -169,7 +169,7 @@ ok    shared nodes        2 nodes by memory
 }
 
 #[test]
-fn after_the_end_pods_wait_until_somebody_frees_them() {
+fn after_uninstall_pods_keep_their_gate_until_it_is_removed_by_hand() {
     let Some(cluster) = cluster() else { return };
     let portcullis = start(&cluster, options());
     let namespace = cluster.namespace("left").unwrap();

@@ -3,14 +3,14 @@
 use std::fs;
 
 use portcullis_test_cluster::Portcullis;
-use portcullis_test_cluster::wait::PATIENCE;
+use portcullis_test_cluster::wait::WAIT_TIMEOUT;
 
 use super::{cluster, gang, options, start};
 
 /// Waits until a log has a line with all these words.
 fn wait_logged(portcullis: &Portcullis<'_>, replica: usize, words: &[&str]) {
     let log = portcullis.log(replica);
-    let deadline = std::time::Instant::now() + PATIENCE;
+    let deadline = std::time::Instant::now() + WAIT_TIMEOUT;
     loop {
         let text = fs::read_to_string(&log).unwrap();
         if text.lines().any(|line| words.iter().all(|word| line.contains(word))) {
@@ -22,7 +22,7 @@ fn wait_logged(portcullis: &Portcullis<'_>, replica: usize, words: &[&str]) {
 }
 
 #[test]
-fn one_kind_that_may_not_be_read_does_not_stop_the_others() {
+fn a_kind_without_read_permission_does_not_stop_the_others() {
     let Some(cluster) = cluster() else { return };
     let portcullis = start(&cluster, options());
     let namespace = cluster.namespace("refused").unwrap();

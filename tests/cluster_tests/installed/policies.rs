@@ -61,7 +61,7 @@ fn shown(cluster: &Cluster) -> Value {
 }
 
 #[test]
-fn a_platform_team_changes_its_rules() {
+fn a_platform_team_changes_its_policies() {
     let Some(cluster) = cluster() else { return };
     let directory = cluster.directory().join("policies");
     let mut mount = Mount { directory: directory.clone(), generation: 0, shown: Value::Null };

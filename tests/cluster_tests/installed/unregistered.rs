@@ -8,7 +8,7 @@ use super::{cluster, gang, member, options, start};
 const REMEDY: &str = "Portcullis adds it at creation: its mutating webhook was not called, or something undid it. Create the pod again; if that does not help, the platform team runs \"portcullis doctor\" and looks at MutatingWebhookConfiguration portcullis.";
 
 #[test]
-fn a_member_that_nobody_gated_is_refused_and_told_what_to_do() {
+fn a_member_without_a_gate_is_refused_with_a_remedy() {
     let Some(cluster) = cluster() else { return };
     let portcullis = start(&cluster, options());
     let namespace = cluster.namespace("ungated").unwrap();

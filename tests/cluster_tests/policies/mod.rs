@@ -34,7 +34,7 @@ fn topics() -> Vec<String> {
 }
 
 #[test]
-fn the_api_server_says_what_is_written_down() {
+fn the_api_server_answers_as_recorded() {
     if !available(Version::default()) {
         return;
     }

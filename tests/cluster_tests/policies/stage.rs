@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use http::{Method, Request as HttpRequest};
 use http_body_util::BodyExt;
+use portcullis_test_cluster::wait::WAIT_TIMEOUT;
 use portcullis_test_cluster::{Cluster, Options, Part};
 use serde_json::{Value as Json, json};
 
@@ -88,9 +89,9 @@ impl Stage {
     }
 
     fn wait(&self, what: &str, holds: impl Fn() -> bool) {
-        let deadline = Instant::now() + Duration::from_secs(60);
+        let deadline = Instant::now() + WAIT_TIMEOUT;
         while !holds() {
-            assert!(Instant::now() < deadline, "it never came to pass: {what}");
+            assert!(Instant::now() < deadline, "after {WAIT_TIMEOUT:?} still not: {what}");
             std::thread::sleep(Duration::from_millis(100));
         }
     }

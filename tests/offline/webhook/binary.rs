@@ -1,4 +1,4 @@
-//! The real binary, as a person starts it.
+//! The real binary in standalone mode, started from the command line.
 
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
@@ -6,7 +6,7 @@ use std::process::{Child, Command, Output, Stdio};
 
 use serde_json::{Value, json};
 
-/// The running binary; killed when dropped.
+/// The running binary. Dropping it kills the process.
 pub(crate) struct Running {
     pub(crate) child: Child,
     pub(crate) lines: Vec<String>,
@@ -34,7 +34,7 @@ pub(crate) fn serve(arguments: &[&str]) -> Command {
     command
 }
 
-/// Starts it and reads what it prints, up to the last line.
+/// Starts the binary and reads its output up to the last line of the start.
 pub(crate) fn start(arguments: &[&str]) -> Running {
     let mut child = serve(arguments).stderr(Stdio::null()).spawn().unwrap();
     let output = BufReader::new(child.stdout.take().unwrap());
@@ -76,7 +76,7 @@ fn curl_is_installed() -> bool {
 #[test]
 fn the_printed_curl_line_works_as_pasted() {
     if !curl_is_installed() {
-        eprintln!("curl is not installed: nothing to paste the line into");
+        eprintln!("left out: curl is not installed");
         return;
     }
     let directory = directory("curl");
@@ -86,7 +86,7 @@ fn the_printed_curl_line_works_as_pasted() {
     let (answer, problem) =
         (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
     assert!(output.status.success(), "{problem}");
-    // An error is a sentence, a review of another request has another uid: neither is an answer.
+    // An error is plain text, and a review of another request has another uid. Neither is a valid answer.
     let answer: Value = serde_json::from_str(&answer).unwrap_or_else(|e| panic!("{e}: {answer}"));
     assert_eq!(
         (&answer["apiVersion"], &answer["kind"]),
@@ -94,7 +94,7 @@ fn the_printed_curl_line_works_as_pasted() {
     );
     assert_eq!(answer["response"]["uid"], json!("705ab4f5-6393-11e8-b7cc-42010a800002"));
 
-    // The same with no CA is no connection: it is the printed file that makes it work.
+    // Without the CA the connection fails, so the printed file is what makes it succeed.
     let untrusting = running.curl_line().replace("--cacert", "--proxy-cacert");
     assert!(!shell(&untrusting).status.success());
     drop(running);
@@ -104,7 +104,7 @@ fn the_printed_curl_line_works_as_pasted() {
 #[test]
 fn the_printed_curl_line_shows_the_denial() {
     if !curl_is_installed() {
-        eprintln!("curl is not installed: nothing to paste the line into");
+        eprintln!("left out: curl is not installed");
         return;
     }
     let directory = directory("denial");
@@ -146,7 +146,7 @@ fn the_printed_curl_line_shows_the_denial() {
 }
 
 #[test]
-fn a_signal_ends_it_well_and_a_second_one_at_once() {
+fn the_first_signal_drains_and_the_second_ends_at_once() {
     let directory = directory("signal");
     let mut polite = start(&["--certs-dir", directory.to_str().unwrap()]);
     polite.signal("TERM");
@@ -154,7 +154,7 @@ fn a_signal_ends_it_well_and_a_second_one_at_once() {
 
     let mut hurried = start(&["--certs-dir", directory.to_str().unwrap(), "--shutdown-delay", "1h"]);
     hurried.signal("INT");
-    // Signals of one kind that come together are one; the second is repeated until it is seen.
+    // The kernel merges pending signals of one kind, so the second signal is sent until the process ends.
     let code = loop {
         std::thread::sleep(std::time::Duration::from_millis(20));
         if let Some(status) = hurried.child.try_wait().unwrap() {
@@ -167,7 +167,7 @@ fn a_signal_ends_it_well_and_a_second_one_at_once() {
 }
 
 #[test]
-fn a_taken_port_is_named_with_its_flag() {
+fn a_port_in_use_is_reported_with_its_flag() {
     let directory = directory("taken");
     let holder = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = holder.local_addr().unwrap().to_string();
@@ -184,14 +184,14 @@ fn a_taken_port_is_named_with_its_flag() {
 }
 
 #[test]
-fn a_given_certificate_is_served_and_half_of_one_is_refused() {
+fn a_given_certificate_is_served_and_an_incomplete_one_is_refused() {
     let directory = directory("given");
     let made = start(&["--certs-dir", directory.to_str().unwrap()]);
     let (certificate, key) = (directory.join("tls.crt"), directory.join("tls.key"));
     let (certificate, key) = (certificate.to_str().unwrap(), key.to_str().unwrap());
     let other = directory.join("other");
     let given = start(&["--tls-cert", certificate, "--tls-key", key, "--certs-dir", other.to_str().unwrap()]);
-    assert!(!other.join("tls.key").exists(), "nothing is made when something is given");
+    assert!(!other.join("tls.key").exists(), "a given certificate replaces the generated one");
     if curl_is_installed() {
         let output = shell(given.curl_line());
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

@@ -1,14 +1,14 @@
-//! Stopping: not ready first, then no new connections, and what is underway finishes.
+//! Shutdown: the webhook is not ready first, then refuses new connections, and finishes running reviews.
 
 use std::time::Duration;
 
 use portcullis::webhook::ShutdownReport;
 use tokio::net::TcpStream;
 
-use super::harness::{config, start};
+use super::harness::{config, start, wait_until};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn it_goes_on_serving_for_a_while_but_is_not_ready_and_closes_connections() {
+async fn a_stopping_webhook_is_not_ready_but_serves_until_the_shutdown_delay_ends() {
     let mut config = config();
     config.shutdown_delay = Duration::from_secs(3600);
     let mut server = start(config).await;
@@ -17,15 +17,11 @@ async fn it_goes_on_serving_for_a_while_but_is_not_ready_and_closes_connections(
     assert_eq!(reply.header("connection"), None);
 
     server.stop();
-    for _ in 0..2000 {
-        if server.admin("/readyz").await.status == 503 {
-            break;
-        }
-    }
+    wait_until("the webhook is not ready", async || server.admin("/readyz").await.status == 503).await;
     let reply = server.admin("/readyz").await;
     assert_eq!(reply.status, 503);
     assert!(reply.text.contains("draining"), "{}", reply.text);
-    assert_eq!(server.admin("/livez").await.status, 200, "a restart would mend nothing");
+    assert_eq!(server.admin("/livez").await.status, 200, "a restart would not help");
 
     let reply = open.post("/mutate", "{}").await;
     reply.is_answer();
@@ -37,7 +33,7 @@ async fn it_goes_on_serving_for_a_while_but_is_not_ready_and_closes_connections(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn what_is_underway_finishes_and_new_connections_are_refused() {
+async fn running_reviews_finish_and_new_connections_are_refused() {
     let mut server = start(config()).await;
     let idle = server.http1().await;
     let mut sessions = [server.http1().await, server.http2().await].into_iter();
@@ -47,16 +43,8 @@ async fn what_is_underway_finishes_and_new_connections_are_refused() {
     server.gate.wait_for(2);
 
     server.stop();
-    let mut refused = false;
-    for _ in 0..2000 {
-        refused = TcpStream::connect(server.address).await.is_err();
-        if refused {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-    assert!(refused, "the port is closed");
-    assert_eq!(server.admin("/readyz").await.status, 503, "probes are answered to the end");
+    wait_until("the port is closed", async || TcpStream::connect(server.address).await.is_err()).await;
+    assert_eq!(server.admin("/readyz").await.status, 503, "the admin port answers until the end");
 
     server.gate.open();
     first.await.unwrap().is_answer();
@@ -66,7 +54,7 @@ async fn what_is_underway_finishes_and_new_connections_are_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn what_does_not_finish_in_time_is_cut_and_counted() {
+async fn reviews_past_the_drain_timeout_are_cut_and_counted() {
     let mut config = config();
     config.drain_timeout = Duration::from_millis(100);
     config.body_timeout = Duration::from_secs(3600);

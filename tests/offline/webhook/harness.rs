@@ -1,8 +1,8 @@
-//! A server on loopback whose reviewer does what the body says, and clients for it.
+//! A webhook server on loopback and its clients. The body of a request selects what the reviewer does.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
@@ -26,10 +26,13 @@ use tokio::task::JoinHandle;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-/// What the reviewer answers with.
+/// Upper bound of every wait. A busy machine needs longer than usual; only an event that never comes reaches it.
+pub(crate) const WAIT_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// The body of every answer of the reviewer.
 pub(crate) const ANSWER: &str = r#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview"}"#;
 
-/// Holds reviews of the body `hold` until it is opened.
+/// Blocks reviews of the body `hold` until [`Gate::open`].
 #[derive(Default)]
 pub(crate) struct Gate {
     state: Mutex<(usize, bool)>,
@@ -52,21 +55,19 @@ impl Gate {
         self.changed.notify_all();
     }
 
-    /// Waits until so many reviews have come to the gate.
+    /// Waits until `count` reviews have reached the gate.
     pub(crate) fn wait_for(&self, count: usize) {
         tokio::task::block_in_place(|| {
             let state = self.state.lock().unwrap();
-            let (seen, result) = self
-                .changed
-                .wait_timeout_while(state, Duration::from_secs(20), |state| state.0 < count)
-                .unwrap();
+            let (seen, result) =
+                self.changed.wait_timeout_while(state, WAIT_TIMEOUT, |state| state.0 < count).unwrap();
             drop(seen);
-            assert!(!result.timed_out(), "{count} reviews never came to the gate");
+            assert!(!result.timed_out(), "fewer than {count} reviews reached the gate");
         });
     }
 }
 
-/// Answers by the body: `panic`, `hold`, `bad`, `unpatchable`, anything else.
+/// A reviewer that reads its behaviour from the body: `panic`, `hold`, `bad` or `unpatchable`. It allows every other body.
 pub(crate) fn reviewer(gate: &Arc<Gate>) -> ReviewHandler {
     let gate = Arc::clone(gate);
     Arc::new(move |_, body| {
@@ -94,7 +95,7 @@ pub(crate) fn reviewer(gate: &Arc<Gate>) -> ReviewHandler {
     })
 }
 
-/// The same by the paths of policies, but what is held or panics would take long, and is asked twice.
+/// The same reviewer for the policy paths. `hold` and `panic` need the slow lane, so the webhook calls them twice.
 fn policies(gate: &Arc<Gate>) -> PolicyEndpoints {
     let (review, asked) = (reviewer(gate), Mutex::new(HashMap::<Vec<u8>, usize>::new()));
     PolicyEndpoints {
@@ -124,13 +125,9 @@ pub(crate) struct Server {
     running: JoinHandle<ShutdownReport>,
 }
 
-/// A configuration that drains at once.
+/// A configuration without a shutdown delay.
 pub(crate) fn config() -> WebhookConfig {
-    WebhookConfig {
-        shutdown_delay: Duration::ZERO,
-        drain_timeout: Duration::from_secs(20),
-        ..WebhookConfig::default()
-    }
+    WebhookConfig { shutdown_delay: Duration::ZERO, drain_timeout: WAIT_TIMEOUT, ..WebhookConfig::default() }
 }
 
 pub(crate) async fn start(config: WebhookConfig) -> Server {
@@ -165,12 +162,12 @@ pub(crate) async fn start_at(
 }
 
 impl Server {
-    /// Gives the order to stop.
+    /// Asks the server to stop.
     pub(crate) fn stop(&mut self) {
         drop(self.stop.take());
     }
 
-    /// Waits for the end.
+    /// Waits until the server has stopped.
     pub(crate) async fn ended(self) -> ShutdownReport {
         self.running.await.unwrap()
     }
@@ -201,7 +198,7 @@ impl Server {
         TlsConnector::from(Arc::new(tls)).connect(ServerName::try_from("localhost").unwrap(), stream).await
     }
 
-    /// A TLS connection on which nothing has been said yet.
+    /// A TLS connection on which the client has sent nothing yet.
     pub(crate) async fn silent(&self) -> TlsStream<TcpStream> {
         self.tls(&["http/1.1"], rustls::ALL_VERSIONS).await.unwrap()
     }
@@ -217,19 +214,19 @@ impl Server {
         Session::over(stream).await
     }
 
-    /// One review on a connection of its own.
+    /// Sends one review on a new connection.
     pub(crate) async fn post(&self, path: &str, body: &str) -> Reply {
         self.http1().await.post(path, body).await
     }
 
-    /// Sends these bytes on a new connection and returns all that comes back until the server closes.
+    /// Sends bytes on a new connection and returns everything that the server sends until it closes.
     pub(crate) async fn raw(&self, bytes: impl AsRef<[u8]>) -> String {
         let mut stream = self.silent().await;
         stream.write_all(bytes.as_ref()).await.unwrap();
         until_closed(&mut stream).await
     }
 
-    /// A GET of the plain port.
+    /// GET of a path on the admin port.
     pub(crate) async fn admin(&self, path: &str) -> Reply {
         let stream = TcpStream::connect(self.admin).await.unwrap();
         let (mut session, connection) = http1::handshake(TokioIo::new(stream)).await.unwrap();
@@ -238,26 +235,32 @@ impl Server {
         Reply::read(session.send_request(request).await.unwrap()).await
     }
 
-    /// The value of one metric; 0 when it is not there.
+    /// The value of one metric; 0 when it is absent.
     pub(crate) async fn metric(&self, series: &str) -> u64 {
         let text = self.admin("/metrics").await.text;
         let value = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' ')).unwrap_or("0");
         value.parse().unwrap()
     }
 
-    /// Waits until a metric has a value: for what happens after the client has its answer.
+    /// Waits until a metric has a value: some change after the client has its answer.
     pub(crate) async fn metric_becomes(&self, series: &str, expected: u64) {
-        for _ in 0..2000 {
-            if self.metric(series).await == expected {
-                return;
-            }
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-        panic!("{series} never became {expected}:\n{}", self.admin("/metrics").await.text);
+        wait_until(&format!("{series} is {expected}"), async || self.metric(series).await == expected).await;
     }
 }
 
-/// Reads until the server closes or cuts the connection; panics when it does neither for long.
+/// Waits until a condition holds.
+///
+/// # Panics
+/// After [`WAIT_TIMEOUT`], with the description of the condition.
+pub(crate) async fn wait_until(description: &str, mut holds: impl AsyncFnMut() -> bool) {
+    let deadline = Instant::now() + WAIT_TIMEOUT;
+    while !holds().await {
+        assert!(Instant::now() < deadline, "after {WAIT_TIMEOUT:?} still not: {description}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// Reads until the server closes the connection. Panics after [`WAIT_TIMEOUT`].
 pub(crate) async fn until_closed(stream: &mut TlsStream<TcpStream>) -> String {
     let mut bytes = Vec::new();
     let read = async {
@@ -266,20 +269,18 @@ pub(crate) async fn until_closed(stream: &mut TlsStream<TcpStream>) -> String {
             bytes.extend_from_slice(&buffer[..count]);
         }
     };
-    tokio::time::timeout(Duration::from_secs(20), read)
-        .await
-        .expect("the server never closed the connection");
+    tokio::time::timeout(WAIT_TIMEOUT, read).await.expect("the server never closed the connection");
     String::from_utf8(bytes).unwrap()
 }
 
-/// A kept-alive connection.
+/// A client connection that is kept alive.
 pub(crate) enum Session {
     One(http1::SendRequest<Full<Bytes>>),
     Two(hyper::client::conn::http2::SendRequest<Full<Bytes>>),
 }
 
 impl Session {
-    /// Speaks what the handshake agreed on.
+    /// A client for the protocol that the handshake negotiated.
     pub(crate) async fn over(stream: TlsStream<TcpStream>) -> Self {
         if stream.get_ref().1.alpn_protocol() == Some(b"h2") {
             let (session, connection) =
@@ -343,7 +344,7 @@ impl Reply {
         assert_eq!((self.status, self.text.as_str()), (StatusCode::OK, ANSWER), "{self:?}");
     }
 
-    /// Has this status and all these words in its sentence.
+    /// Checks the status, and that the text is a sentence with all these words.
     #[track_caller]
     pub(crate) fn is_refusal(&self, status: u16, words: &[&str]) {
         assert_eq!(self.status.as_u16(), status, "{self:?}");

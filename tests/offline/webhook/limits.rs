@@ -1,40 +1,47 @@
-//! Slow, idle and superfluous clients, while the others are served.
+//! Limits for slow, idle and surplus clients, while other clients are served.
+//!
+//! A limit is long enough that a busy machine does not reach it by accident, so these tests get slower there and do not fail.
 
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use super::harness::{ANSWER, config, start, until_closed};
+use super::harness::{ANSWER, config, start, until_closed, wait_until};
+
+/// A limit that a test waits out, but that a healthy client does not reach even on a busy machine.
+const SHORT_LIMIT: Duration = Duration::from_millis(1500);
 
 const HEAD: &str = "POST /mutate HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_slow_head_is_cut_while_others_are_served() {
     let mut config = config();
-    config.connections.head = Duration::from_millis(200);
+    config.connections.head = SHORT_LIMIT;
     let server = start(config).await;
     let mut kept = server.http1().await;
+    kept.post("/mutate", "{}").await.is_answer();
     let mut slow = Vec::new();
     for _ in 0..20 {
         let mut stream = server.silent().await;
-        stream.write_all(&HEAD.as_bytes()[..30]).await.unwrap();
+        // On a busy machine the server may have closed the connection already.
+        let _ = stream.write_all(&HEAD.as_bytes()[..30]).await;
         slow.push(stream);
     }
-    // Says nothing at all after the handshake.
+    // A client that sends nothing after the handshake.
     slow.push(server.silent().await);
     kept.post("/mutate", "{}").await.is_answer();
     for stream in &mut slow {
         assert_eq!(until_closed(stream).await, "");
     }
-    // An idle connection is not a slow head: it has outlived twenty of them.
+    // The kept connection was idle for longer than the limit for a head, and is still open.
     kept.post("/mutate", "{}").await.is_answer();
     server.metric_becomes("portcullis_connections", 1).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_head_that_trickles_on_a_used_connection_is_cut_as_well() {
+async fn a_slow_head_on_a_reused_connection_is_cut() {
     let mut config = config();
-    config.connections.head = Duration::from_millis(200);
+    config.connections.head = SHORT_LIMIT;
     let server = start(config).await;
     let mut stream = server.silent().await;
     stream.write_all(format!("{HEAD}content-length: 2\r\n\r\n{{}}").as_bytes()).await.unwrap();
@@ -49,14 +56,14 @@ async fn a_head_that_trickles_on_a_used_connection_is_cut_as_well() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_slow_body_is_cut_while_others_are_served() {
     let mut config = config();
-    config.body_timeout = Duration::from_millis(200);
+    config.body_timeout = SHORT_LIMIT;
     let server = start(config).await;
     let mut slow = server.silent().await;
     slow.write_all(format!("{HEAD}content-length: 5000\r\n\r\n12345").as_bytes()).await.unwrap();
     server.post("/mutate", "{}").await.is_answer();
     let answer = until_closed(&mut slow).await;
     assert!(
-        answer.starts_with("HTTP/1.1 408") && answer.contains("within 200 ms; 5 bytes had come"),
+        answer.starts_with("HTTP/1.1 408") && answer.contains("within 1500 ms; 5 bytes had come"),
         "{answer}"
     );
     assert_eq!(server.metric("portcullis_requests_refused_total{reason=\"body_too_slow\"}").await, 1);
@@ -64,7 +71,7 @@ async fn a_slow_body_is_cut_while_others_are_served() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_body_that_is_broken_off_is_no_review() {
+async fn an_aborted_body_is_not_reviewed() {
     let server = start(config()).await;
     let mut stream = server.silent().await;
     stream.write_all(format!("{HEAD}content-length: 5000\r\n\r\n12345").as_bytes()).await.unwrap();
@@ -78,7 +85,7 @@ async fn a_body_that_is_broken_off_is_no_review() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn an_idle_connection_is_closed() {
     let mut config = config();
-    config.connections.idle = Duration::from_millis(200);
+    config.connections.idle = SHORT_LIMIT;
     let server = start(config).await;
     let (mut one, mut two) = (server.http1().await, server.http2().await);
     one.post("/mutate", "{}").await.is_answer();
@@ -96,7 +103,7 @@ async fn an_old_connection_is_asked_to_close_after_an_answer() {
     reply.is_answer();
     assert_eq!(reply.header("connection"), Some("close"));
     server.metric_becomes("portcullis_connections", 0).await;
-    // Over HTTP/2 a frame says it, and the request that came with it is answered.
+    // Over HTTP/2 a GOAWAY frame replaces the header, and the request of the connection is answered.
     let mut session = server.http2().await;
     let reply = session.post("/mutate", "{}").await;
     reply.is_answer();
@@ -105,7 +112,7 @@ async fn an_old_connection_is_asked_to_close_after_an_answer() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn when_full_it_says_so_at_once_and_serves_again_afterwards() {
+async fn a_full_webhook_refuses_at_once_and_serves_again_later() {
     let mut config = config();
     (config.max_concurrent, config.max_waiting) = (1, 0);
     let server = start(config).await;
@@ -125,24 +132,24 @@ async fn when_full_it_says_so_at_once_and_serves_again_afterwards() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn who_waits_is_served_in_turn_or_sent_away_or_past_its_deadline() {
+async fn a_waiting_request_is_served_or_refused_or_times_out() {
     let mut config = config();
     (config.max_concurrent, config.max_waiting) = (1, 10);
-    config.max_wait = Duration::from_millis(300);
+    config.max_wait = 2 * SHORT_LIMIT;
     let server = start(config).await;
     let mut holder = server.http1().await;
     let held = tokio::spawn(async move { holder.post("/mutate", "hold").await });
     server.gate.wait_for(1);
 
-    let reply = server.post("/mutate?timeout=10s", "{}").await;
-    reply.is_refusal(429, &["No review ended within 300 ms"]);
+    let reply = server.post("/mutate?timeout=30s", "{}").await;
+    reply.is_refusal(429, &["No review ended within 3000 ms"]);
     assert_eq!(reply.header("retry-after"), Some("1"));
-    let reply = server.post("/mutate?timeout=100ms", "{}").await;
+    let reply = server.post("/mutate?timeout=1500ms", "{}").await;
     reply.is_refusal(504, &["deadline", "waited for a review slot", "timeoutSeconds"]);
     assert_eq!(server.metric("portcullis_requests_refused_total{reason=\"deadline\"}").await, 1);
 
-    let mut patient = server.http1().await;
-    let waiting = tokio::spawn(async move { patient.post("/mutate", "{}").await });
+    let mut second = server.http1().await;
+    let waiting = tokio::spawn(async move { second.post("/mutate", "{}").await });
     server.metric_becomes("portcullis_reviews_in_flight", 2).await;
     server.gate.open();
     held.await.unwrap().is_answer();
@@ -150,7 +157,7 @@ async fn who_waits_is_served_in_turn_or_sent_away_or_past_its_deadline() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn policies_that_take_long_keep_nobody_else_waiting() {
+async fn slow_policies_do_not_delay_other_reviews() {
     let mut config = config();
     (config.max_concurrent, config.max_waiting) = (1, 0);
     let server = start(config).await;
@@ -158,13 +165,13 @@ async fn policies_that_take_long_keep_nobody_else_waiting() {
     let held = tokio::spawn(async move { holder.post("/policies/validate", "hold").await });
     server.gate.wait_for(1);
 
-    // The one place for quick reviews is free, for gangs and for policies.
+    // The one slot for quick reviews is free, for gangs and for policies.
     server.post("/mutate", "{}").await.is_answer();
     server.post("/policies/validate", "{}").await.is_answer();
     assert_eq!(server.metric("portcullis_policy_long_reviews_total").await, 1);
-    // How many long ones there are is bounded, and so is how long they are waited for.
+    // The number of slow reviews is bounded, and so is the time that a request waits for one.
     server.post("/policies/mutate", "panic").await.is_refusal(429, &["waiting already"]);
-    assert_eq!(server.metric("portcullis_policy_long_reviews_total").await, 1, "it never began");
+    assert_eq!(server.metric("portcullis_policy_long_reviews_total").await, 1, "the review never began");
     server.gate.open();
     held.await.unwrap().is_answer();
     server.post("/policies/mutate", "panic").await.is_refusal(500, &["a bug"]);
@@ -172,43 +179,38 @@ async fn policies_that_take_long_keep_nobody_else_waiting() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_deadline_covers_policies_that_take_long() {
+async fn the_deadline_covers_slow_policies() {
     let server = start(config()).await;
-    let reply = server.post("/policies/validate?timeout=100ms", "hold").await;
+    let reply = server.post("/policies/validate?timeout=1500ms", "hold").await;
     reply.is_refusal(504, &["while its policies were evaluated", "timeoutSeconds"]);
     server.gate.open();
     server.post("/policies/validate", "{}").await.is_answer();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_review_that_comes_too_late_holds_its_body_and_counts_as_refused_alone() {
+async fn a_late_review_keeps_its_body_charged_and_counts_as_refused() {
     let mut config = config();
     config.max_held_bytes = 1024;
     let server = start(config).await;
-    let reply = server.post("/policies/validate?timeout=100ms", "hold").await;
+    let reply = server.post("/policies/validate?timeout=1500ms", "hold").await;
     reply.is_refusal(504, &["while its policies were evaluated"]);
-    // The thread that still reads the body has all of what may be held.
+    // The thread that still reads the body holds all bytes that may be held.
     server.post("/mutate", "{}").await.is_refusal(429, &["held in memory"]);
     server.gate.open();
-    let freed = async || {
-        for _ in 0..2000 {
-            if server.post("/mutate", "{}").await.status == 200 {
-                return;
-            }
-        }
-        panic!("never given back");
-    };
-    freed().await;
+    wait_until("the bytes of the late review are released", async || {
+        server.post("/mutate", "{}").await.status == 200
+    })
+    .await;
     let of_policies =
         "portcullis_reviews_total{hook=\"policies_validate\",operation=\"CREATE\",verdict=\"allowed\"}";
-    assert_eq!(server.metric(of_policies).await, 0, "nobody was given that decision");
+    assert_eq!(server.metric(of_policies).await, 0, "no client received that decision");
     assert_eq!(server.metric("portcullis_requests_refused_total{reason=\"deadline\"}").await, 1);
     server.post("/policies/validate", "{}").await.is_answer();
     assert_eq!(server.metric(of_policies).await, 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_deadline_covers_the_body_too() {
+async fn the_deadline_covers_the_body() {
     let server = start(config()).await;
     let mut slow = server.silent().await;
     let head = HEAD.replace("/mutate", "/mutate?timeout=100ms");
@@ -218,7 +220,7 @@ async fn a_deadline_covers_the_body_too() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn the_bytes_of_all_bodies_together_are_bounded() {
+async fn the_total_size_of_all_bodies_is_bounded() {
     let mut config = config();
     config.max_held_bytes = 8 * 1024;
     let server = start(config).await;
@@ -226,17 +228,8 @@ async fn the_bytes_of_all_bodies_together_are_bounded() {
     let part = " ".repeat(6000);
     hoarder.write_all(format!("{HEAD}content-length: 6001\r\n\r\n{part}").as_bytes()).await.unwrap();
     server.metric_becomes("portcullis_reviews_in_flight", 1).await;
-    let refused = async || {
-        for _ in 0..2000 {
-            let reply = server.post("/mutate", &part).await;
-            if reply.status == 429 {
-                return reply;
-            }
-        }
-        panic!("never refused");
-    };
-    let reply = refused().await;
-    reply.is_refusal(429, &["held in memory"]);
+    wait_until("a large body is refused", async || server.post("/mutate", &part).await.status == 429).await;
+    server.post("/mutate", &part).await.is_refusal(429, &["held in memory"]);
     server.post("/mutate", "small").await.is_answer();
     hoarder.write_all(b" ").await.unwrap();
     server.metric_becomes("portcullis_reviews_in_flight", 0).await;
@@ -244,7 +237,7 @@ async fn the_bytes_of_all_bodies_together_are_bounded() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn more_connections_than_allowed_wait_their_turn() {
+async fn connections_above_the_limit_wait() {
     let mut config = config();
     config.max_connections = 2;
     let server = start(config).await;
@@ -254,14 +247,14 @@ async fn more_connections_than_allowed_wait_their_turn() {
     let third = server.post("/mutate", "{}");
     let mut third = std::pin::pin!(third);
     let early = tokio::time::timeout(Duration::from_millis(200), &mut third).await;
-    assert!(early.is_err(), "the third waits in the kernel's queue");
+    assert!(early.is_err(), "the third connection waits in the queue of the kernel");
     assert_eq!(server.metric("portcullis_connections").await, 2);
     drop(one);
     third.await.is_answer();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_patch_that_fails_its_proof_is_our_fault_and_not_the_callers() {
+async fn a_patch_that_fails_verification_is_a_server_error() {
     let server = start(config()).await;
     let mut session = server.http1().await;
     session.post("/mutate", "unpatchable").await.is_refusal(500, &["bug in Portcullis", "asked to"]);
@@ -269,7 +262,7 @@ async fn a_patch_that_fails_its_proof_is_our_fault_and_not_the_callers() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_panic_ends_one_request_and_not_its_connection() {
+async fn a_panic_fails_one_request_and_keeps_the_connection() {
     let server = start(config()).await;
     let mut session = server.http1().await;
     for round in 1..=3 {

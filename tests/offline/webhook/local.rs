@@ -1,4 +1,4 @@
-//! The webhook inside this process, used from both kinds of code.
+//! The webhook inside this process, called from synchronous and from asynchronous code.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ fn synchronous_code_reviews_over_one_connection() {
     synchronous_user(&mut review);
 }
 
-/// As a simulation uses it: through a function, not knowing what is behind.
+/// Calls the webhook as the simulation does: through a plain function.
 fn synchronous_user(ask: &mut impl FnMut(Hook, &[u8]) -> Result<Vec<u8>, String>) {
     for _ in 0..50 {
         assert_eq!(ask(Hook::Mutate, b"{}"), Ok(ANSWER.into()));
@@ -43,7 +43,7 @@ async fn asynchronous_code_reviews_and_may_drop_it() {
 }
 
 #[test]
-fn a_client_wants_a_certificate() {
+fn a_client_without_a_certificate_is_an_error() {
     let error = ReviewClient::new(([127, 0, 0, 1], 1).into(), "nothing").err().unwrap();
     assert!(error.to_string().contains("CA certificate"), "{error}");
 }

@@ -1,4 +1,4 @@
-//! The real binary with policy files: asked, changed under it, broken under it, and with a candidate beside them.
+//! The real binary with policy files: evaluated, changed and broken while it runs, and with a candidate set.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -11,8 +11,9 @@ use portcullis_core::admission::Hook;
 use serde_json::{Value, json};
 
 use super::binary::{Running, directory, serve, start};
+use super::harness::WAIT_TIMEOUT;
 
-/// A policy that wants a label.
+/// A policy that requires a label, with its binding.
 fn wants(label: &str) -> String {
     format!(
         "apiVersion: admissionregistration.k8s.io/v1
@@ -48,7 +49,7 @@ fn review(labels: &Value) -> Vec<u8> {
     .into_bytes()
 }
 
-/// The address in a line that begins like this.
+/// The address in the printed line with this prefix.
 fn address(running: &Running, begin: &str) -> SocketAddr {
     let line = running.lines.iter().find_map(|line| line.trim().strip_prefix(begin)).unwrap();
     line.split('/').next().unwrap().parse().unwrap()
@@ -63,13 +64,13 @@ fn get(admin: SocketAddr, path: &str) -> String {
 }
 
 fn becomes(admin: SocketAddr, path: &str, part: &str) -> String {
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + WAIT_TIMEOUT;
     loop {
         let text = get(admin, path);
         if text.contains(part) {
             return text;
         }
-        assert!(Instant::now() < deadline, "{path} never had {part}:\n{text}");
+        assert!(Instant::now() < deadline, "after {WAIT_TIMEOUT:?} {path} does not have {part}:\n{text}");
         std::thread::sleep(Duration::from_millis(50));
     }
 }
@@ -80,7 +81,7 @@ fn write(path: &Path, name: &str, text: &str) {
 }
 
 #[tokio::test]
-async fn policies_are_asked_reloaded_and_compared_with_a_candidate() {
+async fn policies_are_evaluated_reloaded_and_compared_with_a_candidate() {
     let home = directory("policies");
     let (live, shadow, certificates) = (home.join("live"), home.join("shadow"), home.join("certs"));
     write(&live, "team.yaml", &wants("team"));
@@ -99,7 +100,7 @@ async fn policies_are_asked_reloaded_and_compared_with_a_candidate() {
     let denied = ask(json!({})).await;
     assert_eq!(denied["status"]["details"]["causes"][0]["field"], "metadata.labels[team]", "{denied}");
     assert_eq!(ask(json!({"team": "a"})).await["allowed"], true);
-    // What the candidate would have said is counted, and changes nothing.
+    // The result of the candidate is counted and changes no answer.
     becomes(
         admin,
         "/metrics",
@@ -116,7 +117,7 @@ async fn policies_are_asked_reloaded_and_compared_with_a_candidate() {
     assert_eq!(both["status"]["details"]["causes"].as_array().map(Vec::len), Some(2), "{both}");
     assert!(get(admin, "/metrics").contains(r#"portcullis_policy_reloads_total{result="success"} 1"#));
 
-    // A mistake leaves what was in force, and is shown where it is.
+    // An invalid file keeps the active set, and the error names its place.
     write(&live, "queue.yaml", &wants("queue").replace("object.metadata", "object.metdata"));
     let ready = becomes(admin, "/readyz?verbose", "failed and the previous set stays active");
     assert!(
@@ -126,7 +127,7 @@ async fn policies_are_asked_reloaded_and_compared_with_a_candidate() {
     assert_eq!(ask(json!({})).await["status"]["details"]["causes"].as_array().map(Vec::len), Some(2));
     assert!(get(admin, "/metrics").contains(r#"portcullis_policy_reloads_total{result="failed"} 1"#));
 
-    // Taken back, all is well again.
+    // The corrected file is loaded.
     write(&live, "queue.yaml", &wants("queue"));
     becomes(admin, "/metrics", r#"portcullis_policy_reloads_total{result="success"} 2"#);
     assert!(!get(admin, "/readyz?verbose").contains("failed"));
@@ -135,7 +136,7 @@ async fn policies_are_asked_reloaded_and_compared_with_a_candidate() {
 }
 
 #[test]
-fn a_start_with_a_mistake_fails_and_shows_it() {
+fn a_start_with_an_invalid_policy_fails_and_prints_the_error() {
     let home = directory("bad policies");
     write(&home, "team.yaml", &wants("team").replace("object.metadata", "object.metdata"));
     let output = serve(&["--policies", &home.display().to_string()]).output().unwrap();
@@ -146,7 +147,7 @@ fn a_start_with_a_mistake_fails_and_shows_it() {
 }
 
 #[tokio::test]
-async fn a_candidate_with_a_mistake_takes_nothing_away_and_is_compared_when_it_is_mended() {
+async fn an_invalid_candidate_changes_nothing_and_is_compared_once_it_is_valid() {
     let home = directory("bad candidate");
     let (live, shadow) = (home.join("live"), home.join("shadow"));
     write(&live, "team.yaml", &wants("team"));
@@ -182,7 +183,7 @@ async fn a_candidate_with_a_mistake_takes_nothing_away_and_is_compared_when_it_i
         r#"portcullis_policy_shadow_differences_total{policy="wants-owner",change="would_deny"} 1"#,
     );
 
-    // Taken away altogether, the last good one goes on being compared.
+    // Without a candidate file, the last valid candidate is still compared.
     fs::remove_dir_all(&shadow).unwrap();
     let listed = becomes(admin, "/policies", "lastReload");
     assert!(listed.contains("cannot read") && !listed.contains("\"hash\": null"), "{listed}");
@@ -191,7 +192,7 @@ async fn a_candidate_with_a_mistake_takes_nothing_away_and_is_compared_when_it_i
 }
 
 #[tokio::test]
-async fn without_policies_their_paths_say_so() {
+async fn policy_paths_without_policies_return_an_error() {
     let home = directory("no policies");
     let running = start(&["--certs-dir", &home.display().to_string()]);
     let web = address(&running, "reviews   https://");

@@ -1,4 +1,4 @@
-//! One request at a time: the right ones, and each wrong one with its status and sentence.
+//! Single requests: valid ones, and each invalid one with its status and its reason.
 
 use bytes::Bytes;
 use http_body_util::Full;
@@ -21,9 +21,9 @@ async fn a_connection_is_kept_and_used_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn every_wrong_request_is_told_what_is_wrong() {
+async fn every_invalid_request_gets_its_status_and_a_reason() {
     let server = start(config()).await;
-    // Method, path, media type, body; status, words of the sentence.
+    // Method, path, media type, body; then the status and words of the reason.
     type Case =
         (&'static str, &'static str, Option<&'static str>, &'static str, u16, &'static [&'static str]);
     let cases: &[Case] = &[
@@ -74,7 +74,7 @@ async fn every_wrong_request_is_told_what_is_wrong() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn the_production_reviewer_refuses_what_is_no_review() {
+async fn the_production_reviewer_refuses_bodies_that_are_not_reviews() {
     let webhook =
         portcullis::webhook::LocalWebhook::start(portcullis_core::admission::AdmissionSettings::default())
             .unwrap();
@@ -90,7 +90,7 @@ async fn the_production_reviewer_refuses_what_is_no_review() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_body_of_the_limit_is_taken_and_one_byte_more_is_not() {
+async fn a_body_of_the_maximum_size_is_accepted_and_one_byte_more_is_refused() {
     let server = start(config()).await;
     let limit = 7 * 1024 * 1024;
     for mut session in [server.http1().await, server.http2().await] {
@@ -110,7 +110,7 @@ async fn a_body_of_the_limit_is_taken_and_one_byte_more_is_not() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_body_of_unknown_length_is_bounded_as_well() {
+async fn a_body_without_a_content_length_is_bounded() {
     let mut config = config();
     config.max_body_bytes = 1000;
     let server = start(config).await;
@@ -125,7 +125,7 @@ async fn a_body_of_unknown_length_is_bounded_as_well() {
     assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with(ANSWER), "{answer}");
     let answer = server.raw(chunked(&[600, 400, 1])).await;
     assert!(answer.starts_with("HTTP/1.1 413") && answer.contains("larger than 1000 bytes"), "{answer}");
-    // Who asks first is told before the body is sent.
+    // A client that sends "Expect: 100-continue" gets the refusal before it sends the body.
     let answer = server.raw(format!("{head}content-length: 1001\r\nexpect: 100-continue\r\n\r\n")).await;
     assert!(answer.starts_with("HTTP/1.1 413"), "{answer}");
 }
@@ -155,7 +155,7 @@ async fn the_metrics_are_well_formed_and_count() {
     for line in text.lines().filter(|line| *line != "# EOF") {
         if let Some(rest) = line.strip_prefix("# HELP ") {
             let (name, help) = rest.split_once(' ').unwrap();
-            assert!(help.contains(':') && help.ends_with('.'), "says what to do: {line}");
+            assert!(help.contains(':') && help.ends_with('.'), "the help text says what to do: {line}");
             described.push(name.to_owned());
         } else if !line.starts_with('#') {
             let (series, value) = line.rsplit_once(' ').unwrap();

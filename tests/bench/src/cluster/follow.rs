@@ -7,7 +7,7 @@ use bytes::Bytes;
 use portcullis::cluster::{Client, Lines};
 use serde::Deserialize;
 
-const PATIENCE: Duration = Duration::from_secs(3600);
+const STALL_TIMEOUT: Duration = Duration::from_secs(3600);
 
 /// All changes of one list, in order, none twice.
 pub(super) struct Follow {
@@ -67,7 +67,7 @@ impl Follow {
                 self.open().await?;
             }
             let lines = self.lines.as_mut().context("opened above")?;
-            match lines.next(PATIENCE).await {
+            match lines.next(STALL_TIMEOUT).await {
                 Ok(Some(line)) => {
                     let event: Event<'_> = serde_json::from_slice(&line).context("a line of a watch")?;
                     ensure!(event.kind != "ERROR", "{}: {}", self.path, String::from_utf8_lossy(&line));
