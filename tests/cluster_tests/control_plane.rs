@@ -1,5 +1,5 @@
-//! On a real control plane: what no simulation can prove. Each test has a namespace of its own in one cluster, or a cluster
-//! of its own when it breaks something.
+//! Tests of the control plane itself and of the manifests on it. Tests share one cluster, each with its own
+//! namespace. A test that breaks something starts its own cluster.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -58,7 +58,7 @@ $~ kubectl get pods
 No resources found in … namespace.
 ",
     );
-    // A running cluster is used again.
+    // The shared cluster is started once.
     for name in ["smoke-1", "smoke-2"] {
         cluster.api().delete(&format!("/api/v1/nodes/{name}")).unwrap();
     }
@@ -102,7 +102,7 @@ fn the_manifests_are_accepted_and_the_webhook_gates_a_pod() {
         Portcullis::start(&cluster, ProgramOptions::new(env!("CARGO_BIN_EXE_portcullis"))).unwrap();
     assert_eq!(portcullis.balancer().ready(), ["portcullis-0", "portcullis-1"]);
 
-    // A pod that is none of our business passes without us, also while nobody serves.
+    // A pod that is not a gang member is admitted without the webhook, also while no replica serves.
     for replica in 0..portcullis.replicas() {
         portcullis.kill(replica);
     }
@@ -113,7 +113,7 @@ fn the_manifests_are_accepted_and_the_webhook_gates_a_pod() {
     portcullis.terminate(1).unwrap();
 }
 
-/// Runs the smoke test in a process of its own, where an environment variable can be set, and gives what it printed.
+/// Runs the first test in a child process with an environment variable, and returns its output.
 fn smoke_with(variable: &str, value: &Path) -> String {
     let output = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "a_node_is_ready_and_a_pod_runs_on_it", "--nocapture"])
@@ -141,7 +141,7 @@ fn programs_in_kubebuilder_assets_are_used() {
     let missing = Binaries::in_directory(&directory).unwrap_err().to_string();
     assert!(missing.contains("which has no etcd, no kube-apiserver"), "{missing}");
 
-    // Each is the program by another name; etcd tells us that it was started.
+    // Each is a link to the same program. The one for etcd reports that it was started.
     let parts = [
         ("kube-apiserver", &binaries.api_server),
         ("kube-scheduler", &binaries.scheduler),
@@ -176,7 +176,7 @@ fn a_running_cluster_is_used_only_with_its_test_label() {
     assert!(refused(cluster.admin()).contains("it does not say that it is there for tests"));
     assert!(refused(Path::new("/nonexistent")).contains("current-context"));
 
-    // As the message says.
+    // The command in the message.
     let mark = format!("{FOR_TESTS}=true");
     cluster.kubectl(&["label", "namespace", "kube-system", &mark]).good();
     let said = smoke_with("KUBECONFIG", cluster.admin());
@@ -185,7 +185,7 @@ fn a_running_cluster_is_used_only_with_its_test_label() {
     assert!(namespaces.contains("namespace/smoke-"), "it ran elsewhere\n{said}");
 }
 
-/// What is left of a test that was killed: processes and files. Zombies are gone, whoever is to bury them.
+/// The remaining processes and files of a killed test. Zombies do not count.
 fn left_of(directory: &Path) -> Vec<String> {
     let name = directory.display().to_string();
     let mut left: Vec<String> = std::fs::read_dir("/proc")
@@ -208,13 +208,13 @@ fn a_killed_test_leaves_no_process_and_no_file() {
     }
     if std::env::var_os(VICTIM).is_some() {
         let cluster = Cluster::start(&Options::default()).unwrap();
-        // A paused process would not notice by itself that nobody is there any more.
+        // A paused process cannot notice the end of its parent itself.
         cluster.own().pause(Part::Scheduler).unwrap();
         println!("\n{VICTIM} {}", cluster.directory().display());
         std::thread::sleep(std::time::Duration::from_secs(300));
         return;
     }
-    // The same test again, as a process to be killed.
+    // Runs this test in a child process, which is then killed.
     let mut victim = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "control_plane::a_killed_test_leaves_no_process_and_no_file", "--nocapture"])
         .env(VICTIM, "1")
@@ -226,7 +226,8 @@ fn a_killed_test_leaves_no_process_and_no_file() {
         .map_while(Result::ok)
         .find_map(|line| line.strip_prefix(VICTIM).map(|rest| PathBuf::from(rest.trim())))
         .expect("it says where its cluster is");
-    // A process that is just becoming another program has no command line for an instant: look until all are seen.
+    // A process has no command line for an instant while it executes another program, so the test looks until
+    // it sees all.
     let deadline = Instant::now() + WAIT_TIMEOUT;
     while left_of(&directory).len() < 6 && Instant::now() < deadline {
         std::thread::sleep(std::time::Duration::from_millis(20));

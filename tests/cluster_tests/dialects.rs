@@ -1,21 +1,22 @@
-//! A gang of each stack on a real control plane, pods and groups as that stack makes them: gated by the webhook as it is
-//! registered, started together, and told of in the group's own status where it has one for that.
+//! A gang of each stack on a real control plane, with pods and groups as that stack makes them. The
+//! registered webhook gates the pods, the engine starts them together, and the status of the group object
+//! reports it where the kind has such a status.
 
 use std::fmt::Write as _;
 
 use portcullis_test_cluster::{Cluster, Node, Options, Portcullis, ProgramOptions, Version, available};
 use serde_json::{Value, json};
 
-/// A stack, and a gang of three of it.
+/// A stack, and how it describes a gang of three.
 struct Case {
     name: &'static str,
-    /// `metadata` and `spec` of a pod, as far as it names its gang.
+    /// The parts of `metadata` and `spec` of a pod that name its gang.
     keys: fn(index: u32) -> Value,
-    /// The group object and where it is read.
+    /// The group object and its path.
     group: Option<(Value, &'static str)>,
     /// Name of the `Gang` object.
     gang: &'static str,
-    /// What the status of the group object has to say in the end.
+    /// The expected final status of the group object.
     says: Option<fn(&Value) -> bool>,
 }
 
@@ -187,7 +188,8 @@ fn gated(pod: &Value) -> bool {
     gates.into_iter().flatten().any(|gate| gate["name"] == "portcullis.dev/gang")
 }
 
-/// Two members wait, the third lets all of them start; the group says so, if it has words for it.
+/// Two members wait until the third is created, then all start. The group object reports it, if its kind has
+/// a status for that.
 fn play(cluster: &Cluster, case: &Case) {
     let namespace = cluster.namespace(case.name).unwrap();
     let apply = |objects: &[Value]| {
@@ -201,7 +203,7 @@ fn play(cluster: &Cluster, case: &Case) {
     let group = case.group.iter().map(|(group, _)| group.clone());
     apply(&group.chain([pod(case, 0), pod(case, 1)]).collect::<Vec<_>>());
     let gang = format!("/apis/portcullis.dev/v1alpha1/namespaces/{namespace}/gangs/{}", case.gang);
-    let told = cluster.wait(&gang, &format!("{}: two of three are told of", case.name), |gang| {
+    let told = cluster.wait(&gang, &format!("{}: the Gang object counts two of three", case.name), |gang| {
         gang["status"]["members"] == 2
     });
     assert_eq!(told["status"]["phase"], "Gathering", "{}", case.name);
@@ -233,7 +235,7 @@ fn a_gang_of_each_stack_is_gated_and_started() {
         play(&cluster, &case);
     }
 
-    // Two stacks on one pod: kubectl prints both.
+    // A pod with the keys of two stacks: kubectl prints both.
     let namespace = cluster.namespace("two-groups").unwrap();
     let both = json!({
         "apiVersion": "v1", "kind": "Pod",
@@ -248,7 +250,8 @@ fn a_gang_of_each_stack_is_gated_and_started() {
         refused.contains("names two groups") && refused.contains("\"one\"") && refused.contains("\"other\"")
     );
 
-    // Where the feature is off the API server drops the field after we have seen it: the pod is known all the same.
+    // With the feature gate off the API server drops the field after the webhook has seen it. The pod is
+    // still a member.
     let namespace = cluster.namespace("native-off").unwrap();
     let case = native();
     cluster

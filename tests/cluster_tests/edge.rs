@@ -1,4 +1,4 @@
-//! The edge on a real control plane: lists, watches, lease and requests, without the webhook.
+//! The cluster edge on a real control plane: lists, watches, lease and requests, without the webhook.
 
 use std::fs;
 use std::path::Path;
@@ -16,7 +16,7 @@ use tokio::task::JoinHandle;
 
 const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/portcullis-system/leases/portcullis";
 
-/// One replica's edge in this very process.
+/// The cluster edge of one replica, in this process.
 struct Replica<'a> {
     runtime: &'a Runtime,
     stop: oneshot::Sender<()>,
@@ -45,7 +45,7 @@ impl<'a> Replica<'a> {
         Self { runtime, stop, running, facts }
     }
 
-    /// As SIGTERM does.
+    /// Stops the replica as SIGTERM does.
     fn stop(self) {
         let _ = self.stop.send(());
         self.runtime.block_on(self.running).expect("the edge ends in order");
@@ -91,7 +91,7 @@ fn a_gang_is_lifted_and_leadership_moves_on() {
     let lease = cluster.wait(LEASE, "the first replica leads", |lease| held_by(lease, "first"));
     assert_eq!(epoch(&lease), 1);
 
-    // A kind that is installed later is noticed.
+    // A kind that is installed later is watched.
     cluster.create_nodes(&[Node::whole("edge-1", 8)]).unwrap();
     cluster.apply("default", &manifest("components/pod-group-crds/podgroups.scheduling.run.ai.yaml")).good();
     cluster.kubectl(&["wait", "--for=condition=Established", "--timeout=30s", "crd", "--all"]).good();
@@ -108,17 +108,17 @@ fn a_gang_is_lifted_and_leadership_moves_on() {
     let ours = |events: &Value| -> Vec<String> {
         let items = events["items"].as_array().into_iter().flatten();
         let ours = items.filter(|event| event["reportingController"] == cluster::REPORTING_CONTROLLER);
-        let told = ours.map(|e| format!("{}/{}", e["regarding"]["kind"], e["reason"]).replace('"', ""));
-        let mut told: Vec<String> = told.collect();
-        told.dedup();
-        told
+        let recorded = ours.map(|e| format!("{}/{}", e["regarding"]["kind"], e["reason"]).replace('"', ""));
+        let mut recorded: Vec<String> = recorded.collect();
+        recorded.dedup();
+        recorded
     };
-    let seen = cluster.wait(&events, "somebody is told", |events| {
-        ours(events).iter().any(|told| told == "PodGroup/Scheduled")
+    let seen = cluster.wait(&events, "an event is recorded", |events| {
+        ours(events).iter().any(|recorded| recorded == "PodGroup/Scheduled")
     });
-    assert_eq!(ours(&seen).iter().filter(|told| told.ends_with("/Scheduled")).count(), 1, "{seen:#}");
+    assert_eq!(ours(&seen).iter().filter(|recorded| recorded.ends_with("/Scheduled")).count(), 1, "{seen:#}");
 
-    // Its group is told too, a little later; and whose group is known by now is owned by it.
+    // The status of the group is written a little later, and the Gang object has the group as its owner.
     let groups = format!("/apis/scheduling.run.ai/v2alpha2/namespaces/{namespace}/podgroups");
     let group = cluster.wait(&format!("{groups}/train"), "the group says how its gang stands", |group| {
         group["status"]["phase"] == "Running"
@@ -138,7 +138,7 @@ fn a_gang_is_lifted_and_leadership_moves_on() {
         known(&facts.priority_classes, "system-node-critical") && known(&facts.runtime_classes, "")
     });
 
-    // Who goes in order leaves the lease free, and the next one is a new epoch.
+    // A replica that shuts down releases the lease. The next leader has a new epoch.
     let second = Replica::start(&runtime, &cluster, "second");
     first.stop();
     let lease = cluster.wait(LEASE, "the second replica leads", |lease| held_by(lease, "second"));
@@ -147,13 +147,14 @@ fn a_gang_is_lifted_and_leadership_moves_on() {
     let lease = cluster.api().get(LEASE).unwrap();
     assert_eq!((epoch(&lease), &lease["spec"]["holderIdentity"]), (2, &Value::Null));
 
-    // Epochs go on where they were, also when nobody remembers but the gangs: this one was last written under the first.
+    // Epochs continue after the lease is deleted, because the Gang objects hold the last epoch. This one was
+    // last written under the first.
     cluster.api().delete(LEASE).unwrap();
     let third = Replica::start(&runtime, &cluster, "third");
     let lease = cluster.wait(LEASE, "the third replica leads", |lease| held_by(lease, "third"));
     assert!(epoch(&lease) > train["status"]["epoch"].as_u64().unwrap(), "{lease:#}");
 
-    // What is deleted goes away, and our object with it.
+    // Deleting the group and its pods also deletes the Gang object.
     cluster.kubectl(&[
         "delete",
         "-n",

@@ -1,25 +1,27 @@
-//! The tutorials that users paste, on a real control plane, as they type them: each file in `tests/exercises` is a terminal
-//! session, and each guide in `manifests/examples` has one. `PORTCULLIS_UPDATE_GOLDENS=1 cargo cluster-tests exercises` writes them
-//! anew, and the difference is what to read; `PORTCULLIS_EXERCISE=A3` plays those whose name begins so.
+//! Runs the tutorials on a real control plane, with the commands that users type. Each file in
+//! `tests/exercises` is a terminal session, and each guide in `manifests/examples` contains one.
+//! `PORTCULLIS_UPDATE_GOLDENS=1 cargo cluster-tests exercises` rewrites the outputs; read the difference
+//! before you commit it. `PORTCULLIS_EXERCISE=A3` runs the sessions whose name begins with A3.
 //!
-//! Each stack has a control plane to itself, with its group kinds and no others: so `kubectl get podgroups` is what its users see.
+//! Each stack has its own control plane with only its group kinds, so that `kubectl get podgroups` prints
+//! what its users see.
 
 use std::fs;
 use std::path::PathBuf;
 
 use portcullis_test_cluster::{Cluster, Options, Portcullis, ProgramOptions, Version, available};
 
-/// The sessions are played in the first; tutorials speak of the others.
+/// Sessions run in the first namespace. The tutorials name the others.
 const NAMESPACES: [&str; 3] = ["default", "ml-training", "gang-demo"];
 
-/// A control plane, and what is played on it.
+/// A control plane, and the sessions that run on it.
 struct Stage {
     options: Options,
-    /// Definitions of group kinds, of those in the component `pod-group-crds`.
+    /// The group kinds to install from the component `pod-group-crds`.
     kinds: &'static [&'static str],
-    /// Group kinds that Kubernetes itself has.
+    /// The group kinds of Kubernetes itself.
     native: &'static [&'static str],
-    /// Directory with sessions.
+    /// The directory of the sessions.
     sessions: &'static str,
     /// Guides in `manifests/examples`.
     guides: &'static [&'static str],
@@ -60,7 +62,8 @@ impl Stage {
         let options = ProgramOptions::new(env!("CARGO_BIN_EXE_portcullis"));
         let options = ProgramOptions { components: Vec::new(), ..options };
         let _portcullis = Portcullis::start(&cluster, options).unwrap();
-        // Its pods are stand-ins here: they would take room on nodes, and nobody knows on which.
+        // The pods of the Deployment run no program here, but would take capacity on a node that varies from
+        // run to run.
         let away = ["scale", "deployment", "portcullis", "--replicas=0", "-n", "portcullis-system"];
         cluster.kubectl(&away).good();
         for file in files {
@@ -69,7 +72,7 @@ impl Stage {
         }
     }
 
-    /// Takes away what the last session left, down to the nodes.
+    /// Deletes everything that the last session created, nodes included.
     fn clear(&self, cluster: &Cluster) {
         let kinds = [&["statefulsets", "deployments", "jobs", "pods"], self.kinds, self.native].concat();
         for namespace in NAMESPACES {

@@ -1,7 +1,7 @@
 //! Whole outputs and exit codes of `portcullis check` and `portcullis eval`.
 //!
-//! The goldens are in tests/data/policies/expected. `PORTCULLIS_UPDATE_GOLDENS=1 cargo test --test offline check` rewrites
-//! them. Read the difference before you commit it.
+//! The goldens are in tests/data/policies/expected. `PORTCULLIS_UPDATE_GOLDENS=1 cargo test --test offline
+//! check` rewrites them. Read the difference before you commit it.
 
 use std::fs;
 use std::io::Write;

@@ -1,5 +1,5 @@
-//! Runs the fuzz entry points as ordinary tests, over the committed corpus and over bytes from a fixed seed. So they check
-//! every change on stable Rust too.
+//! Runs the fuzz entry points as ordinary tests, over the committed corpus and over bytes from a fixed seed.
+//! So they check every change on stable Rust too.
 
 use std::fs;
 use std::path::PathBuf;
@@ -67,7 +67,8 @@ impl Random {
     }
 }
 
-/// Runs an entry point over the corpus and over `rounds` random and mutated inputs. A failure prints the input.
+/// Runs an entry point over the corpus and over `rounds` random and mutated inputs. A failure prints the
+/// input.
 fn check(target: &str, rounds: usize, entry: fn(&[u8])) {
     let run = |name: &str, bytes: &[u8]| {
         let outcome = std::panic::catch_unwind(|| entry(bytes));
@@ -112,7 +113,8 @@ fn any_expression_is_evaluated_or_refused() {
     });
 }
 
-/// Each input is a whole run of the simulated cluster, so there are few. `PORTCULLIS_FUZZ_ROUNDS` sets the number.
+/// Each input is a whole run of the simulated cluster, so there are few. `PORTCULLIS_FUZZ_ROUNDS` sets the
+/// number.
 #[test]
 fn any_events_keep_the_invariants() {
     let rounds = std::env::var("PORTCULLIS_FUZZ_ROUNDS").map_or(10, |text| text.parse().expect("a number"));

@@ -1,4 +1,5 @@
-//! The table of exercises and the guides are complete: every row names files that exist, and a cluster test plays every guide.
+//! The table of exercises and the guides are complete: every row names files that exist, and a cluster test
+//! plays every guide.
 
 use std::fs;
 use std::path::{Path, PathBuf};

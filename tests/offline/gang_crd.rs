@@ -1,5 +1,6 @@
-//! Compares the schema of the Gang object with what the engine writes. The API server silently drops a field that the
-//! schema does not declare. It rejects the whole status for one value out of bounds, and then the engine cannot record a plan.
+//! Compares the schema of the Gang object with what the engine writes. The API server silently drops a field
+//! that the schema does not declare. It rejects the whole status for one value out of bounds, and then the
+//! engine cannot record a plan.
 
 use std::path::Path;
 
@@ -23,7 +24,8 @@ fn schema() -> Value {
     definition()["spec"]["versions"][0]["schema"]["openAPIV3Schema"].clone()
 }
 
-/// Adds the violations of `schema` in `value`. A keyword that is neither checked nor known to have no effect panics.
+/// Adds the violations of `schema` in `value`. A keyword that is neither checked nor known to have no effect
+/// panics.
 fn problems(schema: &Value, value: &Value, place: &str, found: &mut Vec<String>) {
     let mut wrong = |what: String| found.push(format!("{place}: {what}: {value}"));
     let length = value.as_str().map(|text| text.chars().count() as u64);
@@ -150,7 +152,7 @@ fn full(phase: Phase, reason: Reason) -> GangStatus {
         phase,
         reason: Some(reason),
         message: "why".to_owned(),
-        remedy: Some("what would help".to_owned()),
+        remedy: Some("a remedy".to_owned()),
         min_member: 3,
         ready: "3/3".to_owned(),
         waiting_for: "13000 MiB VRAM".to_owned(),

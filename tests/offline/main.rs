@@ -1,6 +1,7 @@
 //! Every integration test that needs no Kubernetes, in one binary: `cargo test --test offline`.
 //!
-//! The modules test the command line, the webhook on loopback, the scenarios, the manifests and the source tree itself.
+//! The modules test the command line, the webhook on loopback, the scenarios, the manifests and the source
+//! tree itself.
 
 mod check;
 mod cli;

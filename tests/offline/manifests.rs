@@ -142,8 +142,9 @@ fn the_webhooks_match_every_label_and_annotation_that_the_program_reads() {
     }
 }
 
-/// Checks the conditions for StatefulSets: ordered creation of pods, and a pod template that names a group by any key. The
-/// controller of LeaderWorkerSet sets the policy of its own StatefulSets. Pods with a share of a card are not a gang by that alone.
+/// Checks the conditions for StatefulSets: ordered creation of pods, and a pod template that names a group by
+/// any key. The controller of LeaderWorkerSet sets the policy of its own StatefulSets. Pods with a share of a
+/// card are not a gang by that alone.
 fn stateful_sets_of_gangs_are_asked_about(hook: &Value) {
     assert_eq!(
         hook["rules"],
@@ -268,8 +269,8 @@ fn the_arguments_of_the_deployment_are_valid_options() {
     assert_eq!(generated["options"]["disableNameSuffixHash"], true);
 }
 
-/// The component `policies`: every kind that a policy may match is sent, GPU pods are matched as in the base, and only the
-/// webhook for GPU pods has the failure policy `Fail`.
+/// The component `policies`: every kind that a policy may match is sent, GPU pods are matched as in the base,
+/// and only the webhook for GPU pods has the failure policy `Fail`.
 #[test]
 fn policy_webhooks_match_pods_their_owners_and_groups() {
     let excluded = AdmissionSettings::default().excluded_namespaces;

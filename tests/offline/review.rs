@@ -1,8 +1,8 @@
 //! Whole outputs and exit codes of `portcullis review`, from the real binary.
 //!
-//! Each case is a file of tests/data/review with a golden in `expected/`: the command line, stdout, stderr and the exit
-//! code. `PORTCULLIS_UPDATE_GOLDENS=1 cargo test --test offline review` rewrites the goldens. Read the difference before
-//! you commit it.
+//! Each case is a file of tests/data/review with a golden in `expected/`: the command line, stdout, stderr
+//! and the exit code. `PORTCULLIS_UPDATE_GOLDENS=1 cargo test --test offline review` rewrites the goldens.
+//! Read the difference before you commit it.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -13,7 +13,8 @@ fn data() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/review")
 }
 
-/// Runs the binary in the directory of the test data, so that file names in the output are short and do not vary.
+/// Runs the binary in the directory of the test data, so that file names in the output are short and do not
+/// vary.
 fn run(arguments: &[&str], input: &str) -> (String, Option<i32>) {
     let mut child = Command::new(env!("CARGO_BIN_EXE_portcullis"))
         .args(arguments)

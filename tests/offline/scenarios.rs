@@ -1,4 +1,5 @@
-//! Runs every file of `tests/scenarios` on the simulated cluster, with the real admission code as its webhook.
+//! Runs every file of `tests/scenarios` on the simulated cluster, with the real admission code as its
+//! webhook.
 
 use std::path::{Path, PathBuf};
 
@@ -47,8 +48,8 @@ fn every_scenario_meets_its_expectations() {
     assert!(failures.is_empty(), "{} of {} fail:\n{}", failures.len(), files.len(), failures.join("\n"));
 }
 
-/// A gang of three starts whole wherever the leader dies or pauses: after its first request, its second, and so on, until
-/// the protocol has no further request.
+/// A gang of three starts whole wherever the leader dies or pauses: after its first request, its second, and
+/// so on, until the protocol has no further request.
 #[test]
 fn a_gang_starts_whole_when_the_leader_dies_or_pauses_between_any_two_effects() {
     let text = include_str!("../scenarios/leader-killed-after-lift-1.yaml");
@@ -73,7 +74,8 @@ fn a_gang_starts_whole_when_the_leader_dies_or_pauses_between_any_two_effects() 
             assert!(step.is_as_expected(), "{fault}:\n{}", failures.join("\n"));
             points += 1;
         }
-        // The Gang object, its plan, a read of the lease, three lifts, the final status; and three nominations.
+        // The Gang object, its plan, a read of the lease, three lifts, the final status; and three
+        // nominations.
         let expected = if mode == "always" { 10 } else { 7 };
         assert!(points >= expected, "{mishap} was tried at {points} points only");
         println!("{mishap}, nominations {mode}: whole after each of {points} requests");

@@ -1,8 +1,8 @@
 //! Compares our views of pods and nodes with the typed objects of a Kubernetes release.
 //!
-//! Every field of a view is optional, so a misspelt field would always read as absent, and no other test would fail. Here
-//! every field gets its own value under the name in the schema of Kubernetes. The views are written out in full: a new
-//! field without a value here does not compile.
+//! Every field of a view is optional, so a misspelt field would always read as absent, and no other test
+//! would fail. Here every field gets its own value under the name in the schema of Kubernetes. The views are
+//! written out in full: a new field without a value here does not compile.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -132,21 +132,21 @@ impl<'a> Needs<'a> {
     }
 }
 
-/// The requests in the spec, the effective resources, and the allocated resources. Each has the largest value of a different
-/// resource, so that the result shows that all three were read.
+/// The requests in the spec, the effective resources, and the allocated resources. Each has the largest value
+/// of a different resource, so that the result shows that all three were read.
 const MAIN: Needs<'_> =
     Needs(&[("example.com/a", "1")], &[("example.com/a", "1"), ("example.com/d", "5")], "claim");
-const MAIN_IN_FORCE: Needs<'_> = Needs(&[("example.com/b", "2")], &[("example.com/b", "2")], "claim-2");
+const MAIN_EFFECTIVE: Needs<'_> = Needs(&[("example.com/b", "2")], &[("example.com/b", "2")], "claim-2");
 const MAIN_ALLOCATED: Pairs<'_> = &[("example.com/c", "4")];
 const SIDECAR: Needs<'_> = Needs(&[("example.com/a", "10")], &[("example.com/d", "50")], "claim-3");
-const SIDECAR_IN_FORCE: Needs<'_> = Needs(&[("example.com/b", "20")], &[("example.com/b", "20")], "claim-4");
+const SIDECAR_EFFECTIVE: Needs<'_> = Needs(&[("example.com/b", "20")], &[("example.com/b", "20")], "claim-4");
 const SIDECAR_ALLOCATED: Pairs<'_> = &[("example.com/c", "40")];
 const POD: Needs<'_> = Needs(
     &[("cpu", "8"), ("hugepages-2Mi", "2Mi"), ("memory", "8Gi")],
     &[("hugepages-1Gi", "1Gi")],
     "claim-5",
 );
-const POD_IN_FORCE: Needs<'_> = Needs(&[("memory", "10Gi")], &[("memory", "11Gi")], "claim-6");
+const POD_EFFECTIVE: Needs<'_> = Needs(&[("memory", "10Gi")], &[("memory", "11Gi")], "claim-6");
 const POD_ALLOCATED: Pairs<'_> = &[("hugepages-2Mi", "6Mi")];
 const OVERHEAD: Pairs<'_> = &[("cpu", "250m"), ("memory", "64Mi")];
 const SELECTOR: Pairs<'_> = &[("disk", "fast")];
@@ -214,20 +214,20 @@ fn container_view<'a>(
     }
 }
 
-fn typed_status(name: &str, in_force: &Needs<'_>, allocated: Pairs<'_>) -> typed::ContainerStatus {
+fn typed_status(name: &str, effective: &Needs<'_>, allocated: Pairs<'_>) -> typed::ContainerStatus {
     typed::ContainerStatus {
         name: name.to_owned(),
         allocated_resources: quantities(allocated),
-        resources: in_force.typed(),
+        resources: effective.typed(),
         ..typed::ContainerStatus::default()
     }
 }
 
-fn status_view<'a>(name: &'a str, in_force: &Needs<'a>, allocated: Pairs<'a>) -> view::ContainerStatus<'a> {
+fn status_view<'a>(name: &'a str, effective: &Needs<'a>, allocated: Pairs<'a>) -> view::ContainerStatus<'a> {
     view::ContainerStatus {
         name: text(name),
         allocated_resources: scalars(allocated),
-        resources: Some(in_force.view()),
+        resources: Some(effective.view()),
     }
 }
 
@@ -309,14 +309,14 @@ fn typed_pod() -> typed::Pod {
                 message: set("it is gated"),
                 ..typed::PodCondition::default()
             }]),
-            container_statuses: Some(vec![typed_status("main", &MAIN_IN_FORCE, MAIN_ALLOCATED)]),
+            container_statuses: Some(vec![typed_status("main", &MAIN_EFFECTIVE, MAIN_ALLOCATED)]),
             init_container_statuses: Some(vec![typed_status(
                 "sidecar",
-                &SIDECAR_IN_FORCE,
+                &SIDECAR_EFFECTIVE,
                 SIDECAR_ALLOCATED,
             )]),
             allocated_resources: quantities(POD_ALLOCATED),
-            resources: POD_IN_FORCE.typed(),
+            resources: POD_EFFECTIVE.typed(),
             ..typed::PodStatus::default()
         }),
     }
@@ -375,10 +375,10 @@ fn every_field_of_the_pod_view_exists_in_kubernetes() {
                 reason: text("SchedulingGated"),
                 message: text("it is gated"),
             }],
-            container_statuses: vec![status_view("main", &MAIN_IN_FORCE, MAIN_ALLOCATED)],
-            init_container_statuses: vec![status_view("sidecar", &SIDECAR_IN_FORCE, SIDECAR_ALLOCATED)],
+            container_statuses: vec![status_view("main", &MAIN_EFFECTIVE, MAIN_ALLOCATED)],
+            init_container_statuses: vec![status_view("sidecar", &SIDECAR_EFFECTIVE, SIDECAR_ALLOCATED)],
             allocated_resources: scalars(POD_ALLOCATED),
-            resources: Some(POD_IN_FORCE.view()),
+            resources: Some(POD_EFFECTIVE.view()),
         },
     };
     assert_eq!(read, expected, "\n{read:#?}\n{expected:#?}");

@@ -507,13 +507,18 @@ fn explore(size: Size, broken: Option<SafetyRule>, most: usize) -> (usize, Optio
     (seen.len(), None)
 }
 
-/// The whole of two small worlds, in seconds; `PORTCULLIS_EXPLORE=large` searches larger ones too, in minutes.
+/// Whether the searches that take minutes run as well: `PORTCULLIS_EXPLORE=large`, as CI does in an optimised profile.
+fn is_large() -> bool {
+    std::env::var("PORTCULLIS_EXPLORE").is_ok_and(|value| value == "large")
+}
+
+/// Searches every order of events in two small worlds, and in four larger ones if [`is_large`].
 #[test]
 fn no_order_of_events_overbooks_the_card() {
     let size = |members, epochs, deletions, prompt| Size { members, epochs, deletions, prompt };
-    let mut sizes = vec![size(1, 2, 1, true), size(1, 2, 0, false), size(2, 2, 0, true)];
-    if std::env::var("PORTCULLIS_EXPLORE").is_ok_and(|v| v == "large") {
-        sizes.extend([size(1, 3, 1, true), size(1, 3, 0, false), size(2, 2, 1, true)]);
+    let mut sizes = vec![size(1, 2, 1, true), size(1, 2, 0, false)];
+    if is_large() {
+        sizes.extend([size(2, 2, 0, true), size(1, 3, 1, true), size(1, 3, 0, false), size(2, 2, 1, true)]);
     }
     for size in sizes {
         let (states, found) = explore(size, None, 20_000_000);
@@ -533,6 +538,10 @@ fn each_rule_is_missed_when_it_is_taken_away() {
         (SafetyRule::RecordFirst, 2, true),
         (SafetyRule::Reserve, 2, true),
     ] {
+        // Three epochs have 335,321 states, the others fewer than 2,000.
+        if epochs > 2 && !is_large() {
+            continue;
+        }
         let size = Size { members: 1, epochs, deletions: 0, prompt };
         let (states, found) = explore(size, Some(rule), 20_000_000);
         let found = found.unwrap_or_else(|| panic!("without {rule:?} nothing goes wrong in {states} states"));

@@ -1,7 +1,7 @@
 //! Benchmarks, printed as tables. Nothing here passes or fails: a person compares.
 //!
-//! `cargo run --release -p portcullis-bench` runs them all; one alone with
-//! `cargo run --release -p portcullis-bench -- admission`, `planner`, `queue`, `webhook`, `policies`, `cluster` or `memory`.
+//! `cargo run --release -p portcullis-bench` runs them all; one alone with `cargo run --release -p
+//! portcullis-bench -- admission`, `planner`, `queue`, `webhook`, `policies`, `cluster` or `memory`.
 
 mod admission;
 mod bodies;

@@ -1,8 +1,8 @@
 //! A large cluster: how much memory its pods cost us, and how long a takeover takes.
 //!
-//! The pods are there before Portcullis is: tens of thousands of webhook calls would measure something else. They run nowhere;
-//! to the engine they are what the API server says. Four fifths of them are bound, and every card is in use, so that the
-//! gangs among the rest wait.
+//! The pods are there before Portcullis is: tens of thousands of webhook calls would measure something else.
+//! They run nowhere; to the engine they are what the API server says. Four fifths of them are bound, and
+//! every card is in use, so that the gangs among the rest wait.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -129,8 +129,8 @@ async fn create_all(api: &Api, objects: impl Iterator<Item = (String, Value)>) -
     Ok(())
 }
 
-/// A pod as controllers make them: probes, volumes, environment, an owner. A member of a gang wants a card; one that is not
-/// bound stands behind the gate.
+/// A pod as controllers make them: probes, volumes, environment, an owner. A member of a gang wants a card;
+/// one that is not bound stands behind the gate.
 fn pod(number: usize, gang: Option<usize>, node: Option<&str>) -> Value {
     let name = format!("pod-{number}");
     let owner = format!("workload-{}", number / SIZE);

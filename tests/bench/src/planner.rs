@@ -1,8 +1,9 @@
-//! The planner on clusters of 1,213 and 5,000 nodes, nine tenths full: how long one decision takes, and one event.
+//! The planner on clusters of 1,213 and 5,000 nodes, nine tenths full: how long one decision takes, and one
+//! event.
 //!
-//! The mix of the smaller cluster is that of the openb trace (617 nodes with 8 GPUs, 54 with 4, 518 with 2, 24 with 1).
-//! Half of the nodes are shared by VRAM, half give out whole GPUs. Fillers are drawn by splitmix64 from a fixed seed, so
-//! every run plans the same decisions.
+//! The mix of the smaller cluster is that of the openb trace (617 nodes with 8 GPUs, 54 with 4, 518 with 2,
+//! 24 with 1). Half of the nodes are shared by VRAM, half give out whole GPUs. Fillers are drawn by
+//! splitmix64 from a fixed seed, so every run plans the same decisions.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hint::black_box;
@@ -127,7 +128,8 @@ fn filled(mix: &[(usize, u32)], seed: u64) -> Snapshot {
             let name = format!("node-{number:05}");
             snapshot.set_node(node(&name, *cards, shared));
             for card in 0..*cards {
-                // One GPU in ten stays free; a shared card holds up to four pods that leave a tenth of it on average.
+                // One GPU in ten stays free; a shared card holds up to four pods that leave a tenth of it on
+                // average.
                 let holders = if !shared {
                     vec![(gpus(1), CardAllocation::Unshared)]
                 } else {

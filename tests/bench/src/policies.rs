@@ -1,8 +1,9 @@
-//! Reviews by policy files: `portcullis serve --standalone --policies`, as it runs in a cluster, on one core, and the loader on another.
+//! Reviews by policy files: `portcullis serve --standalone --policies`, as it runs in a cluster, on one core,
+//! and the loader on another.
 //!
-//! Rows: as many reviews as go through; 1,000 a second, by the clock, so that a slow one delays nobody's sending; the same while
-//! a set of 500 policies takes the place of the 20, most of them about other kinds; and the same beside reviews that a hostile policy
-//! is about, one after the other without a pause, for the neighbours by either pair of paths.
+//! Rows: the maximum throughput; 1,000 reviews a second by the clock, so that a slow review delays no other
+//! request; the same while a set of 500 policies replaces the 20, most of them for other kinds; and the same
+//! beside continuous reviews by a hostile policy, measured at other reviews on both pairs of paths.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -20,12 +21,13 @@ use crate::bodies;
 use crate::cluster::account::usage;
 
 const CONNECTIONS: usize = 16;
-/// How many policies are about pods.
-const ASKED: usize = 20;
-/// Reviews a second in the open rows.
-const RATE: u32 = 1000;
+/// The number of policies that match pods.
+const POD_POLICIES: usize = 20;
+/// Reviews a second in the rows with a fixed rate.
+const REVIEWS_PER_SECOND: u32 = 1000;
 
-/// Rules as platform teams write them, each with a place for a number. The body of [`bodies`] is let in by all of them.
+/// Rules as platform teams write them, each with a placeholder for a number. All of them admit the body of
+/// [`bodies`].
 const RULES: [(&str, &str); 10] = [
     (
         "images",
@@ -55,8 +57,8 @@ fn policy(number: usize) -> String {
     let (name, expression) = RULES[number % RULES.len()];
     let expression = expression.replace("{n}", &(number / RULES.len()).to_string());
     // However many there are, so many are about pods: what is measured of a reload is the reload.
-    let (group, resource) = if number < ASKED { ("", "pods") } else { ("batch", "jobs") };
-    let expression = if number < ASKED {
+    let (group, resource) = if number < POD_POLICIES { ("", "pods") } else { ("batch", "jobs") };
+    let expression = if number < POD_POLICIES {
         expression
     } else {
         expression.replace("object.spec.", "object.spec.template.spec.")
@@ -73,7 +75,7 @@ spec:
       expression: \"!request.userInfo.username.startsWith('system:node:')\"
   variables:
     - name: who
-      expression: object.metadata.?labels[?'app.kubernetes.io/name'].orValue('somebody')
+      expression: object.metadata.?labels[?'app.kubernetes.io/name'].orValue('unnamed')
   validations:
     - expression: >-
         {expression}
@@ -128,7 +130,7 @@ impl Mount {
         Ok(Self { directory })
     }
 
-    /// Writes a set of policies that nobody sees yet.
+    /// Writes a set of policies that the program does not see yet.
     fn write(&self, count: usize, more: Option<String>) -> anyhow::Result<PathBuf> {
         let inside = self.directory.join(format!("..{count}-{}", more.is_some()));
         fs::create_dir_all(&inside)?;
@@ -162,14 +164,14 @@ impl Drop for Mount {
     }
 }
 
-struct Server {
+struct PolicyProcess {
     child: Child,
     address: SocketAddr,
     ca_pem: String,
     log: PathBuf,
 }
 
-impl Server {
+impl PolicyProcess {
     fn start(mount: &Mount) -> anyhow::Result<Self> {
         let binary = std::env::current_exe()?.with_file_name("portcullis");
         ensure!(binary.exists(), "{} is not built: cargo build --release", binary.display());
@@ -218,7 +220,7 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for PolicyProcess {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -243,8 +245,8 @@ pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
 #[tokio::main(flavor = "current_thread")]
 async fn load() -> anyhow::Result<()> {
     let mount = Mount::new()?;
-    mount.show(&mount.write(ASKED, None)?)?;
-    let server = Server::start(&mount)?;
+    mount.show(&mount.write(POD_POLICIES, None)?)?;
+    let server = PolicyProcess::start(&mount)?;
     println!("20 policies; server on core 0, loader on core 1; {CONNECTIONS} connections");
     println!(
         "{:<34} {:>6} {:>10} {:>11} {:>8} {:>8} {:>8}",
@@ -292,11 +294,11 @@ async fn load() -> anyhow::Result<()> {
 /// What reviews cost neighbours that take as long as any may.
 async fn beside_hostile(
     mount: &Mount,
-    server: &Server,
+    server: &PolicyProcess,
     clients: &[Arc<ReviewClient>],
     body: &[u8],
 ) -> anyhow::Result<()> {
-    mount.show(&mount.write(ASKED, Some(hostile()))?)?;
+    mount.show(&mount.write(POD_POLICIES, Some(hostile()))?)?;
     let route = Route::Policies(Hook::Validate);
     let own = String::from_utf8(body.to_vec())?
         .replace("system:serviceaccount:kube-system:job-controller", HOSTILE);
@@ -389,8 +391,8 @@ async fn open(
         let (client, body) = (Arc::clone(client), body.to_vec());
         tokio::spawn(async move {
             let mut times = Vec::new();
-            let each = Duration::from_secs(1) * connections / RATE;
-            let mut due = begun + Duration::from_secs(1) * index / RATE;
+            let each = Duration::from_secs(1) * connections / REVIEWS_PER_SECOND;
+            let mut due = begun + Duration::from_secs(1) * index / REVIEWS_PER_SECOND;
             while due < begun + duration {
                 tokio::time::sleep_until(due.into()).await;
                 client.send(route, body.clone()).await?;

@@ -1,7 +1,7 @@
 //! A queue of gangs that do not fit: what one event costs the engine, with the planning that follows.
 //!
-//! 200 nodes of 8 GPUs with one GPU of each in use; gangs of 8 members that want a whole node each wait, all alike or
-//! each of its own size of memory.
+//! 200 nodes of 8 GPUs with one GPU of each in use; gangs of 8 members that want a whole node each wait, all
+//! alike or each of its own size of memory.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -84,7 +84,7 @@ impl Queue {
         self.version
     }
 
-    /// A pod of nobody's gang that has one GPU of a node.
+    /// A pod without a gang that holds one GPU of a node.
     fn holder(&mut self, index: usize, label: &str) -> Event {
         let version = self.next();
         let json = format!(

@@ -1,7 +1,7 @@
 //! The webhook over TLS: a server process on one core, a loader on another.
 //!
-//! The loader waits for each answer before it sends the next review on that connection, as the API server does. Its
-//! times include its own work and the kernel's; the server's cost is the CPU column.
+//! The loader waits for each answer before it sends the next review on that connection, as the API server
+//! does. Its times include its own work and the kernel's; the server's cost is the CPU column.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::SocketAddr;
@@ -50,8 +50,8 @@ pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// This program again, on one core where `taskset` can see to it. Whether it can is tried, not derived from the number
-/// of cores: the loader itself is pinned when it starts the server, and sees one core only.
+/// This program again, on one core where `taskset` can see to it. Whether it can is tried, not derived from
+/// the number of cores: the loader itself is pinned when it starts the server, and sees one core only.
 fn on_core(core: u32, arguments: &[&str]) -> anyhow::Result<Command> {
     let this = std::env::current_exe()?;
     let core = core.to_string();
@@ -84,7 +84,7 @@ async fn load(job: &str) -> anyhow::Result<()> {
     let (reviewer, seconds) = job.split_once(',').context("reviewer,seconds")?;
     let duration = Duration::from_secs(seconds.parse()?);
     println!("reviewer: {reviewer}; {seconds} s each after {} s of warm-up", WARM_UP.as_secs());
-    let server = Server::start(reviewer)?;
+    let server = InProcessServer::start(reviewer)?;
     println!(
         "server on core {}, loader on core {}",
         cores_of(&server.child.id().to_string())?,
@@ -124,7 +124,7 @@ async fn measure(
     connections: usize,
     duration: Duration,
 ) -> anyhow::Result<()> {
-    let server = Server::start(reviewer)?;
+    let server = InProcessServer::start(reviewer)?;
     let before = usage(server.child.id())?;
     let clients: Vec<_> = (0..connections)
         .map(|_| ReviewClient::new(server.address, &server.ca_pem).map(Arc::new))
@@ -192,7 +192,7 @@ async fn closed_loop(
 }
 
 /// The server process as the loader sees it.
-struct Server {
+struct InProcessServer {
     child: Child,
     address: SocketAddr,
     ca_pem: String,
@@ -200,7 +200,7 @@ struct Server {
     _output: BufReader<ChildStdout>,
 }
 
-impl Server {
+impl InProcessServer {
     fn start(reviewer: &str) -> anyhow::Result<Self> {
         let mut command = on_core(0, &[SERVER, reviewer])?;
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
@@ -210,7 +210,7 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for InProcessServer {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();

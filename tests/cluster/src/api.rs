@@ -1,7 +1,8 @@
 //! Requests to the API server with JSON in and out.
 //!
-//! Blocking, for tests that read from top to bottom; [`Api::client`] and [`Api::runtime`] are for whoever needs many
-//! requests at a time. Paths are those of the Kubernetes API, such as `/api/v1/namespaces/default/pods`.
+//! The functions block, so that a test reads from top to bottom. A test that sends many requests at a time
+//! uses [`Api::client`] on [`Api::runtime`]. Paths are those of the Kubernetes API, such as
+//! `/api/v1/namespaces/default/pods`.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use kube::{Client, Config};
 use serde_json::Value;
 use tokio::runtime::{Builder, Runtime};
 
-/// An answer of the API server, good or bad.
+/// An answer of the API server: a result or a refusal.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Answer {
     /// HTTP status code.
@@ -36,7 +37,7 @@ impl Answer {
     }
 }
 
-/// A user of one API server.
+/// A client of one API server with the credentials of one user.
 #[derive(Clone)]
 pub struct Api {
     runtime: Arc<Runtime>,
@@ -44,7 +45,7 @@ pub struct Api {
 }
 
 impl Api {
-    /// With the user and the server of a kubeconfig file.
+    /// A client with the server and the user of a kubeconfig file.
     ///
     /// # Errors
     /// When the file cannot be used.
@@ -61,17 +62,17 @@ impl Api {
         Ok(Self { runtime: Arc::new(runtime), client })
     }
 
-    /// The asynchronous client, to be used on [`Api::runtime`] or any other.
+    /// The asynchronous client. It works on [`Api::runtime`] and on any other runtime.
     pub fn client(&self) -> Client {
         self.client.clone()
     }
 
-    /// The threads that the requests run on.
+    /// The runtime on which requests run.
     pub fn runtime(&self) -> &Runtime {
         &self.runtime
     }
 
-    /// One request on a runtime of the caller's.
+    /// Sends one request on the runtime of the caller.
     ///
     /// # Errors
     /// When there is no answer.
@@ -101,10 +102,10 @@ impl Api {
         Ok(Answer { code, body })
     }
 
-    /// One request; waits for the answer. Never from an asynchronous function.
+    /// Sends one request and waits for the answer. Do not call it from an asynchronous function.
     ///
     /// # Errors
-    /// When there is no answer. A refusal is an answer.
+    /// When the API server does not answer. A refusal is an answer.
     pub fn send(
         &self,
         method: Method,
@@ -123,7 +124,7 @@ impl Api {
         self.send(Method::GET, path, "application/json", None)?.good().with_context(|| format!("GET {path}"))
     }
 
-    /// Reads an object that need not be there.
+    /// Reads an object that may be absent.
     ///
     /// # Errors
     /// No answer, or a refusal other than 404.
@@ -155,7 +156,7 @@ impl Api {
             .with_context(|| format!("PATCH {path}"))
     }
 
-    /// Changes an object by an RFC 6902 patch.
+    /// Changes an object with an RFC 6902 patch.
     ///
     /// # Errors
     /// No answer, or a refusal.
@@ -168,7 +169,7 @@ impl Api {
     /// Deletes an object or, by the path of its collection, all of them.
     ///
     /// # Errors
-    /// No answer, or a refusal; not being there is none.
+    /// No answer, or a refusal. An absent object is not an error.
     pub fn delete(&self, path: &str) -> Result<()> {
         let answer = self.send(Method::DELETE, path, "application/json", None)?;
         if answer.code != 404 {

@@ -1,7 +1,9 @@
-//! The Service in front of the replicas: one address, and behind it whoever says on `/readyz` that it is ready.
+//! A stand-in for the Service of the webhook: one address in front of all replicas whose `/readyz` answers
+//! 200.
 //!
-//! It does what kubelet and kube-proxy do, no better: readiness is looked at now and then, a new connection goes to the next
-//! ready replica, an open one stays where it is, and with nobody ready there is no answer.
+//! It behaves as kubelet and kube-proxy do. It probes readiness periodically, and a new connection goes to
+//! the next ready replica. An open connection stays with its replica. Without a ready replica a connection
+//! gets no answer.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -15,25 +17,25 @@ use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
-/// How often readiness is asked for. The manifests' probe asks every two seconds; a test should not have to wait so long.
+/// Period of the readiness probe. The probe of the manifests has two seconds, which is too slow for tests.
 const PROBE_PERIOD: Duration = Duration::from_millis(200);
-/// An answer that takes longer is none.
+/// A replica that takes longer than this to answer its probe is not ready.
 const READINESS_TIMEOUT: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Copy, Debug)]
-struct Replica {
+struct Backend {
     webhook: SocketAddr,
     admin: SocketAddr,
     is_ready: bool,
 }
 
-type Replicas = Arc<Mutex<BTreeMap<String, Replica>>>;
+type Backends = Arc<Mutex<BTreeMap<String, Backend>>>;
 
-/// Stops when dropped.
+/// Dropping it stops the listener.
 #[derive(Debug)]
 pub struct Balancer {
     port: u16,
-    replicas: Replicas,
+    replicas: Backends,
     tasks: [JoinHandle<()>; 2],
 }
 
@@ -44,7 +46,7 @@ impl Balancer {
     /// When the port is taken.
     pub fn start(runtime: &Runtime, port: u16) -> Result<Self> {
         let listener = runtime.block_on(TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, port))))?;
-        let replicas = Replicas::default();
+        let replicas = Backends::default();
         let tasks = [
             runtime.spawn(accept(listener, Arc::clone(&replicas))),
             runtime.spawn(probe(Arc::clone(&replicas))),
@@ -52,27 +54,27 @@ impl Balancer {
         Ok(Self { port, replicas, tasks })
     }
 
-    /// Where it listens.
+    /// The port on which it listens.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// Adds a replica; it gets connections once it is ready.
+    /// Adds a replica. It gets connections when it is ready.
     pub fn add(&self, name: &str, webhook: SocketAddr, admin: SocketAddr) {
-        self.locked().insert(name.to_owned(), Replica { webhook, admin, is_ready: false });
+        self.locked().insert(name.to_owned(), Backend { webhook, admin, is_ready: false });
     }
 
-    /// Takes a replica out; its open connections stay.
+    /// Removes a replica. Its open connections stay.
     pub fn remove(&self, name: &str) {
         self.locked().remove(name);
     }
 
-    /// The names of those that are ready.
+    /// The names of the ready replicas.
     pub fn ready(&self) -> Vec<String> {
         self.locked().iter().filter(|(_, replica)| replica.is_ready).map(|(name, _)| name.clone()).collect()
     }
 
-    fn locked(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Replica>> {
+    fn locked(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Backend>> {
         self.replicas.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -85,7 +87,7 @@ impl Drop for Balancer {
     }
 }
 
-async fn accept(listener: TcpListener, replicas: Replicas) {
+async fn accept(listener: TcpListener, replicas: Backends) {
     let mut turn: usize = 0;
     while let Ok((mut incoming, _)) = listener.accept().await {
         let ready: Vec<SocketAddr> = replicas
@@ -106,7 +108,7 @@ async fn accept(listener: TcpListener, replicas: Replicas) {
     }
 }
 
-async fn probe(replicas: Replicas) {
+async fn probe(replicas: Backends) {
     loop {
         let all: Vec<(String, SocketAddr)> = replicas
             .lock()
@@ -116,7 +118,7 @@ async fn probe(replicas: Replicas) {
             .collect();
         for (name, admin) in all {
             let replicas = Arc::clone(&replicas);
-            // Each on its own: one that hangs must not make the others look unready.
+            // Each probe is a task of its own, so that a replica that hangs does not delay the others.
             tokio::spawn(async move {
                 let is_ready = is_ready(admin).await;
                 if let Some(replica) = replicas.lock().unwrap_or_else(PoisonError::into_inner).get_mut(&name)
@@ -130,7 +132,7 @@ async fn probe(replicas: Replicas) {
     }
 }
 
-/// Whether `/readyz` there answers 200 in time.
+/// Whether `/readyz` of a replica answers 200 in time.
 pub(crate) async fn is_ready(admin: SocketAddr) -> bool {
     let ask = async {
         let mut connection = TcpStream::connect(admin).await?;

@@ -1,7 +1,7 @@
-//! The programs of a control plane: found, or built from `go.mod` beside this crate.
+//! Finds the programs of a control plane, or builds them from the Go modules beside this crate.
 //!
-//! In this order: the directory in `KUBEBUILDER_ASSETS`; what was built before from the very same sources; a new build, which
-//! only one process does while the others wait. Nothing is ever downloaded but Go modules, by `go` itself.
+//! The order is: the directory in `KUBEBUILDER_ASSETS`; an earlier build from the same sources; a new build.
+//! One process builds, and others wait for it. Only `go` downloads anything, and only Go modules.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -46,7 +46,7 @@ impl Version {
     }
 }
 
-/// How each part is called: a program and its first arguments.
+/// The command of each part: a program and its first arguments.
 #[derive(Clone, Debug)]
 pub struct Binaries {
     /// etcd.
@@ -59,7 +59,7 @@ pub struct Binaries {
     pub controller_manager: Vec<OsString>,
     /// kubectl.
     pub kubectl: Vec<OsString>,
-    /// kwok, which plays the kubelets.
+    /// kwok, which simulates the kubelets.
     pub kwok: Vec<OsString>,
 }
 
@@ -69,16 +69,16 @@ pub fn root() -> PathBuf {
     crate_directory.ancestors().nth(2).unwrap_or(crate_directory).to_path_buf()
 }
 
-/// Everything that the test cluster writes lies here.
+/// The directory of everything that test clusters write.
 pub fn scratch() -> PathBuf {
     root().join("target/cluster")
 }
 
 impl Binaries {
-    /// Finds the programs of `version`, or builds them; the first time that takes some minutes.
+    /// Finds the programs of `version` or builds them. The first build takes some minutes.
     ///
     /// # Errors
-    /// What is missing, and what to do about it.
+    /// Names what is missing and how to provide it.
     pub fn of(version: Version) -> Result<Self> {
         if let Some(assets) = assets(version) {
             return Self::in_directory(&assets);
@@ -88,7 +88,7 @@ impl Binaries {
         Ok(Self::of_one(&directory))
     }
 
-    /// kubectl as it can be had without building anything: of the test cluster, or else from the path.
+    /// A kubectl that needs no build: the one of the test cluster, or else the one on the path.
     pub fn any_kubectl() -> Vec<OsString> {
         let version = Version::default();
         let directory = scratch().join(version.number());
@@ -101,7 +101,7 @@ impl Binaries {
         }
     }
 
-    /// Those that we have built.
+    /// The programs of a build in `directory`.
     fn of_one(directory: &Path) -> Self {
         let part = |name: &str| vec![directory.join("control-plane").into_os_string(), name.into()];
         Self {
@@ -114,10 +114,10 @@ impl Binaries {
         }
     }
 
-    /// The programs in a directory of somebody else.
+    /// The programs in a directory that the user has named.
     ///
     /// # Errors
-    /// Names all that are missing.
+    /// Names every missing program.
     pub fn in_directory(directory: &Path) -> Result<Self> {
         let names =
             ["etcd", "kube-apiserver", "kube-scheduler", "kube-controller-manager", "kubectl", "kwok"];
@@ -129,7 +129,7 @@ impl Binaries {
                 missing.join(", no ")
             );
         }
-        // The parts run elsewhere, so a path that begins here will not do.
+        // The parts run in another directory, so the paths must be absolute.
         let directory = fs::canonicalize(directory)?;
         let part = |name: &str| vec![directory.join(name).into_os_string()];
         Ok(Self {
@@ -142,7 +142,7 @@ impl Binaries {
         })
     }
 
-    /// Why there can be no cluster here, in one line; `None` when there can be one.
+    /// The reason why a test cluster cannot run here, in one line; `None` when it can.
     pub fn unavailable(version: Version) -> Option<String> {
         if assets(version).is_some() || current(version, &scratch().join(version.number())) {
             return None;
@@ -163,7 +163,8 @@ impl Binaries {
     }
 }
 
-/// With this environment variable the cluster tests fail instead of being left out, and old versions are built too.
+/// With this environment variable the cluster tests fail instead of being left out, and old versions are
+/// built too.
 pub const REQUIRE_CLUSTER: &str = "PORTCULLIS_REQUIRE_CLUSTER";
 
 /// Whether the cluster tests must run.
@@ -171,7 +172,8 @@ pub fn is_required() -> bool {
     std::env::var_os(REQUIRE_CLUSTER).is_some()
 }
 
-/// The directory in `KUBEBUILDER_ASSETS`. It is taken for the default version, and for another one only if its API server says so.
+/// The directory in `KUBEBUILDER_ASSETS`. It counts for the default version, and for another version only if
+/// its API server reports that version.
 fn assets(version: Version) -> Option<PathBuf> {
     let directory =
         std::env::var_os("KUBEBUILDER_ASSETS").filter(|value| !value.is_empty()).map(PathBuf::from)?;
@@ -192,7 +194,7 @@ fn go() -> Option<()> {
     found.is_ok_and(|status| status.success()).then_some(())
 }
 
-/// Everything that a build depends on besides Go itself, in one text.
+/// The inputs of a build besides Go itself, in one text.
 fn inputs(version: Version) -> Result<String> {
     let mut text = format!("{}\n", version.number());
     let mut names = vec!["main.go".to_owned()];
@@ -212,7 +214,7 @@ fn current(version: Version, directory: &Path) -> bool {
         && inputs(version).is_ok_and(|inputs| inputs == stamp)
 }
 
-/// Leaves the programs of `version` in `directory`.
+/// Builds the programs of `version` into `directory`.
 fn built(version: Version, directory: &Path) -> Result<()> {
     if current(version, directory) {
         return Ok(());
@@ -234,7 +236,7 @@ fn built(version: Version, directory: &Path) -> Result<()> {
         version.number()
     );
     go_build(version, directory, "control-plane", ".")?;
-    // It cannot be built against every version, and speaks to each.
+    // kwok does not build against every version of Kubernetes, but works with each.
     go_build(Version::default(), directory, "kwok", "sigs.k8s.io/kwok/cmd/kwok")?;
     fs::write(directory.join("built-from"), inputs(version)?)?;
     Ok(())

@@ -1,4 +1,4 @@
-//! A cluster to test on: one of our own, or one that runs already.
+//! A cluster for tests: one that the tests start, or one that runs already.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -19,7 +19,7 @@ use crate::control_plane::{ControlPlane, Options};
 use crate::guard::Guard;
 use crate::identity::{PROGRAM_GROUPS, PROGRAM_USER};
 
-/// An API server with what belongs to it.
+/// A cluster: its API server, its users, and its processes where the tests have started them.
 pub struct Cluster {
     control_plane: Option<ControlPlane>,
     admin: PathBuf,
@@ -27,12 +27,12 @@ pub struct Cluster {
     directory: PathBuf,
     kubectl: Vec<OsString>,
     api: Api,
-    /// Where there is no control plane that has one.
+    /// `None` for a cluster that the tests have not started.
     guard: Option<Guard>,
 }
 
 impl Cluster {
-    /// A new one of our own; it ends when this is dropped, or with this process.
+    /// Starts a new cluster. It ends when it is dropped, or with this process.
     ///
     /// # Errors
     /// As [`ControlPlane::start`].
@@ -40,7 +40,7 @@ impl Cluster {
         Self::of(ControlPlane::start(options)?)
     }
 
-    /// Around a control plane.
+    /// A cluster around a running control plane.
     ///
     /// # Errors
     /// When its directory cannot be written to.
@@ -58,8 +58,8 @@ impl Cluster {
         })
     }
 
-    /// One that runs already, by the kubeconfig of an administrator who may impersonate. It has to reach 127.0.0.1 of this machine
-    /// for the webhook, and there is no control over its processes.
+    /// A cluster that runs already, by the kubeconfig of an administrator with the right to impersonate. It
+    /// must reach 127.0.0.1 of this machine for the webhook. Its processes cannot be controlled.
     ///
     /// # Errors
     /// When the file cannot be used.
@@ -94,20 +94,21 @@ impl Cluster {
         })
     }
 
-    /// The processes behind it, where they are ours.
+    /// The control plane, if the tests have started it.
     pub fn control_plane(&self) -> Option<&ControlPlane> {
         self.control_plane.as_ref()
     }
 
-    /// The processes behind it.
+    /// The control plane.
     ///
     /// # Panics
-    /// When they are not ours; ask [`Cluster::control_plane`] first where a running cluster may be given.
+    /// When the tests have not started it. Use [`Cluster::control_plane`] where a running cluster is
+    /// possible.
     pub fn own(&self) -> &ControlPlane {
         self.control_plane.as_ref().expect("a cluster of our own")
     }
 
-    /// An administrator's requests.
+    /// A client with the rights of an administrator.
     pub fn api(&self) -> &Api {
         &self.api
     }
@@ -117,22 +118,22 @@ impl Cluster {
         &self.admin
     }
 
-    /// The kubeconfig file of the user that Portcullis is.
+    /// The kubeconfig file of the service account of Portcullis.
     pub fn program(&self) -> &Path {
         &self.program
     }
 
-    /// For log files and scratch; removed at the end.
+    /// The directory for logs and temporary files. It is removed at the end.
     pub fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// The directory that comes first on the path of terminal sessions: `kubectl` is there.
+    /// The first directory on the path of terminal sessions. It holds `kubectl`.
     pub fn bin(&self) -> PathBuf {
         self.directory.join("bin")
     }
 
-    /// Lets terminal sessions call `program` by `name`.
+    /// Adds `program` to the path of terminal sessions under `name`.
     ///
     /// # Errors
     /// When the cluster's directory cannot be written to.
@@ -142,17 +143,17 @@ impl Cluster {
         symlink(fs::canonicalize(program)?, link).with_context(|| program.display().to_string())
     }
 
-    /// How kubectl is called.
+    /// The command of kubectl.
     pub fn kubectl_command(&self) -> &[OsString] {
         &self.kubectl
     }
 
-    /// What ends processes with us.
+    /// The guard that ends the processes with this one.
     pub fn guard(&self) -> Option<&Guard> {
         self.guard.as_ref().or_else(|| self.control_plane.as_ref().map(ControlPlane::guard))
     }
 
-    /// Creates a namespace with a name of its own that begins with `name`, and gives that name.
+    /// Creates a namespace with a unique name that begins with `name`, and returns the name.
     ///
     /// # Errors
     /// When the API server refuses.
@@ -171,7 +172,7 @@ impl Drop for Cluster {
     }
 }
 
-/// Whether cluster tests can run here; says in one line that they are left out when not.
+/// Whether cluster tests can run here. If not, prints in one line why they are left out.
 ///
 /// # Panics
 /// When they cannot run and `PORTCULLIS_REQUIRE_CLUSTER` is set.
@@ -179,16 +180,16 @@ pub fn available(version: Version) -> bool {
     static SAID: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
     let Some(reason) = Binaries::unavailable(version) else { return true };
     assert!(!binaries::is_required(), "{reason}");
-    // Not by eprintln, which the test runner keeps to itself when a test passes.
+    // The test runner captures `eprintln!` of a test that passes, so this writes to stderr directly.
     if SAID.lock().unwrap_or_else(PoisonError::into_inner).insert(reason.clone()) {
         let _ = writeln!(std::io::stderr(), "left out the tests on a real Kubernetes: {reason}");
     }
     false
 }
 
-/// The one cluster that the tests of a binary share, each in a namespace of its own; `None` where there can be none.
-/// It is the running one that `PORTCULLIS_TEST_KUBECONFIG` names, or that of `KUBECONFIG` if it [`may_be_used`], or else one of our
-/// own with default options.
+/// The cluster that the tests of a binary share, each in its own namespace; `None` where no cluster can run.
+/// It is the running cluster in `PORTCULLIS_TEST_KUBECONFIG`, or that of `KUBECONFIG` if it [`may_be_used`],
+/// or else a new one with default options.
 ///
 /// # Panics
 /// When it does not start.
@@ -216,7 +217,8 @@ pub fn shared() -> Option<&'static Cluster> {
             if std::env::var_os("PORTCULLIS_KEEP").is_some() {
                 cluster.own().keep_directory();
             }
-            // A static is never dropped; the guard cleans up. So it is told of a failure when it happens.
+            // A static is never dropped, and the guard cleans up. So a panic hook tells the guard to keep the
+            // logs.
             let previous = std::panic::take_hook();
             std::panic::set_hook(Box::new(move |panic| {
                 if let Some(Some(cluster)) = SHARED.get()
@@ -231,16 +233,18 @@ pub fn shared() -> Option<&'static Cluster> {
         .as_ref()
 }
 
-/// Label of the namespace `kube-system` of a cluster that tests may do anything to, with the value `true`.
+/// Label of the namespace `kube-system` with the value `true`: tests may change and delete anything in this
+/// cluster.
 pub const FOR_TESTS: &str = "portcullis.dev/for-tests";
 
 const VIEW: [&str; 7] = ["config", "view", "--raw", "--flatten", "--minify", "-o", "json"];
 
-/// Whether tests may use the cluster of a kubeconfig that happens to be set: its API server is on this machine, and it is marked
-/// by [`FOR_TESTS`]. Tests install things and delete nodes, so the cluster has to say so itself; one elsewhere is not even asked.
+/// Whether tests may use the cluster of `KUBECONFIG`: its API server is on this machine, and it has the label
+/// [`FOR_TESTS`]. Tests install things and delete nodes, so the cluster itself must permit it. A cluster on
+/// another machine gets no request.
 ///
 /// # Errors
-/// Why not, and how to change that.
+/// The reason why not, and how to permit it.
 pub fn may_be_used(kubeconfig: &Path) -> Result<()> {
     let kubectl = Binaries::any_kubectl();
     let run = |arguments: &[&str]| -> Result<Value> {
@@ -265,11 +269,11 @@ pub fn may_be_used(kubeconfig: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A directory `bin` with a kubectl in it, for the path of a shell.
+/// Makes the directory `bin` with a kubectl for the path of a shell.
 fn put_kubectl(directory: &Path, command: &[OsString]) -> Result<()> {
     let bin = directory.join("bin");
     fs::create_dir_all(&bin)?;
-    // Our own binary is what it is called; one that is found on the path is found there by everybody.
+    // A kubectl that is already on the path needs no link.
     if let Some(program) = command.first().map(Path::new).filter(|program| program.is_absolute()) {
         symlink(program, bin.join("kubectl"))?;
     }

@@ -1,7 +1,7 @@
-//! etcd, API server, scheduler, controllers and fake kubelets as processes of our own.
+//! Runs etcd, API server, scheduler, controllers and fake kubelets as child processes.
 //!
-//! Each part can be stopped, paused and started again while the others run, on the same port and with the same data. It owns
-//! the processes and their directory; it knows nothing about what is in the cluster.
+//! Each part can be stopped, paused and restarted while the others run, on the same port and with the same
+//! data. This module owns the processes and their directory. It does not read the objects in the cluster.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -22,7 +22,7 @@ use crate::guard::{Guard, Process, Recipe, tail};
 use crate::identity::Identity;
 use crate::ports;
 
-/// How long a part may take to come up on a busy machine.
+/// Upper bound of the start of a part, for a busy machine.
 const START_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// A part of the control plane.
@@ -36,12 +36,12 @@ pub enum Part {
     Scheduler,
     /// kube-controller-manager: Jobs, ReplicaSets, garbage collection, ...
     ControllerManager,
-    /// kwok: every node is Ready, every bound pod runs.
+    /// kwok: makes every node Ready and runs every bound pod.
     Kubelets,
 }
 
 impl Part {
-    /// All of them, in the order in which they start.
+    /// All parts in the order in which they start.
     pub const ALL: [Self; 5] =
         [Self::Etcd, Self::ApiServer, Self::Scheduler, Self::ControllerManager, Self::Kubelets];
 
@@ -63,14 +63,15 @@ impl fmt::Display for Part {
     }
 }
 
-/// What kind of control plane.
+/// The configuration of a control plane.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Of Kubernetes.
+    /// The version of Kubernetes.
     pub version: Version,
-    /// Parts that are not started at first; [`ControlPlane::start_part`] may do it later.
+    /// Parts that do not start with the others. [`ControlPlane::start_part`] starts them later.
     pub without: Vec<Part>,
-    /// Requests a second, and at once, that scheduler and controllers may send. As shipped it is 50 and 100 for the scheduler.
+    /// Client limits of scheduler and controllers: requests a second, and burst. The scheduler ships with 50
+    /// and 100.
     pub client_rate: (u32, u32),
     /// Added to the API server's command line, such as `--runtime-config=scheduling.k8s.io/v1alpha2=true`.
     pub api_server_flags: Vec<String>,
@@ -91,7 +92,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// With the pod groups of Kubernetes itself: `PodGroup` in 1.36, `Workload` in both.
+    /// Options with native pod groups: `PodGroup` in 1.36, `Workload` in both versions.
     pub fn native_groups(version: Version) -> Self {
         let api = match version {
             Version::V1_36 => "scheduling.k8s.io/v1alpha2=true",
@@ -119,7 +120,7 @@ pub struct ControlPlane {
 }
 
 impl ControlPlane {
-    /// Starts one that ends with this process.
+    /// Starts a control plane that ends with this process.
     ///
     /// # Errors
     /// When the programs are missing or a part does not come up; the message has the end of its log.
@@ -130,7 +131,7 @@ impl ControlPlane {
         Self::start_in(options, &directory)
     }
 
-    /// Starts one in a directory of the caller's.
+    /// Starts a control plane in a given directory.
     ///
     /// # Errors
     /// As [`ControlPlane::start`].
@@ -139,7 +140,7 @@ impl ControlPlane {
         let mut tries = 1;
         loop {
             match Self::try_start(options, &binaries, directory) {
-                // Somebody took a port between our look and the part's.
+                // Another process took the port after it was found free.
                 Err(error) if tries < 4 && format!("{error:#}").contains("address already in use") => {
                     tries += 1;
                 }
@@ -175,7 +176,7 @@ impl ControlPlane {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Starts a part that does not run, and waits until etcd or the API server answers.
+    /// Starts a part that does not run. Waits until etcd or the API server answers.
     ///
     /// # Errors
     /// When it runs already or does not come up.
@@ -225,7 +226,7 @@ impl ControlPlane {
         Ok(())
     }
 
-    /// Kills a part, as a crash would; nothing when it does not run.
+    /// Kills a part, as a crash does. Does nothing when the part does not run.
     pub fn stop_part(&self, part: Part) {
         if let Some(mut process) = self.running().remove(&part) {
             process.kill(Some(&self.guard));
@@ -241,7 +242,7 @@ impl ControlPlane {
         self.start_part(part)
     }
 
-    /// Stops a part in the middle of whatever it does (SIGSTOP).
+    /// Pauses a part (SIGSTOP).
     ///
     /// # Errors
     /// When it does not run.
@@ -249,7 +250,7 @@ impl ControlPlane {
         self.signal(part, Signal::STOP)
     }
 
-    /// Lets a paused part go on (SIGCONT).
+    /// Resumes a paused part (SIGCONT).
     ///
     /// # Errors
     /// When it does not run.
@@ -271,38 +272,38 @@ impl ControlPlane {
         self.directory.join(format!("{part}.log"))
     }
 
-    /// Where data, logs and kubeconfig files are.
+    /// The directory of data, logs and kubeconfig files.
     pub fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// Its users.
+    /// The users and certificates of the cluster.
     pub fn identity(&self) -> &Identity {
         &self.identity
     }
 
-    /// An administrator's connection.
+    /// A client with the rights of an administrator.
     pub fn api(&self) -> &Api {
         &self.api
     }
 
-    /// The programs it was started with.
+    /// The programs of the parts.
     pub fn binaries(&self) -> &Binaries {
         &self.binaries
     }
 
-    /// What ends other processes with this one.
+    /// The guard that ends all processes with this one.
     pub fn guard(&self) -> &Guard {
         &self.guard
     }
 
-    /// Everything that runs goes on without us, and its files stay.
-    pub fn let_go(&self) {
+    /// Detaches the processes: they run on after this process, and their files stay.
+    pub fn detach(&self) {
         self.guard.release();
         self.running().clear();
     }
 
-    /// Says where the logs are and leaves them there.
+    /// Prints the directory of the logs and keeps it.
     pub fn keep_directory(&self) {
         self.guard.keep_directory();
         eprintln!("the logs of the test cluster: {}", self.directory.display());
@@ -314,7 +315,7 @@ impl Drop for ControlPlane {
         if std::thread::panicking() || std::env::var_os("PORTCULLIS_KEEP").is_some() {
             self.keep_directory();
         }
-        // The API server before etcd: without its store it would hang.
+        // The API server ends before etcd, because it hangs without its store.
         for part in Part::ALL.into_iter().rev() {
             self.stop_part(part);
         }
@@ -352,13 +353,14 @@ fn recipes(
         "--authorization-mode=RBAC".to_owned(),
         format!("--secure-port={api}"),
         "--bind-address=127.0.0.1".to_owned(),
-        // From a range for documentation: it has to be an address that is not of the loopback, and nobody connects to it.
+        // The address must not be a loopback address. It comes from a range for documentation, and no client
+        // connects to it.
         "--advertise-address=192.0.2.1".to_owned(),
         "--endpoint-reconciler-type=none".to_owned(),
         flag("tls-cert-file", &identity.certificate),
         flag("tls-private-key-file", &identity.key),
         "--service-cluster-ip-range=10.0.0.0/24".to_owned(),
-        // No kubelet mounts tokens here, and no controller would take the taint of a new node away again.
+        // No kubelet mounts tokens here, and no controller removes the taint of a new node.
         "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition".to_owned(),
     ];
     api_arguments.extend(gates.clone());
@@ -380,7 +382,7 @@ fn recipes(
         flag("kubeconfig", &identity.admin),
         "--leader-elect=false".to_owned(),
         "--secure-port=0".to_owned(),
-        // Nodes have no kubelet that would renew a lease, and service accounts no token files.
+        // No kubelet renews a node lease, and service accounts have no token files.
         "--controllers=*,-nodelifecycle,-nodeipam,-cloud-node-lifecycle,-serviceaccount-token".to_owned(),
         format!("--kube-api-qps={rate}"),
         format!("--kube-api-burst={burst}"),

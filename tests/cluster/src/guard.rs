@@ -1,8 +1,9 @@
-//! Processes that end with us, however we end.
+//! Ends child processes with this process, however it ends.
 //!
-//! A [`Guard`] is a small shell that is told the process group of everything that is started. Its standard input is a pipe
-//! whose other end only we hold: when we are gone, killed or not, it reads the end of the file, kills what is left and removes
-//! the directory. A paused process dies as well, which one that watches a pipe itself would not.
+//! A [`Guard`] is a small shell that receives the process group of every started process through a pipe. Only
+//! this process holds the other end of the pipe. When this process ends, the shell reads the end of the file,
+//! kills the remaining groups and removes the directory. A paused process dies as well; it could not watch a
+//! pipe itself.
 
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
@@ -17,7 +18,7 @@ use anyhow::{Context, Result, anyhow, bail};
 pub use rustix::process::Signal;
 use rustix::process::{Pid, kill_process_group};
 
-/// Reads `add PID`, `gone PID`, `keep` (the directory) and `release` (everything), until whoever writes is gone.
+/// Reads `add PID`, `gone PID`, `keep` (the directory) and `release` (everything) until the writer ends.
 const SHELL: &str = r#"
 trap '' INT HUP TERM QUIT
 directory=$1
@@ -34,19 +35,19 @@ for group in $alive; do kill -KILL "-$group" 2>/dev/null; done
 test -z "$directory" || rm -rf "$directory" || { sleep 1; rm -rf "$directory"; }
 "#;
 
-/// Waits for a word before it becomes the program: by then the guard knows the process.
+/// Waits for a line before it executes the program, so that the guard knows the process first.
 const STARTER: &str = r#"read -r go && exec "$@" </dev/null"#;
 
-/// The shell that cleans up behind us.
+/// The shell that cleans up after this process.
 #[derive(Debug)]
 pub struct Guard {
-    /// Behind a lock only to be shared; `None` once it has been let go.
+    /// The lock makes it shareable. `None` after [`Guard::finish`].
     input: Mutex<Option<ChildStdin>>,
     child: Mutex<Child>,
 }
 
 impl Guard {
-    /// Starts the guard of `directory`, which is removed when we are gone.
+    /// Starts a guard that removes `directory` when this process ends.
     ///
     /// # Errors
     /// When there is no `sh`.
@@ -69,43 +70,44 @@ impl Guard {
         writeln!(input, "{line}").context("the guard of the test cluster is gone")
     }
 
-    /// Leaves the directory where it is.
+    /// Keeps the directory.
     pub fn keep_directory(&self) {
         let _ = self.say("keep");
     }
 
-    /// Leaves everything as it is: what runs goes on without us.
+    /// Keeps the directory and all processes after the end of this process.
     pub fn release(&self) {
         let _ = self.say("release");
     }
 
-    /// Lets it do its work now, and waits for it.
+    /// Kills the processes and removes the directory now, and waits for that.
     pub fn finish(&self) {
         drop(self.input.lock().unwrap_or_else(PoisonError::into_inner).take());
         let _ = self.child.lock().unwrap_or_else(PoisonError::into_inner).wait();
     }
 }
 
-/// How to start a process, as often as needed.
+/// The command line and environment of a process that can be started repeatedly.
 #[derive(Clone, Debug)]
 pub struct Recipe {
-    /// What it is called in messages, and its log file without `.log`.
+    /// The name in messages, and of the log file without `.log`.
     pub name: String,
     /// The program and its arguments.
     pub command: Vec<OsString>,
     /// Added to the environment.
     pub environment: Vec<(String, String)>,
-    /// Where it runs and where its log file is.
+    /// The working directory, which also holds the log file.
     pub directory: PathBuf,
 }
 
 impl Recipe {
-    /// The file with everything that it has printed, of all its lives.
+    /// The log file. All runs of the process append to it.
     pub fn log(&self) -> PathBuf {
         self.directory.join(format!("{}.log", self.name))
     }
 
-    /// Starts it under a guard; without one it outlives us, which is for whoever keeps a list of its own.
+    /// Starts the process under a guard. Without a guard the process outlives this one, and the caller must
+    /// end it.
     ///
     /// # Errors
     /// When the program or the log file cannot be opened.
@@ -114,7 +116,7 @@ impl Recipe {
         let mut command = Command::new("sh");
         command.args(["-c", STARTER, "start"]).args(&self.command);
         command.current_dir(&self.directory).envs(self.environment.iter().map(|(k, v)| (k, v)));
-        // The API server would ask a proxy for the way to a webhook on this very machine.
+        // With these variables the API server would call a webhook on this machine through a proxy.
         for name in ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"] {
             command.env_remove(name);
         }
@@ -136,7 +138,7 @@ impl Recipe {
     }
 }
 
-/// A running process, the leader of a process group of its own.
+/// A running process. It leads its own process group.
 #[derive(Debug)]
 pub struct Process {
     name: String,
@@ -150,12 +152,12 @@ impl Process {
         self.child.id()
     }
 
-    /// The file with what it has printed.
+    /// The log file.
     pub fn log(&self) -> &Path {
         &self.log
     }
 
-    /// Sends a signal to it and to what it has started.
+    /// Sends a signal to the process and its children.
     ///
     /// # Errors
     /// When it has ended.
@@ -167,10 +169,10 @@ impl Process {
         kill_process_group(group, signal).with_context(|| format!("{} is gone", self.name))
     }
 
-    /// How it has ended; `None` while it runs.
+    /// The exit status; `None` while it runs.
     ///
     /// # Errors
-    /// When the system does not say.
+    /// When the system does not report a status.
     pub fn ended(&mut self) -> Result<Option<ExitStatus>> {
         Ok(self.child.try_wait()?)
     }
@@ -196,14 +198,14 @@ impl Process {
         }
     }
 
-    /// Kills it at once and waits until it is gone.
+    /// Kills the process and waits for its end.
     pub fn kill(&mut self, guard: Option<&Guard>) {
         let _ = self.signal(Signal::KILL);
         let _ = self.child.wait();
         self.forget(guard);
     }
 
-    /// Tells the guard that it has ended.
+    /// Reports the end of the process to the guard.
     pub fn forget(&self, guard: Option<&Guard>) {
         if let Some(guard) = guard {
             let _ = guard.say(&format!("gone {}", self.child.id()));

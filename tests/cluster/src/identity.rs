@@ -1,4 +1,4 @@
-//! Who is who in a test cluster: certificates, tokens and the kubeconfig files that carry them.
+//! The users of a test cluster: certificates, tokens and kubeconfig files.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,13 +10,13 @@ use serde_json::json;
 
 /// The namespace that Portcullis is installed in.
 pub const NAMESPACE: &str = "portcullis-system";
-/// The user that the program is in a cluster: its service account.
+/// The user of the program: its service account.
 pub const PROGRAM_USER: &str = "system:serviceaccount:portcullis-system:portcullis";
 /// The groups of [`PROGRAM_USER`].
 pub const PROGRAM_GROUPS: [&str; 3] =
     ["system:serviceaccounts", "system:serviceaccounts:portcullis-system", "system:authenticated"];
 
-/// Tokens open nothing but a throw-away cluster on the loopback address.
+/// The tokens are constants, because they grant access only to a temporary cluster on the loopback address.
 const ADMIN_TOKEN: &str = "admin-of-the-test-cluster";
 const PROGRAM_TOKEN: &str = "portcullis-of-the-test-cluster";
 
@@ -73,7 +73,7 @@ impl Identity {
         for (path, user, token) in
             [(&identity.admin, "admin", ADMIN_TOKEN), (&identity.program, "portcullis", PROGRAM_TOKEN)]
         {
-            // Any JSON is YAML, and a kubeconfig is read as YAML.
+            // JSON is valid YAML, the format of a kubeconfig.
             let config = json!({
                 "apiVersion": "v1",
                 "kind": "Config",

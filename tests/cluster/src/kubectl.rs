@@ -1,4 +1,4 @@
-//! kubectl, as a person types it.
+//! Runs kubectl commands as a user types them.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -9,32 +9,32 @@ use anyhow::{Context, Result, anyhow};
 
 use crate::cluster::Cluster;
 
-/// What a command printed and how it ended.
+/// The output and the exit code of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Output {
-    /// 0 is good.
+    /// The exit code; 0 is success.
     pub code: i32,
     /// Standard output.
     pub stdout: String,
-    /// Standard error, where refusals and warnings are.
+    /// Standard error, with refusals and warnings.
     pub stderr: String,
 }
 
 impl Output {
-    /// Standard output of a command that went well.
+    /// Standard output of a command that succeeded.
     ///
     /// # Panics
-    /// When it did not.
+    /// When the command failed.
     #[track_caller]
     pub fn good(self) -> String {
         assert!(self.code == 0, "kubectl ended with {}\n{}{}", self.code, self.stdout, self.stderr);
         self.stdout
     }
 
-    /// Standard error of a command that was refused.
+    /// Standard error of a command that failed.
     ///
     /// # Panics
-    /// When it was not.
+    /// When the command succeeded.
     #[track_caller]
     pub fn refused(self) -> String {
         assert!(self.code != 0, "kubectl was to be refused\n{}{}", self.stdout, self.stderr);
@@ -42,17 +42,17 @@ impl Output {
     }
 }
 
-/// Runs a kubectl with a kubeconfig and something on its standard input.
+/// Runs kubectl with a kubeconfig and text on its standard input.
 ///
 /// # Errors
-/// When it cannot be run. A refusal is an output.
+/// When kubectl cannot be run. A refusal is an output.
 pub fn run(command: &[OsString], kubeconfig: &Path, arguments: &[&str], input: &str) -> Result<Output> {
     let (program, first) = command.split_first().ok_or_else(|| anyhow!("no kubectl"))?;
     let mut child = Command::new(program)
         .args(first)
         .args(arguments)
         .env("KUBECONFIG", kubeconfig)
-        // Neither proxies nor anybody's kubectl settings.
+        // Neither proxies nor the kubectl settings of the user may change the output.
         .env_remove("HTTPS_PROXY")
         .env_remove("https_proxy")
         .env("KUBERC", "off")
@@ -64,7 +64,7 @@ pub fn run(command: &[OsString], kubeconfig: &Path, arguments: &[&str], input: &
         .with_context(|| format!("cannot run {}", program.display()))?;
     let mut stdin = child.stdin.take();
     let input = input.to_owned();
-    // On a thread of its own: a long manifest does not fit into the pipe.
+    // A thread writes the input, because a long manifest does not fit into the pipe.
     let writer = std::thread::spawn(move || stdin.as_mut().map(|stdin| stdin.write_all(input.as_bytes())));
     let output = child.wait_with_output()?;
     let _ = writer.join();
@@ -85,10 +85,10 @@ impl Cluster {
         self.kubectl_with(arguments, "")
     }
 
-    /// Runs kubectl as an administrator, with something on its standard input.
+    /// Runs kubectl as an administrator with text on its standard input.
     ///
     /// # Panics
-    /// When it cannot be run.
+    /// When kubectl cannot be run.
     #[track_caller]
     pub fn kubectl_with(&self, arguments: &[&str], input: &str) -> Output {
         run(self.kubectl_command(), self.admin(), arguments, input).unwrap_or_else(|e| panic!("{e:#}"))

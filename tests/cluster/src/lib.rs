@@ -1,8 +1,8 @@
-//! A real Kubernetes control plane for tests, without containers: etcd, API server, scheduler and controllers from one Go binary,
-//! and kwok for kubelets. It owns processes, ports and files of test clusters; the program under test is only ever started as a
-//! process, with the rights of its own RBAC rules.
+//! A real Kubernetes control plane for tests, without containers: etcd, API server, scheduler and controllers
+//! from one Go binary, and kwok for kubelets. It owns the processes, ports and files of test clusters. The
+//! program under test always runs as a process with the rights of its RBAC rules.
 //!
-//! Whatever is started ends with the process that started it, also when that is killed (`guard`).
+//! Every started process ends with the process that started it, also when that is killed (`guard`).
 
 pub mod api;
 pub mod balancer;

@@ -1,4 +1,4 @@
-//! `test-cluster`: the cluster of the tests as a playground. `tests/cluster/up` and `tests/cluster/down` call it.
+//! `test-cluster`: the test cluster for interactive use. `tests/cluster/up` and `tests/cluster/down` call it.
 
 use std::process::ExitCode;
 

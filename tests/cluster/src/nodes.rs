@@ -1,4 +1,4 @@
-//! Nodes with GPUs that nobody has to buy.
+//! Simulated nodes with GPUs.
 
 use anyhow::{Result, bail};
 use portcullis_core::objects::names;
@@ -8,33 +8,33 @@ use tokio::task::JoinSet;
 use crate::api::Api;
 use crate::cluster::{Cluster, map};
 
-/// A node to be.
+/// The description of a node to create.
 #[derive(Clone, Debug)]
 pub struct Node {
     /// Its name.
     pub name: String,
-    /// Physical cards; with none, it has no GPU label either.
+    /// The number of physical cards. A node without cards has no GPU label.
     pub gpus: u32,
     /// Memory of each card in MiB.
     pub gpu_memory_mib: u64,
     /// Product label, such as `NVIDIA-H100-80GB-HBM3`.
     pub product: String,
-    /// How often each card is advertised (time slicing); 1 for not at all.
+    /// The number of replicas that time-slicing advertises for each card; 1 for no time-slicing.
     pub replicas: u32,
-    /// Whether its cards are shared by memory: label and taint.
+    /// Whether the node shares its cards by memory, which adds a label and a taint.
     pub shared: bool,
     /// CPUs.
     pub cpus: u32,
     /// Memory in GiB.
     pub memory_gib: u32,
-    /// How many pods fit at all.
+    /// The maximum number of pods.
     pub pods: u32,
     /// More labels.
     pub labels: Vec<(String, String)>,
 }
 
 impl Node {
-    /// With so many 80 GiB cards that are given out whole.
+    /// A node with `cards` 80 GiB cards for whole-GPU requests.
     pub fn whole(name: &str, gpus: u32) -> Self {
         Self {
             name: name.to_owned(),
@@ -50,7 +50,7 @@ impl Node {
         }
     }
 
-    /// With so many cards of so much memory that are shared.
+    /// A node with shared cards.
     pub fn shared(name: &str, gpus: u32, gpu_memory_mib: u64) -> Self {
         Self {
             gpu_memory_mib,
@@ -60,12 +60,12 @@ impl Node {
         }
     }
 
-    /// Without a GPU.
+    /// A node without a GPU.
     pub fn plain(name: &str) -> Self {
         Self::whole(name, 0)
     }
 
-    /// As the API server is told.
+    /// The node as an object for the API server.
     pub fn object(&self) -> Value {
         let mut labels = map(&[
             (names::HOSTNAME_LABEL, &self.name),
@@ -107,7 +107,7 @@ impl Node {
 }
 
 impl Cluster {
-    /// Creates nodes, many at a time.
+    /// Creates nodes with concurrent requests.
     ///
     /// # Errors
     /// The first refusal.

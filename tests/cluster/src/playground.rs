@@ -1,6 +1,6 @@
-//! The cluster of the tests for a person to play with: it goes on when `up` has ended, until `down`.
+//! The test cluster for interactive use. It keeps running after `up` ends, until `down`.
 //!
-//! Everything of it lies in `target/cluster/playground`: processes, kubeconfig, logs, data.
+//! The directory `target/cluster/playground` holds its list of processes, kubeconfig, logs and data.
 
 use std::fs;
 use std::io::Write;
@@ -23,7 +23,7 @@ use crate::ports;
 use crate::program::{ProgramOptions, install, recipe, redirect, wait_answering, wait_gating};
 use crate::wait::has_condition;
 
-/// What GPU clusters have besides nodes: a priority for models that answer requests, and the class of NVIDIA's runtime.
+/// Objects that GPU clusters usually have: a priority class for inference, and the runtime class of NVIDIA.
 const CLASSES: &str = "\
 apiVersion: scheduling.k8s.io/v1
 kind: PriorityClass
@@ -45,7 +45,7 @@ fn kubeconfig() -> PathBuf {
     directory().join("admin.kubeconfig")
 }
 
-/// The processes that `up` has left running: name and process group.
+/// The processes that `up` started: name and process group.
 fn processes() -> Vec<(String, i32)> {
     let text = fs::read_to_string(directory().join("processes")).unwrap_or_default();
     text.lines()
@@ -54,7 +54,7 @@ fn processes() -> Vec<(String, i32)> {
         .collect()
 }
 
-/// Whether that process is still one of the playground: process ids are used again.
+/// Whether the process still belongs to the playground. The system reuses process ids.
 fn is_ours(process: i32) -> bool {
     let place = fs::read_link(format!("/proc/{process}/cwd"));
     place.map_or(!Path::new("/proc/self").exists(), |place| {
@@ -72,7 +72,7 @@ fn answers() -> bool {
 /// Starts the playground, unless it is up.
 ///
 /// # Errors
-/// What did not start, and why. Nothing is left running then.
+/// Names the part that did not start, and why. No process is left then.
 pub fn up() -> Result<()> {
     if answers() {
         println!("The playground is up already.");
@@ -110,19 +110,19 @@ pub fn up() -> Result<()> {
     wait_answering(&cluster, loopback(admin), &mut portcullis)?;
     wait_gating(&cluster)?;
 
-    let_go(&cluster, &portcullis)?;
+    detach(&cluster, &portcullis)?;
     step("ready");
     greet();
     Ok(())
 }
 
-/// From here on the processes live without us.
-fn let_go(cluster: &Cluster, portcullis: &Process) -> Result<()> {
+/// Writes the list of processes and detaches them, so that they outlive this process.
+fn detach(cluster: &Cluster, portcullis: &Process) -> Result<()> {
     let mut text: String =
         cluster.own().processes().iter().map(|(part, process)| format!("{part} {process}\n")).collect();
     text.push_str(&format!("portcullis {}\n", portcullis.id()));
     fs::write(directory().join("processes"), text)?;
-    cluster.own().let_go();
+    cluster.own().detach();
     Ok(())
 }
 
@@ -190,7 +190,7 @@ When you have had enough: {down}
         logs = shown(&directory()),
         down = shown(&root.join("tests/cluster/down")),
     );
-    // Whoever pipes it into `head` has read enough.
+    // A closed pipe, as from `head`, is not an error.
     let _ = std::io::stdout().write_all(text.as_bytes());
 }
 
@@ -216,10 +216,10 @@ pub fn down() -> Result<()> {
     Ok(())
 }
 
-/// Ends what is left of a playground, and gives how many processes that were.
+/// Ends the remaining processes of a playground, and returns their number.
 fn sweep() -> usize {
     let mut groups: Vec<i32> = processes().into_iter().map(|(_, group)| group).collect();
-    // The API server before etcd.
+    // The API server ends before etcd.
     groups.reverse();
     groups.retain(|group| is_ours(*group));
     for group in &groups {
@@ -235,7 +235,7 @@ fn sweep() -> usize {
     groups.len()
 }
 
-/// Says what runs.
+/// Prints the state of the playground.
 ///
 /// # Errors
 /// When the API server does not answer.
@@ -258,7 +258,7 @@ pub fn status() -> Result<()> {
     Ok(())
 }
 
-/// `kubectl` with the playground's kubeconfig, for whoever has no kubectl.
+/// Runs `kubectl` with the kubeconfig of the playground, for users without a kubectl.
 ///
 /// # Errors
 /// When there is no playground.

@@ -1,8 +1,8 @@
 //! Free ports of the loopback address.
 //!
-//! They are taken from below the range that the kernel uses for outgoing connections: a part that is restarted must find
-//! its port free again. Somebody else may still be faster than the part that is to listen there; whoever starts a part
-//! tries again with another port then.
+//! They are below the range that the kernel uses for outgoing connections, so that a restarted part finds its
+//! port free. Another process may still take a port before the part listens on it. The caller then tries
+//! again with another port.
 
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -11,14 +11,14 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Result, bail};
 
-/// Below 32768, where Linux begins with ports of outgoing connections.
+/// Below 32768, the first port that Linux uses for outgoing connections.
 const FIRST_PORT: u16 = 20_000;
 const PORT_COUNT: u16 = 12_000;
 
-/// What this process has given out: never twice, though nobody listens there yet.
+/// The ports that this process has returned. It returns none twice, even if no process listens there yet.
 static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
 
-/// A port on which nobody listens now.
+/// A port on which no process listens now.
 ///
 /// # Errors
 /// When none is found in thousands of tries.

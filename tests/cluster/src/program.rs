@@ -1,9 +1,9 @@
-//! Portcullis installed by its manifests, and running as processes of ours instead of pods.
+//! Portcullis installed by its manifests, with its replicas as child processes instead of pods.
 //!
-//! The manifests are applied as they are. Then two things are bent, because a fake kubelet runs no container: the Service
-//! becomes an alias of the loopback address, and the registrations name our port instead of 443. Name, path, certificate and
-//! `caBundle` stay what a real installation has. The processes are users with the RBAC rules of the manifests and no others, and
-//! have the arguments of the Deployment.
+//! The manifests are applied unchanged. Then two things are adapted, because a fake kubelet runs no
+//! container. The Service becomes an alias of the loopback address, and the webhook configurations name a
+//! local port instead of 443. Name, path, certificate and `caBundle` stay as in a real installation. The
+//! processes have the RBAC rights of the manifests and no others, and the arguments of the Deployment.
 
 use std::ffi::OsString;
 use std::fs;
@@ -25,25 +25,26 @@ use crate::identity::NAMESPACE;
 use crate::ports;
 use crate::wait::WAIT_TIMEOUT;
 
-/// How Portcullis is to run.
+/// The configuration of an installation.
 #[derive(Clone, Debug)]
 pub struct ProgramOptions {
     /// The binary: `env!("CARGO_BIN_EXE_portcullis")` in a test.
     pub binary: PathBuf,
-    /// How many processes.
+    /// The number of replicas.
     pub replicas: usize,
-    /// Added to the arguments of the Deployment, `--name=value` each; one that is there already is replaced.
+    /// Arguments `--name=value` that are added to those of the Deployment or replace them.
     pub flags: Vec<String>,
-    /// Added to the environment; `{name}` in a value is the name of the replica, `portcullis-0` and so on.
+    /// Added to the environment. `{name}` in a value becomes the name of the replica, such as `portcullis-0`.
     pub environment: Vec<(String, String)>,
-    /// Directories in `manifests/components` that are installed as well.
+    /// Directories in `manifests/components` to install as well.
     pub components: Vec<String>,
-    /// The cluster that the program itself talks to, when it is another than the cluster's own, such as a proxy that breaks things.
+    /// The kubeconfig of the program, if it differs from that of the cluster: for a proxy that injects
+    /// faults.
     pub kubeconfig: Option<PathBuf>,
 }
 
 impl ProgramOptions {
-    /// Two replicas of `binary`, and PodGroup kinds, which a new cluster has not.
+    /// Two replicas of `binary`, and the PodGroup kinds, which a new cluster lacks.
     pub fn new(binary: impl Into<PathBuf>) -> Self {
         Self {
             binary: binary.into(),
@@ -63,7 +64,7 @@ struct Replica {
     admin: SocketAddr,
 }
 
-/// Portcullis in a cluster. Dropping it ends the processes and leaves what was installed.
+/// Portcullis in a cluster. Dropping it ends the processes and keeps the installed objects.
 pub struct Portcullis<'a> {
     cluster: &'a Cluster,
     options: ProgramOptions,
@@ -75,7 +76,7 @@ impl<'a> Portcullis<'a> {
     /// Installs it, starts the replicas, and waits until a pod of a gang would get its gate.
     ///
     /// # Errors
-    /// What kubectl says, or the end of the log of a replica that does not become ready.
+    /// The message of kubectl, or the end of the log of a replica that does not become ready.
     pub fn start(cluster: &'a Cluster, options: ProgramOptions) -> Result<Self> {
         install(cluster, &options.components)?;
         cluster.put_on_path("portcullis", &options.binary)?;
@@ -99,7 +100,7 @@ impl<'a> Portcullis<'a> {
         self.replicas.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Starts one more replica and gives its number, counted from 0; does not wait until it is ready.
+    /// Starts one more replica and returns its number, counted from 0. Does not wait until it is ready.
     ///
     /// # Errors
     /// When it cannot be started.
@@ -115,7 +116,7 @@ impl<'a> Portcullis<'a> {
         Ok(number)
     }
 
-    /// Waits until a replica says that it is ready, and the Service knows it.
+    /// Waits until a replica is ready and the Service has it as an endpoint.
     ///
     /// # Errors
     /// The end of its log, when it ends or does not become ready in time.
@@ -138,8 +139,8 @@ impl<'a> Portcullis<'a> {
         Ok(())
     }
 
-    /// Sends a signal to a replica: `STOP` and `CONT`, or `TERM` to end it in its own way while it stays in the Service until
-    /// it is not ready any more.
+    /// Sends a signal to a replica: `STOP`, `CONT`, or `TERM` for a shutdown. The replica stays in the
+    /// Service until it is not ready.
     ///
     /// # Errors
     /// When it does not run.
@@ -157,7 +158,7 @@ impl<'a> Portcullis<'a> {
         }
     }
 
-    /// Starts a replica again that was killed or has ended, on the same ports, under the same name.
+    /// Restarts a replica that has ended, with the same name and ports.
     ///
     /// # Errors
     /// When it cannot be started.
@@ -170,7 +171,8 @@ impl<'a> Portcullis<'a> {
         Ok(())
     }
 
-    /// Ends a replica as a rolling update does: it leaves the Service and gets SIGTERM, and is waited for.
+    /// Ends a replica as a rolling update does: removes it from the Service, sends SIGTERM and waits for its
+    /// end.
     ///
     /// # Errors
     /// When it does not end in time.
@@ -184,7 +186,7 @@ impl<'a> Portcullis<'a> {
         Ok(())
     }
 
-    /// How many replicas there ever were.
+    /// The number of replicas that were ever started.
     pub fn replicas(&self) -> usize {
         self.locked().len()
     }
@@ -194,11 +196,12 @@ impl<'a> Portcullis<'a> {
         self.locked().get(number)?.process.as_ref().map(Process::id)
     }
 
-    /// The number of the replica that leads, by the Lease; `None` when nobody does or the holder is none of ours.
+    /// The number of the leader by the Lease; `None` when the Lease has no holder or a holder that is not a
+    /// replica of this installation.
     pub fn leader(&self) -> Option<usize> {
         let lease = self.cluster.api().find(LEASE).ok()??;
         let holder = lease["spec"]["holderIdentity"].as_str()?;
-        // The identity is the replica's name and something that is new in each life.
+        // The identity is the name of the replica and a suffix that changes with each start.
         (0..self.replicas()).rev().find(|number| {
             holder
                 .strip_prefix(&format!("portcullis-{number}"))
@@ -211,12 +214,12 @@ impl<'a> Portcullis<'a> {
         self.cluster.directory().join(format!("portcullis-{number}.log"))
     }
 
-    /// Where a replica serves probes and metrics.
+    /// The address at which a replica serves probes and metrics.
     pub fn admin(&self, number: usize) -> Option<SocketAddr> {
         self.locked().get(number).map(|replica| replica.admin)
     }
 
-    /// The Service's stand-in.
+    /// The stand-in for the Service.
     pub fn balancer(&self) -> &Balancer {
         &self.balancer
     }
@@ -237,7 +240,8 @@ impl Drop for Portcullis<'_> {
 /// The path of the Lease by which the replicas elect a leader.
 pub const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/portcullis-system/leases/portcullis";
 
-/// Where both kinds of registrations are, and how ours are called; the second is that of the component policies.
+/// The paths of both kinds of webhook configurations, and the names of ours. The second name is that of the
+/// component `policies`.
 const REGISTRATIONS: [&str; 2] = [
     "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations",
     "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations",
@@ -251,13 +255,13 @@ fn loopback(port: u16) -> SocketAddr {
 /// `kubectl apply -k manifests/` with some components, strictly validated by the server.
 ///
 /// # Errors
-/// What kubectl says.
+/// The message of kubectl.
 pub fn install(cluster: &Cluster, components: &[String]) -> Result<()> {
     let manifests = root().join("manifests");
     let directory = if components.is_empty() {
         manifests
     } else {
-        // kustomize wants relative paths; everything lies below the root.
+        // kustomize needs relative paths.
         let overlay = cluster.directory().join("install");
         fs::create_dir_all(&overlay)?;
         let below = overlay.strip_prefix(root()).context("the cluster's directory lies in the repository")?;
@@ -272,7 +276,8 @@ pub fn install(cluster: &Cluster, components: &[String]) -> Result<()> {
         overlay
     };
     let directory = directory.display().to_string();
-    // A kind that is new in this very file may not be known yet when its first object comes: apply is there to be repeated.
+    // The API server may not know a kind yet when the first object of it follows its definition. A second
+    // apply succeeds.
     let mut output = cluster.kubectl(&["apply", "--validate=strict", "-k", &directory]);
     if output.code != 0 && output.stderr.contains("no matches for kind") {
         output = cluster.kubectl(&["apply", "--validate=strict", "-k", &directory]);
@@ -287,7 +292,7 @@ pub fn install(cluster: &Cluster, components: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// Leads the API server to a port of this machine when it wants the webhook's Service.
+/// Redirects the calls of the API server for the webhook to a port of this machine.
 ///
 /// # Errors
 /// When the registrations or the Service are not there.
@@ -312,10 +317,10 @@ pub fn redirect(cluster: &Cluster, port: u16) -> Result<()> {
     Ok(())
 }
 
-/// Waits until a pod that names a group would be given the gate. Nothing is created.
+/// Waits until a dry-run pod that names a group gets the gate.
 ///
 /// # Errors
-/// The last answer, when it does not happen.
+/// The last answer, after the timeout.
 pub fn wait_gating(cluster: &Cluster) -> Result<()> {
     let pod = json!({
         "metadata": {"name": "probe", "labels": {"kai.scheduler/podgroup": "probe"}, "annotations": {"pod-group-name": "probe"}},
@@ -346,7 +351,7 @@ pub fn wait_gating(cluster: &Cluster) -> Result<()> {
     }
 }
 
-/// How one replica is started.
+/// The recipe of one replica.
 ///
 /// # Errors
 /// When the Deployment is not there.
@@ -382,7 +387,7 @@ pub fn recipe(
     Ok(Recipe { name: name.to_owned(), command, environment, directory: cluster.directory().to_path_buf() })
 }
 
-/// Waits until a replica that stands alone is ready.
+/// Waits until a replica outside of an installation is ready.
 ///
 /// # Errors
 /// The end of its log, when it ends or is not ready in time.

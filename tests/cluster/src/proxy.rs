@@ -1,8 +1,8 @@
-//! An API server that breaks on purpose: it stands between the program and the real one and does to requests what its rules say.
+//! A proxy in front of the API server that injects faults into the requests of the program.
 //!
-//! It owns one listener and the rules, which can change while it runs. Everything that no rule is about goes through as it came,
-//! watches as they flow. Whether a rule with a chance strikes is drawn from a generator with a seed; in which order requests come is
-//! up to the machine, so a seed gives the same dice, not the same run.
+//! It owns one listener and the rules, which can change while it runs. A request without a rule passes
+//! unchanged, and so do watches. A seeded generator decides whether a rule with a probability applies. The
+//! order of requests depends on the machine, so the same seed does not give the same run.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -37,34 +37,35 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::cluster::Cluster;
 
-/// What happens to a request.
+/// What the proxy does to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
-    /// It is passed on so much later.
+    /// Forwards it after a delay.
     Delay(Duration),
-    /// It is kept until the rule is taken away.
+    /// Holds it until the rule is removed.
     Hold,
-    /// The connection ends, and the API server never hears of it.
+    /// Closes the connection without forwarding the request.
     DropBefore,
-    /// The API server answers, and the connection ends: done, and nobody is told.
+    /// Forwards it and closes the connection without the answer: the write happens, and the client does not
+    /// learn it.
     DropAfter,
-    /// Answered by the proxy; the API server never hears of it.
+    /// Answers it without forwarding it.
     Answer {
         /// HTTP status code.
         code: u16,
         /// Header `Retry-After`, in seconds.
         retry_after: Option<u64>,
     },
-    /// Passed on, and then answered by the proxy: done, and something else is told.
+    /// Forwards it and answers with another status: the write happens, and the client gets an error.
     AnswerAfter {
         /// HTTP status code.
         code: u16,
     },
-    /// The answer breaks off so long after its first byte: for watches.
+    /// Cuts the answer this long after its first byte; for watches.
     CutAfter(Duration),
 }
 
-/// Which requests something happens to. Of several rules that are about a request the first that strikes counts.
+/// A fault and the requests that it applies to. The first rule that applies to a request wins.
 #[derive(Clone, Debug)]
 pub struct Rule {
     name: String,
@@ -77,7 +78,7 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// For every request at first. `name` is what [`Proxy::struck`] counts it under.
+    /// A rule for every request. [`Proxy::struck`] counts it under `name`.
     pub fn new(name: impl Into<String>, what: What) -> Self {
         Self {
             name: name.into(),
@@ -90,30 +91,30 @@ impl Rule {
         }
     }
 
-    /// What it is counted under.
+    /// The name in the counts.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Only for these methods.
+    /// Restricts the rule to these methods.
     #[must_use]
     pub fn methods(self, methods: &[Method]) -> Self {
         Self { methods: methods.to_vec(), ..self }
     }
 
-    /// Only where the path with its query contains this.
+    /// Restricts the rule to paths with this text, query included.
     #[must_use]
     pub fn path(self, part: &str) -> Self {
         Self { path: part.to_owned(), ..self }
     }
 
-    /// Only from the `first` to the `last` of these requests, counted from 1 since the rule was set.
+    /// Restricts the rule to the requests from `first` to `last`, counted from 1 since the rule was set.
     #[must_use]
     pub fn from_to(self, first: u64, last: u64) -> Self {
         Self { first, last, ..self }
     }
 
-    /// Only for the first of these requests, and by chance for so many of a hundred of the others.
+    /// Restricts the rule to the first request, and to this percentage of the others.
     #[must_use]
     pub fn percent(self, percent: u64) -> Self {
         Self { percent, ..self }
@@ -132,7 +133,7 @@ struct State {
 
 struct Shared {
     state: Mutex<State>,
-    /// Counts changes of the rules, for those that are held.
+    /// Counts changes of the rules, for held requests.
     changes: watch::Sender<u64>,
     upstream: Client,
 }
@@ -165,10 +166,11 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// Starts one in front of the API server of `cluster`, for the user that the program is; it knows no other. It breaks nothing yet.
+    /// Starts a proxy without rules in front of the API server of `cluster`, for the user of the program
+    /// only.
     ///
     /// # Errors
-    /// When the control plane is not ours, or nothing can listen.
+    /// When the tests have not started the control plane, or no port is free.
     pub fn start(cluster: &Cluster, seed: u64) -> Result<Self> {
         let identity = cluster.own().identity().clone();
         let runtime = cluster.api().runtime();
@@ -187,19 +189,19 @@ impl Proxy {
         Ok(Self { kubeconfig, shared, task })
     }
 
-    /// The kubeconfig that leads through it.
+    /// The kubeconfig with the address of the proxy.
     pub fn kubeconfig(&self) -> &Path {
         &self.kubeconfig
     }
 
-    /// From now on these rules and no others. What is held by a rule that is gone goes on; open watches break off, so that
-    /// the rules are about them too.
+    /// Replaces the rules. Requests that a removed rule holds continue. Open watches are cut, so that the new
+    /// rules apply to them too.
     pub fn set(&self, rules: impl IntoIterator<Item = Rule>) {
         self.shared.locked().rules = rules.into_iter().map(|rule| (rule, 0)).collect();
         self.shared.changes.send_modify(|count| *count += 1);
     }
 
-    /// How often each rule has struck since the proxy was started.
+    /// How often each rule has applied since the proxy started.
     pub fn struck(&self) -> BTreeMap<String, u64> {
         self.shared.locked().struck.clone()
     }
@@ -215,12 +217,12 @@ async fn upstream(kubeconfig: &Path) -> Result<Client> {
     let file = Kubeconfig::read_from(kubeconfig)?;
     let mut config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
     config.proxy_url = None;
-    // A watch may be silent for long.
+    // A watch may be idle for a long time.
     config.read_timeout = None;
     Ok(Client::try_from(config)?)
 }
 
-/// The proxy shows the API server's own certificate: it is good for 127.0.0.1, whatever the port.
+/// The proxy uses the certificate of the API server, which is valid for every port of 127.0.0.1.
 fn server_config(certificate: &Path, key: &Path) -> Result<ServerConfig> {
     let chain = CertificateDer::pem_file_iter(certificate)
         .and_then(Iterator::collect::<Result<Vec<_>, _>>)
@@ -246,12 +248,12 @@ async fn serve(connection: TcpStream, tls: TlsAcceptor, shared: Arc<Shared>) {
         let shared = Arc::clone(&shared);
         async move { answer(request, &shared).await.ok_or(Dropped) }
     });
-    // An error is what the rules asked for, or a client that has gone.
+    // An error here is an injected fault or a client that has closed.
     let _ =
         hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(connection), service).await;
 }
 
-/// The connection ends without an answer.
+/// An error that closes the connection without an answer.
 #[derive(Debug)]
 struct Dropped;
 
@@ -265,7 +267,7 @@ impl std::error::Error for Dropped {}
 
 type AnswerBody = UnsyncBoxBody<Bytes, Box<dyn std::error::Error + Send + Sync>>;
 
-/// `None`: the connection ends.
+/// `None` closes the connection.
 async fn answer(request: Request<Incoming>, shared: &Shared) -> Option<Response<AnswerBody>> {
     let (mut head, body) = request.into_parts();
     let path = head.uri.path_and_query().map_or_else(String::new, ToString::to_string);
@@ -299,7 +301,7 @@ async fn answer(request: Request<Incoming>, shared: &Shared) -> Option<Response<
             return Some(made_up(code, None));
         }
         Some(What::CutAfter(long)) => Some(Box::pin(sleep(long))),
-        // New rules are about what is watched as well: it is asked for again.
+        // New rules cut open watches, so that the client watches again under them.
         None if path.contains("watch=1") => {
             let mut changes = shared.changes.subscribe();
             Some(Box::pin(async move {
@@ -312,7 +314,7 @@ async fn answer(request: Request<Incoming>, shared: &Shared) -> Option<Response<
     Some(Response::from_parts(head, body.boxed_unsync()))
 }
 
-/// As the API server says it.
+/// A `Status` as the API server writes it.
 fn made_up(code: u16, retry_after: Option<u64>) -> Response<AnswerBody> {
     let status = json!({
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": code,
@@ -328,7 +330,7 @@ fn made_up(code: u16, retry_after: Option<u64>) -> Response<AnswerBody> {
 
 type End = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// A body that breaks off at some time.
+/// A body that is cut at a given time.
 struct Cut {
     body: AnswerBody,
     end: Option<End>,

@@ -1,4 +1,4 @@
-//! Terminal sessions as tests: what a person types, and what comes back.
+//! Terminal sessions as tests: commands and their expected output.
 //!
 //! ```text
 //! $ kubectl get pods
@@ -6,13 +6,15 @@
 //! app     1/1     Running   0          …
 //! ```
 //!
-//! `$ ` runs a line in a shell once, `$~ ` again and again until the output is as it stands there, `> ` continues the line above (a
-//! here-document). `…` stands for any text within a line, a line of `…` alone for any lines. The width of columns does not count.
-//! Lines that begin with `#` are remarks. In a Markdown file the sessions are the blocks that begin with "```console"; one that stands
-//! in a comment is played as well, and not shown to readers.
+//! `$ ` runs a line in a shell once, `$~ ` again and again until the output is as it stands there, `> `
+//! continues the line above (a here-document). `…` stands for any text within a line, a line of `…` alone for
+//! any lines. The width of columns does not count. Lines that begin with `#` are remarks. In a Markdown file
+//! the sessions are the blocks that begin with "```console"; one that stands in a comment is played as well,
+//! and not shown to readers.
 //!
-//! Sessions in files can be written anew (`PORTCULLIS_UPDATE_GOLDENS=1`): what came, with `…` for ages, times and identities. A command
-//! that prints what stands there is left as it stands, so a `…` that a person has put there stays.
+//! `PORTCULLIS_UPDATE_GOLDENS=1` rewrites sessions in files with the actual output, with `…` for ages, times
+//! and identities. A command whose output matches is left unchanged, so a `…` that an author has written
+//! stays.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -23,12 +25,12 @@ use std::time::{Duration, Instant};
 use crate::cluster::Cluster;
 use crate::wait::WAIT_TIMEOUT;
 
-/// When a session is written anew: how long an output must have been the same.
+/// How long an output must be stable before it is recorded.
 const SETTLE_TIME: Duration = Duration::from_millis(2500);
 
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Step {
-    /// What stands before it.
+    /// The lines before the command.
     remarks: Vec<String>,
     command: String,
     is_repeated: bool,
@@ -70,39 +72,39 @@ fn steps(transcript: &str) -> Vec<Step> {
 
 /// A part of a Markdown file.
 #[derive(Debug, PartialEq, Eq)]
-enum Part<'t> {
-    /// As it is, fences included.
+enum PageSection<'t> {
+    /// Text outside of sessions, fences included.
     Prose(&'t str),
-    /// What stands between the fences of a session.
+    /// The lines between the fences of a session.
     Session(&'t str),
 }
 
-fn parts(text: &str) -> Vec<Part<'_>> {
+fn parts(text: &str) -> Vec<PageSection<'_>> {
     let mut parts = Vec::new();
     let (mut begun, mut at, mut inside) = (0, 0, false);
     for line in text.split_inclusive('\n') {
         let next = at + line.len();
         let fence = line.trim_end();
         if inside && fence == "```" {
-            parts.push(Part::Session(&text[begun..at]));
+            parts.push(PageSection::Session(&text[begun..at]));
             (begun, inside) = (at, false);
         } else if !inside && fence == "```console" {
-            parts.push(Part::Prose(&text[begun..next]));
+            parts.push(PageSection::Prose(&text[begun..next]));
             (begun, inside) = (next, true);
         }
         at = next;
     }
     assert!(!inside, "a block ```console has no end");
-    parts.push(Part::Prose(&text[begun..]));
+    parts.push(PageSection::Prose(&text[begun..]));
     parts
 }
 
-/// Runs of spaces count as one.
+/// The line with each run of spaces as one space.
 fn narrow(line: &str) -> String {
     line.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Whether `line` is `pattern`, in which `…` stands for anything.
+/// Whether `line` matches `pattern`, in which `…` matches any text.
 fn line_matches(pattern: &str, line: &str) -> bool {
     let parts: Vec<&str> = pattern.split('…').collect();
     let [first, middle @ .., last] = parts.as_slice() else { return pattern == line };
@@ -128,7 +130,7 @@ fn lines(text: &str) -> Vec<String> {
     text.trim_end().lines().map(narrow).collect()
 }
 
-/// A line as it is written into a session: what differs from run to run and means nothing becomes `…`.
+/// A line as it is recorded: text that varies from run to run becomes `…`.
 fn without_chance(line: &str) -> String {
     const FIELDS: [&str; 9] = [
         "UID:",
@@ -157,7 +159,7 @@ fn without_chance(line: &str) -> String {
     text.trim_end().to_owned()
 }
 
-/// Controllers end the names of pods in five random characters of these.
+/// The characters of the random suffix in pod names that controllers generate.
 fn without_suffix(word: &str) -> String {
     const ALPHABET: &str = "bcdfghjklmnpqrstvwxz2456789";
     let is_random = |part: &str| part.len() == 5 && part.chars().all(|c| ALPHABET.contains(c));
@@ -193,7 +195,7 @@ fn as_written(step: &Step, printed: &str) -> String {
 }
 
 impl Cluster {
-    /// [`Cluster::check`] of a session in a file, or writes the file anew.
+    /// Runs [`Cluster::check`] over a session in a file, or rewrites the file.
     ///
     /// # Panics
     /// As `check`; and when the file cannot be read or written.
@@ -202,7 +204,7 @@ impl Cluster {
         self.check_file_with(namespace, file, "");
     }
 
-    /// The same after some lines of shell before each command, which set what the session cannot know.
+    /// As [`Cluster::check_file`], with lines of shell before each command that set variables of the session.
     ///
     /// # Panics
     /// As `check_file`.
@@ -211,16 +213,16 @@ impl Cluster {
         let named = |error: std::io::Error| -> String { panic!("{}: {error}", file.display()) };
         let text = fs::read_to_string(file).unwrap_or_else(named);
         let is_markdown = file.extension().is_some_and(|extension| extension == "md");
-        let parts = if is_markdown { parts(&text) } else { vec![Part::Session(&text)] };
-        let is_session = |part: &Part<'_>| matches!(part, Part::Session(_));
+        let parts = if is_markdown { parts(&text) } else { vec![PageSection::Session(&text)] };
+        let is_session = |part: &PageSection<'_>| matches!(part, PageSection::Session(_));
         assert!(parts.iter().any(is_session), "{} has no block that begins with ```console", file.display());
         eprintln!("{}", file.display());
         let write = std::env::var_os("PORTCULLIS_UPDATE_GOLDENS").is_some();
         let mut written = String::new();
         for part in parts {
             match part {
-                Part::Prose(text) => written.push_str(text),
-                Part::Session(text) if write => {
+                PageSection::Prose(text) => written.push_str(text),
+                PageSection::Session(text) if write => {
                     let came = steps(text).into_iter().map(|step| {
                         let printed = self.settled(namespace, &step, settings);
                         let expected: Vec<String> = step.expected.iter().map(|line| narrow(line)).collect();
@@ -229,7 +231,7 @@ impl Cluster {
                     });
                     written.push_str(&came.collect::<Vec<_>>().join("\n"));
                 }
-                Part::Session(text) => self.check_with(namespace, text, settings),
+                PageSection::Session(text) => self.check_with(namespace, text, settings),
             }
         }
         if write {
@@ -237,7 +239,7 @@ impl Cluster {
         }
     }
 
-    /// What a step prints; for a repeated one, once that stays the same.
+    /// The output of a step. A repeated step runs until its output is stable.
     fn settled(&self, namespace: &str, step: &Step, settings: &str) -> String {
         let command = format!("{settings}{}", step.command);
         let mut printed = self.shell(namespace, &command);
@@ -254,10 +256,10 @@ impl Cluster {
         printed
     }
 
-    /// Runs a session in `namespace` from the root of the repository, and compares all that it prints.
+    /// Runs a session in `namespace` from the root of the repository, and compares its output.
     ///
     /// # Panics
-    /// At the first command that prints something else, with what it printed in the form of a transcript.
+    /// At the first command with another output, with the actual output as a session.
     #[track_caller]
     pub fn check(&self, namespace: &str, transcript: &str) {
         self.check_with(namespace, transcript, "");
@@ -287,7 +289,7 @@ impl Cluster {
         }
     }
 
-    /// What a line of shell prints, errors and all, in the order in which it came.
+    /// The output of a line of shell, stdout and stderr in their order.
     fn shell(&self, namespace: &str, command: &str) -> String {
         let path = std::env::var("PATH").unwrap_or_default();
         let kubeconfig = format!("{}/{namespace}.kubeconfig", self.directory().display());
@@ -334,12 +336,12 @@ mod tests {
     fn sessions_are_found_in_a_guide() {
         let text = "Type:\n```console\n$ a\nb\n```\nand\n```text\nno\n```\n";
         let expected = [
-            Part::Prose("Type:\n```console\n"),
-            Part::Session("$ a\nb\n"),
-            Part::Prose("```\nand\n```text\nno\n```\n"),
+            PageSection::Prose("Type:\n```console\n"),
+            PageSection::Session("$ a\nb\n"),
+            PageSection::Prose("```\nand\n```text\nno\n```\n"),
         ];
         assert_eq!(parts(text), expected);
-        assert_eq!(parts("nothing\n"), [Part::Prose("nothing\n")]);
+        assert_eq!(parts("nothing\n"), [PageSection::Prose("nothing\n")]);
     }
 
     #[test]

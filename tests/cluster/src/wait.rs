@@ -6,8 +6,8 @@ use serde_json::Value;
 
 use crate::cluster::Cluster;
 
-/// Upper bound of every wait. No test asserts a speed: a busy machine makes the tests slower, and only an event that never
-/// comes reaches this timeout.
+/// Upper bound of every wait. No test asserts a speed: a busy machine makes the tests slower, and only an
+/// event that never comes reaches this timeout.
 pub const WAIT_TIMEOUT: Duration = Duration::from_secs(300);
 
 impl Cluster {

@@ -1,6 +1,7 @@
-//! What goes wrong between us and the API server: slow answers, lost ones, refusals, watches that break.
+//! Faults between the program and the API server: late answers, lost answers, refusals, and cut watches.
 //!
-//! Each kind alone, at some of all requests, and then all together. Both replicas go through the same proxy.
+//! Each kind of fault applies alone to some of the requests, and then all kinds together. Both replicas use
+//! the same proxy.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -13,7 +14,7 @@ use super::stage::{Ask, Gang, Stage, cluster, program};
 
 const WRITES: [Method; 4] = [Method::POST, Method::PUT, Method::PATCH, Method::DELETE];
 
-/// Each on its own first.
+/// Each kind of fault alone.
 fn kinds() -> Vec<Vec<Rule>> {
     let some = |name: &str, percent, what| Rule::new(name, what).percent(percent);
     let answer = |code, retry_after| What::Answer { code, retry_after };
@@ -36,7 +37,7 @@ fn kinds() -> Vec<Vec<Rule>> {
         some("watch cut", 100, What::CutAfter(Duration::from_millis(150))).path("watch=1"),
     ];
     let mut kinds: Vec<Vec<Rule>> = alone.into_iter().map(|rule| vec![rule]).collect();
-    // Who hears that its version is too old has to list, again and again.
+    // A client whose resource version is too old must list, again and again.
     let cut = some("watch cut soon", 100, What::CutAfter(Duration::from_millis(300))).path("watch=1");
     kinds.push(vec![broken, too_old, cut]);
     kinds
@@ -67,17 +68,18 @@ fn gangs_start_whole_when_answers_are_late_lost_or_errors() {
             story(&stage, &proxy, &names.join(", "), 8, &mut random);
             let struck = proxy.struck();
             for name in names {
-                assert!(struck.contains_key(&name), "{name} has struck nobody: {struck:?}");
+                assert!(struck.contains_key(&name), "the rule {name} has never applied: {struck:?}");
             }
         }
-        // A few of a hundred of each kind at any time, and watches that do not last.
+        // A few percent of each kind at any time, and watches that are cut soon.
         proxy.set(kinds().into_iter().flatten().map(|rule| rule.percent(4)));
         story(&stage, &proxy, "all of them", 20, &mut random);
     });
     println!("{:#?}", proxy.struck());
 }
 
-/// Gangs come in waves and leave again, when they are admitted or before; what is left at the end all starts.
+/// Gangs are created in waves and deleted, before or after they are admitted. All remaining gangs must start
+/// at the end.
 fn story(stage: &Stage<'_>, proxy: &Proxy, what: &str, count: usize, random: &mut Random) {
     let began = Instant::now();
     let namespace = stage.namespace("answers");
@@ -87,7 +89,7 @@ fn story(stage: &Stage<'_>, proxy: &Proxy, what: &str, count: usize, random: &mu
         let gang = Gang::new(&namespace, &format!("gang-{index}"), 3, ask);
         stage.create_gang(&gang);
         here.push(gang);
-        // Two gangs fit on the cards, and two on the whole ones.
+        // Two gangs fit on the shared cards, and two on the whole ones.
         if here.len() >= 5 {
             let leaves = random.below(5);
             stage.delete_gang(&here.remove(usize::try_from(leaves).unwrap()));
@@ -101,7 +103,7 @@ fn story(stage: &Stage<'_>, proxy: &Proxy, what: &str, count: usize, random: &mu
         assert!(Instant::now() < deadline, "{what}: of {here:?} none is admitted");
         std::thread::sleep(Duration::from_millis(50));
     }
-    // Also while it goes on breaking.
+    // The gangs must start while the faults continue.
     for gang in &here {
         stage.wait_phase(gang, "Admitted");
     }

@@ -1,5 +1,5 @@
-//! What changes between plan and lift: the answer about the lease is held back, so that nothing may be lifted yet, and meanwhile a node
-//! or a pod is not what the plan was made for.
+//! Changes between plan and lift. The proxy holds the answer to the read of the lease, so that the engine may
+//! not lift yet. Meanwhile a node or a pod changes, so that the plan no longer fits.
 
 use http::Method;
 use portcullis_test_cluster::{Node, Portcullis, ProgramOptions, Proxy, Rule, What};
@@ -58,12 +58,12 @@ fn node(name: &str, ask: Ask) -> Node {
     }
 }
 
-/// Nobody is told that the lease is still ours.
+/// Holds every read of the lease.
 fn hold(proxy: &Proxy) {
     proxy.set([Rule::new("hold", What::Hold).methods(&[Method::GET]).path("/leases/portcullis")]);
 }
 
-/// A gang that is planned on the node `first` and may not be lifted yet.
+/// A gang that is planned on the node `first` and not lifted.
 fn planned(stage: &Stage<'_>, proxy: &Proxy, what: &str, ask: Ask) -> Gang {
     let namespace = stage.namespace("change");
     stage.cluster.create_nodes(&[node("first", ask)]).unwrap();
@@ -76,7 +76,7 @@ fn planned(stage: &Stage<'_>, proxy: &Proxy, what: &str, ask: Ask) -> Gang {
     gang
 }
 
-/// How many members the plan sends to the node `first`.
+/// The number of members that the plan assigns to the node `first`.
 fn on_first(gang: &Value) -> usize {
     let members = gang["status"]["plan"]["members"].as_array();
     members.map_or(0, |members| members.iter().filter(|member| member["node"] == "first").count())
@@ -132,7 +132,7 @@ fn pod_deleted(stage: &Stage<'_>, proxy: &Proxy, ask: Ask) {
     leave(stage, &gang);
 }
 
-/// A pod of nobody's gang is bound where the gang was to go, by its maker or by the scheduler.
+/// A pod without a gang is bound to the planned node, by its creator or by the scheduler.
 fn room_taken(stage: &Stage<'_>, proxy: &Proxy, node_name: Option<&str>) {
     let what = format!("the room is taken, by {node_name:?}");
     let gang = planned(stage, proxy, &what, Ask::Whole(2));
@@ -160,7 +160,8 @@ fn room_taken(stage: &Stage<'_>, proxy: &Proxy, node_name: Option<&str>) {
     leave(stage, &gang);
 }
 
-/// One pod is lifted, the others are on their way, and the node goes: it is torn and said so, and good again when the node is back.
+/// The node is deleted after the first lift. The gang is reported as Torn, and recovers when the node is
+/// back.
 fn node_deleted_in_the_middle(stage: &Stage<'_>, proxy: &Proxy) {
     let what = "the node goes in the middle";
     let namespace = stage.namespace("change");

@@ -1,7 +1,8 @@
-//! What must be so whatever has happened: read from the API server alone, by sums of its own.
+//! The invariants of a cluster after any fault, computed only from the objects in the API server.
 //!
-//! Two kinds of wrong. [`State::never`] is what may not be so at any moment: a node or a card given away twice, a pod lifted where
-//! the durable plan does not send it. [`State::unsettled`] is what may be so for a while and not for good.
+//! There are two kinds of violations. [`State::never`] returns those that are wrong at any moment: an
+//! overbooked node or card, or a lifted pod that differs from the durable plan. [`State::unsettled`] returns
+//! those that may hold for a while but not permanently.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,14 +16,15 @@ use portcullis_core::snapshot::{CardAllocation, Charge, ChargeState, SharingMode
 use portcullis_test_cluster::Api;
 use serde_json::Value;
 
-/// Everything that matters, as the API server has it. Pods are read before gangs: a plan is written before its pods are lifted.
+/// The objects of the API server that the invariants need. Pods are read before gangs, because a plan is
+/// written before its pods are lifted.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct State {
     pub(crate) nodes: Vec<Node>,
     pub(crate) pods: Vec<Pod>,
     pub(crate) groups: Vec<Group>,
     pub(crate) gangs: Vec<GangRecord>,
-    /// Gangs that an event says are torn.
+    /// Gangs with a Torn event.
     pub(crate) said_torn: BTreeSet<(String, String)>,
     pub(crate) now: Time,
 }
@@ -40,7 +42,7 @@ impl State {
         Ok(Self { nodes, pods, gangs: gangs.collect::<Result<_, _>>()?, now, ..Self::default() })
     }
 
-    /// Reads groups and events too.
+    /// Reads groups and events as well.
     pub(crate) fn read_all(api: &Api) -> anyhow::Result<Self> {
         let mut state = Self::read(api)?;
         for kind in group_kinds() {
@@ -61,7 +63,7 @@ impl State {
         Ok(state)
     }
 
-    /// What may not be so at any moment.
+    /// The violations that are wrong at any moment.
     pub(crate) fn never(&self) -> Vec<String> {
         let mut wrong = Vec::new();
         for node in &self.nodes {
@@ -73,7 +75,8 @@ impl State {
         wrong
     }
 
-    /// Adds up what its pods hold: bound ones, and those that were lifted and can be bound nowhere else.
+    /// Adds up the capacity that pods hold on a node: bound pods, and lifted pods that can be bound only
+    /// there.
     fn one_node(&self, node: &Node, wrong: &mut Vec<String>) {
         let (mut used, mut count, mut cards) = (Resources::default(), 0, BTreeMap::<u32, u64>::new());
         let vram = node.gpus.vram_each.unwrap_or(VramMib::ZERO);
@@ -118,7 +121,7 @@ impl State {
         }
     }
 
-    /// A lifted pod that is not bound yet has to be in the plan, there and on those cards.
+    /// A lifted pod that is not bound must be in the plan with the same node and cards.
     fn lifted_by_plan(&self, pod: &Pod, wrong: &mut Vec<String>) {
         let (None, Some(pin), Some(membership)) = (&pod.node, pod.pinned_to(), &pod.membership) else {
             return;
@@ -142,7 +145,7 @@ impl State {
         self.gangs.iter().find(|gang| gang.gang == *id)
     }
 
-    /// What may not be so for good.
+    /// The violations that may hold only for a while.
     pub(crate) fn unsettled(&self) -> Vec<String> {
         let mut wrong = Vec::new();
         let mut gangs: BTreeMap<&GangId, Vec<&Pod>> = BTreeMap::new();
@@ -222,7 +225,7 @@ impl State {
         }
     }
 
-    /// What is free, by what is bound, lifted or planned of lifted gangs.
+    /// The free capacity after bound pods, lifted pods, and the plans of lifted gangs.
     fn snapshot(&self) -> Snapshot {
         let mut snapshot = Snapshot::new(SharingMode::default());
         for node in &self.nodes {

@@ -1,4 +1,4 @@
-//! The checker sees what it is there for: a state in which all is well, and the same with one thing broken.
+//! Tests the checker: it accepts a valid state, and finds each single fault in it.
 
 use portcullis_core::dialect::{Group, Quorum};
 use portcullis_core::engine::{GangRecord, GangStatus, Phase, PlanRecord, PlannedMember};
@@ -26,7 +26,7 @@ fn card() -> Node {
     node("card", 1, &labels, &taints)
 }
 
-/// As it is created.
+/// A member as it is created.
 fn waiting(gang: &str, index: u32) -> Value {
     json!({
         "metadata": {
@@ -84,7 +84,7 @@ fn record(gang: &str, phase: Phase) -> GangRecord {
     GangRecord { gang, resource_version: ResourceVersion(1), generation: 1, status }
 }
 
-/// One gang runs on the card, another waits.
+/// A valid state: one gang runs on the card, another waits.
 fn well() -> State {
     let pods =
         (0..3).map(|index| read(&bound("a", index))).chain((0..3).map(|index| read(&waiting("b", index))));
@@ -122,7 +122,7 @@ fn an_overbooked_card_is_found() {
         &[wrong],
         &[partly],
     );
-    // Whose deadline has not come yet.
+    // A gang before its timeout.
     check(
         |state| {
             state.pods[3] = read(&lifted("b", 0));
@@ -132,7 +132,7 @@ fn an_overbooked_card_is_found() {
         &[wrong],
         &["x/b is lifted in part and not torn: 1 lifted, 0 bound of 3"],
     );
-    // Torn, and said; and not said.
+    // A torn gang with and without its event.
     let torn = |state: &mut State| {
         state.pods[3] = read(&lifted("b", 0));
         state.gangs.push(record("b", Phase::Torn));
@@ -194,7 +194,7 @@ fn a_waiting_gang_that_fits_is_found() {
         state.gangs = vec![record("b", Phase::Waiting)];
     };
     check(freed, &[], &["x/b fits and does not start; it is Waiting"]);
-    // Two of three are not a gang.
+    // Two of three members are incomplete.
     let short = |state: &mut State| {
         freed(state);
         state.pods.pop();

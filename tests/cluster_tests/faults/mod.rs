@@ -1,5 +1,6 @@
-//! Faults on a real control plane: processes that die or sleep at the worst moment, answers that are lost, parts that are restarted,
-//! nodes and pods that change between decision and lift. Whatever happened, the same checker looks at what came of it.
+//! Faults on a real control plane: processes that are killed or paused between any two requests, lost
+//! answers, restarted parts, and nodes and pods that change between plan and lift. The same checker verifies
+//! the result of each.
 //!
 //! `cargo cluster-tests --features failpoints faults`
 

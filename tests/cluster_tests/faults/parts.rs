@@ -1,4 +1,4 @@
-//! Parts of the control plane that are restarted, and a scheduler that is away when it is needed.
+//! Restarts of parts of the control plane, and a scheduler that is stopped when pods need it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -30,7 +30,7 @@ fn gangs_start_whole_while_parts_of_the_control_plane_restart() {
     });
 }
 
-/// Gangs come and go while the parts are killed and started again.
+/// Gangs are created and deleted while the parts are killed and restarted.
 fn stream(stage: &Stage<'_>, what: &str, parts: &[Part]) {
     let plane = stage.cluster.own();
     let namespace = stage.namespace("restart");
@@ -70,13 +70,14 @@ fn stream(stage: &Stage<'_>, what: &str, parts: &[Part]) {
     });
 }
 
-/// Lifted, and nobody there to bind: said when it takes too long, and good again when it is bound.
+/// No scheduler binds the lifted pods. The gang is reported as Torn after the timeout, and recovers when they
+/// are bound.
 fn absent_scheduler(stage: &Stage<'_>) {
     let plane = stage.cluster.own();
     let namespace = stage.namespace("unbound");
     let soon = Gang::new(&namespace, "soon", 3, Ask::Vram(10_000));
     plane.stop_part(Part::Scheduler);
-    // So they are nominated; a scheduler that is restarted has forgotten that, and reads it again.
+    // The members are nominated. A restarted scheduler has to read the nominations again.
     stage.create_rival(&namespace);
     stage.create_gang(&soon);
     let pods = format!("/api/v1/namespaces/{namespace}/pods?labelSelector=gang");

@@ -1,7 +1,8 @@
-//! The leader is killed, or put to sleep, between every two requests.
+//! Kills or pauses the leader between every two requests.
 //!
-//! Each row plays the same story: two gangs want the one card, one gets it, leaves, the other gets it and leaves too. Somewhere in it
-//! the process with the fail point ends or stops, and the other replica has to go on from what the API server has.
+//! Each row runs the same sequence. Two gangs need one card; the first gets it and is deleted, then the
+//! second gets it and is deleted. At the fail point the process ends or pauses, and the other replica
+//! continues from the objects in the API server.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,20 +16,20 @@ use serde_json::json;
 
 use super::stage::{Ask, End, Gang, Stage, cluster, persist, program};
 
-/// Whose fail point it is.
+/// The replica with the fail point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Who {
-    /// It leads when pods and groups are created.
+    /// The leader when pods and groups are created.
     EarlyLeader,
-    /// It leads when the groups are created, and with them everything is there.
+    /// The leader when the groups are created after all pods.
     Leader,
-    /// It takes over when the story begins: the leader is killed.
+    /// The replica that takes over at the start, because the leader is killed.
     Heir,
-    /// It takes over when the leader is killed with its plan written.
+    /// The replica that takes over when the leader is killed after it has written the plan.
     HeirOfPlan,
-    /// As `Leader`, and its lease runs out by itself: the others wait for that.
+    /// As `Leader`, but the lease expires by itself, and the others wait for that.
     LeaderOfWholeLease,
-    /// As `Leader`, while a pod of nobody's gang waits: members are nominated first.
+    /// As `Leader`, while a pod without a gang waits, so that members are nominated first.
     ContendedLeader,
 }
 
@@ -65,17 +66,17 @@ const POINTS: &[(Who, &str)] = &[
     (Who::HeirOfPlan, "after:Fence:3"),
 ];
 
-/// When a sleeper is woken.
+/// When a paused process resumes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wake {
-    /// As soon as another leads.
+    /// As soon as another replica leads.
     AtOnce,
-    /// When all is over.
+    /// At the end of the sequence.
     AtTheEnd,
 }
 
-/// Where a leader has decided on a gang and has lifted nothing of it. After a write is no such place: the watch may have told
-/// of it, and lifts gone out, before its answer is looked at.
+/// The points at which the leader has planned a gang and lifted no member. The point after a write does not
+/// count: the watch may deliver the write, and lifts may be sent, before the answer is handled.
 const DECIDED: &[&str] = &["before:WriteGang:1", "before:ReadLease:1", "after:ReadLease:1", "before:Lift:1"];
 
 #[test]
@@ -91,7 +92,7 @@ fn gangs_start_whole_when_the_leader_is_paused_between_any_two_requests() {
     });
 }
 
-/// The card was given to another gang in the meantime.
+/// Another gang has got the card in the meantime.
 #[test]
 fn a_leader_paused_until_the_plan_changes_does_no_harm() {
     let Some(cluster) = cluster() else { return };
@@ -118,7 +119,7 @@ fn superseded(stage: &Stage<'_>, point: &str) {
     arm(stage, leader, &format!("{point}=stop"));
     stage.create_group(&first);
     stage.cluster.wait_until(&format!("{point} is reached"), || life(portcullis, leader) == Life::Stopped);
-    // Before anybody else leads: two of three may not start.
+    // No other replica leads yet, and two of three members may not start.
     let pods = format!("/api/v1/namespaces/{namespace}/pods");
     stage.cluster.api().delete(&format!("{pods}/first-2")).unwrap();
     stage.create_group(&second);
@@ -127,7 +128,7 @@ fn superseded(stage: &Stage<'_>, point: &str) {
     stage.wait_phase(&second, "Admitted");
     let log = fs::read_to_string(portcullis.log(leader)).unwrap_or_default().len();
     nemesis.wake(leader, log);
-    // Whatever it had still to send is sent by then; with more time the check could only find more.
+    // By then the process has sent its pending requests. A longer wait could only find more.
     std::thread::sleep(Duration::from_millis(300));
     stage.settle(&format!("after {point}"));
     for index in 0..2 {
@@ -180,7 +181,7 @@ fn row(stage: &Stage<'_>, who: Who, point: &str, wake: Wake) {
         match who {
             Who::EarlyLeader => {}
             Who::Leader | Who::LeaderOfWholeLease | Who::ContendedLeader => {
-                // Whatever there is to say of pods without a group is said.
+                // By then the events for pods without a group are written.
                 for gang in &gangs {
                     stage.wait_phase(gang, "Gathering");
                 }
@@ -194,7 +195,7 @@ fn row(stage: &Stage<'_>, who: Who, point: &str, wake: Wake) {
                 for gang in &gangs {
                     stage.wait_phase(gang, "Gathering");
                 }
-                // The plan is durable, and nothing is lifted: all three are to be fenced.
+                // The plan is durable and no member is lifted, so the next leader must fence all three.
                 arm(stage, leader, "before:ReadLease:1=kill");
                 arm(stage, heir, point);
             }
@@ -221,18 +222,19 @@ fn row(stage: &Stage<'_>, who: Who, point: &str, wake: Wake) {
     stage.settle(&format!("after {point}"));
 }
 
-/// The gang that got the card.
+/// The gang that has the card.
 fn admitted<'a>(stage: &Stage<'_>, gangs: &'a [Gang; 2], point: &str) -> &'a Gang {
     let mut found = None;
     stage.cluster.wait_until(&format!("{point}: one gang is admitted"), || {
-        // Kept as it was seen: a new leader that has not seen the last pod bound yet says so for a moment.
+        // The status is compared as first seen, because a new leader briefly reports otherwise until it has
+        // seen the last pod bound.
         found = gangs.iter().find(|gang| stage.phase(gang) == "Admitted");
         found.is_some()
     });
     found.expect("waited for")
 }
 
-/// Sets the fail points of a replica, while it runs.
+/// Sets the fail points of a running replica.
 fn arm(stage: &Stage<'_>, replica: usize, points: &str) {
     let file = stage.cluster.directory().join(format!("portcullis-{replica}.failpoint"));
     let new = file.with_extension("new");
@@ -240,7 +242,7 @@ fn arm(stage: &Stage<'_>, replica: usize, points: &str) {
     fs::rename(&new, &file).unwrap();
 }
 
-/// What the kernel says of a process.
+/// The state of a process in the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Life {
     Running,
@@ -258,7 +260,7 @@ pub(crate) fn life(portcullis: &Portcullis<'_>, replica: usize) -> Life {
     }
 }
 
-/// Follows what fail points do, and brings everybody back.
+/// Watches processes at their fail points, and restarts or resumes them.
 struct Nemesis<'a> {
     stage: &'a Stage<'a>,
     wake: Wake,
@@ -275,7 +277,7 @@ impl<'a> Nemesis<'a> {
         End(&self.over)
     }
 
-    /// Until the story is over. Gives how each replica that was struck was found.
+    /// Runs until the sequence ends. Returns the state of each replica that reached its fail point.
     fn run(&self) -> BTreeMap<usize, Life> {
         let portcullis = self.stage.portcullis;
         let mut struck = BTreeMap::new();
@@ -311,7 +313,7 @@ impl<'a> Nemesis<'a> {
         struck
     }
 
-    /// The lease of one that is gone is over, without the wait, and another takes it.
+    /// Expires the lease of a dead replica at once, so that another takes it.
     fn pass_on(&self, replica: usize) {
         let stage = self.stage;
         if self.frees_the_lease && stage.portcullis.leader() == Some(replica) {
@@ -322,12 +324,12 @@ impl<'a> Nemesis<'a> {
         }
         let deadline = Instant::now() + WAIT_TIMEOUT;
         while stage.portcullis.leader().is_none_or(|leader| leader == replica) {
-            assert!(Instant::now() < deadline, "nobody takes the lease of {replica}");
+            assert!(Instant::now() < deadline, "no replica takes the lease of {replica}");
             std::thread::sleep(Duration::from_millis(10));
         }
     }
 
-    /// Who slept through the end of its leading has to notice.
+    /// A replica that was paused beyond the end of its lease must step down.
     fn wake(&self, replica: usize, log: usize) {
         let portcullis = self.stage.portcullis;
         portcullis.signal(replica, Signal::CONT).unwrap();

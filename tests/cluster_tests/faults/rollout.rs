@@ -1,4 +1,4 @@
-//! Our own Deployment is updated, and our own authority rolled, while pods are created all the time: no create fails.
+//! Replaces the replicas and rotates the authority while pods are created continuously. No create may fail.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -54,8 +54,8 @@ fn no_create_fails_while_replicas_and_authority_are_replaced() {
     });
 }
 
-/// Replaces a replica as a rolling update does: starts a new one, waits until it is ready, and stops the old one. The old one stays
-/// in the Service until it is seen not ready.
+/// Replaces a replica as a rolling update does: starts a new one, waits until it is ready, and stops the old
+/// one. The old one stays in the Service until it is seen not ready.
 fn replace(stage: &Stage<'_>, old: usize) {
     let portcullis = stage.portcullis;
     let new = portcullis.add().unwrap();
@@ -70,7 +70,7 @@ fn replace(stage: &Stage<'_>, old: usize) {
     portcullis.kill(old);
 }
 
-/// Creates of pods, some thirty a second.
+/// Creates about thirty pods a second.
 #[derive(Default)]
 struct Stream {
     over: AtomicBool,
@@ -100,7 +100,7 @@ impl Stream {
         }
     }
 
-    /// Once: a person who runs kubectl does not try again.
+    /// One attempt, because a user of kubectl does not retry.
     fn create(&self, stage: &Stage<'_>, gang: &Gang, member: u32) {
         let path = format!("/api/v1/namespaces/{}/pods", gang.namespace);
         let pod = gang.pod(member);

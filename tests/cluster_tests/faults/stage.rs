@@ -1,4 +1,4 @@
-//! One cluster with Portcullis in it, and what every story there is made of.
+//! A cluster with Portcullis, and the steps that the fault tests share.
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
@@ -17,11 +17,11 @@ use super::checker::State;
 pub(crate) const PODGROUPS: &str = "/apis/scheduling.run.ai/v2alpha2";
 pub(crate) const GANGS: &str = "/apis/portcullis.dev/v1alpha1";
 
-/// A cluster of its own for a test; `None` where fault tests cannot run.
+/// A new cluster for a test; `None` where fault tests cannot run.
 pub(crate) fn cluster() -> Option<Cluster> {
     static SAID: Once = Once::new();
     if !cfg!(feature = "failpoints") {
-        // Not by eprintln, which the test runner keeps to itself when a test passes.
+        // The test runner captures `eprintln!` of a test that passes, so this writes to stderr directly.
         let left_out =
             "left out the faults on a real Kubernetes: cargo cluster-tests --features failpoints faults";
         SAID.call_once(|| {
@@ -32,7 +32,7 @@ pub(crate) fn cluster() -> Option<Cluster> {
     available(Version::default()).then(|| Cluster::start(&Options::default()).unwrap())
 }
 
-/// Two replicas that write more into their logs, with a file for each in which fail points are set.
+/// Two replicas with debug logs, and a file for each that sets its fail points.
 pub(crate) fn program(cluster: &Cluster) -> ProgramOptions {
     let mut options = ProgramOptions::new(env!("CARGO_BIN_EXE_portcullis"));
     let points = format!("@{}/{{name}}.failpoint", cluster.directory().display());
@@ -43,7 +43,7 @@ pub(crate) fn program(cluster: &Cluster) -> ProgramOptions {
     options
 }
 
-/// What each member of a gang asks for.
+/// The request of each member of a gang.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Ask {
     /// MiB of one card.
@@ -54,7 +54,7 @@ pub(crate) enum Ask {
     Nothing,
 }
 
-/// A gang to be.
+/// The description of a gang to create.
 #[derive(Clone, Debug)]
 pub(crate) struct Gang {
     pub(crate) namespace: String,
@@ -98,11 +98,11 @@ impl Gang {
     }
 }
 
-/// Where stories are played.
+/// A cluster with Portcullis and the violations seen so far.
 pub(crate) struct Stage<'a> {
     pub(crate) cluster: &'a Cluster,
     pub(crate) portcullis: &'a Portcullis<'a>,
-    /// What was never to be seen, and was.
+    /// Violations that are wrong at any moment.
     seen: Mutex<BTreeSet<String>>,
     over: AtomicBool,
 }
@@ -112,7 +112,7 @@ impl<'a> Stage<'a> {
         Self { cluster, portcullis, seen: Mutex::default(), over: AtomicBool::new(false) }
     }
 
-    /// Plays a story while somebody looks all the time for what may never be so.
+    /// Runs a function while a thread looks continuously for violations.
     pub(crate) fn watched(&self, story: impl FnOnce()) {
         std::thread::scope(|scope| {
             let sentry = scope.spawn(|| self.watch());
@@ -120,7 +120,7 @@ impl<'a> Stage<'a> {
             story();
             drop(end);
             let looks = sentry.join().unwrap();
-            assert!(looks > 0, "nobody looked");
+            assert!(looks > 0, "the checker never ran");
         });
         self.nothing_seen("while all this was played");
     }
@@ -129,11 +129,11 @@ impl<'a> Stage<'a> {
         let mut looks = 0;
         let mut suspects = Vec::new();
         while !self.over.load(Ordering::Relaxed) {
-            // While the API server is away nothing changes.
+            // Nothing changes while the API server is stopped.
             if let Ok(state) = State::read(self.cluster.api()) {
                 looks += 1;
                 let never = state.never();
-                // Pods and gangs are read one after the other: what is seen twice is so.
+                // Pods and gangs are read one after the other, so a violation counts when it is seen twice.
                 let certain = never.iter().filter(|wrong| suspects.contains(*wrong));
                 self.seen.lock().unwrap().extend(certain.cloned());
                 suspects = never;
@@ -149,7 +149,7 @@ impl<'a> Stage<'a> {
         assert!(seen.is_empty(), "{what}: this may never be so:\n{}", Vec::from_iter(seen).join("\n"));
     }
 
-    /// Waits until nothing is left to be done, and everything is as it must be.
+    /// Waits until the cluster has settled without a violation.
     #[track_caller]
     pub(crate) fn settle(&self, what: &str) {
         let deadline = Instant::now() + WAIT_TIMEOUT;
@@ -177,7 +177,7 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// One replica leads, knows it, and is in the lease.
+    /// Whether one replica leads, by its own metric and by the lease.
     fn leaders(&self) -> Option<String> {
         let holder = self.portcullis.leader();
         let running = (0..self.portcullis.replicas()).filter(|n| self.portcullis.process(*n).is_some());
@@ -200,7 +200,7 @@ impl<'a> Stage<'a> {
         ask().is_ok_and(|text| text.lines().any(|line| line == "portcullis_leader 1"))
     }
 
-    /// A namespace, however long it takes.
+    /// Creates a namespace, with retries.
     #[track_caller]
     pub(crate) fn namespace(&self, name: &str) -> String {
         let mut made = String::new();
@@ -214,7 +214,8 @@ impl<'a> Stage<'a> {
         made
     }
 
-    /// A pod of nobody's gang, for which there will never be room: while it waits, members are nominated before they are lifted.
+    /// Creates a pod without a gang that never fits. While it waits, the engine nominates members before it
+    /// lifts them.
     #[track_caller]
     pub(crate) fn create_rival(&self, namespace: &str) {
         let resources = json!({"requests": {"cpu": "10k"}});
@@ -223,14 +224,14 @@ impl<'a> Stage<'a> {
         self.create(&format!("/api/v1/namespaces/{namespace}/pods"), &pod);
     }
 
-    /// Creates an object, as a controller does: until it is there.
+    /// Creates an object with retries, as a controller does.
     #[track_caller]
     pub(crate) fn create(&self, collection: &str, object: &Value) {
         persist(&format!("{collection} {}", object["metadata"]["name"]), || {
             let answer =
                 self.cluster.api().send(http::Method::POST, collection, "application/json", Some(object));
             match answer {
-                // It was there already: an earlier answer was lost.
+                // The object exists: the answer to an earlier attempt was lost.
                 Ok(answer) if answer.code < 300 || answer.code == 409 => Ok(()),
                 Ok(answer) => Err(format!("{} {}", answer.code, answer.body["message"])),
                 Err(error) => Err(format!("{error:#}")),
@@ -256,7 +257,7 @@ impl<'a> Stage<'a> {
         self.create_pods(gang);
     }
 
-    /// Deletes a gang's pods and group at once.
+    /// Deletes the pods and the group of a gang at once.
     #[track_caller]
     pub(crate) fn delete_gang(&self, gang: &Gang) {
         let (namespace, name) = (&gang.namespace, &gang.name);
@@ -276,13 +277,13 @@ impl<'a> Stage<'a> {
         self.cluster.wait(&gang.path(), &what, |object| object["status"]["phase"] == phase)
     }
 
-    /// Phase of a gang, if it has one.
+    /// The phase of a gang, if it has one.
     pub(crate) fn phase(&self, gang: &Gang) -> String {
         let found = self.cluster.api().find(&gang.path()).ok().flatten().unwrap_or_default();
         found["status"]["phase"].as_str().unwrap_or_default().to_owned()
     }
 
-    /// Waits until no `Gang` object is left there.
+    /// Waits until the namespace has no Gang object.
     #[track_caller]
     pub(crate) fn wait_gone(&self, namespace: &str) {
         let path = format!("{GANGS}/namespaces/{namespace}/gangs");
@@ -291,7 +292,7 @@ impl<'a> Stage<'a> {
     }
 }
 
-/// Says that something is over, also when a test panics: a scope waits for its threads.
+/// Sets a flag when dropped, also when a test panics, because a scope waits for its threads.
 pub(crate) struct End<'a>(pub(crate) &'a AtomicBool);
 
 impl Drop for End<'_> {
@@ -300,7 +301,7 @@ impl Drop for End<'_> {
     }
 }
 
-/// Tries until it works.
+/// Retries until the function succeeds.
 #[track_caller]
 pub(crate) fn persist(what: &str, mut attempt: impl FnMut() -> Result<(), String>) {
     let deadline = Instant::now() + WAIT_TIMEOUT;

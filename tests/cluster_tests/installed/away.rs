@@ -1,4 +1,4 @@
-//! While no replica answers: what goes on, what is refused, and what nobody may do in the meantime.
+//! While no replica answers: which requests succeed, which are refused, and which are forbidden.
 
 use portcullis_test_cluster::program::wait_gating;
 use serde_json::json;
@@ -17,7 +17,8 @@ fn without_the_webhook_only_members_are_refused() {
 $ kubectl patch pod train-1 --type=json -p '[{"op":"remove","path":"/spec/schedulingGates"}]'
 Error from server (Forbidden): pods "train-1" is forbidden: ValidatingAdmissionPolicy 'portcullis-gate' with binding 'portcullis-gate' denied request: the gate portcullis.dev/gang is lifted by Portcullis alone, for the whole gang at once: kubectl get gangs tells what it waits for. To lift it by hand all the same, first run: kubectl delete validatingadmissionpolicybinding portcullis-gate
 "#;
-    // With us, an administrator may not free one pod, nor move it to another gang.
+    // While a replica answers, an administrator may neither remove the gate of one pod nor move the pod to
+    // another gang.
     cluster.check(&namespace, gate_kept);
     cluster.check(
         &namespace,
@@ -72,7 +73,7 @@ train-2   0/1     SchedulingGated   0          …
         ),
     );
 
-    // Back again: what was refused is created now, and the gang starts.
+    // The replicas are back: the refused pods are created, and the gang starts.
     portcullis.revive(0).unwrap();
     portcullis.wait_ready(0).unwrap();
     wait_gating(&cluster).unwrap();
@@ -131,7 +132,7 @@ exit 1
         ),
     );
 
-    // The fallback looks at one key alone, too: nothing that names a group slips through.
+    // The fallback gates a pod with a single key of a group as well.
     let lonely = "apiVersion: v1\nkind: Pod\nmetadata: {name: lonely, annotations: {pod-group-name: other}}\n\
                   spec: {containers: [{name: main, image: example.com/nothing}]}\n";
     cluster.apply(&namespace, lonely).good();

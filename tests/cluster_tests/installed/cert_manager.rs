@@ -1,10 +1,12 @@
-//! The component `cert-manager`, with cert-manager, its cainjector and the kubelet's mount played by this test.
+//! The component `cert-manager`. This test simulates cert-manager, its cainjector and the mount of the
+//! kubelet.
 //!
-//! What is real: the manifests, the API server that goes by `caBundle`, the program with the Deployment's arguments, the
-//! rules that are left to it. What is played, and how: cert-manager reads the Certificate and writes its Secret
-//! (`kubernetes.io/tls`: `tls.crt`, `tls.key`, `ca.crt`, the annotation with the Certificate's name); cainjector reads
-//! the annotation of each registration and writes `ca.crt` of the Secret it leads to into each `caBundle`; the kubelet
-//! shows the Secret as files behind a symbolic link, which it replaces in one step. The kinds are accepted whatever is in them.
+//! Real are the manifests, the API server with its `caBundle`, and the program with the arguments of the
+//! Deployment and the remaining RBAC rights. Simulated are: cert-manager, which reads the Certificate and
+//! writes its Secret (`kubernetes.io/tls`: `tls.crt`, `tls.key`, `ca.crt`, the annotation with the name of
+//! the Certificate); cainjector, which reads the annotation of each webhook configuration and writes `ca.crt`
+//! of that Secret into each `caBundle`; the kubelet, which shows the Secret as files behind a symbolic link
+//! and replaces the link in one step. The definitions of the kinds accept any content.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -25,7 +27,7 @@ const CERTIFICATES: &str = "/apis/cert-manager.io/v1/namespaces/portcullis-syste
 const SECRETS: &str = "/api/v1/namespaces/portcullis-system/secrets";
 const DEPLOYMENT: &str = "/apis/apps/v1/namespaces/portcullis-system/deployments/portcullis";
 
-/// The two kinds that the component makes objects of.
+/// The two kinds of cert-manager that the component uses.
 fn definitions() -> String {
     let of = |plural: &str, kind: &str| {
         json!({
@@ -41,7 +43,7 @@ fn definitions() -> String {
     format!("{}\n---\n{}", of("certificates", "Certificate"), of("issuers", "Issuer"))
 }
 
-/// Cert-manager, cainjector and the mount.
+/// The simulated cert-manager, cainjector and mount.
 struct Played<'a> {
     cluster: &'a Cluster,
     authority: Authority,
@@ -49,7 +51,8 @@ struct Played<'a> {
 }
 
 impl Played<'_> {
-    /// Cert-manager: makes the Secret of a Certificate at `now`, or renews it; gives when that ends, in seconds since 1970.
+    /// Cert-manager: writes or renews the Secret of a Certificate at `now`. Returns the end of its validity
+    /// in seconds since 1970.
     fn issue(&self, now: SystemTime) -> u64 {
         let certificate = self.cluster.api().get(&format!("{CERTIFICATES}/portcullis-webhook")).unwrap();
         let spec = &certificate["spec"];
@@ -76,7 +79,8 @@ impl Played<'_> {
         leaf.validity.not_after.duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs()
     }
 
-    /// Cainjector: follows the annotation of each registration to the authority of a Certificate.
+    /// Cainjector: copies the authority of a Certificate into each webhook configuration that names it in its
+    /// annotation.
     fn inject(&self) {
         for kind in KINDS {
             let path = configuration(kind);
@@ -121,7 +125,7 @@ impl Played<'_> {
     }
 }
 
-/// The options that the component adds and that name files in its mount, as options that name them in `directory`.
+/// The options of the component that name mounted files, with `directory` instead of the mount.
 fn mounted(component: &Path, directory: &Path) -> Vec<String> {
     let read = |file: &str| -> Value {
         serde_saphyr::from_str(&std::fs::read_to_string(component.join(file)).unwrap()).unwrap()
@@ -156,7 +160,8 @@ fn certificates_of_cert_manager_are_loaded_and_reloaded() {
     options.replicas = 0;
     let portcullis = start(&cluster, options);
     let played = Played { cluster: &cluster, authority: Authority::new(SystemTime::now()).unwrap(), mount };
-    // Made so long ago that it is to be renewed now: the Certificate says 720h, and renewal 240h before that.
+    // Issued so long ago that it must be renewed now: the Certificate is valid for 720h and renewed 240h
+    // before the end.
     let first = played.issue(SystemTime::now() - Duration::from_secs(480 * 3600));
     played.show(1);
     played.inject();
@@ -190,13 +195,13 @@ exit 0
         for replica in 0..2 {
             cluster.wait_until("every replica shows the renewed one", || ends(replica, second));
         }
-        // Replicas that begin with the renewed one are believed, too.
+        // Clients trust replicas that start with the renewed certificate as well.
         for replica in 0..2 {
             portcullis.terminate(replica).unwrap();
             portcullis.revive(replica).unwrap();
             portcullis.wait_ready(replica).unwrap();
         }
     });
-    // Its own Secret was never made, and it could not have made it.
+    // The program has not created its own Secret, and has no permission to.
     assert_eq!(cluster.api().find(&format!("{SECRETS}/portcullis-tls")).unwrap(), None);
 }

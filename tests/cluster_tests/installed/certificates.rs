@@ -1,4 +1,4 @@
-//! Certificates that the replicas keep by themselves.
+//! Certificates that the replicas issue and renew themselves.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -16,7 +16,7 @@ pub(crate) fn configuration(kind: &str) -> String {
     format!("/apis/admissionregistration.k8s.io/v1/{kind}/portcullis")
 }
 
-/// Whether every hook trusts what the Secret says.
+/// Whether every webhook trusts the authority in the Secret.
 fn published(cluster: &Cluster) -> bool {
     let secret = cluster.api().get(SECRET).unwrap();
     KINDS.iter().all(|kind| {
@@ -30,7 +30,7 @@ fn published(cluster: &Cluster) -> bool {
 fn replicas_agree_on_certificates_and_repair_them() {
     let Some(cluster) = cluster() else { return };
     let portcullis = start(&cluster, options());
-    // Both were started at once, and each alone is believed.
+    // Both replicas started at the same time, and clients trust each of them.
     for replica in 0..2 {
         portcullis.kill(1 - replica);
         wait_gating(&cluster).unwrap();
@@ -50,7 +50,7 @@ fn replicas_agree_on_certificates_and_repair_them() {
     let back = cluster.wait(SECRET, "the Secret is back", |secret| !secret.is_null());
     assert_eq!(back["data"], secret["data"]);
 
-    // Applying the manifests again takes nothing away, so nobody has to be there to mend it.
+    // Applying the manifests again removes nothing, so it needs no running replica.
     cluster.wait_until("all is as it was", || published(&cluster));
     for replica in 0..2 {
         portcullis.kill(replica);
@@ -69,7 +69,7 @@ fn the_authority_is_rotated_without_a_failed_create() {
     let before = cluster.api().get(SECRET).unwrap();
 
     without_a_failed_create(&cluster, &namespace, || {
-        // As certs/README.md says.
+        // The command of certs/README.md.
         cluster.check(
             "portcullis-system",
             r#"
@@ -92,7 +92,7 @@ secret/portcullis-tls patched
                 text.matches("new connections get the certificate").count() == 2
             });
         }
-        // Connections that are made anew meet the new certificate.
+        // New connections use the new certificate.
         for replica in 0..2 {
             portcullis.terminate(replica).unwrap();
             portcullis.revive(replica).unwrap();
@@ -101,7 +101,7 @@ secret/portcullis-tls patched
     });
 }
 
-/// Creates members of a gang without a pause while something is done, and wants every one of them to succeed.
+/// Creates members of a gang continuously while a function runs. Every create must succeed.
 pub(crate) fn without_a_failed_create(cluster: &Cluster, namespace: &str, act: impl FnOnce()) {
     /// Ends the stream, also when the test fails.
     struct End<'a>(&'a AtomicBool);
@@ -124,7 +124,7 @@ pub(crate) fn without_a_failed_create(cluster: &Cluster, namespace: &str, act: i
     assert!(created > 20, "{created} creates are no stream");
 }
 
-/// Creates members of a gang, one after another, until it is told to stop: how many, and what was refused.
+/// Creates members of a gang one after another until `stop` is set. Returns their number and the refusals.
 fn stream(cluster: &Cluster, namespace: &str, stop: &AtomicBool) -> (usize, Vec<String>) {
     let pods = format!("/api/v1/namespaces/{namespace}/pods");
     let (mut created, mut failed) = (0, Vec::new());

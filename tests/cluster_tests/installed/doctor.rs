@@ -1,11 +1,11 @@
-//! `portcullis doctor` in a healthy cluster, in broken ones, and after the end.
+//! `portcullis doctor` in a healthy cluster, in broken ones, and after an uninstall.
 
 use portcullis_test_cluster::guard::Signal;
 use portcullis_test_cluster::program::{install, redirect, wait_gating};
 
 use super::{cluster, gang, options, start};
 
-/// The lines of manifests/README.md that free all pods.
+/// The commands of manifests/README.md that remove the gates of all pods.
 fn remedy() -> Vec<String> {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/manifests/README.md");
     let text = std::fs::read_to_string(path).unwrap();
@@ -54,7 +54,7 @@ exit 0
 "#,
     );
 
-    // Not registered any more.
+    // The webhook configurations are deleted.
     cluster.check(
         "default",
         r#"
@@ -74,7 +74,7 @@ exit 1
     );
     repair();
 
-    // A tool that applies the manifests its own way takes caBundle away, while no replica is there to see it.
+    // A deployment tool removes `caBundle` while no replica runs that could repair it.
     for replica in 0..2 {
         portcullis.signal(replica, Signal::STOP).unwrap();
     }
@@ -109,7 +109,7 @@ exit 0
 ",
     );
 
-    // Nodes and pods that do not do what people think.
+    // Nodes and pods with labels that have no effect.
     cluster.check(
         "default",
         r#"

@@ -1,4 +1,5 @@
-//! Installed by its manifests on a real control plane: what an administrator sees of it, and what happens while it is away.
+//! Portcullis installed by its manifests on a real control plane: what an administrator sees, and what
+//! happens while no replica runs.
 
 mod away;
 mod cert_manager;
@@ -10,7 +11,7 @@ mod unregistered;
 
 use portcullis_test_cluster::{Cluster, Node, Options, Portcullis, ProgramOptions, Version, available};
 
-/// A cluster of its own, with a node for whole cards and one with a shared card; `None` where there can be none.
+/// A new cluster with a node for whole cards and one with a shared card; `None` where no cluster can run.
 fn cluster() -> Option<Cluster> {
     if !available(Version::default()) {
         return None;
@@ -20,7 +21,7 @@ fn cluster() -> Option<Cluster> {
     Some(cluster)
 }
 
-/// Two replicas, which do not wait at their end for a Service that is not there.
+/// Two replicas without a shutdown delay, because no real Service has to drain.
 fn options() -> ProgramOptions {
     let mut options = ProgramOptions::new(env!("CARGO_BIN_EXE_portcullis"));
     options.flags.push("--shutdown-delay=0s".to_owned());
@@ -31,7 +32,7 @@ fn start<'a>(cluster: &'a Cluster, options: ProgramOptions) -> Portcullis<'a> {
     Portcullis::start(cluster, options).unwrap()
 }
 
-/// A group of KAI's kind that wants `wanted` members, and `members` pods of it.
+/// A KAI PodGroup with `minMember: wanted`, and `members` pods of it.
 fn gang(name: &str, wanted: usize, members: usize) -> String {
     let group = format!(
         "apiVersion: scheduling.run.ai/v2alpha2\nkind: PodGroup\nmetadata: {{name: {name}}}\nspec: {{minMember: {wanted}}}\n"
@@ -39,7 +40,7 @@ fn gang(name: &str, wanted: usize, members: usize) -> String {
     (1..=members).fold(group, |text, number| format!("{text}---\n{}", member(name, number, "")))
 }
 
-/// Number `number` of a gang: a pod that names its group, with more annotations (`, gpu-memory: \"4000\"`).
+/// The pod with this number in a gang, with more annotations such as `, gpu-memory: \"4000\"`.
 fn member(gang: &str, number: usize, annotations: &str) -> String {
     format!(
         "apiVersion: v1\nkind: Pod\nmetadata:\n  name: {gang}-{number}\n  labels: {{kai.scheduler/podgroup: {gang}}}\n  \

@@ -1,4 +1,4 @@
-//! Permissions that are taken away while it runs.
+//! Permissions that are revoked while the program runs.
 
 use std::fs;
 
@@ -26,7 +26,7 @@ fn a_kind_without_read_permission_does_not_stop_the_others() {
     let Some(cluster) = cluster() else { return };
     let portcullis = start(&cluster, options());
     let namespace = cluster.namespace("refused").unwrap();
-    cluster.wait_until("somebody leads", || portcullis.leader().is_some());
+    cluster.wait_until("a replica leads", || portcullis.leader().is_some());
     let (first, next) = portcullis.leader().map(|leader| (leader, 1 - leader)).unwrap();
 
     cluster.check(
@@ -39,7 +39,7 @@ FAIL  permissions         system:serviceaccount:portcullis-system:portcullis may
       kubectl apply -k manifests/
 "#,
     );
-    // The next leader begins with reading everything, and does without.
+    // The next leader starts without this kind.
     portcullis.kill(first);
     cluster.wait_until("the other one leads", || portcullis.leader() == Some(next));
     cluster.apply(&namespace, &gang("train", 2, 2)).good();
@@ -57,12 +57,12 @@ train   Admitted   2/2     …
     let said = metrics.lines().any(|line| refused.iter().all(|word| line.contains(word)));
     assert!(said, "{metrics}");
 
-    // Allowed again, it is read without a restart, and what was said is taken back: also by a replica that has lost the lease
-    // in between, as on a machine that stalled, and begins anew.
+    // With the permission back, the kind is read without a restart, and the warning is withdrawn. That also
+    // holds for a replica that has lost the lease in between and started again, as on a stalled machine.
     cluster.check(
         &namespace,
         r#"
-$ kubectl patch lease portcullis -n portcullis-system --type=merge -p '{"spec":{"holderIdentity":"somebody-else"}}'
+$ kubectl patch lease portcullis -n portcullis-system --type=merge -p '{"spec":{"holderIdentity":"another"}}'
 lease.coordination.k8s.io/portcullis patched
 $ kubectl patch clusterrole portcullis --type=json -p '[{"op":"add","path":"/rules/-","value":{"apiGroups":["scheduling.k8s.io"],"resources":["priorityclasses"],"verbs":["get","list","watch"]}}]'
 clusterrole.rbac.authorization.k8s.io/portcullis patched
@@ -73,7 +73,7 @@ ok    permissions         the service account may do all 67 things it needs
     wait_logged(&portcullis, next, &["priorityclasses", "this kind can be read again"]);
 }
 
-/// What a replica serves at `/metrics`.
+/// The metrics of a replica.
 pub(crate) fn metrics(
     cluster: &portcullis_test_cluster::Cluster,
     portcullis: &Portcullis<'_>,

@@ -1,4 +1,4 @@
-//! The component `policies`: what people type and see, with the kubelet's mount of the ConfigMap played by this test.
+//! The component `policies` as users meet it. This test simulates the mount of the ConfigMap by the kubelet.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use super::{cluster, options, start};
 
 const CONFIG_MAP: &str = "/api/v1/namespaces/portcullis-system/configmaps/portcullis-policies";
 
-/// The kubelet: shows files behind a symbolic link, which it replaces in one step.
+/// The simulated kubelet: shows files behind a symbolic link, and replaces the link in one step.
 struct Mount {
     directory: PathBuf,
     generation: u32,
@@ -45,7 +45,7 @@ impl Mount {
     }
 }
 
-/// The files of the component, as its ConfigMap has them.
+/// The files of the ConfigMap of the component.
 fn of_the_component() -> Value {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("manifests/components/policies/policies");
     let files = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
@@ -71,7 +71,7 @@ fn a_platform_team_changes_its_policies() {
     options.replicas = 1;
     options.flags.push(format!("--policies={}", directory.display()));
     let portcullis = start(&cluster, options);
-    // What is mounted is what was installed.
+    // The mounted files equal the installed ones.
     assert_eq!(shown(&cluster), of_the_component());
     let namespace = cluster.namespace("vision").unwrap();
     cluster.wait_until("the certificate is believed for policies, too", || {
@@ -99,7 +99,7 @@ fn a_platform_team_changes_its_policies() {
                 std::thread::sleep(Duration::from_millis(200));
             }
         });
-        // A panic of the session ends the kubelet, too.
+        // A panic of the session also ends the simulated kubelet.
         let played = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             let settings = format!("ADMIN=http://{admin}\nSCRATCH={}\n", scratch.display());
             cluster.check_file_with(&namespace, &session, &settings);

@@ -1,10 +1,11 @@
-//! While the registration of `/mutate` is gone and that of `/validate` is not: no member gets through without its gate.
+//! Without the configuration of `/mutate` but with that of `/validate`: no member is created without its
+//! gate.
 
 use portcullis_test_cluster::program::{install, redirect, wait_gating};
 
 use super::{cluster, gang, member, options, start};
 
-/// How every such refusal ends.
+/// The end of every such refusal.
 const REMEDY: &str = "Portcullis adds it at creation: its mutating webhook was not called, or something undid it. Create the pod again; if that does not help, the platform team runs \"portcullis doctor\" and looks at MutatingWebhookConfiguration portcullis.";
 
 #[test]
@@ -61,7 +62,7 @@ plain    1/1     Running           0          …
         ),
     );
 
-    // Registered again: the same manifests start the gang.
+    // With the configuration back, the same manifests start the gang.
     let repair = |components: &[String]| {
         install(&cluster, components).unwrap();
         redirect(&cluster, portcullis.balancer().port()).unwrap();
@@ -84,7 +85,7 @@ train   Admitted   2/2     …
         ),
     );
 
-    // With the fallback the API server itself gives the gate, and nothing else.
+    // With the fallback the API server itself adds the gate, and nothing else.
     repair(&[options().components, vec!["gate-fallback".to_owned()]].concat());
     let again = cluster.namespace("gated-by-policy").unwrap();
     cluster.check(

@@ -1,16 +1,16 @@
-//! A case as it is written: short, with everything that is usual left out. A case has a namespace of its own, whose label `case`
-//! is what its bindings go by.
+//! The cases in their short form, with defaults for everything usual. Each case has its own namespace, and
+//! its bindings select the label `case` of the namespace.
 
 use serde_json::{Map, Value as Json, json};
 
-/// Policies, what belongs to them, and the requests that are put to them.
+/// A case: policies, the objects that they need, and requests.
 pub(crate) struct Case {
     pub(crate) topic: String,
     pub(crate) name: String,
-    /// Policies and bindings as they are created.
+    /// The policies and bindings to create.
     pub(crate) documents: Vec<Json>,
     pub(crate) params: Vec<Json>,
-    /// Labels of the namespace besides.
+    /// More labels of the namespace.
     pub(crate) labels: Map<String, Json>,
     pub(crate) requests: Vec<Request>,
 }
@@ -18,17 +18,17 @@ pub(crate) struct Case {
 /// A request.
 pub(crate) struct Request {
     pub(crate) operation: String,
-    /// Of the collection.
+    /// The path of the collection.
     pub(crate) path: String,
     pub(crate) name: String,
     pub(crate) sub: String,
     pub(crate) object: Json,
-    /// What is there before, for updates and deletions.
+    /// The object that exists before an update or a deletion.
     pub(crate) old: Option<Json>,
 }
 
 impl Request {
-    /// Where the object itself is.
+    /// The path of the object.
     pub(crate) fn place(&self) -> String {
         format!("{}/{}{}", self.path, self.name, self.sub)
     }
@@ -197,7 +197,8 @@ fn mutation(written: &Json) -> Json {
     }
 }
 
-/// An object, a pod by its `pod` (labels and annotations beside it), or a ConfigMap by what is given of it.
+/// Reads an object: a whole object, a pod by `pod` with labels and annotations, or a ConfigMap by its given
+/// fields.
 fn object(written: &Json, namespace: &str) -> Json {
     if let Json::Object(_) = &written["object"] {
         let mut object = written["object"].clone();
@@ -232,7 +233,7 @@ fn namespaced(object: &Json) -> bool {
     !matches!(object["kind"].as_str(), Some("Namespace" | "PriorityClass" | "Node" | "StorageClass"))
 }
 
-/// Where objects of a kind are.
+/// The path of the collection of a kind.
 pub(crate) fn collection(object: &Json, namespace: &str) -> String {
     let version = object["apiVersion"].as_str().unwrap_or_default();
     let base = if version.contains('/') { format!("/apis/{version}") } else { format!("/api/{version}") };

@@ -1,8 +1,9 @@
-//! What the API server says of policies and requests, on a real control plane: the policies of `tests/data/policies/differential/*.yaml`
-//! are created, their requests sent, and all that comes back is held against the `.json` beside them. The tests of
-//! `src/policy` hold our own rules against the same files, so that both say the same.
+//! Records how the API server evaluates policies. The test creates the policies of
+//! `tests/data/policies/differential/*.yaml` on a real control plane, sends their requests, and compares
+//! every answer with the `.json` beside them. The tests of `src/policy` compare our own evaluation with the
+//! same files.
 //!
-//! `PORTCULLIS_UPDATE_GOLDENS=1 cargo cluster-tests policies` writes the files anew.
+//! `PORTCULLIS_UPDATE_GOLDENS=1 cargo cluster-tests policies` rewrites the files.
 
 mod cases;
 mod recorder;
@@ -21,7 +22,7 @@ fn data() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/policies/differential")
 }
 
-/// The files by name, without their suffix.
+/// The names of the files without their extension.
 fn topics() -> Vec<String> {
     let mut names: Vec<String> = fs::read_dir(data())
         .unwrap()

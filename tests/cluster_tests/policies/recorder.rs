@@ -1,4 +1,4 @@
-//! A webhook that allows everything and keeps what it was asked: the requests exactly as the API server makes them.
+//! A webhook that allows everything and records the requests of the API server.
 
 use std::sync::{Arc, Mutex};
 
@@ -6,7 +6,7 @@ use portcullis::webhook::LocalWebhook;
 use portcullis_core::admission::{AdmissionVerdict, Hook, ReviewOutcome, ReviewSummary};
 use serde_json::{Value as Json, json};
 
-/// The last requests that were seen.
+/// The last recorded requests.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Seen {
     pub(crate) mutating: Option<Json>,
@@ -51,12 +51,12 @@ impl Recorder {
         Self { webhook, seen }
     }
 
-    /// What was seen since the last time.
+    /// Returns and clears the recorded requests.
     pub(crate) fn take(&self) -> Seen {
         std::mem::take(&mut *self.seen.lock().unwrap())
     }
 
-    /// The configurations that have it asked of everything in namespaces with the label `case`.
+    /// The webhook configurations for every request in namespaces with the label `case`.
     pub(crate) fn configurations(&self) -> [Json; 2] {
         let ca = base64(self.webhook.ca_pem().as_bytes());
         let configuration = |kind: &str, path: &str, more: Json| {

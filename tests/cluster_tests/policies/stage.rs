@@ -1,4 +1,4 @@
-//! The control plane that the cases are played on, and how its answers are made comparable from one run to the next.
+//! The control plane for the cases, and the normalisation that makes its answers comparable between runs.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -18,11 +18,11 @@ pub(crate) struct Stage {
     cluster: Cluster,
     recorder: Recorder,
     audit: PathBuf,
-    /// Namespaces of the cases as they are, by case.
+    /// The namespace objects of the cases.
     namespaces: BTreeMap<String, Json>,
 }
 
-/// An answer with what is in its head.
+/// An answer with its headers.
 struct Answer {
     code: u16,
     body: Json,
@@ -34,7 +34,7 @@ const AUDIT: &str =
     "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules: [{level: Metadata}]\n";
 
 impl Stage {
-    /// Starts it with a namespace for each case and everything that is there before the policies are.
+    /// Starts the control plane and creates the namespaces and objects that exist before the policies.
     pub(crate) fn new(cases: &[Case]) -> Self {
         let scratch =
             PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("policies-{}", std::process::id()));
@@ -126,7 +126,7 @@ impl Stage {
         })
     }
 
-    /// Sends the requests of all cases: the answer to each, and what the webhook was shown of it.
+    /// Sends the requests of all cases. Returns each answer and the request that the webhook recorded.
     fn asked(&self, cases: &[Case]) -> Vec<Vec<(Answer, Seen)>> {
         let ask = |request: &Request| {
             self.recorder.take();
@@ -135,7 +135,7 @@ impl Stage {
         cases.iter().map(|case| case.requests.iter().map(ask).collect()).collect()
     }
 
-    /// Plays all cases: their requests without the policies, then with them.
+    /// Runs all cases: their requests without the policies, then with them.
     pub(crate) fn play(&self, cases: &[Case]) -> Vec<Json> {
         let before = self.asked(cases);
         let refused: Vec<Vec<Json>> = cases
@@ -165,7 +165,7 @@ impl Stage {
             .collect()
     }
 
-    /// Creates a policy or binding; the message when it is refused.
+    /// Creates a policy or binding. Returns the message of a refusal.
     fn create(&self, document: &Json) -> Json {
         let path = match document["kind"].as_str().unwrap() {
             "ValidatingAdmissionPolicy" => "validatingadmissionpolicies",
@@ -179,7 +179,8 @@ impl Stage {
         if answer.code < 400 { Json::Null } else { answer.body["message"].clone() }
     }
 
-    /// Policies take effect together once in a second. The last ones that are created show when.
+    /// The API server activates new policies together about once a second. The policies created last show
+    /// when.
     fn wait_for_policies(&self) {
         let rules = json!({ "resourceRules": [{
             "apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"], "resourceNames": ["marker"],
@@ -226,7 +227,7 @@ fn unquoted(header: &str) -> String {
     text.replace("\\\"", "\"").replace("\\\\", "\\")
 }
 
-/// One request of a golden: as it came to policies, and what became of it.
+/// One request of a golden: the request as policies see it, and its result.
 fn told(
     case: &Case,
     plain: u16,
@@ -253,7 +254,7 @@ fn told(
         }
     }
     if validates {
-        // What a mutating policy has made of it is seen when nothing refuses it.
+        // The mutated object is known only if no policy refuses the request.
         let seen = if mutates { after.validating } else { before.validating };
         told["validating"] = seen.map_or(Json::Null, cleaned);
     }
@@ -271,7 +272,7 @@ fn told(
     told
 }
 
-/// The random end of a generated name is always the same.
+/// Replaces the random suffix of a generated name.
 fn named(request: &mut Json) {
     let generated = request.pointer("/object/metadata/generateName").and_then(Json::as_str);
     let Some(name) = generated.map(|begin| format!("{begin}abcde")) else { return };
@@ -282,12 +283,12 @@ fn named(request: &mut Json) {
     }
 }
 
-/// Without what differs from run to run and no case asks for.
+/// Removes fields that vary from run to run and that no case needs.
 fn cleaned(mut json: Json) -> Json {
     fn visit(json: &mut Json) {
         match json {
             Json::Object(fields) => {
-                // The uid of a user stays.
+                // The uid of a user is kept.
                 if !fields.contains_key("username") {
                     fields.remove("uid");
                 }

@@ -69,7 +69,8 @@ const EXCEPTIONS: &str = "tests/offline/tidy/exceptions.txt";
 
 /// Fails with every problem whose subject has no exception, and with every exception that has no problem.
 ///
-/// `PORTCULLIS_UPDATE_GOLDENS=1` removes exceptions without a problem from the file instead. It never adds one.
+/// `PORTCULLIS_UPDATE_GOLDENS=1` removes exceptions without a problem from the file instead. It never adds
+/// one.
 pub(super) fn complain_except(check: &str, problems: Vec<(String, String)>) {
     // Tests run in parallel, and each rewrites the same file.
     static FILE: std::sync::Mutex<()> = std::sync::Mutex::new(());

@@ -15,7 +15,8 @@ use files::{complain, files, root, sources, text};
 /// Lines of a source file. A longer file holds two ideas.
 const MAX_SOURCE_LINES: usize = 700;
 
-/// The modules that a file declares without a body (`mod x;`, in any visibility): name, and file where `#[path]` names one.
+/// The modules that a file declares without a body (`mod x;`, in any visibility): name, and file where
+/// `#[path]` names one.
 fn declared_modules(source: &str) -> Vec<(String, Option<String>)> {
     let mut found = Vec::new();
     let mut path = None;
@@ -37,7 +38,8 @@ fn declared_modules(source: &str) -> Vec<(String, Option<String>)> {
     found
 }
 
-/// Adds the files that the compiler sees when it starts at `entry`. The modules of a crate root lie beside it.
+/// Adds the files that the compiler sees when it starts at `entry`. The modules of a crate root lie beside
+/// it.
 fn reach(entry: &str, is_root: bool, reached: &mut BTreeSet<String>) {
     if !root().join(entry).is_file() || !reached.insert(entry.to_owned()) {
         return;
@@ -59,7 +61,8 @@ fn reach(entry: &str, is_root: bool, reached: &mut BTreeSet<String>) {
     }
 }
 
-/// Whether Cargo makes a target of a file: the root of a library or a program, an integration test, an example, a fuzz target.
+/// Whether Cargo makes a target of a file: the root of a library or a program, an integration test, an
+/// example, a fuzz target.
 fn is_target(name: &str) -> bool {
     let directory = Path::new(name).parent().expect("a file lies in a directory");
     let package = |path: &Path| root().join(path).join("Cargo.toml").is_file();

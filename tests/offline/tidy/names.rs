@@ -20,7 +20,8 @@ pub(super) fn crate_of(file: &str) -> Option<&'static str> {
     CRATES.iter().find(|(directory, _)| file.starts_with(directory)).map(|(_, name)| *name)
 }
 
-/// The name of the type that a line declares, in any visibility. Associated types are indented and do not count.
+/// The name of the type that a line declares, in any visibility. Associated types are indented and do not
+/// count.
 pub(super) fn declared_type(line: &str) -> Option<&str> {
     let bare = line.trim_start();
     let bare = bare.strip_prefix("pub").map_or(bare, |rest| {

@@ -1,4 +1,5 @@
-//! Markdown pages: line width, length, and links that lead somewhere. Comments in Rust keep to the width of the code.
+//! Markdown pages: line width, length, and links that lead somewhere. Comments in Rust keep to the width of
+//! the code.
 
 use std::collections::BTreeSet;
 use std::path::Path;

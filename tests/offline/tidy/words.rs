@@ -4,7 +4,8 @@ use regex::Regex;
 
 use super::files::{complain_except, files, pages, sources, text};
 
-/// A pattern of retired words, and what to write instead. Identifiers are read as the words that they are made of.
+/// A pattern of retired words, and what to write instead. Identifiers are read as the words that they are
+/// made of.
 const RETIRED: &[(&str, &str)] = &[
     ("nobody|somebody|everybody|anybody|whoever|whomever|whom", "name the actor"),
     ("(is|are|was|were) (said|told)", "say who reports what: \"the engine reports\""),
@@ -20,7 +21,7 @@ const RETIRED: &[(&str, &str)] = &[
     ("patience", "timeout"),
     ("in force", "active"),
     ("comes? out as told", "ends as expected"),
-    ("good right|decoder|riddle", "plain words"),
+    ("good right|riddle", "plain words"),
 ];
 
 /// Where a pattern is right: files that hold words of others, and the list itself.

@@ -26,7 +26,8 @@ use tokio::task::JoinHandle;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-/// Upper bound of every wait. A busy machine needs longer than usual; only an event that never comes reaches it.
+/// Upper bound of every wait. A busy machine needs longer than usual; only an event that never comes reaches
+/// it.
 pub(crate) const WAIT_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// The body of every answer of the reviewer.
@@ -67,7 +68,8 @@ impl Gate {
     }
 }
 
-/// A reviewer that reads its behaviour from the body: `panic`, `hold`, `bad` or `unpatchable`. It allows every other body.
+/// A reviewer that reads its behaviour from the body: `panic`, `hold`, `bad` or `unpatchable`. It allows
+/// every other body.
 pub(crate) fn reviewer(gate: &Arc<Gate>) -> ReviewHandler {
     let gate = Arc::clone(gate);
     Arc::new(move |_, body| {
@@ -95,7 +97,8 @@ pub(crate) fn reviewer(gate: &Arc<Gate>) -> ReviewHandler {
     })
 }
 
-/// The same reviewer for the policy paths. `hold` and `panic` need the slow lane, so the webhook calls them twice.
+/// The same reviewer for the policy paths. `hold` and `panic` need the slow lane, so the webhook calls them
+/// twice.
 fn policies(gate: &Arc<Gate>) -> PolicyEndpoints {
     let (review, asked) = (reviewer(gate), Mutex::new(HashMap::<Vec<u8>, usize>::new()));
     PolicyEndpoints {

@@ -1,6 +1,7 @@
 //! Limits for slow, idle and surplus clients, while other clients are served.
 //!
-//! A limit is long enough that a busy machine does not reach it by accident, so these tests get slower there and do not fail.
+//! A limit is long enough that a busy machine does not reach it by accident, so these tests get slower there
+//! and do not fail.
 
 use std::time::Duration;
 

@@ -1,5 +1,6 @@
-//! The floor: what no gang system can be faster than on this machine. A webhook that answers every pod with the same
-//! patch, and a loop that removes the gates of a gang as soon as it has seen all its pods. It plans nothing.
+//! The floor: what no gang system can be faster than on this machine. A webhook that answers every pod with
+//! the same patch, and a loop that removes the gates of a gang as soon as it has seen all its pods. It plans
+//! nothing.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -51,7 +52,7 @@ pub(super) fn registration(address: SocketAddr, ca_pem: &str) -> Value {
 }
 
 #[derive(Deserialize)]
-struct Event<T> {
+struct FloorEvent<T> {
     #[serde(rename = "type")]
     kind: String,
     object: T,
@@ -59,13 +60,13 @@ struct Event<T> {
 
 #[derive(Deserialize)]
 struct Object {
-    metadata: Metadata,
+    metadata: FloorMetadata,
     #[serde(default)]
-    spec: Spec,
+    spec: FloorSpec,
 }
 
 #[derive(Deserialize)]
-struct Metadata {
+struct FloorMetadata {
     name: Option<String>,
     namespace: Option<String>,
     #[serde(default)]
@@ -74,7 +75,7 @@ struct Metadata {
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct Spec {
+struct FloorSpec {
     scheduling_gates: Vec<serde::de::IgnoredAny>,
     min_member: usize,
 }
@@ -95,11 +96,11 @@ async fn lift(api: &Client) -> anyhow::Result<()> {
             line = pods.next() => (line?, false),
             line = groups.next() => (line?, true),
         };
-        let event: Event<Object> = serde_json::from_slice(&line)?;
+        let event: FloorEvent<Object> = serde_json::from_slice(&line)?;
         if event.kind != "ADDED" {
             continue;
         }
-        let Metadata { name, namespace, labels } = event.object.metadata;
+        let FloorMetadata { name, namespace, labels } = event.object.metadata;
         let (name, namespace) = (name.unwrap_or_default(), namespace.unwrap_or_default());
         let group = if of_group { Some(&name) } else { labels.get("kai.scheduler/podgroup") };
         let Some(group) = group else { continue };

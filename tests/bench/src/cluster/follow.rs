@@ -20,17 +20,17 @@ pub(super) struct Follow {
 
 #[derive(Deserialize)]
 struct Versioned {
-    metadata: Metadata,
+    metadata: FollowedMetadata,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Metadata {
+struct FollowedMetadata {
     resource_version: String,
 }
 
 #[derive(Deserialize)]
-struct Event<'a> {
+struct FollowedEvent<'a> {
     #[serde(rename = "type")]
     kind: &'a str,
     object: Versioned,
@@ -69,7 +69,8 @@ impl Follow {
             let lines = self.lines.as_mut().context("opened above")?;
             match lines.next(STALL_TIMEOUT).await {
                 Ok(Some(line)) => {
-                    let event: Event<'_> = serde_json::from_slice(&line).context("a line of a watch")?;
+                    let event: FollowedEvent<'_> =
+                        serde_json::from_slice(&line).context("a line of a watch")?;
                     ensure!(event.kind != "ERROR", "{}: {}", self.path, String::from_utf8_lossy(&line));
                     self.version = event.object.metadata.resource_version;
                     return Ok(line);

@@ -1,4 +1,5 @@
-//! When what happened to which pod: the loader's own clock, set by the answers to its creates and by one watch.
+//! When what happened to which pod: the loader's own clock, set by the answers to its creates and by one
+//! watch.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -58,26 +59,26 @@ impl Marks {
 
     fn seen(&self, line: &[u8]) -> anyhow::Result<()> {
         #[derive(Deserialize)]
-        struct Event {
+        struct MarkedEvent {
             object: Pod,
         }
         #[derive(Deserialize)]
         struct Pod {
-            metadata: Metadata,
+            metadata: MarkedMetadata,
             #[serde(default)]
-            spec: Spec,
+            spec: MarkedSpec,
         }
         #[derive(Deserialize)]
-        struct Metadata {
+        struct MarkedMetadata {
             name: Option<String>,
         }
         #[derive(Default, Deserialize)]
         #[serde(rename_all = "camelCase", default)]
-        struct Spec {
+        struct MarkedSpec {
             scheduling_gates: Vec<serde::de::IgnoredAny>,
             node_name: Option<String>,
         }
-        let event: Event = serde_json::from_slice(line).context("a line of the watch")?;
+        let event: MarkedEvent = serde_json::from_slice(line).context("a line of the watch")?;
         let name = event.object.metadata.name.unwrap_or_default();
         let Some((gang, member)) = place(&name) else { return Ok(()) };
         let now = Instant::now();

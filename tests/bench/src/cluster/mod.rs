@@ -1,8 +1,8 @@
-//! Gangs on a real control plane: how long they wait, how many a second, and what they cost whom.
+//! Gangs on a real control plane: waiting times, gangs a second, and the cost for each process.
 //!
-//! Every run has a fresh control plane to itself, on the cores that everything shares. The floor is measured in the same
-//! invocation, because only ratios to it mean something on another machine. Nothing is taken from the program itself:
-//! times are the loader's, costs are the kernel's and the API server's.
+//! Every run has a fresh control plane to itself, on the cores that everything shares. The floor is measured
+//! in the same invocation, because only ratios to it mean something on another machine. Nothing is taken from
+//! the program itself: times are the loader's, costs are the kernel's and the API server's.
 
 pub(crate) mod account;
 mod floor;
@@ -105,8 +105,9 @@ impl System {
     }
 }
 
-/// Runs the scenarios that are named, or all: `[NAME...] [--only floor|portcullis] [--then COMMAND]`. The command is
-/// run by a shell once Portcullis is installed, with KUBECONFIG set: to see what a part of the registration costs.
+/// Runs the scenarios that are named, or all: `[NAME...] [--only floor|portcullis] [--then COMMAND]`. The
+/// command is run by a shell once Portcullis is installed, with KUBECONFIG set: to see what a part of the
+/// registration costs.
 pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
     let (mut names, mut only, mut then) = (Vec::new(), None, None);
     let mut rest = arguments.iter();

@@ -1,6 +1,7 @@
-//! The random-fault run over many seeds.
+//! Runs random faults over many seeds.
 //!
-//! `PORTCULLIS_SEEDS` says how many (default 100; CI runs 10,000), `PORTCULLIS_FIRST_SEED` where to begin.
+//! `PORTCULLIS_SEEDS` sets the number of seeds (default 100; CI runs 10,000), and `PORTCULLIS_FIRST_SEED` the
+//! first seed.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -55,7 +56,7 @@ fn no_seed_breaks_an_invariant() {
         let small = fuzz::shrink(failure, &FuzzOptions::default(), webhook);
         panic!("{failure}\nshrunk to {} steps:\n{}", small.steps.len(), fuzz::to_yaml(&small));
     }
-    // A run in which nothing is ever admitted, or nobody ever takes over, would prove nothing.
+    // Runs without admissions or takeovers would prove nothing.
     assert!(count < 100 || (stats.admitted > count / 2 && stats.waiting > count / 10), "{stats:?}");
     assert!(count < 100 || stats.leaders > count + count / 4, "{stats:?}");
 }

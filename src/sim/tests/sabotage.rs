@@ -1,6 +1,6 @@
-//! The random-fault run finds planted bugs: a guard that never fires guards nothing.
+//! The random-fault run finds planted bugs. This shows that each check of the run can fail.
 //!
-//! `cargo test --features sabotage --test sabotage`
+//! `cargo test --profile checked --package portcullis-sim --features sabotage --test sabotage`
 
 use portcullis_core::admission;
 use portcullis_core::engine::SafetyRule;
@@ -10,23 +10,23 @@ use portcullis_sim::cluster::Invariant as Broken;
 use portcullis_sim::fuzz::{Failure, FuzzOptions, fuzz, generate_from_bytes, play, webhook};
 use portcullis_sim::scenario::{Runner, Scenario};
 
-/// Most seeds to try. Most bugs here are found within the first few hundred; a missing fence takes some thousand, because
-/// pins tell the next leader nearly as much.
+/// The maximum number of seeds. Most bugs are found within a few hundred. A missing fence takes some
+/// thousand, because node pins give the next leader nearly the same information.
 const BUDGET: u64 = 16000;
 
-/// The first run that breaks one of these rules; one that breaks others alone may come before it.
+/// The first run that violates one of these invariants. Runs that violate only others are skipped.
 fn first_failure(options: &FuzzOptions, expected: &[Broken]) -> Option<Box<Failure>> {
     let breaks = |failure: &Failure| failure.violations.iter().any(|v| expected.contains(&v.invariant));
     (0..BUDGET).find_map(|seed| fuzz(seed, options).err().filter(|failure| breaks(failure)))
 }
 
-/// Takes a rule of the engine away; the run must break one of the rules that it keeps.
+/// Disables a safety rule of the engine. The runs must then violate one of the expected invariants.
 fn check(rule: SafetyRule, expected: &[Broken]) {
     let options = FuzzOptions { disabled_rule: Some(rule), ..FuzzOptions::default() };
     let failure = first_failure(&options, expected).unwrap_or_else(|| {
         panic!("without the rule {rule:?} no seed of {BUDGET} breaks one of {expected:?}")
     });
-    // The same seed is clean with the rule in place: it is the planted bug that was found.
+    // The same seed passes with the rule enabled, so the failure comes from the planted bug.
     if let Err(failure) = fuzz(failure.seed, &FuzzOptions::default()) {
         panic!("this fails without any planted bug: {failure}");
     }
@@ -74,9 +74,9 @@ fn takeover_without_fencing_is_found() {
     check(SafetyRule::Fence, &[Broken::AllOrNone, Broken::NeverOverbook]);
 }
 
-/// The story of a gang that is scaled up, without a rule: it must not come out as told.
+/// Runs the scenario of a scale-up without a rule. An expectation of the scenario must fail.
 fn check_story(rule: SafetyRule) {
-    let text = include_str!("scenarios/a12-scale-up-waits-as-a-whole.yaml");
+    let text = include_str!("../../../tests/scenarios/a12-scale-up-waits-as-a-whole.yaml");
     let good = |broken: Option<SafetyRule>| {
         let scenario = Scenario::parse("story.yaml", text).expect("it reads well");
         let mut options = scenario.settings.options();
@@ -85,8 +85,8 @@ fn check_story(rule: SafetyRule) {
         let mut runner = Runner::with_options(options, scenario, Some(admit)).expect("it begins");
         std::iter::from_fn(|| runner.next_step().expect("it can be done")).all(|step| step.is_as_expected())
     };
-    assert!(good(None), "it comes out as told with every rule in place");
-    assert!(!good(Some(rule)), "without the rule {rule:?} it comes out as told");
+    assert!(good(None), "every expectation holds with every rule enabled");
+    assert!(!good(Some(rule)), "every expectation holds without the rule {rule:?}");
 }
 
 #[test]
@@ -112,7 +112,7 @@ fn ignoring_an_expiry_of_another_leader_is_found() {
 #[test]
 fn unstable_ties_are_found() {
     scramble_ties(Some(1));
-    // Noticed by the checker, or by the engine itself, which in debug builds plans everything twice.
+    // The checker finds it, or the engine itself, which plans everything twice in debug builds.
     let noticed = |seed: &u64| {
         let played = std::panic::catch_unwind(|| fuzz(*seed, &FuzzOptions::default()));
         let unstable =
