@@ -1,4 +1,4 @@
-//! Any bytes as decisions: a cluster, what people do to it and what goes wrong, with every rule checked after
+//! Any bytes as a run of the simulated cluster with user actions and faults. Every invariant is checked after
 //! every event.
 #![no_main]
 

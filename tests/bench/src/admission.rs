@@ -1,6 +1,6 @@
-//! Decisions alone, bytes to bytes on one thread: no network, no TLS, no HTTP.
+//! The admission decision alone, from bytes to bytes on one thread: no network, no TLS, no HTTP.
 //!
-//! What the webhook costs beyond this is the `webhook` table.
+//! The table `webhook` shows the cost of the webhook around it.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -33,7 +33,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A table of something else than it says is worse than none, so the verdict is checked.
+/// Checks the verdict, so that the table measures the decision that it names.
 fn row(
     settings: &AdmissionSettings,
     hook: Hook,

@@ -1,17 +1,17 @@
-//! Reviews as an API server sends them.
+//! Admission reviews as an API server sends them.
 
 use anyhow::Context;
 use base64::Engine as _;
 use portcullis_core::admission::{AdmissionSettings, Hook, KnownClasses, handle_review};
 use serde_json::{Value, json};
 
-/// A CREATE review of a pod that is a member of a gang and asks for a share of a GPU: about 4.2 KB, and with
-/// `managedFields` (about 4 KB of them) about 8.3 KB.
+/// A CREATE review of a gang member that requests a share of a GPU: about 4.2 KB, or about 8.3 KB with
+/// `managedFields`.
 pub(crate) fn gpu_pod(managed_fields: bool) -> Vec<u8> {
     review(pod(), managed_fields)
 }
 
-/// The same of a pod that is in no gang and asks for no share: nothing to do with us.
+/// A review of a pod without a gang and without a share, which the webhook leaves unchanged.
 pub(crate) fn plain_pod(managed_fields: bool) -> Vec<u8> {
     let mut pod = pod();
     for (list, key) in [
@@ -24,7 +24,7 @@ pub(crate) fn plain_pod(managed_fields: bool) -> Vec<u8> {
     review(pod, managed_fields)
 }
 
-/// The review that the API server sends to `/validate` after this one: with our patch in it.
+/// The review that the API server then sends to `/validate`, with the patch applied.
 pub(crate) fn patched(body: &[u8]) -> anyhow::Result<Vec<u8>> {
     let answer = handle_review(&AdmissionSettings::default(), &KnownClasses::default(), Hook::Mutate, body)?;
     let answer: Value = serde_json::from_slice(&answer.body)?;
@@ -167,7 +167,7 @@ fn pod() -> Value {
     })
 }
 
-/// The entry that server-side apply keeps: the field tree of the object, as the API server writes it.
+/// The entry of server-side apply in `managedFields`: the field tree of the object.
 fn fields(pod: &Value) -> Value {
     json!([{
         "manager": "kube-controller-manager",

@@ -1,4 +1,4 @@
-//! Benchmarks, printed as tables. Nothing here passes or fails: a person compares.
+//! Benchmarks, printed as tables. They assert nothing.
 //!
 //! `cargo run --release -p portcullis-bench` runs them all; one alone with `cargo run --release -p
 //! portcullis-bench -- admission`, `planner`, `queue`, `webhook`, `policies`, `cluster` or `memory`.
@@ -57,7 +57,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// The quick ones first.
+/// The quick benchmarks come first.
 fn all() -> anyhow::Result<()> {
     admission::run()?;
     println!();

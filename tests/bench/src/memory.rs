@@ -1,8 +1,8 @@
-//! A large cluster: how much memory its pods cost us, and how long a takeover takes.
+//! A large cluster: the memory for its pods, and the duration of a takeover.
 //!
-//! The pods are there before Portcullis is: tens of thousands of webhook calls would measure something else.
-//! They run nowhere; to the engine they are what the API server says. Four fifths of them are bound, and
-//! every card is in use, so that the gangs among the rest wait.
+//! The pods exist before Portcullis starts, because tens of thousands of webhook calls are another benchmark.
+//! No process runs for them. Four fifths of the pods are bound and every card is in use, so that the
+//! remaining gangs wait.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ const NAMESPACE: &str = "bench";
 /// Members of a gang, and cards of a node.
 const SIZE: usize = 8;
 
-/// Fills a cluster with so many pods (50,000) and prints a table: `[PODS]`.
+/// Fills a cluster with pods (default 50,000) and prints a table: `[PODS]`.
 pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
     let pods: usize = match arguments {
         [] => 50_000,
@@ -67,18 +67,18 @@ pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What the cluster was filled with.
+/// The numbers of created objects.
 struct Filled {
     nodes: usize,
-    /// Gangs that have no room.
+    /// The number of gangs that do not fit.
     waiting: usize,
-    /// Of a bound pod, as the API server gives it.
+    /// The size of a bound pod as JSON from the API server.
     bytes: usize,
 }
 
 fn fill(cluster: &Cluster, pods: usize) -> anyhow::Result<Filled> {
     let gangs = pods / 5 / SIZE;
-    // So many gangs hold all the cards, and as many wait.
+    // This many gangs hold all cards, and the same number waits.
     let nodes = gangs.max(1);
     let (members, others) = (gangs * SIZE, pods - 2 * gangs * SIZE);
     eprintln!("  {nodes} nodes, {pods} pods ...");
@@ -129,8 +129,8 @@ async fn create_all(api: &Api, objects: impl Iterator<Item = (String, Value)>) -
     Ok(())
 }
 
-/// A pod as controllers make them: probes, volumes, environment, an owner. A member of a gang wants a card;
-/// one that is not bound stands behind the gate.
+/// A pod as controllers create it, with probes, volumes, environment and an owner. A gang member requests a
+/// card, and has the gate unless it is bound.
 fn pod(number: usize, gang: Option<usize>, node: Option<&str>) -> Value {
     let name = format!("pod-{number}");
     let owner = format!("workload-{}", number / SIZE);
@@ -178,7 +178,7 @@ fn pod(number: usize, gang: Option<usize>, node: Option<&str>) -> Value {
     pod
 }
 
-/// How long it takes until every waiting gang says so.
+/// The time until every waiting gang has its status.
 fn settled(cluster: &Cluster, waiting: usize) -> anyhow::Result<Duration> {
     let began = Instant::now();
     wait_for("every gang to say that it waits", || {
@@ -189,7 +189,7 @@ fn settled(cluster: &Cluster, waiting: usize) -> anyhow::Result<Duration> {
     Ok(began.elapsed())
 }
 
-/// Whether a log has these words.
+/// Whether a log contains this text.
 fn says(log: &Path, words: &str) -> bool {
     std::fs::read_to_string(log).is_ok_and(|text| text.contains(words))
 }

@@ -1,4 +1,4 @@
-//! The planner on clusters of 1,213 and 5,000 nodes, nine tenths full: how long one decision takes, and one
+//! The planner on clusters of 1,213 and 5,000 nodes, nine tenths full: the time of one decision and of one
 //! event.
 //!
 //! The mix of the smaller cluster is that of the openb trace (617 nodes with 8 GPUs, 54 with 4, 518 with 2,
@@ -65,7 +65,7 @@ fn decision(cluster: &str, snapshot: &Snapshot, what: &str, shapes: &[Shape]) {
     row(cluster, what, if fits { "fits" } else { "waits" }, &mut times);
 }
 
-/// Forty different sizes on cards that they nearly fill: the search is out of steps before it is sure.
+/// Forty different sizes on cards that they nearly fill, so that the search reaches its step limit.
 fn hard() {
     let sizes: Vec<Shape> = (0..40_u64).map(|index| vram(1009 + (index * 7919) % 1500)).collect();
     let total: u64 = (0..40_u64).map(|index| 1009 + (index * 7919) % 1500).sum();
@@ -76,7 +76,7 @@ fn hard() {
     decision("1 x 13 cards", &snapshot, "40 sizes that nearly fill it", &sizes);
 }
 
-/// A pod is charged and released, and a node changes, over and over.
+/// Charges and releases a pod and changes a node, repeatedly.
 fn events(cluster: &str, snapshot: &mut Snapshot) {
     let nodes: Vec<Node> = snapshot.nodes().map(|view| view.node.clone()).collect();
     let shape = Arc::new(vram(10));
@@ -116,7 +116,7 @@ fn row(cluster: &str, what: &str, verdict: &str, times: &mut [Duration]) {
     println!("{cluster:<14} {what:<34} {verdict:<8} {:>10} {:>10} {:>10}", at(50), at(99), at(100));
 }
 
-/// Nodes of so many GPUs, every other one shared, filled to nine tenths of GPUs and of each card.
+/// Nodes with this many GPUs, every other node shared, with nine tenths of the GPUs and of each card in use.
 fn filled(mix: &[(usize, u32)], seed: u64) -> Snapshot {
     let mut seed = seed;
     let mut snapshot = Snapshot::new(SharingMode::Labelled);
@@ -161,7 +161,7 @@ fn filled(mix: &[(usize, u32)], seed: u64) -> Snapshot {
     snapshot
 }
 
-/// As a GPU operator labels it: two dozen labels.
+/// A node with the two dozen labels of a GPU operator.
 fn node(name: &str, cards: u32, shared: bool) -> Node {
     let mut labels: BTreeMap<_, _> = (0..20)
         .map(|index| (str(format!("example.com/label-{index}")), str(format!("value-{cards}"))))
@@ -215,7 +215,7 @@ fn vram(mib: u64) -> Shape {
     shape
 }
 
-/// Each member has a shape of its own, as when pods were read one by one.
+/// Each member has a separate shape, as when pods are read one by one.
 fn gang(shapes: &[Shape]) -> PlanningRequest {
     let members: Vec<WaitingMember> = shapes
         .iter()

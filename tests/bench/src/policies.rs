@@ -1,5 +1,5 @@
-//! Reviews by policy files: `portcullis serve --standalone --policies`, as it runs in a cluster, on one core,
-//! and the loader on another.
+//! Reviews with policy files: `portcullis serve --standalone --policies` on one core, and the loader on
+//! another.
 //!
 //! Rows: the maximum throughput; 1,000 reviews a second by the clock, so that a slow review delays no other
 //! request; the same while a set of 500 policies replaces the 20, most of them for other kinds; and the same
@@ -56,7 +56,7 @@ const RULES: [(&str, &str); 10] = [
 fn policy(number: usize) -> String {
     let (name, expression) = RULES[number % RULES.len()];
     let expression = expression.replace("{n}", &(number / RULES.len()).to_string());
-    // However many there are, so many are about pods: what is measured of a reload is the reload.
+    // The number of policies for pods is constant, so that only the reload varies.
     let (group, resource) = if number < POD_POLICIES { ("", "pods") } else { ("batch", "jobs") };
     let expression = if number < POD_POLICIES {
         expression
@@ -89,10 +89,10 @@ spec: {{policyName: {name}-{number}, validationActions: [Deny]}}
     )
 }
 
-/// Whose reviews the hostile policy is about.
+/// The user whose reviews the hostile policy matches.
 const HOSTILE: &str = "system:serviceaccount:hostile:hostile";
 
-/// A policy of 100 rules, each of which is cut off by its budget.
+/// A policy of 100 rules, each of which exceeds its budget.
 fn hostile() -> String {
     let rule = "    - expression: lists.range(10000).all(a, lists.range(10000).all(b, a + b >= 0))\n";
     format!(
@@ -117,7 +117,7 @@ spec: {{policyName: hostile, validationActions: [Deny]}}
     )
 }
 
-/// Directories with policies, shown behind a link as the kubelet shows a ConfigMap.
+/// Directories with policies behind a symbolic link, as the kubelet mounts a ConfigMap.
 struct Mount {
     directory: PathBuf,
 }
@@ -137,7 +137,7 @@ impl Mount {
         if let Some(more) = more {
             fs::write(inside.join("more.yaml"), more)?;
         }
-        // Ten to a file.
+        // Ten policies in each file.
         let mut text = String::new();
         for number in 0..count {
             text += &format!("---\n{}", policy(number));
@@ -212,7 +212,7 @@ impl PolicyProcess {
         (0..CONNECTIONS).map(|_| Ok(Arc::new(ReviewClient::new(self.address, &self.ca_pem)?))).collect()
     }
 
-    /// How long the last reload took, by its own log.
+    /// The duration of the last reload from the log of the program.
     fn reload_ms(&self) -> anyhow::Result<Option<u64>> {
         let text = fs::read_to_string(&self.log)?;
         let line = text.lines().rev().find(|line| line.contains("policies reloaded"));
@@ -291,7 +291,7 @@ async fn load() -> anyhow::Result<()> {
     beside_hostile(&mount, &server, &clients, body).await
 }
 
-/// What reviews cost neighbours that take as long as any may.
+/// The latency of other reviews beside reviews that use the whole budget.
 async fn beside_hostile(
     mount: &Mount,
     server: &PolicyProcess,
@@ -355,7 +355,7 @@ fn row(what: &str, bytes: usize, mut times: Vec<Duration>, took: Duration, cpu: 
     Ok(())
 }
 
-/// Each connection sends the next review when it has its answer.
+/// Each connection sends the next review after the answer to the last.
 async fn closed(
     clients: &[Arc<ReviewClient>],
     route: Route,
@@ -378,7 +378,7 @@ async fn closed(
     all(clients.iter().map(one).collect()).await
 }
 
-/// Reviews are due by the clock; one that waits for a connection has been waiting since it was due.
+/// Reviews are due by the clock. The time that a review waits for a connection counts.
 async fn open(
     clients: &[Arc<ReviewClient>],
     route: Route,

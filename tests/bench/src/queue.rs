@@ -1,7 +1,8 @@
-//! A queue of gangs that do not fit: what one event costs the engine, with the planning that follows.
+//! A queue of gangs that do not fit: the cost of one event in the engine, including the planning that
+//! follows.
 //!
-//! 200 nodes of 8 GPUs with one GPU of each in use; gangs of 8 members that want a whole node each wait, all
-//! alike or each of its own size of memory.
+//! 200 nodes have 8 GPUs each, one of them in use. Gangs of 8 members wait for a whole node for each member.
+//! Their memory requests are all the same or all different.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -115,7 +116,8 @@ impl Queue {
         events
     }
 
-    /// Steps through events; every request about a gang object is answered at once, and what follows too.
+    /// Steps through events and answers every request about a Gang object at once, including the requests
+    /// that follow.
     fn carry_out(&mut self, events: Vec<Event>) -> usize {
         let mut events = std::collections::VecDeque::from(events);
         let mut requests = 0;

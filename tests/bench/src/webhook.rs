@@ -1,7 +1,7 @@
 //! The webhook over TLS: a server process on one core, a loader on another.
 //!
 //! The loader waits for each answer before it sends the next review on that connection, as the API server
-//! does. Its times include its own work and the kernel's; the server's cost is the CPU column.
+//! does. Its times include its own work and that of the kernel. The CPU column shows the cost of the server.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::SocketAddr;
@@ -43,15 +43,15 @@ pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
             _ => bail!("unknown option {argument}"),
         }
     }
-    // The loader is started anew on its own core, with the same output.
+    // The loader restarts itself on its own core, with the same output.
     let job = format!("{reviewer},{seconds}");
     let status = on_core(1, &["webhook", "--pinned", &job])?.status()?;
     ensure!(status.success(), "the loader failed");
     Ok(())
 }
 
-/// This program again, on one core where `taskset` can see to it. Whether it can is tried, not derived from
-/// the number of cores: the loader itself is pinned when it starts the server, and sees one core only.
+/// A command that runs this program on one core, if `taskset` works here. It is tried, because the pinned
+/// loader sees only one core when it starts the server.
 fn on_core(core: u32, arguments: &[&str]) -> anyhow::Result<Command> {
     let this = std::env::current_exe()?;
     let core = core.to_string();
@@ -71,7 +71,7 @@ fn on_core(core: u32, arguments: &[&str]) -> anyhow::Result<Command> {
     Ok(command)
 }
 
-/// The cores that a process may run on, as the kernel says it.
+/// The CPU affinity of a process, from the kernel.
 fn cores_of(process: &str) -> anyhow::Result<String> {
     let text = std::fs::read_to_string(format!("/proc/{process}/status"))?;
     let cores =
@@ -116,7 +116,7 @@ async fn load(job: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// One row. The server is a new one, so that its memory is that of this row.
+/// Measures one row with a new server, so that its memory is that of this row.
 async fn measure(
     reviewer: &str,
     hook: Hook,
@@ -196,7 +196,7 @@ struct InProcessServer {
     child: Child,
     address: SocketAddr,
     ca_pem: String,
-    /// Kept open, so that the server can always write.
+    /// Kept open, so that the server can write.
     _output: BufReader<ChildStdout>,
 }
 
@@ -217,7 +217,7 @@ impl Drop for InProcessServer {
     }
 }
 
-/// The server process: prints its address and its authority, and serves until its standard input ends.
+/// The server process. Prints its address and its authority, and serves until standard input ends.
 #[tokio::main(flavor = "current_thread")]
 pub(crate) async fn serve(arguments: &[String]) -> anyhow::Result<()> {
     let review: ReviewHandler = match arguments.first().map(String::as_str) {
@@ -225,19 +225,19 @@ pub(crate) async fn serve(arguments: &[String]) -> anyhow::Result<()> {
         Some("stub") => Arc::new(stub),
         other => bail!("--reviewer is core or stub, not {other:?}"),
     };
-    // As in production: a line for every review that is patched. The loader has standard error go nowhere.
+    // Logs a line for every patched review, as in production. The loader discards standard error.
     start_logging(LogFormat::Logfmt)?;
     present(review).await
 }
 
-/// Serves reviews and says where: prints the address and the authority, and ends when standard input does.
+/// Serves reviews. Prints the address and the authority, and ends with standard input.
 pub(crate) async fn present(review: ReviewHandler) -> anyhow::Result<()> {
     let now = SystemTime::now();
     let authority = Authority::new(now)?;
     let certificate = LiveCertificate::new(authority.issue(&Names::loopback(), now)?.presented()?);
     let (listener, admin) =
         (TcpListener::bind("127.0.0.1:0").await?, TcpListener::bind("127.0.0.1:0").await?);
-    // One write: the loader reads to the end of the certificate and no further.
+    // One write, because the loader reads only to the end of the certificate.
     print!("{}\n{}", listener.local_addr()?, authority.pem());
     std::io::stdout().flush()?;
     let service = WebhookDependencies {
@@ -253,7 +253,7 @@ pub(crate) async fn present(review: ReviewHandler) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What [`present`] has printed in another process.
+/// Reads the output of [`present`] in another process.
 pub(crate) fn presented(output: &mut impl BufRead) -> anyhow::Result<(SocketAddr, String)> {
     let mut address = String::new();
     output.read_line(&mut address)?;
@@ -264,7 +264,7 @@ pub(crate) fn presented(output: &mut impl BufRead) -> anyhow::Result<(SocketAddr
     Ok((address.trim().parse().context("the server did not start")?, ca_pem))
 }
 
-/// Ends when standard input does: when the process that started this one is gone.
+/// Completes when standard input ends, which is the end of the parent process.
 fn until_input_ends() -> impl Future<Output = ()> {
     let (ended, wait) = tokio::sync::oneshot::channel::<()>();
     std::thread::spawn(move || {
@@ -276,7 +276,7 @@ fn until_input_ends() -> impl Future<Output = ()> {
     }
 }
 
-/// The least a reviewer can do: find the envelope, answer with a patch. Shows what the webhook itself costs.
+/// A minimal reviewer: reads the envelope and answers with a patch. It shows the cost of the webhook itself.
 pub(crate) fn stub(hook: Hook, body: &[u8]) -> Result<ReviewOutcome, ReviewError> {
     #[derive(Deserialize)]
     struct Review<'a> {

@@ -1,4 +1,4 @@
-//! What a run cost: CPU time and memory of every process, and what the API server was asked.
+//! The cost of a run: CPU time and memory of every process, and the requests to the API server.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,9 +11,9 @@ use portcullis::cluster::Client;
 pub(crate) struct Usage {
     /// Seconds of CPU.
     pub(crate) cpu: f64,
-    /// Resident memory now, in MB of a million bytes.
+    /// Current resident memory, in MB of a million bytes.
     pub(crate) resident_mb: f64,
-    /// The most it ever was.
+    /// Peak resident memory.
     pub(crate) peak_mb: f64,
 }
 
@@ -29,7 +29,7 @@ pub(crate) fn usage(process: u32) -> anyhow::Result<Usage> {
         let kib: u32 = line.trim().trim_end_matches(" kB").parse()?;
         Ok(f64::from(kib) * 1024.0 / 1e6)
     };
-    // A hundredth of a second is the tick of every Linux that Rust runs on.
+    // The clock tick is a hundredth of a second on every Linux that Rust supports.
     Ok(Usage {
         cpu: f64::from(ticks) / 100.0,
         resident_mb: megabytes("VmRSS:")?,
@@ -37,10 +37,10 @@ pub(crate) fn usage(process: u32) -> anyhow::Result<Usage> {
     })
 }
 
-/// Requests by `VERB resource/subresource`, as the API server counts them.
+/// The request counters of the API server, by `VERB resource/subresource`.
 pub(super) type Requests = BTreeMap<String, f64>;
 
-/// Reads the API server's own counters.
+/// Reads the request counters of the API server.
 pub(super) async fn requests(api: &Client) -> anyhow::Result<Requests> {
     let reply = api.get("/metrics").await?;
     ensure!(reply.ok(), "the API server shows no metrics: {}", reply.message());
@@ -64,7 +64,7 @@ pub(super) async fn requests(api: &Client) -> anyhow::Result<Requests> {
     Ok(requests)
 }
 
-/// What was asked between two readings.
+/// The requests between two readings.
 pub(super) fn between(before: &Requests, after: &Requests) -> Requests {
     let change = |(key, value): (&String, &f64)| {
         let change = value - before.get(key).copied().unwrap_or(0.0);

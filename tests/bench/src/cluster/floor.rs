@@ -1,6 +1,5 @@
-//! The floor: what no gang system can be faster than on this machine. A webhook that answers every pod with
-//! the same patch, and a loop that removes the gates of a gang as soon as it has seen all its pods. It plans
-//! nothing.
+//! The floor: a lower bound for every gang system on this machine. Its webhook answers every pod with the
+//! same patch. A loop removes the gates of a gang as soon as it has seen all its pods, without a plan.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -15,10 +14,10 @@ use serde_json::{Value, json};
 use super::follow::Follow;
 use crate::webhook::{present, stub};
 
-/// The hidden subcommand of its process.
+/// The hidden subcommand of the floor process.
 pub(crate) const PROCESS: &str = "floor-process";
 
-/// Serves and lifts until standard input ends: `[kubeconfig]`.
+/// Serves reviews and lifts gangs until standard input ends: `[kubeconfig]`.
 #[tokio::main(flavor = "current_thread")]
 pub(crate) async fn process(arguments: &[String]) -> anyhow::Result<()> {
     let kubeconfig = arguments.first().context("which kubeconfig?")?;
@@ -29,7 +28,7 @@ pub(crate) async fn process(arguments: &[String]) -> anyhow::Result<()> {
     }
 }
 
-/// Registers the webhook for pods that name a group, and for nothing else.
+/// Registers the webhook for pods that name a group.
 pub(super) fn registration(address: SocketAddr, ca_pem: &str) -> Value {
     use base64::Engine as _;
     json!({

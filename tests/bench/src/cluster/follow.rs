@@ -1,4 +1,4 @@
-//! A watch that goes on where it was when the API server ends it, as it does with readers that fall behind.
+//! A watch that resumes where it was when the API server ends it, as happens to slow readers.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use serde::Deserialize;
 
 const STALL_TIMEOUT: Duration = Duration::from_secs(3600);
 
-/// All changes of one list, in order, none twice.
+/// All changes of one list in order, each once.
 pub(super) struct Follow {
     api: Client,
-    /// With its query.
+    /// The path of the list with its query.
     path: String,
     version: String,
     lines: Option<Lines>,
@@ -37,7 +37,7 @@ struct FollowedEvent<'a> {
 }
 
 impl Follow {
-    /// Follows what changes from now on.
+    /// Starts to watch the changes from now on.
     pub(super) async fn from_now(api: &Client, path: &str) -> anyhow::Result<Self> {
         let reply = api.get(path).await?;
         ensure!(reply.ok(), "{path} cannot be listed: {}", reply.message());
@@ -60,7 +60,7 @@ impl Follow {
         Ok(())
     }
 
-    /// The next event. Cancelling it loses nothing.
+    /// The next event. The future is cancel-safe.
     pub(super) async fn next(&mut self) -> anyhow::Result<Bytes> {
         loop {
             if self.lines.is_none() {

@@ -1,4 +1,4 @@
-//! The load: gangs of plain GPU pods, with a group object each, as a user would create them.
+//! The load: gangs of plain GPU pods with a group object each, as a user creates them.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use tokio::sync::{OnceCell, Semaphore};
 use super::Arrival;
 use super::marks::{LABEL, Marks};
 
-/// Where everything is created.
+/// The namespace of the load.
 pub(super) const NAMESPACE: &str = "bench";
 
 /// The group object of a gang.
@@ -53,7 +53,7 @@ pub(super) fn pod(gang: &str, member: usize, label: &str) -> Value {
     })
 }
 
-/// Creates an object; anything but 201 is the end of the run.
+/// Creates an object. Any status other than 201 ends the run.
 pub(super) async fn create(api: &Client, path: &str, object: &Value) -> anyhow::Result<()> {
     let reply = api.request(Method::POST, path, "application/json", object.to_string().into_bytes()).await?;
     ensure!(reply.ok(), "POST {path} was answered with {}: {}", reply.code, reply.message());
@@ -68,7 +68,7 @@ pub(super) fn paths() -> (String, String) {
     )
 }
 
-/// Creates all gangs. Returns when the last create is answered; says when the first was sent.
+/// Creates all gangs and waits for the last answer. Returns the time of the first request.
 pub(super) async fn run(
     api: &Client,
     marks: &Arc<Marks>,
@@ -100,7 +100,7 @@ pub(super) async fn run(
                 let slot = Arc::clone(&slots).acquire_owned().await?;
                 let (api, marks, groups) = (api.clone(), Arc::clone(marks), Arc::clone(&groups));
                 tasks.push(tokio::spawn(async move {
-                    // As `kubectl apply` does it: the group first, then its pods.
+                    // The group before its pods, as `kubectl apply` does.
                     groups[gang].get_or_try_init(|| new_group(&api, gang, size)).await?;
                     let outcome = new_pod(&api, &marks, gang, member).await;
                     drop(slot);
@@ -135,7 +135,7 @@ async fn new_pod(api: &Client, marks: &Marks, gang: usize, member: usize) -> any
     Ok(())
 }
 
-/// Waits until every gang is bound, or nothing has been bound for as long as `idle`, or time is up.
+/// Waits until every gang is bound, no pod has been bound for `idle`, or the time limit is reached.
 pub(super) async fn settle(marks: &Marks, wanted: usize, idle: Duration, most: Duration) {
     let (begun, mut last, mut moved) = (Instant::now(), marks.bound(), Instant::now());
     while last.0 < wanted && moved.elapsed() < idle && begun.elapsed() < most {

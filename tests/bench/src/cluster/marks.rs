@@ -1,5 +1,4 @@
-//! When what happened to which pod: the loader's own clock, set by the answers to its creates and by one
-//! watch.
+//! The times of each pod by the clock of the loader, from the answers to its creates and from one watch.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -14,23 +13,23 @@ use super::follow::Follow;
 /// All pods of the load carry this label; its value is `load`.
 pub(super) const LABEL: &str = "portcullis-bench";
 
-/// One pod.
+/// The times of one pod.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Mark {
-    /// When its create was answered.
+    /// When the create was answered.
     pub(super) created: Option<Instant>,
-    /// How long that took.
+    /// The duration of the create.
     pub(super) took: Duration,
-    /// When it was first seen without any gate.
+    /// When the pod was first seen without a gate.
     pub(super) free: Option<Instant>,
-    /// When it was first seen on a node.
+    /// When the pod was first seen bound.
     pub(super) bound: Option<Instant>,
 }
 
-/// All pods, by gang and place in it.
+/// All pods by gang and member number.
 pub(super) struct Marks {
     marks: Mutex<Vec<Vec<Mark>>>,
-    /// Rung at every change.
+    /// Notified at every change.
     pub(super) changed: Notify,
 }
 
@@ -50,7 +49,7 @@ impl Marks {
         (mark.created, mark.took) = (Some(now), now - sent);
     }
 
-    /// How many gangs are bound as a whole, and how many pods.
+    /// The numbers of completely bound gangs and of bound pods.
     pub(super) fn bound(&self) -> (usize, usize) {
         let marks = self.all();
         let whole = marks.iter().filter(|gang| gang.iter().all(|m| m.bound.is_some())).count();
@@ -102,7 +101,7 @@ fn place(name: &str) -> Option<(usize, usize)> {
     Some((gang.parse().ok()?, member.parse().ok()?))
 }
 
-/// Starts the watch; from then on nothing is missed.
+/// Starts the watch. It misses no later change.
 pub(super) async fn watch(
     api: &Client,
     marks: &Arc<Marks>,

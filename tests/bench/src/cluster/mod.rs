@@ -1,8 +1,8 @@
 //! Gangs on a real control plane: waiting times, gangs a second, and the cost for each process.
 //!
-//! Every run has a fresh control plane to itself, on the cores that everything shares. The floor is measured
-//! in the same invocation, because only ratios to it mean something on another machine. Nothing is taken from
-//! the program itself: times are the loader's, costs are the kernel's and the API server's.
+//! Every run has a new control plane, and all processes share the cores. The floor is measured in the same
+//! invocation, because only ratios to it can be compared between machines. No figure comes from the program
+//! itself: the loader measures times, and the kernel and the API server measure costs.
 
 pub(crate) mod account;
 mod floor;
@@ -29,9 +29,10 @@ use marks::Marks;
 /// How gangs arrive.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Arrival {
-    /// So many creates in flight, as fast as they are answered; member by member of all gangs if interleaved.
+    /// This many concurrent creates, as fast as the answers come. If interleaved, the first members of all
+    /// gangs come first.
     InFlight { creates: usize, interleaved: bool },
-    /// One gang at each interval, its pods one after the other.
+    /// One gang at each interval, with its pods one after the other.
     Steady(Duration),
 }
 
@@ -43,9 +44,9 @@ struct Scenario {
     gangs: usize,
     size: usize,
     arrival: Arrival,
-    /// How many gangs can be whole on 200 nodes with 8 GPUs.
+    /// The number of gangs that fit on 200 nodes with 8 GPUs.
     room: usize,
-    /// Whether the floor means anything here.
+    /// Whether the floor applies to this row.
     floor: bool,
 }
 
@@ -105,9 +106,9 @@ impl System {
     }
 }
 
-/// Runs the scenarios that are named, or all: `[NAME...] [--only floor|portcullis] [--then COMMAND]`. The
-/// command is run by a shell once Portcullis is installed, with KUBECONFIG set: to see what a part of the
-/// registration costs.
+/// Runs the named scenarios or all: `[NAME...] [--only floor|portcullis] [--then COMMAND]`. A shell runs the
+/// command after Portcullis is installed, with KUBECONFIG set. With it one can measure a part of the
+/// registration.
 pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
     let (mut names, mut only, mut then) = (Vec::new(), None, None);
     let mut rest = arguments.iter();
@@ -137,11 +138,11 @@ pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What one run came to.
+/// The result of one run.
 struct Outcome {
     begun: Instant,
     marks: Vec<Vec<marks::Mark>>,
-    /// CPU seconds during the run and memory, by process.
+    /// CPU seconds of the run and memory, by process.
     costs: BTreeMap<String, (f64, Usage)>,
     requests: Requests,
 }
@@ -152,7 +153,7 @@ enum Running<'a> {
     Portcullis(Portcullis<'a>),
 }
 
-/// The program, built now: a binary that was left lying would be measured otherwise.
+/// Builds the program, so that no outdated binary is measured.
 pub(crate) fn binary() -> anyhow::Result<PathBuf> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let built =
@@ -207,7 +208,7 @@ impl Drop for Running<'_> {
     }
 }
 
-/// One run on a control plane of its own.
+/// Runs one row on a new control plane.
 fn measure(scenario: Scenario, system: System, then: Option<&str>) -> anyhow::Result<Outcome> {
     let cluster = Cluster::start(&Options::default())?;
     let nodes: Vec<Node> = (0..NODES).map(|n| Node::whole(&format!("node-{n:03}"), 8)).collect();
@@ -247,7 +248,7 @@ async fn drive(
     let (asked, spent) = (account::requests(&api).await?, usage(processes)?);
     let begun = load::run(&api, &marks, (scenario.gangs, scenario.size), scenario.arrival).await?;
     load::settle(&marks, scenario.room, Duration::from_secs(10), Duration::from_secs(120)).await;
-    // What follows a bind (kubelet, the last status writes) belongs to the cost.
+    // The cost includes the work after a bind: the kubelet and the last status writes.
     tokio::time::sleep(Duration::from_secs(2)).await;
     ensure!(!watch.is_finished(), "the loader's watch ended, so the times are wrong");
     watch.abort();
@@ -261,7 +262,7 @@ async fn drive(
     Ok(Outcome { begun, marks, costs, requests })
 }
 
-/// CPU of all processes of a name together, memory of the largest.
+/// The CPU time of all processes with this name, and the memory of the largest.
 fn usage(processes: &BTreeMap<String, Vec<u32>>) -> anyhow::Result<BTreeMap<String, Usage>> {
     let sum = |ids: &Vec<u32>| -> anyhow::Result<Usage> {
         ids.iter().try_fold(Usage::default(), |sum, id| {
@@ -276,7 +277,7 @@ fn usage(processes: &BTreeMap<String, Vec<u32>>) -> anyhow::Result<BTreeMap<Stri
     processes.iter().map(|(name, ids)| Ok((name.clone(), sum(ids)?))).collect()
 }
 
-/// One gang through everything before the clocks start: connections, compiled expressions, caches.
+/// Runs one gang before the measurement, to warm up connections, compiled expressions and caches.
 async fn warm_up(api: &Client) -> anyhow::Result<()> {
     const GANG: &str = "warm-up";
     let (pods, groups) = load::paths();
