@@ -38,7 +38,7 @@ const UNKNOWN: &str = "unknown";
 const LARGEST: usize = 900_000;
 
 /// What the engine's loop gives away, at most every [`PAUSE`].
-pub(super) struct Reporter {
+pub(super) struct CapacityReporter {
     wanted: watch::Receiver<bool>,
     out: watch::Sender<Option<CapacityReport>>,
     /// When it last looked, and when what came of it last went out.
@@ -46,7 +46,7 @@ pub(super) struct Reporter {
     told: Option<Instant>,
 }
 
-impl Reporter {
+impl CapacityReporter {
     /// A reporter, and where its reports come out.
     pub(super) fn new(wanted: watch::Receiver<bool>) -> (Self, watch::Receiver<Option<CapacityReport>>) {
         let (out, reports) = watch::channel(None);
@@ -62,7 +62,7 @@ impl Reporter {
     }
 
     /// Reports, if it is time. Whether there is nothing more to say until something happens or it gets old.
-    pub(super) fn look(&mut self, engine: &Engine, news: bool) -> bool {
+    pub(super) fn report(&mut self, engine: &Engine, news: bool) -> bool {
         if !engine.leads() {
             // Whoever leads next says the rest.
             self.out.send_if_modified(|report| report.take().is_some());
@@ -514,10 +514,10 @@ mod tests {
     fn the_same_numbers_are_told_again_before_they_are_taken_for_old() {
         let engine = engine(vec![node("a", Some("A100"), "8", false)], vec![]);
         let (_wish, wanted) = watch::channel(true);
-        let (mut reporter, mut reports) = Reporter::new(wanted);
+        let (mut reporter, mut reports) = CapacityReporter::new(wanted);
         let ago = |time| Instant::now().checked_sub(time).expect("this machine has been up for a minute");
-        let mut look = |reporter: &mut Reporter, news| {
-            let looked = reporter.look(&engine, news);
+        let mut look = |reporter: &mut CapacityReporter, news| {
+            let looked = reporter.report(&engine, news);
             (looked, reports.has_changed().expect("it is there"), reports.borrow_and_update().clone())
         };
         let (_, told, first) = look(&mut reporter, true);

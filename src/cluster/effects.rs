@@ -1,6 +1,6 @@
-//! Carries out what the engine wants done: each effect is a request of its own, many at a time, within a bound.
+//! Sends the effects of the engine as requests: concurrently, up to a limit.
 //!
-//! Invariant: each effect that is to be answered is answered exactly once, whatever happens to its request.
+//! Invariant: each effect that needs an answer is answered exactly once, whatever happens to its request.
 
 use std::sync::{Arc, Once};
 use std::time::{Duration, Instant};
@@ -12,27 +12,27 @@ use tokio::sync::{Semaphore, mpsc};
 
 use super::client::{Client, respond};
 use super::failpoint::{Side, reached};
-use super::lease::Lease;
+use super::lease::LeaseClient;
 use crate::telemetry::ClusterMetrics;
 
-/// The API server's wish to be left alone is heeded up to here; then the engine decides anew.
-const LONGEST_REST: Duration = Duration::from_secs(5);
+/// Upper bound for the `Retry-After` of the API server. Then the engine decides again.
+const MAX_RETRY_AFTER: Duration = Duration::from_secs(5);
 
-/// Sends requests and brings their answers back. Cheap to clone.
+/// Sends effects and returns their answers as events. Cheap to clone.
 #[derive(Clone)]
-pub(super) struct Effects {
+pub(super) struct EffectSender {
     client: Client,
-    lease: Arc<Lease>,
+    lease: Arc<LeaseClient>,
     metrics: ClusterMetrics,
     slots: Arc<Semaphore>,
     concurrency: u32,
     answers: mpsc::UnboundedSender<Event>,
 }
 
-impl Effects {
+impl EffectSender {
     pub(super) fn new(
         client: Client,
-        lease: Arc<Lease>,
+        lease: Arc<LeaseClient>,
         metrics: ClusterMetrics,
         concurrency: u32,
         answers: mpsc::UnboundedSender<Event>,
@@ -41,26 +41,24 @@ impl Effects {
         Self { client, lease, metrics, slots, concurrency, answers }
     }
 
-    /// Begins with an effect that is a request about one object, or a read of the lease. The order between effects does
-    /// not matter: the engine has at most one under way for each subject.
-    pub(super) fn begin(&self, effect: Effect) {
+    /// Starts an effect: a request about one object, or a read of the lease. EffectSender may overtake each other, because the
+    /// engine has at most one in flight for each target.
+    pub(super) fn send(&self, effect: Effect) {
         let this = self.clone();
-        tokio::spawn(async move { this.carry_out(effect).await });
+        tokio::spawn(async move { this.perform(effect).await });
     }
 
-    /// Waits until nothing is under way any more, or this long.
-    pub(super) async fn settle(&self, patience: Duration) {
+    /// Waits until no request is in flight, at most for `timeout`.
+    pub(super) async fn wait_until_idle(&self, timeout: Duration) {
         let all = self.slots.acquire_many(self.concurrency);
-        if tokio::time::timeout(patience, all).await.is_err() {
-            tracing::warn!(
-                "requests were still under way at the end; whoever leads next finds out what came of them"
-            );
+        if tokio::time::timeout(timeout, all).await.is_err() {
+            tracing::warn!("requests still in flight at shutdown; the next leader reads their outcome");
         }
     }
 
-    async fn carry_out(self, effect: Effect) {
-        let mut owed = Owed { effect: Some(effect), answers: self.answers.clone() };
-        let Some(effect) = owed.effect.clone() else { return };
+    async fn perform(self, effect: Effect) {
+        let mut pending = PendingAnswer { effect: Some(effect), answers: self.answers.clone() };
+        let Some(effect) = pending.effect.clone() else { return };
         let name = action_name(&effect.action);
         if effect.action == Action::ReadLease {
             reached(Side::Before, name);
@@ -69,7 +67,7 @@ impl Effects {
             reached(Side::After, name);
             let duration_us = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
             tracing::debug!(epoch = %effect.epoch, action = name, ?outcome, duration_us, "done");
-            owed.answer(Event::Answer { epoch: effect.epoch, subject: RequestTarget::Lease, outcome });
+            pending.answer(Event::Answer { epoch: effect.epoch, subject: RequestTarget::Lease, outcome });
             return;
         }
         let Some(request) = wire::request_for(&effect) else { return };
@@ -82,8 +80,8 @@ impl Effects {
         if let Ok(reply) = &reply
             && reply.code == 429
         {
-            // With its slot held: the others wait as well.
-            tokio::time::sleep(reply.retry_after.unwrap_or_default().min(LONGEST_REST)).await;
+            // The slot stays taken, so other requests wait, too.
+            tokio::time::sleep(reply.retry_after.unwrap_or_default().min(MAX_RETRY_AFTER)).await;
         }
         let response = respond(&request.verb, reply);
         log(&effect, &response, begun.elapsed());
@@ -94,27 +92,27 @@ impl Effects {
             self.metrics.count_group_status_write(matches!(response, ApiResponse::Object(_)));
         }
         match wire::event_for(&effect, response) {
-            Some(answer) => owed.answer(answer),
-            None => owed.effect = None,
+            Some(answer) => pending.answer(answer),
+            None => pending.effect = None,
         }
     }
 }
 
-/// An effect that has not been answered yet. Dropped without an answer, it is answered as lost.
-struct Owed {
+/// An effect without an answer yet. Dropping it answers with an unknown outcome.
+struct PendingAnswer {
     effect: Option<Effect>,
     answers: mpsc::UnboundedSender<Event>,
 }
 
-impl Owed {
+impl PendingAnswer {
     fn answer(&mut self, event: Event) {
         self.effect = None;
-        // Nobody listens when the process ends.
+        // The receiver is gone when the process ends.
         let _ = self.answers.send(event);
     }
 }
 
-impl Drop for Owed {
+impl Drop for PendingAnswer {
     fn drop(&mut self) {
         let Some(effect) = self.effect.take() else { return };
         let answer = match &effect.action {
@@ -131,7 +129,7 @@ impl Drop for Owed {
     }
 }
 
-/// Decisions are told at `info`, everything else that was asked for at `debug`.
+/// Logs the outcome of an effect: evictions at `info`, other successes at `debug`, failures at their level.
 fn log(effect: &Effect, response: &ApiResponse, took: Duration) {
     let (epoch, action) = (effect.epoch, action_name(&effect.action));
     let about = match &effect.action {
@@ -161,19 +159,19 @@ fn log(effect: &Effect, response: &ApiResponse, took: Duration) {
             }
         }
         ApiResponse::Status { code: 404, .. } => {
-            tracing::debug!(%epoch, action, object = about, "it is gone")
+            tracing::debug!(%epoch, action, object = about, "object is gone")
         }
         ApiResponse::Status { code: 409, message } => {
-            tracing::debug!(%epoch, action, object = about, message, "it has changed");
+            tracing::debug!(%epoch, action, object = about, message, "object has changed");
         }
         ApiResponse::Status { code: 403, message } => {
             tracing::error!(%epoch, action, object = about, message, "we may not do this: apply manifests/ again");
         }
         ApiResponse::Status { code, message } => {
-            tracing::warn!(%epoch, action, object = about, code, message, "the API server refuses; trying again");
+            tracing::warn!(%epoch, action, object = about, code, message, "API server rejected the request; trying again");
         }
         ApiResponse::Lost => {
-            tracing::warn!(%epoch, action, object = about, "nobody knows what came of this; finding out");
+            tracing::warn!(%epoch, action, object = about, "write outcome unknown; reading the object again");
         }
     }
 }

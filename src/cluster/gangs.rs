@@ -1,6 +1,6 @@
-//! What the edge keeps of each gang: the UID of our object, for events, and its phase, for metrics.
+//! UIDs of the `Gang` objects, for events, and counts of gangs by phase, for metrics.
 //!
-//! Bound: one small entry for each `Gang` object there is.
+//! Bound: one small entry for each `Gang` object.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,19 +9,21 @@ use std::time::Instant;
 use portcullis_core::engine::{Change, Event, GangEvent, GangRecord, ListedObjects, Phase, RequestOutcome};
 use portcullis_core::model::{GangId, Reason, Str};
 
-use super::lease::{Floor, epoch_of};
+use portcullis_edge::highest_epoch;
+
+use super::lease::EpochFloor;
 use crate::telemetry::ClusterMetrics;
 
-/// UIDs of our own objects. Cheap to clone; all clones are one.
+/// UIDs of the `Gang` objects. Cheap to clone; all clones share their content.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Directory(Arc<Mutex<BTreeMap<GangId, Str>>>);
+pub(super) struct GangUids(Arc<Mutex<BTreeMap<GangId, Str>>>);
 
-impl Directory {
-    pub(super) fn note(&self, gang: &GangId, uid: &Str) {
+impl GangUids {
+    pub(super) fn set(&self, gang: &GangId, uid: &Str) {
         self.lock().insert(gang.clone(), uid.clone());
     }
 
-    pub(super) fn forget(&self, gang: &GangId) {
+    pub(super) fn remove(&self, gang: &GangId) {
         self.lock().remove(gang);
     }
 
@@ -34,45 +36,45 @@ impl Directory {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<GangId, Str>> {
-        // Nothing in here can panic half way.
+        // No code panics in the middle of a change.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Phases and waiting times.
-pub(super) struct Census {
+/// Counts gangs by phase and measures how long they wait.
+pub(super) struct GangCounts {
     metrics: ClusterMetrics,
-    floor: Floor,
-    gangs: BTreeMap<GangId, Entry>,
+    epoch_floor: EpochFloor,
+    gangs: BTreeMap<GangId, CountedGang>,
     counts: BTreeMap<Phase, i64>,
 }
 
-struct Entry {
+struct CountedGang {
     phase: Phase,
-    /// When it was first seen; `None` where it was there before we led: then nobody knows how long it has waited.
-    first: Option<Instant>,
+    /// When it was first seen; `None` when it existed before this replica led, because its age is unknown.
+    first_seen: Option<Instant>,
 }
 
-impl Census {
-    pub(super) fn new(metrics: ClusterMetrics, floor: Floor) -> Self {
-        Self { metrics, floor, gangs: BTreeMap::new(), counts: BTreeMap::new() }
+impl GangCounts {
+    pub(super) fn new(metrics: ClusterMetrics, epoch_floor: EpochFloor) -> Self {
+        Self { metrics, epoch_floor, gangs: BTreeMap::new(), counts: BTreeMap::new() }
     }
 
-    /// Nothing is known any more.
+    /// Forgets everything.
     pub(super) fn clear(&mut self) {
         self.gangs.clear();
         self.counts.clear();
         self.metrics.set_gangs(&self.counts);
     }
 
-    pub(super) fn listed(&mut self, world: &ListedObjects) {
-        for record in world.gangs.iter().flatten() {
+    pub(super) fn listed(&mut self, listed: &ListedObjects) {
+        for record in listed.gangs.iter().flatten() {
             self.set(record, None);
         }
         self.metrics.set_gangs(&self.counts);
     }
 
-    pub(super) fn told(&mut self, event: &Event) {
+    pub(super) fn changed(&mut self, event: &Event) {
         match event {
             Event::Gang(Change::Set(record)) => self.set(record, Some(Instant::now())),
             Event::Gang(Change::Gone(gang)) => {
@@ -85,29 +87,29 @@ impl Census {
         self.metrics.set_gangs(&self.counts);
     }
 
-    /// What a write of ours met may be newer than we are.
+    /// Raises the epoch floor: the object that answers a write may name a newer epoch.
     pub(super) fn answered(&self, event: &Event) {
         if let Event::Answer { outcome: RequestOutcome::Gang(record), .. } = event {
-            self.floor.raise(epoch_of(&record.status));
+            self.epoch_floor.raise(highest_epoch(&record.status));
         }
     }
 
-    /// People are told something: that a gang is lifted ends its waiting.
-    pub(super) fn said(&mut self, note: &GangEvent) {
+    /// Measures how long a gang waited when the engine records that it was lifted.
+    pub(super) fn recorded(&mut self, note: &GangEvent) {
         if note.reason == Reason::Lifted
-            && let Some(first) = self.gangs.get_mut(&note.gang).and_then(|entry| entry.first.take())
+            && let Some(first) = self.gangs.get_mut(&note.gang).and_then(|entry| entry.first_seen.take())
         {
             self.metrics.observe_gang_wait(first.elapsed());
         }
     }
 
     fn set(&mut self, record: &GangRecord, now: Option<Instant>) {
-        self.floor.raise(epoch_of(&record.status));
+        self.epoch_floor.raise(highest_epoch(&record.status));
         let phase = record.status.phase;
         let before = match self.gangs.get_mut(&record.gang) {
             Some(entry) => Some(std::mem::replace(&mut entry.phase, phase)),
             None => {
-                self.gangs.insert(record.gang.clone(), Entry { phase, first: now });
+                self.gangs.insert(record.gang.clone(), CountedGang { phase, first_seen: now });
                 None
             }
         };

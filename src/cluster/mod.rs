@@ -1,44 +1,42 @@
-//! The cluster edge: what the engine is told comes from watches, what it wants done goes out as requests.
+//! The cluster edge: watches become events of the engine, effects of the engine become requests.
 //!
 //! Owns every connection to the API server, the lease, and the one engine of this replica. The only user of the
-//! Kubernetes client. Decides nothing about pods or gangs: the engine does.
+//! Kubernetes client. Makes no decision about pods or gangs: the engine does. The state machines of watch, takeover and
+//! election live in `portcullis_edge`; this room gives them a connection and a clock.
 //!
 //! ```text
-//! client.rs    one request in, one status out; never retries
-//! lines.rs     the lines of a watch
-//! kinds.rs     what is watched and how it is read
-//! watch.rs     one kind: list, watch, resume, relist
-//! takeover.rs  reading everything at the start of leading
-//! lease.rs     who leads, under which epoch
-//! runner.rs    the loop around the engine
-//! effects.rs   effects as requests, answers as events
-//! announce.rs  notes as events and log lines
-//! gangs.rs     UIDs and phases of our own objects, for events and metrics
-//! facts.rs     what reviews may know of the cluster
-//! world.rs     what policies may know of it
-//! capacity.rs  what the leader tells policies of GPUs
-//! random.rs    jitter, names
-//! failpoint.rs where tests kill the process
+//! client.rs          one request in, one status out; never retries
+//! lines.rs           the lines of a watch
+//! watch.rs           drives watchers and the takeover
+//! lease.rs           drives the election; reads the lease for the engine
+//! runner.rs          the loop around the engine
+//! effects.rs         effects as requests, answers as events
+//! event_recorder.rs  Kubernetes events and log lines
+//! failure_log.rs     logs once why a kind cannot be read
+//! gangs.rs           UIDs and counts of `Gang` objects, for events and metrics
+//! known_classes.rs   names of classes, for reviews
+//! policy_data.rs     objects, for policies
+//! capacity.rs        the leader's GPU accounting, for policies
+//! random.rs          seeds and unique names
+//! failpoint.rs       where tests stop or kill the process
 //! ```
 
-mod announce;
 pub(crate) mod capacity;
 mod client;
 mod effects;
-mod facts;
+mod event_recorder;
 mod failpoint;
+mod failure_log;
 mod gangs;
-mod kinds;
+mod known_classes;
 mod lease;
 mod lines;
+mod policy_data;
 mod random;
 mod runner;
-mod takeover;
-mod trouble;
 mod watch;
 #[cfg(test)]
 mod watch_tests;
-mod world;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -49,46 +47,47 @@ use portcullis_core::engine::EngineSettings;
 use tokio::sync::{mpsc, oneshot, watch as channel};
 
 use crate::telemetry::ClusterMetrics;
-use announce::Announcer;
-use capacity::Reporter;
-use effects::Effects;
-use gangs::{Census, Directory};
-use lease::{Election, Floor, Lease};
-use runner::Runner;
-use trouble::Complaints;
+use capacity::CapacityReporter;
+use effects::EffectSender;
+use event_recorder::EventRecorder;
+use failure_log::FailureLog;
+use gangs::{GangCounts, GangUids};
+use lease::{ElectionDriver, EpochFloor, LeaseClient};
+use runner::EngineLoop;
+use watch::WatchDriver;
 
-pub use announce::{REPORTING_CONTROLLER, Teller};
 pub use client::{
     APPLY_PATCH, Client, ClientError, FIELD_MANAGER, JSON, JSON_PATCH, Lost, MERGE_PATCH, REQUEST_TIMEOUT,
     Reply, collection_path,
 };
+pub use event_recorder::{DeploymentEventRecorder, REPORTING_CONTROLLER};
 pub use lines::Lines;
-pub use world::Audience;
+pub use policy_data::PolicyDataSubscriber;
 
-/// How long requests that are under way at the end are waited for, before the lease is given back.
-const SETTLE: Duration = Duration::from_secs(3);
+/// How long a shutdown waits for requests in flight before it releases the lease.
+const SHUTDOWN_REQUEST_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// What the edge goes by.
+/// Options of the cluster edge.
 #[derive(Clone)]
-pub struct Options {
-    /// Where the lease is.
+pub struct ClusterOptions {
+    /// Namespace of the lease.
     pub namespace: String,
     /// Name of the lease.
     pub lease: String,
-    /// Under which name the lease is held: unlike that of any other process and of any earlier life of this one
+    /// The holder identity in the lease. It differs from that of any other process and of any earlier life of this one
     /// ([`identity`]).
     pub identity: String,
-    /// What the engine goes by.
+    /// Settings of the engine.
     pub engine: EngineSettings,
-    /// How many requests of the engine may be under way at once. A busy API server shares itself among requests, so
-    /// with a few of them gangs would wait behind everybody else's pods.
+    /// Requests of the engine that may be in flight at once. A busy API server shares its capacity among requests, so with
+    /// few of them gangs would wait behind the pods of other clients.
     pub concurrency: u32,
-    /// Who wants to know more of the cluster, for policies.
-    pub audience: Option<Audience>,
+    /// The subscriber to cluster data for policies.
+    pub policy_data: Option<PolicyDataSubscriber>,
 }
 
-impl Options {
-    /// The ordinary options of a replica in this namespace.
+impl ClusterOptions {
+    /// The default options of a replica in this namespace.
     pub fn new(namespace: impl Into<String>) -> Self {
         Self {
             namespace: namespace.into(),
@@ -96,104 +95,115 @@ impl Options {
             identity: identity("portcullis"),
             engine: EngineSettings::default(),
             concurrency: 128,
-            audience: None,
+            policy_data: None,
         }
     }
 }
 
-/// A name for this life of this process: that of the replica (in a cluster the pod's name) and chance.
+/// A unique holder identity for this life of the process: the name of the replica (the pod's name) and random digits.
 pub fn identity(replica: &str) -> String {
-    format!("{replica}_{}", random::name())
+    format!("{replica}_{}", random::unique_name())
 }
 
-/// Why the edge stopped before it was told to.
+/// Why the cluster edge stopped without a shutdown.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// A bug: the engine panicked. The lease was given back.
+    /// A bug: the engine panicked. The lease was released.
     #[error("the engine has panicked, which is a bug: report it with the log lines before this one ({0})")]
     Engine(String),
-    /// No connections of the engine's own.
+    /// The connections of the engine could not be set up.
     #[error(transparent)]
     Client(ClientError),
-    /// The system has no thread, or no file descriptor, for the engine.
+    /// The operating system has no thread, or no file descriptor, for the engine.
     #[error("the engine cannot start: {0}. Look at the limits of this process (threads, open files)")]
     Thread(std::io::Error),
 }
 
-/// Takes part in leading until `shutdown` is done, and keeps `facts` up to date meanwhile. Then gives the lease back and
-/// returns.
+/// Runs elections and the engine until `shutdown` completes, and keeps `classes` up to date meanwhile. Then it releases the
+/// lease and returns.
 ///
 /// # Errors
 /// When the engine cannot start, or has panicked.
 pub async fn run(
     client: Client,
-    options: Options,
-    facts: Arc<ArcSwap<KnownClasses>>,
+    options: ClusterOptions,
+    classes: Arc<ArcSwap<KnownClasses>>,
     metrics: ClusterMetrics,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), RunError> {
     let client = client.counted(metrics.clone());
-    let lease = Lease {
+    let lease = LeaseClient {
         client: client.clone(),
         namespace: options.namespace.clone(),
         name: options.lease.clone(),
         identity: options.identity.clone(),
     };
-    let (floor, directory) = (Floor::default(), Directory::default());
-    let (news, lease_news) = mpsc::unbounded_channel();
-    let (step_down, stepping_down) = mpsc::unbounded_channel();
-    let (answer, answers) = mpsc::unbounded_channel();
+    let (epoch_floor, gang_uids) = (EpochFloor::default(), GangUids::default());
+    let (lease_sender, lease_events) = mpsc::unbounded_channel();
+    let (step_down_sender, step_downs) = mpsc::unbounded_channel();
+    let (answer_sender, answers) = mpsc::unbounded_channel();
 
-    // Its own connections, because each lives on the thread that opened it.
-    let engines = client.apart().map_err(RunError::Client)?;
-    let effects = Effects::new(
-        engines.clone(),
-        Arc::new(Lease { client: engines.clone(), ..lease.clone() }),
+    // The engine has its own connections, because a connection lives on the thread that opened it.
+    let engine_client = client.apart().map_err(RunError::Client)?;
+    let effects = EffectSender::new(
+        engine_client.clone(),
+        Arc::new(LeaseClient { client: engine_client.clone(), ..lease.clone() }),
         metrics.clone(),
         options.concurrency.max(1),
-        answer,
+        answer_sender,
     );
-    let announcer = Announcer::start(client.clone(), metrics.clone(), directory.clone(), &options.identity);
-    let election = Election::new(lease, floor.clone(), metrics.clone(), news);
-    let election = tokio::spawn(election.run(stepping_down));
-    let wanted = wanted(options.audience.as_ref());
-    let (reporter, reports) = Reporter::new(wanted);
-    let (own, teller) = (options.namespace.clone(), client.clone());
-    let runner = Runner {
-        client: engines,
+    let recorder =
+        EventRecorder::start(client.clone(), metrics.clone(), gang_uids.clone(), &options.identity);
+    let election = ElectionDriver {
+        lease,
+        epoch_floor: epoch_floor.clone(),
+        metrics: metrics.clone(),
+        events: lease_sender,
+    };
+    let election = tokio::spawn(election.run(step_downs));
+    let (reporter, reports) = CapacityReporter::new(capacity_wanted(options.policy_data.as_ref()));
+    let (namespace, capacity_client) = (options.namespace.clone(), client.clone());
+    let watches = WatchDriver {
+        client: engine_client,
+        metrics: metrics.clone(),
+        failures: FailureLog::default(),
+        recorder: Some(recorder.clone()),
+    };
+    let engine_loop = EngineLoop {
+        watches,
         metrics: metrics.clone(),
         effects: effects.clone(),
-        announcer,
-        directory,
-        complaints: Complaints::default(),
-        census: Census::new(metrics.clone(), floor),
-        lease_news,
+        recorder,
+        gang_uids,
+        gang_counts: GangCounts::new(metrics.clone(), epoch_floor),
+        lease_events,
         answers,
-        stepping_down: step_down.clone(),
-        reporter,
+        step_downs: step_down_sender.clone(),
+        capacity: reporter,
     };
     let (stop, stopped) = oneshot::channel();
-    // A plan takes milliseconds of a processor at a stretch: not on a thread that answers reviews. And what the watches
-    // tell goes from the wire to the engine on one thread: where every frame wakes another one, a busy machine falls so
-    // far behind that the API server ends the watch.
+    // A plan takes milliseconds of CPU time, so the engine does not run on a thread that answers reviews. Watch events go
+    // from the socket to the engine on one thread: where each frame wakes another thread, a busy machine falls behind and
+    // the API server closes the watch.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(RunError::Thread)?;
     let mut engine = tokio::task::spawn_blocking(move || {
         runtime.block_on(async {
-            runner.run(options.engine, stopped).await;
-            effects.settle(SETTLE).await;
+            engine_loop.run(options.engine, stopped).await;
+            effects.wait_until_idle(SHUTDOWN_REQUEST_TIMEOUT).await;
         });
     });
     let ended = tokio::select! {
         ended = &mut engine => Some(ended),
         () = shutdown => None,
         () = async {
-            match options.audience {
-                Some(audience) => {
-                    let publishing = capacity::publish(teller, own.clone(), reports);
-                    tokio::join!(world::keep(client, metrics, own, facts, audience), publishing);
+            match options.policy_data {
+                Some(subscriber) => {
+                    let publishing = capacity::publish(capacity_client, namespace.clone(), reports);
+                    let data = policy_data::keep(client, metrics, namespace, classes, subscriber);
+                    tokio::join!(data, publishing);
                 }
-                None => facts::keep(client, metrics, facts).await,
+                None => known_classes::keep(client, metrics, classes).await,
             }
         } => None,
     };
@@ -204,23 +214,23 @@ pub async fn run(
             engine.await
         }
     };
-    drop(step_down);
-    // The election ends when nobody can tell it to step down any more.
+    // The election shuts down when every sender of step-downs is dropped.
+    drop(step_down_sender);
     if let Err(error) = election.await {
-        tracing::error!(%error, "the election has panicked");
+        tracing::error!(%error, "the election task panicked");
     }
     ended.map_err(|error| RunError::Engine(error.to_string()))
 }
 
-/// Whether anybody asks for capacity, as it changes.
-fn wanted(audience: Option<&Audience>) -> channel::Receiver<bool> {
-    let (say, wanted) = channel::channel(false);
-    if let Some(audience) = audience {
-        let mut wishes = audience.wishes.clone();
+/// Whether an active policy uses capacity, as it changes.
+fn capacity_wanted(subscriber: Option<&PolicyDataSubscriber>) -> channel::Receiver<bool> {
+    let (sender, wanted) = channel::channel(false);
+    if let Some(subscriber) = subscriber {
+        let mut dependencies = subscriber.dependencies.clone();
         tokio::spawn(async move {
             loop {
-                say.send_replace(wishes.borrow_and_update().capacity);
-                if wishes.changed().await.is_err() {
+                sender.send_replace(dependencies.borrow_and_update().capacity);
+                if dependencies.changed().await.is_err() {
                     return;
                 }
             }

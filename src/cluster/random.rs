@@ -1,59 +1,32 @@
-//! Chance, where many of us must not do the same thing at the same moment, or use the same name.
+//! Random seeds and unique names, from the operating system.
 
-use std::time::Duration;
+use std::time::{SystemTime, UNIX_EPOCH};
 
-fn bits() -> u64 {
-    let mut bytes = [0; 8];
-    // The provider that TLS uses. If the system has no randomness left to give, the time of day has to do: what is made
-    // of it needs to differ between processes, not to be secret.
-    if rustls::crypto::ring::default_provider().secure_random.fill(&mut bytes).is_ok() {
-        return u64::from_le_bytes(bytes);
-    }
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    u64::from(now.subsec_nanos()).rotate_left(32) ^ u64::from(std::process::id())
+use portcullis_core::model::random::Random;
+
+fn random_bits() -> u64 {
+    getrandom::u64().unwrap_or_else(|_| {
+        // The values below differ between processes; they need not be secret. So the time of day replaces a random
+        // source that fails.
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        u64::from(now.subsec_nanos()).rotate_left(32) ^ u64::from(std::process::id())
+    })
 }
 
-/// Some time from `least` to `most`.
-pub(super) fn between(least: Duration, most: Duration) -> Duration {
-    let span = u64::try_from(most.saturating_sub(least).as_millis()).unwrap_or(u64::MAX);
-    least + Duration::from_millis(bits() % span.saturating_add(1))
+/// A generator with a random seed, for jitter.
+pub(super) fn seeded() -> Random {
+    Random::new(random_bits())
 }
 
-/// Sixteen hexadecimal digits that nobody else has.
-pub(super) fn name() -> String {
-    format!("{:016x}", bits())
+/// Sixteen random hexadecimal digits: a name that no other process has.
+pub(super) fn unique_name() -> String {
+    format!("{:016x}", random_bits())
 }
 
-/// The same, for objects that are shown in the order of their names: nanoseconds first, then chance.
-pub(super) fn name_in_time_order() -> String {
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    format!("{:016x}{:04x}", now.as_nanos(), bits() & 0xffff)
-}
-
-/// Waits that grow with every failure, up to a limit, each one cut by chance.
-#[derive(Clone, Debug)]
-pub(super) struct Backoff {
-    first: Duration,
-    longest: Duration,
-    failures: u32,
-}
-
-impl Backoff {
-    pub(super) fn new(first: Duration, longest: Duration) -> Self {
-        Self { first, longest, failures: 0 }
-    }
-
-    /// All is well again.
-    pub(super) fn succeed(&mut self) {
-        self.failures = 0;
-    }
-
-    /// How long to wait after one more failure: between half of the step and all of it.
-    pub(super) fn fail(&mut self) -> Duration {
-        let step = self.first.saturating_mul(1 << self.failures.min(16)).min(self.longest);
-        self.failures = self.failures.saturating_add(1);
-        between(step / 2, step)
-    }
+/// A unique name that sorts by the time of its creation: nanoseconds, then random digits.
+pub(super) fn time_ordered_name() -> String {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    format!("{:016x}{:04x}", now.as_nanos(), random_bits() & 0xffff)
 }
 
 #[cfg(test)]
@@ -61,15 +34,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waits_grow_to_their_limit_and_start_again() {
-        let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(1));
-        for most in [100, 200, 400, 800, 1000, 1000] {
-            let wait = backoff.fail();
-            let most = Duration::from_millis(most);
-            assert!(wait >= most / 2 && wait <= most, "{wait:?} of {most:?}");
-        }
-        backoff.succeed();
-        assert!(backoff.fail() <= Duration::from_millis(100));
-        assert_ne!(name(), name());
+    fn names_are_unique_and_time_ordered_names_sort_by_time() {
+        assert_ne!(unique_name(), unique_name());
+        let first = time_ordered_name();
+        std::thread::sleep(std::time::Duration::from_millis(1));
+        assert!(first < time_ordered_name());
     }
 }

@@ -1,139 +1,140 @@
-//! The one owner of the engine: what is told goes in, one thing after the other; what it wants done goes out.
+//! The loop that owns the engine: events go in one after the other, effects go out.
 //!
 //! Invariants:
-//! - only what belongs to the present term of leading is told: each term has channels of its own, and what an older
-//!   term still has to say goes nowhere;
-//! - a replica that does not lead holds no pods: it watches nothing here;
-//! - the engine runs on a thread of its own, so that a large plan never holds up a review.
+//! - The engine receives only events of the current term. Each term has its own channels, so the events of an older term
+//!   are dropped.
+//! - A replica that does not lead watches nothing for the engine.
+//! - The engine has its own thread, so a large plan never delays a review.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use portcullis_core::engine::{Action, Change, Effect, Engine, EngineSettings, Event, ListedObjects};
+use portcullis_core::engine::{Action, Change, Effect, Engine, EngineSettings, Event};
 use portcullis_core::model::{Epoch, Time};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 
-use super::announce::Announcer;
-use super::capacity::Reporter;
-use super::client::Client;
-use super::effects::{Effects, action_name};
+use portcullis_edge::{TakeoverResult, WatchEvent, WatchedKey, WatchedObject, engine_event};
+
+use super::capacity::CapacityReporter;
+use super::effects::{EffectSender, action_name};
+use super::event_recorder::EventRecorder;
 use super::failpoint::{Side, reached};
-use super::gangs::{Census, Directory};
-use super::kinds::{Key, Object, event};
-use super::takeover::read_everything;
-use super::trouble::Complaints;
-use super::watch::{Follower, Seen};
+use super::gangs::{GangCounts, GangUids};
+use super::watch::WatchDriver;
 use crate::telemetry::ClusterMetrics;
 
-/// News of watches that may wait for the engine; more of it waits at the API server.
-const BACKLOG: usize = 4096;
-/// After so much news the engine is let plan, even if there is more.
-const BATCH: usize = 1000;
-/// Alarms are looked at this often, because the time of day may jump.
-const LONGEST_SLEEP: Duration = Duration::from_secs(5);
-/// The engine plans at most half of the time; but it never waits longer than this for its turn.
-const LONGEST_BREATH: Duration = Duration::from_millis(100);
+/// Watch events that may wait for the engine. When the queue is full, reading of the watches pauses.
+const MAX_QUEUED_WATCH_EVENTS: usize = 4096;
+/// Inputs after which the engine plans, even if more inputs wait.
+const MAX_INPUTS_PER_STEP: usize = 1000;
+/// Longest sleep of the loop. The time of day may jump, so timers are checked at least this often.
+const MAX_SLEEP: Duration = Duration::from_secs(5);
+/// Longest pause after planning.
+const MAX_PLANNING_PAUSE: Duration = Duration::from_millis(100);
 
-type Takeover = (ListedObjects, Vec<Follower>);
-
-/// A term of leading.
-struct Term {
+/// A term: the time during which this replica leads under one epoch.
+struct LeaderTerm {
     epoch: Epoch,
-    reading: AbortHandle,
-    /// What is there at the start.
-    listed: Option<oneshot::Receiver<Takeover>>,
-    /// What the watches tell after that.
-    seen: mpsc::Receiver<Seen>,
-    out: mpsc::Sender<Seen>,
+    /// Aborts the takeover.
+    takeover: AbortHandle,
+    /// The result of the takeover; `None` after it was received.
+    listed: Option<oneshot::Receiver<TakeoverResult>>,
+    /// The events of the watches, which start after the takeover.
+    watch_events: mpsc::Receiver<WatchEvent>,
+    watch_sender: mpsc::Sender<WatchEvent>,
 }
 
-impl Drop for Term {
+impl Drop for LeaderTerm {
     fn drop(&mut self) {
-        self.reading.abort();
+        self.takeover.abort();
     }
 }
 
-/// What the runner works with.
-pub(super) struct Runner {
-    pub client: Client,
+/// The engine loop and its channels.
+pub(super) struct EngineLoop {
+    pub watches: WatchDriver,
     pub metrics: ClusterMetrics,
-    pub effects: Effects,
-    pub announcer: Announcer,
-    pub directory: Directory,
-    pub complaints: Complaints,
-    pub census: Census,
-    pub lease_news: mpsc::UnboundedReceiver<Event>,
+    pub effects: EffectSender,
+    pub recorder: EventRecorder,
+    pub gang_uids: GangUids,
+    pub gang_counts: GangCounts,
+    pub lease_events: mpsc::UnboundedReceiver<Event>,
     pub answers: mpsc::UnboundedReceiver<Event>,
-    pub stepping_down: mpsc::UnboundedSender<Epoch>,
-    pub reporter: Reporter,
+    pub step_downs: mpsc::UnboundedSender<Epoch>,
+    pub capacity: CapacityReporter,
 }
 
-/// What wakes the runner.
-enum News {
+/// An input of the loop.
+enum LoopInput {
+    /// The lease was acquired or lost.
     Lease(Event),
+    /// The answer to an effect.
     Answer(Event),
-    Listed(Epoch, Takeover),
-    Seen(Seen),
+    /// The end of the takeover of this epoch.
+    Listed(Epoch, TakeoverResult),
+    /// An event of a watch.
+    Watch(WatchEvent),
+    /// A timer.
     Time,
+    /// The process shuts down.
     Stop,
 }
 
-impl Runner {
-    /// Runs until it is told to stop, or the one who tells is gone.
+impl EngineLoop {
+    /// Runs until `stop` is sent or its sender is dropped.
     pub(super) async fn run(mut self, settings: EngineSettings, mut stop: oneshot::Receiver<()>) {
         let mut engine = Engine::new(settings);
         let mut term = None;
-        let mut planned = Breath::default();
+        let mut pause = PlanningPause::default();
         let mut unreported = true;
         loop {
-            let sleep = planned.sleep(engine.next_alarm());
-            // What changes is told within the pause; while nothing does, only that it still holds.
-            let sleep = match self.reporter.due(&engine, unreported) {
+            let sleep = pause.sleep(engine.next_alarm());
+            let sleep = match self.capacity.due(&engine, unreported) {
                 Some(due) => sleep.min(due),
                 None => sleep,
             };
-            let mut news = self.next(&mut term, &mut stop, sleep).await;
+            let mut input = self.next_input(&mut term, &mut stop, sleep).await;
             let started = Instant::now();
             let mut taken = 0;
-            let mut told = Vec::new();
+            let mut queued = Vec::new();
             loop {
-                match news {
-                    News::Stop => return,
-                    News::Time => {}
+                match input {
+                    LoopInput::Stop => return,
+                    LoopInput::Time => {}
                     other => {
-                        planned.pending = true;
+                        pause.pending = true;
                         unreported = true;
-                        self.take(other, &mut told, &mut engine, &mut term);
+                        self.take(other, &mut queued, &mut engine, &mut term);
                     }
                 }
                 taken += 1;
-                match self.waiting(&mut term) {
-                    Some(next) if taken < BATCH => news = next,
+                match self.queued_input(&mut term) {
+                    Some(next) if taken < MAX_INPUTS_PER_STEP => input = next,
                     _ => break,
                 }
             }
-            if planned.may_tick(engine.next_alarm()) {
+            if pause.may_tick(engine.next_alarm()) {
                 let before = Instant::now();
-                told.push(Event::Tick);
-                self.step(&mut engine, &mut term, &mut told);
-                planned.ticked(before, engine.next_alarm());
-                let backlog = term.as_ref().map_or(0, |term| term.seen.len());
+                queued.push(Event::Tick);
+                self.step(&mut engine, &mut term, &mut queued);
+                pause.ticked(before, engine.next_alarm());
+                let backlog = term.as_ref().map_or(0, |term| term.watch_events.len());
                 self.metrics.observe_engine_step(started.elapsed(), backlog);
             } else {
-                self.step(&mut engine, &mut term, &mut told);
+                self.step(&mut engine, &mut term, &mut queued);
             }
-            if self.reporter.look(&engine, unreported) {
+            if self.capacity.report(&engine, unreported) {
                 unreported = false;
             }
         }
     }
 
-    async fn next(
+    async fn next_input(
         &mut self,
-        term: &mut Option<Term>,
+        term: &mut Option<LeaderTerm>,
         stop: &mut oneshot::Receiver<()>,
         sleep: Duration,
-    ) -> News {
+    ) -> LoopInput {
         let of_term = async {
             match term {
                 None => std::future::pending().await,
@@ -142,171 +143,180 @@ impl Runner {
         };
         tokio::select! {
             biased;
-            _ = stop => News::Stop,
-            Some(event) = self.lease_news.recv() => News::Lease(event),
-            Some(event) = self.answers.recv() => News::Answer(event),
+            _ = stop => LoopInput::Stop,
+            Some(event) = self.lease_events.recv() => LoopInput::Lease(event),
+            Some(event) = self.answers.recv() => LoopInput::Answer(event),
             news = of_term => news,
-            () = tokio::time::sleep(sleep) => News::Time,
+            () = tokio::time::sleep(sleep) => LoopInput::Time,
         }
     }
 
-    /// What has come already.
-    fn waiting(&mut self, term: &mut Option<Term>) -> Option<News> {
-        if let Ok(event) = self.lease_news.try_recv() {
-            return Some(News::Lease(event));
+    /// An input that has arrived already.
+    fn queued_input(&mut self, term: &mut Option<LeaderTerm>) -> Option<LoopInput> {
+        if let Ok(event) = self.lease_events.try_recv() {
+            return Some(LoopInput::Lease(event));
         }
         if let Ok(event) = self.answers.try_recv() {
-            return Some(News::Answer(event));
+            return Some(LoopInput::Answer(event));
         }
-        term.as_mut().and_then(|term| term.seen.try_recv().ok()).map(News::Seen)
+        term.as_mut().and_then(|term| term.watch_events.try_recv().ok()).map(LoopInput::Watch)
     }
 
-    /// Notes what the engine is to be told, with all that has come meanwhile; a term begins and ends at once.
-    fn take(&mut self, news: News, told: &mut Vec<Event>, engine: &mut Engine, term: &mut Option<Term>) {
-        match news {
-            News::Lease(event) => {
-                self.step(engine, term, told);
-                // Whatever an older term still has to tell is of no concern to a newer one.
-                self.end(term);
-                told.push(event);
-                self.step(engine, term, told);
+    /// Queues an input for the engine. The start and the end of a term reach the engine at once.
+    fn take(
+        &mut self,
+        input: LoopInput,
+        queued: &mut Vec<Event>,
+        engine: &mut Engine,
+        term: &mut Option<LeaderTerm>,
+    ) {
+        match input {
+            LoopInput::Lease(event) => {
+                self.step(engine, term, queued);
+                // Events of the older term are dropped with its channels.
+                self.end_term(term);
+                queued.push(event);
+                self.step(engine, term, queued);
             }
-            News::Answer(event) => {
-                self.census.answered(&event);
-                told.push(event);
+            LoopInput::Answer(event) => {
+                self.gang_counts.answered(&event);
+                queued.push(event);
             }
-            News::Listed(epoch, (world, followers)) => {
+            LoopInput::Listed(epoch, TakeoverResult { listed, gang_uids, watchers }) => {
                 tracing::info!(
                     %epoch,
-                    gangs = world.gangs.as_ref().map_or(0, Vec::len),
-                    pods = world.pods.as_ref().map_or(0, Vec::len),
-                    nodes = world.nodes.as_ref().map_or(0, Vec::len),
-                    groups = world.groups.values().map(Vec::len).sum::<usize>(),
-                    "everything is read"
+                    gangs = listed.gangs.as_ref().map_or(0, Vec::len),
+                    pods = listed.pods.as_ref().map_or(0, Vec::len),
+                    nodes = listed.nodes.as_ref().map_or(0, Vec::len),
+                    groups = listed.groups.values().map(Vec::len).sum::<usize>(),
+                    "takeover complete: every kind is listed"
                 );
-                self.census.listed(&world);
-                told.push(Event::Listed(epoch, world));
-                self.step(engine, term, told);
-                // Not before: the engine is told of changes after what they change.
+                for (gang, uid) in &gang_uids {
+                    self.gang_uids.set(gang, uid);
+                }
+                self.gang_counts.listed(&listed);
+                queued.push(Event::Listed(epoch, listed));
+                self.step(engine, term, queued);
+                // The watches start after the engine has the lists, so each change comes after the object it changes.
                 if let Some(term) = term {
-                    for follower in followers {
-                        tokio::spawn(follower.follow(term.out.clone()));
+                    for watcher in watchers {
+                        let (watches, sender) = (self.watches.clone(), term.watch_sender.clone());
+                        tokio::spawn(async move { watches.follow(watcher, sender).await });
                     }
                 }
             }
-            News::Seen(Seen::Change(change)) => {
+            LoopInput::Watch(WatchEvent::Changed(change)) => {
                 match &change {
-                    Change::Set(Object::Gang(record, uid)) => self.directory.note(&record.gang, uid),
-                    Change::Gone(Key::Gang(gang)) => self.directory.forget(gang),
+                    Change::Set(WatchedObject::Gang(record, uid)) => self.gang_uids.set(&record.gang, uid),
+                    Change::Gone(WatchedKey::Gang(gang)) => self.gang_uids.remove(gang),
                     _ => {}
                 }
-                if let Some(event) = event(change) {
-                    self.census.told(&event);
-                    told.push(event);
+                if let Some(event) = engine_event(change) {
+                    self.gang_counts.changed(&event);
+                    queued.push(event);
                 }
             }
-            News::Seen(Seen::Complete) | News::Time | News::Stop => {}
+            LoopInput::Watch(WatchEvent::ListComplete) | LoopInput::Time | LoopInput::Stop => {}
         }
     }
 
-    /// Tells the engine, and begins with what it wants done.
-    fn step(&mut self, engine: &mut Engine, term: &mut Option<Term>, told: &mut Vec<Event>) {
-        for effect in engine.steps(told.drain(..), now()) {
+    /// Passes the queued events to the engine and starts its effects.
+    fn step(&mut self, engine: &mut Engine, term: &mut Option<LeaderTerm>, queued: &mut Vec<Event>) {
+        for effect in engine.steps(queued.drain(..), now()) {
             self.perform(effect, term);
         }
     }
 
-    fn perform(&mut self, effect: Effect, term: &mut Option<Term>) {
+    fn perform(&mut self, effect: Effect, term: &mut Option<LeaderTerm>) {
         match &effect.action {
-            Action::List => self.begin(effect.epoch, term),
+            Action::List => self.begin_term(effect.epoch, term),
             Action::StepDown => {
-                self.end(term);
+                self.end_term(term);
                 // The election is gone when the process ends.
-                let _ = self.stepping_down.send(effect.epoch);
+                let _ = self.step_downs.send(effect.epoch);
             }
             Action::RecordEvent(note) => {
                 reached(Side::Before, action_name(&effect.action));
-                self.census.said(note);
-                self.announcer.tell(note.clone());
+                self.gang_counts.recorded(note);
+                self.recorder.record(note.clone());
             }
-            _ => self.effects.begin(effect),
+            _ => self.effects.send(effect),
         }
     }
 
-    /// A term begins: everything is read.
-    fn begin(&mut self, epoch: Epoch, term: &mut Option<Term>) {
+    /// Starts a term with a takeover.
+    fn begin_term(&mut self, epoch: Epoch, term: &mut Option<LeaderTerm>) {
         reached(Side::Before, "List");
-        let (done, listed) = oneshot::channel();
-        let (out, seen) = mpsc::channel(BACKLOG);
-        let (client, metrics, directory, announcer) =
-            (self.client.clone(), self.metrics.clone(), self.directory.clone(), self.announcer.clone());
-        let complaints = self.complaints.clone();
-        let reading = tokio::spawn(async move {
-            let _ = done.send(read_everything(&client, &metrics, &directory, &announcer, &complaints).await);
+        let (sender, listed) = oneshot::channel();
+        let (watch_sender, watch_events) = mpsc::channel(MAX_QUEUED_WATCH_EVENTS);
+        let watches = self.watches.clone();
+        let takeover = tokio::spawn(async move {
+            let _ = sender.send(watches.take_over().await);
         });
-        *term = Some(Term { epoch, reading: reading.abort_handle(), listed: Some(listed), seen, out });
+        let takeover = takeover.abort_handle();
+        *term = Some(LeaderTerm { epoch, takeover, listed: Some(listed), watch_events, watch_sender });
     }
 
-    /// A term ends: its watches notice that nobody listens any more.
-    fn end(&mut self, term: &mut Option<Term>) {
+    /// Ends the term. Its watches end, because their receiver is dropped.
+    fn end_term(&mut self, term: &mut Option<LeaderTerm>) {
         *term = None;
-        self.census.clear();
-        self.directory.clear();
+        self.gang_counts.clear();
+        self.gang_uids.clear();
     }
 }
 
-impl Term {
-    async fn next(&mut self) -> News {
+impl LeaderTerm {
+    async fn next(&mut self) -> LoopInput {
         if let Some(listed) = &mut self.listed {
             match listed.await {
-                Ok(takeover) => {
+                Ok(result) => {
                     self.listed = None;
-                    return News::Listed(self.epoch, takeover);
+                    return LoopInput::Listed(self.epoch, result);
                 }
-                // The reading was given up: the term is over.
+                // The takeover was aborted: the term is over.
                 Err(_) => std::future::pending().await,
             }
         }
-        match self.seen.recv().await {
-            Some(seen) => News::Seen(seen),
-            // We hold a sender ourselves.
+        match self.watch_events.recv().await {
+            Some(event) => LoopInput::Watch(event),
+            // Not reached: the term holds a sender itself.
             None => std::future::pending().await,
         }
     }
 }
 
-/// When the engine may plan again: after a plan that took long it listens for as long before it plans again, because
-/// what it hears may change what it would plan.
+/// Pauses between plans: after a plan, the loop collects inputs for as long as the plan took, because they may change the
+/// next plan. So the engine plans at most half of the time.
 #[derive(Default)]
-struct Breath {
-    /// Something was told since the last tick.
+struct PlanningPause {
+    /// Whether the engine received an input since the last tick.
     pending: bool,
     not_before: Option<Instant>,
-    /// The alarm that was ticked for last: one that does not move on is not ticked for again and again.
-    rung: Option<Time>,
+    /// The timer that the last tick was for. A timer that does not move on causes no further tick.
+    fired: Option<Time>,
 }
 
-impl Breath {
-    fn sleep(&self, alarm: Option<Time>) -> Duration {
-        let breath =
-            self.not_before.map_or(Duration::ZERO, |at| at.saturating_duration_since(Instant::now()));
+impl PlanningPause {
+    /// How long the loop may sleep. `timer`: the next timer of the engine.
+    fn sleep(&self, timer: Option<Time>) -> Duration {
+        let pause = self.not_before.map_or(Duration::ZERO, |at| at.saturating_duration_since(Instant::now()));
         if self.pending {
-            return breath;
+            return pause;
         }
-        let alarm = alarm.filter(|alarm| Some(*alarm) != self.rung);
-        alarm.map_or(LONGEST_SLEEP, |at| at.since(now()).max(breath)).min(LONGEST_SLEEP)
+        let timer = timer.filter(|timer| Some(*timer) != self.fired);
+        timer.map_or(MAX_SLEEP, |at| at.since(now()).max(pause)).min(MAX_SLEEP)
     }
 
-    fn may_tick(&self, alarm: Option<Time>) -> bool {
-        let rings = alarm.is_some_and(|at| at <= now());
-        (self.pending || rings) && self.not_before.is_none_or(|at| at <= Instant::now())
+    fn may_tick(&self, timer: Option<Time>) -> bool {
+        let due = timer.is_some_and(|at| at <= now());
+        (self.pending || due) && self.not_before.is_none_or(|at| at <= Instant::now())
     }
 
-    fn ticked(&mut self, before: Instant, alarm: Option<Time>) {
+    fn ticked(&mut self, before: Instant, timer: Option<Time>) {
         let now = Instant::now();
         self.pending = false;
-        self.rung = alarm.filter(|at| *at <= self::now());
-        self.not_before = Some(now + now.duration_since(before).min(LONGEST_BREATH));
+        self.fired = timer.filter(|at| *at <= self::now());
+        self.not_before = Some(now + now.duration_since(before).min(MAX_PLANNING_PAUSE));
     }
 }
 

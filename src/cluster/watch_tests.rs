@@ -4,13 +4,13 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use portcullis_core::engine::Change;
+use portcullis_edge::{WatchEvent, WatchedKey, WatchedKind, WatchedObject};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 
 use super::client::Client;
-use super::kinds::{Key, Kind, Object};
-use super::watch::{Follower, Seen};
+use super::watch::WatchDriver;
 use crate::telemetry::ClusterMetrics;
 
 /// What was asked, and what is answered next.
@@ -87,17 +87,17 @@ fn status(code: u16) -> String {
 async fn told(answers: &[(u16, &str)], count: usize) -> (Vec<String>, Vec<String>) {
     let (client, script) = server(answers).await;
     let (out, mut seen) = mpsc::channel(16);
-    let follower = Follower::new(client, ClusterMetrics::default(), Kind::Pods);
-    let following = tokio::spawn(follower.follow(out));
+    let watches = WatchDriver::new(client, ClusterMetrics::default());
+    let following = tokio::spawn(async move { watches.follow_kind(WatchedKind::Pods, out).await });
     let mut told = Vec::new();
     while told.len() < count {
         told.push(match seen.recv().await.expect("a follower goes on for as long as somebody listens") {
-            Seen::Change(Change::Set(Object::Pod(pod))) => {
+            WatchEvent::Changed(Change::Set(WatchedObject::Pod(pod))) => {
                 format!("+{}@{}", pod.key.name, pod.resource_version)
             }
-            Seen::Change(Change::Gone(Key::Pod(uid))) => format!("-{uid}"),
-            Seen::Complete => ".".to_owned(),
-            other @ Seen::Change(_) => format!("{other:?}"),
+            WatchEvent::Changed(Change::Gone(WatchedKey::Pod(uid))) => format!("-{uid}"),
+            WatchEvent::ListComplete => ".".to_owned(),
+            other @ WatchEvent::Changed(_) => format!("{other:?}"),
         });
     }
     // Until the follower has asked again, so that what it asks for is known too.

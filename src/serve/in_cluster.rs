@@ -100,11 +100,11 @@ impl Replica {
 
     /// Runs the watches, the election and, while this replica leads, the engine.
     async fn run_engine(&self, stop: StopSignal, failed: oneshot::Sender<()>) -> anyhow::Result<()> {
-        let options = cluster::Options {
+        let options = cluster::ClusterOptions {
             identity: cluster::identity(&self.options.name),
             engine: self.options.engine.settings(),
-            audience: self.policies.as_ref().map(PolicyRuntime::audience),
-            ..cluster::Options::new(&self.options.namespace)
+            policy_data: self.policies.as_ref().map(PolicyRuntime::cluster_data_subscriber),
+            ..cluster::ClusterOptions::new(&self.options.namespace)
         };
         let (facts, metrics) = (Arc::clone(&self.facts), self.metrics.cluster().clone());
         // After the stop signal the replica releases its lease at once. Another replica leads while this one still serves.

@@ -28,9 +28,9 @@ impl<'a> Replica<'a> {
     fn start(runtime: &'a Runtime, cluster: &Cluster, name: &str) -> Self {
         let (stop, stopped) = oneshot::channel::<()>();
         let facts = Arc::new(ArcSwap::from_pointee(KnownClasses::default()));
-        let options = cluster::Options {
+        let options = cluster::ClusterOptions {
             identity: cluster::identity(name),
-            ..cluster::Options::new("portcullis-system")
+            ..cluster::ClusterOptions::new("portcullis-system")
         };
         let (kubeconfig, kept) = (cluster.program().to_path_buf(), Arc::clone(&facts));
         let running = runtime.spawn(async move {

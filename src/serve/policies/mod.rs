@@ -42,7 +42,7 @@ use tokio::sync::watch;
 
 use crate::background::{caught, spawn_background_loop};
 use crate::clock::seconds_now;
-use crate::cluster::Audience;
+use crate::cluster::PolicyDataSubscriber;
 use crate::policy_files::{self, Fingerprint};
 use crate::telemetry::{Metrics, PolicyMetrics, PolicySetRole, REPEATED_LOG_INTERVAL};
 use crate::webhook::{PolicyEndpoints, ReadinessCheck};
@@ -195,11 +195,11 @@ impl PolicyRuntime {
     }
 
     /// The receiver of cluster facts.
-    pub(super) fn audience(self: &Arc<Self>) -> Audience {
+    pub(super) fn cluster_data_subscriber(self: &Arc<Self>) -> PolicyDataSubscriber {
         let runtime = Arc::clone(self);
-        Audience {
-            wishes: self.wishes.subscribe(),
-            tell: Arc::new(move |world| {
+        PolicyDataSubscriber {
+            dependencies: self.wishes.subscribe(),
+            publish: Arc::new(move |world| {
                 runtime.world.store(Arc::new(world));
             }),
         }

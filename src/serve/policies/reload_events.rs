@@ -7,7 +7,7 @@ use portcullis_core::api::{ApiRequest, ApiResource, ApiResponse, ApiVerb};
 use serde_json::Value;
 
 use super::{PolicyRuntime, short_hash};
-use crate::cluster::{self, Client, Teller};
+use crate::cluster::{self, Client, DeploymentEventRecorder};
 use crate::installation::POLICY_WEBHOOK_CONFIGURATION;
 use crate::policy_coverage::uncovered_policies;
 use crate::telemetry::ClusterMetrics;
@@ -25,7 +25,7 @@ pub(crate) async fn run(
     policies: &PolicyRuntime,
 ) {
     let identity = cluster::identity(replica);
-    let teller = Teller::start(client.clone(), metrics, namespace, &identity);
+    let recorder = DeploymentEventRecorder::start(client.clone(), metrics, namespace, &identity);
     let mut reload_status = policies.reload_status();
     let mut failed = false;
     loop {
@@ -35,11 +35,11 @@ pub(crate) async fn run(
             Some(problem) => {
                 failed = true;
                 let message = format!("{replica}: policy reload failed; set {hash} stays active: {problem}");
-                teller.tell("PolicyReloadFailed", &message, true);
+                recorder.record("PolicyReloadFailed", &message, true);
             }
             None if std::mem::take(&mut failed) => {
                 let message = format!("{replica}: policy reload succeeded; set {hash} is active");
-                teller.tell("PolicyReloaded", &message, false);
+                recorder.record("PolicyReloaded", &message, false);
             }
             None => {}
         }

@@ -45,7 +45,7 @@ fn cluster_facts_are_requested_for_the_active_set_and_the_candidate() {
     let metrics = PolicyMetrics::default();
     let candidate = std::slice::from_ref(&shadow);
     let policies = PolicyRuntime::start(vec![live.clone()], candidate, metrics).expect("they are good");
-    let wishes = policies.audience().wishes;
+    let wishes = policies.cluster_data_subscriber().dependencies;
     let wait_for = |gangs: bool, capacity: bool| {
         let deadline = Instant::now() + Duration::from_secs(20);
         while *wishes.borrow() != (DataDependencies { gangs, capacity }) {

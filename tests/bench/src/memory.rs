@@ -35,7 +35,7 @@ pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
 
     eprintln!("  two replicas ...");
     let portcullis = Portcullis::start(&cluster, ProgramOptions::new(binary))?;
-    let has_read = |number: usize| says(&portcullis.log(number), "everything is read");
+    let has_read = |number: usize| says(&portcullis.log(number), "takeover complete");
     let leader = wait_for("a leader to read everything", || (0..2).find(|number| has_read(*number)))?;
     let told = settled(&cluster, filled.waiting)?;
     let memory = |number: usize| -> anyhow::Result<String> {

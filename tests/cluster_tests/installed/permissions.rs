@@ -70,7 +70,7 @@ $~ portcullis doctor | grep permissions
 ok    permissions         the service account may do all 67 things it needs
 "#,
     );
-    wait_logged(&portcullis, next, &["priorityclasses", "this kind can be read again"]);
+    wait_logged(&portcullis, next, &["priorityclasses", "reading this kind succeeds again"]);
 }
 
 /// The metrics of a replica.

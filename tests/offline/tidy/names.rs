@@ -9,6 +9,7 @@ const CRATES: &[(&str, &str)] = &[
     ("src/core/", "core"),
     ("src/cel/", "cel"),
     ("src/policy/", "policy"),
+    ("src/edge/", "edge"),
     ("src/sim/", "sim"),
     ("src/text/", "text"),
     ("tests/bench/", "bench"),

@@ -1,8 +1,7 @@
-//! What is watched, where it lives, and how it is read.
+//! The kinds that are watched: their resources, how an object is read, and its key.
 //!
 //! Objects are read with the lean views of the core, straight from the bytes of a list or watch.
 
-use portcullis_core::admission::KnownClasses;
 use portcullis_core::api::{ApiResource, PODS};
 use portcullis_core::dialect::{self, GroupKey, GroupKind, GroupObject};
 use portcullis_core::engine::wire;
@@ -15,14 +14,12 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::announce::Regarding;
-
 /// A kind that is watched.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
-    /// Our own objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum WatchedKind {
+    /// `Gang` objects.
     Gangs,
-    /// Pods of all namespaces. Finished ones too: to a gang, a member that has ended well is not a member that is gone.
+    /// Pods of all namespaces, finished ones too: a member that succeeded is not a deleted member.
     Pods,
     /// Nodes.
     Nodes,
@@ -32,16 +29,16 @@ pub(super) enum Kind {
     PriorityClasses,
     /// RuntimeClasses.
     RuntimeClasses,
-    /// Kept whole, for policies.
-    Whole(Whole),
+    /// A kind whose objects are kept as JSON, for policies.
+    ForPolicies(PolicyKind),
 }
 
-/// A kind whose objects policies may ask for: they are kept as they are.
+/// A kind whose objects policies may use. Objects are kept as JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Whole {
+pub enum PolicyKind {
     /// Namespaces.
     Namespaces,
-    /// Our own objects.
+    /// `Gang` objects.
     Gangs,
     /// One kind of the group objects of a dialect.
     Groups(GroupKind),
@@ -51,112 +48,105 @@ pub(super) enum Whole {
     RuntimeClasses,
 }
 
-impl Whole {
-    fn plain(self) -> Option<Kind> {
+impl PolicyKind {
+    fn plain(self) -> Option<WatchedKind> {
         match self {
             Self::Namespaces => None,
-            Self::Gangs => Some(Kind::Gangs),
-            Self::Groups(kind) => Some(Kind::Groups(kind)),
-            Self::PriorityClasses => Some(Kind::PriorityClasses),
-            Self::RuntimeClasses => Some(Kind::RuntimeClasses),
+            Self::Gangs => Some(WatchedKind::Gangs),
+            Self::Groups(kind) => Some(WatchedKind::Groups(kind)),
+            Self::PriorityClasses => Some(WatchedKind::PriorityClasses),
+            Self::RuntimeClasses => Some(WatchedKind::RuntimeClasses),
         }
     }
 }
 
 /// An object that was read.
-#[derive(Clone, Debug)]
-pub(super) enum Object {
-    /// One of ours, with its UID.
+#[derive(Clone, Debug, PartialEq)]
+pub enum WatchedObject {
+    /// A `Gang` object with its UID.
     Gang(GangRecord, Str),
+    /// A pod.
     Pod(Pod),
+    /// A node.
     Node(Node),
+    /// A group object.
     Group(GroupObject),
+    /// A PriorityClass.
     PriorityClass(PriorityClass),
+    /// The name of a RuntimeClass.
     RuntimeClass(Str),
-    /// Namespace (empty for none), name, and all of it but `managedFields`.
-    Whole(Str, Str, Value),
+    /// An object for policies: namespace (empty for cluster-scoped kinds), name, and its JSON without `managedFields`.
+    ForPolicies(Str, Str, Value),
 }
 
-/// What an object is known by as long as it is there.
+/// The identity of an object for as long as it exists.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Key {
+pub enum WatchedKey {
+    /// A gang.
     Gang(GangId),
+    /// The UID of a pod.
     Pod(PodUid),
+    /// The name of a node.
     Node(NodeName),
+    /// A group object.
     Group(GroupKey),
+    /// The name of a PriorityClass.
     PriorityClass(Str),
+    /// The name of a RuntimeClass.
     RuntimeClass(Str),
-    /// Namespace and name.
-    Whole(Str, Str),
+    /// Namespace and name of an object for policies.
+    ForPolicies(Str, Str),
 }
 
-impl Object {
-    pub(super) fn key(&self) -> Key {
+impl WatchedObject {
+    /// The key of the object.
+    pub fn key(&self) -> WatchedKey {
         match self {
-            Self::Gang(record, _) => Key::Gang(record.gang.clone()),
-            Self::Pod(pod) => Key::Pod(pod.uid.clone()),
-            Self::Node(node) => Key::Node(node.name.clone()),
-            Self::Group(group) => Key::Group(group.key.clone()),
-            Self::PriorityClass(class) => Key::PriorityClass(class.name.clone()),
-            Self::RuntimeClass(name) => Key::RuntimeClass(name.clone()),
-            Self::Whole(namespace, name, _) => Key::Whole(namespace.clone(), name.clone()),
+            Self::Gang(record, _) => WatchedKey::Gang(record.gang.clone()),
+            Self::Pod(pod) => WatchedKey::Pod(pod.uid.clone()),
+            Self::Node(node) => WatchedKey::Node(node.name.clone()),
+            Self::Group(group) => WatchedKey::Group(group.key.clone()),
+            Self::PriorityClass(class) => WatchedKey::PriorityClass(class.name.clone()),
+            Self::RuntimeClass(name) => WatchedKey::RuntimeClass(name.clone()),
+            Self::ForPolicies(namespace, name, _) => WatchedKey::ForPolicies(namespace.clone(), name.clone()),
         }
     }
 
-    /// Puts it where a consistent read of everything keeps it.
-    pub(super) fn add_to(self, world: &mut ListedObjects) {
+    /// Adds the object to the lists for the engine. Kinds that the engine does not use are dropped.
+    pub fn add_to(self, world: &mut ListedObjects) {
         match self {
             Self::Gang(record, _) => world.gangs.get_or_insert_default().push(record),
             Self::Pod(pod) => world.pods.get_or_insert_default().push(pod),
             Self::Node(node) => world.nodes.get_or_insert_default().push(node),
             Self::Group(group) => world.groups.entry(group.key.kind).or_default().push(group),
             Self::PriorityClass(class) => world.priority_classes.get_or_insert_default().push(class),
-            Self::RuntimeClass(_) | Self::Whole(..) => {}
+            Self::RuntimeClass(_) | Self::ForPolicies(..) => {}
         }
     }
 }
 
-/// What the engine is told of a change; it does not ask for RuntimeClasses, nor for what is kept whole.
-pub(super) fn event(change: Change<Object, Key>) -> Option<Event> {
+/// The engine's event for a change. `None` for kinds that the engine does not use: RuntimeClasses, and kinds for policies.
+pub fn engine_event(change: Change<WatchedObject, WatchedKey>) -> Option<Event> {
     Some(match change {
-        Change::Set(Object::Gang(record, _)) => Event::Gang(Change::Set(record)),
-        Change::Set(Object::Pod(pod)) => Event::Pod(Change::Set(pod)),
-        Change::Set(Object::Node(node)) => Event::Node(Change::Set(node)),
-        Change::Set(Object::Group(group)) => Event::Group(Change::Set(group)),
-        Change::Set(Object::PriorityClass(class)) => Event::PriorityClass(Change::Set(class)),
-        Change::Gone(Key::Gang(gang)) => Event::Gang(Change::Gone(gang)),
-        Change::Gone(Key::Pod(uid)) => Event::Pod(Change::Gone(uid)),
-        Change::Gone(Key::Node(name)) => Event::Node(Change::Gone(name)),
-        Change::Gone(Key::Group(key)) => Event::Group(Change::Gone(key)),
-        Change::Gone(Key::PriorityClass(name)) => Event::PriorityClass(Change::Gone(name)),
-        Change::Set(Object::RuntimeClass(_) | Object::Whole(..))
-        | Change::Gone(Key::RuntimeClass(_) | Key::Whole(..)) => return None,
+        Change::Set(WatchedObject::Gang(record, _)) => Event::Gang(Change::Set(record)),
+        Change::Set(WatchedObject::Pod(pod)) => Event::Pod(Change::Set(pod)),
+        Change::Set(WatchedObject::Node(node)) => Event::Node(Change::Set(node)),
+        Change::Set(WatchedObject::Group(group)) => Event::Group(Change::Set(group)),
+        Change::Set(WatchedObject::PriorityClass(class)) => Event::PriorityClass(Change::Set(class)),
+        Change::Gone(WatchedKey::Gang(gang)) => Event::Gang(Change::Gone(gang)),
+        Change::Gone(WatchedKey::Pod(uid)) => Event::Pod(Change::Gone(uid)),
+        Change::Gone(WatchedKey::Node(name)) => Event::Node(Change::Gone(name)),
+        Change::Gone(WatchedKey::Group(key)) => Event::Group(Change::Gone(key)),
+        Change::Gone(WatchedKey::PriorityClass(name)) => Event::PriorityClass(Change::Gone(name)),
+        Change::Set(WatchedObject::RuntimeClass(_) | WatchedObject::ForPolicies(..))
+        | Change::Gone(WatchedKey::RuntimeClass(_) | WatchedKey::ForPolicies(..)) => return None,
     })
 }
 
-/// Follows a change of a class that reviews ask for.
-pub(super) fn note_fact(facts: &mut KnownClasses, change: &Change<Object, Key>) {
-    match change {
-        Change::Set(Object::PriorityClass(class)) => {
-            facts.priority_classes.get_or_insert_default().insert(class.name.clone());
-        }
-        Change::Set(Object::RuntimeClass(name)) => {
-            facts.runtime_classes.get_or_insert_default().insert(name.clone());
-        }
-        Change::Gone(Key::PriorityClass(name)) => {
-            facts.priority_classes.get_or_insert_default().remove(name);
-        }
-        Change::Gone(Key::RuntimeClass(name)) => {
-            facts.runtime_classes.get_or_insert_default().remove(name);
-        }
-        _ => {}
-    }
-}
-
-impl Kind {
-    /// What the engine has to know, in the order in which it has to be read: the plans before the pods, so that every
-    /// lift of a plan that is not in the list comes after the list of pods.
-    pub(super) fn of_the_engine() -> Vec<Self> {
+impl WatchedKind {
+    /// The kinds of the engine in the order in which a takeover lists them. Plans come before pods: so a pod that was lifted
+    /// by a plan that is missing in the list was lifted after the list of pods started.
+    pub fn engine_kinds() -> Vec<Self> {
         let groups = dialect::group_kinds().map(Self::Groups);
         [Self::Gangs, Self::Pods, Self::Nodes]
             .into_iter()
@@ -165,7 +155,8 @@ impl Kind {
             .collect()
     }
 
-    pub(super) fn resource(self) -> ApiResource {
+    /// The resource of the API server.
+    pub fn resource(self) -> ApiResource {
         match self {
             Self::Gangs => wire::GANGS,
             Self::Pods => PODS,
@@ -180,51 +171,54 @@ impl Kind {
             Self::RuntimeClasses => {
                 ApiResource { group: "node.k8s.io", version: "v1", plural: "runtimeclasses" }
             }
-            Self::Whole(whole) => match whole.plain() {
+            Self::ForPolicies(whole) => match whole.plain() {
                 Some(kind) => kind.resource(),
                 None => ApiResource { group: "", version: "v1", plural: "namespaces" },
             },
         }
     }
 
-    /// The name by which RBAC and people know it.
-    pub(super) fn name(self) -> String {
+    /// The resource as RBAC names it: `pods`, `podgroups.scheduling.run.ai`.
+    pub fn name(self) -> String {
         let ApiResource { group, plural, .. } = self.resource();
         if group.is_empty() { plural.to_owned() } else { format!("{plural}.{group}") }
     }
 
-    /// Its name in metrics, out of a fixed set.
-    pub(super) fn label(self) -> &'static str {
+    /// The label of the kind in metrics, out of a fixed set.
+    pub fn label(self) -> &'static str {
         match self {
-            Self::Groups(kind) | Self::Whole(Whole::Groups(kind)) => kind.dialect().as_str(),
+            Self::Groups(kind) | Self::ForPolicies(PolicyKind::Groups(kind)) => kind.dialect().as_str(),
             other => other.resource().plural,
         }
     }
 
-    /// Whether a cluster may do without it: then an absent kind is an empty list.
-    pub(super) fn optional(self) -> bool {
+    /// Whether the kind may be missing in a cluster. An absent optional kind counts as an empty list.
+    pub fn optional(self) -> bool {
         match self {
             Self::Groups(..) | Self::PriorityClasses | Self::RuntimeClasses => true,
-            Self::Whole(whole) => whole.plain().is_some_and(Self::optional),
+            Self::ForPolicies(whole) => whole.plain().is_some_and(Self::optional),
             Self::Gangs | Self::Pods | Self::Nodes => false,
         }
     }
 
     /// Reads an object.
-    pub(super) fn read(self, json: &str) -> Result<Object, ReadError> {
+    ///
+    /// # Errors
+    /// When a field that is used has the wrong type, or a required one is missing.
+    pub fn read(self, json: &str) -> Result<WatchedObject, ReadError> {
         Ok(match self {
-            Self::Pods => Object::Pod(Pod::read(json)?),
-            Self::Nodes => Object::Node(Node::read(json)?),
-            Self::Groups(kind) => Object::Group(kind.read(json)?),
-            Self::PriorityClasses => Object::PriorityClass(PriorityClass::read(json)?),
-            Self::RuntimeClasses => Object::RuntimeClass(self.identity(json)?.name()),
-            Self::Whole(_) => {
+            Self::Pods => WatchedObject::Pod(Pod::read(json)?),
+            Self::Nodes => WatchedObject::Node(Node::read(json)?),
+            Self::Groups(kind) => WatchedObject::Group(kind.read(json)?),
+            Self::PriorityClasses => WatchedObject::PriorityClass(PriorityClass::read(json)?),
+            Self::RuntimeClasses => WatchedObject::RuntimeClass(self.identity(json)?.name()),
+            Self::ForPolicies(_) => {
                 let mut value: Value = serde_json::from_str(json)
                     .map_err(|error| self.unreadable("?".to_owned(), &error.to_string()))?;
                 if let Some(metadata) = value["metadata"].as_object_mut() {
                     metadata.remove("managedFields");
                 }
-                // Lists leave out what all their items are.
+                // Items of a list have no `apiVersion` and `kind`.
                 if value["kind"].is_null() {
                     let ApiResource { group, version, .. } = self.resource();
                     let dot = if group.is_empty() { "" } else { "/" };
@@ -232,26 +226,31 @@ impl Kind {
                     value["kind"] = self.kind().into();
                 }
                 let identity = self.identity(json)?;
-                Object::Whole(str(identity.metadata.namespace.as_str()), identity.name(), value)
+                WatchedObject::ForPolicies(str(identity.metadata.namespace.as_str()), identity.name(), value)
             }
             Self::Gangs => {
                 let fail = |problem| ReadError { kind: "Gang", name: "?".to_owned(), problem };
                 let record = wire::read_gang(json).map_err(fail)?;
-                Object::Gang(record, str(self.identity(json)?.metadata.uid.as_str()))
+                WatchedObject::Gang(record, str(self.identity(json)?.metadata.uid.as_str()))
             }
         })
     }
 
-    /// What an object is known by that need not be readable otherwise.
-    pub(super) fn key(self, json: &str) -> Result<Key, ReadError> {
+    /// The key of an object. The rest of the object need not be readable.
+    ///
+    /// # Errors
+    /// When the identifying fields cannot be read.
+    pub fn key(self, json: &str) -> Result<WatchedKey, ReadError> {
         let identity = self.identity(json)?;
-        let Metadata { namespace, name, uid, .. } = &identity.metadata;
+        let IdentityMetadata { namespace, name, uid, .. } = &identity.metadata;
         Ok(match self {
-            Self::Pods => Key::Pod(PodUid(str(uid.as_str()))),
-            Self::Nodes => Key::Node(NodeName(identity.name())),
-            Self::Groups(kind) => {
-                Key::Group(GroupKey { kind, namespace: str(namespace.as_str()), name: str(name.as_str()) })
-            }
+            Self::Pods => WatchedKey::Pod(PodUid(str(uid.as_str()))),
+            Self::Nodes => WatchedKey::Node(NodeName(identity.name())),
+            Self::Groups(kind) => WatchedKey::Group(GroupKey {
+                kind,
+                namespace: str(namespace.as_str()),
+                name: str(name.as_str()),
+            }),
             Self::Gangs => {
                 let missing = |field| {
                     self.unreadable(format!("{namespace}/{name}"), &format!("spec.{field} is missing"))
@@ -259,20 +258,20 @@ impl Kind {
                 let spec = identity.spec.as_ref().ok_or_else(|| missing("dialect"))?;
                 let dialect = spec.dialect.ok_or_else(|| missing("dialect"))?;
                 let group = spec.group.as_ref().ok_or_else(|| missing("group"))?;
-                Key::Gang(GangId::new(dialect, namespace.as_str(), group.as_str()))
+                WatchedKey::Gang(GangId::new(dialect, namespace.as_str(), group.as_str()))
             }
-            Self::PriorityClasses => Key::PriorityClass(identity.name()),
-            Self::RuntimeClasses => Key::RuntimeClass(identity.name()),
-            Self::Whole(_) => Key::Whole(str(namespace.as_str()), str(name.as_str())),
+            Self::PriorityClasses => WatchedKey::PriorityClass(identity.name()),
+            Self::RuntimeClasses => WatchedKey::RuntimeClass(identity.name()),
+            Self::ForPolicies(_) => WatchedKey::ForPolicies(str(namespace.as_str()), str(name.as_str())),
         })
     }
 
-    /// The object in the words of an event about it, if at least its name can be read.
-    pub(super) fn regarding(self, json: &str) -> Option<Regarding> {
-        let Metadata { namespace, name, uid, .. } = self.identity(json).ok()?.metadata;
+    /// A reference to the object, for events about it; `None` when even its name cannot be read.
+    pub fn reference(self, json: &str) -> Option<ObjectReference> {
+        let IdentityMetadata { namespace, name, uid, .. } = self.identity(json).ok()?.metadata;
         let ApiResource { group, version, .. } = self.resource();
         let uid = Some(str(uid.as_str())).filter(|uid| !uid.is_empty());
-        Some(Regarding {
+        Some(ObjectReference {
             api_version: str(if group.is_empty() {
                 version.to_owned()
             } else {
@@ -293,12 +292,12 @@ impl Kind {
             Self::Groups(kind) => kind.resource().kind,
             Self::PriorityClasses => "PriorityClass",
             Self::RuntimeClasses => "RuntimeClass",
-            Self::Whole(whole) => whole.plain().map_or("Namespace", Self::kind),
+            Self::ForPolicies(whole) => whole.plain().map_or("Namespace", Self::kind),
         }
     }
 
-    fn identity(self, json: &str) -> Result<Identity<'_>, ReadError> {
-        let identity: Identity<'_> =
+    fn identity(self, json: &str) -> Result<ObjectIdentity<'_>, ReadError> {
+        let identity: ObjectIdentity<'_> =
             serde_json::from_str(json).map_err(|e| self.unreadable("?".to_owned(), &e.to_string()))?;
         if identity.metadata.name.is_empty() {
             return Err(self.unreadable("?".to_owned(), "metadata.name is missing"));
@@ -311,16 +310,31 @@ impl Kind {
     }
 }
 
-/// The part of any object by which it is known.
-#[derive(Deserialize)]
-#[serde(bound(deserialize = "'de: 'a"))]
-struct Identity<'a> {
-    metadata: Metadata<'a>,
-    #[serde(default)]
-    spec: Option<GangSpec<'a>>,
+/// An object that an event is about, or that a log line names.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ObjectReference {
+    /// Group and version.
+    pub api_version: Str,
+    /// Kind.
+    pub kind: Str,
+    /// Namespace; empty for cluster-scoped kinds.
+    pub namespace: Str,
+    /// Name.
+    pub name: Str,
+    /// UID, where it is known.
+    pub uid: Option<Str>,
 }
 
-impl Identity<'_> {
+/// The identifying fields of any object.
+#[derive(Deserialize)]
+#[serde(bound(deserialize = "'de: 'a"))]
+struct ObjectIdentity<'a> {
+    metadata: IdentityMetadata<'a>,
+    #[serde(default)]
+    spec: Option<IdentitySpec<'a>>,
+}
+
+impl ObjectIdentity<'_> {
     fn name(&self) -> Str {
         str(self.metadata.name.as_str())
     }
@@ -328,7 +342,7 @@ impl Identity<'_> {
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default, bound(deserialize = "'de: 'a"))]
-struct Metadata<'a> {
+struct IdentityMetadata<'a> {
     namespace: Text<'a>,
     name: Text<'a>,
     uid: Text<'a>,
@@ -337,7 +351,7 @@ struct Metadata<'a> {
 
 #[derive(Deserialize)]
 #[serde(bound(deserialize = "'de: 'a"))]
-struct GangSpec<'a> {
+struct IdentitySpec<'a> {
     #[serde(default)]
     dialect: Option<DialectId>,
     #[serde(default)]
@@ -347,10 +361,10 @@ struct GangSpec<'a> {
 /// One page of a list.
 #[derive(Deserialize)]
 #[serde(bound(deserialize = "'de: 'a"))]
-pub(super) struct Page<'a> {
+pub(crate) struct ListPage<'a> {
     #[serde(default)]
-    pub metadata: PageMetadata<'a>,
-    /// Objects as they came.
+    pub metadata: ListMetadata<'a>,
+    /// The objects as raw JSON.
     #[serde(default, borrow)]
     pub items: Option<Vec<&'a RawValue>>,
 }
@@ -358,17 +372,17 @@ pub(super) struct Page<'a> {
 /// `metadata` of a list.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default, bound(deserialize = "'de: 'a"))]
-pub(super) struct PageMetadata<'a> {
-    /// The version at which the whole list was read: a watch goes on from here.
+pub(crate) struct ListMetadata<'a> {
+    /// The version of the whole list. A watch resumes here.
     pub resource_version: Text<'a>,
-    /// Asks for the next page; empty on the last one.
+    /// The token of the next page; empty on the last page.
     pub r#continue: Text<'a>,
 }
 
 /// One line of a watch.
 #[derive(Deserialize)]
 #[serde(bound(deserialize = "'de: 'a"))]
-pub(super) struct WatchLine<'a> {
+pub(crate) struct WatchLine<'a> {
     /// `ADDED`, `MODIFIED`, `DELETED`, `BOOKMARK`, `ERROR`.
     pub r#type: Text<'a>,
     /// The object, or a `Status`.
@@ -377,13 +391,13 @@ pub(super) struct WatchLine<'a> {
 }
 
 /// `metadata.resourceVersion` of any object.
-pub(super) fn version(json: &str) -> Option<String> {
+pub(crate) fn resource_version(json: &str) -> Option<String> {
     #[derive(Deserialize)]
     #[serde(bound(deserialize = "'de: 'a"))]
-    struct Versioned<'a> {
-        metadata: Metadata<'a>,
+    struct VersionedObject<'a> {
+        metadata: IdentityMetadata<'a>,
     }
-    let read: Versioned<'_> = serde_json::from_str(json).ok()?;
+    let read: VersionedObject<'_> = serde_json::from_str(json).ok()?;
     let version = read.metadata.resource_version.as_str();
     (!version.is_empty()).then(|| version.to_owned())
 }
@@ -397,38 +411,28 @@ mod tests {
         let of_kai = |kind: &GroupKind| kind.dialect() == DialectId::Kai;
         let kai = dialect::group_kinds().find(of_kai).expect("KAI has a group object");
         let group_key = GroupKey { kind: kai, namespace: str("ns"), name: str("a") };
-        let kai = Kind::Groups(kai);
+        let kai = WatchedKind::Groups(kai);
         let gang = || GangId::new(DialectId::Volcano, "ns", "g");
         let pod = r#"{"metadata":{"namespace":"ns","name":"a","uid":"u"},"spec":{"containers":7}}"#;
         let group = r#"{"metadata":{"namespace":"ns","name":"a","uid":"u"},"spec":{"minMember":"many"}}"#;
         let ours = r#"{"metadata":{"namespace":"ns","name":"a"},"spec":{"dialect":"volcano","group":"g"},"status":7}"#;
         for (kind, json, expected) in [
-            (Kind::Pods, pod, Key::Pod("u".into())),
-            (kai, group, Key::Group(group_key)),
-            (Kind::Gangs, ours, Key::Gang(gang())),
+            (WatchedKind::Pods, pod, WatchedKey::Pod("u".into())),
+            (kai, group, WatchedKey::Group(group_key)),
+            (WatchedKind::Gangs, ours, WatchedKey::Gang(gang())),
         ] {
             assert!(kind.read(json).is_err(), "{json}");
             assert_eq!(kind.key(json).ok(), Some(expected), "{json}");
-            let about = kind.regarding(json).expect("it has a name");
+            let about = kind.reference(json).expect("it has a name");
             assert_eq!((&*about.namespace, &*about.name), ("ns", "a"), "{json}");
         }
-        assert!(Kind::Pods.key("{}").is_err());
+        assert!(WatchedKind::Pods.key("{}").is_err());
     }
 
     #[test]
     fn plans_are_read_before_the_pods_they_are_about() {
-        let kinds = Kind::of_the_engine();
-        assert_eq!(kinds[..3], [Kind::Gangs, Kind::Pods, Kind::Nodes]);
-        assert_eq!(kinds.last(), Some(&Kind::PriorityClasses));
-    }
-
-    #[test]
-    fn facts_follow_the_watches() {
-        let mut facts = KnownClasses::default();
-        note_fact(&mut facts, &Change::Set(Object::RuntimeClass(str("nvidia"))));
-        assert_eq!(facts.runtime_classes.as_ref().map(std::collections::BTreeSet::len), Some(1));
-        note_fact(&mut facts, &Change::Gone(Key::RuntimeClass(str("nvidia"))));
-        assert_eq!(facts.runtime_classes.as_ref().map(std::collections::BTreeSet::len), Some(0));
-        assert_eq!(facts.priority_classes, None);
+        let kinds = WatchedKind::engine_kinds();
+        assert_eq!(kinds[..3], [WatchedKind::Gangs, WatchedKind::Pods, WatchedKind::Nodes]);
+        assert_eq!(kinds.last(), Some(&WatchedKind::PriorityClasses));
     }
 }

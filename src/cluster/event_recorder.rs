@@ -1,11 +1,12 @@
-//! What the engine tells people, as events (`events.k8s.io/v1`) and log lines.
+//! Records events (`events.k8s.io/v1`) and log lines for users.
 //!
-//! A note that names pods says that something is wrong or waited for: the gang, its group object and those pods each get
-//! the event. A note that names none says that all is well, and is one event: on the group object where there is one,
-//! because our own object's status says it too. The group object hears it in the words of its stack. The same about the same object again is a series, not a new event.
+//! An event with pods reports a problem or a wait. It is recorded on the gang, on its group object and on those pods. An
+//! event without pods reports success and is recorded once: on the group object where there is one, because the status of
+//! the `Gang` object says the same. The group object gets the reason and message of its own stack. A repeated event on the
+//! same object extends a series instead of creating a new event.
 //!
-//! Bounds: notes that wait, events a second, events that are remembered. What is too much is dropped and counted; the
-//! status of the gang says the same.
+//! Bounds: queued events, events a second, remembered series. Events above a bound are dropped and counted; the status of
+//! the gang says the same.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,111 +15,113 @@ use std::time::{Duration, Instant, SystemTime};
 use http::Method;
 use portcullis_core::api::ApiResource;
 use portcullis_core::engine::{GangEvent, wire};
-use portcullis_core::model::{Reason, Str};
+use portcullis_core::model::Reason;
+use portcullis_edge::ObjectReference;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
 use super::client::{Client, JSON, MERGE_PATCH, collection_path};
-use super::gangs::Directory;
+use super::gangs::GangUids;
 use super::lease::micro_time;
 use super::random;
 use crate::telemetry::ClusterMetrics;
 
-/// Notes that may wait.
-const WAITING: usize = 1024;
-/// At most so many events a second, on average; so many at once after a quiet time.
-const EACH_SECOND: u32 = 25;
-const AT_ONCE: u32 = 100;
-/// The same again within this time belongs to the series.
-const SERIES: Duration = Duration::from_secs(30 * 60);
-/// A series is written at most this often.
-const SERIES_WRITE: Duration = Duration::from_secs(60);
-/// Series that are remembered.
-const REMEMBERED: usize = 4096;
-/// The API server takes no longer notes (bytes).
-const LONGEST_NOTE: usize = 1024;
-/// `reportingController` of our events.
+/// Events that may wait in the queue.
+const MAX_QUEUED_EVENTS: usize = 1024;
+/// Rate limit: events a second on average.
+const EVENTS_PER_SECOND: u32 = 25;
+/// Events that may be sent at once after a quiet time.
+const EVENT_BURST: u32 = 100;
+/// A repetition within this time extends the series.
+const SERIES_WINDOW: Duration = Duration::from_secs(30 * 60);
+/// Least time between two writes of a series.
+const SERIES_WRITE_INTERVAL: Duration = Duration::from_secs(60);
+/// EventSeries that are remembered.
+const MAX_REMEMBERED_SERIES: usize = 4096;
+/// Longest `note` of an event that the API server accepts.
+const MAX_EVENT_NOTE_BYTES: usize = 1024;
+/// `reportingController` of the recorded events.
 pub const REPORTING_CONTROLLER: &str = "portcullis.dev/gang";
 
 const EVENTS: ApiResource = ApiResource { group: "events.k8s.io", version: "v1", plural: "events" };
 
-/// Takes notes and returns at once. Cheap to clone.
+/// Handle of the event recorder. Recording never blocks; a full queue drops the event and counts it. Cheap to clone.
 #[derive(Clone)]
-pub(super) struct Announcer {
-    words: mpsc::Sender<Word>,
+pub(super) struct EventRecorder {
+    queue: mpsc::Sender<QueuedEvent>,
     metrics: ClusterMetrics,
 }
 
-impl Announcer {
-    /// The task writes the notes down until every announcer is gone.
+impl EventRecorder {
+    /// Starts the task that writes events. It ends when every handle is dropped.
     pub(super) fn start(
         client: Client,
         metrics: ClusterMetrics,
-        directory: Directory,
+        gang_uids: GangUids,
         identity: &str,
     ) -> Self {
-        let (words, waiting) = mpsc::channel(WAITING);
-        let writer = Writer {
+        let (queue, events) = mpsc::channel(MAX_QUEUED_EVENTS);
+        let writer = EventWriter {
             client,
             metrics: metrics.clone(),
-            directory,
+            gang_uids,
             instance: identity.chars().take(128).collect(),
             series: BTreeMap::new(),
-            allowance: Allowance::new(),
+            rate_limit: EventRateLimit::new(),
         };
-        tokio::spawn(writer.run(waiting));
-        Self { words, metrics }
+        tokio::spawn(writer.run(events));
+        Self { queue, metrics }
     }
 
-    /// Tells people, soon.
-    pub(super) fn tell(&self, note: GangEvent) {
+    /// Logs an event of the engine and queues it.
+    pub(super) fn record(&self, note: GangEvent) {
         let (gang, dialect, reason) = (note.gang.to_string(), note.gang.dialect, note.reason);
         if note.warning {
             tracing::warn!(gang, %dialect, %reason, "{}", note.message);
         } else {
             tracing::info!(gang, %dialect, %reason, "{}", note.message);
         }
-        self.say(Word::GangEvent(note));
+        self.enqueue(QueuedEvent::GangEvent(note));
     }
 
-    /// Tells whoever looks at an object that it cannot be read; the log has been told.
-    pub(super) fn unreadable(&self, regarding: Regarding, problem: &str) {
+    /// Queues an event on an object that cannot be read. The caller logs it.
+    pub(super) fn record_unreadable(&self, regarding: ObjectReference, problem: &str) {
         let message =
-            format!("Portcullis cannot read this object and goes by what it last read of it: {problem}");
-        self.say(Word::Unreadable(regarding, message));
+            format!("Portcullis cannot read this object and uses its last readable state: {problem}");
+        self.enqueue(QueuedEvent::Unreadable(regarding, message));
     }
 
-    fn say(&self, word: Word) {
-        if self.words.try_send(word).is_err() {
+    fn enqueue(&self, event: QueuedEvent) {
+        if self.queue.try_send(event).is_err() {
             self.metrics.count_event(false);
         }
     }
 }
 
-/// Tells whoever looks at our Deployment. Cheap to clone.
+/// Records events on the Deployment of this program. Cheap to clone.
 #[derive(Clone)]
-pub struct Teller {
-    announcer: Announcer,
-    regarding: Regarding,
+pub struct DeploymentEventRecorder {
+    recorder: EventRecorder,
+    regarding: ObjectReference,
 }
 
-impl Teller {
-    /// `namespace` is our own; `identity` says which replica speaks.
+impl DeploymentEventRecorder {
+    /// Starts a recorder. `namespace` is that of the Deployment; `identity` names the reporting replica.
     pub fn start(client: Client, metrics: ClusterMetrics, namespace: &str, identity: &str) -> Self {
-        let regarding = Regarding {
+        let regarding = ObjectReference {
             api_version: "apps/v1".into(),
             kind: "Deployment".into(),
             namespace: namespace.into(),
             name: "portcullis".into(),
             uid: None,
         };
-        Self { announcer: Announcer::start(client, metrics, Directory::default(), identity), regarding }
+        Self { recorder: EventRecorder::start(client, metrics, GangUids::default(), identity), regarding }
     }
 
-    /// Writes an event, soon. The same again within half an hour is one event.
-    pub fn tell(&self, reason: &'static str, message: &str, warning: bool) {
-        self.announcer.say(Word::Other {
+    /// Queues an event. A repetition within half an hour extends the series of the first one.
+    pub fn record(&self, reason: &'static str, message: &str, warning: bool) {
+        self.recorder.enqueue(QueuedEvent::Other {
             regarding: self.regarding.clone(),
             reason,
             message: message.to_owned(),
@@ -127,38 +130,25 @@ impl Teller {
     }
 }
 
-/// Something to tell.
-enum Word {
-    /// By the engine, about a gang.
+/// An event in the queue.
+enum QueuedEvent {
+    /// Of the engine, about a gang.
     GangEvent(GangEvent),
-    /// By the edge, about one object.
-    Unreadable(Regarding, String),
-    /// By others of this program.
-    Other { regarding: Regarding, reason: &'static str, message: String, warning: bool },
+    /// About an object that cannot be read.
+    Unreadable(ObjectReference, String),
+    /// Of another part of this program.
+    Other { regarding: ObjectReference, reason: &'static str, message: String, warning: bool },
 }
 
-/// An object that an event is about.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Regarding {
-    pub api_version: Str,
-    pub kind: Str,
-    /// Empty where the kind lives in none.
-    pub namespace: Str,
-    pub name: Str,
-    pub uid: Option<Str>,
+/// The namespace of events about an object.
+fn event_namespace(object: &ObjectReference) -> &str {
+    if object.namespace.is_empty() { "default" } else { &object.namespace }
 }
 
-impl Regarding {
-    /// Where events about it are kept.
-    fn events_in(&self) -> &str {
-        if self.namespace.is_empty() { "default" } else { &self.namespace }
-    }
-}
+/// Object, reason and note: equal keys belong to one series.
+type SeriesKey = (ObjectReference, &'static str, String);
 
-/// What makes two events the same.
-type SeriesKey = (Regarding, &'static str, String);
-
-struct Series {
+struct EventSeries {
     /// Name of the event object.
     event: Arc<str>,
     count: u32,
@@ -166,77 +156,84 @@ struct Series {
     written: Instant,
 }
 
-struct Writer {
+struct EventWriter {
     client: Client,
     metrics: ClusterMetrics,
-    directory: Directory,
+    gang_uids: GangUids,
     instance: String,
-    series: BTreeMap<SeriesKey, Series>,
-    allowance: Allowance,
+    series: BTreeMap<SeriesKey, EventSeries>,
+    rate_limit: EventRateLimit,
 }
 
-impl Writer {
-    async fn run(mut self, mut words: mpsc::Receiver<Word>) {
-        while let Some(word) = words.recv().await {
-            match word {
-                Word::GangEvent(note) => {
-                    for (regarding, reason, message) in audience(&note, &self.directory) {
+impl EventWriter {
+    async fn run(mut self, mut events: mpsc::Receiver<QueuedEvent>) {
+        while let Some(event) = events.recv().await {
+            match event {
+                QueuedEvent::GangEvent(note) => {
+                    for (regarding, reason, message) in recorded_on(&note, &self.gang_uids) {
                         self.write(regarding, reason, message, note.warning).await;
                     }
                 }
-                Word::Unreadable(regarding, message) => {
+                QueuedEvent::Unreadable(regarding, message) => {
                     self.write(regarding, Reason::Unreadable.as_str(), &message, true).await;
                 }
-                Word::Other { regarding, reason, message, warning } => {
+                QueuedEvent::Other { regarding, reason, message, warning } => {
                     self.write(regarding, reason, &message, warning).await;
                 }
             }
         }
     }
 
-    async fn write(&mut self, regarding: Regarding, reason: &'static str, message: &str, warning: bool) {
+    async fn write(
+        &mut self,
+        regarding: ObjectReference,
+        reason: &'static str,
+        message: &str,
+        warning: bool,
+    ) {
         let now = Instant::now();
-        let key = (regarding, reason, shortened(message));
-        if let Some(series) = self.series.get_mut(&key).filter(|s| now.duration_since(s.last) < SERIES) {
+        let key = (regarding, reason, truncated_note(message));
+        if let Some(series) = self.series.get_mut(&key).filter(|s| now.duration_since(s.last) < SERIES_WINDOW)
+        {
             series.count = series.count.saturating_add(1);
             series.last = now;
-            if now.duration_since(series.written) < SERIES_WRITE {
+            if now.duration_since(series.written) < SERIES_WRITE_INTERVAL {
                 return;
             }
             series.written = now;
             let (event, count) = (series.event.clone(), series.count);
             let patch =
                 json!({"series": {"count": count, "lastObservedTime": micro_time(SystemTime::now())}});
-            let path = format!("{}/{event}", collection_path(&EVENTS, key.0.events_in()));
+            let path = format!("{}/{event}", collection_path(&EVENTS, event_namespace(&key.0)));
             if self.send(Method::PATCH, &path, MERGE_PATCH, &patch).await != Some(404) {
                 return;
             }
-            // The event has outlived its time: begin anew.
+            // The API server has deleted the event: create a new one.
         }
-        // kubectl sorts events by a time that events.k8s.io no longer lets us set, so their names decide.
+        // kubectl sorts events by a time that `events.k8s.io` does not let clients set. So the names decide the order.
         let about: String = key.0.name.chars().take(200).collect();
-        let event: Arc<str> = format!("{about}.{}", random::name_in_time_order()).into();
+        let event: Arc<str> = format!("{about}.{}", random::time_ordered_name()).into();
         let object = event_object(&event, &key, warning, &self.instance);
-        let path = collection_path(&EVENTS, key.0.events_in());
+        let path = collection_path(&EVENTS, event_namespace(&key.0));
         if self.send(Method::POST, &path, JSON, &object).await.is_some_and(|code| code < 300) {
-            self.remember(key, Series { event, count: 1, last: now, written: now });
+            self.remember(key, EventSeries { event, count: 1, last: now, written: now });
         }
     }
 
-    fn remember(&mut self, key: SeriesKey, series: Series) {
-        if self.series.len() >= REMEMBERED {
-            let old = |series: &Series| series.last.elapsed() >= SERIES / 2;
+    fn remember(&mut self, key: SeriesKey, series: EventSeries) {
+        if self.series.len() >= MAX_REMEMBERED_SERIES {
+            let old = |series: &EventSeries| series.last.elapsed() >= SERIES_WINDOW / 2;
             self.series.retain(|_, series| !old(series));
-            if self.series.len() >= REMEMBERED {
+            if self.series.len() >= MAX_REMEMBERED_SERIES {
                 self.series.clear();
             }
         }
         self.series.insert(key, series);
     }
 
-    /// The status code, or nothing when there is no answer.
+    /// Sends a request and returns its status code; `None` when there is no answer.
     async fn send(&mut self, method: Method, path: &str, media: &str, body: &Value) -> Option<u16> {
-        self.allowance.take().await;
+        self.rate_limit.take().await;
         let reply = self.client.request(method, path, media, body.to_string().into_bytes()).await;
         let sent = reply.as_ref().is_ok_and(super::client::Reply::ok);
         let expected = reply.as_ref().is_ok_and(|reply| reply.code == 404);
@@ -246,31 +243,38 @@ impl Writer {
         match reply {
             Ok(reply) => {
                 if !sent && !expected {
-                    tracing::debug!(code = reply.code, problem = reply.message(), "an event was refused");
+                    tracing::debug!(
+                        code = reply.code,
+                        problem = reply.message(),
+                        "API server rejected an event"
+                    );
                 }
                 Some(reply.code)
             }
             Err(lost) => {
-                tracing::debug!(problem = %lost, "an event was lost");
+                tracing::debug!(problem = %lost, "no answer to an event");
                 None
             }
         }
     }
 }
 
-/// Who is told what: reason and sentence.
-fn audience<'n>(note: &'n GangEvent, directory: &Directory) -> Vec<(Regarding, &'static str, &'n str)> {
+/// The objects that an event of the engine is recorded on, each with reason and message.
+fn recorded_on<'n>(
+    note: &'n GangEvent,
+    gang_uids: &GangUids,
+) -> Vec<(ObjectReference, &'static str, &'n str)> {
     let ours = |regarding| (regarding, note.reason.as_str(), note.message.as_str());
     let namespace = note.gang.namespace.clone();
-    let gang = || Regarding {
+    let gang = || ObjectReference {
         api_version: format!("{}/{}", wire::GANGS.group, wire::GANGS.version).into(),
         kind: "Gang".into(),
         namespace: namespace.clone(),
         name: note.gang.object_name(),
-        uid: directory.uid(&note.gang),
+        uid: gang_uids.uid(&note.gang),
     };
     let group = note.group.as_ref().map(|group| {
-        let regarding = Regarding {
+        let regarding = ObjectReference {
             api_version: group.api_version.clone(),
             kind: group.kind.clone(),
             namespace: namespace.clone(),
@@ -285,7 +289,7 @@ fn audience<'n>(note: &'n GangEvent, directory: &Directory) -> Vec<(Regarding, &
     if note.pods.is_empty() && !note.warning {
         return vec![group.unwrap_or_else(|| ours(gang()))];
     }
-    let pods = note.pods.iter().map(|pod| Regarding {
+    let pods = note.pods.iter().map(|pod| ObjectReference {
         api_version: "v1".into(),
         kind: "Pod".into(),
         namespace: pod.key.namespace.clone(),
@@ -308,7 +312,7 @@ fn event_object(name: &str, key: &SeriesKey, warning: bool, instance: &str) -> V
     }
     json!({
         "apiVersion": "events.k8s.io/v1", "kind": "Event",
-        "metadata": {"name": name, "namespace": regarding.events_in()},
+        "metadata": {"name": name, "namespace": event_namespace(regarding)},
         "eventTime": micro_time(SystemTime::now()),
         "reportingController": REPORTING_CONTROLLER, "reportingInstance": instance,
         "action": "Gang", "reason": reason, "note": note,
@@ -317,27 +321,27 @@ fn event_object(name: &str, key: &SeriesKey, warning: bool, instance: &str) -> V
     })
 }
 
-/// Not more than the API server takes, cut between characters.
-fn shortened(note: &str) -> String {
-    portcullis_text::truncate::ellipsize_bytes(note, LONGEST_NOTE).into_owned()
+/// The note, cut between characters to the length that the API server accepts.
+fn truncated_note(note: &str) -> String {
+    portcullis_text::truncate::ellipsize_bytes(note, MAX_EVENT_NOTE_BYTES).into_owned()
 }
 
-/// So many at once, and so many a second after that.
-struct Allowance {
+/// Token bucket: [`EVENT_BURST`] at once, then [`EVENTS_PER_SECOND`].
+struct EventRateLimit {
     left: u32,
     refill: Interval,
 }
 
-impl Allowance {
+impl EventRateLimit {
     fn new() -> Self {
-        let mut refill = interval(Duration::from_secs(1) / EACH_SECOND);
+        let mut refill = interval(Duration::from_secs(1) / EVENTS_PER_SECOND);
         refill.set_missed_tick_behavior(MissedTickBehavior::Burst);
-        Self { left: AT_ONCE, refill }
+        Self { left: EVENT_BURST, refill }
     }
 
     async fn take(&mut self) {
         use futures_util::FutureExt;
-        while self.left < AT_ONCE && self.refill.tick().now_or_never().is_some() {
+        while self.left < EVENT_BURST && self.refill.tick().now_or_never().is_some() {
             self.left += 1;
         }
         if self.left == 0 {
@@ -377,10 +381,10 @@ mod tests {
     }
 
     #[test]
-    fn good_news_is_one_event_and_bad_news_reaches_everybody() {
-        let directory = Directory::default();
+    fn success_is_one_event_and_a_problem_is_recorded_on_every_object() {
+        let gang_uids = GangUids::default();
         let check = |note: GangEvent, expected: &[&str]| {
-            let kinds: Vec<String> = audience(&note, &directory)
+            let kinds: Vec<String> = recorded_on(&note, &gang_uids)
                 .into_iter()
                 .map(|(r, why, _)| format!("{why}: {}/{}", r.kind, r.name))
                 .collect();
@@ -396,11 +400,11 @@ mod tests {
     }
 
     #[test]
-    fn an_event_says_about_which_object_of_that_name() {
-        let directory = Directory::default();
+    fn an_event_names_the_uid_of_its_gang() {
+        let gang_uids = GangUids::default();
         let note = note(false, &[], false);
-        directory.note(&note.gang, &str("u"));
-        let (regarding, reason, message) = audience(&note, &directory).remove(0);
+        gang_uids.set(&note.gang, &str("u"));
+        let (regarding, reason, message) = recorded_on(&note, &gang_uids).remove(0);
         let key = (regarding, reason, message.to_owned());
         let event = event_object("train.1", &key, note.warning, "a");
         assert_eq!(
@@ -411,8 +415,8 @@ mod tests {
     }
 
     #[test]
-    fn an_event_about_what_lives_in_no_namespace_is_kept_in_default() {
-        let node = Regarding {
+    fn an_event_about_a_cluster_scoped_object_is_created_in_default() {
+        let node = ObjectReference {
             api_version: str("v1"),
             kind: str("Node"),
             namespace: str(""),
@@ -429,10 +433,10 @@ mod tests {
     }
 
     #[test]
-    fn a_note_is_cut_to_what_the_api_server_takes() {
-        let long = "ä".repeat(LONGEST_NOTE);
-        let cut = shortened(&long);
-        assert!(cut.len() <= LONGEST_NOTE && cut.ends_with("ä…"), "{} bytes", cut.len());
-        assert_eq!(shortened("short"), "short");
+    fn a_long_note_is_cut_to_the_limit_of_the_api_server() {
+        let long = "ä".repeat(MAX_EVENT_NOTE_BYTES);
+        let cut = truncated_note(&long);
+        assert!(cut.len() <= MAX_EVENT_NOTE_BYTES && cut.ends_with("ä…"), "{} bytes", cut.len());
+        assert_eq!(truncated_note("short"), "short");
     }
 }
