@@ -48,7 +48,7 @@ pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
     eprintln!("  the leader is killed ...");
     let killed = Instant::now();
     portcullis.kill(leader);
-    wait_for("another leader", || says(&portcullis.log(1 - leader), "\"leading\"").then_some(()))?;
+    wait_for("another leader", || says(&portcullis.log(1 - leader), "acquired the lease").then_some(()))?;
     let leading = killed.elapsed();
     wait_for("it to read everything", || has_read(1 - leader).then_some(()))?;
     let took = killed.elapsed();
