@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use portcullis_core::api::{ApiRequest, ApiResource, ApiResponse, ApiVerb};
-use portcullis_core::engine::{Engine, UnplacedPods};
+use portcullis_core::engine::{Engine, UnplacedPod};
 use portcullis_core::gpu::GpuRules;
 use portcullis_core::model::{GangId, PodUid};
 use portcullis_core::objects::names;
@@ -185,7 +185,7 @@ fn of(engine: &Engine) -> CapacityReport {
     let (snapshot, rules) = (engine.snapshot(), GpuRules::default());
     let mut sums = Sums::default();
     let mut members: BTreeSet<&PodUid> = BTreeSet::new();
-    for asking in engine.asking() {
+    for asking in engine.member_views() {
         members.insert(&asking.pod.uid);
         let vram = vram(snapshot, &asking.pod.uid, &asking.pod.shape);
         let Some(asked) = asked(&asking.pod.shape, vram, &rules) else { continue };
@@ -198,7 +198,7 @@ fn of(engine: &Engine) -> CapacityReport {
             sums.add(&key.namespace, None, None, true, asked);
         }
     }
-    for UnplacedPods { uid, key, shape } in engine.unplaced() {
+    for UnplacedPod { uid, key, shape } in engine.unplaced_pods() {
         if let Some(asked) = asked(shape, vram(snapshot, uid, shape), &rules) {
             sums.add(&key.namespace, None, None, false, asked);
         }

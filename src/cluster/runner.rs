@@ -88,7 +88,7 @@ impl EngineLoop {
         let mut pause = PlanningPause::default();
         let mut unreported = true;
         loop {
-            let sleep = pause.sleep(engine.next_alarm());
+            let sleep = pause.sleep(engine.next_timer());
             let sleep = match self.capacity.due(&engine, unreported) {
                 Some(due) => sleep.min(due),
                 None => sleep,
@@ -113,11 +113,11 @@ impl EngineLoop {
                     _ => break,
                 }
             }
-            if pause.may_tick(engine.next_alarm()) {
+            if pause.may_tick(engine.next_timer()) {
                 let before = Instant::now();
                 queued.push(Event::Tick);
                 self.step(&mut engine, &mut term, &mut queued);
-                pause.ticked(before, engine.next_alarm());
+                pause.ticked(before, engine.next_timer());
                 let backlog = term.as_ref().map_or(0, |term| term.watch_events.len());
                 self.metrics.observe_engine_step(started.elapsed(), backlog);
             } else {

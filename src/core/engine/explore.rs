@@ -1,12 +1,13 @@
-//! An exhaustive search over the real [`Engine::step`]: two replicas, one card, two gangs of which only one fits.
+//! An exhaustive search over the real [`Engine::step`]: two replicas, one card, two gangs of which only one
+//! fits.
 //!
-//! Leadership moves at any time, a deposed leader goes on for as long as it likes with what it believes and with every
-//! request it has ever sent (a zombie that wakes at the worst moment), watches lag for each object by itself, a pod may
-//! be deleted. In no state may the lifted pods use more than the card has. Each rule is then taken away, and the search
-//! must find how the card is overbooked.
+//! Leadership moves at any time. A deposed leader continues for any time with its knowledge and with all
+//! requests that it has sent. Watches lag for each object separately. A pod may be deleted. In no state may
+//! the lifted pods use more than the card has. Then each safety rule is disabled, and the search must find
+//! how the card is overbooked.
 //!
-//! Left out, because it adds states and no danger: a leader lists in the moment in which it takes the lease, because until
-//! it lists it does nothing.
+//! Left out, because it adds states and no danger: a leader lists at the moment it takes the lease. Before
+//! the list it does nothing.
 
 use std::cell::RefCell;
 use std::collections::hash_map::DefaultHasher;
@@ -15,54 +16,54 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::state::Object;
 use super::{
     Action, Change, Effect, Engine, EngineSettings, Event, GangRecord, GangStatus, GroupStatusMode,
     ListedObjects, NominationMode, RequestOutcome, RequestTarget, SafetyRule,
 };
 use crate::dialect::{Group, Quorum, objects_by_kind};
+use crate::engine::gang_state::GangObject;
 use crate::model::{DialectId, Epoch, GangId, PodUid, ResourceVersion, Time, VramMib};
 use crate::objects::Node;
 use crate::pod::Pod;
 
 const CARD_MIB: u64 = 2000;
-/// How often a gang object is written in a world without one of the rules.
-const MOST_WRITES: u64 = 4;
+/// Maximum number of writes of a gang object in a search with a disabled rule.
+const MAX_WRITES: u64 = 4;
 const NOW: Time = Time(1_000_000);
 
-/// How large a world is searched.
+/// The size of a search.
 #[derive(Clone, Copy, Debug)]
 struct Size {
-    /// Members of each gang, each wanting `CARD_MIB / members`.
+    /// Members of each gang. Each wants `CARD_MIB / members`.
     members: usize,
-    /// How often the lease may change hands.
+    /// Maximum number of lease transitions.
     epochs: u64,
-    /// How many pods may be deleted.
+    /// Maximum number of deleted pods.
     deletions: u8,
-    /// Whether a leader plans as soon as there is something to plan, or at any time after.
+    /// Whether a leader plans at once, or at any time later.
     prompt: bool,
 }
 
-/// A value with its fingerprint: most parts of a state are those of the state before it.
+/// A value with its fingerprint. Most parts of a state are shared with the preceding one.
 #[derive(Debug)]
-struct Kept<T> {
+struct Fingerprinted<T> {
     value: Arc<T>,
     fingerprint: u128,
 }
 
-impl<T> Clone for Kept<T> {
+impl<T> Clone for Fingerprinted<T> {
     fn clone(&self) -> Self {
         Self { value: self.value.clone(), fingerprint: self.fingerprint }
     }
 }
 
-impl<T: Hash> Kept<T> {
+impl<T: Hash> Fingerprinted<T> {
     fn new(value: T) -> Self {
         Self { fingerprint: fingerprint(&value), value: Arc::new(value) }
     }
 }
 
-/// Two independent 64-bit hashes: with some millions of states a collision is out of the question.
+/// Two independent 64-bit hashes: with some millions of states a collision is practically impossible.
 fn fingerprint(value: &impl Hash) -> u128 {
     let half = |salt: u8| {
         let mut hasher = DefaultHasher::new();
@@ -73,14 +74,15 @@ fn fingerprint(value: &impl Hash) -> u128 {
     half(0) << 64 | half(1)
 }
 
-/// What the API server holds. Versions count for each object by itself, so that equal contents are equal states.
+/// The objects of the API server. Each object counts its own versions, so that equal contents are equal
+/// states.
 #[derive(Clone, Debug, Hash)]
 struct Api {
     holder: usize,
     epoch: Epoch,
     gangs: BTreeMap<GangId, (ResourceVersion, Arc<GangStatus>)>,
     pods: BTreeMap<PodUid, Arc<Pod>>,
-    /// The gang that goes first in the queue and is created later.
+    /// The gang that is first in the queue and is created later.
     late: Vec<Arc<Pod>>,
 }
 
@@ -89,20 +91,20 @@ type Requests = BTreeMap<RequestKey, Arc<Effect>>;
 
 #[derive(Clone, Debug)]
 struct Replica {
-    engine: Kept<Engine>,
-    sent: Kept<Requests>,
+    engine: Fingerprinted<Engine>,
+    sent: Fingerprinted<Requests>,
 }
 
 #[derive(Clone, Debug)]
 struct State {
-    api: Kept<Api>,
+    api: Fingerprinted<Api>,
     replicas: [Replica; 2],
     deletions: u8,
     prompt: bool,
 }
 
-/// Steps that were taken before: an engine and an event, by fingerprint, to the engine after it and what it sent.
-type Steps = RefCell<BTreeMap<(u128, u128), (Kept<Engine>, Vec<Arc<Effect>>)>>;
+/// Memoized steps: fingerprints of engine and event, to the engine after the step and its effects.
+type Steps = RefCell<BTreeMap<(u128, u128), (Fingerprinted<Engine>, Vec<Arc<Effect>>)>>;
 
 impl State {
     fn start(size: Size, broken: Option<SafetyRule>, steps: &Steps) -> Self {
@@ -111,14 +113,17 @@ impl State {
         let settings = EngineSettings {
             nominate: NominationMode::Never,
             quiet: Duration::from_secs(3600),
-            // Nothing rests on it: it would add states and no danger.
+            // No decision depends on it: it would add states and no danger.
             group_status: GroupStatusMode::Never,
-            // Time stands still here.
+            // Time does not pass in this search.
             hold_after: Duration::ZERO,
             disabled_rule: broken,
             ..EngineSettings::default()
         };
-        let replica = Replica { engine: Kept::new(Engine::new(settings)), sent: Kept::new(Requests::new()) };
+        let replica = Replica {
+            engine: Fingerprinted::new(Engine::new(settings)),
+            sent: Fingerprinted::new(Requests::new()),
+        };
         let api = Api {
             holder: 1,
             epoch: Epoch(0),
@@ -127,7 +132,7 @@ impl State {
             late: pods("late", 0, size.members),
         };
         let mut state = Self {
-            api: Kept::new(api),
+            api: Fingerprinted::new(api),
             replicas: [replica.clone(), replica],
             deletions: size.deletions,
             prompt: size.prompt,
@@ -144,7 +149,7 @@ impl State {
     fn change_api(&mut self, change: impl FnOnce(&mut Api)) {
         let mut api = (*self.api.value).clone();
         change(&mut api);
-        self.api = Kept::new(api);
+        self.api = Fingerprinted::new(api);
     }
 
     fn acquire(&mut self, index: usize, steps: &Steps) {
@@ -158,10 +163,10 @@ impl State {
         self.tell(index, &listed, steps);
     }
 
-    /// Gives an event to a replica, lets it plan where it is prompt, and files what it sends.
+    /// Gives an event to a replica, lets it plan if it is prompt, and stores its requests.
     fn tell(&mut self, index: usize, event: &Event, steps: &Steps) {
         let mut effects = self.step(index, event, steps);
-        if self.prompt && self.replicas[index].engine.value.replan {
+        if self.prompt && self.replicas[index].engine.value.plan_needed {
             effects.extend(self.step(index, &Event::Tick, steps));
         }
         if effects.is_empty() {
@@ -173,7 +178,7 @@ impl State {
             let earlier = sent.insert(key, effect);
             assert!(earlier.is_none(), "two requests about one object: {earlier:?}");
         }
-        self.replicas[index].sent = Kept::new(sent);
+        self.replicas[index].sent = Fingerprinted::new(sent);
     }
 
     fn step(&mut self, index: usize, event: &Event, steps: &Steps) -> Vec<Arc<Effect>> {
@@ -186,22 +191,22 @@ impl State {
         let mut engine = (*replica.engine.value).clone();
         let effects: Vec<Arc<Effect>> = engine.step(event.clone(), NOW).into_iter().map(Arc::new).collect();
         engine.snapshot().assert_consistent();
-        replica.engine = Kept::new(engine);
+        replica.engine = Fingerprinted::new(engine);
         steps.borrow_mut().insert(key, (replica.engine.clone(), effects.clone()));
         effects
     }
 
-    /// Every state that can follow this one, with what happened.
-    fn successors(&self, size: Size, steps: &Steps) -> Vec<(Happening, Self)> {
+    /// All successors of this state, with the step that leads to each.
+    fn successors(&self, size: Size, steps: &Steps) -> Vec<(SearchStep, Self)> {
         let mut next = Vec::new();
-        let mut branch = |what: Happening, change: &dyn Fn(&mut Self)| {
+        let mut branch = |what: SearchStep, change: &dyn Fn(&mut Self)| {
             let mut state = self.clone();
             change(&mut state);
             next.push((what, state));
         };
         let api = &self.api.value;
         if !api.late.is_empty() {
-            branch(Happening::LateCreated, &|state| {
+            branch(SearchStep::LateCreated, &|state| {
                 state.change_api(|api| {
                     let late = std::mem::take(&mut api.late);
                     api.pods.extend(late.into_iter().map(|p| (p.uid.clone(), p)));
@@ -210,7 +215,7 @@ impl State {
         }
         if self.deletions > 0 {
             for uid in api.pods.keys() {
-                branch(Happening::Deleted(uid.clone()), &|state| {
+                branch(SearchStep::Deleted(uid.clone()), &|state| {
                     state.change_api(|api| {
                         api.pods.remove(uid);
                     });
@@ -221,13 +226,13 @@ impl State {
         for index in 0..2 {
             let replica = &self.replicas[index];
             if api.holder != index && api.epoch.0 < size.epochs {
-                branch(Happening::Acquired(index), &|state| state.acquire(index, steps));
+                branch(SearchStep::Acquired(index), &|state| state.acquire(index, steps));
             }
             for (key, effect) in &*replica.sent.value {
-                branch(Happening::Done(index, effect.clone()), &|state| {
+                branch(SearchStep::Done(index, effect.clone()), &|state| {
                     let mut sent = (*state.replicas[index].sent.value).clone();
                     sent.remove(key);
-                    state.replicas[index].sent = Kept::new(sent);
+                    state.replicas[index].sent = Fingerprinted::new(sent);
                     let mut event = None;
                     state.change_api(|api| event = Some(api.carry_out(index, effect)));
                     state.tell(index, &event.expect("every request of this world is answered"), steps);
@@ -237,26 +242,26 @@ impl State {
             if !engine.leads() {
                 continue;
             }
-            if engine.replan {
-                branch(Happening::Plans(index), &|state| state.tell(index, &Event::Tick, steps));
+            if engine.plan_needed {
+                branch(SearchStep::Plans(index), &|state| state.tell(index, &Event::Tick, steps));
             }
             for (uid, pod) in &api.pods {
                 let newest = engine.members.get(uid).map(|m| m.pod.resource_version);
                 if newest != Some(pod.resource_version) {
-                    branch(Happening::SeesPod(index, uid.clone()), &|state| {
+                    branch(SearchStep::PodObserved(index, uid.clone()), &|state| {
                         state.tell(index, &Event::Pod(Change::Set((**pod).clone())), steps);
                     });
                 }
             }
             for uid in engine.members.keys().filter(|uid| !api.pods.contains_key(*uid)) {
-                branch(Happening::SeesPod(index, uid.clone()), &|state| {
+                branch(SearchStep::PodObserved(index, uid.clone()), &|state| {
                     state.tell(index, &Event::Pod(Change::Gone(uid.clone())), steps);
                 });
             }
             for (id, (version, status)) in &api.gangs {
-                let object = engine.gangs.get(id).map(|g| &g.object);
-                if !matches!(object, Some(Object::Known(seen, _)) if seen == version) {
-                    branch(Happening::SeesGang(index, id.clone()), &|state| {
+                let object = engine.gangs.get(id).map(|g| &g.record.object);
+                if !matches!(object, Some(GangObject::Known(seen, _)) if seen == version) {
+                    branch(SearchStep::GangObserved(index, id.clone()), &|state| {
                         state.tell(index, &Event::Gang(Change::Set(record(id, *version, status))), steps);
                     });
                 }
@@ -272,20 +277,20 @@ impl State {
     }
 }
 
-/// One step of the world; kept small, because the way to every state is kept.
+/// One step of the search. It is small, because the path to every state is stored.
 #[derive(Clone, Debug)]
-enum Happening {
+enum SearchStep {
     Start,
     LateCreated,
     Deleted(PodUid),
     Acquired(usize),
     Done(usize, Arc<Effect>),
     Plans(usize),
-    SeesPod(usize, PodUid),
-    SeesGang(usize, GangId),
+    PodObserved(usize, PodUid),
+    GangObserved(usize, GangId),
 }
 
-impl std::fmt::Display for Happening {
+impl std::fmt::Display for SearchStep {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Start => write!(f, "start"),
@@ -308,13 +313,14 @@ impl std::fmt::Display for Happening {
                 }
             }
             Self::Plans(index) => write!(f, "{index} plans"),
-            Self::SeesPod(index, uid) => write!(f, "{index} sees {uid}"),
-            Self::SeesGang(index, id) => write!(f, "{index} sees gang {id}"),
+            Self::PodObserved(index, uid) => write!(f, "{index} sees {uid}"),
+            Self::GangObserved(index, id) => write!(f, "{index} sees gang {id}"),
         }
     }
 }
 
-/// At most one request of a kind about one object is under way for each epoch; `None` for what is not answered.
+/// The key of a request: each epoch has at most one unanswered request per kind and object. `None` for
+/// effects without an answer.
 fn request_key(effect: &Effect) -> Option<RequestKey> {
     let (kind, subject) = match &effect.action {
         Action::ReadLease => (1, Some(RequestTarget::Lease)),
@@ -360,8 +366,8 @@ impl Api {
                 };
                 (RequestTarget::Gang(gang.clone()), outcome)
             }
-            // The objects of both gangs are there from the start, and stay: with versions that start anew for an object
-            // that is made anew, the search would see a lag that no API server has.
+            // Both `Gang` objects exist all the time. If a new object started with a new version, the search
+            // would see a lag that no API server has.
             Action::CreateGang { gang, .. } | Action::DeleteGang { gang, .. } => {
                 (RequestTarget::Gang(gang.clone()), RequestOutcome::Refused("not in this world".to_owned()))
             }
@@ -456,7 +462,7 @@ fn gang(name: &str) -> GangId {
     GangId::new(DialectId::Kai, "default", name)
 }
 
-/// The members of a gang; the one created earlier is planned first.
+/// The members of a gang. The older gang is planned first.
 fn pods(group: &str, second: usize, members: usize) -> Vec<Arc<Pod>> {
     let each = CARD_MIB / members as u64;
     (0..members)
@@ -473,13 +479,13 @@ fn pods(group: &str, second: usize, members: usize) -> Vec<Arc<Pod>> {
         .collect()
 }
 
-/// Searches breadth first. The answer is how many states there are, and the shortest way to an overbooked card.
+/// Searches breadth first. Returns the number of states, and the shortest path to an overbooked card.
 fn explore(size: Size, broken: Option<SafetyRule>, most: usize) -> (usize, Option<Vec<String>>) {
     let steps = Steps::default();
     let start = State::start(size, broken, &steps);
-    // Each state is kept as a fingerprint; the way back is kept by index.
+    // Each state is stored as a fingerprint, and the path to it by index.
     let mut seen: BTreeSet<u128> = BTreeSet::from([start.fingerprint()]);
-    let mut trail: Vec<(usize, Happening)> = vec![(0, Happening::Start)];
+    let mut trail: Vec<(usize, SearchStep)> = vec![(0, SearchStep::Start)];
     let mut queue: VecDeque<(usize, State)> = VecDeque::from([(0, start)]);
     while let Some((at, state)) = queue.pop_front() {
         if state.overbooked() {
@@ -493,8 +499,8 @@ fn explore(size: Size, broken: Option<SafetyRule>, most: usize) -> (usize, Optio
             return (seen.len(), Some(way));
         }
         for (what, next) in state.successors(size, &steps) {
-            // Without its rules a zombie may write for ever; a few writes are enough to do harm.
-            if broken.is_some() && next.api.value.gangs.values().any(|(version, _)| version.0 > MOST_WRITES) {
+            // Without a rule, a deposed leader may write without end. A few writes are enough to do harm.
+            if broken.is_some() && next.api.value.gangs.values().any(|(version, _)| version.0 > MAX_WRITES) {
                 continue;
             }
             if seen.insert(next.fingerprint()) {
@@ -529,7 +535,7 @@ fn no_order_of_events_overbooks_the_card() {
 }
 
 #[test]
-fn each_rule_is_missed_when_it_is_taken_away() {
+fn each_disabled_rule_leads_to_an_overbooked_card() {
     for (rule, epochs, prompt) in [
         (SafetyRule::Verify, 2, true),
         (SafetyRule::LiftPermit, 2, true),

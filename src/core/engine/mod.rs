@@ -1,39 +1,35 @@
-//! The gang-admission engine: `step(Event, now) -> Vec<Effect>`.
+//! The gang-admission engine: a state machine that takes [`Event`]s and returns [`Effect`]s.
 //!
-//! It gathers, queues, plans, records, nominates, lifts and observes, and never does any of it itself: effects go out,
-//! watches and answers come back. It believes watches and answers, never its own intentions: nearly everything it does
-//! next follows from what it knows of the objects, so that a lost answer or a crash leaves nothing to repair.
+//! It gathers the members of each gang, queues complete gangs, plans them as a whole, records the plan in the `Gang`
+//! object, lifts the gates and observes the result. It performs no effect itself: the cluster edge does, and watches and
+//! answers come back as events. The engine trusts what it reads, never what it has sent: nearly everything it does next
+//! follows from the objects as it knows them. So a lost answer or a crash leaves nothing to repair.
 //!
-//! Invariants:
-//! - A gate is removed only under a plan that is durable in the `Gang` object under this engine's own epoch, after a read
-//!   of the lease that was sent later than that plan became durable, and only at the very version of the pod that was
-//!   known when that read was sent.
-//! - Every pod that is planned or lifted and not yet bound holds its place in the snapshot; every bound pod does until
-//!   it is finished or gone.
-//! - At most one request is under way for each pod, each `Gang` object and the lease.
-//! - State is keyed by identity and has no counters that only grow: equal knowledge is an equal engine.
+//! | module | holds |
+//! |---|---|
+//! | [`protocol`] | inputs and outputs, the `Gang` object, the state machine of a plan, leadership and fencing |
+//! | [`members`] | pods and groups: counting, elastic gangs, placeholders, stale gangs |
+//! | [`queue`] | planning order, start timeouts, the head-of-line reservation |
+//! | [`status`] | status, conditions and events of a gang, and the status of its group object |
+//!
+//! # Invariants
+//!
+//! - A gate is removed only under a plan that is durable in the `Gang` object under the epoch of this engine, after a read
+//!   of the lease that was sent after the plan became durable, and only at the version of the pod that was known when
+//!   that read was sent.
+//! - Every planned or lifted pod that is not bound is charged to its node in the snapshot. Every bound pod is charged
+//!   until it has ended or is gone.
+//! - Each pod, each `Gang` object and the lease have at most one unanswered request.
+//! - State is keyed by identity, and no counter only grows: engines that know the same objects are equal.
+//!   `explore.rs` depends on it. The counter of invariant violations is outside of that comparison.
 
-mod asking;
-mod conditions;
-mod courtesy;
-mod elastic;
-mod gather;
-mod groups;
-mod held;
-mod hold;
-mod leadership;
-mod lift;
-mod object;
+mod gang_state;
+mod invariants;
+mod members;
+mod protocol;
 mod queue;
 mod settings;
-mod stale;
-mod state;
 mod status;
-mod timeout;
-mod to_come;
-mod types;
-mod view;
-pub mod wire;
 
 #[cfg(test)]
 mod explore;
@@ -42,77 +38,86 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-pub use asking::{PlanningView, UnplacedPods};
-pub use conditions::{Condition, ConditionStatus, ConditionType};
-pub use held::Placeholder;
-pub use settings::{EngineSettings, GroupStatusMode, NominationMode, SafetyRule};
-pub use types::{
+pub use members::pending::{MemberView, UnplacedPod};
+pub use protocol::{
     Action, Change, Effect, Event, GangEvent, GangRecord, GangStatus, ListedObjects, NodePinning, Phase,
-    PlanRecord, PlannedMember, PodRef, RequestOutcome, RequestTarget,
+    Placeholder, PlanRecord, PlannedMember, PodRef, RequestOutcome, RequestTarget, wire,
 };
+pub use settings::{EngineSettings, GroupStatusMode, NominationMode, SafetyRule};
+pub use status::conditions::{Condition, ConditionStatus, ConditionType};
 
 use crate::model::{Epoch, GangId, PodKey, PodUid, ResourceVersion, Str, Time};
 use crate::shape::Shape;
 use crate::snapshot::Snapshot;
-use state::{Backoff, Gang, Member, Progress, Role};
+use gang_state::{Backoff, GangState, Leadership, MemberState};
+use invariants::InvariantViolations;
+use members::groups::Groups;
+use protocol::plan_progress::Progress;
+use queue::Queue;
+use queue::head_of_line::HeadOfLineReservation;
+use status::group_status_sync::GroupStatusQueue;
 
-/// The engine of one replica. It plans only while it holds the lease.
+/// The engine of one replica. It plans only while its replica holds the lease.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Engine {
     settings: EngineSettings,
-    role: Role,
+    leadership: Leadership,
+    /// Nodes and what is charged to them: bound pods, planned members and placeholders.
     snapshot: Snapshot,
-    /// Pods that belong to gangs.
-    members: BTreeMap<PodUid, Member>,
-    /// Pods that belong to none and are charged to a node.
-    others: BTreeSet<PodUid>,
-    /// Pods that belong to none and wait for a scheduler: they could take room that is promised.
-    rivals: BTreeSet<PodUid>,
-    /// Pods that belong to none and are on no node, rivals among them, with what they ask for: told, and never looked at to decide.
-    unplaced: BTreeMap<PodUid, (PodKey, std::sync::Arc<Shape>)>,
-    /// Values of the PriorityClasses by name; `None` where they may not be read.
+    /// Pods that belong to a gang.
+    members: BTreeMap<PodUid, MemberState>,
+    /// Pods without a gang that are charged to a node.
+    charged_pods: BTreeSet<PodUid>,
+    /// Pods without a gang that wait for a scheduler. They could take planned capacity before the bind.
+    unscheduled_pods: BTreeSet<PodUid>,
+    /// Pods without a gang and without a node, `unscheduled_pods` included, with their resource requests. Only for
+    /// reports.
+    unplaced_pods: BTreeMap<PodUid, (PodKey, std::sync::Arc<Shape>)>,
+    /// Values of the PriorityClasses by name. `None` if RBAC forbids reading them.
     priority_classes: Option<BTreeMap<Str, i32>>,
-    groups: groups::Groups,
-    gangs: BTreeMap<GangId, Gang>,
-    /// When which gang has to be looked at again.
-    alarms: BTreeSet<(Time, GangId)>,
-    /// A lease read is under way: which pods it may license, at which version.
-    verifying: Option<BTreeMap<PodUid, ResourceVersion>>,
-    /// After reads of the lease that failed.
+    groups: Groups,
+    gangs: BTreeMap<GangId, GangState>,
+    /// The timer of each gang that has one.
+    timers: BTreeSet<(Time, GangId)>,
+    /// The lease read that is under way: the pods that it may grant a lift permit, with their versions.
+    pending_permits: Option<BTreeMap<PodUid, ResourceVersion>>,
+    /// Delay after failed reads of the lease.
     lease_backoff: Backoff,
     /// Gangs with a durable plan and members that are still gated.
     lifting: BTreeSet<GangId>,
     /// Complete gangs that wait for a plan.
-    queue: queue::Queue,
-    /// Places that plans hold for members to come, as they are charged, and whose they are.
-    places: BTreeMap<PodUid, GangId>,
-    /// Room that is held for a gang that has waited for long.
-    hold: Option<hold::Hold>,
-    /// What would not fit into an empty cluster, as long as no node changes.
-    unholdable: BTreeSet<std::sync::Arc<queue::Likeness>>,
-    /// Gangs of which something changed that bears on planning.
-    fresh: BTreeSet<GangId>,
-    /// Something may have been freed since the queue was last planned.
-    grown: bool,
-    /// There is something to plan.
-    replan: bool,
-    /// Groups that are to be told how their gang stands.
-    courtesies: courtesy::Courtesies,
+    queue: Queue,
+    /// The gang of each placeholder that is charged to the snapshot.
+    placeholder_owners: BTreeMap<PodUid, GangId>,
+    /// The reservation for the oldest gang that does not fit.
+    head_of_line: Option<HeadOfLineReservation>,
+    /// Requests that do not fit into an empty cluster. Cleared when a node changes.
+    infeasible_signatures: BTreeSet<std::sync::Arc<queue::RequestSignature>>,
+    /// Gangs that the next planning round enqueues again, because something that bears on planning has changed.
+    changed_gangs: BTreeSet<GangId>,
+    /// Capacity may have been freed since the last planning round.
+    capacity_grew: bool,
+    /// The next tick plans.
+    plan_needed: bool,
+    /// Group objects whose status is to be written.
+    group_status_queue: GroupStatusQueue,
+    violations: InvariantViolations,
 }
 
-/// What one step has to say, and what it still has to look at.
-struct Step {
+/// The time and the output of one call of [`Engine::steps`], and the gangs that it still has to look at.
+struct StepContext {
     now: Time,
     epoch: Epoch,
     effects: Vec<Effect>,
     touched: BTreeSet<GangId>,
 }
 
-impl Step {
+impl StepContext {
     fn send(&mut self, action: Action) {
         self.effects.push(Effect { epoch: self.epoch, action });
     }
 
+    /// Has the engine look at a gang before the step ends.
     fn touch(&mut self, gang: &GangId) {
         if !self.touched.contains(gang) {
             self.touched.insert(gang.clone());
@@ -121,84 +126,89 @@ impl Step {
 }
 
 impl Engine {
-    /// An engine that knows nothing and leads nobody.
+    /// An engine without any knowledge, as a follower.
     pub fn new(settings: EngineSettings) -> Self {
         let snapshot = Snapshot::new(settings.sharing);
         Self {
             settings,
-            role: Role::Following,
+            leadership: Leadership::Follower,
             snapshot,
             members: BTreeMap::new(),
-            others: BTreeSet::new(),
-            rivals: BTreeSet::new(),
-            unplaced: BTreeMap::new(),
+            charged_pods: BTreeSet::new(),
+            unscheduled_pods: BTreeSet::new(),
+            unplaced_pods: BTreeMap::new(),
             priority_classes: None,
-            groups: groups::Groups::default(),
+            groups: Groups::default(),
             gangs: BTreeMap::new(),
-            alarms: BTreeSet::new(),
-            verifying: None,
+            timers: BTreeSet::new(),
+            pending_permits: None,
             lease_backoff: Backoff::default(),
             lifting: BTreeSet::new(),
-            queue: queue::Queue::default(),
-            places: BTreeMap::new(),
-            hold: None,
-            unholdable: BTreeSet::new(),
-            fresh: BTreeSet::new(),
-            grown: false,
-            replan: false,
-            courtesies: courtesy::Courtesies::default(),
+            queue: Queue::default(),
+            placeholder_owners: BTreeMap::new(),
+            head_of_line: None,
+            infeasible_signatures: BTreeSet::new(),
+            changed_gangs: BTreeSet::new(),
+            capacity_grew: false,
+            plan_needed: false,
+            group_status_queue: GroupStatusQueue::default(),
+            violations: InvariantViolations::default(),
         }
     }
 
-    /// Takes one event, at this time, and says what is to be done: see [`Engine::steps`].
+    /// Takes one event at this time and returns the effects that follow. See [`Engine::steps`].
     pub fn step(&mut self, event: Event, now: Time) -> Vec<Effect> {
         self.steps(std::iter::once(event), now)
     }
 
-    /// Takes events in their order, all at this time, and says what is to be done when all of them are known: a gang that
-    /// many of them are about is looked at once.
+    /// Takes events in order, all at this time, and returns the effects that follow from all of them. A gang that many of
+    /// the events are about is looked at once.
     ///
-    /// Guarantees: deterministic; no effect that lifts a gate unless the rules at the head of this module hold.
-    /// Assumptions: watch events of one kind come in order, and continue from the reads they follow; each answered
-    /// effect is answered exactly once.
-    /// Caveats: `now` may jump in either direction; only waiting, deadlines and messages depend on it.
+    /// Guarantees: the result is deterministic. No effect lifts a gate unless the invariants of this module hold.
+    ///
+    /// Assumptions: watch events of one kind come in order and continue from the preceding list. Each effect that asks
+    /// for an answer gets exactly one.
+    ///
+    /// Caveats: `now` may jump in either direction. Only timeouts, delays and messages depend on it.
     pub fn steps(&mut self, events: impl IntoIterator<Item = Event>, now: Time) -> Vec<Effect> {
         let epoch = self.epoch().unwrap_or_default();
-        let mut step = Step { now, epoch, effects: Vec::new(), touched: BTreeSet::new() };
+        let mut step = StepContext { now, epoch, effects: Vec::new(), touched: BTreeSet::new() };
         for event in events {
-            self.take(event, &mut step);
+            self.handle_event(event, &mut step);
         }
-        self.conclude(&mut step);
+        self.finish_batch(&mut step);
         step.effects
     }
 
-    fn take(&mut self, event: Event, step: &mut Step) {
-        let knows = matches!(self.role, Role::Fencing(_) | Role::Leading(_));
+    fn handle_event(&mut self, event: Event, step: &mut StepContext) {
+        let knows = matches!(self.leadership, Leadership::Fencing(_) | Leadership::Leading(_));
         match event {
             Event::LeaseAcquired(epoch) => {
                 step.epoch = epoch;
-                self.forget(Role::Listing(epoch));
+                self.reset(Leadership::Listing(epoch));
                 step.send(Action::List);
             }
-            Event::LeaseLost => self.forget(Role::Following),
-            Event::Listed(epoch, world) if self.role == Role::Listing(epoch) => self.take_over(world, step),
-            Event::Relisted(world) if knows => self.relist(world, step),
-            Event::Node(change) if knows => self.node_changed(change, step),
-            Event::Pod(Change::Set(pod)) if knows => self.pod_seen(pod, step),
-            Event::Pod(Change::Gone(uid)) if knows => self.pod_gone(&uid, step),
-            Event::Group(change) if knows => self.group_changed(change, step),
-            Event::PriorityClass(change) if knows => self.class_changed(change, step),
-            Event::Gang(Change::Set(record)) if knows => self.gang_seen(record, step),
-            Event::Gang(Change::Gone(gang)) if knows => self.gang_gone(&gang, step),
+            Event::LeaseLost => self.reset(Leadership::Follower),
+            Event::Listed(epoch, objects) if self.leadership == Leadership::Listing(epoch) => {
+                self.take_over(epoch, objects, step);
+            }
+            Event::Relisted(objects) if knows => self.relist(objects, step),
+            Event::Node(change) if knows => self.observe_node(change, step),
+            Event::Pod(Change::Set(pod)) if knows => self.observe_pod(pod, step),
+            Event::Pod(Change::Gone(uid)) if knows => self.remove_pod(&uid, step),
+            Event::Group(change) if knows => self.observe_group(change, step),
+            Event::PriorityClass(change) if knows => self.observe_priority_class(change, step),
+            Event::Gang(Change::Set(record)) if knows => self.observe_gang_object(record, step),
+            Event::Gang(Change::Gone(gang)) if knows => self.remove_gang_object(&gang, step),
             Event::Answer { epoch, subject, outcome } if knows && Some(epoch) == self.epoch() => {
-                self.answered(subject, outcome, step);
+                self.handle_answer(subject, outcome, step);
             }
             Event::Tick if knows => {
-                // What is planned is planned on all that came before.
-                self.conclude(step);
+                // The round of planning takes all earlier events into account.
+                self.finish_batch(step);
                 self.tick(step);
             }
-            // What a replica that does not lead is told is not kept: it lists everything when it takes over.
+            // A follower keeps nothing: it lists all objects when it takes over.
             Event::Listed(..)
             | Event::Relisted(_)
             | Event::Node(_)
@@ -211,12 +221,12 @@ impl Engine {
         }
     }
 
-    /// Looks at every gang that something has happened to.
-    fn conclude(&mut self, step: &mut Step) {
-        self.settle(step);
+    /// Looks at every touched gang, and remembers whether capacity grew.
+    fn finish_batch(&mut self, step: &mut StepContext) {
+        self.drive_touched(step);
         if self.snapshot.take_grown() {
-            self.grown = true;
-            self.replan = true;
+            self.capacity_grew = true;
+            self.plan_needed = true;
         }
     }
 
@@ -225,67 +235,74 @@ impl Engine {
         &self.snapshot
     }
 
-    /// The epoch under which this engine acts, if it believes that it leads.
+    /// The epoch under which this engine acts. `None` for a follower.
     pub fn epoch(&self) -> Option<Epoch> {
-        match self.role {
-            Role::Following => None,
-            Role::Listing(epoch) | Role::Fencing(epoch) | Role::Leading(epoch) => Some(epoch),
+        match self.leadership {
+            Leadership::Follower => None,
+            Leadership::Listing(epoch) | Leadership::Fencing(epoch) | Leadership::Leading(epoch) => {
+                Some(epoch)
+            }
         }
     }
 
-    /// Whether it plans: it leads, and has fenced everything that was planned before it.
+    /// Whether the engine plans: it holds the lease and has fenced the plans of older epochs.
     pub fn leads(&self) -> bool {
-        matches!(self.role, Role::Leading(_))
+        matches!(self.leadership, Leadership::Leading(_))
     }
 
-    /// The first moment at which a [`Event::Tick`] would do something by itself.
-    pub fn next_alarm(&self) -> Option<Time> {
-        let gang = self.alarms.first().map(|(at, _)| *at);
-        gang.into_iter().chain(self.lease_backoff.until()).chain(self.courtesy_alarm()).min()
+    /// The number of broken internal promises since this engine was created. Anything but zero is a defect.
+    pub fn invariant_violations(&self) -> u64 {
+        self.violations.count()
     }
 
-    fn tick(&mut self, step: &mut Step) {
-        while let Some((at, gang)) = self.alarms.first().cloned() {
+    /// The earliest time at which an [`Event::Tick`] does something without any other event.
+    pub fn next_timer(&self) -> Option<Time> {
+        let gang = self.timers.first().map(|(at, _)| *at);
+        gang.into_iter().chain(self.lease_backoff.until()).chain(self.next_group_status()).min()
+    }
+
+    fn tick(&mut self, step: &mut StepContext) {
+        while let Some((at, id)) = self.timers.first().cloned() {
             if at > step.now {
                 break;
             }
-            self.alarms.pop_first();
-            let again = self.queue.look_again();
-            let Some(known) = self.gangs.get_mut(&gang) else { continue };
-            known.alarm = None;
-            let leads = matches!(self.role, Role::Leading(_));
-            let due = |looked: Time| step.now.since(looked) >= again || step.now < looked;
-            if known.rank.is_some() && known.looked.is_some_and(due) {
-                self.look_at(&gang);
+            self.timers.pop_first();
+            let again = self.queue.replan_interval();
+            let leads = self.leads();
+            let Some(gang) = self.expect_gang_mut(&id) else { continue };
+            gang.timers.next = None;
+            let due = |last: Time| step.now.since(last) >= again || step.now < last;
+            if gang.queueing.rank.is_some() && gang.timers.last_planned.is_some_and(due) {
+                self.mark_for_planning(&id);
             }
             if leads {
-                self.judge_timeout(&gang, step.now);
+                self.check_timeout(&id, step.now);
             }
-            step.touched.insert(gang);
+            step.touched.insert(id);
         }
-        if self.replan && self.leads() {
-            self.replan = false;
+        if self.plan_needed && self.leads() {
+            self.plan_needed = false;
             self.plan_queue(step);
         }
-        self.pay_courtesies(step);
+        self.send_group_statuses(step);
     }
 
-    /// Does what follows for every gang that was touched, then asks for the lease if somebody waits for it.
-    fn settle(&mut self, step: &mut Step) {
+    /// Does what follows for every touched gang, then reads the lease if a member needs a lift permit.
+    fn drive_touched(&mut self, step: &mut StepContext) {
         while let Some(gang) = step.touched.pop_first() {
-            if matches!(self.role, Role::Following | Role::Listing(_)) {
+            if matches!(self.leadership, Leadership::Follower | Leadership::Listing(_)) {
                 step.touched.clear();
                 return;
             }
-            self.drive(&gang, step);
+            self.drive_gang(&gang, step);
         }
         self.finish_fencing(step);
         self.verify_lease(step);
     }
 
-    fn note_lifting(&mut self, id: &GangId) {
+    fn update_lifting_set(&mut self, id: &GangId) {
         let gated = |uid: &PodUid| self.members.get(uid).is_some_and(|m| m.pod.gated());
-        let lifting = self.gangs.get(id).is_some_and(|gang| match &gang.progress {
+        let lifting = self.gangs.get(id).is_some_and(|gang| match &gang.lifecycle.progress {
             Progress::Recorded(plan) => plan.members.iter().any(|m| gated(&m.uid)),
             Progress::Undecided | Progress::Recording(_) | Progress::Dropping(..) => false,
         });
@@ -296,24 +313,33 @@ impl Engine {
         }
     }
 
-    /// Everything that follows for one gang from what is known of it.
-    fn drive(&mut self, id: &GangId, step: &mut Step) {
-        self.redeclare(id);
+    /// Does everything that follows for one gang from what is known of it.
+    fn drive_gang(&mut self, id: &GangId, step: &mut StepContext) {
+        // Ordinary: a group object without a gang was touched, or the gang was forgotten earlier in this step.
+        if !self.gangs.contains_key(id) {
+            return;
+        }
+        self.update_declared_group(id);
         if self.leads() {
-            self.follow_owners(id, step);
-            self.judge_plan(id, step);
-            self.judge_places(id, step);
-            self.judge_timeout(id, step.now);
-            self.judge_stale(id, step);
+            self.update_elastic_size(id, step);
+            self.review_plan(id, step);
+            self.review_placeholders(id, step);
+            self.check_timeout(id, step.now);
+            self.check_stale(id, step);
         }
         self.drive_members(id, step);
         if self.leads() {
             self.delete_expired(id, step);
-            self.drive_object(id, step);
-            self.tell_lifted(id, step);
+            self.drive_gang_object(id, step);
+            // Ordinary: nothing is left of the gang, and the engine has forgotten it.
+            if !self.gangs.contains_key(id) {
+                self.lifting.remove(id);
+                return;
+            }
+            self.record_lifted_event(id, step);
         }
-        self.note_lifting(id);
-        self.note_courtesy(id, step.now);
-        self.set_alarm(id, step.now);
+        self.update_lifting_set(id);
+        self.schedule_group_status(id, step.now);
+        self.set_timer(id, step.now);
     }
 }

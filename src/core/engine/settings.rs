@@ -1,40 +1,43 @@
-//! What the engine goes by.
+//! Settings of the engine, and the safety rules that tests can disable.
 
 use std::time::Duration;
 
 use crate::dialect::{OnStale, OnTimeout, OnTorn};
 use crate::snapshot::SharingMode;
 
-/// What the engine goes by; resolved once, at start.
+/// Settings of the engine, resolved once at the start of the process.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct EngineSettings {
-    /// How long a lifted gang may take to be bound before it is torn.
+    /// Time from the lift of a gang to its binding. After that it is torn.
     pub bind_timeout: Duration,
-    /// Which nodes share their cards.
+    /// The nodes that share their cards.
     pub sharing: SharingMode,
-    /// What becomes of a torn gang, where its group does not say.
+    /// Policy for a torn gang whose group sets none.
     pub on_torn: OnTorn,
-    /// Whether members are nominated to their node before they are lifted, so that the scheduler keeps the room.
+    /// When members are nominated to their node before they are lifted, so that the scheduler keeps the
+    /// capacity.
     pub nominate: NominationMode,
-    /// Whether members without a VRAM share are tied to their node for good also where they are nominated to it.
-    /// Without a nomination they always are: a scheduler need not look at the node that is only wished for. A group may say otherwise.
+    /// Whether nominated members without a share of a card are pinned with required affinity too. Members
+    /// that are not nominated always are, because a scheduler need not look at a preferred node. A group may
+    /// override it.
     pub pin_all: bool,
-    /// How long a gathering or waiting gang must have looked the same before its status is written: most gangs gather
-    /// and lift within this time, and need no word about it.
+    /// How long the status of a gathering or waiting gang must be stable before it is written. Most gangs
+    /// gather and lift within this time and need no such write.
     pub quiet: Duration,
-    /// Whether the status of the group objects is filled in.
+    /// Whether the engine writes the status of group objects.
     pub group_status: GroupStatusMode,
-    /// What becomes of a gang that has not started within its timeout, where its group does not say.
+    /// Policy for a gang that has not started within its timeout, if its group sets none.
     pub on_timeout: OnTimeout,
-    /// What becomes of a gang that was whole and has lost members, where its group does not say.
+    /// Policy for a gang that was complete and has lost members, if its group sets none.
     pub on_stale: OnStale,
-    /// How long it may be so before anything becomes of it.
+    /// Grace period of a stale gang.
     pub stale_grace: Duration,
-    /// How long a gang waits, smaller ones passing it, before the room it needs is held for it; zero is for ever.
+    /// After this wait the head of the queue gets a reservation. Until then smaller gangs may pass it. Zero
+    /// disables reservations.
     pub hold_after: Duration,
-    /// How long room is held for members that are made only after others have started, while none of them comes.
+    /// How long placeholders are reserved while no new member is created.
     pub reserve_for: Duration,
-    /// A rule that a test has taken away, to see that its absence is noticed.
+    /// A safety rule that a test has disabled, to see that its absence is noticed.
     #[cfg(any(test, feature = "sabotage"))]
     pub disabled_rule: Option<SafetyRule>,
 }
@@ -61,7 +64,7 @@ impl Default for EngineSettings {
 }
 
 impl EngineSettings {
-    /// Whether a rule holds. It always does, unless a test has taken it away.
+    /// Whether the engine follows a safety rule. It always does, unless a test has disabled it.
     pub(super) fn keeps(&self, rule: SafetyRule) -> bool {
         #[cfg(any(test, feature = "sabotage"))]
         {
@@ -77,55 +80,59 @@ impl EngineSettings {
 
 /// When members are nominated to their node before they are lifted.
 ///
-/// A nomination keeps the scheduler from giving the room away between our decision and the bind. That can only happen
-/// while a pod that is not ours waits for a scheduler; at all other times eight writes for a gang of eight buy nothing.
+/// A nomination keeps the scheduler from assigning the capacity to another pod between the plan and the bind.
+/// That can only happen while a pod without a gang waits for a scheduler. At all other times, eight writes
+/// for a gang of eight gain nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum NominationMode {
     /// Always.
     Always,
-    /// While a pod that belongs to no gang has no gate and no node.
+    /// While a pod without a gang has no gate and no node.
     #[default]
     Contended,
     /// Never.
     Never,
 }
 
-/// Whether the status of the group objects is filled in, in the words of their stack.
+/// Whether the engine writes the status of group objects, in the terms of their stack.
 ///
-/// Where that stack's own controllers live, the status is theirs. Nobody announces that: what shows it is that somebody
-/// else has written the status (`metadata.managedFields`), or that the pods are meant for that stack's scheduler.
+/// If the controllers of that stack run in the cluster, the status is theirs. No API says which controller
+/// owns the status of a pod group. Two signs show it: another field manager has written the status
+/// (`metadata.managedFields`), or the pods name the scheduler of that stack.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum GroupStatusMode {
-    /// Unless somebody else has written the status of that group, or its pods name a scheduler that places gangs itself.
+    /// Unless another field manager has written the status of that group, or its pods name a scheduler that
+    /// places gangs itself.
     #[default]
     Auto,
     /// Never.
     Never,
 }
 
-/// The rules whose absence a test must notice (see `EngineSettings::broken` under the feature `sabotage`).
+/// The safety rules. A test that disables one must fail (see `EngineSettings::disabled_rule`, feature
+/// `sabotage`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SafetyRule {
-    /// Lifts may be sent only after the plan is durable and the lease was then read and is ours.
+    /// Lifts are sent only after the plan is durable and a later read of the lease names this replica.
     Verify,
     /// A lift tests the version of the pod that was known before that read.
     LiftPermit,
     /// A new leader writes every still-gated member of every plan it finds before it plans.
     Fence,
-    /// Who sees a newer epoch steps down.
+    /// An engine that reads a newer epoch steps down.
     NewerEpoch,
-    /// Planned and lifted pods hold their place until they are bound.
+    /// Planned and lifted pods are charged until they are bound.
     Reserve,
     /// The plan is durable before anything is lifted.
     RecordFirst,
-    /// A pod that is gone frees what it held.
+    /// A deleted pod releases its charge.
     ReleaseOnDelete,
-    /// Nothing new of an elastic gang is planned before the owners of its pods have said how many they want.
+    /// An elastic gang is planned only after the owners of its pods have been read.
     AskOwners,
-    /// What the owners of an elastic gang want beyond what runs starts together.
+    /// The members of a scale-up start together.
     GrowTogether,
-    /// That pods have expired is durable before any of them is deleted.
+    /// Expiry of pods is durable before one of them is deleted.
     ExpireFirst,
-    /// What a leader finds to have expired, by the word of another, goes: it is neither planned nor forgotten.
+    /// A leader deletes pods that a stored status calls expired, and neither plans nor forgets them.
     HeedExpired,
 }

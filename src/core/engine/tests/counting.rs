@@ -1,5 +1,5 @@
-//! Whom the quorum counts and who holds room, by what a pod is doing: one member in each of its states, and a second one
-//! that waits for it to be two of two.
+//! Which members count for the quorum and for capacity, by state: one member in each state, and a second one
+//! that waits for it.
 
 use super::*;
 use crate::objects::ObjectRef;
@@ -8,9 +8,9 @@ use crate::pod::PodPhase;
 /// What a pod counts for.
 #[derive(Debug, PartialEq, Eq)]
 struct Counts {
-    /// The other one starts: this one is one of the two that it takes.
+    /// It counts for the quorum: the other member starts.
     for_min: bool,
-    /// It holds its 4000 of the 10000 MiB: six thousand more do not fit beside it and another 3000.
+    /// It is charged its 4000 of the 10000 MiB: six thousand more do not fit beside it and another 3000.
     room: bool,
 }
 
@@ -37,21 +37,21 @@ fn counted(change: impl FnOnce(&mut Pod)) -> Counts {
 }
 
 #[test]
-fn what_runs_or_has_ended_well_counts_and_what_is_lost_does_not() {
+fn running_and_succeeded_members_count_and_lost_ones_do_not() {
     let check = |what: &str, for_min: bool, room: bool, change: fn(&mut Pod)| {
         assert_eq!(counted(change), Counts { for_min, room }, "{what}");
     };
     check("running", true, true, |_| {});
     check("bound, its init containers run", true, true, |p| p.phase = PodPhase::Pending);
-    check("ended well, in the same Job", true, false, |p| p.phase = PodPhase::Succeeded);
-    check("ended well, of an earlier run", false, false, |p| {
+    check("succeeded, in the same Job", true, false, |p| p.phase = PodPhase::Succeeded);
+    check("succeeded, of an earlier run", false, false, |p| {
         p.phase = PodPhase::Succeeded;
         p.owner = None;
     });
     check("failed, or evicted by the kubelet", false, false, |p| p.phase = PodPhase::Failed);
-    // Until it is gone its containers run.
+    // Its containers run until it is gone.
     check("running, and deleted", false, true, |p| p.terminating = true);
-    check("ended well, and deleted", false, false, |p| {
+    check("succeeded, and deleted", false, false, |p| {
         p.phase = PodPhase::Succeeded;
         p.terminating = true;
     });
@@ -61,7 +61,7 @@ fn what_runs_or_has_ended_well_counts_and_what_is_lost_does_not() {
         p.gpus = None;
         p.gates = vec![names::GATE.into()];
     };
-    // The two of them are the gang.
+    // Both together are the gang.
     assert_eq!(counted(waits), Counts { for_min: true, room: true });
     assert_eq!(
         counted(|p| {
@@ -77,14 +77,14 @@ fn what_runs_or_has_ended_well_counts_and_what_is_lost_does_not() {
             p.gates.push("example.com/other".into());
         }),
         Counts { for_min: false, room: false },
-        "held by somebody else"
+        "held by another gate"
     );
 }
 
-/// Two of three have ended well, and one runs: the third is a member of the same run, whoever made it. When all three have
-/// ended, what comes is another run, and starts as a whole.
+/// Two of three members have succeeded, and one runs: a third pod belongs to the same run, whatever its
+/// owner. After all three have ended, new pods are another run and start as a whole.
 #[test]
-fn what_has_ended_well_counts_while_something_runs() {
+fn succeeded_members_count_while_another_member_runs() {
     let ended = |name: &str| {
         let mut pod = Pod { phase: PodPhase::Succeeded, node: Some("gpu-1".into()), ..pod(name, 1000, &[]) };
         pod.gpus = Some(vec![0]);
@@ -109,7 +109,8 @@ fn what_has_ended_well_counts_while_something_runs() {
     }
 }
 
-/// A pod that asks for cpu, running or gated, in a gang of its own; `resized` is what its kubelet says it holds by now.
+/// A pod that requests cpu, running or gated, in a gang of its own. `resized` is what its kubelet reports as
+/// allocated.
 fn cores(name: &str, group: &str, spec: u32, resized: Option<u32>, gated: bool) -> Pod {
     let gate = if gated {
         r#""schedulingGates":[{"name":"portcullis.dev/gang"}],"#
@@ -132,13 +133,13 @@ fn cores(name: &str, group: &str, spec: u32, resized: Option<u32>, gated: bool) 
     Pod::read(&json).expect("the pod above can be read")
 }
 
-/// Eight cores, on which another gang runs: what an in-place resize takes is taken from the moment at which it is asked
-/// for, and what it gives back is free once the kubelet says so.
+/// Eight cores, on which another gang runs. An in-place resize takes capacity when it is requested, and frees
+/// capacity when the kubelet reports it.
 #[test]
-fn a_resize_in_place_takes_room_at_once_and_gives_it_back_when_it_is_done() {
+fn an_in_place_resize_takes_capacity_at_once_and_frees_it_when_it_is_done() {
     let other = Group::new(GangId::new(DialectId::Kai, "default", "other"), Quorum::Count(1));
     let groups = || vec![group(1), other.clone().with_object("other-uid")];
-    // Five cores are wanted beside what runs.
+    // The gang wants five cores beside the running one.
     for (what, before, after, starts) in [
         ("it is asked for more", (2, 2), (4, 2), false),
         ("and has it", (2, 2), (4, 4), false),
@@ -161,9 +162,9 @@ fn a_resize_in_place_takes_room_at_once_and_gives_it_back_when_it_is_done() {
     }
 }
 
-/// A gated pod may be resized as well: it is planned by what it asks for now.
+/// A gated pod may be resized too: it is planned with its current requests.
 #[test]
-fn a_member_that_waits_is_planned_by_what_it_asks_for_now() {
+fn a_waiting_member_is_planned_with_its_current_requests() {
     let at = |cpu| cores("waits", "app", cpu, None, true);
     let (mut lab, actions) =
         Lab::leading(&EngineSettings::default(), vec![node("gpu-1", 1, "")], vec![group(1)], vec![at(9)]);

@@ -1,9 +1,9 @@
-//! Gangs that take as many members as the owners of their pods want. Whole stories are the scenarios `a12-*`; here is what
-//! only the order of question and answer shows.
+//! Elastic gangs. The scenarios `a12-*` cover whole stories; these tests cover the order of reads and
+//! answers.
 
 use super::*;
 use crate::dialect::GangPolicies;
-use crate::engine::conditions::{ConditionStatus, ConditionType};
+use crate::engine::status::conditions::{ConditionStatus, ConditionType};
 use crate::pod::PodPhase;
 
 fn owner(kind: &str, name: &str) -> ObjectRef {
@@ -33,14 +33,14 @@ fn replica(index: u32) -> Pod {
     Pod { owner: Some(owner("ReplicaSet", "web-1")), ..pod(&format!("web-{index}"), 1000, &[names::GATE]) }
 }
 
-/// The Deployment wants so many pods, and has passed it on to its ReplicaSet.
+/// The Deployment wants this many pods, and has set the number on its ReplicaSet.
 fn wants(lab: &mut Lab, number: u32) {
     let (set, deployment) = (owner("ReplicaSet", "web-1"), owner("Deployment", "web"));
     lab.owners.insert(set.clone(), reading(&set, number, Some(deployment.clone())));
     lab.owners.insert(deployment.clone(), reading(&deployment, number, None));
 }
 
-/// Carries everything out but questions, which end so.
+/// Carries out all actions apart from reads of owners, which get this outcome.
 fn unanswered(lab: &mut Lab, actions: Vec<Action>, outcome: &RequestOutcome) {
     let mut left = lab.run(actions, is_question);
     while let Some(question) = left.pop() {
@@ -76,7 +76,7 @@ fn later(lab: &mut Lab, millis: u64) -> Vec<Action> {
     lab.run(actions, |_| false)
 }
 
-/// Three of three run; there is room for ten on the card.
+/// Three of three members run; the card has capacity for ten.
 fn running() -> Lab {
     let pods = (0..3).map(replica).collect();
     let (mut lab, actions) =
@@ -101,7 +101,7 @@ fn elastic_condition(lab: &Lab) -> (ConditionStatus, String) {
 }
 
 #[test]
-fn nothing_new_is_planned_before_the_owners_have_answered() {
+fn no_new_member_is_planned_before_the_owners_are_read() {
     let mut lab = running();
     wants(&mut lab, 5);
     let actions = comes(&mut lab, replica(3));
@@ -109,7 +109,7 @@ fn nothing_new_is_planned_before_the_owners_have_answered() {
     let set = owner("ReplicaSet", "web-1");
     assert!(asked.contains(&Action::ReadOwner { gang: gang_id(), owner: set }), "{asked:?}");
     assert_eq!(lab.gated(), ["web-3"]);
-    // The fifth comes while the question is under way.
+    // The fifth member is created while the read has no answer.
     let more = comes(&mut lab, replica(4));
     let left = lab.run(more, is_question);
     assert_eq!(left.iter().filter(|a| is_question(a)).count(), 0, "one question at a time: {left:?}");
@@ -123,7 +123,7 @@ fn nothing_new_is_planned_before_the_owners_have_answered() {
 }
 
 #[test]
-fn a_scale_up_waits_until_all_of_it_is_there() {
+fn a_scale_up_waits_until_all_of_its_pods_exist() {
     let mut lab = running();
     wants(&mut lab, 5);
     let actions = comes(&mut lab, replica(3));
@@ -135,20 +135,20 @@ fn a_scale_up_waits_until_all_of_it_is_there() {
         "3 of 4 members are bound; 1 more waits: to start together with 1 more pod"
     );
     assert_eq!(&*lab.status().waiting_for, "1 more pod");
-    // A replacement of one that ran does not wait for it.
+    // A replacement does not wait for the scale-up.
     goes(&mut lab, 0);
     later(&mut lab, 600);
     let actions = comes(&mut lab, replica(5));
     lab.run(actions, |_| false);
     assert_eq!(lab.gated().len(), 1, "{:?}", lab.status());
-    // It is scaled back, and there is no pod to show for it.
+    // The Deployment is scaled back, without an event about a pod.
     wants(&mut lab, 4);
     let left = later(&mut lab, 11_000);
     assert_eq!(lab.gated(), Vec::<&str>::new(), "{left:?} {:?}", lab.status());
 }
 
 #[test]
-fn what_cannot_be_read_is_tried_again_and_then_the_last_word_counts() {
+fn failed_owner_reads_are_retried_and_then_the_last_answer_counts() {
     let mut lab = running();
     let refused = |lab: &mut Lab, actions: Vec<Action>| {
         unanswered(lab, actions, &RequestOutcome::Refused("403: forbidden".to_owned()));
@@ -169,13 +169,13 @@ fn what_cannot_be_read_is_tried_again_and_then_the_last_word_counts() {
     let (truth, message) = elastic_condition(&lab);
     assert_eq!(truth, ConditionStatus::True, "the min still is the last that was read");
     assert!(
-        message.ends_with("web cannot be read: 403: forbidden; tried again, what it last said counts"),
+        message.ends_with("web cannot be read: 403: forbidden; retrying, its last answer counts"),
         "{message}"
     );
 }
 
 #[test]
-fn without_a_first_answer_nothing_starts() {
+fn no_member_starts_before_the_first_owner_read() {
     let pods = (0..3).map(replica).collect();
     let (mut lab, actions) =
         Lab::leading(&EngineSettings::default(), vec![node("gpu-1", 1, "")], vec![elastic(3)], pods);
@@ -193,9 +193,9 @@ fn without_a_first_answer_nothing_starts() {
     assert_eq!(lab.gated(), Vec::<&str>::new());
 }
 
-/// The ReplicaSet has been told, and its pods are still there: who starts now may be deleted in the next moment.
+/// The ReplicaSet is scaled down, and its pods still exist: a pod that starts now may be deleted at once.
 #[test]
-fn nothing_is_planned_of_what_is_about_to_go() {
+fn no_member_is_planned_while_its_owner_has_too_many_pods() {
     let pods = (0..5).map(replica).collect();
     let (mut lab, actions) =
         Lab::leading(&EngineSettings::default(), vec![node("gpu-1", 0, "")], vec![elastic(3)], pods);
@@ -214,7 +214,7 @@ fn nothing_is_planned_of_what_is_about_to_go() {
 }
 
 #[test]
-fn a_rolling_update_goes_pod_by_pod() {
+fn a_rolling_update_proceeds_pod_by_pod() {
     let mut lab = running();
     let (new, deployment) = (owner("ReplicaSet", "web-2"), owner("Deployment", "web"));
     lab.owners.insert(new.clone(), reading(&new, 1, Some(deployment)));
@@ -225,7 +225,7 @@ fn a_rolling_update_goes_pod_by_pod() {
     let deployment = owner("Deployment", "web");
     lab.owners.insert(old.clone(), reading(&old, 1, Some(deployment.clone())));
     lab.owners.insert(new.clone(), reading(&new, 3, Some(deployment)));
-    // Two old ones go before two new ones come, and one of these comes late.
+    // Two old pods are deleted before two new ones are created, and one of these is late.
     goes(&mut lab, 0);
     goes(&mut lab, 1);
     later(&mut lab, 600);
@@ -248,7 +248,7 @@ fn conditions_do_not_flap_with_the_number_of_replicas() {
         let now: Vec<_> =
             lab.status().conditions.iter().map(|c| (c.kind, c.status, c.last_transition_time)).collect();
         assert_eq!(now, before);
-        assert_eq!(notes(&told), []);
+        assert_eq!(recorded_events(&told), []);
         wants(&mut lab, 3);
         goes(&mut lab, index);
         later(&mut lab, 1000);
@@ -256,9 +256,9 @@ fn conditions_do_not_flap_with_the_number_of_replicas() {
     }
 }
 
-/// Fewer owners than the group takes may be all that there are, or not: others may be on their way.
+/// The owners known so far may be all, or others may still be created.
 #[test]
-fn the_first_start_takes_what_the_group_says() {
+fn the_first_start_needs_the_size_of_the_group() {
     let (mut lab, actions) = Lab::leading(
         &EngineSettings::default(),
         vec![node("gpu-1", 1, "")],
@@ -278,14 +278,14 @@ fn the_first_start_takes_what_the_group_says() {
     );
 }
 
-/// Another leader did not see whose pods are missing; that they have been running is written down.
+/// A new leader did not see whose pods are missing. The stored status says that they ran.
 #[test]
-fn a_new_leader_asks_anew_and_starts_replacements_alone() {
+fn a_new_leader_reads_the_owners_and_starts_replacements_alone() {
     let lab = running();
     let mut pods: Vec<Pod> = lab.pods.values().cloned().collect();
     pods.iter_mut().for_each(|pod| pod.phase = PodPhase::Running);
     pods.truncate(2);
-    // One of three is missing, and two more are wanted: one of the three that are to come is here.
+    // One of three members is missing, and the owners want two more: one of these three exists.
     pods.push(replica(7));
     let (settings, stored) =
         (EngineSettings { quiet: Duration::ZERO, ..EngineSettings::default() }, lab.stored.clone());
@@ -309,9 +309,10 @@ fn a_new_leader_asks_anew_and_starts_replacements_alone() {
     assert_eq!(next.gated(), Vec::<&str>::new(), "{:?}", next.status());
 }
 
-/// Seed 7351: a Deployment wanted three and was scaled to one; then a pod of nobody came. Four were never wanted at one time.
+/// Seed 7351: a Deployment wanted three and was scaled to one; then a pod without an owner was created. Four
+/// were never wanted at one time.
 #[test]
-fn what_owners_wanted_before_a_member_came_does_not_add_up_with_it() {
+fn an_owner_answer_from_before_a_new_member_does_not_count_with_it() {
     let (mut lab, actions) = Lab::leading(
         &EngineSettings::default(),
         vec![node("gpu-1", 1, "")],

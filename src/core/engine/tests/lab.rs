@@ -1,4 +1,4 @@
-//! An engine under test, with an API server that is played by hand, and small nodes, pods and groups for it.
+//! A test bench: an engine with an API server under manual control, and small nodes, pods and groups.
 
 use std::time::Duration;
 
@@ -41,7 +41,7 @@ pub(super) fn group(min: u32) -> Group {
     Group { created: START, ..Group::new(gang_id(), Quorum::Count(min)).with_object("group-uid") }
 }
 
-/// An engine that leads, and an API server that holds what it has written.
+/// A leading engine, with an API server that stores what it writes.
 pub(super) struct Lab {
     pub(super) engine: Engine,
     pub(super) now: Time,
@@ -101,7 +101,7 @@ impl Lab {
         self.step(Event::Answer { epoch, subject, outcome })
     }
 
-    /// Carries an action out as an API server would, and gives the answer back.
+    /// Carries out an action as an API server would, and gives the answer to the engine.
     pub(super) fn carry_out(&mut self, action: &Action) -> Vec<Action> {
         self.version += 1;
         let version = ResourceVersion(self.version);
@@ -175,7 +175,7 @@ impl Lab {
         self.answer(RequestTarget::Gang(record.gang.clone()), RequestOutcome::Gang(Box::new(record)))
     }
 
-    /// Changes a pod in the API server without telling the engine.
+    /// Changes a pod in the API server without an event for the engine.
     pub(super) fn touch(&mut self, uid: &PodUid, change: impl FnOnce(&mut Pod)) {
         self.version += 1;
         let pod = self.pods.get_mut(uid).expect("the pod is there");
@@ -194,8 +194,8 @@ impl Lab {
         self.answer(RequestTarget::Pod(uid.clone()), outcome)
     }
 
-    /// Carries out everything that follows, until `stop` says of an action that it is to be left alone; those are
-    /// returned, with notes.
+    /// Carries out all actions that follow, apart from those for which `stop` is true. Returns these, and the
+    /// recorded events.
     pub(super) fn run(&mut self, actions: Vec<Action>, stop: impl Fn(&Action) -> bool) -> Vec<Action> {
         let mut queue: std::collections::VecDeque<Action> = actions.into();
         let mut left = Vec::new();

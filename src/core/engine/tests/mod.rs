@@ -1,11 +1,11 @@
-//! Rules of the engine, each with a test that fails when the rule is broken. The API server is played by hand here, one
-//! answer at a time; `sim` plays it for whole stories, and `explore` in every order there is.
+//! Tests of the engine, one rule each. The test plays the API server, one answer at a time. `portcullis-sim`
+//! plays it for whole scenarios, and `explore` in every order of events.
 
 mod counting;
-mod courtesy;
 mod elastic;
 mod lab;
-mod life;
+mod status_writes;
+mod timeouts;
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ fn is_record(action: &Action) -> bool {
     matches!(action, Action::WriteGang { status, .. } if status.plan.is_some())
 }
 
-fn notes(actions: &[Action]) -> Vec<(Reason, &str)> {
+fn recorded_events(actions: &[Action]) -> Vec<(Reason, &str)> {
     let told = actions.iter().filter_map(|action| match action {
         Action::RecordEvent(note) => Some((note.reason, &*note.message)),
         _ => None,
@@ -43,13 +43,13 @@ fn leading_three() -> (Lab, Vec<Action>) {
 }
 
 #[test]
-fn nothing_is_lifted_until_the_quorum_is_there() {
+fn no_member_is_lifted_before_the_gang_is_complete() {
     let mut pods = three();
     let last = pods.pop().expect("three");
     let (mut lab, actions) =
         Lab::leading(&EngineSettings::default(), vec![node("gpu-1", 1, "")], vec![group(3)], pods);
     let left = lab.run(actions, |_| false);
-    assert_eq!(notes(&left), []);
+    assert_eq!(recorded_events(&left), []);
     assert_eq!(lab.gated(), ["app-server", "model-1"]);
     assert_eq!(lab.status().phase, Phase::Gathering);
     assert_eq!(lab.status().message, "2 of 3 members are here; waiting for 1 more pod");
@@ -60,7 +60,7 @@ fn nothing_is_lifted_until_the_quorum_is_there() {
     let left = lab.run(actions, |_| false);
     assert_eq!(lab.gated(), Vec::<&str>::new());
     assert_eq!(
-        notes(&left),
+        recorded_events(&left),
         [(Reason::Lifted, "3 of 3 lifted: app-server -> gpu-1[0], model-1 -> gpu-1[0], model-2 -> gpu-1[0]")]
     );
     for name in ["app-server", "model-1", "model-2"] {
@@ -69,9 +69,9 @@ fn nothing_is_lifted_until_the_quorum_is_there() {
     assert_eq!((lab.status().phase, &*lab.status().message), (Phase::Admitted, "3 of 3 members are bound"));
 }
 
-/// Rule 1: the plan is durable first, the lease is read after that, and only then are gates lifted.
+/// The plan is durable first, then the lease is read, and only then are gates removed.
 #[test]
-fn the_plan_is_durable_and_the_lease_is_read_before_anything_is_lifted() {
+fn the_plan_is_durable_and_the_lease_is_read_before_a_member_is_lifted() {
     let (mut lab, actions) = leading_three();
     let left = lab.run(actions, is_record);
     assert_eq!(left.len(), 1, "nothing goes on while the plan is on its way: {left:?}");
@@ -83,7 +83,7 @@ fn the_plan_is_durable_and_the_lease_is_read_before_anything_is_lifted() {
 }
 
 #[test]
-fn a_lease_that_is_not_ours_ends_it() {
+fn the_engine_steps_down_if_the_lease_names_another_holder() {
     let (mut lab, actions) = leading_three();
     let left = lab.run(actions, |a| matches!(a, Action::ReadLease));
     assert_eq!(left, [Action::ReadLease]);
@@ -93,7 +93,7 @@ fn a_lease_that_is_not_ours_ends_it() {
 }
 
 #[test]
-fn a_lost_race_for_the_record_drops_the_plan_and_looks_again() {
+fn a_conflict_on_the_gang_object_drops_the_plan_and_reads_again() {
     let (mut lab, actions) = leading_three();
     let left = lab.run(actions, is_record);
     lab.version += 1;
@@ -107,7 +107,7 @@ fn a_lost_race_for_the_record_drops_the_plan_and_looks_again() {
 }
 
 #[test]
-fn who_sees_a_newer_epoch_steps_down() {
+fn the_engine_steps_down_on_a_newer_epoch() {
     let (mut lab, actions) = leading_three();
     lab.run(actions, is_record);
     let plan = PlanRecord { epoch: Epoch(4), deadline: START, ..PlanRecord::default() };
@@ -120,9 +120,10 @@ fn who_sees_a_newer_epoch_steps_down() {
     assert_eq!(lab.step(Event::Gang(Change::Set(record))), [Action::StepDown]);
 }
 
-/// Found by the exhaustive search: a zombie recorded its plan again each time the new leader took it away, without end.
+/// Found by the exhaustive search: a deposed leader recorded its plan again each time the new leader removed
+/// it, without end.
 #[test]
-fn who_finds_its_plan_taken_back_by_a_newer_epoch_steps_down() {
+fn the_engine_steps_down_if_a_newer_epoch_removed_its_plan() {
     let (mut lab, actions) = leading_three();
     lab.run(actions, |a| matches!(a, Action::ReadLease));
     let status = GangStatus { epoch: Epoch(4), plan: None, ..lab.status().clone() };
@@ -131,7 +132,7 @@ fn who_finds_its_plan_taken_back_by_a_newer_epoch_steps_down() {
     assert_eq!(lab.step(Event::Gang(Change::Set(record))), [Action::StepDown]);
 }
 
-/// Found by seeds 26 and 42: the read showed the version that was known already, and was repeated without end.
+/// Found by seeds 26 and 42: the read returned the known version, and was repeated without end.
 #[test]
 fn a_lost_nomination_that_changed_nothing_is_read_once() {
     let settings = EngineSettings { nominate: NominationMode::Always, ..EngineSettings::default() };
@@ -152,9 +153,9 @@ fn a_lost_nomination_that_changed_nothing_is_read_once() {
     assert_eq!(lab.gated(), Vec::<&str>::new());
 }
 
-/// Found by seed 3109: the alarm rang while a request was under way, and was never set again.
+/// Found by seed 3109: the timer fired while a request was unanswered, and was never set again.
 #[test]
-fn a_record_without_an_answer_is_read_and_then_carried_out_or_written_again() {
+fn a_plan_write_without_an_answer_is_read_and_then_carried_out_or_repeated() {
     for written in [true, false] {
         let (mut lab, actions) = leading_three();
         let mut records = lab.run(actions, is_record);
@@ -181,9 +182,9 @@ fn a_record_without_an_answer_is_read_and_then_carried_out_or_written_again() {
     }
 }
 
-/// After a conflict: read the pod, read the lease, then try again.
+/// After a conflict the engine reads the pod, then the lease, then tries again.
 #[test]
-fn a_pod_that_changed_is_read_and_the_lease_too_before_it_is_lifted() {
+fn a_changed_pod_is_read_and_the_lease_too_before_the_pod_is_lifted() {
     let (mut lab, actions) = leading_three();
     let lifts = lab.run(actions, is_lift);
     let uid = PodUid::from("uid-app-server");
@@ -204,9 +205,9 @@ fn a_pod_that_changed_is_read_and_the_lease_too_before_it_is_lifted() {
     assert_eq!(lab.gated(), Vec::<&str>::new());
 }
 
-/// A lift without an answer may still land: the pod is written before it is believed.
+/// A lift without an answer may still be applied, so the engine fences the pod first.
 #[test]
-fn a_lost_lift_is_fenced_before_it_is_tried_again() {
+fn a_lift_without_an_answer_is_fenced_before_a_retry() {
     let (mut lab, actions) = leading_three();
     lab.run(actions, is_lift);
     let uid = PodUid::from("uid-app-server");
@@ -215,7 +216,7 @@ fn a_lost_lift_is_fenced_before_it_is_tried_again() {
 }
 
 #[test]
-fn a_node_that_is_cordoned_before_the_lift_undoes_the_plan() {
+fn a_node_cordoned_before_the_lift_invalidates_the_plan() {
     let nodes = vec![node("gpu-1", 1, ""), node("gpu-2", 1, "")];
     let (mut lab, actions) = Lab::leading(&EngineSettings::default(), nodes, vec![group(3)], three());
     let left = lab.run(actions, |a| matches!(a, Action::ReadLease));
@@ -232,7 +233,7 @@ fn a_node_that_is_cordoned_before_the_lift_undoes_the_plan() {
 }
 
 #[test]
-fn a_member_that_goes_before_the_lift_undoes_the_plan_and_frees_the_room() {
+fn a_member_deleted_before_the_lift_invalidates_the_plan_and_frees_capacity() {
     let (mut lab, actions) = leading_three();
     let left = lab.run(actions, |a| matches!(a, Action::ReadLease));
     let uid = PodUid::from("uid-model-2");
@@ -246,11 +247,11 @@ fn a_member_that_goes_before_the_lift_undoes_the_plan_and_frees_the_room() {
 }
 
 #[test]
-fn a_half_lifted_gang_is_finished_by_the_next_leader() {
+fn the_next_leader_lifts_the_rest_of_a_partly_lifted_gang() {
     let (mut lab, actions) = leading_three();
     let lifts = lab.run(actions, is_lift);
     lab.carry_out(&lifts[0]);
-    // The leader dies here. Its other two lifts are still on their way.
+    // The leader dies here. Its other two lifts may still arrive.
     let settings = EngineSettings { quiet: Duration::ZERO, ..EngineSettings::default() };
     lab.engine = Engine::new(settings);
     assert_eq!(lab.step(Event::LeaseAcquired(Epoch(4))), [Action::List]);
@@ -271,9 +272,9 @@ fn a_half_lifted_gang_is_finished_by_the_next_leader() {
     assert_eq!(lab.status().plan.as_ref().map(|p| p.epoch), Some(Epoch(4)), "adopted under the new epoch");
 }
 
-/// Rule 6: somebody else's gate is theirs to remove.
+/// Only the controller of a foreign gate removes it.
 #[test]
-fn a_member_behind_a_foreign_gate_is_waited_for_and_named() {
+fn the_status_names_a_member_with_a_foreign_gate() {
     let mut pods = three();
     pods[1] = pod("model-1", 3000, &["example.com/hold", names::GATE]);
     let (mut lab, actions) =
@@ -282,7 +283,7 @@ fn a_member_behind_a_foreign_gate_is_waited_for_and_named() {
     assert_eq!(lab.gated().len(), 3);
     assert_eq!(lab.status().reason, Some(Reason::ForeignGate));
     assert_eq!(
-        notes(&left),
+        recorded_events(&left),
         [(
             Reason::ForeignGate,
             "2 of 3 members are ready; pod model-1 is held by the scheduling gate example.com/hold, which is not ours to remove"
@@ -291,7 +292,7 @@ fn a_member_behind_a_foreign_gate_is_waited_for_and_named() {
 }
 
 #[test]
-fn a_gang_without_its_group_object_waits_and_says_so() {
+fn a_gang_without_its_group_object_waits_with_a_reason() {
     let (mut lab, actions) =
         Lab::leading(&EngineSettings::default(), vec![node("gpu-1", 1, "")], Vec::new(), three());
     lab.run(actions, |_| false);
@@ -306,9 +307,9 @@ fn a_gang_without_its_group_object_waits_and_says_so() {
     assert_eq!(lab.gated(), Vec::<&str>::new());
 }
 
-/// Rule 5: every "no" is explained, and nothing is written that says nothing new.
+/// The status explains why a gang waits, and the engine writes it only if there is news.
 #[test]
-fn a_gang_that_does_not_fit_says_what_is_short_and_says_it_once() {
+fn a_gang_that_does_not_fit_reports_what_is_short_once() {
     let pods = [("a", 8000), ("b", 8000)].map(|(n, mib)| pod(n, mib, &[names::GATE])).into();
     let (mut lab, actions) =
         Lab::leading(&EngineSettings::default(), vec![node("gpu-1", 1, "")], vec![group(2)], pods);
@@ -316,13 +317,13 @@ fn a_gang_that_does_not_fit_says_what_is_short_and_says_it_once() {
     let status = lab.status().clone();
     assert_eq!((status.phase, status.position), (Phase::Waiting, Some(1)));
     assert!(status.message.contains("MiB"), "{}", status.message);
-    assert_eq!(notes(&left).len(), 1, "{left:?}");
+    assert_eq!(recorded_events(&left).len(), 1, "{left:?}");
     lab.now = lab.now.after(Duration::from_secs(600));
     assert_eq!(lab.tick(), []);
 }
 
 #[test]
-fn a_torn_gang_is_told_and_held_or_evicted_as_is_asked() {
+fn a_torn_gang_is_reported_and_held_or_evicted_by_policy() {
     use OnTorn::{Evict, Hold};
     for (set, said, on_torn) in
         [(Hold, None, Hold), (Evict, None, Evict), (Hold, Some(Evict), Evict), (Evict, Some(Hold), Hold)]
@@ -343,10 +344,10 @@ fn a_torn_gang_is_told_and_held_or_evicted_as_is_asked() {
             "{}",
             lab.status().message
         );
-        assert_eq!(notes(&left).iter().map(|n| n.0).collect::<Vec<_>>(), [Reason::Torn]);
+        assert_eq!(recorded_events(&left).iter().map(|n| n.0).collect::<Vec<_>>(), [Reason::Torn]);
         let evicted = left.iter().filter(|a| matches!(a, Action::Evict { .. })).count();
         assert_eq!(evicted, if on_torn == Evict { 3 } else { 0 });
-        // What can still be bound still holds its place.
+        // A lifted pod that may still be bound keeps its charge.
         assert_eq!(lab.engine.snapshot().charges().count(), 3);
         lab.bind("model-1", "gpu-1");
         lab.bind("model-2", "gpu-1");
@@ -374,7 +375,7 @@ fn an_extra_member_is_planned_alone() {
 }
 
 #[test]
-fn the_object_goes_with_the_last_member() {
+fn the_gang_object_is_deleted_with_the_last_member() {
     let (mut lab, actions) =
         Lab::leading(&EngineSettings::default(), vec![node("gpu-1", 1, "")], vec![group(9)], three());
     lab.run(actions, |_| false);
@@ -389,9 +390,9 @@ fn the_object_goes_with_the_last_member() {
     assert!(lab.engine.gangs.is_empty());
 }
 
-/// What a gang that fits costs the API server: two writes of its object, one for each gate, and one event.
+/// The cost of a gang that fits: two writes of its object, one write per gate, and one event.
 #[test]
-fn a_gang_that_fits_costs_no_more_than_it_must() {
+fn a_gang_that_fits_costs_the_minimum_of_requests() {
     let settings = EngineSettings { quiet: Duration::from_millis(500), ..EngineSettings::default() };
     let (mut lab, actions) = leading_three();
     lab.engine.settings = settings;
@@ -413,14 +414,17 @@ fn a_gang_that_fits_costs_no_more_than_it_must() {
         }
     }
     sent.sort();
-    assert_eq!(sent, ["CreateGang", "Lift", "Lift", "Lift", "ReadLease", "Tell", "WriteGang", "WriteGang"]);
+    assert_eq!(
+        sent,
+        ["CreateGang", "Lift", "Lift", "Lift", "ReadLease", "RecordEvent", "WriteGang", "WriteGang"]
+    );
     assert_eq!(lab.status().phase, Phase::Admitted);
     assert_eq!((&*lab.status().ready, &*lab.status().waiting_for), ("3/3", ""));
 }
 
-/// A pod that is not ours and waits for a scheduler could take the room between the decision and the bind.
+/// A pod without a gang could take the capacity between the plan and the bind.
 #[test]
-fn members_are_nominated_while_somebody_else_waits_for_a_scheduler() {
+fn members_are_nominated_while_another_pod_waits_for_a_scheduler() {
     let foreign = |gates: &str, node: &str| {
         let json = format!(
             r#"{{"metadata":{{"namespace":"x","name":"f","uid":"f","resourceVersion":"1"}},

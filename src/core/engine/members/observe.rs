@@ -1,20 +1,22 @@
-//! What watches, lists and answers tell: the newest reading of each object wins, older ones are ignored, and every
-//! reading is charged to the snapshot at once.
+//! Takes in objects from watches, lists and answers. The newest version of each object wins, older ones are
+//! ignored. Each new version is charged to the snapshot at once.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::state::{Gang, Member, Object};
-use super::types::{Change, GangRecord, ListedObjects};
-use super::{Action, Engine, SafetyRule, Step};
 use crate::dialect::GroupKey;
+use crate::engine::gang_state::{GangObject, GangState, MemberState};
+use crate::engine::invariants::KNOWN_MEMBER;
+use crate::engine::protocol::plan_progress::PlanInput;
+use crate::engine::protocol::{Change, GangRecord, ListedObjects};
+use crate::engine::{Action, Engine, SafetyRule, StepContext};
 use crate::model::{GangId, NodeName, PodUid, Str, Time};
 use crate::objects::{Node, PriorityClass};
 use crate::pod::Pod;
 use crate::snapshot::{CardAllocation, Charge, ChargeState};
 
 impl Engine {
-    pub(super) fn node_changed(&mut self, change: Change<Node, NodeName>, step: &mut Step) {
+    pub(in crate::engine) fn observe_node(&mut self, change: Change<Node, NodeName>, step: &mut StepContext) {
         let name = match &change {
             Change::Set(node) => node.name.clone(),
             Change::Gone(name) => name.clone(),
@@ -24,15 +26,15 @@ impl Engine {
             Change::Gone(name) => self.snapshot.remove_node(&name),
         };
         if changed {
-            self.doubt_hold(&name);
-            self.touch_planned_on(&name, step);
+            self.invalidate_head_of_line(&name);
+            self.touch_gangs_on(&name, step);
         }
     }
 
-    /// What changes on a node may undo the plans that count on it.
-    fn touch_planned_on(&self, node: &NodeName, step: &mut Step) {
+    /// Touches the gangs with members or placeholders on a node: its change may invalidate their plans.
+    fn touch_gangs_on(&self, node: &NodeName, step: &mut StepContext) {
         for (uid, _) in self.snapshot.charged_to(node) {
-            if let Some(gang) = self.places.get(uid) {
+            if let Some(gang) = self.placeholder_owners.get(uid) {
                 step.touch(gang);
             }
             let membership = self.members.get(uid).and_then(|member| member.pod.membership.as_ref());
@@ -42,61 +44,66 @@ impl Engine {
         }
     }
 
-    pub(super) fn class_changed(&mut self, change: Change<PriorityClass, Str>, step: &mut Step) {
+    pub(in crate::engine) fn observe_priority_class(
+        &mut self,
+        change: Change<PriorityClass, Str>,
+        step: &mut StepContext,
+    ) {
         let classes = self.priority_classes.get_or_insert_default();
         let changed = match change {
             Change::Set(class) => classes.insert(class.name, class.value) != Some(class.value),
             Change::Gone(name) => classes.remove(&name).is_some(),
         };
         if changed {
-            self.classes_changed(step);
+            self.requeue_prioritized_gangs(step);
         }
     }
 
-    /// The order of the queue may be another one, and what groups are told of the classes they name.
-    fn classes_changed(&mut self, step: &mut Step) {
+    /// Touches every gang whose group names a PriorityClass: its rank and the status of its group may change.
+    fn requeue_prioritized_gangs(&mut self, step: &mut StepContext) {
         let named = self.groups.iter().filter(|(_, group)| group.priority_class.is_some());
         let named: Vec<GangId> = named.map(|(id, _)| id.clone()).collect();
         for id in named.iter().filter(|id| self.gangs.contains_key(id)).cloned().collect::<Vec<_>>() {
-            self.look_at(&id);
+            self.mark_for_planning(&id);
             step.touch(&id);
         }
     }
 
-    /// A pod as a watch or a list shows it.
-    pub(super) fn pod_seen(&mut self, pod: Pod, step: &mut Step) {
+    /// Takes in a pod from a watch or a list.
+    pub(in crate::engine) fn observe_pod(&mut self, pod: Pod, step: &mut StepContext) {
         let uid = pod.uid.clone();
         match self.members.get(&uid) {
-            Some(known) if same_place(&known.pod, &pod) => return self.member_read(pod, step),
+            Some(known) if same_place(&known.pod, &pod) => return self.update_member(pod, step),
             Some(known) if known.pod.resource_version >= pod.resource_version => return,
-            // It changed its gang, which admission forbids; with the webhook away it can happen.
-            Some(_) => self.forget_member(&uid, step),
+            // The pod changed its gang. The webhook forbids that, but it may be down.
+            Some(_) => self.remove_member(&uid, step),
             None => {}
         }
         match pod.membership.clone() {
             Some(membership) => {
-                self.others.remove(&uid);
-                self.rivals.remove(&uid);
-                self.unplaced.remove(&uid);
+                self.charged_pods.remove(&uid);
+                self.unscheduled_pods.remove(&uid);
+                self.unplaced_pods.remove(&uid);
                 self.gangs.entry(membership.gang.clone()).or_default().members.insert(uid.clone());
                 step.touch(&membership.gang);
-                self.members.insert(uid.clone(), Member::new(pod));
-                self.member_came(&membership.gang);
-                self.look_at(&membership.gang);
-                self.spoken_of(Some(&membership));
+                self.members.insert(uid.clone(), MemberState::new(pod));
+                self.elastic_member_added(&membership.gang);
+                self.mark_for_planning(&membership.gang);
+                self.declarations_changed(Some(&membership));
                 self.charge_member(&uid);
             }
-            None => self.other_seen(&pod, step),
+            None => self.observe_other_pod(&pod, step),
         }
     }
 
-    /// A newer reading of a member we know. Answers come this way too: they never bring a pod back that is gone.
-    pub(super) fn member_read(&mut self, pod: Pod, step: &mut Step) {
+    /// Takes in a newer version of a known member. Answers use this path too: they never bring a deleted pod
+    /// back.
+    pub(in crate::engine) fn update_member(&mut self, pod: Pod, step: &mut StepContext) {
         let Some(member) = self.members.get_mut(&pod.uid) else { return };
         if pod.resource_version <= member.pod.resource_version {
             return;
         }
-        // Any change of the pod ends the permit to lift it: the patch would test a version that is no more.
+        // Any change of the pod revokes its lift permit: the patch would test an old version.
         member.permit = None;
         member.must_read = false;
         member.must_fence &= pod.gated();
@@ -120,90 +127,94 @@ impl Engine {
         if let Some(gang) = &gang {
             step.touch(gang);
             if went {
-                self.member_went(gang);
+                self.elastic_member_removed(gang);
             }
         }
         if bears_on_plans {
             if let Some(gang) = &gang {
-                self.look_at(gang);
+                self.mark_for_planning(gang);
             }
             self.charge_member(&uid);
         }
         if says {
-            // What it says of those to come bears on planning.
+            // What a pod declares about missing members bears on planning.
             if let Some(gang) = &gang {
-                self.look_at(gang);
+                self.mark_for_planning(gang);
             }
             let now = self.members.get(&uid).and_then(|m| m.pod.membership.clone());
-            self.spoken_of(before.as_ref());
-            self.spoken_of(now.as_ref());
+            self.declarations_changed(before.as_ref());
+            self.declarations_changed(now.as_ref());
         }
     }
 
-    fn other_seen(&mut self, pod: &Pod, step: &mut Step) {
+    fn observe_other_pod(&mut self, pod: &Pod, step: &mut StepContext) {
         let waits = pod.node.is_none() && !pod.finished() && !pod.terminating;
         if waits {
-            self.unplaced.insert(pod.uid.clone(), (pod.key.clone(), Arc::clone(&pod.shape)));
+            self.unplaced_pods.insert(pod.uid.clone(), (pod.key.clone(), Arc::clone(&pod.shape)));
         } else {
-            self.unplaced.remove(&pod.uid);
+            self.unplaced_pods.remove(&pod.uid);
         }
         if waits && pod.gates.is_empty() {
-            self.rivals.insert(pod.uid.clone());
+            self.unscheduled_pods.insert(pod.uid.clone());
         } else {
-            self.rivals.remove(&pod.uid);
+            self.unscheduled_pods.remove(&pod.uid);
         }
         let changed = match &pod.node {
             Some(node) if !pod.finished() => {
-                self.others.insert(pod.uid.clone());
+                self.charged_pods.insert(pod.uid.clone());
                 self.snapshot.charge(&pod.uid, bound_charge(pod, node))
             }
-            _ => self.others.remove(&pod.uid) && self.snapshot.release(&pod.uid),
+            _ => self.charged_pods.remove(&pod.uid) && self.snapshot.release(&pod.uid),
         };
         if changed && let Some(node) = &pod.node {
-            self.touch_planned_on(node, step);
+            self.touch_gangs_on(node, step);
         }
     }
 
-    pub(super) fn pod_gone(&mut self, uid: &PodUid, step: &mut Step) {
-        self.rivals.remove(uid);
-        self.unplaced.remove(uid);
+    pub(in crate::engine) fn remove_pod(&mut self, uid: &PodUid, step: &mut StepContext) {
+        self.unscheduled_pods.remove(uid);
+        self.unplaced_pods.remove(uid);
         if self.members.contains_key(uid) {
-            self.forget_member(uid, step);
-        } else if self.others.remove(uid) {
+            self.remove_member(uid, step);
+        } else if self.charged_pods.remove(uid) {
             self.snapshot.release(uid);
         }
     }
 
-    fn forget_member(&mut self, uid: &PodUid, step: &mut Step) {
-        let Some(member) = self.members.remove(uid) else { return };
-        if let Some(pending) = &mut self.verifying {
+    fn remove_member(&mut self, uid: &PodUid, step: &mut StepContext) {
+        let Some(member) = self.members.remove(uid) else {
+            self.violations.check(false, KNOWN_MEMBER);
+            return;
+        };
+        if let Some(pending) = &mut self.pending_permits {
             pending.remove(uid);
         }
         if self.settings.keeps(SafetyRule::ReleaseOnDelete) {
             self.snapshot.release(uid);
         }
         if let Some(membership) = &member.pod.membership {
-            self.look_at(&membership.gang);
+            self.mark_for_planning(&membership.gang);
             if member.live() {
-                self.member_went(&membership.gang);
+                self.elastic_member_removed(&membership.gang);
             }
             if let Some(gang) = self.gangs.get_mut(&membership.gang) {
                 gang.members.remove(uid);
             }
-            self.spoken_of(Some(membership));
+            self.declarations_changed(Some(membership));
             step.touch(&membership.gang);
         }
     }
 
-    /// Brings what a member is charged in line with where it is, or is to be.
-    pub(super) fn charge_member(&mut self, uid: &PodUid) {
-        let Some(member) = self.members.get(uid) else { return };
+    /// Charges a member to the node that it is bound to or planned onto, or releases it. This is the only
+    /// code that charges members.
+    pub(in crate::engine) fn charge_member(&mut self, uid: &PodUid) {
+        let Some(member) = self.expect_member(uid) else { return };
         let pod = &member.pod;
         let place = if pod.finished() {
             None
         } else if let Some(node) = &pod.node {
             Some(bound_charge(pod, node))
-        } else if let Some((node, cards)) = self.promised(member) {
+        } else if let Some((node, cards)) = self.planned_place(member) {
             Some(Charge {
                 key: Some(pod.key.clone()),
                 node,
@@ -226,13 +237,13 @@ impl Engine {
         }
     }
 
-    /// Where a pod that is on no node yet is going: by its gang's plan, or, lifted by a plan that is no more, by what the
-    /// lift itself wrote on it.
-    fn promised(&self, member: &Member) -> Option<(NodeName, CardAllocation)> {
+    /// The node and cards that a pod without a node will use: those of its gang's plan. A lifted pod whose
+    /// plan is gone uses those that the lift wrote to it.
+    fn planned_place(&self, member: &MemberState) -> Option<(NodeName, CardAllocation)> {
         let pod = &member.pod;
         let gang = pod.membership.as_ref().and_then(|m| self.gangs.get(&m.gang));
         let planned = gang
-            .and_then(|g| g.progress.plan())
+            .and_then(|g| g.lifecycle.progress.plan())
             .and_then(|plan| plan.members.iter().find(|m| m.uid == pod.uid));
         match planned {
             Some(place) => Some((place.node.clone(), cards(pod, Some(&place.gpus)))),
@@ -244,8 +255,8 @@ impl Engine {
         }
     }
 
-    /// Our own object as a watch, a list or an answer shows it.
-    pub(super) fn gang_seen(&mut self, record: GangRecord, step: &mut Step) {
+    /// Takes in a `Gang` object from a watch, a list or an answer.
+    pub(in crate::engine) fn observe_gang_object(&mut self, record: GangRecord, step: &mut StepContext) {
         let planner = record.status.plan.as_ref().map(|plan| plan.epoch).unwrap_or_default();
         let newer_epoch = Some(planner.max(record.status.epoch)) > self.epoch();
         if newer_epoch && self.settings.keeps(SafetyRule::NewerEpoch) {
@@ -253,122 +264,125 @@ impl Engine {
         }
         let id = record.gang;
         let gang = self.gangs.entry(id.clone()).or_default();
-        if let Object::Known(version, _) = &gang.object
+        if let GangObject::Known(version, _) = &gang.record.object
             && *version >= record.resource_version
         {
             return;
         }
-        gang.must_read = false;
+        gang.record.must_read = false;
         let stored = record.status.plan.clone();
         let expired = record.status.expired.clone();
-        gang.started_with = gang.started_with.or(Some(record.status.started_with));
-        gang.generation = record.generation;
-        gang.object = Object::Known(record.resource_version, Arc::new(record.status));
-        self.plan_seen(&id, stored.as_ref(), step);
-        self.expired_seen(&id, &expired, step);
+        gang.lifecycle.started_with = gang.lifecycle.started_with.or(Some(record.status.started_with));
+        gang.record.generation = record.generation;
+        gang.record.object = GangObject::Known(record.resource_version, Arc::new(record.status));
+        self.advance_plan(&id, PlanInput::Stored(stored.as_ref()), step);
+        self.observe_expired(&id, &expired, step);
         step.touch(&id);
     }
 
-    pub(super) fn gang_gone(&mut self, id: &GangId, step: &mut Step) {
+    pub(in crate::engine) fn remove_gang_object(&mut self, id: &GangId, step: &mut StepContext) {
+        // A watch may report the deletion of an object whose gang is forgotten.
         let Some(gang) = self.gangs.get_mut(id) else { return };
-        gang.object = Object::Absent;
-        if gang.members.is_empty() && gang.progress.plan().is_some_and(|plan| !plan.placeholders.is_empty()) {
-            // It has come to its end, and nobody is to come any more.
-            self.undecide(id, step);
+        gang.record.object = GangObject::Absent;
+        if gang.members.is_empty()
+            && gang.lifecycle.progress.plan().is_some_and(|plan| !plan.placeholders.is_empty())
+        {
+            // The gang has ended, and no controller creates the pods of its placeholders any more.
+            self.advance_plan(id, PlanInput::Ended, step);
         }
-        self.plan_seen(id, None, step);
+        self.advance_plan(id, PlanInput::Stored(None), step);
         step.touch(id);
     }
 
-    /// Everything is read anew after a broken watch: what is not there any more is gone.
-    pub(super) fn relist(&mut self, world: ListedObjects, step: &mut Step) {
-        if let Some(nodes) = world.nodes {
+    /// Takes in a consistent read after a broken watch. Known objects that are not in it are gone.
+    pub(in crate::engine) fn relist(&mut self, objects: ListedObjects, step: &mut StepContext) {
+        if let Some(nodes) = objects.nodes {
             let listed: BTreeSet<NodeName> = nodes.iter().map(|n| n.name.clone()).collect();
             let known: Vec<NodeName> = self.snapshot.node_names().cloned().collect();
             for name in known.into_iter().filter(|n| !listed.contains(n)) {
-                self.node_changed(Change::Gone(name), step);
+                self.observe_node(Change::Gone(name), step);
             }
             for node in nodes {
-                self.node_changed(Change::Set(node), step);
+                self.observe_node(Change::Set(node), step);
             }
         }
-        if let Some(pods) = world.pods {
+        if let Some(pods) = objects.pods {
             let listed: BTreeSet<PodUid> = pods.iter().map(|p| p.uid.clone()).collect();
-            let alone = self.others.iter().chain(self.unplaced.keys());
+            let alone = self.charged_pods.iter().chain(self.unplaced_pods.keys());
             let known: Vec<PodUid> = self.members.keys().chain(alone).cloned().collect();
             for uid in known.iter().filter(|uid| !listed.contains(uid)) {
-                self.pod_gone(uid, step);
+                self.remove_pod(uid, step);
             }
             for pod in pods {
-                self.pod_seen(pod, step);
+                self.observe_pod(pod, step);
             }
         }
-        for (kind, groups) in world.groups {
+        for (kind, groups) in objects.groups {
             let listed: BTreeSet<&GroupKey> = groups.iter().map(|g| &g.key).collect();
             let known = self.groups.keys().filter(|key| key.kind == kind);
             let gone: Vec<GroupKey> = known.filter(|key| !listed.contains(key)).cloned().collect();
             for key in gone {
-                self.group_changed(Change::Gone(key), step);
+                self.observe_group(Change::Gone(key), step);
             }
             for group in groups {
-                self.group_changed(Change::Set(group), step);
+                self.observe_group(Change::Set(group), step);
             }
         }
-        if let Some(classes) = world.priority_classes {
+        if let Some(classes) = objects.priority_classes {
             let classes = classes.into_iter().map(|class| (class.name, class.value)).collect();
             if self.priority_classes.as_ref() != Some(&classes) {
                 self.priority_classes = Some(classes);
-                self.classes_changed(step);
+                self.requeue_prioritized_gangs(step);
             }
         }
-        if let Some(gangs) = world.gangs {
+        if let Some(gangs) = objects.gangs {
             let listed: BTreeSet<GangId> = gangs.iter().map(|g| g.gang.clone()).collect();
             let known: Vec<GangId> = self.gangs.keys().cloned().collect();
             for gang in known.iter().filter(|g| !listed.contains(g)) {
-                self.gang_gone(gang, step);
+                self.remove_gang_object(gang, step);
             }
             for record in gangs {
-                self.gang_seen(record, step);
+                self.observe_gang_object(record, step);
             }
         }
     }
 
-    /// Forgets a gang of which nothing is left.
-    pub(super) fn forget_if_empty(&mut self, id: &GangId, now: Time) {
-        let empty = self.gangs.get(id).is_some_and(|g: &Gang| {
-            let asking = g.following.as_ref().is_some_and(|following| following.asking());
+    /// Forgets a gang without members, object and unanswered requests.
+    pub(in crate::engine) fn forget_if_empty(&mut self, id: &GangId, now: Time) {
+        let empty = self.gangs.get(id).is_some_and(|g: &GangState| {
+            let asking = g.elastic_state.as_ref().is_some_and(|elastic_state| elastic_state.is_reading());
             g.members.is_empty()
-                && g.object == Object::Absent
-                && g.request.is_none()
-                && !g.must_read
+                && g.record.object == GangObject::Absent
+                && g.record.request.is_none()
+                && !g.record.must_read
                 && !asking
         });
-        if empty && self.owes_courtesy(id, now) {
+        if empty && self.is_group_status_pending(id, now) {
             return;
         }
         if empty {
             self.dequeue(id);
-            self.fresh.remove(id);
-            self.groups.follow(id, None);
-            self.forget_courtesy(id);
+            self.changed_gangs.remove(id);
+            self.groups.set_elastic(id, None);
+            self.forget_group_status(id);
         }
         if empty
             && let Some(gang) = self.gangs.remove(id)
-            && let Some(at) = gang.alarm
+            && let Some(at) = gang.timers.next
         {
-            self.alarms.remove(&(at, id.clone()));
+            self.timers.remove(&(at, id.clone()));
         }
     }
 
-    /// Somebody newer leads: nothing more is done under this epoch.
-    pub(super) fn step_down(&mut self, step: &mut Step) {
-        self.forget(super::state::Role::Following);
+    /// Stops leading, because another replica has a newer epoch.
+    pub(in crate::engine) fn step_down(&mut self, step: &mut StepContext) {
+        self.reset(crate::engine::gang_state::Leadership::Follower);
         step.touched.clear();
         step.send(Action::StepDown);
     }
 }
 
-/// Whether two readings of a pod say that it is in the same place of the same gang.
+/// Whether two versions of a pod name the same gang and role.
 fn same_place(known: &Pod, pod: &Pod) -> bool {
     match (&known.membership, &pod.membership) {
         (Some(known), Some(now)) => known.same_gang_and_role(now),
@@ -388,7 +402,7 @@ fn bound_charge(pod: &Pod, node: &NodeName) -> Charge {
     }
 }
 
-/// The cards of a pod that shares cards: those that are written down, or unknown ones.
+/// The cards of a pod: those in its annotation or plan, or unknown ones.
 fn cards(pod: &Pod, written: Option<&Vec<u32>>) -> CardAllocation {
     match (pod.shape.share, written) {
         (None, _) => CardAllocation::Unshared,

@@ -1,4 +1,4 @@
-//! How often a gang is written about, to its own object and to its group: what the API server is asked for.
+//! How often the engine writes the `Gang` object and the status of the group.
 
 use serde_json::json;
 
@@ -7,13 +7,13 @@ use crate::dialect::{self, Group, GroupPhase, GroupStatus, StoredStatus};
 use crate::engine::GroupStatusMode;
 use crate::pod::PodPhase;
 
-/// As it is in production.
+/// Sets the write delays of production.
 fn real(lab: &mut Lab) {
     lab.engine.settings.quiet = Duration::from_millis(500);
     lab.engine.settings.group_status = GroupStatusMode::Auto;
 }
 
-/// Lets this much time pass, and carries out what is asked for; returned is what was written, with the time in ms.
+/// Lets this much time pass, and carries out all actions. Returns the writes, with their time in ms.
 fn pass(lab: &mut Lab, time: Duration, mut actions: Vec<Action>, refuse: bool) -> Vec<(u64, Action)> {
     let (end, mut sent) = (lab.now.after(time), Vec::new());
     loop {
@@ -61,9 +61,9 @@ fn set(lab: &mut Lab, name: &str, change: impl FnOnce(&mut Pod)) -> Vec<Action> 
     lab.step(Event::Pod(Change::Set(lab.pods[&uid].clone())))
 }
 
-/// Also where the scheduler takes its time: the object of the gang is written twice, and that of the group once.
+/// Also with a slow scheduler, the `Gang` object is written twice and the group once.
 #[test]
-fn a_gang_that_lifts_is_told_of_once_however_slowly_it_is_bound() {
+fn a_lifted_gang_is_written_once_however_slowly_it_is_bound() {
     for pause in [0, 100, 2500] {
         let (mut lab, actions) = leading_three();
         real(&mut lab);
@@ -85,7 +85,7 @@ fn a_gang_that_lifts_is_told_of_once_however_slowly_it_is_bound() {
 }
 
 #[test]
-fn a_gang_that_waits_says_in_its_group_why() {
+fn a_waiting_gang_reports_the_reason_in_its_group() {
     let (mut lab, actions) =
         Lab::leading(&EngineSettings::default(), vec![node("gpu-1", 1, "")], vec![group(4)], three());
     real(&mut lab);
@@ -98,7 +98,7 @@ fn a_gang_that_waits_says_in_its_group_why() {
         text,
         (GroupPhase::Gathering, 0, "Gathering", "3 of 4 members are here; waiting for 1 more pod")
     );
-    // A new leader finds it written, and writes nothing.
+    // A new leader finds the status, and writes nothing.
     let written = dialect::group_status(&group(4), status).expect("KAI has one");
     let group = Group { stored_status: StoredStatus::Own(std::sync::Arc::new(written.clone())), ..group(4) };
     for (found, writes) in
@@ -119,7 +119,7 @@ fn a_gang_that_waits_says_in_its_group_why() {
         assert_eq!(groups(&sent).len(), writes, "{sent:?}");
         lab.engine.settings.group_status = GroupStatusMode::Auto;
     }
-    // What somebody has changed in it is put right.
+    // The engine restores a status that a user has changed.
     let mut wrong = written;
     wrong["phase"] = json!("Running");
     let group = Group { stored_status: StoredStatus::Own(std::sync::Arc::new(wrong)), ..group };
@@ -128,7 +128,7 @@ fn a_gang_that_waits_says_in_its_group_why() {
 }
 
 #[test]
-fn what_is_not_ours_to_say_is_left_alone() {
+fn a_group_status_of_another_controller_is_left_alone() {
     let theirs = Group { stored_status: StoredStatus::Foreign, ..group(4) };
     let nameless = Group { uid: str(""), ..group(4) };
     let (auto, never) = (GroupStatusMode::Auto, GroupStatusMode::Never);
@@ -151,7 +151,7 @@ fn what_is_not_ours_to_say_is_left_alone() {
 }
 
 #[test]
-fn a_refusal_is_met_with_patience_and_holds_up_nothing() {
+fn a_refused_group_status_is_retried_later_and_delays_nothing_else() {
     let (mut lab, actions) = leading_three();
     real(&mut lab);
     let mut sent = pass(&mut lab, Duration::from_millis(300), actions, true);
@@ -166,9 +166,9 @@ fn a_refusal_is_met_with_patience_and_holds_up_nothing() {
     assert_eq!(times, [2, 12, 32, 72, 152, 312], "twice as long after each");
 }
 
-/// One write for each of many pods would be the most expensive thing about a job.
+/// One write for each of many pods would be the largest cost of a job.
 #[test]
-fn a_job_that_ends_pod_by_pod_is_not_written_about_for_each() {
+fn a_job_that_ends_pod_by_pod_does_not_cost_a_write_for_each() {
     let names: Vec<String> = (0..40).map(|index| format!("worker-{index:02}")).collect();
     let pods = names.iter().map(|name| pod(name, 100, &[names::GATE])).collect();
     let (mut lab, actions) =
@@ -197,9 +197,9 @@ fn a_job_that_ends_pod_by_pod_is_not_written_about_for_each() {
     assert_eq!((last.phase, &*last.message), (GroupPhase::Finished, "all 40 members have finished"));
 }
 
-/// Also when nothing else is left of the gang.
+/// Also if the gang has no pod any more.
 #[test]
-fn a_group_that_is_left_behind_does_not_say_for_ever_that_it_runs() {
+fn a_group_without_pods_does_not_report_running_for_ever() {
     let (mut lab, actions) = leading_three();
     real(&mut lab);
     let sent = pass(&mut lab, Duration::from_secs(5), actions, false);
@@ -227,5 +227,5 @@ fn a_group_that_is_left_behind_does_not_say_for_ever_that_it_runs() {
         Group { stored_status: StoredStatus::Own(written.into()), ..group(3) }.into(),
     )));
     assert!(lab.engine.gangs.is_empty());
-    assert_eq!(lab.engine.next_alarm(), None);
+    assert_eq!(lab.engine.next_timer(), None);
 }

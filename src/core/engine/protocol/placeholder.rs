@@ -1,7 +1,7 @@
-//! Room that a durable plan holds for members that are not made yet, as it stands in the `Gang` object.
+//! A placeholder in a durable plan: reserved capacity for a member whose pod does not exist yet.
 //!
-//! What is written is what counts against a node: amounts, cards and ports. Where such a member may go was decided with the
-//! plan and is not kept.
+//! The `Gang` object stores what counts against a node: amounts, cards and ports. The constraints on the node
+//! were applied with the plan and are not stored.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,25 +12,25 @@ use crate::gpu::{GpuShare, ShareSize};
 use crate::model::{Bytes, MilliCpu, NodeName, Quantity, Resources, Str, VramMib, str};
 use crate::shape::{HostPort, Shape};
 
-/// The place of one member to come.
+/// The reservation for one missing member.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(into = "Written", try_from = "Written")]
+#[serde(into = "SerializedPlaceholder", try_from = "SerializedPlaceholder")]
 pub struct Placeholder {
-    /// Tells the places of one plan apart.
+    /// Number of the placeholder, unique in its plan.
     pub number: u32,
-    /// The role of who is to take it.
+    /// The role of the missing member.
     pub role: Option<Str>,
-    /// Where.
+    /// The node.
     pub node: NodeName,
-    /// Its cards.
+    /// The cards, by index on the node.
     pub gpus: Vec<u32>,
-    /// How much: amounts, a share of cards, and ports; it says nothing of where.
+    /// Resource requests, share of cards and host ports, without any constraint on the node.
     pub shape: Arc<Shape>,
 }
 
 impl Placeholder {
-    /// What is left of a shape when it has a place.
-    pub(super) fn amounts(shape: &Shape) -> Arc<Shape> {
+    /// The part of a shape that counts against a node.
+    pub(in crate::engine) fn amounts(shape: &Shape) -> Arc<Shape> {
         Arc::new(Shape {
             requests: shape.requests.clone(),
             share: shape.share,
@@ -39,8 +39,8 @@ impl Placeholder {
         })
     }
 
-    /// Whether a pod of this shape needs no more than what is held here.
-    pub(super) fn holds(&self, shape: &Shape) -> bool {
+    /// Whether a pod of this shape requests no more than the placeholder reserves.
+    pub(in crate::engine) fn holds(&self, shape: &Shape) -> bool {
         let (has, wants) = (&self.shape.requests, &shape.requests);
         let shares = match (self.shape.share, shape.share) {
             (None, None) => true,
@@ -63,10 +63,10 @@ impl Placeholder {
     }
 }
 
-/// The same as it is written.
+/// The serialized form.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Written {
+struct SerializedPlaceholder {
     #[serde(default)]
     number: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -86,7 +86,7 @@ struct Written {
     host_ports: Vec<String>,
 }
 
-impl From<Placeholder> for Written {
+impl From<Placeholder> for SerializedPlaceholder {
     fn from(place: Placeholder) -> Self {
         let Shape { requests, share, host_ports, .. } = &*place.shape;
         let plain = [
@@ -117,10 +117,10 @@ impl From<Placeholder> for Written {
     }
 }
 
-impl TryFrom<Written> for Placeholder {
+impl TryFrom<SerializedPlaceholder> for Placeholder {
     type Error = String;
 
-    fn try_from(written: Written) -> Result<Self, String> {
+    fn try_from(written: SerializedPlaceholder) -> Result<Self, String> {
         let mut requests = Resources::default();
         for (name, text) in &written.requests {
             let amount = Quantity::parse(text).map_err(|e| format!("requests[{name}]: {e}"))?;
@@ -135,7 +135,7 @@ impl TryFrom<Written> for Placeholder {
         }
         let size = (written.vram_mib.map(|mib| ShareSize::Vram(VramMib(mib))))
             .or(written.gpu_billionths.map(ShareSize::Fraction));
-        // One card each time: that is what its number of cards says.
+        // The number of cards is the number of devices.
         let devices = u32::try_from(written.gpus.len()).unwrap_or(u32::MAX);
         let ports: Option<_> = written.host_ports.iter().map(|text| port_read(text)).collect();
         let host_ports = ports.ok_or_else(|| format!("hostPorts: {:?}", written.host_ports))?;
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_held_is_read_as_it_was_written() {
+    fn a_placeholder_is_read_as_it_was_written() {
         let check = |annotations: &str, requests: &str, gpus: &[u32], text: &str| {
             let place = place(&shape(annotations, requests), gpus);
             let written = serde_json::to_string(&place).unwrap();
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_is_taken_by_who_needs_no_more() {
+    fn a_pod_that_requests_no_more_takes_the_placeholder() {
         let none = "{}";
         let check = |held: (&str, &str), pod: (&str, &str), fits: bool| {
             let held = place(&shape(held.0, held.1), &[0]);

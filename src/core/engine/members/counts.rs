@@ -1,58 +1,59 @@
-//! Who is there: the members of a gang, counted.
+//! Counts the members of a gang by their state.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::Engine;
-use super::state::Member;
 use crate::dialect::Quorum;
+use crate::engine::Engine;
+use crate::engine::gang_state::MemberState;
 use crate::model::{GangId, NodeName, PodUid, Str};
 use crate::pod::Pod;
 
-/// The members of one gang, by what they are doing.
+/// The members of one gang, counted by state.
 #[derive(Debug, Default)]
-pub(super) struct Census {
-    /// Behind our gate alone, by creation, then key.
+pub(in crate::engine) struct MemberCounts {
+    /// Members that only the gate of this project holds back, by creation time and name.
     pub ready: Vec<PodUid>,
-    /// Behind our gate and somebody else's: pod name and that gate.
+    /// Members that another scheduling gate holds back too: pod name and that gate.
     pub held: Vec<(Str, Str)>,
-    /// Started, and running or ended well, by role; what has ended well in an earlier run counts no more.
+    /// Started members that run or have succeeded, by role. Succeeded members of an earlier run do not count.
     pub active: BTreeMap<Option<Str>, u32>,
-    /// Those of them that have ended well.
+    /// Succeeded members among `active`.
     pub succeeded: u32,
-    /// What has ended is of an earlier run, and with it the plan that it had.
-    pub begins_anew: bool,
-    /// All that are live.
+    /// All ended members belong to an earlier run, and so does the plan.
+    pub is_new_run: bool,
+    /// Live members.
     pub live: u32,
-    /// Those of them that are on a node.
+    /// Live members that are bound to a node.
     pub bound: u32,
-    /// Nodes that those are on which have started and not ended.
+    /// Nodes of the members that have started and not ended.
     pub nodes: BTreeSet<NodeName>,
 }
 
-impl Census {
-    /// All that wait behind our gate alone or have started.
-    pub(super) fn here(&self) -> u32 {
+impl MemberCounts {
+    /// Ready and started members.
+    pub(in crate::engine) fn here(&self) -> u32 {
         self.started().saturating_add(u32::try_from(self.ready.len()).unwrap_or(u32::MAX))
     }
 
-    /// All that have started.
-    pub(super) fn started(&self) -> u32 {
+    /// Started members.
+    pub(in crate::engine) fn started(&self) -> u32 {
         self.active.values().sum()
     }
 
-    /// All that have started and not ended.
-    pub(super) fn running(&self) -> u32 {
+    /// Started members that have not ended.
+    pub(in crate::engine) fn running(&self) -> u32 {
         self.started().saturating_sub(self.succeeded)
     }
 }
 
-pub(super) fn role(pod: &Pod) -> Option<&Str> {
+pub(in crate::engine) fn role(pod: &Pod) -> Option<&Str> {
     pod.membership.as_ref().and_then(|m| m.role.as_ref())
 }
 
-/// Whether what has ended is of an earlier run: nothing of the gang runs any more, and what waits was made by nobody who
-/// has made what has ended. Where it was (a Job that tries again) it is what is missing, and the others have done their part.
-fn begins_anew<'m>(members: &(impl Iterator<Item = &'m Member> + Clone)) -> bool {
+/// Whether all ended members belong to an earlier run: no pod of the gang runs, and no waiting pod has the
+/// owner of an ended one. A waiting pod with the same owner (a Job that retries) replaces a missing member,
+/// and the ended ones still count.
+fn is_new_run<'m>(members: &(impl Iterator<Item = &'m MemberState> + Clone)) -> bool {
     let ended = || members.clone().filter(|member| member.pod.finished());
     let mut waiting = members.clone().filter(|member| member.live() && member.pod.gated()).peekable();
     if ended().next().is_none()
@@ -67,52 +68,57 @@ fn begins_anew<'m>(members: &(impl Iterator<Item = &'m Member> + Clone)) -> bool
 
 impl Engine {
     /// Counts the members of a gang.
-    pub(super) fn census(&self, id: &GangId) -> Census {
-        let mut census = Census::default();
-        let Some(gang) = self.gangs.get(id) else { return census };
+    pub(in crate::engine) fn counts(&self, id: &GangId) -> MemberCounts {
+        let mut counts = MemberCounts::default();
+        let Some(gang) = self.expect_gang(id) else { return counts };
         let members = || gang.members.iter().filter_map(|uid| self.members.get(uid));
-        census.begins_anew = begins_anew(&members());
+        counts.is_new_run = is_new_run(&members());
         for uid in &gang.members {
-            let Some(member) = self.members.get(uid) else { continue };
+            let Some(member) = self.expect_member(uid) else { continue };
             let pod = &member.pod;
-            if census.begins_anew && pod.finished() {
+            if counts.is_new_run && pod.finished() {
                 continue;
             }
             if member.live() {
-                census.live += 1;
-                census.bound += u32::from(pod.node.is_some());
+                counts.live += 1;
+                counts.bound += u32::from(pod.node.is_some());
             }
             if member.active() {
-                *census.active.entry(role(pod).cloned()).or_default() += 1;
-                census.nodes.extend(pod.node.clone().filter(|_| member.live()));
-                census.succeeded += u32::from(pod.finished());
+                *counts.active.entry(role(pod).cloned()).or_default() += 1;
+                counts.nodes.extend(pod.node.clone().filter(|_| member.live()));
+                counts.succeeded += u32::from(pod.finished());
             } else if member.ready() {
-                census.ready.push(uid.clone());
+                counts.ready.push(uid.clone());
             } else if member.live()
                 && let Some(gate) = pod.gates.iter().find(|g| &***g != crate::objects::names::GATE)
             {
-                census.held.push((pod.key.name.clone(), gate.clone()));
+                counts.held.push((pod.key.name.clone(), gate.clone()));
             }
         }
-        census.ready.sort_by_key(|uid| {
+        counts.ready.sort_by_key(|uid| {
             self.members.get(uid).map(|m| (m.pod.created, m.pod.key.clone(), uid.clone()))
         });
-        census
+        counts
     }
 
-    /// Whether these members, with those that have started, make the gang complete.
-    pub(super) fn complete(&self, quorum: &Quorum, census: &Census, more: &[PodUid]) -> bool {
-        let mut counts = census.active.clone();
+    /// Whether these members and the started ones complete the gang.
+    pub(in crate::engine) fn is_complete(
+        &self,
+        quorum: &Quorum,
+        counts: &MemberCounts,
+        more: &[PodUid],
+    ) -> bool {
+        let mut by_role = counts.active.clone();
         for uid in more {
             if let Some(member) = self.members.get(uid) {
-                *counts.entry(role(&member.pod).cloned()).or_default() += 1;
+                *by_role.entry(role(&member.pod).cloned()).or_default() += 1;
             }
         }
-        quorum.is_satisfied(&counts)
+        quorum.is_satisfied(&by_role)
     }
 
-    /// Why a pod that was to go to a node cannot go there any more; `None` while it can.
-    pub(super) fn unfit(&self, pod: &Pod, name: &NodeName) -> Option<String> {
+    /// The reason why a planned pod cannot use a node any more. `None` while it can.
+    pub(in crate::engine) fn node_unfit_reason(&self, pod: &Pod, name: &NodeName) -> Option<String> {
         let Some(node) = self.snapshot.node(name) else { return Some(format!("node {name} is gone")) };
         if !node.ready {
             return Some(format!("node {name} is not ready"));
@@ -138,7 +144,7 @@ impl Engine {
         }
         let open = crate::snapshot::CardState::Open;
         if pod.shape.share.is_some() && self.snapshot.card_state(name) != Some(open) {
-            return Some(format!("node {name} takes no shares of its cards any more"));
+            return Some(format!("node {name} no longer shares its cards"));
         }
         self.snapshot.overbooked(name).map(|what| format!("node {name} has no room any more: {what}"))
     }

@@ -1,4 +1,4 @@
-//! What becomes of gangs that do not start in time, or do not stay whole: what only two leaders, or an odd history, show.
+//! Start timeouts and stale gangs: cases that need two leaders, or an unusual history.
 
 use super::*;
 use crate::dialect::{GangPolicies, OnTimeout};
@@ -31,9 +31,9 @@ fn gone(lab: &mut Lab, name: &str) {
     lab.run(actions, |_| false);
 }
 
-/// The word of the other leader was durable before our plan: ours is dropped, and theirs carried out.
+/// The expiry by the other leader was durable before the plan: the plan is dropped, and the pods are deleted.
 #[test]
-fn a_plan_loses_to_a_timeout_that_was_written_first() {
+fn an_expiry_that_was_written_first_wins_over_a_plan() {
     let (mut lab, actions) = leading_three();
     let planned =
         |action: &Action| matches!(action, Action::WriteGang { status, .. } if status.plan.is_some());
@@ -50,7 +50,7 @@ fn a_plan_loses_to_a_timeout_that_was_written_first() {
     assert_eq!(lab.gated().len(), 3, "nothing is lifted: {left:?}");
     assert_eq!(evicted(&left), ["app-server", "model-1", "model-2"]);
     assert_eq!(lab.status().plan, None);
-    // The pods that come after them start as if nothing had been.
+    // Pods that are created later start as usual.
     for name in ["app-server", "model-1", "model-2"] {
         gone(&mut lab, name);
     }
@@ -58,7 +58,7 @@ fn a_plan_loses_to_a_timeout_that_was_written_first() {
 }
 
 #[test]
-fn nothing_is_deleted_before_that_is_durable() {
+fn no_pod_is_deleted_before_its_expiry_is_durable() {
     let policies = GangPolicies { on_timeout: Some(OnTimeout::Delete), ..GangPolicies::default() };
     let group = Group { timeout: Some(Duration::from_secs(10)), policies, ..group(3) };
     let full = || vec![node("gpu-1", 1, ""), node("gpu-2", 1, "")];
@@ -79,7 +79,7 @@ fn nothing_is_deleted_before_that_is_durable() {
     assert_eq!(lab.status().reason, Some(Reason::SchedulingTimeout));
 }
 
-/// A group that asks for more has lost nobody.
+/// A group that asks for more members has lost none.
 #[test]
 fn a_running_gang_whose_group_asks_for_more_is_not_stale() {
     let (mut lab, actions) = leading_three();
@@ -93,9 +93,9 @@ fn a_running_gang_whose_group_asks_for_more_is_not_stale() {
     assert_eq!(evicted(&later(&mut lab, 2)), ["app-server", "model-1"]);
 }
 
-/// They may have been there before we were.
+/// The pods may be older than the installation of Portcullis.
 #[test]
-fn pods_of_a_gang_that_never_was_whole_are_left_alone() {
+fn pods_of_a_gang_that_was_never_complete_are_left_alone() {
     let mut pods = three();
     pods.truncate(2);
     pods.iter_mut().for_each(|pod| {
@@ -110,7 +110,7 @@ fn pods_of_a_gang_that_never_was_whole_are_left_alone() {
     assert_eq!(lab.status().started_with, 0);
 }
 
-/// A member that asks for no share of a card.
+/// A member without a share of a card.
 fn plain_member(name: &str) -> Pod {
     let json = format!(
         r#"{{"metadata":{{"namespace":"default","name":"{name}","uid":"uid-{name}","resourceVersion":"10",
@@ -122,7 +122,7 @@ fn plain_member(name: &str) -> Pod {
 }
 
 #[test]
-fn nominated_members_are_tied_to_their_nodes_where_that_is_asked_for() {
+fn nominated_members_are_pinned_to_their_nodes_if_the_policy_says_so() {
     for (set, said, pin) in [
         (false, None, NodePinning::Preferred),
         (true, None, NodePinning::Required),

@@ -1,104 +1,105 @@
-//! `status.conditions` by the conventions of Kubernetes: what holds and what does not, for `kubectl wait` and for tools.
+//! `status.conditions` by the conventions of Kubernetes, for `kubectl wait` and for tools.
 //!
-//! Owns nothing that the status does not say already. A condition that has nothing to say yet is left out (unknown); one
-//! that was there stays. Its time is when its status last changed, and moves for nothing else.
+//! Conditions follow from the status and hold no state of their own. A condition without content yet is left
+//! out (unknown); one that exists stays. `lastTransitionTime` changes only when the status of the condition
+//! changes.
 
 use serde::{Deserialize, Serialize};
 
-use super::types::{GangStatus, Phase};
+use crate::engine::protocol::{GangStatus, Phase};
 use crate::model::{Reason, Time};
 
 /// One entry of `status.conditions` (`metav1.Condition`).
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Condition {
-    /// Which one; there is one of each.
+    /// The type. There is one condition of each type.
     #[serde(rename = "type")]
     pub kind: ConditionType,
-    /// Whether it holds.
+    /// The status.
     pub status: ConditionStatus,
-    /// Why, in one word.
+    /// The reason, as one word.
     pub reason: String,
-    /// Why, in a sentence with numbers.
+    /// The reason, as a sentence with numbers.
     pub message: String,
-    /// Since when `status` is as it is; whole seconds, as the API server writes `metav1.Time`.
+    /// When `status` changed last, in whole seconds, as the API server writes `metav1.Time`.
     pub last_transition_time: Time,
-    /// `metadata.generation` of the `Gang` object for which this was said.
+    /// `metadata.generation` of the `Gang` object that this condition describes.
     #[serde(default)]
     pub observed_generation: u64,
 }
 
-/// What a condition is about.
+/// The type of a condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum ConditionType {
-    /// Enough members are there.
+    /// Enough members exist.
     Complete,
-    /// Every planned member has a place, and the plan is durable.
+    /// Every planned member has a node, and the plan is durable.
     Planned,
     /// Every planned member is bound to a node.
     Admitted,
-    /// Started, past its deadline, and not whole.
+    /// The gang has started, and after its deadline it is incomplete.
     Torn,
-    /// It has not started within its timeout. Left out until that has happened once.
+    /// The gang has not started within its timeout. Left out until that has happened once.
     SchedulingTimeout,
-    /// It was whole, and has lost members since. Left out until that has happened once.
+    /// The gang was complete and has lost members. Left out until that has happened once.
     Stale,
-    /// The PriorityClass that the group names exists. Left out until it once did not.
+    /// The PriorityClass that the group names exists. Left out until it was missing once.
     PriorityClassFound,
-    /// It takes as many members as the owners of its pods want. Left out of gangs that are not elastic.
+    /// The owners of the pods determine the number of members. Left out for gangs that are not elastic.
     Elastic,
-    /// What the pods say of the size of their gang is what the group object says. Left out until it once was not.
+    /// The pods declare the same size as the group object. Left out until they differed once.
     SizeAgrees,
 }
 
-/// `True` or `False`; what is unknown is left out.
+/// The status of a condition. An unknown condition is left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum ConditionStatus {
-    /// It holds.
+    /// The condition holds.
     True,
-    /// It does not.
+    /// The condition does not hold.
     False,
 }
 
-/// What is not as it seems, and holds nobody up: a sentence for each.
+/// Inputs of the conditions that are not in the status.
 #[derive(Default)]
-pub(super) struct Doubts {
-    /// The group names a PriorityClass that does not exist.
+pub(in crate::engine) struct ConditionInputs {
+    /// The sentence about a PriorityClass that does not exist.
     pub class_missing: Option<String>,
-    /// The members say another size than the group object.
-    pub overruled: Option<String>,
-    /// It was whole, and is not any more.
+    /// The sentence about members that declare another size than the group object.
+    pub size_conflict: Option<String>,
+    /// The gang is stale.
     pub stale: bool,
-    /// Whether its owners say how many members it takes.
-    pub elastic: ElasticSays,
-    /// It is elastic and whole as it is: what starts comes in addition.
+    /// The content of the condition `Elastic`.
+    pub elastic: ElasticCondition,
+    /// The gang is elastic and complete: what starts is a scale-up.
     pub grows: bool,
 }
 
-/// What is said of a gang that may follow the owners of its pods.
+/// The content of the condition `Elastic`.
 #[derive(Default)]
-pub(super) enum ElasticSays {
-    /// It does not.
+pub(in crate::engine) enum ElasticCondition {
+    /// The gang is not elastic.
     #[default]
-    Nothing,
-    /// They are being asked: what was said before stands.
-    AsBefore,
-    /// Whether they count, and why.
-    This {
-        /// They do.
+    Absent,
+    /// The owners are being read: the stored condition stays.
+    Unchanged,
+    /// The owners have been read.
+    Known {
+        /// The owners determine the size.
         holds: bool,
-        /// In a word.
+        /// The reason.
         reason: &'static str,
-        /// In a sentence.
+        /// The message.
         message: String,
     },
 }
 
-/// The conditions that go with a status.
-pub(super) fn conditions(
+/// The conditions of a status.
+pub(in crate::engine) fn conditions(
     wanted: &GangStatus,
     stored: &[Condition],
-    doubts: Doubts,
+    inputs: ConditionInputs,
     generation: u64,
     now: Time,
 ) -> Vec<Condition> {
@@ -128,12 +129,12 @@ pub(super) fn conditions(
                 least if wanted.phase == Phase::Admitted && (1..least).contains(&wanted.started_with) => {
                     let had = wanted.started_with;
                     format!(
-                        "it was whole with {had} {}, and is to have {least}",
+                        "it was complete with {had} {}, and its owners want {least}",
                         if had == 1 { "member" } else { "members" }
                     )
                 }
                 least if some || held => {
-                    format!("the group wants {least} members, and those that are not here are known to come")
+                    format!("the group wants {least} members, and the missing ones are known")
                 }
                 1 => "the group wants 1 member, and it is here".to_owned(),
                 least => format!("the group wants {least} members, and they are here"),
@@ -146,7 +147,10 @@ pub(super) fn conditions(
         let mut text =
             format!("{members} {} a place", if members == 1 { "member has" } else { "members have" });
         if !plan.placeholders.is_empty() {
-            text = format!("{text}, and room is held for {}", super::to_come::told(&plan.placeholders));
+            text = format!(
+                "{text}, and capacity is reserved for {}",
+                crate::engine::members::placeholders::placeholders_summary(&plan.placeholders)
+            );
         }
         say(ConditionType::Planned, true, "Planned", text);
     } else if wanted.phase == Phase::Waiting || (!planned && known(ConditionType::Planned).is_some()) {
@@ -155,7 +159,7 @@ pub(super) fn conditions(
     match wanted.phase {
         Phase::Admitted => say(ConditionType::Admitted, true, "Admitted", message()),
         Phase::Torn => say(ConditionType::Admitted, false, reason, message()),
-        Phase::Planned | Phase::Lifting if doubts.grows => {
+        Phase::Planned | Phase::Lifting if inputs.grows => {
             let text =
                 format!("{} of {} members are bound, and more of them start", wanted.bound, wanted.members);
             say(ConditionType::Admitted, true, "Admitted", text);
@@ -180,14 +184,14 @@ pub(super) fn conditions(
     } else if known(ConditionType::SchedulingTimeout).is_some() {
         say(ConditionType::SchedulingTimeout, false, reason, message());
     }
-    if doubts.stale {
+    if inputs.stale {
         say(ConditionType::Stale, true, "StaleJob", message());
     } else if known(ConditionType::Stale).is_some() {
         say(ConditionType::Stale, false, reason, message());
     }
-    match doubts.elastic {
-        ElasticSays::Nothing => {}
-        ElasticSays::AsBefore => {
+    match inputs.elastic {
+        ElasticCondition::Absent => {}
+        ElasticCondition::Unchanged => {
             if let Some(before) = known(ConditionType::Elastic) {
                 say(
                     ConditionType::Elastic,
@@ -197,7 +201,9 @@ pub(super) fn conditions(
                 );
             }
         }
-        ElasticSays::This { holds, reason, message } => say(ConditionType::Elastic, holds, reason, message),
+        ElasticCondition::Known { holds, reason, message } => {
+            say(ConditionType::Elastic, holds, reason, message)
+        }
     }
     let mut doubt = |kind, found: Option<String>, code: [&str; 2], all_well: &str| match found {
         Some(text) => say(kind, false, code[0], text),
@@ -206,13 +212,13 @@ pub(super) fn conditions(
     };
     doubt(
         ConditionType::PriorityClassFound,
-        doubts.class_missing,
+        inputs.class_missing,
         ["PriorityClassNotFound", "Found"],
         "the PriorityClass that the group names exists",
     );
     doubt(
         ConditionType::SizeAgrees,
-        doubts.overruled,
+        inputs.size_conflict,
         ["SizesDiffer", "SizesAgree"],
         "the pods say what the group object says",
     );
@@ -231,7 +237,7 @@ mod tests {
             .collect()
     }
 
-    /// The story of one gang: each status follows the one before it, a second later.
+    /// One gang over time: each status follows the one before it, a second later.
     #[test]
     fn a_condition_moves_its_time_only_when_it_turns() {
         let plan = Some(PlanRecord { epoch: Epoch(1), deadline: Time(9), ..PlanRecord::default() });
@@ -304,8 +310,8 @@ mod tests {
         ];
         let mut stored = Vec::new();
         for (second, (status, missing, expected)) in (1..).zip(story) {
-            let doubts = Doubts { class_missing: missing, ..Doubts::default() };
-            stored = conditions(&status, &stored, doubts, 1, Time(second * 1000 + 7));
+            let inputs = ConditionInputs { class_missing: missing, ..ConditionInputs::default() };
+            stored = conditions(&status, &stored, inputs, 1, Time(second * 1000 + 7));
             assert_eq!(said(&stored), expected);
         }
     }

@@ -1,101 +1,69 @@
-//! Carrying a plan out, member by member: nominate, have the lease read, lift. Everything follows from what is known of
-//! the pods, so going on after a crash is the same as going on.
+//! Carries a plan out, member by member: nominates, has the lease read, lifts. See the table in the docs of
+//! [`crate::engine::protocol`].
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::state::{Gang, PodRequest, Progress};
-use super::types::{NodePinning, PlanRecord, PodRef};
-use super::{Action, Engine, NominationMode, SafetyRule, Step};
+use super::plan_progress::{PlanInput, Progress};
+use super::{NodePinning, PlanRecord, PodRef};
 use crate::dialect::OnTorn;
+use crate::engine::gang_state::{GangState, PodRequest};
+use crate::engine::invariants::{KNOWN_GANG, KNOWN_MEMBER};
+use crate::engine::{Action, Engine, NominationMode, SafetyRule, StepContext};
 use crate::model::{GangId, PodUid, ResourceVersion, Str, str};
 
-/// How long after an eviction it is asked for again, when the pod is still there.
-const EVICT_AGAIN: Duration = Duration::from_secs(5);
+/// After this time the engine deletes a torn member again if the pod still exists.
+pub(in crate::engine) const EVICTION_RETRY_INTERVAL: Duration = Duration::from_secs(5);
 
 impl Engine {
-    /// Takes a plan up: from here on its members hold their places.
-    pub(super) fn decide(&mut self, id: &GangId, plan: PlanRecord) {
-        let Some(gang) = self.gangs.get_mut(id) else { return };
-        gang.progress = if self.settings.keeps(SafetyRule::RecordFirst) {
-            Progress::Recording(plan)
-        } else {
-            Progress::Recorded(plan)
-        };
-        gang.verdict = None;
-        gang.told_lifted = false;
-        self.revoke_licences(id);
-        self.charge_gang(id);
-    }
-
-    /// Lets go of a plan that is not, or no longer, durable.
-    pub(super) fn undecide(&mut self, id: &GangId, step: &mut Step) {
-        let Some(gang) = self.gangs.get_mut(id) else { return };
-        gang.progress = Progress::Undecided;
-        gang.letting_go = Vec::new();
-        self.revoke_licences(id);
-        self.charge_gang(id);
-        self.look_at(id);
-        step.touch(id);
-    }
-
-    /// No member of the gang may be lifted until the lease is read again.
-    pub(super) fn revoke_licences(&mut self, id: &GangId) {
-        let Some(gang) = self.gangs.get(id) else { return };
-        for uid in &gang.members {
+    /// Revokes the lift permits of a gang: no member is lifted before the lease is read again.
+    pub(in crate::engine) fn revoke_permits(&mut self, id: &GangId) {
+        let Some(gang) = self.expect_gang(id) else { return };
+        let members: Vec<PodUid> = gang.members.iter().cloned().collect();
+        for uid in &members {
             if let Some(member) = self.members.get_mut(uid) {
                 member.permit = None;
             }
-            if let Some(pending) = &mut self.verifying {
+            if let Some(pending) = &mut self.pending_permits {
                 pending.remove(uid);
             }
         }
     }
 
-    fn charge_gang(&mut self, id: &GangId) {
+    /// Charges placeholders and members of a gang as its plan says.
+    pub(in crate::engine) fn charge_gang(&mut self, id: &GangId) {
         let members: Vec<PodUid> =
-            self.gangs.get(id).map(|g| g.members.iter().cloned().collect()).unwrap_or_default();
-        // What makes way before what takes its place.
-        self.charge_places(id);
+            self.expect_gang(id).map(|g| g.members.iter().cloned().collect()).unwrap_or_default();
+        // Placeholders first: a member takes the capacity of its placeholder.
+        self.charge_placeholders(id);
         for uid in &members {
             self.charge_member(uid);
         }
     }
 
-    /// Looks at a plan again: whether what it stood on still stands, and whether its time is over.
-    pub(super) fn judge_plan(&mut self, id: &GangId, step: &mut Step) {
-        let Some(gang) = self.gangs.get(id) else { return };
-        let Some(plan) = gang.progress.plan() else { return };
+    /// Checks whether the plan of a gang can still be carried out and is in time.
+    pub(in crate::engine) fn review_plan(&mut self, id: &GangId, step: &mut StepContext) {
+        let Some(gang) = self.expect_gang(id) else { return };
+        let Some(plan) = gang.lifecycle.progress.plan() else { return };
         let present =
             || plan.members.iter().filter_map(|m| self.members.get(&m.uid).map(|member| (m, member)));
         let unsettled =
             present().any(|(_, member)| member.must_fence || member.request == Some(PodRequest::Lift));
-        if self.begun(plan) {
-            self.judge_begun(id, step);
+        if self.has_started(plan) {
+            self.review_started_plan(id, step);
             return;
         }
         if unsettled {
             return;
         }
         let overdue = || (step.now > plan.deadline).then(|| "it could not be lifted in time".to_owned());
-        let Some(why) = self.broken_before_lift(id, gang, plan).or_else(overdue) else { return };
-        match &gang.progress {
-            // Recording -> Undecided: nothing is durable; a write that may still land is overwritten by the next one.
-            Progress::Recording(_) if gang.request.is_none() => self.undecide(id, step),
-            // Recorded -> Dropping.
-            Progress::Recorded(plan) => {
-                let dropping = Progress::Dropping(plan.clone(), str(why));
-                self.revoke_licences(id);
-                if let Some(gang) = self.gangs.get_mut(id) {
-                    gang.progress = dropping;
-                }
-            }
-            Progress::Undecided | Progress::Recording(_) | Progress::Dropping(..) => {}
-        }
+        let Some(why) = self.reason_to_drop(id, gang, plan).or_else(overdue) else { return };
+        let write_pending = gang.record.request.is_some();
+        self.advance_plan(id, PlanInput::Infeasible { why: str(why), write_pending }, step);
     }
 
-    /// Why a plan of which nothing is lifted cannot be carried out; `None` while it can.
-    fn broken_before_lift(&self, id: &GangId, gang: &Gang, plan: &PlanRecord) -> Option<String> {
+    /// The reason why a plan without a lifted member cannot be carried out. `None` while it can.
+    fn reason_to_drop(&self, id: &GangId, gang: &GangState, plan: &PlanRecord) -> Option<String> {
         for planned in &plan.members {
             let Some(member) = self.members.get(&planned.uid) else {
                 return Some(format!("pod {} is gone", planned.pod));
@@ -103,34 +71,36 @@ impl Engine {
             if !member.ready() {
                 return Some(format!("pod {} is going away", planned.pod));
             }
-            if let Some(why) = self.unfit(&member.pod, &planned.node) {
+            if let Some(why) = self.node_unfit_reason(&member.pod, &planned.node) {
                 return Some(why);
             }
         }
-        if let Some(why) = plan.placeholders.iter().find_map(|place| self.cannot_keep(&place.node)) {
+        if let Some(why) =
+            plan.placeholders.iter().find_map(|place| self.reservation_unfit_reason(&place.node))
+        {
             return Some(why);
         }
         let Some(group) = self.group(id) else { return Some("its group object is gone".to_owned()) };
         let uids: Vec<PodUid> = plan.members.iter().map(|m| m.uid.clone()).collect();
         debug_assert!(uids.iter().all(|uid| gang.members.contains(uid)));
-        let mut census = self.census(id);
-        let started = census.started() > 0;
+        let mut counts = self.counts(id);
+        let started = counts.started() > 0;
         for place in &plan.placeholders {
-            *census.active.entry(place.role.clone()).or_default() += 1;
+            *counts.active.entry(place.role.clone()).or_default() += 1;
         }
-        (!started && !self.complete(&group.quorum, &census, &uids))
+        (!started && !self.is_complete(&group.quorum, &counts, &uids))
             .then(|| format!("the group now wants {} members", group.quorum.min_members()))
     }
 
-    /// A plan of which something is lifted goes on to its end, whatever happens; only members that are still gated and
-    /// cannot go where they were to go are taken out of it, to be planned anew.
-    fn judge_begun(&mut self, id: &GangId, step: &mut Step) {
-        let Some(gang) = self.gangs.get(id) else { return };
-        let Progress::Recorded(plan) = &gang.progress else { return };
+    /// Reviews a plan with a lifted member. Such a plan is carried out to its end. Only members that are still gated and
+    /// cannot use their node leave it, and are planned again.
+    fn review_started_plan(&mut self, id: &GangId, step: &mut StepContext) {
+        let Some(gang) = self.expect_gang(id) else { return };
+        let Progress::Recorded(plan) = &gang.lifecycle.progress else { return };
         let keep: Vec<_> = (plan.members.iter())
             .filter(|m| match self.members.get(&m.uid) {
                 Some(member) if member.pod.gated() && !member.must_fence && member.request.is_none() => {
-                    member.ready() && self.unfit(&member.pod, &m.node).is_none()
+                    member.ready() && self.node_unfit_reason(&member.pod, &m.node).is_none()
                 }
                 Some(_) => true,
                 None => false,
@@ -141,14 +111,17 @@ impl Engine {
             plan.members.iter().any(|m| self.members.contains_key(&m.uid) && !keep.contains(m));
         if gated_dropped {
             let amended = PlanRecord { members: keep, ..plan.clone() };
-            self.decide(id, amended);
+            self.advance_plan(id, PlanInput::Planned(amended), step);
             return;
         }
         let late = step.now > plan.deadline;
         let unbound = plan.members.iter().any(|m| self.members.get(&m.uid).is_some_and(|m| m.unbound()));
         let said = self.group(id).and_then(|group| group.policies.on_torn);
         if late && unbound && said.unwrap_or(self.settings.on_torn) == OnTorn::Evict {
-            let again = gang.evicted.is_none_or(|at| step.now.since(at) >= EVICT_AGAIN || step.now < at);
+            let again = gang
+                .timers
+                .last_eviction
+                .is_none_or(|at| step.now.since(at) >= EVICTION_RETRY_INTERVAL || step.now < at);
             if again {
                 let message = format!("gang {} is torn: evicted for another try", id.name);
                 for planned in &plan.members {
@@ -159,26 +132,33 @@ impl Engine {
                     }
                 }
                 if let Some(gang) = self.gangs.get_mut(id) {
-                    gang.evicted = Some(step.now);
+                    gang.timers.last_eviction = Some(step.now);
                 }
             }
         }
     }
 
-    /// Sends the next request about each member of a gang that has one coming and none under way.
-    pub(super) fn drive_members(&mut self, id: &GangId, step: &mut Step) {
-        let Some(gang) = self.gangs.get(id) else { return };
+    /// Sends the next request about each member of a gang that needs one and has no unanswered request.
+    pub(in crate::engine) fn drive_members(&mut self, id: &GangId, step: &mut StepContext) {
+        // `expect_gang` would borrow all of the engine while members change.
+        let Some(gang) = self.gangs.get(id) else {
+            self.violations.check(false, KNOWN_GANG);
+            return;
+        };
         let leads = self.leads();
         let pins = self.group(id).and_then(|group| group.policies.pin).unwrap_or(self.settings.pin_all);
-        let places: BTreeMap<PodUid, _> = match &gang.progress {
+        let places: BTreeMap<PodUid, _> = match &gang.lifecycle.progress {
             Progress::Recorded(plan) if leads => {
                 plan.members.iter().map(|m| (m.uid.clone(), (m.node.clone(), m.gpus.clone()))).collect()
             }
             _ => BTreeMap::new(),
         };
-        let nominates = self.nominates();
+        let nominates = self.should_nominate();
         for uid in &gang.members {
-            let Some(member) = self.members.get_mut(uid) else { continue };
+            let Some(member) = self.members.get_mut(uid) else {
+                self.violations.check(false, KNOWN_MEMBER);
+                continue;
+            };
             if member.request.is_some() || member.backoff.waits(step.now).is_some() {
                 continue;
             }
@@ -189,15 +169,15 @@ impl Engine {
                 continue;
             }
             if member.must_fence {
-                // Unlike any write before it, or it would change nothing and settle nothing.
+                // The token differs from all earlier ones. An equal value would not change the version of the pod.
                 let token = format!("{}-{}", step.epoch, member.pod.resource_version);
                 member.request = Some(PodRequest::Fence);
                 step.send(Action::Fence { pod, token: str(token) });
                 continue;
             }
             let Some((node, cards)) = places.get(uid) else {
-                // Nominated for a plan that is no more: the scheduler must not keep that room.
-                let idle = leads && gang.progress == Progress::Undecided;
+                // The plan of the nomination is gone. Clear it, so that the scheduler does not keep the capacity.
+                let idle = leads && gang.lifecycle.progress == Progress::Undecided;
                 if idle && member.pod.gated() && member.pod.nominated.is_some() {
                     member.nominated = None;
                     member.request = Some(PodRequest::Nominate);
@@ -219,9 +199,9 @@ impl Engine {
                 let pin = match member.pod.shape.share {
                     _ if theirs => NodePinning::None,
                     Some(_) => NodePinning::Required,
-                    // A wish is heard only by a scheduler that looks at the node: it looks at a nominated one first, and
-                    // else, in clusters of more than a hundred nodes, at some of them. Members that land elsewhere take
-                    // the room of other plans.
+                    // A scheduler honours preferred affinity only on nodes that it scores: the nominated node, and in
+                    // clusters of more than a hundred nodes only some of the others. A member that lands elsewhere
+                    // takes the capacity of another plan.
                     None if pins || member.pod.nominated.as_ref() != Some(node) => NodePinning::Required,
                     None => NodePinning::Preferred,
                 };
@@ -237,21 +217,21 @@ impl Engine {
         }
     }
 
-    /// Whether somebody could take the room between our decision and the bind.
-    fn nominates(&self) -> bool {
+    /// Whether members are nominated: another pod could take the capacity between the plan and the bind.
+    fn should_nominate(&self) -> bool {
         match self.settings.nominate {
             NominationMode::Always => true,
-            NominationMode::Contended => !self.rivals.is_empty(),
+            NominationMode::Contended => !self.unscheduled_pods.is_empty(),
             NominationMode::Never => false,
         }
     }
 
-    /// Members that could be lifted if the lease is ours, at the version they are known at. A gang is lifted together:
-    /// none of it is in here while a nomination is under way.
-    pub(super) fn unlicensed(&self) -> BTreeMap<PodUid, ResourceVersion> {
+    /// Members that could be lifted if this replica holds the lease, with their known versions. A gang is lifted as a
+    /// whole: it is left out while a nomination has no answer.
+    pub(in crate::engine) fn members_without_permit(&self) -> BTreeMap<PodUid, ResourceVersion> {
         let mut wanted = BTreeMap::new();
         for gang in self.lifting.iter().filter_map(|id| self.gangs.get(id)) {
-            let Progress::Recorded(plan) = &gang.progress else { continue };
+            let Progress::Recorded(plan) = &gang.lifecycle.progress else { continue };
             let members = || plan.members.iter().filter_map(|m| self.members.get(&m.uid));
             if members().any(|m| m.request == Some(PodRequest::Nominate)) {
                 continue;
@@ -266,14 +246,16 @@ impl Engine {
         wanted
     }
 
-    /// Why lifted members are not bound, in words.
-    pub(super) fn unbound_because(&self, plan: &PlanRecord) -> Vec<Str> {
+    /// For each lifted member that is not bound, a sentence with the reason.
+    pub(in crate::engine) fn unbound_reasons(&self, plan: &PlanRecord) -> Vec<Str> {
         let mut lines = Vec::new();
         for planned in &plan.members {
-            let Some(member) = self.members.get(&planned.uid) else { continue };
-            if member.unbound() {
+            // A planned pod may be gone.
+            if let Some(member) = self.members.get(&planned.uid)
+                && member.unbound()
+            {
                 let why = self
-                    .unfit(&member.pod, &planned.node)
+                    .node_unfit_reason(&member.pod, &planned.node)
                     .unwrap_or_else(|| format!("the scheduler has not bound it to {}", planned.node));
                 lines.push(str(format!("{} not bound: {why}", planned.pod)));
             }

@@ -1,8 +1,20 @@
-//! Who is planned, in which order, and who need not be.
+//! The queue of complete gangs: planning order, and which gangs the planner need not be asked about.
 //!
-//! Most gangs of a long queue are alike, and most events free nothing. So gangs that ask for the same stand together, and
-//! a gang that did not fit is not asked about again until something has been freed or the gang itself has changed: what
-//! is given away can only make it fit less. The plans are those of asking every gang at every turn (see the test).
+//! Most gangs in a long queue ask for the same, and most events free no capacity. So gangs with equal
+//! requests share an entry (`RequestSignature`), and one that does not fit stands for all behind it. A gang
+//! that did not fit is not planned again before capacity is freed (`Snapshot::take_grown`), a node changes,
+//! or the gang changes (`mark_for_planning`): assigning capacity to others cannot make it fit. So the cost of
+//! an event does not depend on the number of waiting gangs. The plans equal those of planning every gang in
+//! every round; debug builds compare both, see `comparison`. A search that ran out of steps proves nothing:
+//! such a gang is planned in every round.
+//!
+//! [`head_of_line`] reserves capacity for the oldest gang that does not fit. [`timeout`] ends attempts to
+//! start. `minResources` of Coscheduling and Volcano (`planner/minimum.rs`) is a sum over feasible nodes. It
+//! is checked when all members of a gang without started members have nodes, and reserves nothing: two groups
+//! may count the same free GPUs, and the first in the queue gets them.
+
+pub(in crate::engine) mod head_of_line;
+pub(in crate::engine) mod timeout;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,32 +22,42 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::state::{Progress, Waiting};
-use super::types::{PlanRecord, PlannedMember};
-use super::{Engine, Step};
 use crate::dialect::Quorum;
+use crate::engine::protocol::plan_progress::{PlanInput, Progress};
+use crate::engine::protocol::{PlanRecord, PlannedMember};
+use crate::engine::{Engine, StepContext};
 use crate::model::{GangId, Reason, Resources, Str, Time};
 use crate::planner::{self, PlannedGang, PlanningOutcome, PlanningRequest, WaitingMember};
 use crate::shape::Shape;
 #[cfg(debug_assertions)]
 use crate::snapshot::{CardAllocation, Charge, ChargeState};
 
-/// The place of a gang in the queue: those of which something has started first, then by priority, then by age.
-pub(super) type Rank = (bool, Reverse<i32>, Time, GangId);
-
-/// How often a waiting gang is told anew how far it is, at the most.
-const LOOK_AGAIN: Duration = Duration::from_secs(1);
-/// However long the queue is, no more than twenty of them each second.
-const LOOK_AGAIN_EACH: Duration = Duration::from_millis(50);
-
-/// How long a queue may be for debug builds to compare each round of planning with the round without the shortcut.
-#[cfg(debug_assertions)]
-const LONGEST_CHECKED: usize = 64;
-
-/// Everything about a gang that decides whether it fits; gangs of which all of this is equal fit or do not fit alike.
+/// The place of a gang in the queue: gangs with started members first, then by priority, then by age.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct Likeness {
-    /// Role and shape of each waiting member, sorted.
+pub(in crate::engine) struct QueueRank {
+    /// No member has started. `false` sorts first.
+    pub not_started: bool,
+    /// Higher priorities sort first.
+    pub priority: Reverse<i32>,
+    /// Creation of the oldest waiting member, or the end of the last start timeout.
+    pub since: Time,
+    /// The gang, as tie-break.
+    pub gang: GangId,
+}
+
+/// Minimum interval between updates of the wait reason of a waiting gang.
+const MIN_REPLAN_INTERVAL: Duration = Duration::from_secs(1);
+/// Lower bound of that interval for each queued gang: at most twenty updates each second.
+const REPLAN_INTERVAL_PER_GANG: Duration = Duration::from_millis(50);
+
+/// Debug builds compare planning rounds for queues up to this length.
+#[cfg(debug_assertions)]
+const MAX_COMPARED_QUEUE_LENGTH: usize = 64;
+
+/// Everything about a gang that decides whether it fits. Gangs with equal signatures fit alike.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(in crate::engine) struct RequestSignature {
+    /// Role and resource requests of each waiting member, sorted.
     members: Vec<(Option<Str>, Arc<Shape>)>,
     quorum: Quorum,
     active: BTreeMap<Option<Str>, u32>,
@@ -43,7 +65,7 @@ pub(super) struct Likeness {
     together: Option<Str>,
 }
 
-impl Likeness {
+impl RequestSignature {
     fn of(request: &PlanningRequest) -> Self {
         let mut members: Vec<_> = request.members.iter().map(|m| (m.role.clone(), m.shape.clone())).collect();
         members.sort();
@@ -58,74 +80,80 @@ impl Likeness {
     }
 }
 
-/// The complete gangs that have no plan under way.
+/// The complete gangs without a plan under way.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(super) struct Queue {
-    ranks: BTreeMap<Rank, Arc<Likeness>>,
-    /// The same by likeness; no empty sets.
-    alike: BTreeMap<Arc<Likeness>, BTreeSet<Rank>>,
+pub(in crate::engine) struct Queue {
+    ranks: BTreeMap<QueueRank, Arc<RequestSignature>>,
+    /// The same ranks by signature. There are no empty sets.
+    by_signature: BTreeMap<Arc<RequestSignature>, BTreeSet<QueueRank>>,
 }
 
 impl Queue {
-    fn insert(&mut self, rank: Rank, likeness: Likeness) {
-        let likeness = match self.alike.get_key_value(&likeness) {
+    fn insert(&mut self, rank: QueueRank, signature: RequestSignature) {
+        let signature = match self.by_signature.get_key_value(&signature) {
             Some((known, _)) => known.clone(),
-            None => Arc::new(likeness),
+            None => Arc::new(signature),
         };
-        self.alike.entry(likeness.clone()).or_default().insert(rank.clone());
-        self.ranks.insert(rank, likeness);
+        self.by_signature.entry(signature.clone()).or_default().insert(rank.clone());
+        self.ranks.insert(rank, signature);
     }
 
-    fn remove(&mut self, rank: &Rank) {
-        let Some(likeness) = self.ranks.remove(rank) else { return };
-        if let Some(ranks) = self.alike.get_mut(&likeness) {
+    fn remove(&mut self, rank: &QueueRank) {
+        let Some(signature) = self.ranks.remove(rank) else {
+            debug_assert!(false, "the queue holds the rank of every queued gang");
+            return;
+        };
+        if let Some(ranks) = self.by_signature.get_mut(&signature) {
             ranks.remove(rank);
             if ranks.is_empty() {
-                self.alike.remove(&likeness);
+                self.by_signature.remove(&signature);
             }
         }
     }
 
-    /// Place of a gang, from 1.
-    pub(super) fn position(&self, rank: &Rank) -> u32 {
+    /// Position of a gang, from 1.
+    pub(in crate::engine) fn position(&self, rank: &QueueRank) -> u32 {
         u32::try_from(self.ranks.range(..=rank).count()).unwrap_or(u32::MAX)
     }
 
-    /// After how long a waiting gang is looked at again, to tell it how far it is.
-    pub(super) fn look_again(&self) -> Duration {
+    /// Interval after which the wait reason of a gang is updated.
+    pub(in crate::engine) fn replan_interval(&self) -> Duration {
         let waiting = u32::try_from(self.ranks.len()).unwrap_or(u32::MAX);
-        LOOK_AGAIN.max(LOOK_AGAIN_EACH.saturating_mul(waiting))
+        MIN_REPLAN_INTERVAL.max(REPLAN_INTERVAL_PER_GANG.saturating_mul(waiting))
     }
 
-    /// Whether not everybody can be told at once how far it is.
+    /// Whether the queue is too long to update every wait reason at the minimum interval.
     fn is_long(&self) -> bool {
-        self.look_again() > LOOK_AGAIN
+        self.replan_interval() > MIN_REPLAN_INTERVAL
     }
 
-    /// The next in line.
-    pub(super) fn after(&self, from: &Bound<Rank>) -> Option<(&Rank, &Arc<Likeness>)> {
+    /// The next rank from this bound on.
+    pub(in crate::engine) fn after(
+        &self,
+        from: &Bound<QueueRank>,
+    ) -> Option<(&QueueRank, &Arc<RequestSignature>)> {
         self.ranks.range((from.as_ref(), Bound::Unbounded)).next()
     }
 
-    /// The next of those that are alike.
-    fn next_alike(&self, likeness: &Likeness, after: &Rank) -> Option<Rank> {
-        let ranks = self.alike.get(likeness)?;
+    /// The next rank with this signature.
+    fn next_with_signature(&self, signature: &RequestSignature, after: &QueueRank) -> Option<QueueRank> {
+        let ranks = self.by_signature.get(signature)?;
         ranks.range((Bound::Excluded(after), Bound::Unbounded)).next().cloned()
     }
 }
 
 impl Engine {
-    /// Whether this gang can be planned, or where it stands, may have changed.
-    pub(super) fn look_at(&mut self, id: &GangId) {
-        if !self.fresh.contains(id) {
-            self.fresh.insert(id.clone());
+    /// Has the next planning round enqueue the gang again: its request or its rank may have changed.
+    pub(in crate::engine) fn mark_for_planning(&mut self, id: &GangId) {
+        if !self.changed_gangs.contains(id) {
+            self.changed_gangs.insert(id.clone());
         }
-        self.replan = true;
+        self.plan_needed = true;
     }
 
-    /// Takes a gang out of the queue.
-    pub(super) fn dequeue(&mut self, id: &GangId) {
-        if let Some(rank) = self.gangs.get_mut(id).and_then(|gang| gang.rank.take()) {
+    /// Removes a gang from the queue.
+    pub(in crate::engine) fn dequeue(&mut self, id: &GangId) {
+        if let Some(rank) = self.gangs.get_mut(id).and_then(|gang| gang.queueing.rank.take()) {
             self.queue.remove(&rank);
         }
     }
@@ -133,59 +161,64 @@ impl Engine {
     fn enqueue(&mut self, id: &GangId) {
         self.dequeue(id);
         let Some((rank, request)) = self.planning_request(id) else { return };
-        self.queue.insert(rank.clone(), Likeness::of(&request));
+        self.queue.insert(rank.clone(), RequestSignature::of(&request));
         if let Some(gang) = self.gangs.get_mut(id) {
-            gang.rank = Some(rank);
+            gang.queueing.rank = Some(rank);
         }
     }
 
-    /// Plans every complete gang that has no plan under way and may fit, in queue order.
-    pub(super) fn plan_queue(&mut self, step: &mut Step) {
-        let grown = std::mem::take(&mut self.grown) || self.snapshot.take_grown();
-        let fresh = std::mem::take(&mut self.fresh);
+    /// Plans every complete gang without a plan under way that may fit, in queue order.
+    pub(in crate::engine) fn plan_queue(&mut self, step: &mut StepContext) {
+        let grown = std::mem::take(&mut self.capacity_grew) || self.snapshot.take_grown();
+        let fresh = std::mem::take(&mut self.changed_gangs);
         for id in &fresh {
             self.enqueue(id);
         }
-        let mut grown = self.renew_hold(grown, step.now) || grown;
+        let mut grown = self.renew_head_of_line(grown, step.now) || grown;
         #[cfg(debug_assertions)]
         let expected = self.plan_without_shortcut();
-        let mut agenda: BTreeSet<Rank> =
-            fresh.iter().filter_map(|id| self.gangs.get(id)?.rank.clone()).collect();
+        let mut agenda: BTreeSet<QueueRank> =
+            fresh.iter().filter_map(|id| self.gangs.get(id)?.queueing.rank.clone()).collect();
         if grown {
-            agenda.extend(self.queue.alike.values().filter_map(|ranks| ranks.first().cloned()));
+            agenda.extend(self.queue.by_signature.values().filter_map(|ranks| ranks.first().cloned()));
         }
-        let mut full: BTreeSet<Arc<Likeness>> = BTreeSet::new();
+        let mut full: BTreeSet<Arc<RequestSignature>> = BTreeSet::new();
         while let Some(rank) = agenda.pop_first() {
-            let Some(likeness) = self.queue.ranks.get(&rank).cloned() else { continue };
-            let id = &rank.3;
-            // One that is new is asked about in any case, so that it learns what it waits for.
-            if full.contains(&likeness) && !fresh.contains(id) {
+            // A gang that has been planned in this round has left the queue.
+            let Some(signature) = self.queue.ranks.get(&rank).cloned() else { continue };
+            let id = &rank.gang;
+            // A changed gang is planned in any case, so that it has a wait reason.
+            if full.contains(&signature) && !fresh.contains(id) {
                 continue;
             }
-            // In a long queue, one that has heard why it waits, and still does, hears it anew when it is looked at by
-            // itself: explaining takes several times as long as finding out.
-            if self.queue.is_long() && !fresh.contains(id) && self.still_hopeless(id) {
-                full.insert(likeness);
+            // In a long queue, a gang that has a wait reason and is still infeasible gets a new one only at
+            // its interval: an explanation costs several times as much as the check.
+            if self.queue.is_long() && !fresh.contains(id) && self.is_still_infeasible(id) {
+                full.insert(signature);
                 continue;
             }
-            let held = self.hold.is_some();
+            let reserved = self.head_of_line.is_some();
             let fits = self.plan_one(&rank, step);
-            if held && self.hold.is_none() {
-                // What was held is anybody's.
+            if reserved && self.head_of_line.is_none() {
+                // The head-of-line reservation is gone: its capacity is available to all gangs.
                 grown = true;
                 full.clear();
-                agenda.extend(self.queue.alike.keys().filter_map(|l| self.queue.next_alike(l, &rank)));
+                agenda.extend(
+                    self.queue.by_signature.keys().filter_map(|l| self.queue.next_with_signature(l, &rank)),
+                );
             }
             match fits {
-                Fits::No => {
-                    full.insert(likeness);
+                FitResult::No => {
+                    full.insert(signature);
                 }
-                Fits::Yes | Fits::Unsure if grown => agenda.extend(self.queue.next_alike(&likeness, &rank)),
-                Fits::Yes | Fits::Unsure => {}
+                FitResult::Yes | FitResult::Unsure if grown => {
+                    agenda.extend(self.queue.next_with_signature(&signature, &rank))
+                }
+                FitResult::Yes | FitResult::Unsure => {}
             }
-            if fits == Fits::Unsure {
-                // The next time something is planned it may be luckier.
-                self.fresh.insert(rank.3);
+            if fits == FitResult::Unsure {
+                // Plan it again in the next round, which may find an answer.
+                self.changed_gangs.insert(rank.gang);
             }
         }
         #[cfg(debug_assertions)]
@@ -194,43 +227,48 @@ impl Engine {
         }
     }
 
-    /// What asking every gang comes to; `None` where the queue is long, or a test has taken a rule away.
+    /// The plan of a round without the shortcut. `None` for a long queue, or if a test has disabled a rule.
     #[cfg(debug_assertions)]
     fn plan_without_shortcut(&self) -> Option<planner::Plan> {
-        if self.gangs.len() > LONGEST_CHECKED || !self.settings.keeps(super::SafetyRule::Reserve) {
+        if self.gangs.len() > MAX_COMPARED_QUEUE_LENGTH
+            || !self.settings.keeps(crate::engine::SafetyRule::Reserve)
+        {
             return None;
         }
         let mut queue: Vec<_> = self.gangs.keys().filter_map(|id| self.planning_request(id)).collect();
         queue.sort_by(|(a, _), (b, _)| a.cmp(b));
-        let queued: Vec<&Rank> = self.queue.ranks.keys().collect();
+        let queued: Vec<&QueueRank> = self.queue.ranks.keys().collect();
         assert_eq!(queue.iter().map(|(rank, _)| rank).collect::<Vec<_>>(), queued, "the queue is up to date");
         let sure = |report: &planner::PlanningReport| {
             report.outcomes.values().all(
                 |verdict| !matches!(verdict, PlanningOutcome::Waiting(why) if why.reason == Reason::SearchExhausted),
             )
         };
-        if self.hold.is_some() {
-            return self.plan_beside_hold(&queue, sure);
+        if self.head_of_line.is_some() {
+            return self.compare_beside_head_of_line(&queue, sure);
         }
         let requests: Vec<PlanningRequest> = queue.into_iter().map(|(_, request)| request).collect();
         let (plan, report) = planner::plan(&self.snapshot, &requests);
         sure(&report).then_some(plan)
     }
 
-    /// The same where room is held: one after the other, and those behind the holder beside its places.
+    /// The same with a head-of-line reservation: gangs one after the other, those behind the holder beside
+    /// its reservation.
     #[cfg(debug_assertions)]
-    fn plan_beside_hold(
+    fn compare_beside_head_of_line(
         &self,
-        queue: &[(Rank, PlanningRequest)],
+        queue: &[(QueueRank, PlanningRequest)],
         sure: impl Fn(&planner::PlanningReport) -> bool,
     ) -> Option<planner::Plan> {
-        let mut hold = self.hold.as_ref();
+        let mut hold = self.head_of_line.as_ref();
         let mut snapshot = self.snapshot.clone();
         let mut expected = planner::Plan::default();
         for (rank, request) in queue {
             let one = std::slice::from_ref(request);
             let (mut plan, mut report) = planner::plan(&snapshot, one);
-            if let Some(hold) = hold.filter(|_| self.held_before(rank).is_some() && !plan.gangs.is_empty()) {
+            if let Some(hold) =
+                hold.filter(|_| self.head_of_line_before(rank).is_some() && !plan.gangs.is_empty())
+            {
                 let mut beside = snapshot.clone();
                 hold.charge(&mut beside);
                 (plan, report) = planner::plan(&beside, one);
@@ -258,20 +296,20 @@ impl Engine {
     #[cfg(debug_assertions)]
     fn assert_planned(&self, expected: planner::Plan) {
         for mut planned in expected.gangs {
-            let progress = self.gangs.get(&planned.gang).map(|gang| &gang.progress);
+            let progress = self.gangs.get(&planned.gang).map(|gang| &gang.lifecycle.progress);
             let Some(Progress::Recording(plan)) = progress else {
-                // Where a test takes the order of the record away.
+                // A test has disabled `RecordFirst`.
                 if matches!(progress, Some(Progress::Recorded(_))) {
                     continue;
                 }
                 panic!("{} fits and was not planned: {progress:?}", planned.gang);
             };
-            let to_come = plan.placeholders.iter().map(|place| (&place.node, &place.gpus));
+            let missing_members = plan.placeholders.iter().map(|place| (&place.node, &place.gpus));
             let is_pod = |place: &planner::Assignment| self.members.contains_key(&place.uid);
             let places = planned.assignments.extract_if(.., |place| !is_pod(place)).collect::<Vec<_>>();
             let expected: Vec<_> = places.iter().map(|place| (&place.node, &place.cards)).collect();
             let news = plan.placeholders.len().saturating_sub(expected.len());
-            assert_eq!(to_come.skip(news).collect::<Vec<_>>(), expected, "where those to come go");
+            assert_eq!(missing_members.skip(news).collect::<Vec<_>>(), expected, "where the placeholders go");
             for place in planned.assignments {
                 let found = plan.members.iter().find(|m| m.uid == place.uid);
                 let found = found.map(|m| (&m.node, &m.gpus));
@@ -280,31 +318,31 @@ impl Engine {
         }
     }
 
-    fn still_hopeless(&self, id: &GangId) -> bool {
-        let told = self.gangs.get(id).is_some_and(|gang| gang.verdict.is_some());
+    fn is_still_infeasible(&self, id: &GangId) -> bool {
+        let told = self.gangs.get(id).is_some_and(|gang| gang.queueing.wait_reason.is_some());
         told && self
             .planning_request(id)
             .is_some_and(|(_, request)| planner::is_unschedulable(&self.snapshot, &request))
     }
 
     /// Plans one gang of the queue.
-    fn plan_one(&mut self, rank: &Rank, step: &mut Step) -> Fits {
-        let id = &rank.3;
-        let Some((_, request)) = self.planning_request(id) else { return Fits::No };
+    fn plan_one(&mut self, rank: &QueueRank, step: &mut StepContext) -> FitResult {
+        let id = &rank.gang;
+        let Some((_, request)) = self.planning_request(id) else { return FitResult::No };
         let (mut plan, mut report) = planner::plan(&self.snapshot, std::slice::from_ref(&request));
         let room = plan.gangs.first().map(|planned| planned.assignments.len());
-        if let (Some(room), Some(hold)) = (room, self.held_before(rank).cloned()) {
-            (plan, report) = self.plan_beside(&hold, &request);
+        if let (Some(room), Some(hold)) = (room, self.head_of_line_before(rank).cloned()) {
+            (plan, report) = self.plan_beside_head_of_line(&hold, &request);
             if let Some(PlanningOutcome::Waiting(why)) = report.outcomes.get_mut(id)
                 && why.reason != Reason::SearchExhausted
             {
-                *why = self.held_for(&hold, room);
+                *why = self.explain_head_of_line_wait(&hold, room);
             }
         }
         let placed = plan.gangs.into_iter().next();
         let fits = placed.is_some();
         if let Some(placed) = placed {
-            self.take_up(placed, &request, step);
+            self.start_plan(placed, &request, step);
         }
         let explanation = match report.outcomes.remove(id) {
             Some(PlanningOutcome::Waiting(explanation)) => Some(explanation),
@@ -312,56 +350,56 @@ impl Engine {
             None => None,
         };
         let unsure = explanation.as_ref().is_some_and(|why| why.reason == Reason::SearchExhausted);
-        let verdict = explanation.map(|explanation| Waiting { explanation });
+        let verdict = explanation;
         if let Some(gang) = self.gangs.get_mut(id) {
-            gang.looked = Some(step.now);
-            if gang.verdict != verdict {
-                gang.verdict = verdict;
+            gang.timers.last_planned = Some(step.now);
+            if gang.queueing.wait_reason != verdict {
+                gang.queueing.wait_reason = verdict;
             }
-            // Also where it waits for the same: its place in the queue may be another.
+            // Also if the wait reason is the same: the position in the queue may have changed.
             step.touch(id);
         }
         match (fits, unsure) {
-            (true, _) => Fits::Yes,
-            (false, true) => Fits::Unsure,
-            (false, false) => Fits::No,
+            (true, _) => FitResult::Yes,
+            (false, true) => FitResult::Unsure,
+            (false, false) => FitResult::No,
         }
     }
 
-    fn take_up(&mut self, planned: PlannedGang, request: &PlanningRequest, step: &mut Step) {
+    fn start_plan(&mut self, planned: PlannedGang, request: &PlanningRequest, step: &mut StepContext) {
         self.dequeue(&planned.gang);
-        self.hold = self.hold.take().filter(|hold| hold.gang != planned.gang);
-        // What an earlier plan has lifted and is not bound yet keeps its place under the new one.
-        let underway = (self.gangs.get(&planned.gang).and_then(|g| g.progress.plan()).into_iter())
+        self.head_of_line = self.head_of_line.take().filter(|hold| hold.gang != planned.gang);
+        // Lifted members of the earlier plan that are not bound keep their assignment.
+        let underway = (self.gangs.get(&planned.gang).and_then(|g| g.lifecycle.progress.plan()).into_iter())
             .flat_map(|plan| &plan.members)
             .filter(|m| self.members.get(&m.uid).is_some_and(|m| m.unbound()));
         let mut members: Vec<PlannedMember> = underway.cloned().collect();
-        // And so does the room that is held for those who are still to come.
-        let mut to_come = self.held_places(&planned.gang);
+        // Existing placeholders keep their assignment too.
+        let mut missing_members = self.placeholders_of(&planned.gang);
         for place in planned.assignments {
             if self.members.contains_key(&place.uid) {
                 let (pod, uid) = (place.key.name, place.uid);
                 members.push(PlannedMember { pod, uid, node: place.node, gpus: place.cards });
             } else if let Some(member) = request.members.iter().find(|m| m.uid == place.uid) {
-                to_come.push(self.place_for(member, &place, &to_come));
+                missing_members.push(self.new_placeholder(member, &place, &missing_members));
             }
         }
-        let reserved_until = (!to_come.is_empty()).then(|| step.now.after(self.settings.reserve_for));
+        let reserved_until = (!missing_members.is_empty()).then(|| step.now.after(self.settings.reserve_for));
         let record = PlanRecord {
             epoch: step.epoch,
             deadline: step.now.after(self.settings.bind_timeout),
             members,
-            placeholders: to_come,
+            placeholders: missing_members,
             reserved_until,
             released: 0,
         };
-        self.decide(&planned.gang, record);
+        self.advance_plan(&planned.gang, PlanInput::Planned(record), step);
     }
 
-    /// What to ask the planner for a gang; `None` when it is not complete, wants nothing, or is being lifted.
-    pub(super) fn planning_request(&self, id: &GangId) -> Option<(Rank, PlanningRequest)> {
+    /// Rank and planner request of a gang. `None` if it is incomplete, needs no plan or is being lifted.
+    pub(in crate::engine) fn planning_request(&self, id: &GangId) -> Option<(QueueRank, PlanningRequest)> {
         let gang = self.gangs.get(id)?;
-        let free = match &gang.progress {
+        let free = match &gang.lifecycle.progress {
             Progress::Undecided => true,
             Progress::Recorded(plan) => {
                 plan.members.iter().all(|m| self.members.get(&m.uid).is_none_or(|m| !m.pod.gated()))
@@ -369,56 +407,56 @@ impl Engine {
             Progress::Recording(_) | Progress::Dropping(..) => false,
         };
         let group = self.group(id)?;
-        let mut census = self.census(id);
-        let settled = !census.ready.iter().any(|uid| self.members.get(uid).is_some_and(|m| m.must_fence));
+        let mut counts = self.counts(id);
+        let settled = !counts.ready.iter().any(|uid| self.members.get(uid).is_some_and(|m| m.must_fence));
         if !free
             || !settled
-            || !gang.expired.is_empty()
-            || census.ready.is_empty()
-            || !self.owners_settled(id, &census)
+            || !gang.lifecycle.expired.is_empty()
+            || counts.ready.is_empty()
+            || !self.are_owners_known(id, &counts)
         {
             return None;
         }
-        // Whoever is to come and has a place counts like those that have started.
-        let mut counted = census.active.clone();
-        for place in self.held_places(id) {
+        // Placeholders count like started members.
+        let mut counted = counts.active.clone();
+        for place in self.placeholders_of(id) {
             *counted.entry(place.role).or_default() += 1;
         }
-        let alone = self.alone(id, &census);
+        let alone = self.independent_members(id, &counts);
         let (quorum, coming) = if alone.is_empty() {
             let mut here = counted.clone();
-            for pod in census.ready.iter().filter_map(|uid| self.members.get(uid)) {
-                *here.entry(super::gather::role(&pod.pod).cloned()).or_default() += 1;
+            for pod in counts.ready.iter().filter_map(|uid| self.members.get(uid)) {
+                *here.entry(crate::engine::members::role(&pod.pod).cloned()).or_default() += 1;
             }
-            let coming = self.to_come(id, here.clone());
+            let coming = self.missing_members(id, here.clone());
             if coming.is_empty() && !group.quorum.is_satisfied(&here) {
                 return None;
             }
             let quorum = if coming.is_empty() {
                 group.quorum.without_launcher(&here)
             } else {
-                self.whole_quorum(id, group)
+                self.full_quorum(id, group)
             };
             (quorum, coming)
         } else {
-            census.ready = alone;
+            counts.ready = alone;
             (Quorum::Count(0), Vec::new())
         };
-        let ready = || census.ready.iter().filter_map(|uid| self.members.get(uid)).map(|m| &m.pod);
+        let ready = || counts.ready.iter().filter_map(|uid| self.members.get(uid)).map(|m| &m.pod);
         let class =
             group.priority_class.as_ref().and_then(|class| self.priority_classes.as_ref()?.get(class));
         let priority = class.copied().or_else(|| ready().map(|pod| pod.priority).max()).unwrap_or(0);
         let created = ready().map(|pod| pod.created).min().unwrap_or_default();
-        let age = gang.lapse.and_then(|lapse| lapse.at).unwrap_or(created);
-        // What it takes to make a started gang whole again, and what it wants beyond that, goes first.
-        let started = census.started() > 0;
+        let age = gang.lifecycle.timeout.and_then(|lapse| lapse.at).unwrap_or(created);
+        // Members of a started gang, replacements and scale-ups, go first.
+        let started = counts.started() > 0;
         let members = ready().map(|pod| WaitingMember {
             uid: pod.uid.clone(),
             key: pod.key.clone(),
             role: pod.membership.as_ref().and_then(|m| m.role.clone()),
             shape: pod.shape.clone(),
         });
-        let members = members.chain(self.planned_to_come(id, coming)).collect();
+        let members = members.chain(self.placeholder_requests(id, coming)).collect();
         let request = PlanningRequest {
             gang: id.clone(),
             members,
@@ -426,20 +464,22 @@ impl Engine {
             active: counted,
             min_resources: if started { Resources::default() } else { group.min_resources.clone() },
             topology_key: group.policies.topology.clone().filter(|_| !started),
-            gang_nodes: census.nodes,
+            gang_nodes: counts.nodes,
         };
-        Some(((!started, Reverse(priority), age, id.clone()), request))
+        let rank =
+            QueueRank { not_started: !started, priority: Reverse(priority), since: age, gang: id.clone() };
+        Some((rank, request))
     }
 }
 
-/// What came of asking.
+/// The result of planning one gang.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Fits {
-    /// It, or a part of it that may start, has places.
+enum FitResult {
+    /// The gang, or a part of it that may start, has nodes.
     Yes,
-    /// There is no way to place it.
+    /// The gang does not fit.
     No,
-    /// The search stopped before it could be sure.
+    /// The search stopped before it was sure.
     Unsure,
 }
 
@@ -474,8 +514,9 @@ mod tests {
         Node::read(&json).expect("the node above can be read")
     }
 
-    /// Debug builds compare every round with the one without the shortcut: here on long queues, with room that comes and
-    /// goes and gangs that come, are alike or not, and lose members.
+    /// Debug builds compare every planning round with one without the shortcut. This test does it on long
+    /// queues, with capacity that is freed and taken, and gangs that arrive, have equal or different
+    /// requests, and lose members.
     #[test]
     fn the_shortcut_plans_what_asking_everybody_plans() {
         const GANGS: usize = 45;
@@ -490,7 +531,7 @@ mod tests {
                     .with_object(&format!("uid-{g}"))
             });
             let groups = crate::dialect::objects_by_kind(groups);
-            // Nearly full at first: a long queue forms.
+            // Nearly full at first, so that a long queue forms.
             let mut pods: Vec<Pod> =
                 (0..6).map(|n| pod(&format!("foreign-{n}-7"), None, Some(n), 7)).collect();
             let mut sizes = Vec::new();
@@ -538,7 +579,7 @@ mod tests {
                 tell(&mut engine, event);
                 tell(&mut engine, Event::Tick);
             }
-            planned += engine.gangs.values().filter(|gang| gang.progress.plan().is_some()).count();
+            planned += engine.gangs.values().filter(|gang| gang.lifecycle.progress.plan().is_some()).count();
         }
         assert!(planned > 200, "only {planned} gangs were planned");
     }

@@ -1,14 +1,14 @@
-//! Effects as requests to an API server, and its responses as answers: one place that knows what goes over the wire,
-//! used alike by the simulated and the real cluster. Pure: it makes requests, it sends none.
+//! Translates effects into requests to the API server, and responses into answers. The simulated and the real
+//! cluster use it alike. This module sends nothing.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::types::{
-    Action, Effect, Event, GangRecord, GangStatus, NodePinning, PodRef, RequestOutcome, RequestTarget,
-};
 use crate::api::{ApiRequest, ApiResource, ApiResponse, ApiVerb, PODS};
 use crate::dialect::{self, GroupResource, StatusWrite};
+use crate::engine::protocol::{
+    Action, Effect, Event, GangRecord, GangStatus, NodePinning, PodRef, RequestOutcome, RequestTarget,
+};
 use crate::model::{DialectId, GangId, NodeName, ResourceVersion};
 use crate::objects::text::Text;
 use crate::objects::{ObjectRef, OwnerKind, names};
@@ -17,8 +17,8 @@ use crate::pod::{OwnerState, Pod};
 /// The `Gang` objects of this project.
 pub const GANGS: ApiResource = ApiResource { group: names::API_GROUP, version: "v1alpha1", plural: "gangs" };
 
-/// The request that carries out an effect; `None` for those that are not about one object of the API server (lists,
-/// lease, notes), which each edge carries out in its own way.
+/// The request that carries out an effect. `None` for lists, lease and events, which each cluster edge
+/// carries out itself.
 pub fn request_for(effect: &Effect) -> Option<ApiRequest> {
     let pod = |verb, pod: &PodRef, subresource| ApiRequest {
         verb,
@@ -87,7 +87,7 @@ pub fn request_for(effect: &Effect) -> Option<ApiRequest> {
     })
 }
 
-/// Turns the response to an effect's request into the event that answers it; `None` for effects that are not answered.
+/// The event that answers an effect, from the response to its request. `None` for effects without an answer.
 pub fn event_for(effect: &Effect, response: ApiResponse) -> Option<Event> {
     let (subject, uid) = match &effect.action {
         Action::CreateGang { gang, .. }
@@ -129,12 +129,14 @@ pub fn event_for(effect: &Effect, response: ApiResponse) -> Option<Event> {
         },
         ApiResponse::Status { code: 404, .. } => RequestOutcome::Gone,
         ApiResponse::Status { code: 409, .. } => RequestOutcome::Conflict,
-        // A merge patch with the `metadata.uid` of a pod that is no more, while another has its name: 422 on 1.36, and 409
-        // where the server compares it as a precondition. Reading it again tells.
+        // A merge patch with the `metadata.uid` of a deleted pod, while another pod has its name: 422 on
+        // Kubernetes 1.36, and 409 if the server compares it as a precondition. The engine reads the pod
+        // again.
         ApiResponse::Status { code: 422, message } if message.contains("metadata.uid: Invalid value") => {
             RequestOutcome::Conflict
         }
-        // The API server answers a failed `test` of a JSON patch with 422 and this text; other 422s are its validation.
+        // The API server answers a failed `test` of a JSON patch with 422 and this text. Other 422s are
+        // validation errors.
         ApiResponse::Status { code: 422, message } if message.contains("the server rejected our request") => {
             RequestOutcome::Conflict
         }
@@ -152,11 +154,13 @@ fn read_owner(owner: &ObjectRef, json: &str) -> RequestOutcome {
     match OwnerKind::of(owner).map(|kind| OwnerState::read(kind, json)) {
         Some(Ok(reading)) => RequestOutcome::Owner(Box::new(reading)),
         Some(Err(error)) => unreadable(json, error.to_string()),
-        None => RequestOutcome::Refused(format!("{} is no kind of owner that is read", owner.kind)),
+        None => {
+            RequestOutcome::Refused(format!("{} is not a kind of owner that the engine reads", owner.kind))
+        }
     }
 }
 
-/// What is no JSON says nothing of what was done; an object that cannot be understood is there all the same.
+/// A body that is not JSON says nothing of the result. An object that cannot be parsed exists all the same.
 fn unreadable(json: &str, problem: String) -> RequestOutcome {
     match serde_json::from_str::<serde::de::IgnoredAny>(json) {
         Ok(_) => RequestOutcome::Refused(problem),
@@ -195,10 +199,10 @@ struct GangSpec<'a> {
     dialect: Option<DialectId>,
 }
 
-/// Reads one of our own objects.
+/// Parses a `Gang` object.
 ///
 /// # Errors
-/// A sentence naming what is missing or wrong.
+/// A sentence with the field that is missing or wrong.
 pub fn read_gang(json: &str) -> Result<GangRecord, String> {
     let object: GangView<'_> = serde_json::from_str(json).map_err(|e| format!("Gang: {e}"))?;
     let namespace = object.metadata.namespace.ok_or("Gang: metadata.namespace is missing")?;
@@ -229,7 +233,7 @@ fn gang_object(gang: &GangId, expected: Option<ResourceVersion>, status: Option<
     object
 }
 
-/// With its UID: what was said of a group that is gone must not be said of the next one by that name.
+/// With its UID: a status for a deleted group must not be written to the next group of that name.
 fn group_object(gang: &GangId, group: &ObjectRef, status: &Value) -> Value {
     json!({
         "apiVersion": &*group.api_version,
@@ -239,7 +243,8 @@ fn group_object(gang: &GangId, group: &ObjectRef, status: &Value) -> Value {
     })
 }
 
-/// Without `controller` and `blockOwnerDeletion`: it goes with its group, steers nothing and holds nobody up.
+/// Without `controller` and `blockOwnerDeletion`: the object is deleted with its group and does not delay its
+/// deletion.
 fn owner_reference(owner: &ObjectRef) -> Value {
     json!({
         "apiVersion": &*owner.api_version, "kind": &*owner.kind, "name": &*owner.name, "uid": &*owner.uid,
@@ -255,7 +260,8 @@ fn nominate_patch(pod: &PodRef, node: Option<&NodeName>) -> Value {
     json!({"metadata": {"uid": pod.uid.as_str()}, "status": {"nominatedNodeName": node.map(NodeName::as_str)}})
 }
 
-/// Tests the very version that was read before the lease was, removes our gate and no other, pins, hands out cards.
+/// Tests the version that was known before the lease was read, removes the gate of this project and no other,
+/// pins the pod and writes its cards.
 fn lift_patch(
     pod: &Pod,
     permit: Option<ResourceVersion>,
@@ -286,8 +292,10 @@ fn lift_patch(
     Value::Array(patch)
 }
 
-const REQUIRED: &str = "/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution";
-const PREFERRED: &str = "/spec/affinity/nodeAffinity/preferredDuringSchedulingIgnoredDuringExecution";
+const REQUIRED_NODE_AFFINITY_PATH: &str =
+    "/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution";
+const PREFERRED_NODE_AFFINITY_PATH: &str =
+    "/spec/affinity/nodeAffinity/preferredDuringSchedulingIgnoredDuringExecution";
 
 fn ensure_node_affinity(patch: &mut Vec<Value>, pod: &Pod) {
     if !pod.affinity.affinity {
@@ -298,18 +306,18 @@ fn ensure_node_affinity(patch: &mut Vec<Value>, pod: &Pod) {
     }
 }
 
-/// Only additions to existing terms are allowed, at their end, and to each of the ORed terms (Kubernetes 1.36
-/// `ValidatePodUpdate`); a term that requires nothing matches nothing and must stay as it is.
+/// Kubernetes 1.36 (`ValidatePodUpdate`) allows only additions at the end of each of the ORed terms. A term
+/// without requirements matches nothing and must stay as it is.
 fn pin_exactly(patch: &mut Vec<Value>, pod: &Pod, node: &NodeName) {
     let requirement = json!({"key": "metadata.name", "operator": "In", "values": [node.as_str()]});
     ensure_node_affinity(patch, pod);
     match pod.affinity.required.as_deref() {
         None | Some([]) => patch.push(json!({
-            "op": "add", "path": REQUIRED, "value": {"nodeSelectorTerms": [{"matchFields": [requirement]}]}
+            "op": "add", "path": REQUIRED_NODE_AFFINITY_PATH, "value": {"nodeSelectorTerms": [{"matchFields": [requirement]}]}
         })),
         Some(terms) => {
             for (index, term) in terms.iter().enumerate().filter(|(_, term)| !term.empty) {
-                let path = format!("{REQUIRED}/nodeSelectorTerms/{index}/matchFields");
+                let path = format!("{REQUIRED_NODE_AFFINITY_PATH}/nodeSelectorTerms/{index}/matchFields");
                 patch.push(if term.has_fields {
                     json!({"op": "add", "path": format!("{path}/-"), "value": requirement})
                 } else {
@@ -325,9 +333,9 @@ fn prefer(patch: &mut Vec<Value>, pod: &Pod, node: &NodeName) {
     let wish = json!({"weight": 100, "preference": {"matchFields": [requirement]}});
     ensure_node_affinity(patch, pod);
     patch.push(if pod.affinity.preferred {
-        json!({"op": "add", "path": format!("{PREFERRED}/-"), "value": wish})
+        json!({"op": "add", "path": format!("{PREFERRED_NODE_AFFINITY_PATH}/-"), "value": wish})
     } else {
-        json!({"op": "add", "path": PREFERRED, "value": [wish]})
+        json!({"op": "add", "path": PREFERRED_NODE_AFFINITY_PATH, "value": [wish]})
     });
 }
 
@@ -336,7 +344,7 @@ mod tests {
     use super::*;
     use crate::model::{Epoch, str};
 
-    /// Lifts a pod with this `spec`, as the API server would apply the patch; the answer is its `spec` after that.
+    /// Lifts a pod with this `spec`, as the API server would apply the patch. Returns the `spec` after that.
     fn lift(spec: &Value, pin: NodePinning, cards: &[u32]) -> Value {
         let object = json!({
             "metadata": {"namespace": "default", "name": "a", "uid": "u", "resourceVersion": "7", "annotations": {"x": "y"}},
@@ -387,8 +395,8 @@ mod tests {
 
     #[test]
     fn a_pin_goes_into_every_term_after_what_is_there() {
-        const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
-        const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
+        const REQUIRED_NODE_AFFINITY_PATH: &str = "requiredDuringSchedulingIgnoredDuringExecution";
+        const PREFERRED_NODE_AFFINITY_PATH: &str = "preferredDuringSchedulingIgnoredDuringExecution";
         let pin = json!({"key": "metadata.name", "operator": "In", "values": ["n1"]});
         let zone = json!({"key": "zone", "operator": "Exists"});
         let other = json!({"key": "metadata.name", "operator": "NotIn", "values": ["n2"]});
@@ -396,20 +404,20 @@ mod tests {
         let wish = json!({"weight": 100, "preference": {"matchFields": [pin]}});
         let old = json!({"weight": 1, "preference": {"matchExpressions": [zone]}});
         let exact = [
-            (None, json!({"nodeAffinity": {REQUIRED: pinned}})),
+            (None, json!({"nodeAffinity": {REQUIRED_NODE_AFFINITY_PATH: pinned}})),
             (
                 Some(json!({"podAffinity": {}})),
-                json!({"podAffinity": {}, "nodeAffinity": {REQUIRED: pinned}}),
+                json!({"podAffinity": {}, "nodeAffinity": {REQUIRED_NODE_AFFINITY_PATH: pinned}}),
             ),
             (
-                Some(json!({"nodeAffinity": {PREFERRED: [old]}})),
-                json!({"nodeAffinity": {PREFERRED: [old], REQUIRED: pinned}}),
+                Some(json!({"nodeAffinity": {PREFERRED_NODE_AFFINITY_PATH: [old]}})),
+                json!({"nodeAffinity": {PREFERRED_NODE_AFFINITY_PATH: [old], REQUIRED_NODE_AFFINITY_PATH: pinned}}),
             ),
             (
-                Some(json!({"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [
+                Some(json!({"nodeAffinity": {REQUIRED_NODE_AFFINITY_PATH: {"nodeSelectorTerms": [
                     {"matchExpressions": [zone]}, {"matchFields": [other]}, {}
                 ]}}})),
-                json!({"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [
+                json!({"nodeAffinity": {REQUIRED_NODE_AFFINITY_PATH: {"nodeSelectorTerms": [
                     {"matchExpressions": [zone], "matchFields": [pin]}, {"matchFields": [other, pin]}, {}
                 ]}}}),
             ),
@@ -421,10 +429,10 @@ mod tests {
             );
         }
         let preferred = [
-            (None, json!({"nodeAffinity": {PREFERRED: [wish]}})),
+            (None, json!({"nodeAffinity": {PREFERRED_NODE_AFFINITY_PATH: [wish]}})),
             (
-                Some(json!({"nodeAffinity": {PREFERRED: [old]}})),
-                json!({"nodeAffinity": {PREFERRED: [old, wish]}}),
+                Some(json!({"nodeAffinity": {PREFERRED_NODE_AFFINITY_PATH: [old]}})),
+                json!({"nodeAffinity": {PREFERRED_NODE_AFFINITY_PATH: [old, wish]}}),
             ),
         ];
         for (before, after) in preferred {
