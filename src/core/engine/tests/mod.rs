@@ -286,7 +286,7 @@ fn the_status_names_a_member_with_a_foreign_gate() {
         recorded_events(&left),
         [(
             Reason::ForeignGate,
-            "2 of 3 members are ready; pod model-1 is held by the scheduling gate example.com/hold, which is not ours to remove"
+            "2 of 3 members are ready; pod model-1 is held by the scheduling gate example.com/hold, which another controller has to remove"
         )]
     );
 }
