@@ -3,7 +3,7 @@
 use std::fmt::Display;
 
 /// A count with the matching form of a noun.
-pub fn counted<N: Display + PartialEq + From<u8>>(count: N, singular: &str, plural: &str) -> String {
+pub fn counted<N: Copy + Display + PartialEq + From<u8>>(count: N, singular: &str, plural: &str) -> String {
     let noun = if count == N::from(1) { singular } else { plural };
     format!("{count} {noun}")
 }

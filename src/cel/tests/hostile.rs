@@ -7,6 +7,7 @@ use serde_json::Value as Json;
 
 fn read(name: &str) -> Json {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/data/cel").join(name);
+    #[expect(clippy::disallowed_methods, reason = "a test reads its data")]
     let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     serde_json::from_str(&text).unwrap_or_else(|e| panic!("{name}: {e}"))
 }
