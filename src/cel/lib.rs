@@ -23,6 +23,7 @@ mod plan;
 mod syntax;
 mod types;
 mod value;
+mod work;
 
 use std::collections::BTreeSet;
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use regex::Regex;
 
-use crate::access::{fits, go_type};
+use crate::access::{go_type, matches_parameters};
 use crate::check::{CheckedAst, Reference};
 use crate::cost::CostRule;
 use crate::environment::{FUNCTIONS, Overload};
@@ -361,7 +361,7 @@ impl Planner<'_> {
         );
         if conversion && let [PlanNode::Constant(value)] = arguments.as_slice() {
             let all = FUNCTIONS.get(function).map(Vec::as_slice).unwrap_or_default();
-            let takes = |overload: &Overload| fits(&overload.arguments, &[Some(value)]);
+            let takes = |overload: &Overload| matches_parameters(&overload.arguments, &[Some(value)]);
             let fitting = overload.map_or_else(|| all.iter().any(takes), takes);
             let result = if fitting { code(std::slice::from_ref(value)) } else { Err(CallError::NoOverload) };
             return match result {

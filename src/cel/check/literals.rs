@@ -19,27 +19,27 @@ pub(super) fn validate(ast: &Ast, checked: &mut CheckedAst, issues: &mut Vec<Iss
                     continue;
                 }
                 let NodeKind::Literal(literal) = &ast.node(*first).kind else { continue };
-                if is_wrong(function, literal) {
+                if is_invalid_literal(function, literal) {
                     issues.push(Issue::new(ast.node(*first).offset, format!("invalid {function} argument")));
                 }
             }
             NodeKind::List(items) if !is_exempt => {
                 let types = items.iter().map(|(item, optional)| (*item, element(checked, *item, *optional)));
-                homogeneous(ast, types, true, issues);
+                check_same_type(ast, types, true, issues);
             }
             NodeKind::Map(entries) if !is_exempt => {
                 let keys = entries.iter().map(|entry| (entry.key, checked.types[entry.key].clone()));
-                homogeneous(ast, keys, false, issues);
+                check_same_type(ast, keys, false, issues);
                 let values =
                     entries.iter().map(|entry| (entry.value, element(checked, entry.value, entry.optional)));
-                homogeneous(ast, values, false, issues);
+                check_same_type(ast, values, false, issues);
             }
             _ => {}
         }
     }
 }
 
-fn is_wrong(function: &str, literal: &Literal) -> bool {
+fn is_invalid_literal(function: &str, literal: &Literal) -> bool {
     match (function, literal) {
         ("duration", Literal::String(text)) => duration::parse_nanos(text).is_none(),
         ("duration", Literal::Int(_)) => true,
@@ -56,7 +56,12 @@ fn element(checked: &CheckedAst, id: NodeId, optional: bool) -> Type {
     inner.unwrap_or(found).clone()
 }
 
-fn homogeneous(ast: &Ast, types: impl Iterator<Item = (NodeId, Type)>, once: bool, issues: &mut Vec<Issue>) {
+fn check_same_type(
+    ast: &Ast,
+    types: impl Iterator<Item = (NodeId, Type)>,
+    once: bool,
+    issues: &mut Vec<Issue>,
+) {
     let mut wanted: Option<Type> = None;
     for (id, found) in types {
         match &wanted {

@@ -82,7 +82,7 @@ struct Checker<'a> {
 }
 
 impl<'a> Checker<'a> {
-    fn complain(&mut self, id: NodeId, message: String) {
+    fn report(&mut self, id: NodeId, message: String) {
         self.issues.push(Issue::new(self.ast.node(id).offset, message));
     }
 
@@ -217,7 +217,7 @@ impl<'a> Checker<'a> {
             }
             Type::Dyn | Type::Error => Type::Dyn,
             _ => {
-                self.complain(id, format!("type '{target}' does not support field selection"));
+                self.report(id, format!("type '{target}' does not support field selection"));
                 Type::Dyn
             }
         };
@@ -241,7 +241,7 @@ impl<'a> Checker<'a> {
     fn call(&mut self, id: NodeId, function: &str, target: Option<NodeId>, arguments: &[NodeId]) {
         if function == "_?._" {
             let NodeKind::Literal(Literal::String(field)) = &self.ast.node(arguments[1]).kind else {
-                return self.complain(arguments[1], "unsupported optional field selection".to_owned());
+                return self.report(arguments[1], "unsupported optional field selection".to_owned());
             };
             let found = self.field(id, arguments[0], field, true);
             let found = self.substitution.resolve(&found, false);
@@ -307,7 +307,7 @@ impl<'a> Checker<'a> {
             for (argument, found) in arguments.iter().zip(&types) {
                 if !self.substitution.assign(found, &Type::Bool) {
                     let found = self.substitution.resolve(found, false);
-                    self.complain(*argument, format!("expected type 'bool' but found '{found}'"));
+                    self.report(*argument, format!("expected type 'bool' but found '{found}'"));
                     wrong = true;
                 }
             }
@@ -341,7 +341,7 @@ impl<'a> Checker<'a> {
         let instance = target.and_then(|_| names.next()).map(|name| name + ".").unwrap_or_default();
         let names: Vec<String> = names.collect();
         let signature = format!("{instance}({})", names.join(", "));
-        self.complain(id, format!("found no matching overload for '{function}' applied to '{signature}'"));
+        self.report(id, format!("found no matching overload for '{function}' applied to '{signature}'"));
         self.set(id, Type::Error);
     }
 
@@ -355,7 +355,7 @@ impl<'a> Checker<'a> {
             return inner.clone();
         }
         if found != Type::Dyn {
-            self.complain(id, format!("expected type 'optional_type({found})' but found '{found}'"));
+            self.report(id, format!("expected type 'optional_type({found})' but found '{found}'"));
         }
         found
     }
@@ -375,12 +375,12 @@ impl<'a> Checker<'a> {
         let result = match self.env.type_named(name) {
             Some(found @ Type::Struct(_)) => found,
             Some(other) => {
-                self.complain(id, format!("'{}' is not a message type", other.name()));
+                self.report(id, format!("'{}' is not a message type", other.name()));
                 Type::Error
             }
             None if self.env.position(name).is_some() => {
                 let kind = self.env.position(name).map(|(_, declared)| declared.name().to_owned());
-                self.complain(id, format!("'{}' is not a type", kind.unwrap_or_default()));
+                self.report(id, format!("'{}' is not a type", kind.unwrap_or_default()));
                 Type::Error
             }
             None => {
@@ -416,7 +416,7 @@ impl<'a> Checker<'a> {
         if !self.substitution.resolve(&found, false).is_deeper(MAX_TREE_DEPTH) {
             return found;
         }
-        self.complain(id, "max recursion depth exceeded".to_owned());
+        self.report(id, "max recursion depth exceeded".to_owned());
         Type::Error
     }
 
@@ -440,7 +440,7 @@ impl<'a> Checker<'a> {
                 let message = format!(
                     "expression of type '{other}' cannot be range of a comprehension (must be list, map, or dynamic)"
                 );
-                self.complain(fold.range, message);
+                self.report(fold.range, message);
                 (Type::Error, Type::Error)
             }
         };
@@ -465,7 +465,7 @@ impl<'a> Checker<'a> {
     fn require(&mut self, id: NodeId, wanted: &Type) {
         let found = self.type_of(id);
         if !self.substitution.assign(wanted, &found) {
-            self.complain(id, format!("expected type '{wanted}' but found '{found}'"));
+            self.report(id, format!("expected type '{wanted}' but found '{found}'"));
         }
     }
 }

@@ -2,9 +2,10 @@
 
 use super::activation::Binding;
 use super::{Error, EvalResult, Evaluator, constant, no_overload};
-use crate::access::{field, go_type, item, length};
+use crate::access::{field, go_type, item};
 use crate::plan::{Attribute, AttributeBase, Qualifier, QualifierKey};
 use crate::value::{Key, Value};
+use crate::work::read_work;
 
 impl<'a> Evaluator<'a, '_> {
     pub(super) fn attribute(&mut self, attribute: &'a Attribute) -> EvalResult<'a> {
@@ -107,7 +108,7 @@ impl<'a> Evaluator<'a, '_> {
                             return Err(error);
                         }
                     };
-                    self.work(length(&key))?;
+                    self.work(read_work(&key))?;
                     item(&value, &key, optional || asks)
                 }
             };

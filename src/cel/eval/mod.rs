@@ -12,12 +12,13 @@ use regex::Regex;
 
 pub use activation::{Activation, ComputedVariable};
 
-use crate::access::{fits, go_type, length, shared, weight, work};
+use crate::access::{go_type, matches_parameters};
 use crate::cost::Budget;
 use crate::environment::FUNCTIONS;
 use crate::library::{CallError, lists, regexp, strings};
 use crate::plan::{FunctionCall, LoopPlan, Plan, PlanNode, empty_sum, message};
 use crate::value::{Key, List, Value};
+use crate::work::{call_work, comparison_work, read_work, walk_work};
 
 /// Why an expression has no value, in the words of the API server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -170,7 +171,7 @@ impl<'a> Evaluator<'a, '_> {
         self.charge(crate::cost::CostRule::Smaller.before(&arguments).unwrap_or(1))?;
         let (first, second) = (first?, second?);
         if matches!(first, Value::List(_) | Value::Map(_) | Value::Message(_) | Value::Optional(_)) {
-            self.work(shared(&first, &second))?;
+            self.work(comparison_work(&first, &second))?;
         }
         // Opaque values have no equality with values of other types in the API server.
         if let (Value::Opaque(one), false) = (&first, matches!(second, Value::Null)) {
@@ -213,7 +214,7 @@ impl<'a> Evaluator<'a, '_> {
         let values: Vec<Value<'a>> = results.into_iter().filter_map(Result::ok).collect();
         let outcome = self.apply(call, &values);
         if let Ok(made @ Value::String(_)) = &outcome {
-            self.work(length(made))?;
+            self.work(read_work(made))?;
         }
         if before.is_none() && outcome.as_ref().err().is_none_or(|error| !error.cancelled) {
             self.charge(call.rule.after(outcome.as_ref().ok()))?;
@@ -227,10 +228,10 @@ impl<'a> Evaluator<'a, '_> {
         if judged {
             let views: Vec<Option<&Value<'a>>> = values.iter().map(Some).collect();
             let fitting = match overload {
-                Some(overload) => fits(&overload.arguments, &views),
+                Some(overload) => matches_parameters(&overload.arguments, &views),
                 None => {
                     let all = FUNCTIONS.get(call.function).map(Vec::as_slice).unwrap_or_default();
-                    overload = all.iter().find(|overload| fits(&overload.arguments, &views));
+                    overload = all.iter().find(|overload| matches_parameters(&overload.arguments, &views));
                     overload.is_some()
                 }
             };
@@ -247,7 +248,7 @@ impl<'a> Evaluator<'a, '_> {
         if call.function == "sum" && matches!(&values[0], Value::List(list) if list.is_empty()) {
             return Ok(empty_sum(overload));
         }
-        self.work(work(call.function, values))?;
+        self.work(call_work(call.function, values))?;
         let outcome = match (&call.regex, call.function, values.get(1)) {
             (Some(regex), ..) => regexp::apply(call.function, regex, values),
             (None, "matches" | "find" | "findAll", Some(Value::String(pattern))) => {
@@ -296,7 +297,7 @@ impl<'a> Evaluator<'a, '_> {
                 (Value::Optional(Some(inner)), true) => made.push(inner.as_ref().clone()),
                 (Value::Optional(None), true) => {}
                 (other, true) => {
-                    self.work(weight(&other))?;
+                    self.work(walk_work(&other))?;
                     let message = format!(
                         "cannot initialize optional list element from non-optional value {}",
                         strings::plain(&other)
@@ -328,7 +329,7 @@ impl<'a> Evaluator<'a, '_> {
                 (Value::Optional(Some(inner)), true) => _ = made.insert(place, inner.as_ref().clone()),
                 (Value::Optional(None), true) => _ = made.remove(&place),
                 (other, true) => {
-                    self.work(weight(&other))?;
+                    self.work(walk_work(&other))?;
                     return Err(not_optional(&strings::plain(&key), &other));
                 }
             }
@@ -347,7 +348,7 @@ impl<'a> Evaluator<'a, '_> {
                 }
                 (Ok(Value::Optional(None)), true) => {}
                 (Ok(other), true) => {
-                    self.work(weight(&other))?;
+                    self.work(walk_work(&other))?;
                     failed = Some(not_optional(field, &other));
                 }
                 (Err(error), _) => failed = Some(error),

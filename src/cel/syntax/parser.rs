@@ -92,7 +92,7 @@ impl Parser<'_> {
         self.nodes[id].offset
     }
 
-    pub(super) fn complain(&mut self, offset: usize, message: impl Into<String>) {
+    pub(super) fn report(&mut self, offset: usize, message: impl Into<String>) {
         self.issues.push(Issue::new(offset, message));
     }
 
@@ -101,7 +101,7 @@ impl Parser<'_> {
         let mut depth = 1;
         for_each_child(&kind, |id| depth = depth.max(1 + self.nodes[id].depth));
         if depth == MAX_TREE_DEPTH + 1 {
-            self.complain(offset, "max recursion depth exceeded");
+            self.report(offset, "max recursion depth exceeded");
         }
         self.nodes.push(AstNode { offset, kind, depth });
         self.nodes.len() - 1
@@ -114,7 +114,7 @@ impl Parser<'_> {
         let full = self.nodes.len() > MAX_NODES;
         let message = "expression is too large after its macros are expanded";
         if full && self.issues.last().is_none_or(|issue| issue.message != message) {
-            self.complain(offset, message);
+            self.report(offset, message);
         }
         full
     }
@@ -292,7 +292,7 @@ impl Parser<'_> {
                 let field = match name.token {
                     Token::Ident => self.text(name).to_owned(),
                     Token::Escaped => {
-                        self.complain(name.start, "unsupported syntax: '`'");
+                        self.report(name.start, "unsupported syntax: '`'");
                         self.text(name).trim_matches('`').to_owned()
                     }
                     _ => {
@@ -447,7 +447,7 @@ impl Parser<'_> {
         let name = self.text(token).to_owned();
         let reserved = RESERVED.contains(&name.as_str());
         if reserved {
-            self.complain(start, format!("reserved identifier: {name}"));
+            self.report(start, format!("reserved identifier: {name}"));
         }
         if self.is("(") {
             let offset = self.expect("(")?;
@@ -496,7 +496,7 @@ impl Parser<'_> {
             }
         };
         let value = value.unwrap_or_else(|message| {
-            self.complain(first.start, message);
+            self.report(first.start, message);
             Literal::Null
         });
         Ok(self.add(first.start, NodeKind::Literal(value)))
