@@ -1,4 +1,4 @@
-//! Holds our rules to the API server's answers: every case of `tests/data/policies/differential/*.json`, which `tests/policies` records
+//! Holds our rules to the API server's answers: every case of `tests/data/policies/differential/*.json`, which `tests/cluster_tests/policies` records
 //! on a real control plane, gives the same verdict, message, warnings, audit annotations and object. What differs on purpose
 //! stands in `differences.yaml` beside them, with the reason.
 

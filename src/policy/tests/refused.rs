@@ -1,5 +1,5 @@
 //! The loader refuses what the API server refuses, and nothing else: every document of `tests/data/policies/differential`, with what the API
-//! server said when it was created (`tests/policies` records it).
+//! server said when it was created (`tests/cluster_tests/policies` records it).
 
 use std::fs;
 use std::path::Path;

@@ -64,7 +64,7 @@ async fn a_slow_body_is_cut_while_others_are_served() {
     server.post("/mutate", "{}").await.is_answer();
     let answer = until_closed(&mut slow).await;
     assert!(
-        answer.starts_with("HTTP/1.1 408") && answer.contains("within 1500 ms; 5 bytes had come"),
+        answer.starts_with("HTTP/1.1 408") && answer.contains("within 1500 ms; 5 bytes were received"),
         "{answer}"
     );
     assert_eq!(server.metric("portcullis_requests_refused_total{reason=\"body_too_slow\"}").await, 1);
