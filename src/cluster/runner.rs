@@ -222,9 +222,11 @@ impl EngineLoop {
 
     /// Passes the queued events to the engine and starts its effects.
     fn step(&mut self, engine: &mut Engine, term: &mut Option<LeaderTerm>, queued: &mut Vec<Event>) {
+        let violations = engine.invariant_violations();
         for effect in engine.steps(queued.drain(..), now()) {
             self.perform(effect, term);
         }
+        self.metrics.count_invariant_violations(engine.invariant_violations().saturating_sub(violations));
     }
 
     fn perform(&mut self, effect: Effect, term: &mut Option<LeaderTerm>) {

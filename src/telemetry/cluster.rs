@@ -98,6 +98,7 @@ pub struct ClusterMetrics {
     events_dropped: Counter,
     engine_seconds: Histogram,
     backlog: Gauge,
+    invariant_violations: Counter,
 }
 
 impl Default for ClusterMetrics {
@@ -117,6 +118,7 @@ impl Default for ClusterMetrics {
             events_dropped: Counter::default(),
             engine_seconds: Histogram::new(ENGINE_STEP_BUCKETS_SECONDS),
             backlog: Gauge::default(),
+            invariant_violations: Counter::default(),
         }
     }
 }
@@ -184,6 +186,11 @@ impl ClusterMetrics {
             "engine_backlog",
             "Events that wait for the engine. Constantly above a few hundred: give the process more CPU",
             self.backlog.clone(),
+        );
+        registry.register(
+            "engine_invariant_violations",
+            "Broken internal promises of the engine. Anything but 0 is a defect: report it with the log",
+            self.invariant_violations.clone(),
         );
     }
 
@@ -264,6 +271,11 @@ impl ClusterMetrics {
     pub fn observe_engine_step(&self, took: Duration, waiting: usize) {
         self.engine_seconds.observe(took.as_secs_f64());
         self.backlog.set(i64::try_from(waiting).unwrap_or(i64::MAX));
+    }
+
+    /// Counts broken internal promises of the engine.
+    pub fn count_invariant_violations(&self, number: u64) {
+        self.invariant_violations.inc_by(number);
     }
 }
 

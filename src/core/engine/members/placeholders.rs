@@ -60,10 +60,10 @@ impl Engine {
         }
         sources.sort_by_key(|(pod, _)| (!pod.gated(), pod.created, &pod.key));
         let quorum = self.full_quorum(id, group);
-        let mut coming = Vec::new();
-        self.fill_quorum(&quorum, None, &sources, &mut counts, &mut coming);
-        let known = coming.len() <= MAX_PLACEHOLDERS_PER_GANG && quorum.is_satisfied(&counts);
-        if known { coming } else { Vec::new() }
+        let mut missing = Vec::new();
+        self.fill_quorum(&quorum, None, &sources, &mut counts, &mut missing);
+        let known = missing.len() <= MAX_PLACEHOLDERS_PER_GANG && quorum.is_satisfied(&counts);
+        if known { missing } else { Vec::new() }
     }
 
     /// The quorum if missing members count: a group that lets a leader start alone means its workers too.
@@ -101,7 +101,7 @@ impl Engine {
         name: Option<&str>,
         sources: &[(&Pod, &FutureMembers)],
         counts: &mut Counts,
-        coming: &mut Vec<MissingMember>,
+        found: &mut Vec<MissingMember>,
     ) {
         match quorum {
             Quorum::Count(least) => {
@@ -117,20 +117,20 @@ impl Engine {
                     return;
                 };
                 *counts.entry(one.role.clone()).or_default() += missing;
-                let room = MAX_PLACEHOLDERS_PER_GANG.saturating_add(1).saturating_sub(coming.len());
-                coming.extend(std::iter::repeat_n(
+                let room = MAX_PLACEHOLDERS_PER_GANG.saturating_add(1).saturating_sub(found.len());
+                found.extend(std::iter::repeat_n(
                     one,
                     usize::try_from(missing).unwrap_or(MAX_PLACEHOLDERS_PER_GANG).min(room),
                 ));
             }
             Quorum::Groups { children, .. } => {
                 for (name, child) in children {
-                    self.fill_quorum(child, Some(name), sources, counts, coming);
+                    self.fill_quorum(child, Some(name), sources, counts, found);
                 }
             }
             Quorum::Total { min_members: least, quorum } => {
-                self.fill_quorum(quorum, None, sources, counts, coming);
-                self.fill_quorum(&Quorum::Count(*least), None, sources, counts, coming);
+                self.fill_quorum(quorum, None, sources, counts, found);
+                self.fill_quorum(&Quorum::Count(*least), None, sources, counts, found);
             }
         }
     }
@@ -164,12 +164,12 @@ impl Engine {
     pub(in crate::engine) fn placeholder_requests(
         &self,
         id: &GangId,
-        coming: Vec<MissingMember>,
+        missing: Vec<MissingMember>,
     ) -> Vec<planner::WaitingMember> {
         let plan = self.gangs.get(id).and_then(|gang| gang.lifecycle.progress.plan());
         let first =
             plan.and_then(|plan| plan.placeholders.iter().map(|place| place.number + 1).max()).unwrap_or(0);
-        let members = (first..).zip(coming).map(|(number, member)| planner::WaitingMember {
+        let members = (first..).zip(missing).map(|(number, member)| planner::WaitingMember {
             uid: placeholder_uid(id, number),
             key: PodKey::new(&*id.namespace, format!("a missing member of {}", id.name)),
             role: member.role,
@@ -246,18 +246,18 @@ impl Engine {
         }
         let mut next = plan.clone();
         let counts = self.counts(id);
-        let mut told = Vec::new();
+        let mut reasons = Vec::new();
         let came = if gang.lifecycle.expired.is_empty() {
-            self.assign_placeholders(&mut next, &counts, &mut told)
+            self.assign_placeholders(&mut next, &counts, &mut reasons)
         } else {
             0
         };
-        let mut gone = self.remove_unusable_placeholders(&mut next, &mut told);
+        let mut gone = self.remove_unusable_placeholders(&mut next, &mut reasons);
         let missing = self.missing_members(id, self.by_role(&counts));
         let why = self.reservation_end_reason(id, &next, &missing, step.now);
         let surplus = surplus(&mut next, if why.is_some() { &[] } else { &missing });
-        if !surplus.is_empty() && told.is_empty() {
-            told.push(why.unwrap_or_else(|| "no missing member needs it any more".to_owned()));
+        if !surplus.is_empty() && reasons.is_empty() {
+            reasons.push(why.unwrap_or_else(|| "no missing member needs it any more".to_owned()));
         }
         let finished = missing.is_empty();
         gone.extend(surplus);
@@ -275,7 +275,7 @@ impl Engine {
             next.reserved_until = None;
         }
         let message = (!gone.is_empty()).then(|| {
-            format!("reservation released for {}: {}", placeholders_summary(&gone), told.join("; "))
+            format!("reservation released for {}: {}", placeholders_summary(&gone), reasons.join("; "))
         });
         if let Some(gang) = self.gangs.get_mut(id) {
             gang.lifecycle.released_placeholders = gone;
@@ -297,7 +297,7 @@ impl Engine {
         &self,
         plan: &mut PlanRecord,
         counts: &MemberCounts,
-        told: &mut Vec<String>,
+        reasons: &mut Vec<String>,
     ) -> usize {
         let mut came = 0;
         for uid in &counts.ready {
@@ -317,7 +317,7 @@ impl Engine {
                 || plan.placeholders.iter().enumerate().filter(|(_, place)| mine(place) && fits(place));
             let found = places().find(|(_, place)| exact(place)).or_else(|| places().next());
             let Some((index, _)) = found else {
-                told.push(if first.holds(&pod.shape) {
+                reasons.push(if first.holds(&pod.shape) {
                     let why = self.node_unfit_reason(pod, &first.node);
                     let why = why.unwrap_or_else(|| format!("node {} cannot take it", first.node));
                     format!("{} is planned again, alone: {why}", pod.key.name)
@@ -341,13 +341,13 @@ impl Engine {
     fn remove_unusable_placeholders(
         &self,
         plan: &mut PlanRecord,
-        told: &mut Vec<String>,
+        reasons: &mut Vec<String>,
     ) -> Vec<Placeholder> {
         let (kept, lost) =
             plan.placeholders.drain(..).partition(|place| match self.reservation_unfit_reason(&place.node) {
                 Some(why) => {
-                    if !told.contains(&why) {
-                        told.push(why);
+                    if !reasons.contains(&why) {
+                        reasons.push(why);
                     }
                     false
                 }

@@ -28,7 +28,7 @@ pub(in crate::engine) struct StaleState {
     /// Since when the gang is stale.
     pub since: Time,
     /// The grace period is over, and the event is recorded.
-    pub told: bool,
+    pub event_recorded: bool,
 }
 
 impl Engine {
@@ -54,7 +54,7 @@ impl Engine {
         let stale = gang
             .lifecycle
             .stale
-            .unwrap_or_else(|| StaleState { since: known().unwrap_or(step.now), told: false });
+            .unwrap_or_else(|| StaleState { since: known().unwrap_or(step.now), event_recorded: false });
         gang.lifecycle.stale = Some(stale);
         let over = step.now >= stale.since.after(self.stale_grace(id));
         if over && !self.is_being_completed(id) {
@@ -95,7 +95,7 @@ impl Engine {
 
     fn end_grace(&mut self, id: &GangId, counts: &MemberCounts, step: &mut StepContext) {
         let Some(gang) = self.expect_gang(id) else { return };
-        if gang.lifecycle.stale.is_some_and(|stale| !stale.told) {
+        if gang.lifecycle.stale.is_some_and(|stale| !stale.event_recorded) {
             self.record_event(id, Reason::StaleJob, self.stale_words(id, counts), false, Vec::new(), step);
         }
         let mut going = gang.lifecycle.expired.clone();
@@ -110,7 +110,7 @@ impl Engine {
         let Some(gang) = self.expect_gang_mut(id) else { return };
         gang.lifecycle.expired = going;
         if let Some(stale) = &mut gang.lifecycle.stale {
-            stale.told = true;
+            stale.event_recorded = true;
         }
     }
 
@@ -146,12 +146,12 @@ impl Engine {
         let said = self.stale_words(id, counts);
         let then = match self.on_stale(id) {
             OnStale::Keep => "they are kept".to_owned(),
-            OnStale::Evict if stale.told => "they are evicted".to_owned(),
+            OnStale::Evict if stale.event_recorded => "they are evicted".to_owned(),
             OnStale::Evict => {
                 let grace = format_seconds(self.stale_grace(id));
                 format!("they are evicted after {grace}, unless it is whole again by then")
             }
         };
-        Some((format!("{said}: {then}"), stale.told))
+        Some((format!("{said}: {then}"), stale.event_recorded))
     }
 }

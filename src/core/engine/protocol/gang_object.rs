@@ -78,8 +78,8 @@ impl Engine {
         }
         let ends = wanted.phase != stored.phase && matches!(wanted.phase, Phase::Admitted | Phase::Torn);
         // The members are created one after the other, and all existing ones are bound.
-        let coming = wanted.reason == Some(Reason::Reserved) && wanted.bound == wanted.members;
-        let ends = ends || (coming && stored.reason != wanted.reason);
+        let reserving = wanted.reason == Some(Reason::Reserved) && wanted.bound == wanted.members;
+        let ends = ends || (reserving && stored.reason != wanted.reason);
         // The next leader must know that members have succeeded, or that fewer are needed, also after their
         // pods are gone.
         let ending = wanted.started_with < stored.started_with;
@@ -187,11 +187,11 @@ impl Engine {
             .map(|pending| pending.since.after(pending.wait).max(blocked));
         let held = gang.lifecycle.progress.plan().and_then(|plan| plan.reserved_until);
         let held = held.map(|until| until.after(Duration::from_millis(1)));
-        let lapse = gang.lifecycle.timeout.map(|lapse| lapse.next);
-        let grace = gang.lifecycle.stale.filter(|stale| !stale.told);
+        let timeout = gang.lifecycle.timeout.map(|timeout| timeout.next_expiry);
+        let grace = gang.lifecycle.stale.filter(|stale| !stale.event_recorded);
         let grace = grace.map(|stale| stale.since.after(self.stale_grace(id)));
-        let going =
-            !gang.lifecycle.expired.is_empty() || gang.lifecycle.stale.is_some_and(|stale| stale.told);
+        let going = !gang.lifecycle.expired.is_empty()
+            || gang.lifecycle.stale.is_some_and(|stale| stale.event_recorded);
         let going = gang
             .timers
             .last_eviction
@@ -204,8 +204,8 @@ impl Engine {
             .map(|at| at.after(self.queue.replan_interval()));
         // A time in the past needs no timer: its action is done, or happens with the event that unblocks it.
         let owners = self.next_owner_read(id, now);
-        let life = lapse.into_iter().chain(held).chain(grace).chain(going).filter(|at| *at > now);
-        let alarm = backoffs
+        let life = timeout.into_iter().chain(held).chain(grace).chain(going).filter(|at| *at > now);
+        let next = backoffs
             .chain(torn)
             .chain(pending)
             .chain(again)
@@ -213,15 +213,15 @@ impl Engine {
             .chain(life)
             .chain(owners)
             .min();
-        if alarm != gang.timers.next {
+        if next != gang.timers.next {
             if let Some(at) = gang.timers.next {
                 self.timers.remove(&(at, id.clone()));
             }
-            if let Some(at) = alarm {
+            if let Some(at) = next {
                 self.timers.insert((at, id.clone()));
             }
             if let Some(gang) = self.gangs.get_mut(id) {
-                gang.timers.next = alarm;
+                gang.timers.next = next;
             }
         }
     }

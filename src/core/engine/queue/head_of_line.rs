@@ -227,13 +227,13 @@ fn choose(
         snapshot.node_names().map(|name| (snapshot.charged_to(name).count(), name)).collect();
     nodes.sort();
     let attempt = |emptied: usize, all: bool| {
-        let mut thought = snapshot.clone();
+        let mut emptied_snapshot = snapshot.clone();
         for (_, name) in &nodes[..emptied] {
             for (uid, _) in snapshot.charged_to(name).filter(|(uid, _)| all || ends(uid)) {
-                thought.release(uid);
+                emptied_snapshot.release(uid);
             }
         }
-        planner::plan(&thought, std::slice::from_ref(request)).0.gangs.pop()
+        planner::plan(&emptied_snapshot, std::slice::from_ref(request)).0.gangs.pop()
     };
     let (all, mut found) =
         [false, true].into_iter().find_map(|all| Some((all, attempt(nodes.len(), all)?)))?;

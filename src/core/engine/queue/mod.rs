@@ -13,6 +13,8 @@
 //! is checked when all members of a gang without started members have nodes, and reserves nothing: two groups
 //! may count the same free GPUs, and the first in the queue gets them.
 
+#[cfg(debug_assertions)]
+mod comparison;
 pub(in crate::engine) mod head_of_line;
 pub(in crate::engine) mod timeout;
 
@@ -29,8 +31,6 @@ use crate::engine::{Engine, StepContext};
 use crate::model::{GangId, Reason, Resources, Str, Time};
 use crate::planner::{self, PlannedGang, PlanningOutcome, PlanningRequest, WaitingMember};
 use crate::shape::Shape;
-#[cfg(debug_assertions)]
-use crate::snapshot::{CardAllocation, Charge, ChargeState};
 
 /// The place of a gang in the queue: gangs with started members first, then by priority, then by age.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -49,10 +49,6 @@ pub(in crate::engine) struct QueueRank {
 const MIN_REPLAN_INTERVAL: Duration = Duration::from_secs(1);
 /// Lower bound of that interval for each queued gang: at most twenty updates each second.
 const REPLAN_INTERVAL_PER_GANG: Duration = Duration::from_millis(50);
-
-/// Debug builds compare planning rounds for queues up to this length.
-#[cfg(debug_assertions)]
-const MAX_COMPARED_QUEUE_LENGTH: usize = 64;
 
 /// Everything about a gang that decides whether it fits. Gangs with equal signatures fit alike.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -227,102 +223,12 @@ impl Engine {
         }
     }
 
-    /// The plan of a round without the shortcut. `None` for a long queue, or if a test has disabled a rule.
-    #[cfg(debug_assertions)]
-    fn plan_without_shortcut(&self) -> Option<planner::Plan> {
-        if self.gangs.len() > MAX_COMPARED_QUEUE_LENGTH
-            || !self.settings.keeps(crate::engine::SafetyRule::Reserve)
-        {
-            return None;
-        }
-        let mut queue: Vec<_> = self.gangs.keys().filter_map(|id| self.planning_request(id)).collect();
-        queue.sort_by(|(a, _), (b, _)| a.cmp(b));
-        let queued: Vec<&QueueRank> = self.queue.ranks.keys().collect();
-        assert_eq!(queue.iter().map(|(rank, _)| rank).collect::<Vec<_>>(), queued, "the queue is up to date");
-        let sure = |report: &planner::PlanningReport| {
-            report.outcomes.values().all(
-                |verdict| !matches!(verdict, PlanningOutcome::Waiting(why) if why.reason == Reason::SearchExhausted),
-            )
-        };
-        if self.head_of_line.is_some() {
-            return self.compare_beside_head_of_line(&queue, sure);
-        }
-        let requests: Vec<PlanningRequest> = queue.into_iter().map(|(_, request)| request).collect();
-        let (plan, report) = planner::plan(&self.snapshot, &requests);
-        sure(&report).then_some(plan)
-    }
-
-    /// The same with a head-of-line reservation: gangs one after the other, those behind the holder beside
-    /// its reservation.
-    #[cfg(debug_assertions)]
-    fn compare_beside_head_of_line(
-        &self,
-        queue: &[(QueueRank, PlanningRequest)],
-        sure: impl Fn(&planner::PlanningReport) -> bool,
-    ) -> Option<planner::Plan> {
-        let mut hold = self.head_of_line.as_ref();
-        let mut snapshot = self.snapshot.clone();
-        let mut expected = planner::Plan::default();
-        for (rank, request) in queue {
-            let one = std::slice::from_ref(request);
-            let (mut plan, mut report) = planner::plan(&snapshot, one);
-            if let Some(hold) =
-                hold.filter(|_| self.head_of_line_before(rank).is_some() && !plan.gangs.is_empty())
-            {
-                let mut beside = snapshot.clone();
-                hold.charge(&mut beside);
-                (plan, report) = planner::plan(&beside, one);
-            }
-            if !sure(&report) {
-                return None;
-            }
-            hold = hold.filter(|hold| hold.gang != request.gang || plan.gangs.is_empty());
-            for place in plan.gangs.iter().flat_map(|gang| &gang.assignments) {
-                let member = request.members.iter().find(|m| m.uid == place.uid)?;
-                let shared = member.shape.share.is_some();
-                let cards = if shared {
-                    CardAllocation::Known(place.cards.clone())
-                } else {
-                    CardAllocation::Unshared
-                };
-                let (key, node, shape) = (Some(place.key.clone()), place.node.clone(), member.shape.clone());
-                snapshot.charge(&place.uid, Charge { key, node, shape, cards, state: ChargeState::Reserved });
-            }
-            expected.gangs.extend(plan.gangs);
-        }
-        Some(expected)
-    }
-
-    #[cfg(debug_assertions)]
-    fn assert_planned(&self, expected: planner::Plan) {
-        for mut planned in expected.gangs {
-            let progress = self.gangs.get(&planned.gang).map(|gang| &gang.lifecycle.progress);
-            let Some(Progress::Recording(plan)) = progress else {
-                // A test has disabled `RecordFirst`.
-                if matches!(progress, Some(Progress::Recorded(_))) {
-                    continue;
-                }
-                panic!("{} fits and was not planned: {progress:?}", planned.gang);
-            };
-            let missing_members = plan.placeholders.iter().map(|place| (&place.node, &place.gpus));
-            let is_pod = |place: &planner::Assignment| self.members.contains_key(&place.uid);
-            let places = planned.assignments.extract_if(.., |place| !is_pod(place)).collect::<Vec<_>>();
-            let expected: Vec<_> = places.iter().map(|place| (&place.node, &place.cards)).collect();
-            let news = plan.placeholders.len().saturating_sub(expected.len());
-            assert_eq!(missing_members.skip(news).collect::<Vec<_>>(), expected, "where the placeholders go");
-            for place in planned.assignments {
-                let found = plan.members.iter().find(|m| m.uid == place.uid);
-                let found = found.map(|m| (&m.node, &m.gpus));
-                assert_eq!(found, Some((&place.node, &place.cards)), "where {} goes", place.key);
-            }
-        }
-    }
-
     fn is_still_infeasible(&self, id: &GangId) -> bool {
-        let told = self.gangs.get(id).is_some_and(|gang| gang.queueing.wait_reason.is_some());
-        told && self
-            .planning_request(id)
-            .is_some_and(|(_, request)| planner::is_unschedulable(&self.snapshot, &request))
+        let has_reason = self.gangs.get(id).is_some_and(|gang| gang.queueing.wait_reason.is_some());
+        has_reason
+            && self
+                .planning_request(id)
+                .is_some_and(|(_, request)| planner::is_unschedulable(&self.snapshot, &request))
     }
 
     /// Plans one gang of the queue.
@@ -331,12 +237,12 @@ impl Engine {
         let Some((_, request)) = self.planning_request(id) else { return FitResult::No };
         let (mut plan, mut report) = planner::plan(&self.snapshot, std::slice::from_ref(&request));
         let room = plan.gangs.first().map(|planned| planned.assignments.len());
-        if let (Some(room), Some(hold)) = (room, self.head_of_line_before(rank).cloned()) {
-            (plan, report) = self.plan_beside_head_of_line(&hold, &request);
+        if let (Some(room), Some(reservation)) = (room, self.head_of_line_before(rank).cloned()) {
+            (plan, report) = self.plan_beside_head_of_line(&reservation, &request);
             if let Some(PlanningOutcome::Waiting(why)) = report.outcomes.get_mut(id)
                 && why.reason != Reason::SearchExhausted
             {
-                *why = self.explain_head_of_line_wait(&hold, room);
+                *why = self.explain_head_of_line_wait(&reservation, room);
             }
         }
         let placed = plan.gangs.into_iter().next();
@@ -368,28 +274,28 @@ impl Engine {
 
     fn start_plan(&mut self, planned: PlannedGang, request: &PlanningRequest, step: &mut StepContext) {
         self.dequeue(&planned.gang);
-        self.head_of_line = self.head_of_line.take().filter(|hold| hold.gang != planned.gang);
+        self.head_of_line = self.head_of_line.take().filter(|reservation| reservation.gang != planned.gang);
         // Lifted members of the earlier plan that are not bound keep their assignment.
         let underway = (self.gangs.get(&planned.gang).and_then(|g| g.lifecycle.progress.plan()).into_iter())
             .flat_map(|plan| &plan.members)
             .filter(|m| self.members.get(&m.uid).is_some_and(|m| m.unbound()));
         let mut members: Vec<PlannedMember> = underway.cloned().collect();
         // Existing placeholders keep their assignment too.
-        let mut missing_members = self.placeholders_of(&planned.gang);
+        let mut placeholders = self.placeholders_of(&planned.gang);
         for place in planned.assignments {
             if self.members.contains_key(&place.uid) {
                 let (pod, uid) = (place.key.name, place.uid);
                 members.push(PlannedMember { pod, uid, node: place.node, gpus: place.cards });
             } else if let Some(member) = request.members.iter().find(|m| m.uid == place.uid) {
-                missing_members.push(self.new_placeholder(member, &place, &missing_members));
+                placeholders.push(self.new_placeholder(member, &place, &placeholders));
             }
         }
-        let reserved_until = (!missing_members.is_empty()).then(|| step.now.after(self.settings.reserve_for));
+        let reserved_until = (!placeholders.is_empty()).then(|| step.now.after(self.settings.reserve_for));
         let record = PlanRecord {
             epoch: step.epoch,
             deadline: step.now.after(self.settings.bind_timeout),
             members,
-            placeholders: missing_members,
+            placeholders,
             reserved_until,
             released: 0,
         };
@@ -423,21 +329,21 @@ impl Engine {
             *counted.entry(place.role).or_default() += 1;
         }
         let alone = self.independent_members(id, &counts);
-        let (quorum, coming) = if alone.is_empty() {
+        let (quorum, missing) = if alone.is_empty() {
             let mut here = counted.clone();
             for pod in counts.ready.iter().filter_map(|uid| self.members.get(uid)) {
                 *here.entry(crate::engine::members::role(&pod.pod).cloned()).or_default() += 1;
             }
-            let coming = self.missing_members(id, here.clone());
-            if coming.is_empty() && !group.quorum.is_satisfied(&here) {
+            let missing = self.missing_members(id, here.clone());
+            if missing.is_empty() && !group.quorum.is_satisfied(&here) {
                 return None;
             }
-            let quorum = if coming.is_empty() {
+            let quorum = if missing.is_empty() {
                 group.quorum.without_launcher(&here)
             } else {
                 self.full_quorum(id, group)
             };
-            (quorum, coming)
+            (quorum, missing)
         } else {
             counts.ready = alone;
             (Quorum::Count(0), Vec::new())
@@ -447,7 +353,7 @@ impl Engine {
             group.priority_class.as_ref().and_then(|class| self.priority_classes.as_ref()?.get(class));
         let priority = class.copied().or_else(|| ready().map(|pod| pod.priority).max()).unwrap_or(0);
         let created = ready().map(|pod| pod.created).min().unwrap_or_default();
-        let age = gang.lifecycle.timeout.and_then(|lapse| lapse.at).unwrap_or(created);
+        let age = gang.lifecycle.timeout.and_then(|timeout| timeout.last_expiry).unwrap_or(created);
         // Members of a started gang, replacements and scale-ups, go first.
         let started = counts.started() > 0;
         let members = ready().map(|pod| WaitingMember {
@@ -456,7 +362,7 @@ impl Engine {
             role: pod.membership.as_ref().and_then(|m| m.role.clone()),
             shape: pod.shape.clone(),
         });
-        let members = members.chain(self.placeholder_requests(id, coming)).collect();
+        let members = members.chain(self.placeholder_requests(id, missing)).collect();
         let request = PlanningRequest {
             gang: id.clone(),
             members,

@@ -30,9 +30,9 @@ pub(in crate::engine) const DELETION_RETRY_INTERVAL: Duration = Duration::from_s
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(in crate::engine) struct TimeoutState {
     /// When the last attempt ended without a start. `None` during the first one.
-    pub at: Option<Time>,
+    pub last_expiry: Option<Time>,
     /// When the current attempt ends.
-    pub next: Time,
+    pub next_expiry: Time,
 }
 
 impl TimeoutState {
@@ -43,12 +43,12 @@ impl TimeoutState {
         let waited = now.0.saturating_sub(since.0);
         // The highest bit of the number of timeouts, the current one included, is the number of attempts that
         // are over.
-        let tries = (waited / timeout).saturating_add(1).ilog2();
-        let end = |tries: u32| {
-            let timeouts = 1_u64.checked_shl(tries).map_or(u64::MAX, |power| power - 1);
+        let attempts = (waited / timeout).saturating_add(1).ilog2();
+        let end = |attempts: u32| {
+            let timeouts = 1_u64.checked_shl(attempts).map_or(u64::MAX, |power| power - 1);
             Time(since.0.saturating_add(timeout.saturating_mul(timeouts)))
         };
-        Self { at: (tries > 0).then(|| end(tries)), next: end(tries + 1) }
+        Self { last_expiry: (attempts > 0).then(|| end(attempts)), next_expiry: end(attempts + 1) }
     }
 }
 
@@ -61,9 +61,9 @@ impl Engine {
         if counts.started() > 0 {
             return None;
         }
-        let coming = self.missing_members(id, self.by_role(&counts));
-        let quorum = if coming.is_empty() { group.quorum.clone() } else { self.full_quorum(id, group) };
-        for member in coming {
+        let missing = self.missing_members(id, self.by_role(&counts));
+        let quorum = if missing.is_empty() { group.quorum.clone() } else { self.full_quorum(id, group) };
+        for member in missing {
             *counts.active.entry(member.role).or_default() += 1;
         }
         let ready = std::mem::take(&mut counts.ready);
@@ -95,13 +95,13 @@ impl Engine {
         // The engine does not lift a pod that is being deleted, so it need not be remembered.
         let here = |uid: &&PodUid| self.members.get(*uid).is_some_and(|m| m.live());
         let left: Vec<PodUid> = gang.lifecycle.expired.iter().filter(here).cloned().collect();
-        let expired = if left.is_empty() && state.is_some_and(|state| state.at.is_some()) {
+        let expired = if left.is_empty() && state.is_some_and(|state| state.last_expiry.is_some()) {
             self.pods_to_expire(id)
         } else {
             left
         };
         let Some(gang) = self.expect_gang_mut(id) else { return };
-        let at = |state: Option<TimeoutState>| state.and_then(|state| state.at);
+        let at = |state: Option<TimeoutState>| state.and_then(|state| state.last_expiry);
         let news = at(gang.lifecycle.timeout) != at(state) || gang.lifecycle.expired.iter().ne(&expired);
         gang.lifecycle.timeout = state;
         gang.lifecycle.expired = expired.into_iter().collect();
@@ -188,7 +188,7 @@ impl Engine {
     /// Message of a gang whose timeout has expired. `None` for all other gangs.
     pub(in crate::engine) fn timeout_message(&self, id: &GangId) -> Option<String> {
         let gang = self.gangs.get(id)?;
-        gang.lifecycle.timeout?.at?;
+        gang.lifecycle.timeout?.last_expiry?;
         if !gang.lifecycle.expired.is_empty() {
             let pods = match gang.lifecycle.expired.len() {
                 1 => "its pod is".to_owned(),
@@ -223,7 +223,7 @@ mod tests {
             let state = TimeoutState::of(Time(1000), Duration::from_secs(10), Time(1000 + waited));
             assert_eq!(
                 state,
-                TimeoutState { at: at.map(|at| Time(1000 + at)), next: Time(1000 + next) },
+                TimeoutState { last_expiry: at.map(|at| Time(1000 + at)), next_expiry: Time(1000 + next) },
                 "{waited}"
             );
         };
@@ -235,8 +235,8 @@ mod tests {
         check(70_000, Some(70_000), 150_000);
         // A clock that is behind changes nothing, and extreme times do not overflow.
         let early = TimeoutState::of(Time(5000), Duration::from_secs(1), Time(0));
-        assert_eq!(early, TimeoutState { at: None, next: Time(6000) });
+        assert_eq!(early, TimeoutState { last_expiry: None, next_expiry: Time(6000) });
         let late = TimeoutState::of(Time(0), Duration::from_millis(1), Time(u64::MAX));
-        assert!(late.at.is_some() && late.next >= Time(u64::MAX - 1), "{late:?}");
+        assert!(late.last_expiry.is_some() && late.next_expiry >= Time(u64::MAX - 1), "{late:?}");
     }
 }

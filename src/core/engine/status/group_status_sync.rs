@@ -30,7 +30,7 @@ const FIRST_RETRY_DELAY: Duration = Duration::from_secs(10);
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(in crate::engine) struct GroupStatusSync {
     /// The last accepted write, with the UID of the group.
-    told: Option<(Str, GroupStatus)>,
+    last_written: Option<(Str, GroupStatus)>,
     /// The write without an answer.
     sent: Option<(Str, GroupStatus)>,
     /// The time of the next write, with the phase and reason that it will report.
@@ -109,9 +109,9 @@ impl Engine {
         let settled = group.stored_status.matches(&written).unwrap_or_else(|| {
             gang.reported
                 .group_status
-                .told
+                .last_written
                 .as_ref()
-                .is_some_and(|(uid, told)| *uid == group.uid && *told == wanted)
+                .is_some_and(|(uid, status)| *uid == group.uid && *status == wanted)
         });
         (!settled).then(|| (group.uid.clone(), wanted))
     }
@@ -144,9 +144,9 @@ impl Engine {
                 (at, phase, reason)
             }
             _ => {
-                let told = sync.told.as_ref().map(|(_, told)| (told.phase, told.reason));
+                let written = sync.last_written.as_ref().map(|(_, status)| (status.phase, status.reason));
                 let slow =
-                    told == Some((wanted.phase, wanted.reason)) || wanted.phase == GroupPhase::Starting;
+                    written == Some((wanted.phase, wanted.reason)) || wanted.phase == GroupPhase::Starting;
                 let at = now.after(quiet.saturating_mul(if slow {
                     NUMBERS_QUIET_PERIODS
                 } else {
@@ -186,7 +186,7 @@ impl Engine {
         while self.leads() && self.next_group_status().is_some_and(|at| at <= step.now) {
             let Some((_, id)) = self.group_status_queue.due.pop_first() else { return };
             let news = self.unwritten_group_status(&id);
-            let told =
+            let target =
                 self.group(&id).and_then(|group| Some((group.object.as_ref()?.kind, group.object_ref()?)));
             let Some(gang) = self.expect_gang_mut(&id) else { continue };
             gang.reported.group_status.due = None;
@@ -194,7 +194,7 @@ impl Engine {
             if gang.reported.group_status.sent.is_some() {
                 continue; // Its answer looks again.
             }
-            let Some((kind, group)) = told else { continue };
+            let Some((kind, group)) = target else { continue };
             gang.reported.group_status.sent = Some((uid, status.clone()));
             self.group_status_queue.under_way.insert(id.clone());
             step.send(Action::WriteGroup { gang: id, kind, group, status });
@@ -220,9 +220,9 @@ impl Engine {
         let Some(gang) = self.expect_gang_mut(id) else { return };
         let sent = gang.reported.group_status.sent.take();
         // The same content as before means that another writer changes it back.
-        let again = sent == gang.reported.group_status.told;
+        let again = sent == gang.reported.group_status.last_written;
         if *outcome == RequestOutcome::Done && !again {
-            gang.reported.group_status.told = sent;
+            gang.reported.group_status.last_written = sent;
             gang.reported.group_status.refusals = 0;
             gang.reported.group_status.not_before = Time::default();
         } else {

@@ -25,11 +25,11 @@ fn is_record(action: &Action) -> bool {
 }
 
 fn recorded_events(actions: &[Action]) -> Vec<(Reason, &str)> {
-    let told = actions.iter().filter_map(|action| match action {
-        Action::RecordEvent(note) => Some((note.reason, &*note.message)),
+    let events = actions.iter().filter_map(|action| match action {
+        Action::RecordEvent(event) => Some((event.reason, &*event.message)),
         _ => None,
     });
-    told.collect()
+    events.collect()
 }
 
 fn three() -> Vec<Pod> {
@@ -228,7 +228,7 @@ fn a_node_cordoned_before_the_lift_invalidates_the_plan() {
     actions.extend(lab.tick());
     lab.run(actions, |_| false);
     assert_eq!(lab.gated(), Vec::<&str>::new());
-    let plan = lab.status().plan.as_ref().expect("planned anew");
+    let plan = lab.status().plan.as_ref().expect("planned again");
     assert!(plan.members.iter().all(|m| m.node.as_str() == other), "{plan:?}");
 }
 

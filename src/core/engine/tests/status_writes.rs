@@ -40,19 +40,19 @@ fn pass(lab: &mut Lab, time: Duration, mut actions: Vec<Action>, refuse: bool) -
 }
 
 fn groups(sent: &[(u64, Action)]) -> Vec<(u64, GroupStatus)> {
-    let told = sent.iter().filter_map(|(at, action)| match action {
+    let writes = sent.iter().filter_map(|(at, action)| match action {
         Action::WriteGroup { status, .. } => Some((*at, status.clone())),
         _ => None,
     });
-    told.collect()
+    writes.collect()
 }
 
 fn gang_phases(sent: &[(u64, Action)]) -> Vec<Phase> {
-    let told = sent.iter().filter_map(|(_, action)| match action {
+    let writes = sent.iter().filter_map(|(_, action)| match action {
         Action::WriteGang { status, .. } => Some(status.phase),
         _ => None,
     });
-    told.collect()
+    writes.collect()
 }
 
 fn set(lab: &mut Lab, name: &str, change: impl FnOnce(&mut Pod)) -> Vec<Action> {
@@ -77,8 +77,8 @@ fn a_lifted_gang_is_written_once_however_slowly_it_is_bound() {
         }
         sent.extend(pass(&mut lab, Duration::from_secs(300), Vec::new(), false));
         assert_eq!(gang_phases(&sent), [Phase::Planned, Phase::Admitted], "{pause}");
-        let told = groups(&sent);
-        let [(_, status)] = &*told else { panic!("{pause}: {told:?}") };
+        let writes = groups(&sent);
+        let [(_, status)] = &*writes else { panic!("{pause}: {writes:?}") };
         assert_eq!((status.phase, status.scheduled, status.running), (GroupPhase::Running, 3, 3));
         assert!(matches!(sent.last(), Some((_, Action::WriteGroup { .. }))), "{sent:?}");
     }
@@ -90,8 +90,8 @@ fn a_waiting_gang_reports_the_reason_in_its_group() {
         Lab::leading(&EngineSettings::default(), vec![node("gpu-1", 1, "")], vec![group(4)], three());
     real(&mut lab);
     let sent = pass(&mut lab, Duration::from_secs(60), actions, false);
-    let told = groups(&sent);
-    let [(at, status)] = &*told else { panic!("{told:?}") };
+    let writes = groups(&sent);
+    let [(at, status)] = &*writes else { panic!("{writes:?}") };
     assert!((2000..4000).contains(at), "{at}");
     let text = (status.phase, status.scheduled, status.reason, &*status.message);
     assert_eq!(
@@ -191,9 +191,9 @@ fn a_job_that_ends_pod_by_pod_does_not_cost_a_write_for_each() {
     sent.extend(pass(&mut lab, Duration::from_secs(60), Vec::new(), false));
     let gang = gang_phases(&sent);
     assert!((4..=7).contains(&gang.len()), "{gang:?}");
-    let told = groups(&sent);
-    assert!((4..=7).contains(&told.len()), "{told:?}");
-    let (_, last) = told.last().expect("it was told");
+    let writes = groups(&sent);
+    assert!((4..=7).contains(&writes.len()), "{writes:?}");
+    let (_, last) = writes.last().expect("it was written");
     assert_eq!((last.phase, &*last.message), (GroupPhase::Finished, "all 40 members have finished"));
 }
 
@@ -219,10 +219,10 @@ fn a_group_without_pods_does_not_report_running_for_ever() {
         actions.extend(lab.step(Event::Pod(Change::Gone(uid))));
     }
     let sent = pass(&mut lab, Duration::from_secs(5), actions, false);
-    let told = groups(&sent);
-    assert_eq!(told.len(), 1, "{told:?}");
-    assert_eq!((told[0].1.phase, told[0].1.scheduled), (GroupPhase::Gathering, 0));
-    let written = dialect::group_status(&group(4), &told[0].1).expect("KAI has one");
+    let writes = groups(&sent);
+    assert_eq!(writes.len(), 1, "{writes:?}");
+    assert_eq!((writes[0].1.phase, writes[0].1.scheduled), (GroupPhase::Gathering, 0));
+    let written = dialect::group_status(&group(4), &writes[0].1).expect("KAI has one");
     lab.step(Event::Group(Change::Set(
         Group { stored_status: StoredStatus::Own(written.into()), ..group(3) }.into(),
     )));
