@@ -65,7 +65,7 @@ impl Default for EngineSettings {
 
 impl EngineSettings {
     /// Whether the engine follows a safety rule. It always does, unless a test has disabled it.
-    pub(super) fn keeps(&self, rule: SafetyRule) -> bool {
+    pub(super) fn enforces(&self, rule: SafetyRule) -> bool {
         #[cfg(any(test, feature = "sabotage"))]
         {
             self.disabled_rule != Some(rule)

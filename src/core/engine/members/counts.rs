@@ -31,7 +31,7 @@ pub(in crate::engine) struct MemberCounts {
 
 impl MemberCounts {
     /// Ready and started members.
-    pub(in crate::engine) fn here(&self) -> u32 {
+    pub(in crate::engine) fn present(&self) -> u32 {
         self.started().saturating_add(u32::try_from(self.ready.len()).unwrap_or(u32::MAX))
     }
 
@@ -68,7 +68,7 @@ fn is_new_run<'m>(members: &(impl Iterator<Item = &'m MemberState> + Clone)) -> 
 
 impl Engine {
     /// Counts the members of a gang.
-    pub(in crate::engine) fn counts(&self, id: &GangId) -> MemberCounts {
+    pub(in crate::engine) fn count_members(&self, id: &GangId) -> MemberCounts {
         let mut counts = MemberCounts::default();
         let Some(gang) = self.expect_gang(id) else { return counts };
         let members = || gang.members.iter().filter_map(|uid| self.members.get(uid));

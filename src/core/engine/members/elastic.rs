@@ -114,13 +114,13 @@ impl OwnerTally {
     }
 
     /// `Deployment app-server 1, Job train 4, 2 pods of other owners or none`.
-    fn words(&self) -> String {
-        const NAMED: usize = 6;
-        let each = self.owners.iter().take(NAMED);
+    fn summary(&self) -> String {
+        const MAX_NAMED_OWNERS: usize = 6;
+        let each = self.owners.iter().take(MAX_NAMED_OWNERS);
         let mut list: Vec<String> =
             each.map(|(owner, count)| format!("{} {} {}", owner.kind, owner.name, count.wants)).collect();
-        if self.owners.len() > NAMED {
-            list.push(format!("and {} more", self.owners.len() - NAMED));
+        if self.owners.len() > MAX_NAMED_OWNERS {
+            list.push(format!("and {} more", self.owners.len() - MAX_NAMED_OWNERS));
         }
         if self.loose > 0 {
             list.push(format!(
@@ -133,7 +133,7 @@ impl OwnerTally {
 }
 
 impl ElasticState {
-    fn root<'a>(&'a self, owner: &'a ObjectRef) -> CountedOwner<'a> {
+    fn counted_owner<'a>(&'a self, owner: &'a ObjectRef) -> CountedOwner<'a> {
         let reading = match self.readings.get(owner) {
             None => return CountedOwner::Unread,
             Some(OwnerLookup::Gone) => return CountedOwner::Gone,
@@ -208,7 +208,7 @@ impl Engine {
             Box::new(ElasticState { member_removed: true, ..ElasticState::default() })
         });
         elastic_state.owners_counted |= stored_met;
-        let counts = self.counts(id);
+        let counts = self.count_members(id);
         self.read_owners(id, &counts, step);
         self.apply_owner_size(id, &counts);
         if self.gangs.get(id).is_some_and(|gang| gang.elastic_state != before) {
@@ -216,7 +216,7 @@ impl Engine {
         }
     }
 
-    fn tally(
+    fn tally_owners(
         &self,
         elastic_state: &ElasticState,
         gang: &GangState,
@@ -232,7 +232,7 @@ impl Engine {
                 tally.loose += 1;
                 continue;
             };
-            match elastic_state.root(owner) {
+            match elastic_state.counted_owner(owner) {
                 CountedOwner::Unread => tally.unread = true,
                 CountedOwner::Gone => gone += 1,
                 CountedOwner::Counts(root, reading) => {
@@ -290,10 +290,10 @@ impl Engine {
     /// Whether the owners are known well enough to plan more of the gang.
     pub(in crate::engine) fn are_owners_known(&self, id: &GangId, counts: &MemberCounts) -> bool {
         let Some((gang, elastic_state)) = self.elastic_gang(id) else { return true };
-        if !self.settings.keeps(SafetyRule::AskOwners) {
+        if !self.settings.enforces(SafetyRule::AskOwners) {
             return true;
         }
-        let tally = self.tally(elastic_state, gang, id, counts);
+        let tally = self.tally_owners(elastic_state, gang, id, counts);
         let least = self.group(id).map_or(0, |group| group.quorum.min_members());
         let enough = elastic_state.member_added && counts.live.saturating_add(tally.ended) >= least;
         !tally.unread
@@ -323,7 +323,7 @@ impl Engine {
         }
         let read_failure =
             elastic_state.read_failure.as_ref().map(|(read_failure, _)| read_failure.to_string());
-        let tally = self.tally(elastic_state, gang, id, counts);
+        let tally = self.tally_owners(elastic_state, gang, id, counts);
         let last_read = || "the owners of its pods are being read".to_owned();
         Some(read_failure.or(tally.surplus).unwrap_or_else(last_read))
     }
@@ -342,7 +342,7 @@ impl Engine {
         if let Some(until) = elastic_state.backoff.waits(now) {
             return Some(until);
         }
-        let counts = self.counts(id);
+        let counts = self.count_members(id);
         let at = self.owner_read_due(id, gang, elastic_state, &counts)?;
         (at > now).then_some(at)
     }
@@ -355,7 +355,7 @@ impl Engine {
         elastic_state: &ElasticState,
         counts: &MemberCounts,
     ) -> Option<Time> {
-        let tally = self.tally(elastic_state, gang, id, counts);
+        let tally = self.tally_owners(elastic_state, gang, id, counts);
         let least = self.group(id).map_or(0, |group| group.quorum.min_members());
         let here = counts.live.saturating_add(tally.ended);
         let last_read = elastic_state.last_read.unwrap_or_default();
@@ -473,7 +473,7 @@ impl Engine {
     fn apply_owner_size(&mut self, id: &GangId, counts: &MemberCounts) {
         let Some((gang, elastic_state)) = self.elastic_gang(id) else { return };
         let Some(own) = self.groups.own(id) else { return };
-        let tally = self.tally(elastic_state, gang, id, counts);
+        let tally = self.tally_owners(elastic_state, gang, id, counts);
         if tally.unread {
             return;
         }
@@ -531,10 +531,10 @@ impl Engine {
         else {
             return Vec::new();
         };
-        if !self.settings.keeps(SafetyRule::GrowTogether) {
+        if !self.settings.enforces(SafetyRule::GrowTogether) {
             return counts.ready.clone();
         }
-        let tally = self.tally(elastic_state, gang, id, counts);
+        let tally = self.tally_owners(elastic_state, gang, id, counts);
         let mut room: BTreeMap<&ObjectRef, u32> = BTreeMap::new();
         for (owner, count) in &tally.owners {
             let peak_running = peak_running.get(owner).copied().unwrap_or(0);
@@ -549,7 +549,7 @@ impl Engine {
         let alone = counts.ready.iter().filter(|uid| {
             let owner = self.members.get(*uid).and_then(|member| member.pod.owner.as_ref());
             let Some(owner) = owner.filter(|owner| OwnerKind::of(owner).is_some()) else { return true };
-            let CountedOwner::Counts(root, _) = elastic_state.root(owner) else { return false };
+            let CountedOwner::Counts(root, _) = elastic_state.counted_owner(owner) else { return false };
             let left = room.get_mut(root).filter(|left| **left > 0).unwrap_or(&mut missing);
             let goes = *left > 0;
             *left = left.saturating_sub(1);
@@ -586,7 +586,7 @@ impl Engine {
                 message,
             };
         }
-        let tally = self.tally(elastic_state, gang, id, counts);
+        let tally = self.tally_owners(elastic_state, gang, id, counts);
         if tally.unread || elastic_state.round.is_some() {
             return ElasticCondition::Unchanged;
         }
@@ -600,7 +600,7 @@ impl Engine {
             );
             return ElasticCondition::Known { holds: false, reason: "NoOwners", message };
         }
-        let words = tally.words();
+        let words = tally.summary();
         let (reason, message) = if elastic_state.owners_counted {
             (
                 "OwnersCounted",
@@ -620,7 +620,7 @@ impl Engine {
         counts: &MemberCounts,
     ) -> Option<String> {
         let (gang, elastic_state) = self.elastic_gang(id)?;
-        let tally = self.tally(elastic_state, gang, id, counts);
+        let tally = self.tally_owners(elastic_state, gang, id, counts);
         let own = self.groups.own(id)?.quorum.min_members();
         let wanted = tally.wanted();
         (!elastic_state.owners_counted
@@ -631,7 +631,7 @@ impl Engine {
             .then(|| {
                 format!(
                     "its owners make {wanted} ({}): it is not complete before they want {own}",
-                    tally.words()
+                    tally.summary()
                 )
             })
     }

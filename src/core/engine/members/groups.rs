@@ -179,7 +179,7 @@ impl Engine {
     }
 
     /// Has the declarations of members evaluated again: a declaring member was added, changed or removed.
-    pub(in crate::engine) fn declarations_changed(&mut self, membership: Option<&Membership>) {
+    pub(in crate::engine) fn mark_declarations_changed(&mut self, membership: Option<&Membership>) {
         if let Some(membership) = membership.filter(|membership| membership.declared.is_some())
             && let Some(gang) = self.gangs.get_mut(&membership.gang)
         {

@@ -73,7 +73,7 @@ impl Engine {
     pub(in crate::engine) fn observe_pod(&mut self, pod: Pod, step: &mut StepContext) {
         let uid = pod.uid.clone();
         match self.members.get(&uid) {
-            Some(known) if same_place(&known.pod, &pod) => return self.update_member(pod, step),
+            Some(known) if is_same_gang_and_role(&known.pod, &pod) => return self.update_member(pod, step),
             Some(known) if known.pod.resource_version >= pod.resource_version => return,
             // The pod changed its gang. The webhook forbids that, but it may be down.
             Some(_) => self.remove_member(&uid, step),
@@ -89,7 +89,7 @@ impl Engine {
                 self.members.insert(uid.clone(), MemberState::new(pod));
                 self.elastic_member_added(&membership.gang);
                 self.mark_for_planning(&membership.gang);
-                self.declarations_changed(Some(&membership));
+                self.mark_declarations_changed(Some(&membership));
                 self.charge_member(&uid);
             }
             None => self.observe_other_pod(&pod, step),
@@ -142,8 +142,8 @@ impl Engine {
                 self.mark_for_planning(gang);
             }
             let now = self.members.get(&uid).and_then(|m| m.pod.membership.clone());
-            self.declarations_changed(before.as_ref());
-            self.declarations_changed(now.as_ref());
+            self.mark_declarations_changed(before.as_ref());
+            self.mark_declarations_changed(now.as_ref());
         }
     }
 
@@ -189,7 +189,7 @@ impl Engine {
         if let Some(pending) = &mut self.pending_permits {
             pending.remove(uid);
         }
-        if self.settings.keeps(SafetyRule::ReleaseOnDelete) {
+        if self.settings.enforces(SafetyRule::ReleaseOnDelete) {
             self.snapshot.release(uid);
         }
         if let Some(membership) = &member.pod.membership {
@@ -200,7 +200,7 @@ impl Engine {
             if let Some(gang) = self.gangs.get_mut(&membership.gang) {
                 gang.members.remove(uid);
             }
-            self.declarations_changed(Some(membership));
+            self.mark_declarations_changed(Some(membership));
             step.touch(&membership.gang);
         }
     }
@@ -227,7 +227,7 @@ impl Engine {
         };
         match place {
             Some(charge)
-                if charge.state == ChargeState::Bound || self.settings.keeps(SafetyRule::Reserve) =>
+                if charge.state == ChargeState::Bound || self.settings.enforces(SafetyRule::Reserve) =>
             {
                 self.snapshot.charge(uid, charge);
             }
@@ -259,7 +259,7 @@ impl Engine {
     pub(in crate::engine) fn observe_gang_object(&mut self, record: GangRecord, step: &mut StepContext) {
         let planner = record.status.plan.as_ref().map(|plan| plan.epoch).unwrap_or_default();
         let newer_epoch = Some(planner.max(record.status.epoch)) > self.epoch();
-        if newer_epoch && self.settings.keeps(SafetyRule::NewerEpoch) {
+        if newer_epoch && self.settings.enforces(SafetyRule::NewerEpoch) {
             return self.step_down(step);
         }
         let id = record.gang;
@@ -383,7 +383,7 @@ impl Engine {
 }
 
 /// Whether two versions of a pod name the same gang and role.
-fn same_place(known: &Pod, pod: &Pod) -> bool {
+fn is_same_gang_and_role(known: &Pod, pod: &Pod) -> bool {
     match (&known.membership, &pod.membership) {
         (Some(known), Some(now)) => known.same_gang_and_role(now),
         (None, None) => true,

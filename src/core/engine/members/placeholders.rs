@@ -33,7 +33,7 @@ use crate::snapshot::{CardAllocation, Charge, ChargeState};
 const MAX_PLACEHOLDERS_PER_GANG: usize = 2048;
 
 /// Numbers of members by role.
-type Counts = BTreeMap<Option<Str>, u32>;
+type RoleCounts = BTreeMap<Option<Str>, u32>;
 
 /// A missing member, whose pod does not exist yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,7 +45,11 @@ pub(in crate::engine) struct MissingMember {
 impl Engine {
     /// The members that are missing beside these counts, so that the gang is complete. Empty if none is
     /// missing, or if the requests of one of them are unknown.
-    pub(in crate::engine) fn missing_members(&self, id: &GangId, mut counts: Counts) -> Vec<MissingMember> {
+    pub(in crate::engine) fn missing_members(
+        &self,
+        id: &GangId,
+        mut counts: RoleCounts,
+    ) -> Vec<MissingMember> {
         let (Some(gang), Some(group)) = (self.expect_gang(id), self.group(id)) else { return Vec::new() };
         // Waiting pods first: their affinity contains no node of a lift.
         let mut sources: Vec<_> = (gang.members.iter())
@@ -84,7 +88,7 @@ impl Engine {
 
     /// Whether the gang is a replica of a set that the engine does not know: its leader may be one that
     /// starts first.
-    pub(in crate::engine) fn is_set_unknown(&self, gang: &GangState) -> bool {
+    pub(in crate::engine) fn is_replica_of_unknown_set(&self, gang: &GangState) -> bool {
         let mut later = gang.members.iter().filter_map(|uid| {
             let declared = self.members.get(uid)?.pod.membership.as_ref()?.declared.as_ref()?;
             declared.future_members.as_ref()
@@ -100,12 +104,12 @@ impl Engine {
         quorum: &Quorum,
         name: Option<&str>,
         sources: &[(&Pod, &FutureMembers)],
-        counts: &mut Counts,
+        counts: &mut RoleCounts,
         found: &mut Vec<MissingMember>,
     ) {
         match quorum {
             Quorum::Count(least) => {
-                let of = |role: &Option<Str>| name.is_none_or(|name| named(role.as_ref()) == name);
+                let of = |role: &Option<Str>| name.is_none_or(|name| subgroup_name(role.as_ref()) == name);
                 let here: u32 = counts.iter().filter(|(role, _)| of(role)).map(|(_, number)| number).sum();
                 let missing = least.saturating_sub(here);
                 if missing == 0 {
@@ -145,7 +149,7 @@ impl Engine {
         match later {
             FutureMembers::Copies => {
                 let role = role(pod);
-                name.is_none_or(|name| named(role) == name)
+                name.is_none_or(|name| subgroup_name(role) == name)
                     .then(|| MissingMember { role: role.cloned(), shape: pod.shape.clone() })
             }
             FutureMembers::Roles(roles) => {
@@ -217,7 +221,7 @@ impl Engine {
         let places = plan.map(|plan| &plan.placeholders).into_iter().flatten();
         let places = places.chain(gang.into_iter().flat_map(|gang| &gang.lifecycle.released_placeholders));
         let wanted: BTreeMap<PodUid, Charge> = places
-            .filter(|_| self.settings.keeps(SafetyRule::Reserve))
+            .filter(|_| self.settings.enforces(SafetyRule::Reserve))
             .map(|place| (placeholder_uid(id, place.number), placeholder_charge(id, place)))
             .collect();
         let held: Vec<PodUid> = self
@@ -245,7 +249,7 @@ impl Engine {
             return;
         }
         let mut next = plan.clone();
-        let counts = self.counts(id);
+        let counts = self.count_members(id);
         let mut reasons = Vec::new();
         let came = if gang.lifecycle.expired.is_empty() {
             self.assign_placeholders(&mut next, &counts, &mut reasons)
@@ -306,10 +310,10 @@ impl Engine {
                 continue;
             }
             let pod = &member.pod;
-            let mine = |place: &&Placeholder| named(place.role.as_ref()) == named(role(pod));
+            let mine = |place: &&Placeholder| subgroup_name(place.role.as_ref()) == subgroup_name(role(pod));
             let Some(first) = plan.placeholders.iter().find(mine) else { continue };
             let fits = |place: &Placeholder| {
-                place.holds(&pod.shape) && self.node_unfit_reason(pod, &place.node).is_none()
+                place.accommodates(&pod.shape) && self.node_unfit_reason(pod, &place.node).is_none()
             };
             // An exact match before a placeholder that is too large.
             let exact = |place: &Placeholder| *place.shape == *Placeholder::amounts(&pod.shape);
@@ -317,7 +321,7 @@ impl Engine {
                 || plan.placeholders.iter().enumerate().filter(|(_, place)| mine(place) && fits(place));
             let found = places().find(|(_, place)| exact(place)).or_else(|| places().next());
             let Some((index, _)) = found else {
-                reasons.push(if first.holds(&pod.shape) {
+                reasons.push(if first.accommodates(&pod.shape) {
                     let why = self.node_unfit_reason(pod, &first.node);
                     let why = why.unwrap_or_else(|| format!("node {} cannot take it", first.node));
                     format!("{} is planned again, alone: {why}", pod.key.name)
@@ -380,7 +384,7 @@ impl Engine {
         }
         if missing.is_empty() {
             let whole = self.group(id).is_some_and(|group| {
-                self.full_quorum(id, group).is_satisfied(&self.by_role(&self.counts(id)))
+                self.full_quorum(id, group).is_satisfied(&self.by_role(&self.count_members(id)))
             });
             return Some(if whole {
                 "all members exist".to_owned()
@@ -430,11 +434,11 @@ pub(in crate::engine) fn placeholders_summary(places: &[Placeholder]) -> String 
 fn surplus(plan: &mut PlanRecord, missing: &[MissingMember]) -> Vec<Placeholder> {
     let mut wanted: BTreeMap<&str, usize> = BTreeMap::new();
     for member in missing {
-        *wanted.entry(named(member.role.as_ref())).or_default() += 1;
+        *wanted.entry(subgroup_name(member.role.as_ref())).or_default() += 1;
     }
     let (mut kept, mut gone) = (Vec::new(), Vec::new());
     for place in plan.placeholders.drain(..) {
-        match wanted.get_mut(named(place.role.as_ref())) {
+        match wanted.get_mut(subgroup_name(place.role.as_ref())) {
             Some(left) if *left > 0 => {
                 *left -= 1;
                 kept.push(place);
@@ -447,7 +451,7 @@ fn surplus(plan: &mut PlanRecord, missing: &[MissingMember]) -> Vec<Placeholder>
 }
 
 /// The subgroup of a role.
-fn named(role: Option<&Str>) -> &str {
+fn subgroup_name(role: Option<&Str>) -> &str {
     role.map_or(names::KAI_DEFAULT_SUBGROUP, |role| role)
 }
 

@@ -37,9 +37,9 @@ impl Engine {
         if self.are_owners_being_read(id) {
             return;
         }
-        let counts = self.counts(id);
-        let whole = self.whole(id, &counts);
-        let lacks = whole > 0 && self.lacks(id, &counts, whole);
+        let counts = self.count_members(id);
+        let whole = self.last_complete_size(id, &counts);
+        let lacks = whole > 0 && self.lacks_members(id, &counts, whole);
         let Some(gang) = self.expect_gang_mut(id) else { return };
         gang.lifecycle.started_with = Some(whole);
         if !lacks {
@@ -58,12 +58,12 @@ impl Engine {
         gang.lifecycle.stale = Some(stale);
         let over = step.now >= stale.since.after(self.stale_grace(id));
         if over && !self.is_being_completed(id) {
-            self.end_grace(id, &counts, step);
+            self.apply_stale_policy(id, &counts, step);
         }
     }
 
     /// The number of members when the gang was last complete. Zero if it has nothing to lose.
-    fn whole(&self, id: &GangId, counts: &MemberCounts) -> u32 {
+    fn last_complete_size(&self, id: &GangId, counts: &MemberCounts) -> u32 {
         let before = self.gangs.get(id).and_then(|gang| gang.lifecycle.started_with).unwrap_or(0);
         if counts.running() == 0 || counts.succeeded > 0 {
             return 0;
@@ -76,7 +76,7 @@ impl Engine {
 
     /// Whether the gang has fewer members than when it was complete. A group that asks for more members than
     /// that is not a loss.
-    fn lacks(&self, id: &GangId, counts: &MemberCounts, whole: u32) -> bool {
+    fn lacks_members(&self, id: &GangId, counts: &MemberCounts, whole: u32) -> bool {
         let Some(group) = self.group(id) else { return false };
         counts.running() < whole
             || (group.quorum.min_members() <= whole && !group.quorum.is_satisfied(&counts.active))
@@ -93,7 +93,7 @@ impl Engine {
         })
     }
 
-    fn end_grace(&mut self, id: &GangId, counts: &MemberCounts, step: &mut StepContext) {
+    fn apply_stale_policy(&mut self, id: &GangId, counts: &MemberCounts, step: &mut StepContext) {
         let Some(gang) = self.expect_gang(id) else { return };
         if gang.lifecycle.stale.is_some_and(|stale| !stale.event_recorded) {
             self.record_event(id, Reason::StaleJob, self.stale_words(id, counts), false, Vec::new(), step);

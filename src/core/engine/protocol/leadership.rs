@@ -35,7 +35,7 @@ impl Engine {
         for uid in planned {
             // A planned pod may be gone by now.
             if let Some(member) = self.members.get_mut(&uid) {
-                member.must_fence = member.pod.gated() && self.settings.keeps(SafetyRule::Fence);
+                member.must_fence = member.pod.gated() && self.settings.enforces(SafetyRule::Fence);
             }
         }
         let gangs: Vec<GangId> = self.gangs.keys().cloned().collect();
@@ -106,7 +106,7 @@ impl Engine {
         if wanted.is_empty() {
             return;
         }
-        if self.settings.keeps(SafetyRule::Verify) {
+        if self.settings.enforces(SafetyRule::Verify) {
             self.pending_permits = Some(wanted);
             step.send(Action::ReadLease);
         } else {

@@ -40,7 +40,7 @@ impl Placeholder {
     }
 
     /// Whether a pod of this shape requests no more than the placeholder reserves.
-    pub(in crate::engine) fn holds(&self, shape: &Shape) -> bool {
+    pub(in crate::engine) fn accommodates(&self, shape: &Shape) -> bool {
         let (has, wants) = (&self.shape.requests, &shape.requests);
         let shares = match (self.shape.share, shape.share) {
             (None, None) => true,
@@ -112,7 +112,7 @@ impl From<Placeholder> for SerializedPlaceholder {
                 ShareSize::Vram(_) => None,
                 ShareSize::Fraction(billionths) => Some(billionths),
             }),
-            host_ports: host_ports.iter().map(port_written).collect(),
+            host_ports: host_ports.iter().map(format_port).collect(),
         }
     }
 }
@@ -137,7 +137,7 @@ impl TryFrom<SerializedPlaceholder> for Placeholder {
             .or(written.gpu_billionths.map(ShareSize::Fraction));
         // The number of cards is the number of devices.
         let devices = u32::try_from(written.gpus.len()).unwrap_or(u32::MAX);
-        let ports: Option<_> = written.host_ports.iter().map(|text| port_read(text)).collect();
+        let ports: Option<_> = written.host_ports.iter().map(|text| parse_port(text)).collect();
         let host_ports = ports.ok_or_else(|| format!("hostPorts: {:?}", written.host_ports))?;
         let share = size.map(|size| GpuShare { size, devices });
         let shape = Shape { requests, share, host_ports, ..Shape::default() };
@@ -151,11 +151,11 @@ impl TryFrom<SerializedPlaceholder> for Placeholder {
     }
 }
 
-fn port_written((address, protocol, port): &HostPort) -> String {
+fn format_port((address, protocol, port): &HostPort) -> String {
     if address.is_empty() { format!("{protocol}/{port}") } else { format!("{protocol}/{port}/{address}") }
 }
 
-fn port_read(text: &str) -> Option<HostPort> {
+fn parse_port(text: &str) -> Option<HostPort> {
     let mut parts = text.splitn(3, '/');
     let (protocol, port) = (parts.next()?, parts.next()?.parse().ok()?);
     Some((str(parts.next().unwrap_or("")), str(protocol), port))
@@ -213,7 +213,7 @@ mod tests {
         let none = "{}";
         let check = |held: (&str, &str), pod: (&str, &str), fits: bool| {
             let held = place(&shape(held.0, held.1), &[0]);
-            assert_eq!(held.holds(&shape(pod.0, pod.1)), fits, "{held:?} {pod:?}");
+            assert_eq!(held.accommodates(&shape(pod.0, pod.1)), fits, "{held:?} {pod:?}");
         };
         let two = r#"{"cpu":"2","memory":"1Gi","nvidia.com/gpu":"1"}"#;
         check((none, two), (none, two), true);

@@ -83,7 +83,7 @@ impl Engine {
         let Some(group) = self.group(id) else { return Some("its group object is gone".to_owned()) };
         let uids: Vec<PodUid> = plan.members.iter().map(|m| m.uid.clone()).collect();
         debug_assert!(uids.iter().all(|uid| gang.members.contains(uid)));
-        let mut counts = self.counts(id);
+        let mut counts = self.count_members(id);
         let started = counts.started() > 0;
         for place in &plan.placeholders {
             *counts.active.entry(place.role.clone()).or_default() += 1;
@@ -208,7 +208,7 @@ impl Engine {
                 member.request = Some(PodRequest::Lift);
                 step.send(Action::Lift {
                     pod: Box::new(member.pod.clone()),
-                    permit: member.permit.filter(|_| self.settings.keeps(SafetyRule::LiftPermit)),
+                    permit: member.permit.filter(|_| self.settings.enforces(SafetyRule::LiftPermit)),
                     node: node.clone(),
                     pin,
                     cards: cards.clone(),

@@ -117,7 +117,7 @@ impl Engine {
     }
 
     fn apply_transition(&mut self, id: &GangId, transition: Transition, step: &mut StepContext) {
-        let durable_first = self.settings.keeps(SafetyRule::RecordFirst);
+        let durable_first = self.settings.enforces(SafetyRule::RecordFirst);
         let Some(gang) = self.gangs.get_mut(id) else { return };
         match transition {
             Transition::Stay => {}

@@ -120,11 +120,11 @@ pub fn event_for(effect: &Effect, response: ApiResponse) -> Option<Event> {
             Some(uid) => match Pod::read(&json) {
                 Ok(pod) if pod.uid == *uid => RequestOutcome::Pod(Box::new(pod)),
                 Ok(_) => RequestOutcome::Gone,
-                Err(error) => unreadable(&json, error.to_string()),
+                Err(error) => unreadable_outcome(&json, error.to_string()),
             },
             None => match read_gang(&json) {
                 Ok(record) => RequestOutcome::Gang(Box::new(record)),
-                Err(problem) => unreadable(&json, problem),
+                Err(problem) => unreadable_outcome(&json, problem),
             },
         },
         ApiResponse::Status { code: 404, .. } => RequestOutcome::Gone,
@@ -153,7 +153,7 @@ pub fn event_for(effect: &Effect, response: ApiResponse) -> Option<Event> {
 fn read_owner(owner: &ObjectRef, json: &str) -> RequestOutcome {
     match OwnerKind::of(owner).map(|kind| OwnerState::read(kind, json)) {
         Some(Ok(reading)) => RequestOutcome::Owner(Box::new(reading)),
-        Some(Err(error)) => unreadable(json, error.to_string()),
+        Some(Err(error)) => unreadable_outcome(json, error.to_string()),
         None => {
             RequestOutcome::Refused(format!("{} is not a kind of owner that the engine reads", owner.kind))
         }
@@ -161,7 +161,7 @@ fn read_owner(owner: &ObjectRef, json: &str) -> RequestOutcome {
 }
 
 /// A body that is not JSON says nothing of the result. An object that cannot be parsed exists all the same.
-fn unreadable(json: &str, problem: String) -> RequestOutcome {
+fn unreadable_outcome(json: &str, problem: String) -> RequestOutcome {
     match serde_json::from_str::<serde::de::IgnoredAny>(json) {
         Ok(_) => RequestOutcome::Refused(problem),
         Err(_) => RequestOutcome::Unknown,
@@ -279,8 +279,8 @@ fn lift_patch(
         patch.push(json!({"op": "remove", "path": path}));
     }
     match pin {
-        NodePinning::Required => pin_exactly(&mut patch, pod, node),
-        NodePinning::Preferred => prefer(&mut patch, pod, node),
+        NodePinning::Required => require_node(&mut patch, pod, node),
+        NodePinning::Preferred => prefer_node(&mut patch, pod, node),
         NodePinning::None => {}
     }
     if !cards.is_empty() {
@@ -308,7 +308,7 @@ fn ensure_node_affinity(patch: &mut Vec<Value>, pod: &Pod) {
 
 /// Kubernetes 1.36 (`ValidatePodUpdate`) allows only additions at the end of each of the ORed terms. A term
 /// without requirements matches nothing and must stay as it is.
-fn pin_exactly(patch: &mut Vec<Value>, pod: &Pod, node: &NodeName) {
+fn require_node(patch: &mut Vec<Value>, pod: &Pod, node: &NodeName) {
     let requirement = json!({"key": "metadata.name", "operator": "In", "values": [node.as_str()]});
     ensure_node_affinity(patch, pod);
     match pod.affinity.required.as_deref() {
@@ -328,7 +328,7 @@ fn pin_exactly(patch: &mut Vec<Value>, pod: &Pod, node: &NodeName) {
     }
 }
 
-fn prefer(patch: &mut Vec<Value>, pod: &Pod, node: &NodeName) {
+fn prefer_node(patch: &mut Vec<Value>, pod: &Pod, node: &NodeName) {
     let requirement = json!({"key": "metadata.name", "operator": "In", "values": [node.as_str()]});
     let wish = json!({"weight": 100, "preference": {"matchFields": [requirement]}});
     ensure_node_affinity(patch, pod);
@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn only_our_gate_is_removed_wherever_it_stands() {
+    fn only_the_gate_of_this_project_is_removed() {
         for (before, after) in [
             (&[names::GATE][..], &[][..]),
             (&["a/x", names::GATE], &["a/x"]),
@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pin_goes_into_every_term_after_what_is_there() {
+    fn a_pin_is_appended_to_every_node_selector_term() {
         const REQUIRED_NODE_AFFINITY_PATH: &str = "requiredDuringSchedulingIgnoredDuringExecution";
         const PREFERRED_NODE_AFFINITY_PATH: &str = "preferredDuringSchedulingIgnoredDuringExecution";
         let pin = json!({"key": "metadata.name", "operator": "In", "values": ["n1"]});

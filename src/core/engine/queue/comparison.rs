@@ -15,7 +15,7 @@ impl Engine {
     /// The plan of a round without the shortcut. `None` for a long queue, or if a test has disabled a rule.
     pub(super) fn plan_without_shortcut(&self) -> Option<planner::Plan> {
         if self.gangs.len() > MAX_COMPARED_QUEUE_LENGTH
-            || !self.settings.keeps(crate::engine::SafetyRule::Reserve)
+            || !self.settings.enforces(crate::engine::SafetyRule::Reserve)
         {
             return None;
         }

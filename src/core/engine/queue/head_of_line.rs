@@ -128,7 +128,9 @@ impl Engine {
                 return Some(known.clone());
             }
             let Some((_, request)) = self.planning_request(&rank.gang) else { continue };
-            let Some(places) = choose(&self.snapshot, &request, |uid| self.members.contains_key(uid)) else {
+            let Some(places) =
+                choose_assignments(&self.snapshot, &request, |uid| self.members.contains_key(uid))
+            else {
                 self.infeasible_signatures.insert(signature);
                 continue;
             };
@@ -218,7 +220,7 @@ impl Engine {
 
 /// Assignments for a gang that need the fewest nodes to be emptied. Pods of gangs are removed first, because
 /// they are more likely to end. `None` if the gang does not fit into an empty cluster.
-fn choose(
+fn choose_assignments(
     snapshot: &Snapshot,
     request: &PlanningRequest,
     ends: impl Fn(&PodUid) -> bool,

@@ -313,7 +313,7 @@ impl Engine {
             Progress::Recording(_) | Progress::Dropping(..) => false,
         };
         let group = self.group(id)?;
-        let mut counts = self.counts(id);
+        let mut counts = self.count_members(id);
         let settled = !counts.ready.iter().any(|uid| self.members.get(uid).is_some_and(|m| m.must_fence));
         if !free
             || !settled
@@ -424,7 +424,7 @@ mod tests {
     /// queues, with capacity that is freed and taken, and gangs that arrive, have equal or different
     /// requests, and lose members.
     #[test]
-    fn the_shortcut_plans_what_asking_everybody_plans() {
+    fn the_shortcut_plans_the_same_as_planning_every_gang() {
         const GANGS: usize = 45;
         let mut planned = 0;
         for seed in 0..60 {

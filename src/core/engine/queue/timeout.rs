@@ -57,7 +57,7 @@ impl Engine {
     /// or of its group.
     pub(in crate::engine) fn complete_since(&self, id: &GangId) -> Option<Time> {
         let group = self.group(id)?;
-        let mut counts = self.counts(id);
+        let mut counts = self.count_members(id);
         if counts.started() > 0 {
             return None;
         }
@@ -133,7 +133,7 @@ impl Engine {
         expired: &[PodUid],
         step: &mut StepContext,
     ) {
-        if !self.settings.keeps(SafetyRule::HeedExpired) {
+        if !self.settings.enforces(SafetyRule::HeedExpired) {
             return;
         }
         let Some(gang) = self.expect_gang_mut(id) else { return };
@@ -160,7 +160,7 @@ impl Engine {
             .timers
             .last_eviction
             .is_none_or(|at| step.now.since(at) >= DELETION_RETRY_INTERVAL || step.now < at);
-        let durable = self.settings.keeps(SafetyRule::ExpireFirst);
+        let durable = self.settings.enforces(SafetyRule::ExpireFirst);
         let expired: Vec<&PodUid> =
             if durable { stored.expired.iter().collect() } else { gang.lifecycle.expired.iter().collect() };
         let going: Vec<PodRef> = (expired.into_iter())
@@ -194,14 +194,14 @@ impl Engine {
                 1 => "its pod is".to_owned(),
                 many => format!("its {many} pods are"),
             };
-            let limit = self.limit(id).unwrap_or_default();
+            let limit = self.timeout_suffix(id).unwrap_or_default();
             return Some(format!("not started{limit}: {pods} deleted"));
         }
-        let limit = self.limit(id)?;
+        let limit = self.timeout_suffix(id)?;
         Some(format!("not started{limit}: queued again, behind the others of its priority"))
     }
 
-    fn limit(&self, id: &GangId) -> Option<String> {
+    fn timeout_suffix(&self, id: &GangId) -> Option<String> {
         let timeout = self.group(id).and_then(|group: &Group| group.timeout)?;
         Some(format!(" within {}", format_seconds(timeout)))
     }

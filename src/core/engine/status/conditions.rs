@@ -239,7 +239,7 @@ mod tests {
 
     /// One gang over time: each status follows the one before it, a second later.
     #[test]
-    fn a_condition_moves_its_time_only_when_it_turns() {
+    fn the_transition_time_changes_only_with_the_status() {
         let plan = Some(PlanRecord { epoch: Epoch(1), deadline: Time(9), ..PlanRecord::default() });
         let status = |phase, reason, plan: &Option<PlanRecord>| GangStatus {
             phase,

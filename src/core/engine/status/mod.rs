@@ -24,7 +24,7 @@ impl Engine {
     /// The status that a gang should have, given the stored one.
     pub(in crate::engine) fn wanted_status(&self, id: &GangId, stored: &GangStatus, now: Time) -> GangStatus {
         let Some(gang) = self.expect_gang(id) else { return stored.clone() };
-        let counts = self.counts(id);
+        let counts = self.count_members(id);
         let mut wanted = GangStatus {
             min_member: self.group(id).map_or(stored.min_member, |group| group.quorum.min_members()),
             members: counts.live,
@@ -99,15 +99,15 @@ impl Engine {
         }
         self.fill_stale(id, &counts, &mut wanted);
         wanted.ready = match self.group(id) {
-            Some(_) => format!("{}/{}", counts.here(), wanted.min_member),
-            None => format!("{}/?", counts.here()),
+            Some(_) => format!("{}/{}", counts.present(), wanted.min_member),
+            None => format!("{}/?", counts.present()),
         };
         wanted.epoch = stored.epoch;
         let same = wanted.phase == stored.phase && stored.since != Time::default();
         wanted.since = if same { stored.since } else { now };
         let stale = gang.lifecycle.stale.is_some();
         let inputs = ConditionInputs {
-            class_missing: self.missing_class(id),
+            class_missing: self.missing_priority_class(id),
             size_conflict: self.size_conflict(id),
             stale,
             elastic: self.elastic_condition(id, &counts),
@@ -148,7 +148,7 @@ impl Engine {
     /// Such a gang starts all the same, by the priority of its pods, as if the group named none. The group of
     /// a tutorial names a class of a scheduler that is not installed, and that must not block its pods. The
     /// webhook warns about it, and conditions of group and gang report it.
-    fn missing_class(&self, id: &GangId) -> Option<String> {
+    fn missing_priority_class(&self, id: &GangId) -> Option<String> {
         let (classes, class) = (self.priority_classes.as_ref()?, self.group(id)?.priority_class.as_ref()?);
         (!classes.contains_key(class)).then(|| {
             let sentence = class_not_found(class, classes.keys().map(|known| &**known));
@@ -224,7 +224,7 @@ impl Engine {
             && !self.is_complete_with_placeholders(id, counts)
         {
             wanted.phase = Phase::Gathering;
-            let here = counts.here();
+            let here = counts.present();
             match counts.held.first() {
                 Some((pod, gate)) => {
                     wanted.reason = Some(Reason::ForeignGate);
@@ -240,7 +240,7 @@ impl Engine {
                     if let Some(never) = self.owners_below_min_member(id, counts) {
                         wanted.message = format!("{}; {never}", wanted.message);
                     }
-                    if here == 1 && self.is_set_unknown(gang) {
+                    if here == 1 && self.is_replica_of_unknown_set(gang) {
                         wanted.message.push_str(
                             " (no capacity can be reserved for workers that are created later: no LeaderWorkerSet of its name is known)",
                         );
@@ -266,7 +266,7 @@ impl Engine {
                         "the owners of its pods".clone_into(&mut wanted.waiting_for);
                     }
                     let why = why.unwrap_or_else(|| "not planned yet".to_owned());
-                    let here = counts.here();
+                    let here = counts.present();
                     wanted.message = if here < least {
                         format!("{here} of {least} members exist, and the missing ones are known; {why}")
                     } else {
@@ -302,7 +302,7 @@ impl Engine {
         let missing =
             if plan.released > 0 { self.missing_members(id, self.by_role(counts)).len() } else { 0 };
         if missing > 0 {
-            let all = usize::try_from(counts.here()).unwrap_or(usize::MAX).saturating_add(missing);
+            let all = usize::try_from(counts.present()).unwrap_or(usize::MAX).saturating_add(missing);
             wanted.reason = Some(Reason::RoomReleased);
             wanted.message = format!(
                 "{} of {all} started, and no capacity is reserved for {missing} more",
@@ -405,7 +405,7 @@ impl Engine {
         if gang.reported.lifted_event_recorded || gated || plan.members.is_empty() {
             return;
         }
-        let counts = self.counts(id);
+        let counts = self.count_members(id);
         let mut message = format!("{} lifted: {}", placed(plan.members.len(), &counts), places(plan));
         if !plan.placeholders.is_empty() {
             message = format!("{message}; {}", self.placeholder_summary(id, plan, &counts).0);
@@ -428,7 +428,7 @@ impl Engine {
         let known = self.group(id);
         let group = known.and_then(Group::object_ref);
         let group_event = known.and_then(|known| {
-            let counts = self.counts(id);
+            let counts = self.count_members(id);
             let news = GroupEventContext {
                 reason,
                 message: &message,
