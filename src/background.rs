@@ -10,14 +10,16 @@ use std::thread;
 /// Starts a thread with the lowest CPU priority.
 pub(crate) fn spawn_background(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
     let work = || {
-        // On Linux, nice() changes this thread only. If the system forbids it, the thread runs with normal priority.
+        // On Linux, nice() changes this thread only. If the system forbids it, the thread runs with normal
+        // priority.
         let _ = rustix::process::nice(19);
         work();
     };
     thread::Builder::new().name(name.to_owned()).spawn(work).map(|_| ())
 }
 
-/// Starts such a thread, which runs `iteration` until it breaks. Each iteration begins by waiting for something.
+/// Starts such a thread, which runs `iteration` until it breaks. Each iteration begins by waiting for
+/// something.
 pub(crate) fn spawn_background_loop(
     name: &'static str,
     iteration: impl FnMut() -> ControlFlow<()> + Send + 'static,
@@ -49,8 +51,8 @@ fn run_loop(mut iteration: impl FnMut() -> ControlFlow<()>, mut report: impl FnM
     }
 }
 
-/// Runs `work` and returns its result, or the message of its panic. The state that `work` changes must tolerate being left
-/// half changed.
+/// Runs `work` and returns its result, or the message of its panic. The state that `work` changes must
+/// tolerate being left half changed.
 pub(crate) fn caught<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(work)).map_err(|panic| {
         let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());

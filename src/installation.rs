@@ -9,8 +9,8 @@ use crate::certs::Kept;
 /// Name of both webhook configurations for gangs.
 pub(crate) const GANG_WEBHOOK_CONFIGURATION: &str = "portcullis";
 
-/// Name of both webhook configurations of the component policies. It sorts before `portcullis`, so that mutating policies
-/// change a pod before it gets its scheduling gate.
+/// Name of both webhook configurations of the component policies. It sorts before `portcullis`, so that
+/// mutating policies change a pod before it gets its scheduling gate.
 pub(crate) const POLICY_WEBHOOK_CONFIGURATION: &str = "policies.portcullis.dev";
 
 /// Name of the Secret with the authority and the leaf certificate, shared by all replicas.

@@ -6,8 +6,9 @@ use serde_json::Value;
 
 use crate::installation::POLICY_WEBHOOK_CONFIGURATION;
 
-/// Returns a message for each policy that matches requests which the webhook configuration of its hook does not send.
-/// A missing configuration is `None` and gives no messages, because then the administrator wants no such webhook.
+/// Returns a message for each policy that matches requests which the webhook configuration of its hook does
+/// not send. A missing configuration is `None` and gives no messages, because then the administrator wants no
+/// such webhook.
 pub(crate) fn uncovered_policies<'p>(
     policies: impl Iterator<Item = &'p PolicyEntry>,
     mutating: Option<&Value>,
@@ -72,8 +73,8 @@ fn lists_or_wildcard(values: &Value, value: &str) -> bool {
     list(values).any(|listed| listed == value || listed == "*")
 }
 
-/// Whether one resource pattern covers another, as the API server matches them: `*` covers no subresources, and `pods/*`
-/// covers pods as well.
+/// Whether one resource pattern covers another, as the API server matches them: `*` covers no subresources,
+/// and `pods/*` covers pods as well.
 fn pattern_covers(pattern: &str, resource: &str) -> bool {
     let parts = |text| str::split_once(text, '/').unwrap_or((text, ""));
     let (sent, wanted) = (parts(pattern), parts(resource));

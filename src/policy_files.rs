@@ -1,8 +1,8 @@
 //! Reads policy files and detects changes.
 //!
-//! Directories are read recursively. Names that begin with a dot are skipped: a mounted ConfigMap switches between two
-//! hidden directories. During such a switch, files of both versions could be read. Therefore a read is valid only if no
-//! file has changed when the last file has been read.
+//! Directories are read recursively. Names that begin with a dot are skipped: a mounted ConfigMap switches
+//! between two hidden directories. During such a switch, files of both versions could be read. Therefore a
+//! read is valid only if no file has changed when the last file has been read.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -176,7 +176,8 @@ mod tests {
         files.iter().map(short).collect()
     }
 
-    /// Writes a version of a ConfigMap as the kubelet mounts it: files behind a symbolic link that is swapped.
+    /// Writes a version of a ConfigMap as the kubelet mounts it: files behind a symbolic link that is
+    /// swapped.
     fn mount(directory: &Path, version: &str, files: &[(&str, &str)]) {
         use std::os::unix::fs::symlink;
         let data = directory.join(format!("..{version}"));

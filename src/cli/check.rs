@@ -1,4 +1,4 @@
-//! `portcullis check`: what is wrong with policy files, before they are used. Shows what `portcullis_policy::load` finds, never judges itself.
+//! `portcullis check`: validates policy files. It prints the problems that `portcullis_policy::load` finds.
 
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -17,37 +17,37 @@ use crate::clock::seconds_now;
 use crate::policy_files;
 
 const LONG: &str = "\
-Read policy files and say everything that is wrong with them, with its place.
+Validate policy files and print every problem with its position.
 
-Reads ValidatingAdmissionPolicy, MutatingAdmissionPolicy, their bindings, GangPolicy, PolicyException, and any object that a binding hands \
-to its policy (a ConfigMap, for example). Directories are read with all below them: .yaml, .yml and .json, but not the cases in *.test.yaml. \
-All paths together are one set, as `portcullis serve --policies` reads them.";
+The command reads ValidatingAdmissionPolicy, MutatingAdmissionPolicy, their bindings, GangPolicy, PolicyException, and \
+parameter objects of bindings (for example a ConfigMap). It reads directories recursively: .yaml, .yml and .json files, \
+without the test cases in *.test.yaml. All paths form one policy set, as in `portcullis serve --policies`.";
 
 const EXAMPLES: &str = "\
 Examples:
   portcullis check policies/                       before a commit
-  portcullis check --strict policies/              warnings are a no, too
-  portcullis check -o github policies/             in a GitHub workflow: shown beside the lines
+  portcullis check --strict policies/              fail on warnings too
+  portcullis check -o github policies/             in a GitHub workflow: annotations beside the lines
   portcullis check -o sarif policies/ > out.sarif  for code scanning
   kubectl get validatingadmissionpolicies -o yaml | portcullis check -
 
 Exit codes:
-  0  the set can be used
-  1  it can be used, there are warnings, and --strict was given
-  2  it cannot be used, or something could not be read; the place is named
+  0  the set is valid
+  1  the set is valid, has warnings, and --strict is set
+  2  the set is invalid, or a file cannot be read
   3  bad arguments";
 
-/// Say what is wrong with policy files
+/// Validate policy files
 #[derive(Debug, Args)]
 #[command(long_about = LONG, after_help = EXAMPLES)]
 pub(super) struct CheckArgs {
-    /// Files and directories; - is standard input
+    /// Files and directories; - for standard input
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<PathBuf>,
-    /// What to print: text (for people), json, sarif (for code scanning), github (annotations of a workflow)
+    /// Output format: text, json, sarif (code scanning), github (workflow annotations)
     #[arg(short, long, value_name = "FORMAT", default_value = "text", hide_possible_values = true)]
     output: CheckFormat,
-    /// Warnings are a no, too
+    /// Exit with 1 if there are warnings
     #[arg(long)]
     strict: bool,
 }
@@ -92,7 +92,7 @@ pub(super) fn run(args: &CheckArgs) -> Result<ExitStatus> {
     })
 }
 
-/// The files of all paths; `-` is what comes on standard input.
+/// Reads the files of all paths; `-` is standard input.
 pub(super) fn read(paths: &[PathBuf]) -> Result<Vec<SourceFile>> {
     let named: Vec<PathBuf> = paths.iter().filter(|path| *path != Path::new("-")).cloned().collect();
     let mut found = Vec::new();
@@ -107,7 +107,7 @@ pub(super) fn read(paths: &[PathBuf]) -> Result<Vec<SourceFile>> {
     Ok(found)
 }
 
-/// `5 policies with 12 rules, 5 bindings in 3 files: 2 errors, 1 warning`
+/// Returns a line such as `5 policies with 12 rules, 5 bindings in 3 files: 2 errors, 1 warning`.
 fn summary(loaded: &LoadResult) -> String {
     let counts = &loaded.counts;
     let mut parts = vec![format!(
@@ -121,7 +121,7 @@ fn summary(loaded: &LoadResult) -> String {
     }
     let number = |severity| loaded.problems.iter().filter(|problem| problem.severity == severity).count();
     let verdict = match (number(Severity::Error), number(Severity::Warning)) {
-        (0, 0) => styles::styled(styles::GOOD, "nothing is wrong"),
+        (0, 0) => styles::styled(styles::GOOD, "no problems"),
         (0, warnings) => {
             styles::styled(styles::WARN, portcullis_text::counted(warnings, "warning", "warnings"))
         }

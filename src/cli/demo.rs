@@ -1,7 +1,8 @@
-//! `portcullis demo`: a story in acts, played on the embedded cluster through the real webhook and the real engine.
+//! `portcullis demo`: plays two scenarios on the simulated cluster, through the real webhook and the real
+//! engine.
 //!
-//! The story is a scenario file with expectations; this module only tells it. It fails when an expectation fails, so a
-//! story that is not true cannot be told.
+//! The scenarios have expectations. The demo fails if an expectation fails, so it cannot show anything that
+//! is not true.
 
 mod policies;
 
@@ -21,31 +22,31 @@ use super::step_output;
 use super::styles::{self, styled};
 use crate::webhook::{LocalWebhook, review_handler};
 
-/// The story: file name, for messages, and text.
-const STORY: [(&str, &str); 2] = [
+/// The scenarios: file name for messages, and text.
+const SCENARIOS: [(&str, &str); 2] = [
     ("tests/scenarios/demo.yaml", include_str!("../../tests/scenarios/demo.yaml")),
     ("tests/scenarios/demo-three-nodes.yaml", include_str!("../../tests/scenarios/demo-three-nodes.yaml")),
 ];
 
-/// The mark of the lines of a manifest that the story shows.
-const MARK: &str = "# <-";
+/// Marks the lines of a manifest that the demo shows.
+const SHOWN_LINE_MARK: &str = "# <-";
 
 const EXAMPLES: &str = "\
 Examples:
-  portcullis demo               with a pause after each act when you watch it on a terminal
+  portcullis demo               on a terminal: with a pause after each act
   portcullis demo --fast        without pauses
-  portcullis demo --pace 10     10 seconds for each act
+  portcullis demo --pace 10     with 10 seconds after each act
 
-Nothing outside this process is touched: the cluster is simulated, the webhook listens on a free loopback port.
-The story is tests/scenarios/demo.yaml; `portcullis simulate` plays it with every detail.
+The demo changes nothing outside this process: the cluster is simulated, and the webhook listens on a free loopback port.
+The main scenario is tests/scenarios/demo.yaml; `portcullis simulate` plays it with every detail.
 
-Exit codes: 0 the story is true, 1 something in it did not happen as told, 2 it could not be played.";
+Exit codes: 0 every expectation held, 1 an expectation failed, 2 the demo could not run.";
 
-/// Watch a gang of pods being gated, planned and lifted, on an embedded cluster
+/// Watch how a gang is gated, planned and admitted, on a simulated cluster
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct DemoArgs {
-    /// No pauses (as in a pipe)
+    /// Run without pauses
     #[arg(long, conflicts_with = "pace")]
     fast: bool,
     /// Seconds to pause after each act [default: 3 on a terminal, 0 in a pipe]
@@ -53,14 +54,14 @@ pub(super) struct DemoArgs {
     pace: Option<u16>,
 }
 
-/// What the whole story came to.
+/// Totals over all acts.
 #[derive(Default)]
 struct DemoTotals {
     acts: usize,
     held: usize,
     failures: Vec<String>,
-    plans: usize,
-    world_time: Duration,
+    admitted_gangs: usize,
+    cluster_time: Duration,
     steps: u64,
 }
 
@@ -71,58 +72,61 @@ pub(super) fn run(args: &DemoArgs) -> Result<ExitStatus> {
         (false, Some(seconds)) => Duration::from_secs(seconds.into()),
         (false, None) => Duration::from_secs(if std::io::stdout().is_terminal() { 3 } else { 0 }),
     };
-    let desk = policies::desk()?;
-    let webhook = LocalWebhook::start_with_policies(review_handler(AdmissionSettings::default()), Some(desk));
+    let endpoints = policies::endpoints()?;
+    let webhook =
+        LocalWebhook::start_with_policies(review_handler(AdmissionSettings::default()), Some(endpoints));
     let webhook = Arc::new(webhook.context("the demo needs a loopback port")?);
     let latencies = Arc::new(Mutex::new(Vec::new()));
 
-    writeln!(out, "{}", styled(styles::HEAD, "Portcullis: the whole gang, or nobody"))?;
+    writeln!(out, "{}", styled(styles::HEAD, "Portcullis: all pods of a gang start, or none"))?;
     let intro = format!(
-        "Everything here is real except the machines: the cluster is simulated in this process, every pod passes the \
-         webhook at https://{}, and the engine that plans and lifts is the one that would run in your cluster.",
+        "Only the cluster is simulated, inside this process. Every pod passes the real webhook at https://{}, and the \
+         engine is the one that runs in your cluster.",
         webhook.address()
     );
     for line in step_output::wrapped(&intro, "") {
         writeln!(out, "{line}")?;
     }
 
-    let mut tally = DemoTotals::default();
-    for (file, text) in STORY {
+    let mut totals = DemoTotals::default();
+    for (file, text) in SCENARIOS {
         let scenario = Scenario::parse(file, text)?;
         let mut runner = Runner::new(scenario, Some(admit(&webhook, &latencies)))?;
         writeln!(out)?;
         step_output::cards(&mut out, &runner.look().nodes)?;
         let mut index = 0;
         while let Some(step) = runner.next_step()? {
-            tally.acts += 1;
-            act(&mut out, tally.acts, &runner.scenario().steps[index].value, &step)?;
+            totals.acts += 1;
+            print_act(&mut out, totals.acts, &runner.scenario().steps[index].value, &step)?;
             index += 1;
-            tally.held += step.expectations.iter().filter(|e| e.verdict.is_ok()).count();
-            tally.plans += step.told.iter().filter(|told| told.note.reason == Reason::Lifted).count();
+            totals.held += step.expectations.iter().filter(|e| e.verdict.is_ok()).count();
+            totals.admitted_gangs +=
+                step.told.iter().filter(|told| told.note.reason == Reason::Lifted).count();
             if !step.is_as_expected() {
                 step_output::expectations(&mut out, file, &step)?;
-                tally
+                totals
                     .failures
                     .extend(step.failures().into_iter().map(|failure| format!("{file}: {failure}")));
             }
             out.flush()?;
             std::thread::sleep(pause);
         }
-        tally.world_time += runner.look().at;
-        tally.steps += runner.cluster().steps();
+        totals.cluster_time += runner.look().at;
+        totals.steps += runner.cluster().steps();
     }
-    tally.acts += 1;
-    match policies::act(&mut out, tally.acts, &webhook)? {
-        Ok(held) => tally.held += held,
-        Err(failure) => tally.failures.push(failure),
+    totals.acts += 1;
+    match policies::play_act(&mut out, totals.acts, &webhook)? {
+        Ok(held) => totals.held += held,
+        Err(failure) => totals.failures.push(failure),
     }
     std::thread::sleep(pause);
-    close(&mut out, &tally, &latencies)?;
-    Ok(if tally.failures.is_empty() { ExitStatus::Success } else { ExitStatus::Negative })
+    print_results(&mut out, &totals, &latencies)?;
+    Ok(if totals.failures.is_empty() { ExitStatus::Success } else { ExitStatus::Negative })
 }
 
-/// One act: heading, what it is about, the lines that matter, what happens, how the cards look then.
-fn act(out: &mut impl Write, number: usize, told: &Step, step: &StepResult) -> Result<()> {
+/// Prints one act: title, explanation, the marked lines of the manifest, what happens, and the use of the
+/// cards.
+fn print_act(out: &mut impl Write, number: usize, told: &Step, step: &StepResult) -> Result<()> {
     let say = step.say.as_deref().unwrap_or_default();
     let (title, text) = say.split_once('\n').unwrap_or((say, ""));
     writeln!(out, "\n{}", styled(styles::HEAD, format!("Act {number}  {title}")))?;
@@ -130,12 +134,12 @@ fn act(out: &mut impl Write, number: usize, told: &Step, step: &StepResult) -> R
         writeln!(out, "{line}")?;
     }
     if let Some(manifest) = &told.apply {
-        let lines: Vec<&str> = manifest.value.lines().filter(|line| line.contains(MARK)).collect();
+        let lines: Vec<&str> = manifest.value.lines().filter(|line| line.contains(SHOWN_LINE_MARK)).collect();
         if !lines.is_empty() {
             writeln!(out)?;
         }
         for line in lines {
-            let (field, why) = line.split_once(MARK).unwrap_or((line, ""));
+            let (field, why) = line.split_once(SHOWN_LINE_MARK).unwrap_or((line, ""));
             let arrow = styled(styles::FAINT, format!("<-{why}"));
             writeln!(out, "    {:<55} {arrow}", field.trim())?;
         }
@@ -147,7 +151,7 @@ fn act(out: &mut impl Write, number: usize, told: &Step, step: &StepResult) -> R
         step_output::pods(out, &step.pods)?;
     }
     step_output::told(out, step)?;
-    waiting(out, step)?;
+    print_remedies(out, step)?;
     step_output::cards(out, &step.nodes)?;
     let (held, all) =
         (step.expectations.iter().filter(|e| e.verdict.is_ok()).count(), step.expectations.len());
@@ -161,11 +165,11 @@ fn act(out: &mut impl Write, number: usize, told: &Step, step: &StepResult) -> R
     Ok(())
 }
 
-/// What would help the gangs that wait; why they wait has just been told.
-fn waiting(out: &mut impl Write, step: &StepResult) -> Result<()> {
+/// Prints the remedies of waiting gangs. The reasons were printed before.
+fn print_remedies(out: &mut impl Write, step: &StepResult) -> Result<()> {
     for gang in &step.gangs {
         if let Some(remedy) = &gang.status.remedy {
-            for line in step_output::wrapped(&format!("what would help: {remedy}"), "  ") {
+            for line in step_output::wrapped(&format!("remedy: {remedy}"), "  ") {
                 writeln!(out, "{line}")?;
             }
         }
@@ -173,29 +177,30 @@ fn waiting(out: &mut impl Write, step: &StepResult) -> Result<()> {
     Ok(())
 }
 
-/// The real webhook, over HTTPS; each answer is timed as its caller sees it.
+/// Returns the admission function of the simulated API server: it calls the real webhook over HTTPS and
+/// records the latency.
 fn admit(webhook: &Arc<LocalWebhook>, latencies: &Arc<Mutex<Vec<Duration>>>) -> WebhookCall {
     let (webhook, latencies) = (Arc::clone(webhook), Arc::clone(latencies));
     Box::new(move |hook, body| {
         let begun = Instant::now();
         let answer = webhook.review_blocking(hook, body);
-        latencies.lock().expect("nobody panics while holding it").push(begun.elapsed());
+        latencies.lock().expect("no thread panics while it holds the lock").push(begun.elapsed());
         answer
     })
 }
 
-/// What was proved, in numbers.
-fn close(out: &mut impl Write, tally: &DemoTotals, latencies: &Mutex<Vec<Duration>>) -> Result<()> {
-    let mut times = latencies.lock().expect("nobody panics while holding it").clone();
+/// Prints the results of all acts.
+fn print_results(out: &mut impl Write, totals: &DemoTotals, latencies: &Mutex<Vec<Duration>>) -> Result<()> {
+    let mut times = latencies.lock().expect("no thread panics while it holds the lock").clone();
     times.sort_unstable();
     let at =
         |percent: usize| times.get((times.len() * percent / 100).min(times.len().saturating_sub(1))).copied();
     let micros = |time: Option<Duration>| time.unwrap_or_default().as_micros();
-    writeln!(out, "\n{}", styled(styles::HEAD, "What was proved"))?;
+    writeln!(out, "\n{}", styled(styles::HEAD, "Results"))?;
     writeln!(
         out,
-        "  {} acts, {} expectations held; {} gangs lifted, each by one durable plan",
-        tally.acts, tally.held, tally.plans
+        "  {} acts, {} expectations held; {} gangs admitted, each by one durable plan",
+        totals.acts, totals.held, totals.admitted_gangs
     )?;
     writeln!(
         out,
@@ -206,21 +211,21 @@ fn close(out: &mut impl Write, tally: &DemoTotals, latencies: &Mutex<Vec<Duratio
     )?;
     writeln!(
         out,
-        "  after each of {} events in {} of cluster time: all or none, no card overbooked, only our own gate",
-        tally.steps,
-        step_output::seconds(tally.world_time)
+        "  checked after each of {} events in {} of cluster time: all or none, no card overbooked, no foreign gate removed",
+        totals.steps,
+        step_output::seconds(totals.cluster_time)
     )?;
-    if tally.failures.is_empty() {
-        writeln!(out, "  {}", styled(styles::GOOD, "the story is true"))?;
+    if totals.failures.is_empty() {
+        writeln!(out, "  {}", styled(styles::GOOD, "every expectation held"))?;
         writeln!(
             out,
-            "\nNext: {} your own manifests, or {}",
+            "\nNext: {} for your own manifests, or {}",
             styled(styles::COMMAND, "portcullis review FILE"),
             styled(styles::COMMAND, "portcullis serve --standalone"),
         )?;
     } else {
-        for failure in &tally.failures {
-            writeln!(out, "  {} {failure}", styled(styles::BAD, "not true:"))?;
+        for failure in &totals.failures {
+            writeln!(out, "  {} {failure}", styled(styles::BAD, "failed:"))?;
         }
     }
     Ok(())

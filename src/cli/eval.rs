@@ -1,4 +1,4 @@
-//! `portcullis eval`: what an expression is worth over an object, for trying CEL. Asks `portcullis_policy::trial`, never evaluates itself.
+//! `portcullis eval`: evaluates a CEL expression over an object, by `portcullis_policy::trial`.
 
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -12,10 +12,10 @@ use super::exit_status::ExitStatus;
 use super::{manifest, styles};
 
 const LONG: &str = "\
-Check an expression as in a policy and evaluate it over an object: prints the value, its type and what it cost.
+Check an expression as in a policy and evaluate it over an object. Prints the value, its type and its cost.
 
-The variables are those of a policy: object, oldObject, request, namespaceObject, params, and what Portcullis adds (gang, gpu, ...), as far \
-as it is known without a cluster.";
+The variables are those of a policy: object, oldObject, request, namespaceObject, params, and those of Portcullis (gang, \
+gpu, ...), as far as they are known without a cluster.";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -26,32 +26,32 @@ Examples:
   kubectl get pod a -o yaml | portcullis eval 'gpu.vramMiB' -f -
 
 Exit codes:
-  0  it has a value
-  1  it is well formed and has none: the evaluation failed
-  2  it is not well formed, or something could not be read
+  0  the expression has a value
+  1  the evaluation failed
+  2  the expression is invalid, or a file cannot be read
   3  bad arguments";
 
-/// Try a CEL expression over an object
+/// Evaluate a CEL expression over an object
 #[derive(Debug, Args)]
 #[command(long_about = LONG, after_help = EXAMPLES)]
 pub(super) struct EvalArgs {
-    /// CEL
+    /// The CEL expression
     #[arg(value_name = "EXPRESSION")]
     expression: String,
-    /// The object, as if it were created, or an AdmissionReview; YAML or JSON, - is standard input
+    /// The object to create, or an AdmissionReview; YAML or JSON, - for standard input
     #[arg(short, long, value_name = "FILE")]
     file: Option<PathBuf>,
-    /// What `params` is
+    /// The object in the variable params
     #[arg(long, value_name = "FILE")]
     params: Option<PathBuf>,
 }
 
 pub(super) fn run(args: &EvalArgs) -> Result<ExitStatus> {
     let request = match &args.file {
-        Some(path) => request(&only(path)?)?,
+        Some(path) => request(&read_object(path)?)?,
         None => Json::Object(serde_json::Map::new()),
     };
-    let params = args.params.as_deref().map(only).transpose()?;
+    let params = args.params.as_deref().map(read_object).transpose()?;
     let source = &args.expression;
     let files = [expression::as_file(source)];
     let mut out = anstream::stdout().lock();
@@ -85,8 +85,8 @@ pub(super) fn run(args: &EvalArgs) -> Result<ExitStatus> {
     }
 }
 
-/// The one object of a file.
-fn only(path: impl AsRef<Path>) -> Result<Json> {
+/// Reads a file with one object.
+fn read_object(path: impl AsRef<Path>) -> Result<Json> {
     let path = path.as_ref();
     let name = path.display();
     let text = if path == Path::new("-") {
@@ -102,12 +102,12 @@ fn only(path: impl AsRef<Path>) -> Result<Json> {
     };
     match (documents.pop(), documents.len()) {
         (Some(document), 0) => Ok(document.value),
-        (None, _) => bail!("{name}: there is no object in it"),
-        (Some(_), more) => bail!("{name}: there are {} objects in it: give one", more + 1),
+        (None, _) => bail!("{name} contains no object"),
+        (Some(_), more) => bail!("{name} contains {} objects: give one", more + 1),
     }
 }
 
-/// The request of a review, or the request to create an object.
+/// Returns the request of an AdmissionReview, or a request that creates the object.
 fn request(object: &Json) -> Result<Json> {
     if object.get("kind").and_then(Json::as_str) == Some("AdmissionReview") {
         return match AdmissionRequest::from_review(object) {

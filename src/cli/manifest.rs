@@ -1,8 +1,8 @@
 //! Manifest files: YAML or JSON in, JSON values and the line of every field out.
 //!
-//! The reader is the one of policy files ([`portcullis_text::yaml`]), so all commands read a file as kubectl does.
-//! This module does not judge what a manifest says. Invariant: every line number is a line of the file on disk, also in
-//! the second and later documents.
+//! The reader is the one of policy files ([`portcullis_text::yaml`]), so all commands read a file as kubectl
+//! does. This module does not judge what a manifest says. Invariant: every line number is a line of the file
+//! on disk, also in the second and later documents.
 
 use std::collections::BTreeMap;
 
@@ -110,8 +110,8 @@ fn collect_lines(node: &Node, starts: &[usize], pointer: &mut String, lines: &mu
     }
 }
 
-/// The JSON pointer of a Kubernetes field path (`spec.containers[0].resources.limits[nvidia.com/gpu]`) within `value`.
-/// Steps that are not there end it: the place where something is missing is the place of its parent.
+/// The JSON pointer of a Kubernetes field path (`spec.containers[0].resources.limits[nvidia.com/gpu]`) within
+/// `value`. Steps that are not there end it: the place where something is missing is the place of its parent.
 pub(super) fn pointer_of(value: &Value, field: &str) -> String {
     let mut here = value;
     let mut pointer = String::new();
@@ -128,7 +128,8 @@ pub(super) fn pointer_of(value: &Value, field: &str) -> String {
     pointer
 }
 
-/// The steps of a field path: names between dots, keys and indexes in brackets, which may hold dots themselves.
+/// The steps of a field path: names between dots, keys and indexes in brackets, which may hold dots
+/// themselves.
 fn steps(field: &str) -> Vec<&str> {
     let mut steps = Vec::new();
     let mut rest = field;

@@ -1,7 +1,7 @@
-//! The command line: what a person types, what they read, and the exit code a script goes by.
+//! The command line: arguments, terminal output and exit codes.
 //!
-//! Owns arguments, wording and layout of terminal output. Never decides anything about a pod or a gang: it asks the
-//! library and shows the answer. Invariant: what is printed to stdout is the answer, what goes to stderr is about the run.
+//! It never decides anything about a pod or a gang: it calls the library and prints the result. Invariant:
+//! stdout has the result, stderr has messages about the run.
 
 mod check;
 mod demo;
@@ -28,33 +28,32 @@ use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 
 use exit_status::ExitStatus;
 
-const ABOUT: &str =
-    "The gang gate for GPU clusters: the pods of a group start together, or none of them does";
+const ABOUT: &str = "Gang admission for GPU clusters: all pods of a gang start together, or none of them";
 
-const BEFORE: &str = "Portcullis stands in front of the Kubernetes scheduler. Every pod of a gang (pods that only make \
-sense together) waits behind a scheduling gate; when there is room for the whole gang, GPU memory of every card \
-included, all gates are lifted at once.";
+const LONG_ABOUT: &str = "Portcullis works in front of the Kubernetes scheduler. Every pod of a gang (pods that must \
+start together) gets a scheduling gate. When the whole gang fits, including the GPU memory of each card, Portcullis \
+removes all gates of the gang at once.";
 
 const EXAMPLES: &str = "\
 Start here:
-  portcullis demo                        watch a gang being gated, planned and lifted (no cluster needed)
-  portcullis review app.yaml             what would the webhook say to these manifests?
-  portcullis test policies/              do the rules of the platform team do what they should?
+  portcullis demo                        watch the admission of a gang (no cluster needed)
+  portcullis review app.yaml             show what the webhook would answer for these manifests
+  portcullis test policies/              run the test cases of policy files
   kubectl get deploy x -o yaml | portcullis review -
 
 Exit codes:
-  0  everything was as it should be
-  1  the answer is no: a manifest was rejected, or an expectation did not hold
-  2  no answer: bad arguments, an unreadable file, a port in use
-  3  bad arguments, for commands about policies (check, eval, policy, replay, test): there 2 is a policy that cannot be used
+  0  success
+  1  the answer is no: a manifest was denied, or an expectation failed
+  2  error: bad arguments, an unreadable file, a port in use
+  3  bad arguments of a policy command (check, eval, policy, replay, test), where 2 means an invalid policy
 
-`portcullis COMMAND --help` explains a command with examples.";
+`portcullis COMMAND --help` shows the options and examples of a command.";
 
 #[derive(Debug, Parser)]
-#[command(name = "portcullis", version, about = ABOUT, long_about = BEFORE, after_help = EXAMPLES)]
+#[command(name = "portcullis", version, about = ABOUT, long_about = LONG_ABOUT, after_help = EXAMPLES)]
 #[command(subcommand_required = true, arg_required_else_help = true, max_term_width = 100)]
 struct Arguments {
-    /// Colours: on a terminal only, always, or never (NO_COLOR is respected)
+    /// When to use colours: auto (on a terminal), always or never; NO_COLOR is respected
     #[arg(long, value_name = "WHEN", global = true, default_value = "auto", hide_possible_values = true)]
     color: Colour,
     #[command(subcommand)]
@@ -87,7 +86,7 @@ enum Command {
 pub fn main() -> ExitCode {
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
-        Err(error) => return refused(&error),
+        Err(error) => return report_argument_error(&error),
     };
     match arguments.color {
         Colour::Auto => anstream::ColorChoice::Auto,
@@ -97,7 +96,7 @@ pub fn main() -> ExitCode {
     .write_global();
     match run(arguments.command) {
         Ok(outcome) => outcome.code(),
-        // `portcullis review x | head`: the reader has seen enough, which is no mistake of ours.
+        // In `portcullis review x | head` the reader closes the pipe early. That is not an error.
         Err(error) if is_broken_pipe(&error) => ExitStatus::Success.code(),
         Err(error) => {
             styles::print_error(&format!("{error:#}"));
@@ -122,25 +121,25 @@ fn run(command: Command) -> anyhow::Result<ExitStatus> {
     }
 }
 
-/// The commands that tell a bad policy (2) from a question that makes no sense (3).
-const ABOUT_POLICIES: [&str; 5] = ["check", "eval", "policy", "replay", "test"];
+/// The commands that return 3 for bad arguments, because 2 means an invalid policy.
+const POLICY_COMMANDS: [&str; 5] = ["check", "eval", "policy", "replay", "test"];
 
-/// Arguments that are none, or a request for help.
-fn refused(error: &clap::Error) -> ExitCode {
-    // There is nobody left to tell when even that fails.
+/// Prints an argument error or the requested help, and returns the exit code.
+fn report_argument_error(error: &clap::Error) -> ExitCode {
+    // A failure to print is ignored, because there is no other output.
     drop(error.print());
     if !error.use_stderr() {
         return ExitStatus::Success.code();
     }
-    // What comes before the command may be the value of an option.
+    // An argument before the command may be the value of an option, so all arguments are searched.
     let commands = Arguments::command();
     let named = std::env::args_os().skip(1).find_map(|argument| commands.find_subcommand(argument));
-    let outcome = if named.is_some_and(|command| ABOUT_POLICIES.contains(&command.get_name())) {
+    let status = if named.is_some_and(|command| POLICY_COMMANDS.contains(&command.get_name())) {
         ExitStatus::Usage
     } else {
         ExitStatus::Failure
     };
-    outcome.code()
+    status.code()
 }
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
@@ -154,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_arguments_hold_together() {
+    fn the_argument_definitions_are_valid() {
         Arguments::command().debug_assert();
     }
 }

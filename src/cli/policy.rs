@@ -1,4 +1,5 @@
-//! `portcullis policy`: what there is to know about policies: the variables of expressions, the fields of a `GangPolicy`, and what one becomes.
+//! `portcullis policy`: the variables of policy expressions, the fields of a `GangPolicy`, and the policies
+//! that it expands to.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -16,15 +17,15 @@ use crate::policy_files;
 const EXAMPLES: &str = "\
 Examples:
   portcullis policy defaults                     every field of a GangPolicy
-  portcullis policy explain research.yaml        what it is evaluated as: a start for a rule that it has no field for
-  portcullis policy schema > gangpolicy.json     for an editor that completes and checks
+  portcullis policy explain research.yaml        the policies it expands to: a start for a rule that it has no field for
+  portcullis policy schema > gangpolicy.json     for completion and checks in an editor
 
 Exit codes:
-  0  printed
-  2  a file could not be read, or its GangPolicy is wrong: the place is named
+  0  success
+  2  a file cannot be read, or its GangPolicy is invalid
   3  bad arguments";
 
-/// Variables of expressions, fields of a GangPolicy and their defaults, and what one becomes
+/// Show the variables of expressions, the fields of a GangPolicy, and the policies that it expands to
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct PolicyArgs {
@@ -34,17 +35,17 @@ pub(super) struct PolicyArgs {
 
 #[derive(Debug, Subcommand)]
 enum PolicyCommand {
-    /// Every variable that expressions can use besides those of Kubernetes: type and meaning, as Markdown
+    /// Print all variables that Portcullis adds to those of Kubernetes: type and meaning, as Markdown
     Variables,
-    /// Every field of a GangPolicy, with what holds when it is left out
+    /// Print every field of a GangPolicy with its default
     Defaults,
-    /// The ordinary policies that each GangPolicy of a file becomes, as YAML
+    /// Print the admission policies that each GangPolicy of a file expands to, as YAML
     Explain {
         /// Files with GangPolicies
         #[arg(required = true, value_name = "FILE")]
         files: Vec<PathBuf>,
     },
-    /// The schema of a GangPolicy for editors (JSON Schema)
+    /// Print the JSON Schema of a GangPolicy, for editors
     Schema,
 }
 
@@ -56,7 +57,7 @@ pub(super) fn run(args: &PolicyArgs) -> Result<ExitStatus> {
             writeln!(out, "{}", serde_json::to_string_pretty(&gang_policy::editor_schema())?)?
         }
         PolicyCommand::Defaults => writeln!(out, "{}", defaults())?,
-        PolicyCommand::Explain { files } => return explained(files),
+        PolicyCommand::Explain { files } => return explain_files(files),
     }
     Ok(ExitStatus::Success)
 }
@@ -71,7 +72,7 @@ fn defaults() -> Table {
     table
 }
 
-fn explained(paths: &[PathBuf]) -> Result<ExitStatus> {
+fn explain_files(paths: &[PathBuf]) -> Result<ExitStatus> {
     let mut out = anstream::stdout().lock();
     let mut outcome = ExitStatus::Success;
     for path in paths {

@@ -1,6 +1,5 @@
-//! Policy files for commands that evaluate them: a set, what is known of a cluster, and the place of every rule.
-//!
-//! Never decides anything: the set does.
+//! Policies and cluster facts from files, for commands that evaluate policies. It also locates rules in their
+//! files.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -18,18 +17,18 @@ use crate::clock::seconds_now;
 use crate::cluster::capacity;
 use crate::policy_files;
 
-/// A set with its files.
+/// A policy set with its files.
 pub(super) struct LoadedPolicies {
-    /// What is evaluated.
+    /// The compiled set.
     pub(super) set: PolicySet,
     files: Vec<SourceFile>,
 }
 
 impl LoadedPolicies {
-    /// Loads a set. What is wrong with it goes to standard error; `None` when it cannot be used.
+    /// Loads a set. Prints its errors to stderr and returns `None` if it is invalid.
     ///
     /// # Errors
-    /// When a path cannot be read.
+    /// If a path cannot be read.
     pub(super) fn load(paths: &[PathBuf]) -> Result<Option<Self>> {
         let (_, files) = policy_files::read_files(paths)?;
         let loaded = load(&files).warn_expired(seconds_now());
@@ -43,8 +42,8 @@ impl LoadedPolicies {
         Ok(loaded.set.map(|set| Self { set, files }))
     }
 
-    /// `FILE:LINE` of the rule that refuses, or of its policy.
-    pub(super) fn place(&self, denial: &Denial) -> Option<String> {
+    /// Returns `FILE:LINE` of the rule that denies, or of its policy.
+    pub(super) fn rule_location(&self, denial: &Denial) -> Option<String> {
         let named = self.set.policies().filter(|policy| policy.name == denial.policy);
         let places = named.map(|policy| {
             let document = self.document(policy);
@@ -53,11 +52,12 @@ impl LoadedPolicies {
             let line = line.map_or_else(|| policy.line.to_string(), |line| line.to_string());
             (has_rule, format!("{}:{line}", policy.file))
         });
-        // A policy that changes and one that judges may have the same name.
+        // A mutating and a validating policy may have the same name.
         places.min_by_key(|(has_rule, _)| !has_rule).map(|(_, place)| place)
     }
 
-    /// A policy as it is written. Parameters and bindings often have its name, too.
+    /// Returns the document of a policy. The kind is compared as well, because bindings often have the same
+    /// name.
     fn document(&self, policy: &PolicyEntry) -> Option<Document> {
         let file = self.files.iter().find(|file| file.name == policy.file)?;
         let documents = manifest::read(std::str::from_utf8(&file.bytes).ok()?).ok()?;
@@ -67,11 +67,12 @@ impl LoadedPolicies {
     }
 }
 
-/// What files say of a cluster: Namespaces, classes, Gangs, group objects and the ConfigMap of the capacity, as kubectl prints them.
+/// Reads cluster facts from files as printed by kubectl: Namespaces, classes, Gangs, group objects and the
+/// capacity ConfigMap.
 ///
 /// # Errors
-/// When a file cannot be read.
-pub(super) fn world(paths: &[PathBuf]) -> Result<ClusterData> {
+/// If a file cannot be read.
+pub(super) fn read_world(paths: &[PathBuf]) -> Result<ClusterData> {
     let mut world = ClusterData { now: seconds_now(), ..ClusterData::default() };
     for path in paths {
         let name = path.display();
@@ -79,13 +80,13 @@ pub(super) fn world(paths: &[PathBuf]) -> Result<ClusterData> {
         let documents =
             manifest::read(&text).map_err(|problem| anyhow::anyhow!("{name}: {}", problem.problem))?;
         for document in documents {
-            note(&mut world, document.value);
+            add_object(&mut world, document.value);
         }
     }
     Ok(world)
 }
 
-fn note(world: &mut ClusterData, object: Value) {
+fn add_object(world: &mut ClusterData, object: Value) {
     let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
     let (kind, name, namespace) = (text("/kind"), text("/metadata/name"), text("/metadata/namespace"));
     let (group, _) = text("/apiVersion").split_once('/').map_or_else(
@@ -99,13 +100,13 @@ fn note(world: &mut ClusterData, object: Value) {
         "ConfigMap" if name == capacity::NAME => {
             let told = object["data"][capacity::KEY].as_str();
             let told = told.and_then(|json| serde_json::from_str::<CapacityReport>(json).ok());
-            // A file is as good today as when it was written: whoever names it wants to know what would be then.
+            // Without a time the capacity never expires: the user wants the answer for the state in the file.
             world.capacity = told.map(|capacity| Arc::new(CapacityReport { at: None, ..capacity }));
         }
         "Gang" => drop(world.gangs.insert(format!("{namespace}/{name}"), object)),
         _ if object["items"].is_array() => {
             for item in object["items"].as_array().cloned().unwrap_or_default() {
-                note(world, item);
+                add_object(world, item);
             }
         }
         _ => {
@@ -118,8 +119,8 @@ fn note(world: &mut ClusterData, object: Value) {
     }
 }
 
-/// A namespace of which nothing is known but its name has the label that every namespace has.
-pub(super) fn with_namespace(world: &mut ClusterData, namespace: &str) {
+/// Adds a namespace that is not in the files, with the one label that every namespace has.
+pub(super) fn ensure_namespace(world: &mut ClusterData, namespace: &str) {
     if !namespace.is_empty() && !world.namespaces.contains_key(namespace) {
         let labels: BTreeMap<&str, &str> = [("kubernetes.io/metadata.name", namespace)].into();
         let object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "labels": labels}});

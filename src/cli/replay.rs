@@ -1,4 +1,5 @@
-//! `portcullis replay`: recorded requests before an old and a new set of policies, and who would newly be denied, allowed or changed.
+//! `portcullis replay`: evaluates recorded requests with an old and a new policy set, and reports the
+//! differences.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, IsTerminal, Write};
@@ -14,15 +15,15 @@ use portcullis_policy::{
 use serde_json::{Value, json};
 
 use super::exit_status::ExitStatus;
-use super::policy_set::{LoadedPolicies, with_namespace, world};
+use super::policy_set::{LoadedPolicies, ensure_namespace, read_world};
 use super::styles::{self, styled};
 
 const LONG: &str = "\
-Put recorded requests before an old and a new set of policies, and say who would newly be denied, allowed or changed.
+Evaluate recorded requests with an old and a new policy set, and report which requests get another answer.
 
-A recording is a JSON file with one AdmissionReview, or a file with one JSON value on each line: AdmissionReviews, or events of the API \
-server's audit log. A directory is read with all .json, .jsonl and .log files in it. To record, have the audit policy of the API server keep \
-what is asked for, and take the log as it is:
+A recording is a JSON file with one AdmissionReview, or a file with one JSON value per line: AdmissionReviews, or events of \
+the API server's audit log. In a directory, all .json, .jsonl and .log files are read. To record requests, configure the \
+audit policy of the API server and use the audit log:
 
   apiVersion: audit.k8s.io/v1
   kind: Policy
@@ -39,31 +40,31 @@ Examples:
   portcullis replay --old policies/ --new candidate/ --cluster namespaces.json recorded/ -o json
 
 Exit codes:
-  0  nobody would notice
-  1  somebody would newly be denied, allowed or changed
-  2  a set or a recording could not be read
+  0  no differences
+  1  at least one request would be newly denied, newly allowed or changed differently
+  2  a policy set or a recording cannot be read
   3  bad arguments";
 
-/// Say whom a new set of policies would treat otherwise than an old one, by recorded requests
+/// Compare an old and a new policy set on recorded requests
 #[derive(Debug, Args)]
 #[command(long_about = LONG, after_help = EXAMPLES)]
 pub(super) struct ReplayArgs {
-    /// The set in force: files or directories; may be repeated
+    /// The active set: files or directories; may be repeated
     #[arg(long, required = true, value_name = "PATH")]
     old: Vec<PathBuf>,
-    /// The candidate: files or directories; may be repeated
+    /// The candidate set: files or directories; may be repeated
     #[arg(long, required = true, value_name = "PATH")]
     new: Vec<PathBuf>,
-    /// Recordings; - is standard input
+    /// Recordings: files or directories; - for standard input
     #[arg(required = true, value_name = "RECORDED")]
     recorded: Vec<PathBuf>,
-    /// What is known of the cluster: Namespaces, classes, groups, as kubectl prints them; may be repeated
+    /// Objects of the cluster (Namespaces, classes, groups) as printed by kubectl; may be repeated
     #[arg(long, value_name = "FILE")]
     cluster: Vec<PathBuf>,
-    /// What to print: table (for people), json (for programs)
+    /// Output format: table or json
     #[arg(short, long, value_name = "FORMAT", default_value = "table")]
     output: ReplayFormat,
-    /// How many lines of the table; 0 is all
+    /// Maximum number of lines in the table; 0 for all
     #[arg(long, value_name = "NUMBER", default_value_t = 50)]
     most: usize,
 }
@@ -74,7 +75,7 @@ enum ReplayFormat {
     Json,
 }
 
-/// One line of the report.
+/// One difference, for one object and policy.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct DifferenceRow {
     change: DifferenceKind,
@@ -83,12 +84,12 @@ struct DifferenceRow {
     detail: String,
 }
 
-/// What a replay came to.
+/// The result of a replay.
 #[derive(Debug, Default)]
 struct ReplayReport {
     reviews: usize,
-    /// Values that are no request with an object, such as reads in an audit log.
-    passed_over: usize,
+    /// Number of values without a request and an object, such as reads in an audit log.
+    skipped: usize,
     changes: BTreeMap<DifferenceKind, usize>,
     rows: BTreeMap<DifferenceRow, usize>,
 }
@@ -97,14 +98,14 @@ pub(super) fn run(args: &ReplayArgs) -> Result<ExitStatus> {
     let (Some(old), Some(new)) = (LoadedPolicies::load(&args.old)?, LoadedPolicies::load(&args.new)?) else {
         return Ok(ExitStatus::Failure);
     };
-    let mut world = world(&args.cluster)?;
+    let mut world = read_world(&args.cluster)?;
     let files = files(&args.recorded)?;
     let progress = progress(&files);
     let mut report = ReplayReport::default();
     for file in &files {
         read(file, &progress, &mut |value| match review_of(value) {
             Some(review) => report.take(&old, &new, &review, &mut world),
-            None => report.passed_over += 1,
+            None => report.skipped += 1,
         })?;
     }
     progress.finish_and_clear();
@@ -118,11 +119,11 @@ pub(super) fn run(args: &ReplayArgs) -> Result<ExitStatus> {
 impl ReplayReport {
     fn take(&mut self, old: &LoadedPolicies, new: &LoadedPolicies, review: &Value, world: &mut ClusterData) {
         let Some(request) = AdmissionRequest::from_review(review) else {
-            self.passed_over += 1;
+            self.skipped += 1;
             return;
         };
         self.reviews += 1;
-        with_namespace(world, request.namespace());
+        ensure_namespace(world, request.namespace());
         let (before, after) = (
             AdmissionOutcome::evaluate(&old.set, &request, world),
             AdmissionOutcome::evaluate(&new.set, &request, world),
@@ -170,9 +171,9 @@ impl ReplayReport {
             }
             writeln!(out)?;
         }
-        let passed_over = match self.passed_over {
+        let skipped = match self.skipped {
             0 => String::new(),
-            count => format!(" ({count} values that are no request with an object were passed over)"),
+            count => format!(" ({count} values without a request and object skipped)"),
         };
         let (denied, allowed, changed) = (
             self.count(DifferenceKind::WouldDeny),
@@ -182,7 +183,7 @@ impl ReplayReport {
         let style = if denied > 0 { styles::BAD } else { styles::GOOD };
         writeln!(
             out,
-            "{} requests{passed_over}: {}, {allowed} newly allowed, {changed} changed, {} as before",
+            "{} requests{skipped}: {}, {allowed} newly allowed, {changed} changed, {} unchanged",
             self.reviews,
             styled(style, format!("{denied} newly denied")),
             self.reviews - denied - allowed - changed
@@ -200,7 +201,7 @@ impl ReplayReport {
             .collect();
         let report = json!({
             "requests": self.reviews,
-            "passedOver": self.passed_over,
+            "passedOver": self.skipped,
             "newlyDenied": self.count(DifferenceKind::WouldDeny),
             "newlyAllowed": self.count(DifferenceKind::WouldAllow),
             "changed": self.count(DifferenceKind::OtherPatch),
@@ -219,7 +220,7 @@ fn word(change: DifferenceKind) -> &'static str {
     }
 }
 
-/// A recorded value as a review: a review itself, or an audit event of a write with its object.
+/// Returns the review of a recorded value: an AdmissionReview, or an audit event of a write with its object.
 fn review_of(value: Value) -> Option<Value> {
     if value["kind"] == "AdmissionReview" {
         return value["request"].is_object().then_some(value);
@@ -248,7 +249,7 @@ fn review_of(value: Value) -> Option<Value> {
     }))
 }
 
-/// The files to read, in order.
+/// Returns the files of all paths, in order.
 fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for path in paths {
@@ -271,7 +272,7 @@ fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// Reads the values of a file: all of it, or one on each line.
+/// Calls `each` with every JSON value of a file.
 fn read(path: &Path, progress: &ProgressBar, each: &mut dyn FnMut(Value)) -> Result<()> {
     let name = path.display();
     let input: Box<dyn std::io::Read> = if path.as_os_str() == "-" {
@@ -291,7 +292,7 @@ fn read(path: &Path, progress: &ProgressBar, each: &mut dyn FnMut(Value)) -> Res
     Ok(())
 }
 
-/// A bar of all bytes, on a terminal.
+/// Returns a progress bar over all bytes, hidden if stderr is not a terminal.
 fn progress(files: &[PathBuf]) -> ProgressBar {
     if !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();
@@ -309,7 +310,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn audit_events_of_writes_are_requests() {
+    fn audit_events_of_writes_become_requests() {
         let event = |verb: &str| {
             json!({
                 "kind": "Event", "apiVersion": "audit.k8s.io/v1", "auditID": "a-1", "verb": verb,

@@ -1,4 +1,5 @@
-//! `portcullis simulate --seed` and `--seeds`: random clusters, random faults, the rules checked after every event.
+//! `portcullis simulate --seed` and `--seeds`: random clusters with random faults. All invariants are checked
+//! after every event.
 
 use std::fmt;
 use std::io::{IsTerminal, Write};
@@ -19,10 +20,10 @@ use super::exit_status::ExitStatus;
 use super::simulate;
 use super::styles::{self, styled};
 
-/// After so many failing seeds a range is given up: more of them tell nothing new.
-const ENOUGH: usize = 10;
+/// A range stops after this number of failed seeds.
+const MAX_FAILED_SEEDS: usize = 10;
 
-/// `1..100`, both ends included.
+/// A range of seeds such as `1..100`, both ends included.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct SeedRange(RangeInclusive<u64>);
 
@@ -30,7 +31,7 @@ impl FromStr for SeedRange {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let help = || format!("{text:?} is no range of seeds: write FIRST..LAST, for example 1..1000");
+        let help = || format!("{text:?} is not a range of seeds: write FIRST..LAST, for example 1..1000");
         let (first, last) = text.split_once("..").ok_or_else(help)?;
         let (first, last) = (first.parse().map_err(|_| help())?, last.parse().map_err(|_| help())?);
         if first > last { Err(help()) } else { Ok(Self(first..=last)) }
@@ -43,15 +44,18 @@ impl fmt::Display for SeedRange {
     }
 }
 
-/// One seed, with everything that happens in it.
-pub(super) fn one(seed: u64, shrink: bool, as_json: bool) -> Result<ExitStatus> {
+/// Plays one seed and prints every step.
+pub(super) fn play_seed(seed: u64, shrink: bool, as_json: bool) -> Result<ExitStatus> {
     let options = FuzzOptions::default();
     let file = format!("seed {seed}");
     if shrink {
         let mut out = anstream::stdout().lock();
         return Ok(match fuzz::fuzz(seed, &options) {
             Ok(_) => {
-                writeln!(anstream::stderr().lock(), "{file} breaks no rule: there is nothing to shrink")?;
+                writeln!(
+                    anstream::stderr().lock(),
+                    "{file} violates no invariant: there is nothing to shrink"
+                )?;
                 ExitStatus::Success
             }
             Err(failure) => {
@@ -67,15 +71,15 @@ pub(super) fn one(seed: u64, shrink: bool, as_json: bool) -> Result<ExitStatus> 
     let settings = scenario.settings.options();
     let mut runner =
         Runner::with_options(settings, scenario, Some(fuzz::webhook(AdmissionSettings::default())))?;
-    let outcome = simulate::tell(&file, &mut runner, as_json)?;
+    let outcome = simulate::play_steps(&file, &mut runner, as_json)?;
     if outcome != ExitStatus::Success {
-        replay(&mut anstream::stderr().lock(), seed)?;
+        print_replay_commands(&mut anstream::stderr().lock(), seed)?;
     }
     Ok(outcome)
 }
 
-/// A range of seeds, on every core there is.
-pub(super) fn range(seeds: &SeedRange, as_json: bool) -> Result<ExitStatus> {
+/// Plays a range of seeds on all cores and prints the failures.
+pub(super) fn play_range(seeds: &SeedRange, as_json: bool) -> Result<ExitStatus> {
     let (first, last) = (*seeds.0.start(), *seeds.0.end());
     let progress = progress(last - first + 1);
     let next = AtomicU64::new(first);
@@ -83,16 +87,21 @@ pub(super) fn range(seeds: &SeedRange, as_json: bool) -> Result<ExitStatus> {
     let work = || {
         loop {
             let seed = next.fetch_add(1, Ordering::Relaxed);
-            if seed > last || failures.lock().expect("nobody panics while holding it").len() >= ENOUGH {
+            if seed > last
+                || failures.lock().expect("no thread panics while it holds the lock").len()
+                    >= MAX_FAILED_SEEDS
+            {
                 return;
             }
             match fuzz::fuzz(seed, &FuzzOptions::default()) {
                 Ok(one) => {
-                    let mut stats = stats.lock().expect("nobody panics while holding it");
+                    let mut stats = stats.lock().expect("no thread panics while it holds the lock");
                     stats.0 += 1;
                     stats.1.add(&one);
                 }
-                Err(failure) => failures.lock().expect("nobody panics while holding it").push(failure),
+                Err(failure) => {
+                    failures.lock().expect("no thread panics while it holds the lock").push(failure)
+                }
             }
             progress.inc(1);
         }
@@ -103,8 +112,8 @@ pub(super) fn range(seeds: &SeedRange, as_json: bool) -> Result<ExitStatus> {
         }
     });
     progress.finish_and_clear();
-    let (clean, stats) = stats.into_inner().expect("nobody panics while holding it");
-    let mut failures = failures.into_inner().expect("nobody panics while holding it");
+    let (clean, stats) = stats.into_inner().expect("no thread panics while it holds the lock");
+    let mut failures = failures.into_inner().expect("no thread panics while it holds the lock");
     failures.sort_by_key(|failure| failure.seed);
     report(seeds, clean, &stats, &failures, as_json)?;
     Ok(if failures.is_empty() { ExitStatus::Success } else { ExitStatus::Negative })
@@ -134,7 +143,7 @@ fn report(
         for problem in &failure.problems {
             writeln!(out, "  {problem}")?;
         }
-        replay(&mut out, failure.seed)?;
+        print_replay_commands(&mut out, failure.seed)?;
     }
     let style = if failures.is_empty() { styles::GOOD } else { styles::BAD };
     writeln!(out, "{}", styled(style, format!("seeds {seeds}: {clean} clean, {} failed", failures.len())))?;
@@ -146,15 +155,15 @@ fn report(
     Ok(())
 }
 
-/// The one command that shows it again.
-fn replay(out: &mut impl Write, seed: u64) -> Result<()> {
+/// Prints the commands that replay and shrink a seed.
+fn print_replay_commands(out: &mut impl Write, seed: u64) -> Result<()> {
     let command = format!("portcullis simulate --seed {seed}");
     writeln!(out, "  replay: {}", styled(styles::COMMAND, &command))?;
     writeln!(out, "  shrink: {}", styled(styles::COMMAND, format!("{command} --shrink > shrunk.yaml")))?;
     Ok(())
 }
 
-/// A bar for somebody who watches; silence for everybody else.
+/// Returns a progress bar, hidden if stderr is not a terminal.
 fn progress(length: u64) -> ProgressBar {
     if !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();
@@ -171,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranges_are_read_with_both_ends() {
+    fn ranges_include_both_ends() {
         for (text, range) in
             [("1..3", Some(1..=3)), ("7..7", Some(7..=7)), ("3..1", None), ("1", None), ("a..b", None)]
         {

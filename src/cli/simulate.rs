@@ -1,4 +1,4 @@
-//! `portcullis simulate`: plays a scenario file on the embedded cluster and shows every step.
+//! `portcullis simulate`: plays a scenario file on the simulated cluster and prints every step.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -17,22 +17,21 @@ use super::styles::{self, styled};
 
 const EXAMPLES: &str = "\
 Examples:
-  portcullis simulate tests/scenarios/demo.yaml            every step, what kubectl shows, what was expected
-  portcullis simulate tests/scenarios/demo.yaml --json     one JSON object for each step, one a line
+  portcullis simulate tests/scenarios/demo.yaml            every step, the output of kubectl, the expectations
+  portcullis simulate tests/scenarios/demo.yaml --json     one JSON object per step and line
   portcullis simulate --seeds 1..1000                      random clusters with random faults, on all cores
   portcullis simulate --seed 7                             one of them, step by step
-  portcullis simulate --seed 7 --shrink > shrunk.yaml      a failing one, cut down to the steps that matter
+  portcullis simulate --seed 7 --shrink > shrunk.yaml      a failing seed, reduced to the steps that matter
 
-A scenario is a YAML file: a cluster, steps (apply, delete, taint, advance, fault ...) and what must be seen after
-each of them. Manifests in it are ordinary Kubernetes YAML. The same file, or the same
-seed, gives the same run on any machine.
+A scenario is a YAML file: a cluster, steps (apply, delete, taint, advance, fault ...) and expectations after each step.
+Its manifests are ordinary Kubernetes YAML. The same file or seed gives the same run on every machine.
 
 Exit codes:
-  0  everything was as expected, and no rule was broken
+  0  everything was as expected, and no invariant was violated
   1  an expectation did not hold (file and line are named), or a rule was broken
   2  the scenario could not be read or played";
 
-/// Play scenarios, or random faults by seed, on an embedded cluster and check every rule
+/// Play scenarios, or random faults by seed, on a simulated cluster and check all invariants
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct SimulateArgs {
@@ -42,23 +41,23 @@ pub(super) struct SimulateArgs {
     /// Play the random scenario of this seed, step by step
     #[arg(long, value_name = "NUMBER", conflicts_with = "scenarios")]
     seed: Option<u64>,
-    /// Cut the scenario of a failing seed down to the steps that matter and print it
+    /// Reduce the scenario of a failing seed to the steps that matter, and print it
     #[arg(long, requires = "seed", conflicts_with = "json")]
     shrink: bool,
-    /// Play all random scenarios of a range, both ends included, and say which fail
+    /// Play all random scenarios of a range, both ends included, and print the failures
     #[arg(long, value_name = "FIRST..LAST", conflicts_with_all = ["scenarios", "seed"])]
     seeds: Option<SeedRange>,
-    /// For programs: one JSON object for each step, one a line
+    /// Print one JSON object per step and line
     #[arg(long)]
     json: bool,
 }
 
 pub(super) fn run(args: &SimulateArgs) -> Result<ExitStatus> {
     if let Some(seed) = args.seed {
-        return seeds::one(seed, args.shrink, args.json);
+        return seeds::play_seed(seed, args.shrink, args.json);
     }
     if let Some(range) = &args.seeds {
-        return seeds::range(range, args.json);
+        return seeds::play_range(range, args.json);
     }
     let mut outcome = ExitStatus::Success;
     for path in &args.scenarios {
@@ -71,11 +70,11 @@ pub(super) fn run(args: &SimulateArgs) -> Result<ExitStatus> {
 
 fn play(file: &str, text: &str, as_json: bool) -> Result<ExitStatus> {
     let webhook = fuzz::webhook(AdmissionSettings::default());
-    tell(file, &mut Runner::new(Scenario::parse(file, text)?, Some(webhook))?, as_json)
+    play_steps(file, &mut Runner::new(Scenario::parse(file, text)?, Some(webhook))?, as_json)
 }
 
-/// Plays what is left of a scenario and shows every step.
-pub(super) fn tell(file: &str, runner: &mut Runner, as_json: bool) -> Result<ExitStatus> {
+/// Plays the remaining steps of a scenario and prints each one.
+pub(super) fn play_steps(file: &str, runner: &mut Runner, as_json: bool) -> Result<ExitStatus> {
     let mut out = anstream::stdout().lock();
     if !as_json {
         let scenario = runner.scenario();
@@ -93,12 +92,15 @@ pub(super) fn tell(file: &str, runner: &mut Runner, as_json: bool) -> Result<Exi
         if as_json {
             writeln!(out, "{}", step_output::record(&step))?;
         } else {
-            show(&mut out, file, &step)?;
+            print_step(&mut out, file, &step)?;
         }
     }
     if !as_json {
         let verdict = if failed.is_empty() {
-            styled(styles::GOOD, format!("{steps} steps, {held} expectations held, no rule was broken"))
+            styled(
+                styles::GOOD,
+                format!("{steps} steps, {held} expectations held, no invariant was violated"),
+            )
         } else {
             styled(styles::BAD, format!("{steps} steps, {held} expectations held, {} failures", failed.len()))
         };
@@ -109,9 +111,8 @@ pub(super) fn tell(file: &str, runner: &mut Runner, as_json: bool) -> Result<Exi
     Ok(if failed.is_empty() { ExitStatus::Success } else { ExitStatus::Negative })
 }
 
-fn show(out: &mut impl Write, file: &str, step: &StepResult) -> Result<()> {
-    let title =
-        format!("step {} ({file}:{}, {} into it)", step.number, step.line, step_output::seconds(step.at));
+fn print_step(out: &mut impl Write, file: &str, step: &StepResult) -> Result<()> {
+    let title = format!("step {} ({file}:{}, at {})", step.number, step.line, step_output::seconds(step.at));
     writeln!(out, "\n{}", styled(styles::HEAD, title))?;
     for line in step_output::wrapped(step.say.as_deref().unwrap_or_default(), "  ") {
         writeln!(out, "{line}")?;

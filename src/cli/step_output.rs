@@ -1,6 +1,7 @@
-//! How one step of a scenario is told: commands, what kubectl printed, the gangs, and a picture of the cards.
+//! Output of one scenario step: commands, the output of kubectl, pods, gangs, and a bar for each GPU card.
 //!
-//! Used alike by `demo` and `simulate`. Never decides whether a step was good: it shows what the runner found.
+//! `demo` and `simulate` share it. The scenario runner decides whether a step is good; this module prints the
+//! result.
 
 use std::io::{self, Write};
 use std::time::Duration;
@@ -12,17 +13,17 @@ use serde_json::{Value, json};
 
 use super::styles::{self, styled};
 
-/// How wide running text is set.
-pub(super) const WIDTH: usize = 100;
-/// How many characters a card is wide.
-const BAR: u64 = 32;
+/// Maximum width of text lines.
+pub(super) const TEXT_WIDTH_CHARS: usize = 100;
+/// Width of the bar of a card.
+const CARD_BAR_CHARS: u64 = 32;
 
-/// Text set in lines of at most [`WIDTH`], each with `indent` before it.
+/// Wraps text into lines of at most [`TEXT_WIDTH_CHARS`], each with `indent` before it.
 pub(super) fn wrapped(text: &str, indent: &str) -> Vec<String> {
     let mut lines = Vec::new();
     let mut line = indent.to_owned();
     for word in text.split_whitespace() {
-        if line.len() > indent.len() && line.chars().count() + 1 + word.chars().count() > WIDTH {
+        if line.len() > indent.len() && line.chars().count() + 1 + word.chars().count() > TEXT_WIDTH_CHARS {
             lines.push(std::mem::replace(&mut line, indent.to_owned()));
         }
         if line.len() > indent.len() {
@@ -36,7 +37,7 @@ pub(super) fn wrapped(text: &str, indent: &str) -> Vec<String> {
     lines
 }
 
-/// Commands and what kubectl printed.
+/// Prints the commands of a step and the output of kubectl.
 pub(super) fn terminal(out: &mut impl Write, step: &StepResult) -> io::Result<()> {
     for command in &step.commands {
         writeln!(out, "  {}", styled(styles::COMMAND, format!("$ {command}")))?;
@@ -59,7 +60,7 @@ pub(super) fn terminal(out: &mut impl Write, step: &StepResult) -> io::Result<()
     Ok(())
 }
 
-/// `kubectl get pods`.
+/// Prints a table of pods.
 pub(super) fn pods(out: &mut impl Write, pods: &[PodLine]) -> io::Result<()> {
     let mut table = plain_table(&["POD", "STATUS", "NODE", "CARDS"]);
     for pod in pods {
@@ -74,7 +75,7 @@ pub(super) fn pods(out: &mut impl Write, pods: &[PodLine]) -> io::Result<()> {
     indented(out, &table)
 }
 
-/// `kubectl get gangs`, and for those that wait the whole reason.
+/// Prints a table of gangs, and the full reason of each waiting gang.
 pub(super) fn gangs(out: &mut impl Write, gangs: &[GangLine]) -> io::Result<()> {
     if gangs.is_empty() {
         return Ok(());
@@ -98,7 +99,7 @@ pub(super) fn gangs(out: &mut impl Write, gangs: &[GangLine]) -> io::Result<()> 
             paragraph(out, styles::WARN, &format!("{} waits. {reason}{}", gang.name, status.message))?;
         }
         if let Some(remedy) = &status.remedy {
-            paragraph(out, styles::FAINT, &format!("what would help: {remedy}"))?;
+            paragraph(out, styles::FAINT, &format!("remedy: {remedy}"))?;
         }
     }
     Ok(())
@@ -111,12 +112,12 @@ fn paragraph(out: &mut impl Write, style: anstyle::Style, text: &str) -> io::Res
     Ok(())
 }
 
-/// A picture of every card: how much of it is given away, and to whom.
+/// Prints a bar for every card: its used memory and the pods that use it.
 pub(super) fn cards(out: &mut impl Write, nodes: &[NodeUsage]) -> io::Result<()> {
     let width = nodes.iter().map(|node| node.name.chars().count()).max().unwrap_or_default();
     for node in nodes {
         for (index, card) in node.cards.iter().enumerate() {
-            let who: Vec<String> =
+            let users: Vec<String> =
                 card.pods.iter().map(|(pod, mib)| format!("{} {}", pod.name, mib.0)).collect();
             let note = if node.schedulable { "" } else { " (cordoned)" };
             let line = format!(
@@ -125,7 +126,7 @@ pub(super) fn cards(out: &mut impl Write, nodes: &[NodeUsage]) -> io::Result<()>
                 bar(card),
                 card.used().0,
                 card.vram,
-                if who.is_empty() { String::new() } else { styled(styles::FAINT, who.join(", ")) },
+                if users.is_empty() { String::new() } else { styled(styles::FAINT, users.join(", ")) },
             );
             writeln!(out, "{}", line.trim_end())?;
         }
@@ -133,12 +134,13 @@ pub(super) fn cards(out: &mut impl Write, nodes: &[NodeUsage]) -> io::Result<()>
     Ok(())
 }
 
-/// One segment for each pod, in turns of two shades, then what is free.
+/// Returns the bar of a card: one segment per pod in two alternating shades, then the free part.
 fn bar(card: &CardUsage) -> String {
     let total = card.vram.0.max(1);
-    let cells =
-        |mib: u64| usize::try_from((mib.saturating_mul(BAR) + total / 2) / total).unwrap_or(usize::MAX);
-    let whole = usize::try_from(BAR).unwrap_or(usize::MAX);
+    let cells = |mib: u64| {
+        usize::try_from((mib.saturating_mul(CARD_BAR_CHARS) + total / 2) / total).unwrap_or(usize::MAX)
+    };
+    let whole = usize::try_from(CARD_BAR_CHARS).unwrap_or(usize::MAX);
     let (mut bar, mut sum, mut done) = (String::new(), 0_u64, 0_usize);
     for (index, (_, mib)) in card.pods.iter().enumerate() {
         sum = sum.saturating_add(mib.0);
@@ -154,7 +156,7 @@ fn bar(card: &CardUsage) -> String {
     bar
 }
 
-/// What the engines told, with the time since the beginning of the story.
+/// Prints the events of the engines.
 pub(super) fn told(out: &mut impl Write, step: &StepResult) -> io::Result<()> {
     for told in &step.told {
         let style = if told.note.warning { styles::WARN } else { styles::FAINT };
@@ -167,7 +169,7 @@ pub(super) fn told(out: &mut impl Write, step: &StepResult) -> io::Result<()> {
     Ok(())
 }
 
-/// Every expectation, ticked or failed with its place.
+/// Prints every expectation with its result, and every violated invariant.
 pub(super) fn expectations(out: &mut impl Write, file: &str, step: &StepResult) -> io::Result<()> {
     for expectation in &step.expectations {
         match &expectation.verdict {
@@ -185,17 +187,17 @@ pub(super) fn expectations(out: &mut impl Write, file: &str, step: &StepResult) 
         }
     }
     for violation in &step.violations {
-        writeln!(out, "  {} {violation}", styled(styles::BAD, "RULE BROKEN"))?;
+        writeln!(out, "  {} {violation}", styled(styles::BAD, "INVARIANT VIOLATED"))?;
     }
     Ok(())
 }
 
-/// `0.25 s`.
+/// Formats a duration like `0.25 s`.
 pub(super) fn seconds(time: Duration) -> String {
     format!("{}.{:02} s", time.as_secs(), time.subsec_millis() / 10)
 }
 
-/// For programs.
+/// Returns a step as one JSON object.
 pub(super) fn record(step: &StepResult) -> Value {
     let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     json!({
@@ -242,7 +244,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_card_is_as_full_as_it_is() {
+    fn the_bar_shows_the_used_memory_of_a_card() {
         let check = |vram: u64, pods: &[u64], expected: &str| {
             let pods = pods.iter().map(|mib| (PodKey::new("default", "p"), VramMib(*mib))).collect();
             let text =
@@ -253,15 +255,16 @@ mod tests {
         check(32_768, &[16_384], "████████████████░░░░░░░░░░░░░░░░");
         check(32_768, &[8192, 8192], "████████▓▓▓▓▓▓▓▓░░░░░░░░░░░░░░░░");
         check(32_768, &[32_768], "████████████████████████████████");
-        // Overbooked or without a label: no panic, and the numbers beside it tell the rest.
+        // An overbooked card, or one without a memory label, must not panic. The numbers beside the bar show
+        // it.
         check(0, &[5], "████████████████████████████████");
     }
 
     #[test]
-    fn text_is_set_in_lines() {
+    fn text_is_wrapped_into_lines() {
         assert_eq!(wrapped("a b\nc", "  "), ["  a b c"]);
         assert_eq!(wrapped("", "  "), Vec::<String>::new());
         let long = "word ".repeat(60);
-        assert!(wrapped(&long, "  ").iter().all(|line| line.chars().count() <= WIDTH));
+        assert!(wrapped(&long, "  ").iter().all(|line| line.chars().count() <= TEXT_WIDTH_CHARS));
     }
 }

@@ -1,4 +1,5 @@
-//! The text styles of terminal output, each with one meaning. `anstream` removes them if the output is not a terminal.
+//! The text styles of terminal output, each with one meaning. `anstream` removes them if the output is not a
+//! terminal.
 
 use std::io::Write;
 

@@ -1,4 +1,4 @@
-//! `portcullis version`: what this binary is and what it understands.
+//! `portcullis version`: the version, and the kinds of pod groups that this binary supports.
 
 use std::io::Write;
 
@@ -10,10 +10,10 @@ use serde_json::json;
 use super::exit_status::ExitStatus;
 use super::styles;
 
-/// Say what this binary is and which group objects it understands
+/// Show the version and the supported kinds of pod groups
 #[derive(Debug, Args)]
 pub(super) struct VersionArgs {
-    /// For programs: one JSON object
+    /// Print one JSON object
     #[arg(long)]
     json: bool,
 }

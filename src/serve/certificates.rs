@@ -1,9 +1,10 @@
 //! The certificate controller: reconciles the shared TLS Secret and `caBundle` of the webhook configurations.
 //!
-//! [`crate::certs`] decides each step; this module sends the requests. Every replica runs the controller without a leader,
-//! because every write is conditional on one version of one object. The Secret is replaced by compare-and-swap. The patch
-//! of a webhook configuration tests the version that was read *before* the Secret, so a slow replica never replaces a new
-//! bundle with an old one. After a conflict, the controller reads again.
+//! [`crate::certs`] decides each step; this module sends the requests. Every replica runs the controller
+//! without a leader, because every write is conditional on one version of one object. The Secret is replaced
+//! by compare-and-swap. The patch of a webhook configuration tests the version that was read *before* the
+//! Secret, so a slow replica never replaces a new bundle with an old one. After a conflict, the controller
+//! reads again.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -37,13 +38,13 @@ const WEBHOOK_CONFIGURATION_RESOURCES: [ApiResource; 2] = [
         plural: "validatingwebhookconfigurations",
     },
 ];
-/// Interval of the reconciliation while nothing changes. Applying the manifests with another tool can remove `caBundle`;
-/// until it is restored, the API server rejects the pods of gangs.
+/// Interval of the reconciliation while nothing changes. Applying the manifests with another tool can remove
+/// `caBundle`; until it is restored, the API server rejects the pods of gangs.
 const RECONCILE_INTERVAL: Duration = Duration::from_secs(5);
 /// Interval of the reconciliation after a change or an error.
 const RECONCILE_SOON_INTERVAL: Duration = Duration::from_secs(1);
-/// Upper bound of a replica's renewal patience, in thousandths of a certificate's life.
-const MAX_RENEWAL_PATIENCE: u32 = 50;
+/// Upper bound of a replica's renewal delay, in thousandths of a certificate's life.
+const MAX_RENEWAL_DELAY_PERMILLE: u32 = 50;
 
 /// Why a reconciliation failed.
 #[derive(Debug, thiserror::Error)]
@@ -67,7 +68,7 @@ pub(super) struct CertificateController {
     namespace: String,
     names: Names,
     settling: Duration,
-    patience: u32,
+    renewal_delay_permille: u32,
     live: Arc<LiveCertificate>,
     metrics: Arc<Metrics>,
     /// Names of the webhook configurations. There is a mutating and a validating one of each name.
@@ -92,7 +93,7 @@ impl CertificateController {
             namespace: options.namespace.clone(),
             names,
             settling: options.authority_settling,
-            patience: renewal_patience(&options.name),
+            renewal_delay_permille: renewal_delay_permille(&options.name),
             live,
             metrics,
             configurations,
@@ -165,7 +166,7 @@ impl CertificateController {
             names: &self.names,
             now,
             settling: self.settling,
-            patience: self.patience,
+            patience: self.renewal_delay_permille,
         };
         let step = situation.next();
         if step == Step::Rest {
@@ -256,8 +257,8 @@ impl CertificateController {
         Ok(self.send(SECRETS, &self.namespace, TLS_SECRET, verb).await?.is_some())
     }
 
-    /// Sends a request and returns the object. Returns `None` if the object does not exist, or if a write found another
-    /// version than it expects.
+    /// Sends a request and returns the object. Returns `None` if the object does not exist, or if a write
+    /// found another version than it expects.
     async fn send(
         &self,
         resource: ApiResource,
@@ -308,11 +309,11 @@ fn hours_left(validity: Validity, now: SystemTime) -> u64 {
     validity.not_after.duration_since(now).unwrap_or_default().as_secs() / 3600
 }
 
-/// Returns 0 to [`MAX_RENEWAL_PATIENCE`], derived from the replica's name by FNV-1a. Replicas renew at different times, so
-/// usually only one of them writes.
-fn renewal_patience(replica: &str) -> u32 {
+/// Returns 0 to [`MAX_RENEWAL_DELAY_PERMILLE`], derived from the replica's name by FNV-1a. Replicas renew at
+/// different times, so usually only one of them writes.
+fn renewal_delay_permille(replica: &str) -> u32 {
     let hash = replica
         .bytes()
         .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
-    hash % (MAX_RENEWAL_PATIENCE + 1)
+    hash % (MAX_RENEWAL_DELAY_PERMILLE + 1)
 }

@@ -18,12 +18,12 @@ use crate::cluster::{self, Client};
 use crate::telemetry::Metrics;
 use crate::webhook::{self, ReadinessCheck, WebhookDependencies, review_handler_with_facts};
 
-/// How long a replica stays unready while the PriorityClasses and RuntimeClasses are unknown. After that it answers without
-/// them: a missing warning is better than a missing webhook.
+/// How long a replica stays unready while the PriorityClasses and RuntimeClasses are unknown. After that it
+/// answers without them: a missing warning is better than a missing webhook.
 const CLASSES_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// A replica in a cluster.
-struct Replica {
+struct ServingReplica {
     options: ServeOptions,
     client: Client,
     metrics: Arc<Metrics>,
@@ -42,7 +42,7 @@ pub(super) async fn run(options: ServeOptions, stop: StopSignal) -> anyhow::Resu
         Some((files, first)) => (Some(files), first),
         None => (None, placeholder_certificate()?),
     };
-    let replica = Replica {
+    let replica = ServingReplica {
         options,
         client,
         metrics,
@@ -85,7 +85,7 @@ pub(super) async fn run(options: ServeOptions, stop: StopSignal) -> anyhow::Resu
     }
 }
 
-impl Replica {
+impl ServingReplica {
     fn webhook_dependencies(&self) -> WebhookDependencies {
         let policy_check = self.policies.iter().map(|policies| policies.readiness_check(true));
         WebhookDependencies {
@@ -107,7 +107,8 @@ impl Replica {
             ..cluster::ClusterOptions::new(&self.options.namespace)
         };
         let (facts, metrics) = (Arc::clone(&self.facts), self.metrics.cluster().clone());
-        // After the stop signal the replica releases its lease at once. Another replica leads while this one still serves.
+        // After the stop signal the replica releases its lease at once. Another replica leads while this one
+        // still serves.
         let result = cluster::run(self.client.clone(), options, facts, metrics, stop.received()).await;
         if result.is_err() {
             let _ = failed.send(());
@@ -148,7 +149,8 @@ fn certificate_names(options: &ServeOptions) -> Names {
     names
 }
 
-/// The certificate until the Secret has been read. No client trusts it, and its validity fails the readiness check.
+/// The certificate until the Secret has been read. No client trusts it, and its validity fails the readiness
+/// check.
 fn placeholder_certificate() -> anyhow::Result<Presented> {
     let now = SystemTime::now();
     let leaf = Authority::new(now)?.issue(&Names::loopback(), now)?;

@@ -1,7 +1,8 @@
-//! `portcullis serve`: starts and connects webhook, engine, certificates, policies and telemetry, and stops them in order.
+//! `portcullis serve`: starts and connects webhook, engine, certificates, policies and telemetry, and stops
+//! them in order.
 //!
-//! Owns the sockets, signals and files of the process, and the requests that update the TLS Secret and `caBundle`. It never
-//! decides about reviews or gangs.
+//! Owns the sockets, signals and files of the process, and the requests that update the TLS Secret and
+//! `caBundle`. It never decides about reviews or gangs.
 //!
 //! ```text
 //! options.rs       the command line options
@@ -36,8 +37,8 @@ pub use options::{EngineOptions, ServeOptions};
 /// Interval between two reads of the files of `--tls-cert` and `--tls-key`.
 const CERTIFICATE_FILE_CHECK_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Serves until SIGTERM or SIGINT: in a cluster, or with `--standalone` the webhook alone. It returns when all requests are
-/// drained. A second signal ends the process at once.
+/// Serves until SIGTERM or SIGINT: in a cluster, or with `--standalone` the webhook alone. It returns when
+/// all requests are drained. A second signal ends the process at once.
 ///
 /// # Errors
 /// If an address is in use, a certificate cannot be created or read, or the cluster cannot be reached.

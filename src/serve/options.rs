@@ -1,4 +1,4 @@
-//! What can be said on the command line of `portcullis serve`.
+//! The command line options of `portcullis serve`.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -15,78 +15,81 @@ use crate::telemetry::LogFormat;
 /// Options of `portcullis serve`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ServeOptions {
-    /// Run the webhook alone, with no cluster, to try it out
+    /// Run the webhook alone, without a cluster, to try it out
     #[arg(long)]
     pub standalone: bool,
 
-    /// Where to listen for reviews (TLS); port 0 takes any free one
+    /// Address for reviews (TLS); port 0 for any free port
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8443")]
     pub bind: SocketAddr,
 
-    /// Where to listen for probes and metrics (plain HTTP)
+    /// Address for probes and metrics (plain HTTP)
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
     pub admin_bind: SocketAddr,
 
-    /// A certificate chain (PEM, leaf first) to use instead of one of our own; read again when it changes
+    /// Certificate chain (PEM, leaf first) to serve instead of an own certificate; reloaded when it changes
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     pub tls_cert: Option<PathBuf>,
 
-    /// The private key (PEM) of that certificate
+    /// Private key (PEM) of --tls-cert
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     pub tls_key: Option<PathBuf>,
 
-    /// Standalone: where to write the certificates made for this run [default: certs/local, or a temporary directory where there is no certs/]
+    /// Standalone: directory for the generated certificates [default: certs/local if there is a directory
+    /// certs, else a temporary directory]
     #[arg(long, value_name = "DIRECTORY")]
     pub certs_dir: Option<PathBuf>,
 
-    /// One more DNS name for the certificate; may be repeated
+    /// Additional DNS name in the certificate; may be repeated
     #[arg(long, value_name = "NAME")]
     pub dns_name: Vec<String>,
 
-    /// How long a new authority must have been in caBundle before it signs: until every API server has seen it there
+    /// How long a new authority must be in caBundle before it signs, so that every API server has read it
     #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = duration)]
     pub authority_settling: Duration,
 
-    /// How log lines look
+    /// Format of the log lines
     #[arg(long, value_enum, default_value_t)]
     pub log_format: LogFormat,
 
-    /// How many reviews to judge at once, and beside them as many whose policies take long [default: one for each core]
+    /// Maximum number of concurrent reviews, and the same number in the slow lane for long policy reviews
+    /// [default: the number of cores]
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..))]
     pub max_concurrent: Option<u16>,
 
-    /// How long to go on serving after SIGTERM, not ready any more, while others learn of it
+    /// How long to keep serving after SIGTERM while readiness fails, so that endpoints are updated
     #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = duration)]
     pub shutdown_delay: Duration,
 
-    /// The namespace of the Lease, the Secret and the Service
+    /// Namespace of the Lease, the Secret and the Service
     #[arg(long, value_name = "NAME", env = "POD_NAMESPACE", default_value = "portcullis-system")]
     pub namespace: String,
 
-    /// The name of this replica, for the Lease and the log
+    /// Name of this replica, for the Lease and the log
     #[arg(long, value_name = "NAME", env = "POD_NAME", default_value = "portcullis")]
     pub name: String,
 
-    /// Schedulers that do not run here, separated by commas: new members of gangs that name one are given to default-scheduler
+    /// Schedulers that do not run in this cluster, separated by commas: new gang members that name one get
+    /// default-scheduler
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub rewrite_schedulers: Vec<String>,
 
-    /// Policy files, or directories with them; may be repeated. Read again when they change
+    /// Policy files or directories; may be repeated. They are reloaded when they change
     #[arg(long, value_name = "PATH", help_heading = "Policies")]
     pub policies: Vec<PathBuf>,
 
-    /// A candidate set beside them: it answers nothing, what it would answer otherwise is counted and logged; one with a mistake is
-    /// logged and not compared; may be repeated
+    /// Candidate policies for shadow evaluation: different answers are counted and logged, the requests are
+    /// not affected. An invalid candidate is logged and not evaluated; may be repeated
     #[arg(long, value_name = "PATH", help_heading = "Policies", requires = "policies")]
     pub shadow_policies: Vec<PathBuf>,
 
-    /// How the engine works
+    /// Options of the engine
     #[command(flatten)]
     pub engine: EngineOptions,
 }
 
 impl ServeOptions {
-    /// What admission goes by.
+    /// Returns the settings of admission.
     pub fn admission(&self) -> admission::AdmissionSettings {
         let names = self.rewrite_schedulers.iter().filter(|name| !name.is_empty());
         admission::AdmissionSettings {
@@ -96,82 +99,86 @@ impl ServeOptions {
     }
 }
 
-/// How the engine works.
+/// Options of the engine.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Engine")]
 pub struct EngineOptions {
-    /// How long a lifted gang may take to be bound before it counts as torn
+    /// Maximum time from removing the gates of a gang until all its pods are bound; after that the gang is
+    /// torn
     #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = duration)]
     pub bind_timeout: Duration,
 
-    /// Which nodes share their cards: those with the label and taint, or any on which nothing holds a whole GPU
+    /// Which nodes share their GPU cards
     #[arg(long, value_enum, default_value_t)]
-    pub sharing: Sharing,
+    pub sharing: SharingArg,
 
-    /// What becomes of a torn gang, where its group has no portcullis.dev/on-torn: it is left as it is, or its members are deleted
-    /// so that it can be tried again
+    /// What to do with a torn gang whose group has no annotation portcullis.dev/on-torn
     #[arg(long, value_enum, default_value_t)]
-    pub on_torn: Torn,
+    pub on_torn: OnTornArg,
 
-    /// What becomes of a gang that has not started within its timeout, where its group has no portcullis.dev/on-timeout
+    /// What to do with a gang that has not started within its timeout and whose group has no annotation
+    /// portcullis.dev/on-timeout
     #[arg(long, value_enum, default_value_t)]
-    pub on_timeout: Timeout,
+    pub on_timeout: OnTimeoutArg,
 
-    /// What becomes of a gang that was whole and has lost members, where its group has no portcullis.dev/on-stale
+    /// What to do with a stale gang (it was complete and lost members) whose group has no annotation
+    /// portcullis.dev/on-stale
     #[arg(long, value_enum, default_value_t)]
-    pub on_stale: Stale,
+    pub on_stale: OnStaleArg,
 
-    /// How long a gang may lack members before anything becomes of it: its controller may replace them. A group says
-    /// otherwise by portcullis.dev/stale-grace, or KAI's spec.stalenessGracePeriod
+    /// How long a gang may miss members before it is treated as stale, so that its controller can replace
+    /// them. A group overrides it with portcullis.dev/stale-grace or KAI's spec.stalenessGracePeriod
     #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = duration)]
     pub stale_grace: Duration,
 
-    /// After how long the room that a gang needs is held for it, which until then smaller ones may take; 0s is never
+    /// Waiting time after which nodes are reserved for the oldest gang that does not fit; until then smaller
+    /// gangs may use them; 0s for never
     #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = duration)]
     pub hold_after: Duration,
 
-    /// How long room is held for members that are made only after others have started, while none of them comes
+    /// How long capacity stays reserved for planned members whose pods are not created yet, while none of
+    /// them is created
     #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = duration)]
     pub reserve_for: Duration,
 
-    /// When members are nominated to their node first, so that the scheduler keeps the room
+    /// When to set status.nominatedNodeName on members, so that the scheduler reserves their nodes
     #[arg(long, value_enum, default_value_t)]
-    pub nominate: Nomination,
+    pub nominate: NominateArg,
 
-    /// Whether the status of group objects is filled in, where nobody of their own stack does it
+    /// Whether to write the status of pod groups
     #[arg(long, value_enum, default_value_t)]
-    pub group_status: GroupStatus,
+    pub group_status: GroupStatusArg,
 
-    /// Tie every member to its planned node, also those that are nominated to it and have no share of a card. A group says
-    /// otherwise by portcullis.dev/pin
+    /// Pin every member to its planned node by required node affinity, not only members with a share of a
+    /// card or without a nomination. A group overrides it with portcullis.dev/pin
     #[arg(long)]
     pub pin_all: bool,
 }
 
 /// `--sharing`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum Sharing {
-    /// Nodes with label and taint portcullis.dev/gpu-sharing=vram
+pub enum SharingArg {
+    /// Nodes with the label and taint portcullis.dev/gpu-sharing=vram
     #[default]
     Label,
-    /// Every node on which nothing holds nvidia.com/gpu: for a workstation or a tutorial cluster
+    /// Every node on which no pod uses nvidia.com/gpu: for a workstation or a tutorial cluster
     Any,
 }
 
 /// `--on-torn`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum Torn {
-    /// Leave it as it is
+pub enum OnTornArg {
+    /// Keep its pods
     #[default]
     Hold,
-    /// Delete its members
+    /// Delete its pods, so that it can start again
     Evict,
 }
 
 /// `--on-timeout`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum Timeout {
-    /// It goes on waiting, behind the others of its priority
+pub enum OnTimeoutArg {
+    /// Move it behind the other gangs of its priority
     #[default]
     Requeue,
     /// Delete its pods, which are all still gated
@@ -180,20 +187,20 @@ pub enum Timeout {
 
 /// `--on-stale`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum Stale {
-    /// Delete what is left of it, so that it can start again as a whole
+pub enum OnStaleArg {
+    /// Delete its remaining pods, so that it can start again as a whole
     #[default]
     Evict,
-    /// Leave what is left of it alone
+    /// Keep its remaining pods
     Keep,
 }
 
 /// `--nominate`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum Nomination {
+pub enum NominateArg {
     /// Every member
     Always,
-    /// Only while pods of others wait for the scheduler
+    /// Every member, but only while pods outside of gangs wait for the scheduler
     #[default]
     Contended,
     /// No member
@@ -202,47 +209,47 @@ pub enum Nomination {
 
 /// `--group-status`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum GroupStatus {
-    /// Unless somebody else writes that status, or the pods name a scheduler that places gangs itself
+pub enum GroupStatusArg {
+    /// Unless another controller writes the status, or the pods name a gang scheduler
     #[default]
     Auto,
-    /// Leave it alone
+    /// Do not write it
     Never,
 }
 
 impl EngineOptions {
-    /// What the engine goes by.
+    /// Returns the settings of the engine.
     pub fn settings(&self) -> EngineSettings {
         EngineSettings {
             bind_timeout: self.bind_timeout,
             sharing: match self.sharing {
-                Sharing::Label => SharingMode::Labelled,
-                Sharing::Any => SharingMode::Any,
+                SharingArg::Label => SharingMode::Labelled,
+                SharingArg::Any => SharingMode::Any,
             },
             on_torn: match self.on_torn {
-                Torn::Hold => OnTorn::Hold,
-                Torn::Evict => OnTorn::Evict,
+                OnTornArg::Hold => OnTorn::Hold,
+                OnTornArg::Evict => OnTorn::Evict,
             },
             on_timeout: match self.on_timeout {
-                Timeout::Requeue => OnTimeout::Requeue,
-                Timeout::Delete => OnTimeout::Delete,
+                OnTimeoutArg::Requeue => OnTimeout::Requeue,
+                OnTimeoutArg::Delete => OnTimeout::Delete,
             },
             on_stale: match self.on_stale {
-                Stale::Evict => OnStale::Evict,
-                Stale::Keep => OnStale::Keep,
+                OnStaleArg::Evict => OnStale::Evict,
+                OnStaleArg::Keep => OnStale::Keep,
             },
             stale_grace: self.stale_grace,
             hold_after: self.hold_after,
             reserve_for: self.reserve_for,
             nominate: match self.nominate {
-                Nomination::Always => NominationMode::Always,
-                Nomination::Contended => NominationMode::Contended,
-                Nomination::Never => NominationMode::Never,
+                NominateArg::Always => NominationMode::Always,
+                NominateArg::Contended => NominationMode::Contended,
+                NominateArg::Never => NominationMode::Never,
             },
             pin_all: self.pin_all,
             group_status: match self.group_status {
-                GroupStatus::Auto => GroupStatusMode::Auto,
-                GroupStatus::Never => GroupStatusMode::Never,
+                GroupStatusArg::Auto => GroupStatusMode::Auto,
+                GroupStatusArg::Never => GroupStatusMode::Never,
             },
             ..EngineSettings::default()
         }
@@ -251,7 +258,7 @@ impl EngineOptions {
 
 fn duration(text: &str) -> Result<Duration, String> {
     portcullis_text::duration::parse(text)
-        .ok_or_else(|| format!("{text:?} is not a duration: write 10s, 500ms or 1m30s"))
+        .ok_or_else(|| format!("{text:?} is not a duration: write for example 10s, 500ms or 1m30s"))
 }
 
 #[cfg(test)]
@@ -261,16 +268,16 @@ mod tests {
     use super::*;
 
     #[derive(Parser)]
-    struct Line {
+    struct TestCommand {
         #[command(flatten)]
         engine: EngineOptions,
     }
 
     #[test]
-    fn what_is_not_said_is_as_the_engine_has_it() {
-        assert_eq!(Line::parse_from(["serve"]).engine.settings(), EngineSettings::default());
-        let line = "serve --bind-timeout 5s --sharing any --on-torn evict --nominate never --pin-all --group-status never --on-timeout delete --on-stale keep --stale-grace 30s --hold-after 0s --reserve-for 1m";
-        let said = Line::parse_from(line.split(' ')).engine.settings();
+    fn defaults_match_those_of_the_engine() {
+        assert_eq!(TestCommand::parse_from(["serve"]).engine.settings(), EngineSettings::default());
+        let arguments = "serve --bind-timeout 5s --sharing any --on-torn evict --nominate never --pin-all --group-status never --on-timeout delete --on-stale keep --stale-grace 30s --hold-after 0s --reserve-for 1m";
+        let settings = TestCommand::parse_from(arguments.split(' ')).engine.settings();
         let expected = EngineSettings {
             bind_timeout: Duration::from_secs(5),
             sharing: SharingMode::Any,
@@ -285,6 +292,6 @@ mod tests {
             reserve_for: Duration::from_secs(60),
             ..EngineSettings::default()
         };
-        assert_eq!(said, expected);
+        assert_eq!(settings, expected);
     }
 }

@@ -130,7 +130,8 @@ impl LocalAuthority {
     }
 }
 
-/// Returns `--certs-dir`, or `certs/local` in a checkout, or a new temporary directory that only this user can read.
+/// Returns `--certs-dir`, or `certs/local` in a checkout, or a new temporary directory that only this user
+/// can read.
 fn certificate_directory(requested: Option<&Path>) -> anyhow::Result<PathBuf> {
     let make_writable = |path: &Path| fs::create_dir_all(path).and_then(|()| check_writable(path));
     if let Some(requested) = requested {

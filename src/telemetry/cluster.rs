@@ -1,4 +1,5 @@
-//! The metrics of the engine and of the connection to the API server. Each help text says what to do if the value is high.
+//! The metrics of the engine and of the connection to the API server. Each help text says what to do if the
+//! value is high.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -81,7 +82,8 @@ impl ResponseCode {
     }
 }
 
-/// The metrics of the engine and of the connection to the API server. Cheap to clone; all clones update the same values.
+/// The metrics of the engine and of the connection to the API server. Cheap to clone; all clones update the
+/// same values.
 #[derive(Clone)]
 pub struct ClusterMetrics {
     leader: Gauge,

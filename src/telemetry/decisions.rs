@@ -21,7 +21,7 @@ const MAX_REMEMBERED_DENIALS: u64 = 1024;
 const REMEMBERED_DENIAL_TTL: Duration = Duration::from_secs(600);
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Denial {
+struct DenialKey {
     hook: &'static str,
     namespace: String,
     name: String,
@@ -37,7 +37,7 @@ struct DenialHistory {
 
 /// Writes the log lines of reviews.
 pub struct DecisionLog {
-    denials: Cache<Denial, Arc<Mutex<DenialHistory>>>,
+    denials: Cache<DenialKey, Arc<Mutex<DenialHistory>>>,
 }
 
 impl Default for DecisionLog {
@@ -100,9 +100,10 @@ impl DecisionLog {
         }
     }
 
-    /// Records a denial. Returns the number of lines suppressed since the last one, or `None` to suppress this one too.
+    /// Records a denial. Returns the number of lines suppressed since the last one, or `None` to suppress
+    /// this one too.
     fn record_denial(&self, route: Route, summary: &ReviewSummary, now: Instant) -> Option<u64> {
-        let denial = Denial {
+        let denial = DenialKey {
             hook: route.as_str(),
             namespace: summary.namespace.clone(),
             name: summary.name.clone(),

@@ -1,4 +1,5 @@
-//! The metrics of the webhook, with their labels and help texts. Each help text says what to do if the value is high.
+//! The metrics of the webhook, with their labels and help texts. Each help text says what to do if the value
+//! is high.
 
 use std::fmt::Write;
 use std::sync::atomic::AtomicI64;
@@ -223,7 +224,8 @@ impl Metrics {
             certificate_not_after.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
         self.certificate_not_after.set(i64::try_from(seconds).unwrap_or(i64::MAX));
         let mut text = String::with_capacity(8 * 1024);
-        // Writing to a String cannot fail. If the encoder rejects a metric, the text before it is still valid.
+        // Writing to a String cannot fail. If the encoder rejects a metric, the text before it is still
+        // valid.
         if encode(&mut text, &self.registry).is_err() {
             tracing::error!("encoding the metrics failed; the text is incomplete");
         }

@@ -1,10 +1,10 @@
 //! Logging and metrics: the log format, the decision log, and all metrics with their labels and help texts.
 //!
-//! It also limits repeated log lines, because a controller retries a denied pod for ever. It never decides anything, and it
-//! never logs an object: only its name and the verdict.
+//! It also limits repeated log lines, because a controller retries a denied pod for ever. It never decides
+//! anything, and it never logs an object: only its name and the verdict.
 //!
-//! Invariant: every label value comes from a fixed set or names a policy of the active set. A client cannot create time
-//! series.
+//! Invariant: every label value comes from a fixed set or names a policy of the active set. A client cannot
+//! create time series.
 
 mod cluster;
 mod decisions;

@@ -1,5 +1,5 @@
-//! Probes, metrics and the policy list on a plain HTTP port of their own. A kubelet probes it without a certificate, and a
-//! scraper gets no access to reviews.
+//! Probes, metrics and the policy list on a plain HTTP port of their own. A kubelet probes it without a
+//! certificate, and a scraper gets no access to reviews.
 
 use std::fmt::Write;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! Reads request bodies within three limits: bytes per body, time per body, and bytes of all bodies in memory.
+//! Reads request bodies within three limits: bytes per body, time per body, and bytes of all bodies in
+//! memory.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +16,8 @@ use super::refusal::Refusal;
 /// Unit of the memory semaphore, because a semaphore counts in 32 bits.
 const BLOCK_BYTES: usize = 1024;
 
-/// How long the server drains a body that it refuses. A client reads the answer only after it has sent its body.
+/// How long the server drains a body that it refuses. A client reads the answer only after it has sent its
+/// body.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Reads bodies and enforces their limits.
@@ -102,8 +104,8 @@ impl BodyReader {
         Ok(())
     }
 
-    /// Reads and discards the rest of a body, at most `max_bytes`. If the server closed the connection while the client
-    /// still sends, the kernel would reset it and the client would lose the answer.
+    /// Reads and discards the rest of a body, at most `max_bytes`. If the server closed the connection while
+    /// the client still sends, the kernel would reset it and the client would lose the answer.
     async fn drain(&self, body: &mut Body) {
         let mut left = self.max_bytes;
         let discard = async {

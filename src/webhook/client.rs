@@ -45,7 +45,8 @@ pub enum ReviewClientError {
     },
 }
 
-/// Sends reviews to one webhook. It connects on first use and reconnects after the server has closed the connection.
+/// Sends reviews to one webhook. It connects on first use and reconnects after the server has closed the
+/// connection.
 pub struct ReviewClient {
     address: SocketAddr,
     connector: TlsConnector,
@@ -53,8 +54,8 @@ pub struct ReviewClient {
 }
 
 impl ReviewClient {
-    /// Returns a client of the webhook at `address` that trusts only the CA `ca_pem`. The server certificate must be
-    /// valid for `localhost`.
+    /// Returns a client of the webhook at `address` that trusts only the CA `ca_pem`. The server certificate
+    /// must be valid for `localhost`.
     ///
     /// # Errors
     /// If `ca_pem` is not a certificate.

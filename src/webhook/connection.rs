@@ -1,9 +1,10 @@
 //! One connection: TLS handshake, HTTP, and the timers that close it.
 //!
-//! hyper's header timeout also runs while a kept-alive connection is idle. It would cut the idle connections of the API
-//! server after seconds. This module tells the two apart: [`ConnectionActivity`] records when a request head started and
-//! when the last answer was sent, and [`decide`] turns that into an action. Limitation: a partial head that arrives in
-//! one read with the previous request is not noticed until more bytes arrive. The idle timer closes such a connection.
+//! hyper's header timeout also runs while a kept-alive connection is idle. It would cut the idle connections
+//! of the API server after seconds. This module tells the two apart: [`ConnectionActivity`] records when a
+//! request head started and when the last answer was sent, and [`decide`] turns that into an action.
+//! Limitation: a partial head that arrives in one read with the previous request is not noticed until more
+//! bytes arrive. The idle timer closes such a connection.
 
 use std::convert::Infallible;
 use std::io;
@@ -37,11 +38,12 @@ pub struct ConnectionLimits {
     pub handshake: Duration,
     /// Timeout of a request head, from its first byte; on a new connection, from the end of the handshake.
     pub head: Duration,
-    /// Maximum time between two requests. It is longer than the 90 s after which the API server closes an idle
-    /// connection. If the client closes first, no request can arrive at a connection that the server is closing.
+    /// Maximum time between two requests. It is longer than the 90 s after which the API server closes an
+    /// idle connection. If the client closes first, no request can arrive at a connection that the server is
+    /// closing.
     pub idle: Duration,
-    /// Maximum age of a connection; then the server asks the client to reconnect. Without this limit, an API server
-    /// keeps using the replica that it connected to first.
+    /// Maximum age of a connection; then the server asks the client to reconnect. Without this limit, an API
+    /// server keeps using the replica that it connected to first.
     pub age: Duration,
     /// Timeout for closing a connection gracefully.
     pub closing: Duration,
@@ -60,15 +62,17 @@ impl Default for ConnectionLimits {
 }
 
 impl ConnectionLimits {
-    /// The age limit of one connection: 80% to 120% of `age`, spread by the number of the connection. Connections that
-    /// were opened at the same time therefore do not reconnect at the same time.
+    /// The age limit of one connection: 80% to 120% of `age`, spread by the number of the connection.
+    /// Connections that were opened at the same time therefore do not reconnect at the same time.
     fn age_limit(&self, number: u64) -> Duration {
-        // 21 and 64 have no common factor: the steps visit all 64 slots, and consecutive numbers land far apart.
+        // 21 and 64 have no common factor: the steps visit all 64 slots, and consecutive numbers land far
+        // apart.
         let slot = u32::try_from(number.wrapping_mul(21) % 64).unwrap_or(0);
         self.age / 5 * 4 + self.age * 2 / 5 / 64 * slot
     }
 
-    /// Interval of the timer checks: half of the shortest timeout, so no timeout is exceeded by more than half.
+    /// Interval of the timer checks: half of the shortest timeout, so no timeout is exceeded by more than
+    /// half.
     fn check_interval(&self) -> Duration {
         (self.head.min(self.idle).min(self.closing) / 2).max(Duration::from_millis(10))
     }
@@ -97,8 +101,8 @@ impl Connection {
         Self { tls, router, limits, age_limit, metrics, stage }
     }
 
-    /// Serves the connection until either side closes it. The handshake runs in the task of the connection, so a client
-    /// that stalls in it does not delay other clients.
+    /// Serves the connection until either side closes it. The handshake runs in the task of the connection,
+    /// so a client that stalls in it does not delay other clients.
     pub(super) async fn serve(self, stream: TcpStream) {
         let _open = self.metrics.as_ref().map(|metrics| metrics.track_connection());
         // An answer is one small write, so Nagle's algorithm only adds delay.
@@ -130,7 +134,8 @@ impl Connection {
     ) {
         let activity = Arc::new(ConnectionActivity::new(http2));
         let stream = TokioIo::new(ActivityStream { stream, activity: Arc::clone(&activity) });
-        // The handshake negotiated the protocol. Detection by the first bytes would wait for them without a timeout.
+        // The handshake negotiated the protocol. Detection by the first bytes would wait for them without a
+        // timeout.
         let builder = http_builder(http2);
         let (router, stage, age_limit) = (self.router.clone(), self.stage.clone(), self.age_limit);
         let service_activity = Arc::clone(&activity);
@@ -230,8 +235,8 @@ fn decide(state: &ConnectionState, limits: &ConnectionLimits, age_limit: Duratio
         // Requests have their own deadlines. A connection is never cut while a request is active.
         ConnectionState { busy: false, .. } if slow_head => ConnectionAction::Cut,
         ConnectionState { stage: ShutdownStage::Draining, .. } => ConnectionAction::Close,
-        // HTTP/2 has a frame for it (GOAWAY), which can be sent at any time without a race. HTTP/1.1 needs a header in
-        // the next answer. A connection that was opened for a request answers that request first.
+        // HTTP/2 has a frame for it (GOAWAY), which can be sent at any time without a race. HTTP/1.1 needs a
+        // header in the next answer. A connection that was opened for a request answers that request first.
         ConnectionState { stage: ShutdownStage::NotReady, http2: true, answered: true, .. } => {
             ConnectionAction::Close
         }
@@ -248,8 +253,8 @@ fn decide(state: &ConnectionState, limits: &ConnectionLimits, age_limit: Duratio
 /// Marks a time that is not set: no head has started, or nothing was answered.
 const UNSET_MS: u64 = u64::MAX;
 
-/// Activity of a connection, in milliseconds since it was opened. Its stream and its requests write, its timer reads.
-/// The values are independent of each other, so relaxed ordering is enough.
+/// Activity of a connection, in milliseconds since it was opened. Its stream and its requests write, its
+/// timer reads. The values are independent of each other, so relaxed ordering is enough.
 struct ConnectionActivity {
     opened: Instant,
     http2: bool,

@@ -5,8 +5,8 @@ use std::time::Duration;
 /// The maximum `timeoutSeconds` of a webhook in Kubernetes.
 const MAX_WEBHOOK_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Returns how long a request may take: `?timeout=` of its URL, or `default` if that is absent or invalid, minus a
-/// margin for sending the answer.
+/// Returns how long a request may take: `?timeout=` of its URL, or `default` if that is absent or invalid,
+/// minus a margin for sending the answer.
 pub(super) fn time_allowed(query: Option<&str>, default: Duration) -> Duration {
     let timeout = query
         .into_iter()

@@ -151,7 +151,8 @@ impl RequestHandler {
         }
     }
 
-    /// Counts and logs an answer that is about to be sent. Answers that miss the deadline are not counted as reviews.
+    /// Counts and logs an answer that is about to be sent. Answers that miss the deadline are not counted as
+    /// reviews.
     fn record(&self, route: Route, timed: TimedAnswer) -> ReviewOutcome {
         let TimedAnswer { answer, started, took } = timed;
         self.metrics.count_review(route, &answer.summary.operation, answer.summary.verdict, took);

@@ -32,8 +32,8 @@ pub(super) struct Listener {
 }
 
 impl Listener {
-    /// Serves until the stage is [`ShutdownStage::Draining`] and all connections are closed or `drain_timeout` has
-    /// passed. Returns the number of connections that were cut.
+    /// Serves until the stage is [`ShutdownStage::Draining`] and all connections are closed or
+    /// `drain_timeout` has passed. Returns the number of connections that were cut.
     pub(super) async fn serve(mut self) -> usize {
         let mut connections = JoinSet::new();
         let mut backoff = Duration::ZERO;
@@ -98,8 +98,9 @@ fn log_panic(result: Result<(), tokio::task::JoinError>) {
     }
 }
 
-/// The pause before the next accept. It is zero if the peer closed its connection before the accept. It doubles for all
-/// other errors (no file descriptors, no memory), because these do not go away within microseconds.
+/// The pause before the next accept. It is zero if the peer closed its connection before the accept. It
+/// doubles for all other errors (no file descriptors, no memory), because these do not go away within
+/// microseconds.
 fn next_backoff(error: &io::Error, previous: Duration) -> Duration {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
     match error.kind() {

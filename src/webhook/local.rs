@@ -31,8 +31,8 @@ pub enum LocalWebhookError {
     ReviewClient(#[from] ReviewClientError),
 }
 
-/// A running webhook with its client. It runs on its own thread, so synchronous and asynchronous code can use it. It stops
-/// when it is dropped.
+/// A running webhook with its client. It runs on its own thread, so synchronous and asynchronous code can use
+/// it. It stops when it is dropped.
 pub struct LocalWebhook {
     /// `None` only during drop.
     runtime: Option<Runtime>,

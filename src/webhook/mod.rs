@@ -1,10 +1,11 @@
 //! The admission webhook server: HTTP over TLS, AdmissionReview bytes in and out.
 //!
-//! Owns sockets, TLS, HTTP, limits, deadlines, load shedding and draining. It passes each body to a [`ReviewHandler`] and
-//! returns its answer. It never parses an object and never uses the cluster or the engine.
+//! Owns sockets, TLS, HTTP, limits, deadlines, load shedding and draining. It passes each body to a
+//! [`ReviewHandler`] and returns its answer. It never parses an object and never uses the cluster or the
+//! engine.
 //!
-//! Invariant: every request gets an HTTP status with a message, or its connection is cut. A client can occupy only a
-//! bounded number of connections, body bytes and queued requests, so other clients are still served.
+//! Invariant: every request gets an HTTP status with a message, or its connection is cut. A client can occupy
+//! only a bounded number of connections, body bytes and queued requests, so other clients are still served.
 //!
 //! ```text
 //! listener.rs    accept loop: connection limit, backoff
@@ -50,8 +51,8 @@ pub use client::{ReviewClient, ReviewClientError};
 pub use connection::ConnectionLimits;
 pub use local::{LocalWebhook, LocalWebhookError};
 
-/// Answers a review. It is synchronous and runs on the thread of the request: a review takes tens of microseconds, and
-/// passing it to another thread costs as much.
+/// Answers a review. It is synchronous and runs on the thread of the request: a review takes tens of
+/// microseconds, and passing it to another thread costs as much.
 pub type ReviewHandler = Arc<dyn Fn(Hook, &[u8]) -> Result<ReviewOutcome, ReviewError> + Send + Sync>;
 
 /// Returns the current time.
@@ -70,7 +71,8 @@ pub fn review_handler_with_facts(
     Arc::new(move |hook, body| admission::handle_review(&settings, &facts.load(), hook, body))
 }
 
-/// Limits and timeouts of the webhook. [`WebhookConfig::default`] is for a cluster; tests shorten the timeouts.
+/// Limits and timeouts of the webhook. [`WebhookConfig::default`] is for a cluster; tests shorten the
+/// timeouts.
 #[derive(Clone, Debug)]
 pub struct WebhookConfig {
     /// Timeouts of each connection.
@@ -87,11 +89,13 @@ pub struct WebhookConfig {
     pub max_concurrent: usize,
     /// Maximum number of requests that wait in each lane. Further requests are refused at once.
     pub max_waiting: usize,
-    /// Maximum time that a request waits. Then it is refused, so that the API server retries with another replica.
+    /// Maximum time that a request waits. Then it is refused, so that the API server retries with another
+    /// replica.
     pub max_wait: Duration,
     /// Timeout of a request without `?timeout=`.
     pub default_timeout: Duration,
-    /// How long the server keeps serving after the stop signal, until endpoints and load balancers have removed it.
+    /// How long the server keeps serving after the stop signal, until endpoints and load balancers have
+    /// removed it.
     pub shutdown_delay: Duration,
     /// How long open requests may take after that.
     pub drain_timeout: Duration,
@@ -116,12 +120,13 @@ impl Default for WebhookConfig {
     }
 }
 
-/// Answers a policy review, or returns `None` if it needs more work than the budget allows. Policies are bounded, but not
-/// always fast.
+/// Answers a policy review, or returns `None` if it needs more work than the budget allows. Policies are
+/// bounded, but not always fast.
 pub type PolicyReviewHandler =
     Arc<dyn Fn(Hook, &[u8], &WorkBudget) -> Result<Option<ReviewOutcome>, ReviewError> + Send + Sync>;
 
-/// The policy paths: `/policies/mutate` and `/policies/validate` on the TLS port, `/policies` on the plain port.
+/// The policy paths: `/policies/mutate` and `/policies/validate` on the TLS port, `/policies` on the plain
+/// port.
 #[derive(Clone)]
 pub struct PolicyEndpoints {
     /// Answers the reviews.
@@ -164,7 +169,8 @@ impl ReadinessCheck {
         Self { name, check: Arc::new(check), detail: None }
     }
 
-    /// Adds a detail that `/readyz?verbose` shows while the check passes. It may be empty or have several lines.
+    /// Adds a detail that `/readyz?verbose` shows while the check passes. It may be empty or have several
+    /// lines.
     #[must_use]
     pub fn with_detail(self, detail: impl Fn() -> String + Send + Sync + 'static) -> Self {
         Self { detail: Some(Arc::new(detail)), ..self }
@@ -189,9 +195,9 @@ pub struct ShutdownReport {
     pub connections_cut: usize,
 }
 
-/// Serves reviews on `listener`, and probes and metrics on `admin_listener`, until `shutdown` completes; then it drains.
-/// Readiness fails first, the server keeps serving for `shutdown_delay`, then open requests have `drain_timeout` to finish.
-/// Dropping the future cuts all connections at once.
+/// Serves reviews on `listener`, and probes and metrics on `admin_listener`, until `shutdown` completes; then
+/// it drains. Readiness fails first, the server keeps serving for `shutdown_delay`, then open requests have
+/// `drain_timeout` to finish. Dropping the future cuts all connections at once.
 ///
 /// # Panics
 /// Never: ring supports TLS 1.2 and 1.3.

@@ -1,4 +1,5 @@
-//! Answers without a review: an HTTP status, a reason for the metrics, and a message that names the problem and the fix.
+//! Answers without a review: an HTTP status, a reason for the metrics, and a message that names the problem
+//! and the fix.
 
 use std::time::Duration;
 

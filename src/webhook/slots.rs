@@ -24,8 +24,8 @@ impl ReviewSlots {
         }
     }
 
-    /// Waits for a slot. Refuses after `max_wait`, before the deadline: the API server then has time to retry with
-    /// another replica.
+    /// Waits for a slot. Refuses after `max_wait`, before the deadline: the API server then has time to retry
+    /// with another replica.
     pub(super) async fn acquire(&self, deadline: Instant) -> Result<OwnedSemaphorePermit, Refusal> {
         if let Ok(slot) = Arc::clone(&self.running).try_acquire_owned() {
             return Ok(slot);

@@ -1,6 +1,7 @@
 //! The slow lane: long reviews run on low-priority threads of their own.
 //!
-//! Invariant: the number of concurrent slow reviews is bounded, and none of them holds a slot of the fast lane.
+//! Invariant: the number of concurrent slow reviews is bounded, and none of them holds a slot of the fast
+//! lane.
 
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};

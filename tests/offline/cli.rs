@@ -33,7 +33,7 @@ fn the_demo_succeeds_and_prints_every_act() {
         "20000/32768 MiB",
         "reviews answered over HTTPS",
         "no-latest-images, spec.validations[0]",
-        "the story is true",
+        "every expectation held",
     ] {
         assert!(run.stdout.contains(part), "{part:?} is missing in\n{}", run.stdout);
     }
@@ -47,7 +47,7 @@ fn simulate_runs_every_scenario_and_reports_failed_expectations() {
         let file = entry.expect("a readable directory").path().display().to_string();
         let good = run(&["simulate", &file]);
         assert_eq!(good.code, Some(0), "{file}\n{}\n{}", good.stdout, good.stderr);
-        assert!(good.stdout.contains("no rule was broken"), "{file}\n{}", good.stdout);
+        assert!(good.stdout.contains("no invariant was violated"), "{file}\n{}", good.stdout);
     }
 
     let text = std::fs::read_to_string("tests/scenarios/demo-three-nodes.yaml").expect("it is committed");
@@ -139,7 +139,7 @@ fn policy_tests_report_their_result_by_exit_code() {
     check(&[], 3, "there are no cases");
     write("small.yaml", &policy("gpus"));
     write("small.test.yaml", &cases("denied"));
-    check(&[], 0, "1 case in 1 file: all hold");
+    check(&[], 0, "1 case in 1 file: all passed");
     check(&["-o", "junit"], 0, "tests=\"1\" failures=\"0\"");
     check(&["--run", "none of them"], 3, "no case has that name");
     check(&["--run", "("], 3, "no regular expression");

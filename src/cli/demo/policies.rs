@@ -1,4 +1,5 @@
-//! The act about policy files: a rule as it lies in git, a pod that breaks it, and the one that keeps it, each asked about over HTTPS.
+//! The act about policy files: a policy, a pod that violates it and a pod that satisfies it, each reviewed
+//! over HTTPS.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -12,16 +13,17 @@ use super::super::step_output;
 use super::super::styles::{self, styled};
 use crate::webhook::{LocalWebhook, PolicyEndpoints, Route};
 
-/// The file, and its text.
-const RULE: (&str, &str) =
+/// The policy file: name and text.
+const POLICY_FILE: (&str, &str) =
     ("policies/no-latest-images.yaml", include_str!("../../../policies/no-latest-images.yaml"));
-/// The words that its lines are shown by.
-const SHOWN: [&str; 4] =
+/// The demo shows the lines of the policy that contain one of these texts.
+const SHOWN_LINES: [&str; 4] =
     ["name: no-latest-images", "containers.filter", "expression: variables.moving", "moves, and members"];
 
-/// The paths of policies, with this one rule.
-pub(super) fn desk() -> Result<PolicyEndpoints> {
-    let loaded = load(&[SourceFile { name: RULE.0.to_owned(), bytes: RULE.1.as_bytes().to_owned() }]);
+/// Returns the policy endpoints of the webhook, with this policy.
+pub(super) fn endpoints() -> Result<PolicyEndpoints> {
+    let loaded =
+        load(&[SourceFile { name: POLICY_FILE.0.to_owned(), bytes: POLICY_FILE.1.as_bytes().to_owned() }]);
     let problems: Vec<String> = loaded.problems.iter().map(portcullis_policy::Problem::one_line).collect();
     let set: Arc<PolicySet> = Arc::new(loaded.set.ok_or_else(|| anyhow!("{}", problems.join("; ")))?);
     let hash = set.hash().to_owned();
@@ -33,27 +35,26 @@ pub(super) fn desk() -> Result<PolicyEndpoints> {
     })
 }
 
-/// Tells it. How many expectations held, or what was not as told.
-pub(super) fn act(
+/// Plays and prints the act. Returns the number of expectations that held, or the first failure.
+pub(super) fn play_act(
     out: &mut impl Write,
     number: usize,
     webhook: &LocalWebhook,
 ) -> Result<Result<usize, String>> {
-    writeln!(
-        out,
-        "\n{}",
-        styled(styles::HEAD, format!("Act {number}  LoadedPolicies of your own, as files"))
-    )?;
-    let text = "A gang that loses a member gets it back weeks later: with a tag that moves, the newcomer would run other code than \
-                the rest. The platform team says so in a file, in the words of Kubernetes' own admission policies; Portcullis loads it \
-                without a restart, and with it whatever the API server cannot know: gangs, cards, quotas.";
+    writeln!(out, "\n{}", styled(styles::HEAD, format!("Act {number}  Your own policies, as files")))?;
+    let text = "A gang may lose a member and replace it weeks later. With a moving image tag, the new member would run \
+                other code than the rest. The platform team forbids that in a file, in the format of Kubernetes admission \
+                policies. Portcullis loads it without a restart. Its expressions can also use what the API server does not \
+                know: gangs, cards, quotas.";
     for line in step_output::wrapped(text, "  ") {
         writeln!(out, "{line}")?;
     }
-    writeln!(out, "\n  {}", styled(styles::FAINT, RULE.0))?;
+    writeln!(out, "\n  {}", styled(styles::FAINT, POLICY_FILE.0))?;
     let mut shown = Vec::new();
-    for line in
-        RULE.1.lines().filter(|line| !line.starts_with('#') && SHOWN.iter().any(|word| line.contains(word)))
+    for line in POLICY_FILE
+        .1
+        .lines()
+        .filter(|line| !line.starts_with('#') && SHOWN_LINES.iter().any(|word| line.contains(word)))
     {
         if !shown.contains(&line.trim()) {
             writeln!(out, "    {}", line.trim())?;
@@ -85,8 +86,8 @@ pub(super) fn act(
         if response["allowed"] != allowed {
             return Ok(Err(format!(
                 "{}: a pod with image {image} was {}",
-                RULE.0,
-                if allowed { "refused" } else { "let in" }
+                POLICY_FILE.0,
+                if allowed { "denied" } else { "allowed" }
             )));
         }
         held += 1;
@@ -95,7 +96,7 @@ pub(super) fn act(
     Ok(Ok(held))
 }
 
-/// The answer to a pod with this image.
+/// Sends a review of a pod with this image and returns the response.
 fn ask(webhook: &LocalWebhook, image: &str) -> Result<Value> {
     let kind = json!({"group": "", "version": "v1", "kind": "Pod"});
     let resource = json!({"group": "", "version": "v1", "resource": "pods"});

@@ -1,11 +1,11 @@
-//! What was state, as a list of checks. Pure: the same values and time give the same list.
+//! Runs all checks over the state of a cluster. Pure: the same state and time give the same results.
 
 use std::time::SystemTime;
 
 use super::cluster_state::ClusterState;
 use super::{gated_pods, installation, nodes};
 
-/// How a check came out, worst last.
+/// Result of a check, from best to worst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum CheckLevel {
     Ok,
@@ -13,15 +13,15 @@ pub(super) enum CheckLevel {
     Fail,
 }
 
-/// One check.
+/// The result of one check, with a message and a remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct DoctorCheck {
-    /// Two or three words.
+    /// Name of two or three words.
     pub(super) name: &'static str,
     pub(super) verdict: CheckLevel,
-    /// One sentence: what is so, and what follows from it.
+    /// One sentence: the finding and its consequence.
     pub(super) says: String,
-    /// What to type, one line each; comments begin with `#`.
+    /// Commands to type, one per line. Comments begin with `#`.
     pub(super) remedy: Vec<String>,
 }
 
@@ -47,23 +47,23 @@ impl DoctorCheck {
         Self { verdict: CheckLevel::Fail, ..Self::warn(name, says, remedy) }
     }
 
-    /// What could not be looked at is a warning.
+    /// A warning that the state for this check could not be read.
     pub(super) fn unknown(name: &'static str, problem: &str) -> Self {
-        Self::warn(name, format!("could not be looked at: {problem}"), [] as [&str; 0])
+        Self::warn(name, format!("cannot be checked: {problem}"), [] as [&str; 0])
     }
 }
 
-/// The remedy of everything that is installed by the manifests.
+/// The remedy for all objects of the manifests.
 pub(super) const APPLY: &str = "kubectl apply -k manifests/";
 
-/// Frees every pod behind our gate; manifests/README.md has the same lines. The API server goes by a deleted binding for a
-/// second or two.
+/// Commands that remove the gate of every pod; manifests/README.md has the same lines. The API server applies
+/// a deleted binding for another second or two, so the first command sleeps.
 pub(super) const FREE_ALL: [&str; 2] = [
     "kubectl delete validatingadmissionpolicybinding portcullis-gate --ignore-not-found && sleep 5",
     r#"kubectl get pods -A -o go-template='{{range .items}}{{$p := .metadata}}{{range .spec.schedulingGates}}{{if eq .name "portcullis.dev/gang"}}{{$p.namespace}} {{$p.name}}{{"\n"}}{{end}}{{end}}{{end}}' | while read -r namespace pod; do kubectl patch pod -n "$namespace" "$pod" -p '{"spec":{"schedulingGates":[{"$patch":"delete","name":"portcullis.dev/gang"}]}}'; done"#,
 ];
 
-/// The checks, in the order in which a person would look.
+/// Runs all checks, in the order in which a person would look.
 pub(super) fn run_checks(state: &ClusterState, now: SystemTime) -> Vec<DoctorCheck> {
     let mut checks = installation::checks(state, now);
     match &state.nodes {
@@ -71,13 +71,13 @@ pub(super) fn run_checks(state: &ClusterState, now: SystemTime) -> Vec<DoctorChe
         Err(problem) => checks.push(DoctorCheck::unknown("GPU nodes", problem)),
     }
     match &state.pods {
-        Ok(list) => checks.extend(gated_pods::checks(state, list, installation::leads(state, now))),
+        Ok(list) => checks.extend(gated_pods::checks(state, list, installation::has_leader(state, now))),
         Err(problem) => checks.push(DoctorCheck::unknown("gated pods", problem)),
     }
     checks
 }
 
-/// `a, b, c and 4 more`.
+/// Returns a list such as `a, b, c and 4 more`.
 pub(super) fn named<T: std::fmt::Display>(all: &[T]) -> String {
     const SHOWN: usize = 3;
     let shown: Vec<String> = all.iter().take(SHOWN).map(ToString::to_string).collect();

@@ -1,4 +1,4 @@
-//! Everything the doctor looks at. Reads, questions of access, and one dry run: nothing is changed.
+//! Reads the state of a cluster for the doctor: objects, access reviews and one dry run. It changes nothing.
 
 use anyhow::{Context, Result, anyhow};
 use futures_util::future::join_all;
@@ -14,15 +14,15 @@ use super::policies::CONFIG_MAP;
 use crate::cluster::{Client, JSON, Lost, Reply};
 use crate::installation::POLICY_WEBHOOK_CONFIGURATION;
 
-/// One object, or why there is none.
+/// The result of reading one object.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) enum Lookup {
-    /// There it is.
+    /// The object.
     Object(Value),
-    /// It does not exist.
+    /// The object does not exist.
     #[default]
     Missing,
-    /// It could not be read.
+    /// The object cannot be read, for this reason.
     Unknown(String),
 }
 
@@ -35,7 +35,7 @@ impl Lookup {
     }
 }
 
-/// What was state.
+/// The state of a cluster.
 #[derive(Debug)]
 pub(super) struct ClusterState {
     pub(super) server: String,
@@ -46,7 +46,7 @@ pub(super) struct ClusterState {
     pub(super) crd: Lookup,
     pub(super) mutating: Lookup,
     pub(super) validating: Lookup,
-    /// Those of the component policies, and the ConfigMap with its files.
+    /// Webhook configurations of the component policies, and the ConfigMap with its files.
     pub(super) policy_mutating: Lookup,
     pub(super) policy_validating: Lookup,
     pub(super) policy_files: Lookup,
@@ -59,18 +59,18 @@ pub(super) struct ClusterState {
     pub(super) deployment: Lookup,
     pub(super) nodes: Result<Vec<Node>, String>,
     pub(super) pods: Result<Vec<Pod>, String>,
-    /// Names of all Leases: a scheduler that elects a leader has one.
+    /// Names of all Leases. A scheduler with leader election has one.
     pub(super) leases: Vec<String>,
-    /// What the service account needs, and whether it may; `None` where that could not be asked.
+    /// Permissions of the service account, and whether they are granted; `None` if the access review failed.
     pub(super) access: Vec<(Permission, Option<bool>)>,
-    /// The answer to the dry run: status code and body.
+    /// Result of creating the trial pod: status code and body.
     pub(super) trial: (u16, Value),
 }
 
-/// Looks at a cluster.
+/// Reads the state of a cluster.
 ///
 /// # Errors
-/// When the API server does not answer, or does not know who asks.
+/// If the API server does not answer or rejects the credentials.
 pub(super) async fn read_cluster(client: &Client, namespace: &str, try_in: &str) -> Result<ClusterState> {
     let unreachable = |Lost(problem): Lost| anyhow!("{problem}");
     let version = client
@@ -165,8 +165,8 @@ struct ListPageMetadata {
     more: String,
 }
 
-/// All objects of a kind, page by page, each read at once so that no page is kept. What cannot be read is left out: the
-/// engine names it in its log.
+/// Reads all objects of a kind in pages. It parses each page at once, so no page stays in memory. It skips
+/// objects that cannot be parsed; the engine logs those.
 async fn list<T>(client: &Client, path: &str, read: impl Fn(&str) -> Option<T>) -> Result<Vec<T>, String> {
     let mut all = Vec::new();
     let mut more = String::new();
@@ -180,7 +180,7 @@ async fn list<T>(client: &Client, path: &str, read: impl Fn(&str) -> Option<T>) 
         if page.metadata.more.is_empty() {
             return Ok(all);
         }
-        // Tokens are base64, in the alphabet that needs no escaping but for its padding.
+        // Continue tokens are base64. Only `=` and `+` need escaping.
         more = page.metadata.more.replace('=', "%3D").replace('+', "%2B");
     }
 }
@@ -192,15 +192,15 @@ fn name_of(text: &str) -> Option<String> {
 
 async fn allowed(client: &Client, namespace: &str, need: &Permission) -> Option<bool> {
     let path = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
-    let body = need.review(namespace).to_string().into_bytes();
+    let body = need.access_review(namespace).to_string().into_bytes();
     let reply = client.request(Method::POST, path, JSON, body).await.ok().filter(Reply::ok)?;
     let answer: Value = serde_json::from_slice(&reply.body).ok()?;
     answer["status"]["allowed"].as_bool()
 }
 
-/// Creates a pod of a gang as a dry run: the only question that goes all the way an ordinary pod goes. It is a pod that
-/// any pod security standard lets through, and it wants a share of a card: such a pod cannot do without us, whatever the
-/// components, and both hooks are asked about it.
+/// Creates a gang member as a dry run, so that the request takes the path of an ordinary pod. Every pod
+/// security standard allows the pod. It requests a share of a card, so with every set of components both
+/// hooks review it.
 async fn trial(client: &Client, namespace: &str) -> (u16, Value) {
     let pod = json!({
         "apiVersion": "v1",

@@ -1,4 +1,4 @@
-//! Checks of pods that wait: behind our gate, or for a scheduler that is not there.
+//! Checks of waiting pods: behind the gate of Portcullis, or for a scheduler that does not run.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,7 +30,7 @@ fn schedulers(state: &ClusterState, pods: &[Pod]) -> DoctorCheck {
         .collect();
     waiting.retain(|name, _| !served.contains(name));
     if waiting.is_empty() {
-        return DoctorCheck::ok(NAME, "nobody waits for a scheduler that was never state at work");
+        return DoctorCheck::ok(NAME, "no pod waits for an unknown scheduler");
     }
     let says: Vec<String> = waiting
         .iter()
@@ -41,10 +41,10 @@ fn schedulers(state: &ClusterState, pods: &[Pod]) -> DoctorCheck {
         .collect();
     DoctorCheck::warn(
         NAME,
-        format!("pods wait for schedulers that never bound a pod and hold no Lease: {}", named(&says)),
+        format!("pods wait for schedulers that have bound no pod and hold no Lease: {}", named(&says)),
         [
-            "# install that scheduler; or name it in --rewrite-schedulers (manifests/base/deployment.yaml), or take",
-            "# spec.schedulerName out of the manifest, and create the pods anew",
+            "# install that scheduler, or name it in --rewrite-schedulers (manifests/base/deployment.yaml), or remove",
+            "# spec.schedulerName from the manifest; then create the pods again",
         ],
     )
 }
@@ -65,31 +65,30 @@ fn gates(state: &ClusterState, pods: &[Pod], led: bool) -> Vec<DoctorCheck> {
         let installed = state.deployment != Lookup::Missing || state.mutating.object().is_some();
         let wait = if gated.len() == 1 { "waits" } else { "wait" };
         let says = format!(
-            "{} {wait} behind the gate and nobody is there to lift it: {}",
+            "{} {wait} behind the gate and no leader removes it: {}",
             portcullis_text::counted(gated.len(), "pod", "pods"),
             named(&keys(&gated))
         );
         let first = if installed {
-            "# bring a replica back (see above); or, to start them without us, each on its own:"
+            "# start a replica (see above); or, to start each pod without Portcullis:"
         } else {
-            "# Portcullis was removed. To start them, each on its own:"
+            "# Portcullis was removed. To start each pod without it:"
         };
         return vec![DoctorCheck::fail(NAME, says, [first].into_iter().chain(FREE_ALL))];
     }
     let mut checks = Vec::new();
     let lost: Vec<&Pod> = gated.iter().copied().filter(|pod| pod.membership.is_none()).collect();
     if !lost.is_empty() {
-        let says = format!("{} behind the gate and in no group, so nothing lifts them", named(&keys(&lost)));
+        let says =
+            format!("{} behind the gate but in no gang, so the gate is never removed", named(&keys(&lost)));
         checks.push(DoctorCheck::fail(NAME, says, free(&lost)));
     }
     let excluded = AdmissionSettings::default().excluded_namespaces;
     let outside: Vec<&Pod> =
         gated.iter().copied().filter(|pod| excluded.contains(&*pod.key.namespace)).collect();
     if !outside.is_empty() {
-        let says = format!(
-            "{} behind the gate in a namespace that the webhook leaves alone",
-            named(&keys(&outside))
-        );
+        let says =
+            format!("{} behind the gate in a namespace that the webhook ignores", named(&keys(&outside)));
         checks.push(DoctorCheck::warn(NAME, says, free(&outside)));
     }
     if checks.is_empty() {
@@ -103,7 +102,7 @@ fn gates(state: &ClusterState, pods: &[Pod], led: bool) -> Vec<DoctorCheck> {
     checks
 }
 
-/// One line a pod, after the guard is gone; the guard comes back with the manifests.
+/// Commands that delete the gate guard, remove the gates of these pods, and install the guard again.
 fn free(pods: &[&Pod]) -> Vec<String> {
     let mut lines = vec![FREE_ALL[0].to_owned()];
     lines.extend(pods.iter().take(3).map(|pod| {

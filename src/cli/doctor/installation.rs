@@ -1,5 +1,5 @@
-//! Checks of what was installed: definition, hooks, certificates, guard, permissions, replicas, leader, and whether all of
-//! it works together.
+//! Checks of the installed objects: definition, hooks, certificates, gate guard, permissions, replicas,
+//! leader, and a trial pod through all of them.
 
 use std::time::{Duration, SystemTime};
 
@@ -19,7 +19,7 @@ const OLDEST_MINOR: u32 = 30;
 pub(super) fn checks(state: &ClusterState, now: SystemTime) -> Vec<DoctorCheck> {
     let parts = [&state.crd, &state.mutating, &state.validating, &state.deployment];
     if parts.iter().all(|part| **part == Lookup::Missing) {
-        let says = "Portcullis is not installed: pods of gangs are neither gated nor judged";
+        let says = "Portcullis is not installed: pods of gangs get no gate and are not validated";
         return vec![version(state), DoctorCheck::fail("installation", says, [APPLY])];
     }
     let mut checks = vec![version(state), definition(state)];
@@ -41,7 +41,7 @@ fn version(state: &ClusterState) -> DoctorCheck {
     match minor {
         Some(minor) if minor < OLDEST_MINOR => DoctorCheck::fail(
             NAME,
-            format!("{says} is older than 1.{OLDEST_MINOR}: it knows no ValidatingAdmissionPolicy"),
+            format!("{says} is older than 1.{OLDEST_MINOR}: it has no stable ValidatingAdmissionPolicy"),
             ["# upgrade the control plane"],
         ),
         _ => DoctorCheck::ok(NAME, says),
@@ -55,7 +55,7 @@ fn definition(state: &ClusterState) -> DoctorCheck {
         Lookup::Missing => {
             return DoctorCheck::fail(
                 NAME,
-                "gangs.portcullis.dev is not defined: no plan can be recorded",
+                "CustomResourceDefinition gangs.portcullis.dev does not exist: no plan can be stored",
                 [APPLY],
             );
         }
@@ -68,7 +68,7 @@ fn definition(state: &ClusterState) -> DoctorCheck {
     if served && status && established {
         DoctorCheck::ok(NAME, "gangs.portcullis.dev/v1alpha1 is served")
     } else {
-        let says = "gangs.portcullis.dev is there, but does not serve v1alpha1 with a status: it belongs to another version";
+        let says = "gangs.portcullis.dev does not serve v1alpha1 with a status: it belongs to another version of Portcullis";
         DoctorCheck::fail(NAME, says, [APPLY])
     }
 }
@@ -77,24 +77,24 @@ fn list(value: &Value) -> impl Iterator<Item = &Value> {
     value.as_array().into_iter().flatten()
 }
 
-/// One of the two webhook configurations.
-struct Configured<'a> {
-    /// As people say it.
+/// A webhook configuration and the hooks that it must contain.
+struct ExpectedConfiguration<'a> {
+    /// Name of the check.
     name: &'static str,
-    /// What follows where it is gone.
+    /// Consequence if the configuration does not exist.
     missing: &'static str,
     found: &'a Lookup,
-    /// Hooks that must be in it and refuse what they cannot judge.
+    /// Required hooks with failurePolicy Fail.
     closed: &'static [&'static str],
-    /// Hooks that must be in it and may be left out when nobody answers.
+    /// Required hooks with failurePolicy Ignore.
     open: &'static [&'static str],
 }
 
-fn configurations(state: &ClusterState) -> [Configured<'_>; 2] {
+fn configurations(state: &ClusterState) -> [ExpectedConfiguration<'_>; 2] {
     [
-        Configured {
+        ExpectedConfiguration {
             name: "mutating webhook",
-            missing: "members of gangs are not gated, and so they are refused",
+            missing: "new gang members get no gate, so the validating webhook denies them",
             found: &state.mutating,
             closed: &[
                 "members.portcullis.dev",
@@ -107,9 +107,9 @@ fn configurations(state: &ClusterState) -> [Configured<'_>; 2] {
             ],
             open: &[],
         },
-        Configured {
+        ExpectedConfiguration {
             name: "validating webhook",
-            missing: "nobody sees what other webhooks make of the members of gangs, or what is changed in them",
+            missing: "changes of gang members by users and other webhooks are not validated",
             found: &state.validating,
             closed: &["pods.portcullis.dev", "changes.portcullis.dev"],
             open: &["groups.portcullis.dev"],
@@ -117,13 +117,13 @@ fn configurations(state: &ClusterState) -> [Configured<'_>; 2] {
     ]
 }
 
-impl Configured<'_> {
+impl ExpectedConfiguration<'_> {
     fn check(&self, fallback: bool) -> DoctorCheck {
         let name = self.name;
         let object = match self.found {
             Lookup::Object(object) => object,
             Lookup::Missing => {
-                return DoctorCheck::fail(name, format!("is not registered: {}", self.missing), [APPLY]);
+                return DoctorCheck::fail(name, format!("not registered: {}", self.missing), [APPLY]);
             }
             Lookup::Unknown(problem) => return DoctorCheck::unknown(name, problem),
         };
@@ -131,14 +131,14 @@ impl Configured<'_> {
         let wanted = self.closed.iter().chain(self.open).copied();
         let absent: Vec<&str> = wanted.filter(|wanted| hook(wanted).is_none()).collect();
         if !absent.is_empty() {
-            return DoctorCheck::fail(name, format!("lacks {}", named(&absent)), [APPLY]);
+            return DoctorCheck::fail(name, format!("hooks are missing: {}", named(&absent)), [APPLY]);
         }
         let ignored = |wanted: &&str| hook(wanted).is_some_and(|hook| hook["failurePolicy"] == "Ignore");
         let open: Vec<&str> = self.closed.iter().copied().filter(ignored).collect();
         if !open.is_empty() && !fallback {
             let says = format!(
-                "{} has failurePolicy Ignore and there is no fallback policy: members that are created while no replica \
-                 answers start alone",
+                "{} has failurePolicy Ignore and there is no fallback policy: gang members that are \
+                 created while no replica answers start without a gate",
                 named(&open)
             );
             return DoctorCheck::warn(name, says, [APPLY, "# or add components/gate-fallback"]);
@@ -152,7 +152,7 @@ fn certificates(state: &ClusterState, now: SystemTime) -> Vec<DoctorCheck> {
     const NAME: &str = "certificate";
     let mut objects: Vec<&Value> =
         configurations(state).iter().filter_map(|one| one.found.object()).collect();
-    objects.extend(policies::registered(state));
+    objects.extend(policies::webhook_configurations(state));
     if objects.is_empty() {
         return Vec::new();
     }
@@ -160,18 +160,19 @@ fn certificates(state: &ClusterState, now: SystemTime) -> Vec<DoctorCheck> {
     let registrations: Vec<Registration> = objects.into_iter().map(Registration::read).collect();
     let without: Vec<&str> = registrations.iter().flat_map(Registration::trusting_nobody).collect();
     if !without.is_empty() {
-        let says =
-            format!("caBundle of {} is empty: the API server cannot believe any answer", named(&without));
+        let says = format!(
+            "caBundle of {} is empty: the API server cannot verify the webhook's certificate",
+            named(&without)
+        );
         return vec![DoctorCheck::fail(NAME, says, [logs(state)])];
     }
     if injected {
-        return vec![DoctorCheck::ok(NAME, "caBundle and the files are kept by cert-manager")];
+        return vec![DoctorCheck::ok(NAME, "cert-manager manages caBundle and the certificate files")];
     }
     let secret = match &state.secret {
         Lookup::Object(secret) => secret,
         Lookup::Missing => {
-            let says =
-                "there is no Secret portcullis-tls: no replica has started yet, or it may not write it";
+            let says = "Secret portcullis-tls does not exist: no replica has started yet, or RBAC forbids writing it";
             return vec![DoctorCheck::fail(NAME, says, [logs(state)])];
         }
         Lookup::Unknown(problem) => return vec![DoctorCheck::unknown(NAME, problem)],
@@ -189,7 +190,7 @@ fn certificates(state: &ClusterState, now: SystemTime) -> Vec<DoctorCheck> {
     let strangers: Vec<&str> = registrations.iter().flat_map(|r| r.strangers(&bundle)).collect();
     if !strangers.is_empty() {
         let says = format!(
-            "caBundle of {} is not what the Secret portcullis-tls says; a running replica mends that within seconds",
+            "caBundle of {} differs from the Secret portcullis-tls; a running replica corrects it within seconds",
             named(&strangers)
         );
         checks.push(DoctorCheck::fail("caBundle", says, [logs(state)]));
@@ -198,27 +199,36 @@ fn certificates(state: &ClusterState, now: SystemTime) -> Vec<DoctorCheck> {
     let leaf = kept.leaf.as_ref().expect("no problems, so there is a leaf");
     let (validity, expires) = (leaf.validity, day(leaf.validity.not_after));
     checks.push(if !validity.holds_at(now) {
-        DoctorCheck::fail(NAME, format!("expired, or not yet valid (good until {expires})"), [logs(state)])
+        DoctorCheck::fail(NAME, format!("expired or not yet valid (valid until {expires})"), [logs(state)])
     } else if !kept.leaf_is_trusted(now) {
-        DoctorCheck::fail(NAME, "the leaf was not signed by an authority of caBundle", [logs(state)])
-    } else if !leaf.names().is_ok_and(|names| names.cover(&needed)) {
-        DoctorCheck::fail(NAME, format!("the leaf is not good for {}", needed.dns[0]), [logs(state)])
-    } else if late(validity.renewal_time(), now) {
-        DoctorCheck::warn(
+        DoctorCheck::fail(
             NAME,
-            format!("should have been renewed by now (good until {expires})"),
+            "the leaf certificate is not signed by an authority in caBundle",
             [logs(state)],
         )
+    } else if !leaf.names().is_ok_and(|names| names.cover(&needed)) {
+        DoctorCheck::fail(
+            NAME,
+            format!("the leaf certificate is not valid for {}", needed.dns[0]),
+            [logs(state)],
+        )
+    } else if renewal_is_overdue(validity.renewal_time(), now) {
+        DoctorCheck::warn(NAME, format!("the renewal is overdue (valid until {expires})"), [logs(state)])
     } else {
         let rolling = if kept.bundle.len() > 1 { ", two authorities side by side" } else { "" };
-        DoctorCheck::ok(NAME, format!("caBundle and leaf fit together, good until {expires}{rolling}"))
+        DoctorCheck::ok(
+            NAME,
+            format!("caBundle matches the leaf certificate, valid until {expires}{rolling}"),
+        )
     });
     checks
 }
 
-/// Patient replicas renew up to 5 % of a life later.
-fn late(renewal: SystemTime, now: SystemTime) -> bool {
-    now > renewal + Duration::from_secs(3 * 86_400)
+/// Replicas delay the renewal by up to 5% of the certificate's life.
+const RENEWAL_GRACE: Duration = Duration::from_secs(3 * 86_400);
+
+fn renewal_is_overdue(renewal: SystemTime, now: SystemTime) -> bool {
+    now > renewal + RENEWAL_GRACE
 }
 
 fn day(time: SystemTime) -> String {
@@ -228,10 +238,12 @@ fn day(time: SystemTime) -> String {
 fn guard(state: &ClusterState) -> DoctorCheck {
     const NAME: &str = "gate guard";
     match (&state.guard, &state.guard_binding) {
-        (Lookup::Object(_), Lookup::Object(_)) => DoctorCheck::ok(NAME, "only Portcullis can lift its gate"),
+        (Lookup::Object(_), Lookup::Object(_)) => {
+            DoctorCheck::ok(NAME, "only Portcullis can remove its gate")
+        }
         (Lookup::Unknown(problem), _) | (_, Lookup::Unknown(problem)) => DoctorCheck::unknown(NAME, problem),
         _ => {
-            let says = "the policy portcullis-gate or its binding is missing: anybody who may change a pod can lift its gate";
+            let says = "the policy portcullis-gate or its binding is missing: every user who may update a pod can remove its gate";
             DoctorCheck::warn(NAME, says, [APPLY])
         }
     }
@@ -247,27 +259,26 @@ fn trial(state: &ClusterState) -> DoctorCheck {
             if gated {
                 return DoctorCheck::ok(
                     NAME,
-                    format!("a member of a gang was gated (dry run in {})", state.try_in),
+                    format!("a gang member got its gate (dry run in {})", state.try_in),
                 );
             }
-            let says =
-                format!("a member of a gang was created without its gate (dry run in {})", state.try_in);
+            let says = format!("a gang member was created without its gate (dry run in {})", state.try_in);
             DoctorCheck::fail(NAME, says, [APPLY.to_owned(), logs(state)])
         }
         _ if says.contains("portcullis.dev") && says.contains("failed calling webhook") => {
             DoctorCheck::fail(NAME, format!("the webhook does not answer: {says}"), [logs(state)])
         }
-        _ if !lacking(body).is_empty() => {
+        _ if !missing_fields(body).is_empty() => {
             let says = format!(
-                "a member of a gang was refused because it lacked what the mutating webhook adds: {} (dry run in {})",
-                named(&lacking(body)),
+                "a gang member was denied because fields of the mutating webhook are missing: {} (dry run in {})",
+                named(&missing_fields(body)),
                 state.try_in
             );
             let remedy = if state.mutating == Lookup::Missing {
                 vec![APPLY.to_owned()]
             } else {
                 vec![
-                    "# it is not asked, or another webhook undoes what it added; these change new pods:"
+                    "# it was not called, or another webhook removed its fields; these webhooks change new pods:"
                         .to_owned(),
                     "kubectl get mutatingwebhookconfigurations".to_owned(),
                     APPLY.to_owned(),
@@ -276,14 +287,15 @@ fn trial(state: &ClusterState) -> DoctorCheck {
             DoctorCheck::fail(NAME, says, remedy)
         }
         _ => {
-            let says = format!("could not be created (dry run in {}): {says}", state.try_in);
+            let says = format!("was not created (dry run in {}): {says}", state.try_in);
             DoctorCheck::warn(NAME, says, ["portcullis doctor --try-in ANOTHER-NAMESPACE"])
         }
     }
 }
 
-/// The fields for which our validating webhook has refused the trial pod; it refuses a sound one for no others.
-fn lacking(refusal: &Value) -> Vec<&str> {
+/// Returns the fields for which the validating webhook of Portcullis denied the trial pod. It has no other
+/// reason to deny it.
+fn missing_fields(refusal: &Value) -> Vec<&str> {
     let ours =
         refusal["message"].as_str().is_some_and(|says| says.contains("portcullis.dev\" denied the request"));
     let causes =
@@ -299,22 +311,22 @@ fn permissions(state: &ClusterState) -> DoctorCheck {
         .access
         .iter()
         .filter(|(need, _)| (own_certificates || !need.certificates) && (with_policies || !need.policies));
-    let refused: Vec<String> =
-        asked.clone().filter(|(_, allowed)| *allowed == Some(false)).map(|(need, _)| need.words()).collect();
+    let refused: Vec<String> = asked
+        .clone()
+        .filter(|(_, allowed)| *allowed == Some(false))
+        .map(|(need, _)| need.description())
+        .collect();
     if !refused.is_empty() {
         let account = format!("system:serviceaccount:{}:portcullis", state.namespace);
         return DoctorCheck::fail(NAME, format!("{account} may not {}", named(&refused)), [APPLY]);
     }
     if asked.clone().any(|(_, allowed)| allowed.is_none()) {
-        return DoctorCheck::unknown(
-            NAME,
-            "you may not ask what others may do (create subjectaccessreviews)",
-        );
+        return DoctorCheck::unknown(NAME, "you may not create subjectaccessreviews");
     }
-    DoctorCheck::ok(NAME, format!("the service account may do all {} things it needs", asked.count()))
+    DoctorCheck::ok(NAME, format!("the service account has all {} permissions that it needs", asked.count()))
 }
 
-/// Whether cert-manager writes `caBundle`.
+/// Whether cert-manager injects `caBundle`.
 fn injected(configuration: &Value) -> bool {
     let annotations = configuration["metadata"]["annotations"].as_object();
     annotations.is_some_and(|all| all.keys().any(|key| key.starts_with("cert-manager.io/inject-ca-from")))
@@ -336,7 +348,7 @@ fn replicas(state: &ClusterState) -> DoctorCheck {
     if available >= wanted && wanted >= 2 {
         DoctorCheck::ok(NAME, says)
     } else if wanted < 2 {
-        let says = format!("{says}: while that one is replaced, pods of gangs are refused");
+        let says = format!("{says}: while it is replaced, the API server rejects pods of gangs");
         DoctorCheck::warn(
             NAME,
             says,
@@ -348,7 +360,8 @@ fn replicas(state: &ClusterState) -> DoctorCheck {
     }
 }
 
-/// Who leads, and how long ago that was last said; `None` when there is no Lease, or nobody holds it.
+/// Returns holder, age of the last renewal and duration of the Lease; `None` if the Lease does not exist or
+/// has no holder.
 fn lease(state: &ClusterState, now: SystemTime) -> Option<(String, Duration, Duration)> {
     let spec = &state.lease.object()?["spec"];
     let holder = spec["holderIdentity"].as_str().filter(|holder| !holder.is_empty())?;
@@ -359,9 +372,9 @@ fn lease(state: &ClusterState, now: SystemTime) -> Option<(String, Duration, Dur
     Some((holder.to_owned(), now.since(renewed), lasts))
 }
 
-/// Whether somebody leads. The clocks of this machine and of the leader need not agree to the second, so a Lease counts
-/// for three times as long as it says.
-pub(super) fn leads(state: &ClusterState, now: SystemTime) -> bool {
+/// Whether a replica is the leader. The clocks of this machine and the leader may differ, so a Lease counts
+/// for three times its duration.
+pub(super) fn has_leader(state: &ClusterState, now: SystemTime) -> bool {
     lease(state, now).is_some_and(|(_, age, lasts)| age <= lasts * 3)
 }
 
@@ -371,17 +384,26 @@ fn leader(state: &ClusterState, now: SystemTime) -> DoctorCheck {
         return DoctorCheck::unknown(NAME, problem);
     }
     match lease(state, now) {
-        Some((holder, age, _)) if leads(state, now) => DoctorCheck::ok(
+        Some((holder, age, _)) if has_leader(state, now) => DoctorCheck::ok(
             NAME,
-            format!("{holder}, state {} ago", portcullis_text::counted(seconds(age), "second", "seconds")),
+            format!(
+                "{holder} renewed its lease {} ago",
+                portcullis_text::counted(seconds(age), "second", "seconds")
+            ),
         ),
         Some((holder, age, _)) => {
             let ago = portcullis_text::counted(seconds(age), "second", "seconds");
-            DoctorCheck::fail(NAME, format!("nobody leads: {holder} was last state {ago} ago"), [logs(state)])
+            DoctorCheck::fail(
+                NAME,
+                format!("no leader: {holder} last renewed its lease {ago} ago"),
+                [logs(state)],
+            )
         }
-        None => {
-            DoctorCheck::fail(NAME, "nobody leads: no gate is lifted until a replica does", [logs(state)])
-        }
+        None => DoctorCheck::fail(
+            NAME,
+            "no leader: no gate is removed until a replica acquires the lease",
+            [logs(state)],
+        ),
     }
 }
 

@@ -1,13 +1,14 @@
-//! `portcullis doctor`: looks at a cluster and says what is wrong and how to mend it.
+//! `portcullis doctor`: checks an installation in a cluster, and shows what is wrong and how to fix it.
 //!
 //! ```text
-//! gather.rs   everything that is looked at, by requests that change nothing
-//! access.rs   what the service account must be allowed to do
-//! judge.rs    what it means: a list of checks, from values alone
-//! registered.rs  the checks of what was installed
-//! policies.rs the checks of the component policies
-//! nodes.rs, waiting.rs  the checks of nodes and pods
-//! show.rs     for people, and for programs
+//! cluster_state.rs  reads the state of the cluster, by requests that change nothing
+//! permissions.rs    the permissions that the service account needs
+//! checks.rs         runs all checks over a state: a pure function
+//! installation.rs   checks of the installed objects
+//! policies.rs       checks of the component policies
+//! nodes.rs          checks of GPU nodes
+//! gated_pods.rs     checks of waiting pods
+//! output.rs         text and JSON output
 //! ```
 
 mod checks;
@@ -33,26 +34,26 @@ use checks::CheckLevel;
 
 const EXAMPLES: &str = "\
 Examples:
-  portcullis doctor                      the cluster of KUBECONFIG, or of ~/.kube/config
-  portcullis doctor --try-in team-a      create the trial pod (a dry run) in another namespace
+  portcullis doctor                      check the cluster of KUBECONFIG or ~/.kube/config
+  portcullis doctor --try-in team-a      create the trial pod (as a dry run) in another namespace
   portcullis doctor --json               for programs
 
-Nothing is changed: the pod that is created to see whether the webhook answers is a dry run.
-Exit codes: 0 nothing is broken (there may be warnings), 1 something is, 2 it could not look.";
+The command changes nothing: it creates the trial pod as a dry run.
+Exit codes: 0 no failures (maybe warnings), 1 at least one failure, 2 the cluster cannot be reached.";
 
-/// Look at a cluster and say what is wrong with Portcullis in it, and how to mend it
+/// Check an installation of Portcullis, and show what is wrong and how to fix it
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct DoctorArgs {
-    /// The namespace that Portcullis is installed in
+    /// Namespace of the Portcullis installation
     #[arg(long, value_name = "NAME", default_value = "portcullis-system")]
     namespace: String,
 
-    /// The namespace in which a pod of a gang is created as a dry run
+    /// Namespace in which to create the trial pod (a dry run)
     #[arg(long, value_name = "NAME", default_value = "default")]
     try_in: String,
 
-    /// For programs: one JSON object
+    /// Print one JSON object
     #[arg(long)]
     json: bool,
 }
@@ -61,7 +62,7 @@ pub(super) fn run(args: &DoctorArgs) -> Result<ExitStatus> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .context("cannot start a thread to look from")?;
+        .context("cannot start the worker thread")?;
     let gathered = runtime.block_on(async {
         let client = Client::infer().await?;
         cluster_state::read_cluster(&client, &args.namespace, &args.try_in).await

@@ -1,4 +1,4 @@
-//! Checks of nodes with GPUs: labels that are missing, and sharing that is half set up.
+//! Checks of GPU nodes: missing labels, and incomplete setups of sharing.
 
 use std::collections::BTreeSet;
 
@@ -11,10 +11,7 @@ pub(super) fn checks(nodes: &[Node], pods: &[Pod]) -> Vec<DoctorCheck> {
     let with_gpus: Vec<&Node> =
         nodes.iter().filter(|node| node.gpus.cards > 0 || node.gpus.sharing != GpuSharing::No).collect();
     if with_gpus.is_empty() {
-        return vec![DoctorCheck::ok(
-            "GPU nodes",
-            "no node has GPUs; gangs without them are planned all the same",
-        )];
+        return vec![DoctorCheck::ok("GPU nodes", "no node has GPUs; gangs without GPUs are planned anyway")];
     }
     let mut checks = vec![memory(&with_gpus)];
     checks.extend(sharing(&with_gpus, pods));
@@ -32,19 +29,16 @@ fn memory(nodes: &[&Node]) -> DoctorCheck {
     if without.is_empty() {
         return DoctorCheck::ok(
             NAME,
-            format!(
-                "{} with GPUs say how much memory a card has",
-                portcullis_text::counted(nodes.len(), "node", "nodes")
-            ),
+            format!("GPU memory is known on {}", portcullis_text::counted(nodes.len(), "node", "nodes")),
         );
     }
     let names = names_of(&without);
     let label = names::NVIDIA_GPU_MEMORY;
     DoctorCheck::warn(
         NAME,
-        format!("no label {label} on {}: their cards have no memory to share", named(&names)),
+        format!("label {label} is missing on {}: their cards cannot be shared by memory", named(&names)),
         [
-            "# NVIDIA GPU feature discovery sets it; by hand, in MiB of one card:".to_owned(),
+            "# NVIDIA GPU feature discovery sets it. To set it by hand, in MiB of one card:".to_owned(),
             format!("kubectl label node {} {label}=MIB", names.join(" ")),
         ],
     )
@@ -61,12 +55,12 @@ fn sharing(nodes: &[&Node], pods: &[Pod]) -> Vec<DoctorCheck> {
     let mut checks = Vec::new();
     let label_only = names_of(&of(GpuSharing::LabelOnly));
     if !label_only.is_empty() {
-        let says = format!("{}: the label without the taint, so nothing is shared there", named(&label_only));
+        let says = format!("{}: label without taint, so its cards are not shared", named(&label_only));
         checks.push(DoctorCheck::warn(NAME, says, [taint(&label_only.join(" "))]));
     }
     let taint_only = names_of(&of(GpuSharing::TaintOnly));
     if !taint_only.is_empty() {
-        let says = format!("{}: the taint without the label, so nothing is shared there", named(&taint_only));
+        let says = format!("{}: taint without label, so its cards are not shared", named(&taint_only));
         checks.push(DoctorCheck::warn(NAME, says, [label(&taint_only.join(" "))]));
     }
     let shared = of(GpuSharing::Vram);
@@ -84,7 +78,7 @@ fn sharing(nodes: &[&Node], pods: &[Pod]) -> Vec<DoctorCheck> {
             .map(|pod| format!("{} on {}", pod.key, pod.node.as_ref().map_or("", |node| &*node.0)))
             .collect();
         let says = format!(
-            "whole GPUs are in use on shared nodes ({}): nobody knows which card, so these nodes take no further shares",
+            "pods use whole GPUs on shared nodes ({}): the cards are unknown, so these nodes accept no more shares",
             named(&pairs)
         );
         let remedy: Vec<String> = whole
@@ -97,13 +91,13 @@ fn sharing(nodes: &[&Node], pods: &[Pod]) -> Vec<DoctorCheck> {
     let wants_share = |pod: &&Pod| pod.node.is_none() && pod.shape.share.is_some();
     let wanting = pods.iter().filter(alive).filter(wants_share).count();
     if shared.is_empty() && wanting > 0 {
-        let says = format!("{} for a share of a card, and no node is shared", waits(wanting));
+        let says = format!("{} for a share of a card, but no node is shared", waits(wanting));
         checks.push(DoctorCheck::warn(NAME, says, [label("NODE"), taint("NODE")]));
     }
     if checks.is_empty() {
         checks.push(DoctorCheck::ok(
             NAME,
-            format!("{} by memory", portcullis_text::counted(shared.len(), "node", "nodes")),
+            format!("{} shared by memory", portcullis_text::counted(shared.len(), "node", "nodes")),
         ));
     }
     checks

@@ -1,4 +1,4 @@
-//! How the checks are shown: a line each, with what to type under it; or one JSON object.
+//! Output of the checks: one line each with the commands to fix it, or one JSON object.
 
 use std::io::{self, Write};
 
@@ -16,7 +16,7 @@ fn look(verdict: CheckLevel) -> (&'static str, Style) {
     }
 }
 
-/// For people.
+/// Prints the checks as text.
 pub(super) fn text(out: &mut impl Write, checks: &[DoctorCheck]) -> io::Result<()> {
     let widest = checks.iter().map(|check| check.name.len()).max().unwrap_or_default();
     for check in checks {
@@ -30,23 +30,21 @@ pub(super) fn text(out: &mut impl Write, checks: &[DoctorCheck]) -> io::Result<(
     let number = |verdict| checks.iter().filter(|check| check.verdict == verdict).count();
     let (broken, warnings) = (number(CheckLevel::Fail), number(CheckLevel::Warn));
     match (broken, warnings) {
-        (0, 0) => writeln!(out, "\nAll is well."),
-        (0, _) => writeln!(
-            out,
-            "\nNothing is broken; {}.",
-            portcullis_text::counted(warnings, "warning", "warnings")
-        ),
-        (_, 0) => writeln!(out, "\n{} broken.", portcullis_text::counted(broken, "thing", "things")),
+        (0, 0) => writeln!(out, "\nNo problems found."),
+        (0, _) => {
+            writeln!(out, "\nNo failures, {}.", portcullis_text::counted(warnings, "warning", "warnings"))
+        }
+        (_, 0) => writeln!(out, "\n{}.", portcullis_text::counted(broken, "failure", "failures")),
         _ => writeln!(
             out,
-            "\n{} broken, {}.",
-            portcullis_text::counted(broken, "thing", "things"),
+            "\n{}, {}.",
+            portcullis_text::counted(broken, "failure", "failures"),
             portcullis_text::counted(warnings, "warning", "warnings")
         ),
     }
 }
 
-/// For programs.
+/// Prints the checks as one JSON object.
 pub(super) fn json(out: &mut impl Write, checks: &[DoctorCheck]) -> io::Result<()> {
     let word = |verdict| match verdict {
         CheckLevel::Ok => "ok",

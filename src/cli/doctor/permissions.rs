@@ -1,28 +1,29 @@
-//! What the service account must be allowed to do: the rules of `manifests/base/rbac*.yaml`, one question for each.
+//! The permissions that the service account needs: the rules of `manifests/base/rbac*.yaml`, one access
+//! review for each.
 
 use portcullis_core::dialect::{GroupResource, StatusWrite, group_resources};
 use serde_json::{Value, json};
 
 use crate::installation::POLICY_WEBHOOK_CONFIGURATION;
 
-/// One thing that must be allowed.
+/// One permission.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Permission {
     pub(super) verb: &'static str,
     pub(super) group: &'static str,
-    /// `pods`, or `pods/status`.
+    /// The resource, such as `pods` or `pods/status`.
     pub(super) resource: String,
-    /// Which object; empty for any.
+    /// Name of the object; empty for any.
     pub(super) name: &'static str,
-    /// In our own namespace only, instead of everywhere.
+    /// Needed in the namespace of the installation only, not in all namespaces.
     pub(super) own_namespace: bool,
-    /// Only for certificates of our own.
+    /// Needed only if Portcullis manages its own certificates.
     pub(super) certificates: bool,
-    /// Only with the component policies.
+    /// Needed only with the component policies.
     pub(super) policies: bool,
 }
 
-/// A line of the table below: verbs, group, resource, name.
+/// A row of the tables below: verbs, group, resource, name.
 type PermissionRow = (&'static [&'static str], &'static str, &'static str, &'static str);
 
 const LOOK: &[&str] = &["get", "list", "watch"];
@@ -36,7 +37,7 @@ const EVERYWHERE: &[PermissionRow] = &[
     (&["get", "list", "watch", "create", "delete"], "portcullis.dev", "gangs", ""),
     (&["update"], "portcullis.dev", "gangs/status", ""),
     (&["create", "patch"], "events.k8s.io", "events", ""),
-    // How many pods the owners of an elastic gang want.
+    // For the desired number of pods of an elastic gang.
     (&["get"], "apps", "deployments", ""),
     (&["get"], "apps", "replicasets", ""),
     (&["get"], "apps", "statefulsets", ""),
@@ -82,7 +83,7 @@ const POLICIES: &[PermissionRow] = &[
 const POLICIES_AT_HOME: &[PermissionRow] =
     &[(&["create"], "", "configmaps", ""), (&["get", "patch"], "", "configmaps", "portcullis-capacity")];
 
-/// Everything that must be allowed.
+/// Returns all permissions.
 pub(super) fn required_permissions() -> Vec<Permission> {
     let tables = [
         (EVERYWHERE, false, false, false),
@@ -93,8 +94,8 @@ pub(super) fn required_permissions() -> Vec<Permission> {
         (POLICIES_AT_HOME, true, false, true),
     ];
     let mut needs: Vec<Permission> =
-        group_resources().flat_map(|(_, resource)| of_groups(resource)).collect();
-    // Several versions of one kind are one permission.
+        group_resources().flat_map(|(_, resource)| group_permissions(resource)).collect();
+    // RBAC ignores versions, so all versions of one kind are one permission.
     needs.sort_by_key(|need| (need.group, need.resource.clone(), need.verb));
     needs.dedup_by_key(|need| (need.group, need.resource.clone(), need.verb));
     for (lines, own_namespace, certificates, policies) in tables {
@@ -113,8 +114,8 @@ pub(super) fn required_permissions() -> Vec<Permission> {
     needs
 }
 
-/// Group objects are read, and their status is written where there is a way to.
-fn of_groups(resource: &GroupResource) -> Vec<Permission> {
+/// Returns the permissions for one kind of pod group: read, and write the status if the kind has one.
+fn group_permissions(resource: &GroupResource) -> Vec<Permission> {
     let need = |verb, plural: String| Permission {
         verb,
         group: resource.group,
@@ -134,8 +135,8 @@ fn of_groups(resource: &GroupResource) -> Vec<Permission> {
 }
 
 impl Permission {
-    /// The question for the API server.
-    pub(super) fn review(&self, namespace: &str) -> Value {
+    /// Returns the SubjectAccessReview of this permission.
+    pub(super) fn access_review(&self, namespace: &str) -> Value {
         let (resource, subresource) = self.resource.split_once('/').unwrap_or((&self.resource, ""));
         json!({
             "apiVersion": "authorization.k8s.io/v1",
@@ -159,8 +160,8 @@ impl Permission {
         })
     }
 
-    /// As a person says it: `patch pods/status`.
-    pub(super) fn words(&self) -> String {
+    /// Returns a short text such as `patch pods/status`.
+    pub(super) fn description(&self) -> String {
         let group = if self.group.is_empty() { String::new() } else { format!(".{}", self.group) };
         let name = if self.name.is_empty() { String::new() } else { format!(" {}", self.name) };
         format!("{} {}{group}{name}", self.verb, self.resource)
@@ -173,7 +174,7 @@ mod tests {
 
     use super::*;
 
-    /// Every (verb, group, resource, name, in our namespace) that a file of manifests grants.
+    /// Returns every (verb, group, resource, name, own namespace) that a manifest file grants.
     fn granted(file: &str) -> BTreeSet<(String, String, String, String, bool)> {
         let path = format!("{}/manifests/{file}", env!("CARGO_MANIFEST_DIR"));
         let text = std::fs::read_to_string(path).unwrap();
@@ -204,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn the_manifests_grant_what_is_asked_for_and_nothing_else() {
+    fn the_manifests_grant_exactly_the_required_permissions() {
         for (file, certificates, policies) in [
             ("base/rbac.yaml", false, false),
             ("base/rbac-certificates.yaml", true, false),

@@ -1,5 +1,5 @@
-//! Checks of the component policies: is it registered, does the program know of it, are its files good, and is everything sent that
-//! they are about.
+//! Checks of the component policies: its webhook configurations, the option `--policies`, its files, and
+//! whether the API server sends all requests that the policies match.
 
 use portcullis_policy::{Severity, SourceFile, load};
 use serde_json::Value;
@@ -9,10 +9,10 @@ use super::cluster_state::{ClusterState, Lookup};
 use crate::installation::POLICY_WEBHOOK_CONFIGURATION;
 use crate::policy_coverage::uncovered_policies;
 
-/// The ConfigMap of the component.
+/// Name of the ConfigMap with the policy files.
 pub(super) const CONFIG_MAP: &str = "portcullis-policies";
 
-/// Hooks of each configuration that refuse what nobody judges, and those that let it in.
+/// Hooks in each webhook configuration, with their failurePolicy.
 const HOOKS: [(&str, &str); 5] = [
     ("gpu-pods.policies.portcullis.dev", "Fail"),
     ("pods.policies.portcullis.dev", "Ignore"),
@@ -21,18 +21,18 @@ const HOOKS: [(&str, &str); 5] = [
     ("groups.policies.portcullis.dev", "Ignore"),
 ];
 
-/// Whether anything of it is installed.
+/// Whether any part of the component is installed.
 pub(super) fn installed(state: &ClusterState) -> bool {
-    registered(state).next().is_some() || asked_for(state)
+    webhook_configurations(state).next().is_some() || replicas_use_policies(state)
 }
 
-/// The registrations of policies that are there.
-pub(super) fn registered(state: &ClusterState) -> impl Iterator<Item = &Value> {
+/// The existing webhook configurations of the component.
+pub(super) fn webhook_configurations(state: &ClusterState) -> impl Iterator<Item = &Value> {
     [&state.policy_mutating, &state.policy_validating].into_iter().filter_map(Lookup::object)
 }
 
-/// Whether the replicas are started with policies.
-fn asked_for(state: &ClusterState) -> bool {
+/// Whether the replicas run with `--policies`.
+fn replicas_use_policies(state: &ClusterState) -> bool {
     let containers =
         state.deployment.object().map(|object| &object["spec"]["template"]["spec"]["containers"]);
     let containers = containers.and_then(Value::as_array).into_iter().flatten();
@@ -40,22 +40,22 @@ fn asked_for(state: &ClusterState) -> bool {
     arguments.filter_map(Value::as_str).any(|argument| argument.starts_with("--policies"))
 }
 
-/// Nothing where the component is not installed.
+/// Returns the checks of the component, or none if it is not installed.
 pub(super) fn checks(state: &ClusterState) -> Vec<DoctorCheck> {
     if !installed(state) {
         return Vec::new();
     }
-    std::iter::once(registration(state)).chain(files(state)).collect()
+    std::iter::once(check_configurations(state)).chain(files(state)).collect()
 }
 
-fn registration(state: &ClusterState) -> DoctorCheck {
+fn check_configurations(state: &ClusterState) -> DoctorCheck {
     const NAME: &str = "policy webhooks";
     for found in [&state.policy_mutating, &state.policy_validating] {
         if let Lookup::Unknown(problem) = found {
             return DoctorCheck::unknown(NAME, problem);
         }
     }
-    let there: Vec<&Value> = registered(state).collect();
+    let there: Vec<&Value> = webhook_configurations(state).collect();
     if there.len() < 2 {
         let kind = if state.policy_mutating.object().is_none() {
             "MutatingWebhookConfiguration"
@@ -63,11 +63,11 @@ fn registration(state: &ClusterState) -> DoctorCheck {
             "ValidatingWebhookConfiguration"
         };
         let says =
-            format!("{kind} {POLICY_WEBHOOK_CONFIGURATION} is gone: its policies are asked about nothing");
+            format!("{kind} {POLICY_WEBHOOK_CONFIGURATION} does not exist: its policies get no requests");
         return DoctorCheck::fail(NAME, says, [APPLY]);
     }
-    if !asked_for(state) {
-        let says = "is registered, and the replicas are not started with --policies: pods that ask for GPUs are refused";
+    if !replicas_use_policies(state) {
+        let says = "registered, but the replicas run without --policies: the API server rejects pods that request GPUs";
         return DoctorCheck::fail(NAME, says, [APPLY]);
     }
     let mut lacking = Vec::new();
@@ -85,25 +85,25 @@ fn registration(state: &ClusterState) -> DoctorCheck {
     if !lacking.is_empty() {
         return DoctorCheck::warn(
             NAME,
-            format!("{POLICY_WEBHOOK_CONFIGURATION} lacks {}", named(&lacking)),
+            format!("{POLICY_WEBHOOK_CONFIGURATION} has missing hooks: {}", named(&lacking)),
             [APPLY],
         );
     }
     let changed = if changed.is_empty() {
         String::new()
     } else {
-        format!(", with another failurePolicy than the component has in {}", named(&changed))
+        format!(", with a changed failurePolicy in {}", named(&changed))
     };
     DoctorCheck::ok(NAME, format!("registered{changed}"))
 }
 
-/// The files as they lie in the cluster, whatever a replica goes by.
+/// Checks the files in the ConfigMap. Replicas may still use a previous version.
 fn files(state: &ClusterState) -> Vec<DoctorCheck> {
     const NAME: &str = "policy files";
     let config_map = match &state.policy_files {
         Lookup::Object(config_map) => config_map,
         Lookup::Missing => {
-            let says = format!("there is no ConfigMap {CONFIG_MAP}: new replicas do not start");
+            let says = format!("ConfigMap {CONFIG_MAP} does not exist: new replicas do not start");
             return vec![DoctorCheck::fail(NAME, says, [APPLY])];
         }
         Lookup::Unknown(problem) => return vec![DoctorCheck::unknown(NAME, problem)],
@@ -125,7 +125,7 @@ fn files(state: &ClusterState) -> Vec<DoctorCheck> {
             .map(portcullis_policy::Problem::one_line)
             .collect();
         let says = format!(
-            "{} in ConfigMap {CONFIG_MAP}; running replicas keep the set they had, new ones do not start: {}",
+            "{} in ConfigMap {CONFIG_MAP}; running replicas keep their active set, new replicas do not start: {}",
             portcullis_text::counted(errors.len(), "error", "errors"),
             named(&errors)
         );
@@ -136,7 +136,7 @@ fn files(state: &ClusterState) -> Vec<DoctorCheck> {
         uncovered_policies(set.policies(), state.policy_mutating.object(), state.policy_validating.object());
     if uncovered.is_empty() {
         let names: Vec<&str> = set.policies().map(|policy| policy.name.as_str()).collect();
-        let says = format!("set {hash} loads without an error: {}", named(&names));
+        let says = format!("set {hash} loads without errors: {}", named(&names));
         return vec![DoctorCheck::ok(NAME, says)];
     }
     vec![DoctorCheck::warn(NAME, named(&uncovered), [look])]

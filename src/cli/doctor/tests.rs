@@ -1,4 +1,5 @@
-//! Whole outputs for whole clusters. What is registered is read from the manifests, so that the doctor knows them.
+//! Complete outputs for complete clusters. The tests read the objects from the manifests, so both stay
+//! consistent.
 
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
@@ -23,7 +24,7 @@ fn root(path: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(path)
 }
 
-/// An object of the manifests.
+/// Reads an object of the manifests.
 fn manifest(file: &str, kind: &str) -> Value {
     let text = std::fs::read_to_string(root("manifests/base").join(file)).unwrap();
     let objects = text.split("\n---\n").map(|document| serde_saphyr::from_str::<Value>(document).unwrap());
@@ -70,7 +71,7 @@ fn gate() -> Value {
     json!([{"name": "portcullis.dev/gang"}])
 }
 
-/// A cluster in which all is well.
+/// A cluster without problems.
 fn healthy() -> ClusterState {
     let kept = kept();
     let bundle = kept.bundle_pem();
@@ -113,7 +114,7 @@ fn healthy() -> ClusterState {
     }
 }
 
-/// Everything that can be half right is.
+/// A cluster with a problem in every check that can be partly wrong.
 fn half_right() -> ClusterState {
     let mut state = healthy();
     let other = kept().bundle_pem();
@@ -160,7 +161,7 @@ fn half_right() -> ClusterState {
     state
 }
 
-/// Portcullis was removed while pods waited.
+/// A cluster from which Portcullis was removed while pods waited.
 fn removed() -> ClusterState {
     let mut state = healthy();
     let gone = [
@@ -183,7 +184,7 @@ fn removed() -> ClusterState {
     state
 }
 
-/// Somebody who may see little.
+/// A cluster as seen by a user with few permissions.
 fn outsider() -> ClusterState {
     let mut state = healthy();
     let forbidden = || "403: secrets is forbidden: User \"developer\" cannot get it".to_owned();
@@ -198,7 +199,7 @@ fn outsider() -> ClusterState {
 }
 
 #[test]
-fn what_is_said_of_a_cluster() {
+fn outputs_match_the_golden_files() {
     let check = |name: &str, state: &ClusterState, worst: CheckLevel| {
         let checks = run_checks(state, now());
         assert_eq!(checks.iter().map(|check| check.verdict).max(), Some(worst), "{name}");
@@ -221,12 +222,12 @@ fn what_is_said_of_a_cluster() {
     check("outsider", &outsider(), CheckLevel::Warn);
 }
 
-/// An object of the component policies.
+/// Reads an object of the component policies.
 fn of_policies(file: &str, kind: &str) -> Value {
     manifest(&format!("../components/policies/{file}"), kind)
 }
 
-/// The component policies with these files, and all is well.
+/// A healthy cluster with the component policies and these policy files.
 fn with_policies(files: &[(&str, &str)]) -> ClusterState {
     let mut state = healthy();
     let bundle = kept_bundle(&state);
@@ -242,7 +243,7 @@ fn with_policies(files: &[(&str, &str)]) -> ClusterState {
     state
 }
 
-/// What the registrations of a healthy cluster believe.
+/// The CA bundle of a healthy cluster.
 fn kept_bundle(state: &ClusterState) -> String {
     let encoded =
         state.mutating.object().unwrap()["webhooks"][0]["clientConfig"]["caBundle"].as_str().unwrap();
@@ -250,7 +251,7 @@ fn kept_bundle(state: &ClusterState) -> String {
 }
 
 #[test]
-fn the_component_policies_is_looked_at_where_it_is() {
+fn the_component_policies_is_checked_if_it_is_installed() {
     let good = std::fs::read_to_string(root("manifests/components/policies/policies/no-latest-images.yaml"))
         .unwrap();
     let check = |change: &dyn Fn(&mut ClusterState), name: &str, verdict: CheckLevel, part: &str| {
@@ -263,22 +264,22 @@ fn the_component_policies_is_looked_at_where_it_is() {
     };
     check(&|_| {}, "policy webhooks", CheckLevel::Ok, "registered");
     check(&|_| {}, "policy files", CheckLevel::Ok, "no-latest-images");
-    check(&|_| {}, "permissions", CheckLevel::Ok, "the service account may do all");
+    check(&|_| {}, "permissions", CheckLevel::Ok, "the service account has all");
     let gone = |state: &mut ClusterState| state.policy_mutating = Lookup::Missing;
     check(
         &gone,
         "policy webhooks",
         CheckLevel::Fail,
-        "MutatingWebhookConfiguration policies.portcullis.dev is gone",
+        "MutatingWebhookConfiguration policies.portcullis.dev does not exist",
     );
     let unasked = |state: &mut ClusterState| {
         if let Lookup::Object(deployment) = &mut state.deployment {
             deployment["spec"]["template"]["spec"]["containers"][0]["args"] = json!(["serve"]);
         }
     };
-    check(&unasked, "policy webhooks", CheckLevel::Fail, "not started with --policies");
+    check(&unasked, "policy webhooks", CheckLevel::Fail, "run without --policies");
     let no_files = |state: &mut ClusterState| state.policy_files = Lookup::Missing;
-    check(&no_files, "policy files", CheckLevel::Fail, "no ConfigMap portcullis-policies");
+    check(&no_files, "policy files", CheckLevel::Fail, "ConfigMap portcullis-policies does not exist");
     let broken = |state: &mut ClusterState| {
         let bad = good.replace("variables.moving.size()", "variables.moved.size()");
         state.policy_files = Lookup::Object(json!({"data": {"no-latest-images.yaml": bad}}));
@@ -288,7 +289,7 @@ fn the_component_policies_is_looked_at_where_it_is() {
         let services = good.replace("resources: [pods]", "resources: [pods, services]");
         state.policy_files = Lookup::Object(json!({"data": {"no-latest-images.yaml": services}}));
     };
-    check(&elsewhere, "policy files", CheckLevel::Warn, "is about CREATE services");
+    check(&elsewhere, "policy files", CheckLevel::Warn, "matches CREATE services");
     let distrusted = |state: &mut ClusterState| {
         state.policy_validating =
             Lookup::Object(of_policies("webhooks.yaml", "ValidatingWebhookConfiguration"));
@@ -297,7 +298,7 @@ fn the_component_policies_is_looked_at_where_it_is() {
 }
 
 #[test]
-fn a_trial_pod_that_is_refused_says_whose_fault_that_is() {
+fn a_denied_trial_pod_is_attributed_to_the_webhook_that_denied_it() {
     let refused = |who: &str, reason: &str| {
         let causes = json!([{"reason": reason, "field": "spec.schedulingGates", "message": "m"}]);
         let message = format!("admission webhook {who:?} denied the request: Pod is invalid");
@@ -315,7 +316,7 @@ fn a_trial_pod_that_is_refused_says_whose_fault_that_is() {
         assert!(found.says.contains(part) && found.remedy.concat().contains(remedy), "{found:?}");
     };
     let ours = "pods.portcullis.dev";
-    let lacked = "lacked what the mutating webhook adds: spec.schedulingGates (dry run in default)";
+    let lacked = "denied because fields of the mutating webhook are missing: spec.schedulingGates (dry run in default)";
     check(
         refused(ours, "FieldValueRequired"),
         false,
@@ -323,13 +324,13 @@ fn a_trial_pod_that_is_refused_says_whose_fault_that_is() {
         lacked,
         "kubectl apply -k manifests/",
     );
-    check(refused(ours, "FieldValueRequired"), true, CheckLevel::Fail, lacked, "another webhook undoes");
-    check(refused(ours, "FieldValueInvalid"), true, CheckLevel::Warn, "could not be created", "--try-in");
+    check(refused(ours, "FieldValueRequired"), true, CheckLevel::Fail, lacked, "another webhook removed");
+    check(refused(ours, "FieldValueInvalid"), true, CheckLevel::Warn, "was not created", "--try-in");
     check(
         refused("a.example.com", "FieldValueRequired"),
         true,
         CheckLevel::Warn,
-        "could not be created",
+        "was not created",
         "--try-in",
     );
     check(
@@ -342,7 +343,7 @@ fn a_trial_pod_that_is_refused_says_whose_fault_that_is() {
 }
 
 #[test]
-fn a_certificate_is_judged_by_its_dates_and_by_whom_it_convinces() {
+fn a_certificate_is_checked_for_dates_names_and_trust() {
     let check = |change: &dyn Fn(&mut ClusterState), at: SystemTime, verdict: CheckLevel, part: &str| {
         let mut state = healthy();
         change(&mut state);
@@ -352,10 +353,15 @@ fn a_certificate_is_judged_by_its_dates_and_by_whom_it_convinces() {
         assert!(found.says.contains(part), "{found:?}");
     };
     let days = |days: u64| now() + Duration::from_secs(days * 86_400);
-    check(&|_| {}, days(0), CheckLevel::Ok, "good until 2027-02-13");
-    check(&|_| {}, days(25), CheckLevel::Warn, "should have been renewed");
+    check(&|_| {}, days(0), CheckLevel::Ok, "valid until 2027-02-13");
+    check(&|_| {}, days(25), CheckLevel::Warn, "the renewal is overdue");
     check(&|_| {}, days(30), CheckLevel::Fail, "expired");
-    check(&|state| state.secret = Lookup::Missing, days(0), CheckLevel::Fail, "no Secret");
+    check(
+        &|state| state.secret = Lookup::Missing,
+        days(0),
+        CheckLevel::Fail,
+        "Secret portcullis-tls does not exist",
+    );
     check(
         &|state| state.namespace = "elsewhere".to_owned(),
         days(0),

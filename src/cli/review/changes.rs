@@ -1,13 +1,13 @@
-//! What a patch does to a pod, in words: compares the pod before and after, whatever the patch looks like.
+//! Describes what a patch changes, by comparing the pod before and after it.
 
 use portcullis_core::objects::names;
 use serde_json::Value;
 
-/// One sentence for each change.
+/// Returns one sentence per change.
 pub(super) fn in_words(before: &Value, after: &Value) -> Vec<String> {
     let mut words = Vec::new();
     compare("", before, after, &mut words);
-    // The gate first: it is what the reader will notice first in the cluster.
+    // The gate comes first, because it is what users notice first in the cluster.
     words.sort_by_key(|line| !line.starts_with("scheduling gate"));
     words
 }
@@ -36,7 +36,7 @@ fn compare(field: &str, before: &Value, after: &Value, words: &mut Vec<String>) 
     }
 }
 
-/// Lists of things with a name (containers, variables) are compared by it, other lists by what is new in them.
+/// Compares two lists: by name if their items have one (containers, variables), by value otherwise.
 fn lists(field: &str, before: &[Value], after: &[Value], words: &mut Vec<String>) {
     for (index, value) in after.iter().enumerate() {
         let same = match value.get("name") {
@@ -96,7 +96,7 @@ fn added_to(field: &str, value: &Value) -> String {
     }
 }
 
-/// `spec.containers[0].env` is about the container `spec.containers[0]`.
+/// Returns the container of a field: `spec.containers[0]` for `spec.containers[0].env`.
 fn container(field: &str) -> &str {
     field.strip_suffix(".env").unwrap_or(field)
 }
@@ -108,7 +108,7 @@ fn brief(value: &Value) -> String {
     }
 }
 
-/// Field paths as Kubernetes writes them: keys of maps in brackets.
+/// Joins a field path and a key like Kubernetes: keys of maps are in brackets.
 fn join(field: &str, key: &str) -> String {
     match field {
         "" => key.to_owned(),
@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_kind_of_change_has_its_words() {
+    fn every_kind_of_change_has_a_description() {
         let before = json!({"metadata": {"labels": {"kai.scheduler/podgroup": "a"}},
             "spec": {"containers": [{"name": "c", "image": "x"}], "tolerations": [{"key": "t", "operator": "Exists"}]}});
         let after = json!({"metadata": {"labels": {"kai.scheduler/podgroup": "a"}, "annotations": {"pod-group-name": "a"}},

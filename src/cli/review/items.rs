@@ -1,32 +1,32 @@
-//! What stands in a document: pods, pod templates inside workloads, groups, reviews, and what is none of these.
+//! Finds the objects in a document: pods, pod templates of workloads, pod groups, reviews and others.
 //!
-//! Templates are found by their shape (a `spec` with a list of `containers`), so that kinds nobody has told us about
-//! are covered too. Never looks at what a pod asks for.
+//! It finds templates by their shape (a `spec` with a list of `containers`), so unknown kinds are covered
+//! too.
 
 use portcullis_core::dialect::{self, GroupKind, Quorum};
 use serde_json::{Value, json};
 
 use super::super::manifest::Document;
 
-/// Something in a document that can be talked about.
+/// An object in a document.
 #[derive(Debug)]
 pub(super) struct ReviewItem {
-    /// Kind of the object it stands in.
+    /// Kind of the enclosing object.
     pub(super) kind: String,
-    /// Namespace, or the one assumed.
+    /// Namespace of the object, or the default namespace.
     pub(super) namespace: String,
     /// Name, or `generateName` with a `*`.
     pub(super) name: String,
-    /// Where in the document the object lies: a JSON pointer.
+    /// JSON pointer of the object in the document.
     pub(super) pointer: String,
     /// Field path of the pod template within the object, for a workload.
     pub(super) template: Option<String>,
-    /// What it is.
+    /// The content.
     pub(super) what: ItemContent,
 }
 
 impl ReviewItem {
-    /// JSON pointer of the pod itself within the document.
+    /// Returns the JSON pointer of the pod within the document.
     pub(super) fn place(&self) -> String {
         let mut pointer = self.pointer.clone();
         if let Some(template) = &self.template {
@@ -39,44 +39,44 @@ impl ReviewItem {
     }
 }
 
-/// What it is.
+/// The content of an item.
 #[derive(Debug)]
 pub(super) enum ItemContent {
-    /// A pod, or one as its controller would create it.
+    /// A pod, or a pod of a template as its controller would create it.
     Pod(PodItem),
-    /// A group object of a dialect we know.
+    /// A pod group of a known dialect, or the error in it.
     Group(Result<GroupSummary, String>),
-    /// Nothing with pods in it: why it is passed over.
+    /// An object without pods, and why it is skipped.
     Other(String),
-    /// Not even an object: what is wrong with it.
+    /// Not a valid object, and why.
     Unreadable(String),
 }
 
-/// A pod to ask about.
+/// A pod to review.
 #[derive(Debug)]
 pub(super) struct PodItem {
     /// The pod.
     pub(super) pod: Value,
-    /// The review it came in, to be sent as it is.
+    /// The AdmissionReview that contains the pod; it is sent unchanged.
     pub(super) review: Option<Value>,
-    /// The StatefulSet that makes it: admission is asked about it as well.
+    /// The StatefulSet that owns the pod; admission reviews it as well.
     pub(super) owner: Option<Value>,
 }
 
-/// What a group object says, in our words.
+/// Summary of a pod group.
 #[derive(Clone, Debug)]
 pub(super) struct GroupSummary {
-    /// The gang, as members name it: `namespace/name`.
+    /// Key of the gang: `namespace/name`.
     pub(super) gang: String,
-    /// What must be there before anybody starts.
+    /// Description of the quorum.
     pub(super) needs: String,
-    /// How many members that is at least.
+    /// Minimum number of members.
     pub(super) min_member: u32,
-    /// Queue and priority class, where it names them.
+    /// Queue, priority class and timeout, if set.
     pub(super) more: Vec<String>,
 }
 
-/// Everything in a document that can be talked about.
+/// Returns all objects of a document.
 pub(super) fn objects(document: &Document, namespace: &str) -> Vec<ReviewItem> {
     let mut found = Vec::new();
     walk(&document.value, "", namespace, &mut found);
@@ -127,7 +127,7 @@ fn walk(value: &Value, pointer: &str, namespace: &str, found: &mut Vec<ReviewIte
         pod["metadata"]["namespace"] = json!(namespace);
         push(name, None, ItemContent::Pod(PodItem { pod, review: None, owner: None }));
     } else {
-        // A set of replicas is a group and has templates.
+        // An object may be both: a LeaderWorkerSet is a group and has templates.
         let of = group_kind(api_version, kind);
         if let Some(of) = of {
             let mut group = value.clone();
@@ -160,7 +160,7 @@ fn walk(value: &Value, pointer: &str, namespace: &str, found: &mut Vec<ReviewIte
     }
 }
 
-/// The kind of group object that this is; of an unknown version the first that is known.
+/// Returns the group kind of an object. An unknown version gets the first known version.
 fn group_kind(api_version: &str, kind: &str) -> Option<GroupKind> {
     let (group, _) = api_version.split_once('/')?;
     let alike =
@@ -168,7 +168,7 @@ fn group_kind(api_version: &str, kind: &str) -> Option<GroupKind> {
     alike().find(|k| k.resource().api_version() == api_version).or_else(|| alike().next())
 }
 
-/// serde_json names a place in the JSON we made, which the reader has never seen.
+/// Removes the position from a serde_json message: it refers to internal JSON that the user has not seen.
 fn without_place(problem: &str) -> String {
     problem.split(" at line ").next().unwrap_or(problem).to_owned()
 }
@@ -182,7 +182,7 @@ fn name_of(value: &Value) -> String {
     }
 }
 
-/// An AdmissionReview is sent as it is; the object inside it only gives it a name here.
+/// Adds an AdmissionReview. It is sent unchanged; its object only provides the name.
 fn review(value: &Value, pointer: &str, namespace: &str, found: &mut Vec<ReviewItem>) {
     let request = &value["request"];
     let text = |path: &str| request.pointer(path).and_then(Value::as_str).unwrap_or_default();
@@ -211,7 +211,7 @@ fn review(value: &Value, pointer: &str, namespace: &str, found: &mut Vec<ReviewI
     });
 }
 
-/// Field paths of everything below `value` that has the shape of a pod template.
+/// Collects the field paths of everything below `value` with the shape of a pod template.
 fn pod_templates<'v>(value: &'v Value, path: &mut Vec<String>, found: &mut Vec<(String, &'v Value)>) {
     match value {
         Value::Object(map) => {
@@ -236,10 +236,11 @@ fn pod_templates<'v>(value: &'v Value, path: &mut Vec<String>, found: &mut Vec<(
     }
 }
 
-/// The pod a controller would create from a template: named by it, owned by it.
+/// Returns the pod that a controller would create from a template, with its name prefix and owner.
 fn pod_of(template: &Value, owner: &Value, kind: &str, namespace: &str) -> Value {
     let name = owner.pointer("/metadata/name").and_then(Value::as_str).unwrap_or("unnamed");
-    // A Deployment's pods belong to its ReplicaSet and a CronJob's to its Job; what matters to admission is the kind.
+    // The owner of a Deployment's pod is a ReplicaSet, that of a CronJob's pod a Job. Admission reads the
+    // owner's kind.
     let (api_version, kind) = match kind {
         "Deployment" => ("apps/v1", "ReplicaSet"),
         "CronJob" => ("batch/v1", "Job"),

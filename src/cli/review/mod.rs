@@ -1,7 +1,7 @@
-//! `portcullis review`: what the webhook would answer for the manifests of a file, without a cluster.
+//! `portcullis review`: shows what the webhook would answer for manifests, without a cluster.
 //!
-//! Asks `core::admission` by the same bytes the API server would send. Never judges by itself, except for what the API
-//! server refuses before any webhook sees it (a number where text must stand).
+//! It sends the bytes of the API server to `core::admission` and prints the answers. It decides only one
+//! thing by itself: objects that the API server rejects before any webhook (a number instead of a string).
 
 mod changes;
 mod items;
@@ -22,43 +22,44 @@ use super::styles;
 use policies::{PolicyReply, PolicyReviewer};
 
 const LONG: &str = "\
-Say what the webhook would answer for these manifests, without a cluster.
+Show what the webhook would answer for these manifests, without a cluster.
 
-Reads pods, AdmissionReviews, Lists, group objects (PodGroup), and every workload that has a pod template in it: \
-Deployment, StatefulSet, DaemonSet, Job, CronJob, LeaderWorkerSet, JobSet, MPIJob, PyTorchJob and others, whose pods \
-are reviewed as their controller would create them.";
+The command reads pods, AdmissionReviews, Lists, pod groups, and every workload with a pod template: Deployment, \
+StatefulSet, DaemonSet, Job, CronJob, LeaderWorkerSet, JobSet, MPIJob, PyTorchJob and others. It reviews the pods of a \
+workload as its controller would create them.";
 
 const EXAMPLES: &str = "\
 Examples:
-  portcullis review app.yaml                  what would happen at `kubectl apply`, in words
-  portcullis review *.yaml -o json            for programs: one object for each pod
-  portcullis review app.yaml -o patch         the JSON patches the API server would be sent
-  portcullis review app.yaml -o yaml          the pods as they would be stored
+  portcullis review app.yaml                  the result of `kubectl apply`, as text
+  portcullis review *.yaml -o json            for programs: one object per pod
+  portcullis review app.yaml -o patch         the JSON patches of the webhook
+  portcullis review app.yaml -o yaml          the pods as the API server would store them
   kubectl get deploy app -o yaml | portcullis review -
-  portcullis review app.yaml --policies policies/   with the rules of the platform team
+  portcullis review app.yaml --policies policies/   with policy files
 
 Exit codes:
-  0  everything would be let in
-  1  something would be rejected
-  2  something could not be read; the place is named";
+  0  all objects would be allowed
+  1  at least one object would be denied
+  2  at least one object cannot be read";
 
-/// Say what the webhook would answer for these manifests, without a cluster
+/// Show what the webhook would answer for these manifests, without a cluster
 #[derive(Debug, Args)]
 #[command(long_about = LONG, after_help = EXAMPLES)]
 pub(super) struct ReviewArgs {
-    /// YAML or JSON files; - is standard input
+    /// YAML or JSON files; - for standard input
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// What to print: table (for people), json (for programs), yaml (the patched pods), patch (JSON patches)
+    /// Output format: table, json, yaml (the patched pods), patch (JSON patches)
     #[arg(short, long, value_name = "FORMAT", default_value = "table", hide_possible_values = true)]
     output: ReviewFormat,
-    /// Namespace of objects that name none
+    /// Namespace of objects without one
     #[arg(short, long, default_value = "default")]
     namespace: String,
-    /// Policies to judge by as well: files or directories; may be repeated
+    /// Policies to evaluate as well: files or directories; may be repeated
     #[arg(long, value_name = "PATH")]
     policies: Vec<PathBuf>,
-    /// With --policies: what is known of the cluster (Namespaces, classes, groups, as kubectl prints them); may be repeated
+    /// With --policies: objects of the cluster (Namespaces, classes, groups) as printed by kubectl; may be
+    /// repeated
     #[arg(long, value_name = "FILE", requires = "policies")]
     cluster: Vec<PathBuf>,
 }
@@ -71,7 +72,7 @@ enum ReviewFormat {
     Patch,
 }
 
-/// A file and its text, for messages that point into it.
+/// A manifest file with its text, for messages that quote a line.
 #[derive(Debug)]
 struct ManifestFile {
     name: String,
@@ -79,72 +80,72 @@ struct ManifestFile {
 }
 
 impl ManifestFile {
-    /// The text of a line, counted from 1.
+    /// Returns the text of a line, counted from 1.
     fn line(&self, number: u64) -> Option<&str> {
         let index = usize::try_from(number).ok()?.checked_sub(1)?;
         self.text.lines().nth(index)
     }
 }
 
-/// One thing that stands in a file, and what came of it.
+/// An object of a file with the result of its review.
 #[derive(Debug)]
 struct ItemReview {
     /// Index of the file.
     source: usize,
-    /// Line where the object (or the pod template) begins.
+    /// First line of the object or the pod template.
     line: Option<u64>,
     /// Kind of the object in the file.
     kind: String,
     /// Namespace it is reviewed in.
     namespace: String,
-    /// Its name, or `generateName` with a `*`.
+    /// Name, or `generateName` with a `*`.
     name: String,
     /// Field path of the pod template, for a workload.
     template: Option<String>,
-    /// What kubectl would print as `Warning:`, whatever came of it.
+    /// Warnings as kubectl prints them, for allowed and denied objects.
     warnings: Vec<String>,
-    /// What came of it.
+    /// The result.
     result: ReviewResult,
 }
 
 #[derive(Debug)]
 enum ReviewResult {
-    /// The pod is let in, with or without a patch.
+    /// The pod is allowed, with or without a patch.
     Allowed(AllowedPod),
-    /// The pod is turned away.
+    /// The object is denied.
     Rejected(Vec<ReviewCause>),
-    /// A group object that can be read.
+    /// A valid group object.
     Group(items::GroupSummary),
-    /// Nothing the webhook looks at.
+    /// The webhook does not review this object.
     NotReviewed(String),
-    /// Something is wrong with the file or the object itself.
+    /// The file or the object is invalid.
     Unreadable(Vec<ReviewCause>),
 }
 
 #[derive(Debug)]
 struct AllowedPod {
-    /// Whether the webhook has anything to do with it.
+    /// Whether the pod concerns Portcullis: it belongs to a gang, shares a GPU, or a policy changed it.
     ours: bool,
     /// RFC 6902 operations; empty for none.
     patch: Value,
     /// The pod with the patch applied.
     patched: Value,
-    /// What the patch does, in words.
+    /// Descriptions of the patch.
     changes: Vec<String>,
     /// The gang the pod would belong to.
     gang: Option<String>,
 }
 
-/// One reason for a no.
+/// One cause of a denial.
 #[derive(Debug)]
 struct ReviewCause {
-    /// Field path within the object of the file; empty where there is none.
+    /// Field path within the object; may be empty.
     field: String,
-    /// What is wrong and how to mend it.
+    /// The problem and its fix.
     message: String,
     /// Line of the field in the file.
     line: Option<u64>,
-    /// Whose rule it is, where it is one of a policy file.
+    /// The rule of a policy file, if one denied the object.
     rule: Option<PolicyRule>,
 }
 
@@ -204,7 +205,7 @@ pub(super) fn run(args: &ReviewArgs) -> Result<ExitStatus> {
         .unwrap_or(ExitStatus::Success))
 }
 
-/// A file of which nothing can be reviewed, and why.
+/// The result of a file that cannot be reviewed at all.
 fn unreadable(source: usize, name: &str, line: Option<u64>, message: String) -> ItemReview {
     ItemReview {
         source,
@@ -239,10 +240,10 @@ fn load(path: &PathBuf) -> Result<ManifestFile> {
     Ok(ManifestFile { name, text })
 }
 
-/// Everything of one document, asked about.
+/// Reviews all objects of one document.
 fn review(document: &Document, source: usize, namespace: &str, rules: &PolicyReviewer) -> Vec<ItemReview> {
     let found = items::objects(document, namespace);
-    // What makes pods, and what is no pod at all, is judged by policies as it is.
+    // Policies review workloads and other objects as they are in the file.
     let mut said = policies::others(document, &found, rules);
     let mut refused: Vec<(String, ItemReview)> = Vec::new();
     let mut reviewed = Vec::new();
@@ -297,14 +298,14 @@ fn review(document: &Document, source: usize, namespace: &str, rules: &PolicyRev
     refused.into_iter().map(|(_, one)| one).chain(reviewed).collect()
 }
 
-/// Where a problem that begins with a field path (`spec.minMember is ...`) stands; else where the object begins.
+/// Returns the pointer of the field that the problem starts with (`spec.minMember is ...`), or of the object.
 fn place_of(document: &Document, found: &items::ReviewItem, problem: &str) -> String {
     let object = document.value.pointer(&found.pointer).unwrap_or(&Value::Null);
     let field = problem.split([' ', ':']).next().unwrap_or_default();
     format!("{}{}", found.pointer, manifest::pointer_of(object, field))
 }
 
-/// `file:line`, or as much of it as is known.
+/// Returns `file:line`, or the file without a line.
 fn place(source: &ManifestFile, line: Option<u64>) -> String {
     match line {
         Some(line) => format!("{}:{line}", source.name),
@@ -312,7 +313,7 @@ fn place(source: &ManifestFile, line: Option<u64>) -> String {
     }
 }
 
-/// A heading that names an object: `Pod model-1`, `Deployment app (spec.template)`.
+/// Returns the heading of an object: `Pod model-1`, `Deployment app, pods of spec.template`.
 fn title(one: &ItemReview) -> String {
     let name = styles::styled(styles::HEAD, format!("{} {}", one.kind, one.name));
     match &one.template {

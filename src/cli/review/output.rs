@@ -1,4 +1,4 @@
-//! How the answers are printed: for people, for programs, as objects, as patches.
+//! Output of `review`: text, JSON, patched objects or patches.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::super::styles::{self, styled};
 use super::{ItemReview, ManifestFile, ReviewCause, ReviewResult, place, title};
 
-/// For people: one paragraph for each object, then one line that counts.
+/// Prints one paragraph per object, then a summary.
 pub(super) fn table(sources: &[ManifestFile], reviewed: &[ItemReview]) -> Result<()> {
     let mut out = anstream::stdout().lock();
     for one in reviewed {
@@ -21,9 +21,9 @@ pub(super) fn table(sources: &[ManifestFile], reviewed: &[ItemReview]) -> Result
                 let mark = styled(styles::GOOD, "ok");
                 let place = styled(styles::FAINT, place(source, one.line));
                 let what = match (allowed.ours, allowed.changes.is_empty()) {
-                    (false, true) => "let in untouched: it belongs to no gang and shares no GPU",
-                    (_, true) => "let in as it is",
-                    (_, false) => "let in with these changes:",
+                    (false, true) => "allowed unchanged: it belongs to no gang and shares no GPU",
+                    (_, true) => "allowed unchanged",
+                    (_, false) => "allowed with these changes:",
                 };
                 writeln!(out, "{mark} {} {place}\n   {what}", title(one))?;
                 for change in &allowed.changes {
@@ -37,7 +37,7 @@ pub(super) fn table(sources: &[ManifestFile], reviewed: &[ItemReview]) -> Result
                     more.insert_str(0, ", ");
                 }
                 writeln!(out, "{} {} {place}", styled(styles::GOOD, "ok"), title(one))?;
-                writeln!(out, "   a gang: nobody starts before {} fit together{more}", facts.needs)?;
+                writeln!(out, "   a gang: no pod starts until {} fit together{more}", facts.needs)?;
             }
             ReviewResult::NotReviewed(why) => {
                 writeln!(out, "-- {} {}", title(one), styled(styles::FAINT, place(source, one.line)))?;
@@ -54,7 +54,7 @@ pub(super) fn table(sources: &[ManifestFile], reviewed: &[ItemReview]) -> Result
     Ok(())
 }
 
-/// As kubectl prints a refusal, and where in the file each cause stands.
+/// Prints a denial like kubectl, with the position of each cause in the file.
 fn refusal(
     out: &mut impl Write,
     source: &ManifestFile,
@@ -103,7 +103,7 @@ fn list(out: &mut impl Write, source: &ManifestFile, causes: &[ReviewCause]) -> 
     Ok(())
 }
 
-/// Which gangs the files make, and whether they are whole.
+/// Prints the gangs in the files, and whether they are complete.
 fn gangs(out: &mut impl Write, reviewed: &[ItemReview]) -> Result<()> {
     let mut members: BTreeMap<&str, (u32, bool)> = BTreeMap::new();
     let mut groups: BTreeMap<&str, u32> = BTreeMap::new();
@@ -124,16 +124,16 @@ fn gangs(out: &mut impl Write, reviewed: &[ItemReview]) -> Result<()> {
     }
     for (gang, (count, templates)) in members {
         let what = match (templates, count) {
-            (false, 1) => "pod here is let in",
-            (false, _) => "pods here are let in",
-            (true, 1) => "pod template here is let in",
-            (true, _) => "pods and pod templates here are let in",
+            (false, 1) => "pod is allowed",
+            (false, _) => "pods are allowed",
+            (true, 1) => "pod template is allowed",
+            (true, _) => "pods and pod templates are allowed",
         };
         let needed = match groups.get(gang) {
             None => "its group object is not in these files".to_owned(),
             Some(needed) if templates => format!("it needs {needed} pods"),
             Some(needed) if count < *needed => {
-                format!("it needs {needed}, so nobody starts before {} more are there", needed - count)
+                format!("it needs {needed}, so no pod starts until {} more are created", needed - count)
             }
             Some(needed) => format!("it needs {needed}: complete"),
         };
@@ -143,7 +143,7 @@ fn gangs(out: &mut impl Write, reviewed: &[ItemReview]) -> Result<()> {
 }
 
 fn summary(reviewed: &[ItemReview]) -> String {
-    let mut counts = [("let in", 0), ("rejected", 0), ("group", 0), ("not reviewed", 0), ("unreadable", 0)];
+    let mut counts = [("allowed", 0), ("rejected", 0), ("group", 0), ("not reviewed", 0), ("unreadable", 0)];
     for one in reviewed {
         counts[match one.result {
             ReviewResult::Allowed(_) => 0,
@@ -159,7 +159,7 @@ fn summary(reviewed: &[ItemReview]) -> String {
         .filter(|(_, count)| *count > 0)
         .map(|(word, count)| {
             let style = match word {
-                "let in" | "group" => styles::GOOD,
+                "allowed" | "group" => styles::GOOD,
                 "not reviewed" => styles::FAINT,
                 _ => styles::BAD,
             };
@@ -170,7 +170,7 @@ fn summary(reviewed: &[ItemReview]) -> String {
     parts.join(", ")
 }
 
-/// For programs: an array with one object for each thing reviewed.
+/// Prints a JSON array with one object per reviewed item.
 pub(super) fn json(sources: &[ManifestFile], reviewed: &[ItemReview]) -> Result<()> {
     let all: Vec<Value> = reviewed.iter().map(|one| record(&sources[one.source], one)).collect();
     writeln!(anstream::stdout().lock(), "{}", serde_json::to_string_pretty(&all)?)?;
@@ -213,12 +213,12 @@ fn record(source: &ManifestFile, one: &ItemReview) -> Value {
     record
 }
 
-/// The pods as they would be stored; refusals go to stderr.
+/// Prints the pods as the API server would store them. Denials go to stderr.
 pub(super) fn objects(sources: &[ManifestFile], reviewed: &[ItemReview]) -> Result<()> {
     each(sources, reviewed, |allowed| Ok(serde_saphyr::to_string(&allowed.patched)?))
 }
 
-/// The patches, each under a comment that says whose it is; refusals go to stderr.
+/// Prints the patches, each after a comment that names its object. Denials go to stderr.
 pub(super) fn patches(sources: &[ManifestFile], reviewed: &[ItemReview]) -> Result<()> {
     each(sources, reviewed, |allowed| Ok(serde_json::to_string_pretty(&allowed.patch)?))
 }

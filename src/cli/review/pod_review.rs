@@ -1,4 +1,4 @@
-//! Puts one pod before admission, the way the API server would, and reads the answer the way it would.
+//! Reviews one pod like the API server: policies, `/mutate`, the patch, then `/validate`.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -12,7 +12,7 @@ use super::items::{PodItem, ReviewItem};
 use super::policies::PolicyReviewer;
 use super::{AllowedPod, ReviewCause, ReviewResult, changes};
 
-/// What comes of one pod. `said` is what kubectl would print as `Warning:`, also where it is turned away.
+/// Reviews one pod. Adds the warnings, also those of a denied pod, to `said`.
 pub(super) fn review_pod(
     document: &Document,
     found: &ReviewItem,
@@ -54,7 +54,7 @@ pub(super) fn review_pod(
     let kind = ["", "v1", "Pod", "pods"];
     let mut review =
         subject.review.clone().unwrap_or_else(|| review_of(&found.namespace, kind, &subject.pod));
-    // Policies change a pod before it is gated.
+    // Mutating policies run before the webhook that adds the gate.
     let before = match judge.mutate(&review) {
         Ok(object) => object,
         Err(denials) => return ReviewResult::Rejected(judge.causes(&denials, &cause)),
@@ -87,7 +87,7 @@ pub(super) fn review_pod(
         patch = json!(json_patch::diff(&subject.pod, &patched));
     }
 
-    // The API server asks /validate about the object as it is after the patch.
+    // The API server sends the patched object to /validate.
     let mut second = review;
     second["request"]["object"] = patched.clone();
     let judgement = judge.validate(&second);
@@ -117,14 +117,14 @@ pub(super) fn review_pod(
     })
 }
 
-/// The lines that kubectl would print.
+/// Returns the warnings of a response.
 fn warnings(response: &Value) -> impl Iterator<Item = String> {
     let lines = response["warnings"].as_array().into_iter().flatten();
     lines.filter_map(|line| line.as_str().map(ToOwned::to_owned))
 }
 
-/// A CREATE review as kube-apiserver writes it, as far as any webhook may rely on it. The type is group, version, kind and
-/// the plural.
+/// Returns a CREATE review with all fields that a webhook may rely on. The type is group, version, kind and
+/// plural.
 pub(super) fn review_of(namespace: &str, [group, version, kind, plural]: [&str; 4], object: &Value) -> Value {
     let kind = json!({"group": group, "version": version, "kind": kind});
     let resource = json!({"group": group, "version": version, "resource": plural});
@@ -161,7 +161,7 @@ fn apply(patch: &Value, object: &mut Value) -> anyhow::Result<()> {
     Ok(json_patch::patch(object, &patch)?)
 }
 
-/// The causes of a denial as kubectl lists them; the message alone where there are none.
+/// Returns the causes of a denial, or its message if it has no causes.
 fn causes(response: &Value, cause: &dyn Fn(&str, String) -> ReviewCause) -> Vec<ReviewCause> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let listed: Vec<ReviewCause> = response["status"]["details"]["causes"]
@@ -179,8 +179,8 @@ fn gang_of(pod: &Value) -> Option<String> {
     dialect::membership(&view).map(|membership| membership.gang.to_string())
 }
 
-/// Labels and annotations that are no text. The API server cannot decode such an object, so no webhook ever sees it;
-/// an unquoted number is by far the most common way to get there.
+/// Returns labels and annotations that are not strings. The API server cannot decode such an object, so no
+/// webhook sees it. The most common case is an unquoted number.
 fn not_text(pod: &Value) -> Vec<(String, String)> {
     let mut wrong = Vec::new();
     for (map, what) in [("annotations", "annotation"), ("labels", "label")] {

@@ -1,4 +1,5 @@
-//! Judges what `review` finds by policy files as well: pods in their place before and after the gate, and whatever else is in a manifest.
+//! Evaluates policy files in `review`: mutating policies before the gate, validating ones after it, and all
+//! other objects.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -11,29 +12,29 @@ use portcullis_policy::{
 use serde_json::Value;
 
 use super::super::manifest::{Document, pointer_of};
-use super::super::policy_set::{LoadedPolicies, with_namespace, world};
+use super::super::policy_set::{LoadedPolicies, ensure_namespace, read_world};
 use super::items::{ItemContent, ReviewItem};
 use super::pod_review::review_of;
 use super::{PolicyRule, ReviewCause};
 
-/// A set of policies and a cluster, or nothing where none was asked for.
+/// A policy set with cluster facts, or nothing without `--policies`.
 pub(super) struct PolicyReviewer(Option<(LoadedPolicies, ClusterData)>);
 
 impl PolicyReviewer {
-    /// `None` when the policies cannot be used, which was said.
+    /// Loads the policies. Prints their errors and returns `None` if they are invalid.
     ///
     /// # Errors
-    /// When a file cannot be read.
+    /// If a file cannot be read.
     pub(super) fn load(policies: &[PathBuf], cluster: &[PathBuf]) -> Result<Option<Self>> {
         if policies.is_empty() {
             return Ok(Some(Self(None)));
         }
         let Some(rules) = LoadedPolicies::load(policies)? else { return Ok(None) };
-        Ok(Some(Self(Some((rules, world(cluster)?)))))
+        Ok(Some(Self(Some((rules, read_world(cluster)?)))))
     }
 
-    /// With the namespace of the request known at least by its name.
-    fn asked<T>(
+    /// Evaluates a review, with at least the name of its namespace known. Returns `None` without policies.
+    fn evaluate<T>(
         &self,
         review: &Value,
         ask: impl FnOnce(&LoadedPolicies, &AdmissionRequest<'_>, &ClusterData) -> T,
@@ -41,16 +42,16 @@ impl PolicyReviewer {
         let (rules, world) = self.0.as_ref()?;
         let request = AdmissionRequest::from_review(review)?;
         let mut world = world.clone();
-        with_namespace(&mut world, request.namespace());
+        ensure_namespace(&mut world, request.namespace());
         Some(ask(rules, &request, &world))
     }
 
-    /// What mutating policies make of an object; `None` when they leave it as it is.
+    /// Returns the object as changed by mutating policies, or `None` if they do not change it.
     ///
     /// # Errors
-    /// Why they refuse it.
+    /// The denials.
     pub(super) fn mutate(&self, review: &Value) -> Result<Option<Value>, Vec<Denial>> {
-        let mutation = self.asked(review, |rules, request, world| rules.set.mutate(request, world));
+        let mutation = self.evaluate(review, |rules, request, world| rules.set.mutate(request, world));
         match mutation {
             None => Ok(None),
             Some(mutation) if mutation.denials.is_empty() => Ok(mutation.object),
@@ -58,12 +59,12 @@ impl PolicyReviewer {
         }
     }
 
-    /// What validating policies say.
+    /// Evaluates the validating policies.
     pub(super) fn validate(&self, review: &Value) -> ValidationResult {
-        self.asked(review, |rules, request, world| rules.set.validate(request, world)).unwrap_or_default()
+        self.evaluate(review, |rules, request, world| rules.set.validate(request, world)).unwrap_or_default()
     }
 
-    /// Denials as causes, each with the place of its rule. `cause` knows the lines of the manifest.
+    /// Returns denials as causes, each with the location of its rule. `cause` adds the line of the manifest.
     pub(super) fn causes(
         &self,
         denials: &[Denial],
@@ -74,7 +75,7 @@ impl PolicyReviewer {
             let (field, detail) = field_and_detail(denial);
             let rule = PolicyRule {
                 policy: denial.policy.clone(),
-                place: rules.and_then(|rules| rules.place(denial)),
+                place: rules.and_then(|rules| rules.rule_location(denial)),
             };
             ReviewCause { rule: Some(rule), ..cause(field.unwrap_or_default(), detail.to_owned()) }
         };
@@ -87,8 +88,9 @@ impl PolicyReviewer {
         let api_version = object["apiVersion"].as_str().unwrap_or_default();
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
         let review = review_of(namespace, [group, version, kind, &plural(group, kind)], object);
-        let through = self
-            .asked(&review, |rules, request, world| AdmissionOutcome::evaluate(&rules.set, request, world))?;
+        let through = self.evaluate(&review, |rules, request, world| {
+            AdmissionOutcome::evaluate(&rules.set, request, world)
+        })?;
         let denials: Vec<Denial> = through.denials().cloned().collect();
         let cause = |field: &str, message: String| ReviewCause {
             line: document.line(&format!("{pointer}{}", pointer_of(object, field))),
@@ -103,15 +105,15 @@ impl PolicyReviewer {
     }
 }
 
-/// What policies say to an object that is no pod.
+/// The answer of policies to an object that is not a pod.
 pub(super) struct PolicyReply {
-    /// Why they refuse it; none when they let it in.
+    /// Causes of a denial; empty if allowed.
     pub(super) causes: Vec<ReviewCause>,
-    /// What they let kubectl print.
+    /// Warnings for kubectl.
     pub(super) warnings: Vec<String>,
 }
 
-/// What policies say to the objects of a document that are no pods, by their JSON pointers.
+/// Evaluates policies for all objects of a document that are not pods. The keys are JSON pointers.
 pub(super) fn others(
     document: &Document,
     found: &[ReviewItem],
@@ -133,7 +135,7 @@ pub(super) fn others(
     said
 }
 
-/// The plural by which a resource is called: that of a known group, else as Kubernetes forms it.
+/// Returns the plural of a kind: that of a known group, or as Kubernetes forms it.
 fn plural(group: &str, kind: &str) -> String {
     let known =
         dialect::group_kinds().map(|known| known.resource()).find(|r| (r.group, r.kind) == (group, kind));
@@ -155,7 +157,7 @@ mod tests {
     use super::plural;
 
     #[test]
-    fn kinds_have_the_plurals_of_kubernetes() {
+    fn plurals_match_those_of_kubernetes() {
         let check = |group: &str, kind: &str, expected: &str| assert_eq!(plural(group, kind), expected);
         check("apps", "Deployment", "deployments");
         check("networking.k8s.io", "NetworkPolicy", "networkpolicies");

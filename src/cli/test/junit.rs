@@ -1,4 +1,4 @@
-//! What became of cases, as the XML that build servers read.
+//! Output of test results as JUnit XML.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -7,7 +7,7 @@ use anyhow::Result;
 
 use super::CaseResult;
 
-/// Prints all of it: a suite for each file.
+/// Prints the document: one suite per file.
 pub(super) fn print(ran: &[CaseResult]) -> Result<()> {
     writeln!(anstream::stdout().lock(), "{}", document(ran))?;
     Ok(())
@@ -73,7 +73,7 @@ fn one(xml: &mut String, case: &CaseResult) {
     xml.push_str("    </testcase>\n");
 }
 
-/// Text as XML has it; what XML cannot have becomes a question mark.
+/// Escapes text for XML. Characters that XML forbids become question marks.
 fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {
@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_xml_is_escaped() {
+    fn special_characters_are_escaped() {
         let case = |name: &str| CaseResult {
             file: "a&b.test.yaml".to_owned(),
             line: 3,

@@ -1,6 +1,5 @@
-//! `portcullis test`: the cases that lie beside policy files, run and compared.
-//!
-//! Finds and reads files and prints. Never judges by itself: `portcullis_policy::cases` runs and compares.
+//! `portcullis test`: runs the test cases of policies. `portcullis_policy::cases` runs and compares each
+//! case; this module finds the files and prints the results.
 
 mod junit;
 mod output;
@@ -25,9 +24,9 @@ use crate::policy_files::{self, POLICY_FILE_EXTENSIONS};
 const LONG: &str = "\
 Run the test cases of policies, without a cluster.
 
-A case is an object (or several, as one manifest) in a world, and what is to become of it: let in, refused and with which words, or changed \
-and into what. Cases stand in files that end in .test.yaml, beside the policies: limits.test.yaml tests limits.yaml, or what its `policies` \
-names, or where there is neither all files of its directory.
+A case has an object (or a manifest with several), optional cluster facts, and the expected result: allowed, denied with a \
+message, or changed. Cases are in files that end in .test.yaml, beside the policies. limits.test.yaml tests the files in its \
+field `policies`, or limits.yaml, or else all files of its directory.
 
   apiVersion: portcullis.dev/v1alpha1
   kind: PolicyTest
@@ -39,28 +38,28 @@ names, or where there is neither all files of its directory.
 
 const EXAMPLES: &str = "\
 Examples:
-  portcullis test policies/                            every case below a directory
-  portcullis test policies/ --run 'latest|no tag'      those whose `file/case` matches
+  portcullis test policies/                            all cases below a directory
+  portcullis test policies/ --run 'latest|no tag'      cases whose `file/case` matches
   portcullis test policies/limits.test.yaml -o json    for programs
   portcullis test policies/ -o junit > junit.xml       for a build server
 
 Exit codes:
-  0  every case holds
-  1  a case does not hold
-  2  a policy or a case is wrong: the place is named
-  3  bad arguments, or there is nothing to test: no such path, no cases, no such pattern";
+  0  all cases passed
+  1  at least one case failed
+  2  a policy or a case is invalid
+  3  bad arguments, or nothing to test";
 
 /// Run the test cases of policy files
 #[derive(Debug, Args)]
 #[command(long_about = LONG, after_help = EXAMPLES)]
 pub(super) struct TestArgs {
-    /// Files of test cases, or directories with such files anywhere below
+    /// Test files, or directories to search recursively
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<PathBuf>,
-    /// Only cases whose `FILE/NAME` matches this regular expression
+    /// Run only cases whose `FILE/NAME` matches this regular expression
     #[arg(long, value_name = "REGEX")]
     run: Option<String>,
-    /// What to print: table (for people), json (for programs), junit (for build servers)
+    /// Output format: table, json, junit (build servers)
     #[arg(short, long, value_name = "FORMAT", default_value = "table", hide_possible_values = true)]
     output: TestFormat,
 }
@@ -72,7 +71,7 @@ enum TestFormat {
     Junit,
 }
 
-/// A case and what became of it.
+/// The result of a case.
 struct CaseResult {
     /// The file of the case.
     file: String,
@@ -80,7 +79,7 @@ struct CaseResult {
     line: usize,
     /// Its name.
     name: String,
-    /// What became of it, or why it could not be run.
+    /// The report, or why the case could not run.
     result: Result<CaseReport, String>,
     took: Duration,
 }
@@ -91,18 +90,18 @@ impl CaseResult {
     }
 }
 
-/// Sets by the files they are made of: several files of cases may test the same policies.
+/// Policy sets by their files. Several test files may test the same policies.
 #[derive(Default)]
 struct PolicySetCache {
     known: BTreeMap<Vec<PathBuf>, Option<PolicySet>>,
-    /// Whether any of them cannot be used.
-    wrong: bool,
+    /// Whether a policy or a case is invalid.
+    has_errors: bool,
 }
 
 pub(super) fn run(args: &TestArgs) -> Result<ExitStatus> {
     let wanted = match args.run.as_deref().map(Regex::new).transpose() {
         Ok(wanted) => wanted,
-        Err(error) => return Ok(usage(&format!("--run is no regular expression: {error}"))),
+        Err(error) => return Ok(usage(&format!("--run is not a regular expression: {error}"))),
     };
     let mut found = Vec::new();
     for path in &args.paths {
@@ -122,17 +121,17 @@ pub(super) fn run(args: &TestArgs) -> Result<ExitStatus> {
     let mut sets = PolicySetCache::default();
     let mut ran = Vec::new();
     for path in &found {
-        file(path, wanted.as_ref(), &mut sets, &mut ran)?;
+        run_file(path, wanted.as_ref(), &mut sets, &mut ran)?;
     }
-    if ran.is_empty() && !sets.wrong {
-        return Ok(usage("no case has that name"));
+    if ran.is_empty() && !sets.has_errors {
+        return Ok(usage("no case matches --run"));
     }
     match args.output {
         TestFormat::Table => output::table(&ran)?,
         TestFormat::Json => output::json(&ran)?,
         TestFormat::Junit => junit::print(&ran)?,
     }
-    let broken = sets.wrong || ran.iter().any(|case| case.result.is_err());
+    let broken = sets.has_errors || ran.iter().any(|case| case.result.is_err());
     Ok(match ran.iter().all(CaseResult::holds) {
         _ if broken => ExitStatus::Failure,
         true => ExitStatus::Success,
@@ -145,7 +144,7 @@ fn usage(message: &str) -> ExitStatus {
     ExitStatus::Usage
 }
 
-/// The name of a file without what makes it YAML or JSON.
+/// Returns the name of a YAML or JSON file without its extension.
 fn stem(path: &Path) -> Option<&str> {
     policy_files::is_policy_file(path).then(|| path.file_stem()?.to_str()).flatten()
 }
@@ -155,7 +154,7 @@ fn is_cases(path: &Path) -> bool {
 }
 
 /// Runs the cases of a file.
-fn file(
+fn run_file(
     path: &Path,
     wanted: Option<&Regex>,
     sets: &mut PolicySetCache,
@@ -163,7 +162,7 @@ fn file(
 ) -> Result<()> {
     let source = policy_files::read_file(path)?;
     let cases = read_test_suites(&source);
-    sets.told(&cases.problems, std::slice::from_ref(&source));
+    sets.report_errors(&cases.problems, std::slice::from_ref(&source));
     let directory = path.parent().unwrap_or(Path::new(""));
     for (suite, lines) in &cases.suites {
         let policies = policies(path, &suite.policies)?;
@@ -174,7 +173,7 @@ fn file(
                 continue;
             }
             let started = Instant::now();
-            let result = one(case, set, directory);
+            let result = run_case(case, set, directory);
             let (file, name) = (source.name.clone(), case.name.clone());
             ran.push(CaseResult { file, line: *line, name, result, took: started.elapsed() });
         }
@@ -182,7 +181,7 @@ fn file(
     Ok(())
 }
 
-fn one(case: &TestCase, set: &PolicySet, directory: &Path) -> Result<CaseReport, String> {
+fn run_case(case: &TestCase, set: &PolicySet, directory: &Path) -> Result<CaseReport, String> {
     let mut beside = Vec::new();
     if let Some(name) = &case.file {
         let source = policy_files::read_file(&directory.join(name)).map_err(|error| error.to_string())?;
@@ -195,7 +194,7 @@ fn one(case: &TestCase, set: &PolicySet, directory: &Path) -> Result<CaseReport,
     Ok(case.run(set, &beside, seconds_now()))
 }
 
-/// The policy files that cases are about.
+/// Returns the policy files that a test file tests.
 fn policies(path: &Path, named: &[String]) -> Result<Vec<PathBuf>> {
     let directory = path.parent().unwrap_or(Path::new(""));
     if !named.is_empty() {
@@ -216,23 +215,23 @@ fn policies(path: &Path, named: &[String]) -> Result<Vec<PathBuf>> {
 }
 
 impl PolicySetCache {
-    /// Prints what is wrong; warnings are what `portcullis check` is for.
-    fn told(&mut self, problems: &[Problem], files: &[SourceFile]) {
+    /// Prints errors. Warnings are for `portcullis check`.
+    fn report_errors(&mut self, problems: &[Problem], files: &[SourceFile]) {
         let errors: Vec<Problem> =
             problems.iter().filter(|problem| problem.severity == Severity::Error).cloned().collect();
         if !errors.is_empty() {
-            self.wrong = true;
+            self.has_errors = true;
             anstream::eprintln!("{}", render_problems(&errors, files).trim_end());
         }
     }
 
-    /// The set of these files; none when it cannot be used, which is told once.
+    /// Returns the set of these files, or `None` if it is invalid. Errors are printed once.
     fn of(&mut self, paths: &[PathBuf]) -> Result<Option<&PolicySet>> {
         if !self.known.contains_key(paths) {
             let files =
                 paths.iter().map(|path| policy_files::read_file(path)).collect::<Result<Vec<_>, _>>()?;
             let loaded = load(&files);
-            self.told(&loaded.problems, &files);
+            self.report_errors(&loaded.problems, &files);
             self.known.insert(paths.to_vec(), loaded.set);
         }
         Ok(self.known.get(paths).and_then(Option::as_ref))

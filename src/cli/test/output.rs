@@ -1,4 +1,4 @@
-//! What became of cases, for people and for programs.
+//! Output of test results: text or JSON.
 
 use std::io::Write;
 
@@ -9,7 +9,7 @@ use serde_json::json;
 use super::CaseResult;
 use crate::cli::styles::{BAD, FAINT, GOOD, HEAD, styled};
 
-/// A line for each case under the name of its file; what does not hold with what was expected and what there is.
+/// Prints one line per case below the name of its file. Failed cases show the expected and the actual value.
 pub(super) fn table(ran: &[CaseResult]) -> Result<()> {
     let mut out = anstream::stdout().lock();
     let mut file = "";
@@ -45,12 +45,12 @@ pub(super) fn table(ran: &[CaseResult]) -> Result<()> {
         portcullis_text::counted(ran.len(), "case", "cases"),
         portcullis_text::counted(files, "file", "files")
     );
-    let end = if failed == 0 { styled(GOOD, "all hold") } else { styled(BAD, format!("{failed} failed")) };
+    let end = if failed == 0 { styled(GOOD, "all passed") } else { styled(BAD, format!("{failed} failed")) };
     writeln!(out, "\n{all}: {end}")?;
     Ok(())
 }
 
-/// Lines that are in both stand once.
+/// Prints a line diff.
 fn difference(out: &mut impl Write, mismatch: &CaseMismatch) -> Result<()> {
     let (expected, got): (Vec<&str>, Vec<&str>) =
         (mismatch.expected.lines().collect(), mismatch.got.lines().collect());
@@ -72,7 +72,7 @@ fn difference(out: &mut impl Write, mismatch: &CaseMismatch) -> Result<()> {
     Ok(())
 }
 
-/// One object with all cases.
+/// Prints one JSON object with all cases.
 pub(super) fn json(ran: &[CaseResult]) -> Result<()> {
     let case = |case: &CaseResult| {
         let mut said =

@@ -1,17 +1,20 @@
-//! The policies of a running replica: the active set, an optional candidate set, and the cluster facts for both.
+//! The policies of a running replica: the active set, an optional candidate set, and the cluster facts for
+//! both.
 //!
-//! Owns the policy files, their reloads and what is reported about them. It never decides about a request: the policy set
-//! does. Files are loaded on a background thread, so no review waits for a reload.
+//! Owns the policy files, their reloads and what is reported about them. It never decides about a request:
+//! the policy set does. Files are loaded on a background thread, so no review waits for a reload.
 //!
-//! - **A set is swapped as a whole.** One set answers a review. Its hash is in the log line of every denial, in the metric
-//!   `policy_set_info`, in `/policies` and in `/readyz?verbose`.
-//! - **Files are read as one version** (`policy_files`), because the kubelet switches a mounted ConfigMap while it is read.
-//!   Their metadata is checked every second; every minute they are read in any case.
+//! - **A set is swapped as a whole.** One set answers a review. Its hash is in the log line of every denial,
+//!   in the metric `policy_set_info`, in `/policies` and in `/readyz?verbose`.
+//! - **Files are read as one version** (`policy_files`), because the kubelet switches a mounted ConfigMap
+//!   while it is read. Their metadata is checked every second; every minute they are read in any case.
 //! - **Cluster facts are requested only if compiled expressions use them**, those of the candidate included.
-//! - **The candidate costs no answer anything** (`shadow`). It evaluates after the answer, on a background thread.
+//! - **The candidate costs no answer anything** (`shadow`). It evaluates after the answer, on a background
+//!   thread.
 //!
-//! Invariant: a set with an error never answers. At start, an error ends the process. Later, the active set stays active and
-//! the log, a metric, an event and `/readyz?verbose` report the error; readiness does not change.
+//! Invariant: a set with an error never answers. At start, an error ends the process. Later, the active set
+//! stays active and the log, a metric, an event and `/readyz?verbose` report the error; readiness does not
+//! change.
 //!
 //! ```text
 //! shadow.rs         the candidate set beside the active one
@@ -50,7 +53,8 @@ use shadow::ShadowEvaluator;
 
 /// Interval of the metadata checks.
 const FILE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
-/// After this number of checks the files are read even if their metadata is unchanged, because modification times can lie.
+/// After this number of checks the files are read even if their metadata is unchanged, because modification
+/// times can lie.
 const CHECKS_PER_FORCED_READ: u32 = 60;
 /// How long a replica stays unready while the namespaces are unknown. After that it answers without them.
 const NAMESPACES_TIMEOUT: Duration = Duration::from_secs(15);
@@ -104,7 +108,8 @@ pub(super) struct PolicyRuntime {
     logged: RecentlyLogged,
 }
 
-/// Messages that were logged within [`REPEATED_LOG_INTERVAL`]. A controller retries the same request for ever.
+/// Messages that were logged within [`REPEATED_LOG_INTERVAL`]. A controller retries the same request for
+/// ever.
 #[derive(Default)]
 struct RecentlyLogged(Mutex<BTreeMap<String, Instant>>);
 
@@ -135,8 +140,8 @@ struct WatchedFiles {
 }
 
 impl PolicyRuntime {
-    /// Loads the policies in `paths` and follows their files. `candidate_paths` are the files of a candidate set, if any. A
-    /// candidate with errors is not evaluated.
+    /// Loads the policies in `paths` and follows their files. `candidate_paths` are the files of a candidate
+    /// set, if any. A candidate with errors is not evaluated.
     ///
     /// # Errors
     /// If the files cannot be read or have errors: all problems as shown to people.
@@ -220,7 +225,8 @@ impl PolicyRuntime {
         if let Some(shadow) = &self.shadow {
             shadow.reload_if_changed();
         }
-        // Without a cluster, only the time advances, because exceptions expire. Facts that arrive meanwhile are kept.
+        // Without a cluster, only the time advances, because exceptions expire. Facts that arrive meanwhile
+        // are kept.
         self.world.rcu(|world| {
             let has_cluster_facts = !world.namespaces.is_empty();
             if has_cluster_facts {
@@ -378,8 +384,8 @@ impl PolicyRuntime {
         format!("{status:#}\n")
     }
 
-    /// A check that passes once the namespaces of the cluster are known, or after [`NAMESPACES_TIMEOUT`]. A failed reload
-    /// does not fail it, because a set is active; its detail shows the failure.
+    /// A check that passes once the namespaces of the cluster are known, or after [`NAMESPACES_TIMEOUT`]. A
+    /// failed reload does not fail it, because a set is active; its detail shows the failure.
     pub(super) fn readiness_check(self: &Arc<Self>, in_cluster: bool) -> ReadinessCheck {
         let (checking, showing, started) = (Arc::clone(self), Arc::clone(self), Instant::now());
         let check = move || {

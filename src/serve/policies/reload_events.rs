@@ -1,5 +1,5 @@
-//! Reports policy reloads to the cluster: an event on the Deployment after a failed reload and after its repair, and a
-//! warning in the log for each policy that matches requests which the API server does not send.
+//! Reports policy reloads to the cluster: an event on the Deployment after a failed reload and after its
+//! repair, and a warning in the log for each policy that matches requests which the API server does not send.
 
 use std::time::Duration;
 
@@ -12,8 +12,8 @@ use crate::installation::POLICY_WEBHOOK_CONFIGURATION;
 use crate::policy_coverage::uncovered_policies;
 use crate::telemetry::ClusterMetrics;
 
-/// A rollout changes the webhook configurations and starts the replicas at the same time. The check of the configurations
-/// waits for this time.
+/// A rollout changes the webhook configurations and starts the replicas at the same time. The check of the
+/// configurations waits for this time.
 const COVERAGE_CHECK_DELAY: Duration = Duration::from_secs(10);
 
 /// Reports reloads; never returns. `replica` and `namespace` are those of this pod.
@@ -65,7 +65,8 @@ async fn log_uncovered_policies(client: &Client, policies: &PolicyRuntime) {
     }
 }
 
-/// Returns `None` if the configuration does not exist or may not be read. `portcullis doctor` reports the cause.
+/// Returns `None` if the configuration does not exist or may not be read. `portcullis doctor` reports the
+/// cause.
 async fn read_configuration(client: &Client, plural: &'static str) -> Option<Value> {
     let request = ApiRequest {
         verb: ApiVerb::Get,

@@ -1,7 +1,8 @@
 //! Shadow evaluation: a candidate set evaluates reviews after the active set has answered them.
 //!
-//! Invariants: no answer waits for the candidate or depends on it. The queue before it is bounded in number and size; what
-//! does not fit is counted as skipped. A candidate that cannot be loaded only stops the comparison.
+//! Invariants: no answer waits for the candidate or depends on it. The queue before it is bounded in number
+//! and size; what does not fit is counted as skipped. A candidate that cannot be loaded only stops the
+//! comparison.
 
 use std::collections::BTreeSet;
 use std::io;

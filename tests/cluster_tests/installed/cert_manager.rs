@@ -180,9 +180,9 @@ fn certificates_of_cert_manager_are_loaded_and_reloaded() {
         r#"
 $~ portcullis doctor; echo "exit $?"
 …
-ok    certificate         caBundle and the files are kept by cert-manager
+ok    certificate         cert-manager manages caBundle and the certificate files
 …
-All is well.
+No problems found.
 exit 0
 "#,
     );

@@ -38,18 +38,18 @@ ok    API server          v1.…
 ok    gang definition     gangs.portcullis.dev/v1alpha1 is served
 ok    mutating webhook    registered: members.portcullis.dev, members-coscheduling.portcullis.dev, members-coscheduling-old.portcullis.dev, members-lws.portcullis.dev, members-plain.portcullis.dev, pods.portcullis.dev, owners.portcullis.dev
 ok    validating webhook  registered: pods.portcullis.dev, changes.portcullis.dev, groups.portcullis.dev
-ok    certificate         caBundle and leaf fit together, good until …
-ok    gate guard          only Portcullis can lift its gate
-ok    trial pod           a member of a gang was gated (dry run in default)
-ok    permissions         the service account may do all 67 things it needs
+ok    certificate         caBundle matches the leaf certificate, valid until …
+ok    gate guard          only Portcullis can remove its gate
+ok    trial pod           a gang member got its gate (dry run in default)
+ok    permissions         the service account has all 67 permissions that it needs
 ok    replicas            2 of 2 are available
-ok    leader              portcullis-…, seen … ago
-ok    GPU labels          2 nodes with GPUs say how much memory a card has
-ok    shared nodes        1 node by memory
-ok    scheduler names     nobody waits for a scheduler that was never seen at work
+ok    leader              portcullis-… renewed its lease … ago
+ok    GPU labels          GPU memory is known on 2 nodes
+ok    shared nodes        1 node shared by memory
+ok    scheduler names     no pod waits for an unknown scheduler
 ok    gated pods          no pod waits behind the gate
 
-All is well.
+No problems found.
 exit 0
 "#,
     );
@@ -62,13 +62,13 @@ $ kubectl delete mutatingwebhookconfiguration portcullis
 mutatingwebhookconfiguration.admissionregistration.k8s.io "portcullis" deleted
 $~ portcullis doctor; echo "exit $?"
 …
-FAIL  mutating webhook    is not registered: members of gangs are not gated, and so they are refused
+FAIL  mutating webhook    not registered: new gang members get no gate, so the validating webhook denies them
       kubectl apply -k manifests/
 …
-FAIL  trial pod           a member of a gang was refused because it lacked what the mutating webhook adds: spec.schedulingGates, spec.tolerations, spec.containers[0].env (dry run in default)
+FAIL  trial pod           a gang member was denied because fields of the mutating webhook are missing: spec.schedulingGates, spec.tolerations, spec.containers[0].env (dry run in default)
       kubectl apply -k manifests/
 …
-2 things broken.
+2 failures.
 exit 1
 "#,
     );
@@ -85,7 +85,7 @@ $ kubectl patch validatingwebhookconfiguration portcullis --type=json -p '[{"op"
 validatingwebhookconfiguration.admissionregistration.k8s.io/portcullis patched
 $ portcullis doctor; echo "exit $?"
 …
-FAIL  certificate         caBundle of pods.portcullis.dev is empty: the API server cannot believe any answer
+FAIL  certificate         caBundle of pods.portcullis.dev is empty: the API server cannot verify the webhook's certificate
       kubectl logs -n portcullis-system deployment/portcullis --all-pods --tail=50
 …
 FAIL  trial pod           the webhook does not answer: …
@@ -102,9 +102,9 @@ exit 1
         "
 $~ portcullis doctor; echo \"exit $?\"
 …
-ok    certificate         caBundle and leaf fit together, good until …
+ok    certificate         caBundle matches the leaf certificate, valid until …
 …
-All is well.
+No problems found.
 exit 0
 ",
     );
@@ -143,27 +143,27 @@ pod/whole created
 pod/forgotten created
 $~ portcullis doctor; echo "exit $?"
 …
-ok    leader              portcullis-…, seen … ago
-warn  GPU labels          no label nvidia.com/gpu.memory on unlabelled: their cards have no memory to share
-      # NVIDIA GPU feature discovery sets it; by hand, in MiB of one card:
+ok    leader              portcullis-… renewed its lease … ago
+warn  GPU labels          label nvidia.com/gpu.memory is missing on unlabelled: their cards cannot be shared by memory
+      # NVIDIA GPU feature discovery sets it. To set it by hand, in MiB of one card:
       kubectl label node unlabelled nvidia.com/gpu.memory=MIB
-warn  shared nodes        half: the label without the taint, so nothing is shared there
+warn  shared nodes        half: label without taint, so its cards are not shared
       kubectl taint node half portcullis.dev/gpu-sharing=vram:NoSchedule
-warn  shared nodes        whole GPUs are in use on shared nodes (default/whole on shared-1): nobody knows which card, so these nodes take no further shares
+warn  shared nodes        pods use whole GPUs on shared nodes (default/whole on shared-1): the cards are unknown, so these nodes accept no more shares
       kubectl delete pod -n default whole
-warn  scheduler names     pods wait for schedulers that never bound a pod and hold no Lease: nobody (default/forgotten)
-      # install that scheduler; or name it in --rewrite-schedulers (manifests/base/deployment.yaml), or take
-      # spec.schedulerName out of the manifest, and create the pods anew
+warn  scheduler names     pods wait for schedulers that have bound no pod and hold no Lease: nobody (default/forgotten)
+      # install that scheduler, or name it in --rewrite-schedulers (manifests/base/deployment.yaml), or remove
+      # spec.schedulerName from the manifest; then create the pods again
 ok    gated pods          no pod waits behind the gate
 
-Nothing is broken; 4 warnings.
+No failures, 4 warnings.
 exit 0
 $ kubectl taint node half portcullis.dev/gpu-sharing=vram:NoSchedule
 node/half tainted
 $ kubectl delete pod -n default whole
 pod "whole" deleted from default namespace
 $~ portcullis doctor | grep 'shared nodes'
-ok    shared nodes        2 nodes by memory
+ok    shared nodes        2 nodes shared by memory
 "#,
     );
 }
@@ -198,17 +198,17 @@ train-1   0/1     SchedulingGated   0          …
 train-2   0/1     SchedulingGated   0          …
 $~ portcullis doctor; echo "exit $?"
 ok    API server       v1.…
-FAIL  installation     Portcullis is not installed: pods of gangs are neither gated nor judged
+FAIL  installation     Portcullis is not installed: pods of gangs get no gate and are not validated
       kubectl apply -k manifests/
-ok    GPU labels       2 nodes with GPUs say how much memory a card has
-ok    shared nodes     1 node by memory
-ok    scheduler names  nobody waits for a scheduler that was never seen at work
-FAIL  gated pods       2 pods wait behind the gate and nobody is there to lift it: {namespace}/train-1, {namespace}/train-2
-      # Portcullis was removed. To start them, each on its own:
+ok    GPU labels       GPU memory is known on 2 nodes
+ok    shared nodes     1 node shared by memory
+ok    scheduler names  no pod waits for an unknown scheduler
+FAIL  gated pods       2 pods wait behind the gate and no leader removes it: {namespace}/train-1, {namespace}/train-2
+      # Portcullis was removed. To start each pod without it:
       {unguard}
       {free}
 
-2 things broken.
+2 failures.
 exit 1
 $ {unguard}
 $ {free}
@@ -219,10 +219,10 @@ NAME      READY   STATUS    RESTARTS   AGE
 train-1   1/1     Running   0          …
 train-2   1/1     Running   0          …
 $~ portcullis doctor | tail -n 4
-ok    scheduler names  nobody waits for a scheduler that was never seen at work
+ok    scheduler names  no pod waits for an unknown scheduler
 ok    gated pods       no pod waits behind the gate
 
-1 thing broken.
+1 failure.
 "#
         ),
     );
