@@ -79,7 +79,7 @@ pub(super) fn play_steps(file: &str, runner: &mut Runner, as_json: bool) -> Resu
     if !as_json {
         let scenario = runner.scenario();
         writeln!(out, "{}", styled(styles::HEAD, format!("{} ({file})", scenario.name)))?;
-        for line in step_output::wrapped(&scenario.story, "  ") {
+        for line in step_output::wrapped(&scenario.description, "  ") {
             writeln!(out, "{line}")?;
         }
         step_output::cards(&mut out, &runner.look().nodes)?;

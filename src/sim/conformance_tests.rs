@@ -1,6 +1,8 @@
-//! What every dialect has to get right, played on the embedded cluster: one table of dialects, one story for each rule.
+//! What every dialect has to get right, played on the embedded cluster: one table of dialects, one story for
+//! each rule.
 //!
-//! The table is `sim/stacks.rs`, which makes pods and group objects as each stack does; a new dialect gets a line there.
+//! The table is `sim/stacks.rs`, which makes pods and group objects as each stack does; a new dialect gets a
+//! line there.
 
 use std::fmt::Write as _;
 
@@ -60,7 +62,8 @@ impl<'f> ScenarioBuilder<'f> {
         pod
     }
 
-    /// The size of a gang is this from now on: by its group object, else by its pods, of which there are so many.
+    /// The size of a gang is this from now on: by its group object, else by its pods, of which there are so
+    /// many.
     fn size(self, gang: &str, here: u32, size: u32) -> Self {
         match self.stack.object {
             Some(object) => {

@@ -1,7 +1,9 @@
-//! An embedded cluster, and stories and storms that happen to it.
+//! A simulated cluster: scenarios and random faults run the real engine and the real webhook.
 //!
-//! [`api`] is the API server, [`cluster`] everything around it, [`scenario`] plays stories on it. Nothing in here
-//! reads a clock or a file: time passes when the simulation says so.
+//! [`api`] is the API server, [`cluster`] is everything around it, [`scenario`] plays scenario files,
+//! [`fuzz`] makes random ones. This crate reads no clock, no file and no network. Time is simulated, so a run
+//! with the same input always has the same result. The simulation uses the events and effects of the engine;
+//! it has no other access to the engine.
 
 pub mod api;
 pub mod cluster;

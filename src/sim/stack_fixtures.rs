@@ -1,33 +1,33 @@
-//! How each stack makes a gang: its pods as they enter admission, and its group object.
+//! Pods and group objects as each stack creates them, before admission.
 //!
-//! One table for the conformance suite of the dialects and for the random-fault run, so that what is added here is tried
-//! by both.
+//! One table for the conformance tests of the dialects and for the random scenarios. A new entry is used by
+//! both.
 
 use serde_json::{Value, json};
 
 use portcullis_core::model::DialectId;
 
-/// How one stack makes a gang. A gang is called by a short name, `size` is how many members it takes.
+/// How one stack creates a gang. `gang` is a short name, `size` is the number of members.
 #[cfg_attr(
     not(test),
-    expect(dead_code, reason = "the conformance suite looks at more than the random-fault run")
+    expect(dead_code, reason = "the conformance tests use more fields than the random scenarios")
 )]
 pub(crate) struct StackFixture {
     pub(crate) name: &'static str,
     pub(crate) dialect: DialectId,
-    /// Metadata and spec of a member, as far as it names its gang; the index begins at 0.
+    /// The part of metadata and spec that names the gang. The index starts at 0.
     pub(crate) pod: fn(gang: &str, index: u32, size: u32) -> Value,
-    /// The group object; `None` where the stack has none, or none is used.
+    /// The group object; `None` where the fixture has none.
     pub(crate) object: Option<fn(gang: &str, size: u32) -> Value>,
-    /// What kubectl calls the kind of the group object.
+    /// The kind of the group object, as kubectl names it.
     pub(crate) kind: &'static str,
-    /// Whether pods say by themselves how many it takes.
+    /// Whether the pods declare the number of members.
     pub(crate) declares: bool,
-    /// The name of the group within [`GangId`].
+    /// The name within the `GangId`.
     pub(crate) group: fn(gang: &str) -> String,
 }
 
-/// A pod by its labels, annotations and a part of its spec.
+/// A pod with these labels and annotations.
 fn keys(labels: &Value, annotations: &Value) -> Value {
     json!({ "metadata": { "labels": labels, "annotations": annotations }, "spec": {} })
 }
@@ -50,7 +50,7 @@ fn same(gang: &str) -> String {
 fn leader_or_worker(gang: &str, index: u32, size: u32) -> Value {
     let mut labels = json!({ "leaderworkerset.sigs.k8s.io/name": gang });
     if index > 0 {
-        // A leader enters admission without it: the webhook of its own stack comes after that.
+        // A leader does not have it yet: the webhook of LeaderWorkerSet runs later.
         labels["leaderworkerset.sigs.k8s.io/group-index"] = json!("0");
     }
     let mut pod = keys(&labels, &json!({ "leaderworkerset.sigs.k8s.io/size": size.to_string() }));
@@ -60,7 +60,8 @@ fn leader_or_worker(gang: &str, index: u32, size: u32) -> Value {
 }
 
 impl StackFixture {
-    /// The group object of a gang as `kubectl delete` wants it: kind, namespace and name; `None` where there is none.
+    /// The group object of a gang as `kubectl delete` wants it: kind, namespace and name; `None` where there
+    /// is none.
     pub(crate) fn target(&self, namespace: &str, gang: &str) -> Option<String> {
         let object = self.object?(gang, 1);
         Some(format!("{}/{namespace}/{}", self.kind, object["metadata"]["name"].as_str()?))

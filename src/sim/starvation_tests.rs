@@ -1,4 +1,5 @@
-//! Smaller gangs that never stop coming cannot starve a large one: over random arrivals, on the whole embedded cluster.
+//! A constant stream of small gangs does not starve a large one: random arrivals on the whole simulated
+//! cluster.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,11 +16,11 @@ use portcullis_core::model::random::Random;
 
 const NODES: u64 = 3;
 const CORES: u64 = 8;
-/// The longest of the small ones runs for so many seconds.
-const LONGEST: u64 = 15;
-/// When the large one comes.
-const ARRIVES: u64 = 20;
-const HOLD_AFTER: u64 = 20;
+/// Longest run time of a small gang, in seconds.
+const MAX_RUN_SECONDS: u64 = 15;
+/// When the large gang is created, in seconds.
+const ARRIVAL_SECONDS: u64 = 20;
+const HOLD_AFTER_SECONDS: u64 = 20;
 
 fn gang(cluster: &mut Cluster, name: &str, pods: u64, cores: u64) {
     let mut objects = vec![json!({
@@ -37,7 +38,7 @@ fn gang(cluster: &mut Cluster, name: &str, pods: u64, cores: u64) {
         })
     }));
     for object in objects {
-        cluster.api.create(&Actor::User, object).expect("it is a good manifest");
+        cluster.api.create(&Actor::User, object).expect("the manifest is valid");
         cluster.settle_writes();
     }
 }
@@ -47,7 +48,7 @@ fn runs(cluster: &Cluster, name: &str) -> bool {
     cluster.api.get(&key).is_some_and(|pod| pod.object["status"]["phase"] == "Running")
 }
 
-/// After how many seconds a gang that needs every node starts, if it does within two minutes.
+/// Seconds until a gang that needs every node starts; `None` when it does not start within two minutes.
 fn play(seed: u64, hold_after: u64) -> Option<u64> {
     let mut random = Random::new(seed);
     let settings =
@@ -57,23 +58,23 @@ fn play(seed: u64, hold_after: u64) -> Option<u64> {
     for index in 0..NODES {
         let (cpu, memory) = (Some(CORES.to_string()), Some("64Gi".to_owned()));
         let node = NodeSpec { name: format!("node-{index}"), cpu, memory, ..NodeSpec::default() };
-        let object: Value = node.object().expect("it is a good node");
-        cluster.api.create(&Actor::User, object).expect("it is new");
+        let object: Value = node.object().expect("the node is valid");
+        cluster.api.create(&Actor::User, object).expect("the node does not exist yet");
         cluster.settle_writes();
     }
-    // Each small pod, and how many seconds it still runs once it does.
+    // Name of each small pod, and its remaining run time in seconds.
     let mut small: BTreeMap<String, u64> = BTreeMap::new();
     let mut made = 0;
-    for second in 0..ARRIVES + 120 {
-        if second == ARRIVES {
+    for second in 0..ARRIVAL_SECONDS + 120 {
+        if second == ARRIVAL_SECONDS {
             gang(&mut cluster, "large", NODES, CORES);
         }
-        // There is always more to do than there is room for.
+        // There are always more small gangs than the cluster has capacity for.
         while small.len() < 14 {
             let (name, pods, cores) = (format!("small-{made}"), random.between(1, 2), random.between(1, 4));
             made += 1;
             gang(&mut cluster, &name, pods, cores);
-            let length = random.between(3, LONGEST);
+            let length = random.between(3, MAX_RUN_SECONDS);
             small.extend((0..pods).map(|index| (format!("{name}-{index}"), length)));
         }
         cluster.advance(Duration::from_secs(1));
@@ -85,21 +86,25 @@ fn play(seed: u64, hold_after: u64) -> Option<u64> {
         });
         assert_eq!(cluster.take_violations(), [], "seed {seed}");
         if runs(&cluster, "large-0") {
-            return Some(second - ARRIVES);
+            return Some(second - ARRIVAL_SECONDS);
         }
     }
     None
 }
 
 #[test]
-fn a_large_gang_starts_however_many_small_ones_come() {
+fn small_gangs_do_not_starve_a_large_one() {
     let mut starved = 0;
     for seed in 0..12 {
-        let started = play(seed, HOLD_AFTER);
-        // What runs when the room is held ends by then; the rest is on its way.
-        let latest = HOLD_AFTER + LONGEST + 10;
+        let started = play(seed, HOLD_AFTER_SECONDS);
+        // All gangs that run when the head-of-line reservation begins have finished by then. 10 s for the
+        // start itself.
+        let latest = HOLD_AFTER_SECONDS + MAX_RUN_SECONDS + 10;
         assert!(started.is_some_and(|after| after <= latest), "seed {seed}: started after {started:?} s");
         starved += u32::from(play(seed, 0).is_none());
     }
-    assert!(starved >= 6, "only {starved} of 12 starve where nothing is held: this proves nothing");
+    assert!(
+        starved >= 6,
+        "only {starved} of 12 starve without the head-of-line reservation: the test proves nothing"
+    );
 }

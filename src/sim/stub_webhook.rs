@@ -1,4 +1,4 @@
-//! The least that a webhook must do for the engine: for tests of the simulation itself.
+//! A minimal webhook for tests of the simulation itself.
 
 use base64::Engine as _;
 use serde_json::{Value, json};
@@ -7,8 +7,8 @@ use super::api::WebhookCall;
 use portcullis_core::admission::Hook;
 use portcullis_core::pod::Pod;
 
-/// Gates and tolerates for every member of a gang, and says yes to everything.
-pub(crate) fn admit() -> WebhookCall {
+/// Adds the gate and the toleration to every member of a gang, and allows every request.
+pub(crate) fn call() -> WebhookCall {
     Box::new(|hook, body| {
         let review: Value = serde_json::from_slice(body).map_err(|e| e.to_string())?;
         let request = &review["request"];

@@ -1,11 +1,11 @@
-//! The simulation itself: stories that need no more than a gate.
+//! Tests of the simulation itself. They need no webhook other than the stub.
 
 use super::scenario::{Runner, Scenario};
 use super::stub_webhook;
 
 fn play(text: &str) {
     let scenario = Scenario::parse("inline.yaml", text).unwrap_or_else(|e| panic!("{e}"));
-    let mut runner = Runner::new(scenario, Some(stub_webhook::admit())).unwrap_or_else(|e| panic!("{e}"));
+    let mut runner = Runner::new(scenario, Some(stub_webhook::call())).unwrap_or_else(|e| panic!("{e}"));
     while let Some(step) = runner.next_step().unwrap_or_else(|e| panic!("{e}")) {
         let gangs: Vec<String> = step
             .gangs
@@ -23,7 +23,7 @@ fn play(text: &str) {
 }
 
 #[test]
-fn a_gang_that_fits_is_lifted_at_once() {
+fn a_gang_that_fits_starts_when_it_is_complete() {
     play(
         r#"
 name: fits
@@ -55,44 +55,45 @@ steps:
 }
 
 #[test]
-fn random_faults_break_no_rule() {
+fn random_faults_break_no_invariant() {
     for seed in 0..40 {
         let options = super::fuzz::FuzzOptions::default();
         let scenario = super::fuzz::generate(seed);
-        if let Err(failure) = super::fuzz::play(seed, &scenario, &options, stub_webhook::admit()) {
-            let small = super::fuzz::shrink(&failure, &options, stub_webhook::admit);
+        if let Err(failure) = super::fuzz::play(seed, &scenario, &options, stub_webhook::call()) {
+            let small = super::fuzz::shrink(&failure, &options, stub_webhook::call);
             panic!("{failure}\n{}", super::fuzz::to_yaml(&small));
         }
     }
 }
 
 #[test]
-fn a_generated_scenario_can_be_kept_as_a_file() {
+fn a_generated_scenario_survives_the_file_format() {
     for seed in 0..20 {
         let scenario = super::fuzz::generate(seed);
         let text = super::fuzz::to_yaml(&scenario);
         let again = Scenario::parse("kept.yaml", &text).unwrap_or_else(|e| panic!("{e}\n{text}"));
         let options = super::fuzz::FuzzOptions::default();
         let first =
-            super::fuzz::play(seed, &scenario, &options, stub_webhook::admit()).map_err(|e| e.to_string());
+            super::fuzz::play(seed, &scenario, &options, stub_webhook::call()).map_err(|e| e.to_string());
         let second =
-            super::fuzz::play(seed, &again, &options, stub_webhook::admit()).map_err(|e| e.to_string());
+            super::fuzz::play(seed, &again, &options, stub_webhook::call()).map_err(|e| e.to_string());
         assert_eq!(first, second, "seed {seed}");
     }
 }
 
-/// Bytes as a fuzzer might try them: 40 to 400 of them by chance.
+/// Random bytes as a fuzzer tries them: 40 to 400.
 fn some_bytes(seed: u64) -> Vec<u8> {
     let mut random = portcullis_core::model::random::Random::new(seed);
     (0..random.between(40, 400)).map(|_| random.draw().to_le_bytes()[0]).collect()
 }
 
 #[test]
-fn a_byte_decides_one_thing() {
+fn one_byte_decides_one_thing() {
     let bytes = some_bytes(1);
     let yaml = |bytes: &[u8]| super::fuzz::to_yaml(&super::fuzz::generate_from_bytes(bytes));
     assert_eq!(yaml(&bytes), yaml(&bytes));
-    // The first byte switches one sort of fault on or off, and the nodes, which come later, stay as they were.
+    // The first byte switches one kind of fault on or off. The nodes, which later bytes decide, stay the
+    // same.
     let (mut on, mut off) = (bytes.clone(), bytes);
     (on[0], off[0]) = (0, 99);
     let (on, off) = (super::fuzz::generate_from_bytes(&on), super::fuzz::generate_from_bytes(&off));

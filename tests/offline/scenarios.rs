@@ -68,7 +68,7 @@ fn a_gang_starts_whole_when_the_leader_dies_or_pauses_between_any_two_effects() 
                 .expect("a cluster");
             let step = runner.next_step().expect("a step").expect("there is a step");
             let failures = step.failures();
-            if failures.len() == 1 && failures[0].ends_with("it never came to it") {
+            if failures.len() == 1 && failures[0].ends_with("it did not happen") {
                 break;
             }
             assert!(step.is_as_expected(), "{fault}:\n{}", failures.join("\n"));

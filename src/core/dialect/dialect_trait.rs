@@ -63,7 +63,8 @@ pub(crate) trait Dialect: Sync {
         let _ = (kind, status);
         None
     }
-    /// The event to record on the group object, in the words of this stack; `None` where the stack has no such event.
+    /// The event to record on the group object, in the words of this stack; `None` where the stack has no
+    /// such event.
     fn event(&self, kind: GroupKind, context: &GroupEventContext<'_>) -> Option<GroupEvent> {
         let _ = kind;
         context.event()

@@ -1,8 +1,8 @@
 //! Members that are created only after other members have started.
 //!
-//! A gang whose members are created one after the other never gathers. Where the requests of the later members are known,
-//! the engine plans the gang with placeholders for them and keeps their reservations until the pods exist. Three sources
-//! state the requests:
+//! A gang whose members are created one after the other never gathers. Where the requests of the later
+//! members are known, the engine plans the gang with placeholders for them and keeps their reservations until
+//! the pods exist. Three sources state the requests:
 //!
 //! - a pod of an ordered StatefulSet: the pods after it are copies of it;
 //! - a driver that carries the task groups of its application;
@@ -29,8 +29,8 @@ pub enum FutureMembers {
     Copies,
     /// Members with a role; their shape by role.
     Roles(BTreeMap<Str, Arc<Shape>>),
-    /// The other pods of a LeaderWorkerSet replica. The group object of the set states whether the leader starts first, and
-    /// the shape of the workers.
+    /// The other pods of a LeaderWorkerSet replica. The group object of the set states whether the leader
+    /// starts first, and the shape of the workers.
     Replica {
         /// The LeaderWorkerSet.
         set: GangId,

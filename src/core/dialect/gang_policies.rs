@@ -1,7 +1,8 @@
-//! Policies of a gang: what the engine does after a timeout, with a stale gang, with a torn gang, and how it places members.
+//! Policies of a gang: what the engine does after a timeout, with a stale gang, with a torn gang, and how it
+//! places members.
 //!
-//! Owns the choices, the grace period, and how the annotations are read. Where a policy is missing or cannot be read, the
-//! engine uses its own settings.
+//! Owns the choices, the grace period, and how the annotations are read. Where a policy is missing or cannot
+//! be read, the engine uses its own settings.
 
 use std::time::Duration;
 
@@ -13,7 +14,8 @@ use crate::objects::view::Meta;
 /// What the engine does with a gang that has not started within its timeout.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum OnTimeout {
-    /// The gang moves behind the other gangs of its priority and waits again. Each further timeout is twice as long.
+    /// The gang moves behind the other gangs of its priority and waits again. Each further timeout is twice
+    /// as long.
     #[default]
     Requeue,
     /// The engine deletes the pods. All of them are still gated.
@@ -30,7 +32,8 @@ pub enum OnStale {
     Keep,
 }
 
-/// What the engine does with a gang whose gates are lifted and whose members are not all bound at the deadline.
+/// What the engine does with a gang whose gates are lifted and whose members are not all bound at the
+/// deadline.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum OnTorn {
     /// The engine changes nothing. Members that can still be bound keep their reservation.
@@ -49,9 +52,11 @@ pub struct GangPolicies {
     pub on_stale: Option<OnStale>,
     /// `portcullis.dev/on-torn`.
     pub on_torn: Option<OnTorn>,
-    /// `portcullis.dev/pin`: whether all members are pinned to their planned nodes, also those that need not be.
+    /// `portcullis.dev/pin`: whether all members are pinned to their planned nodes, also those that need not
+    /// be.
     pub pin: Option<bool>,
-    /// `portcullis.dev/topology`: a node label. All members go to nodes with one value of it, where such nodes have room.
+    /// `portcullis.dev/topology`: a node label. All members go to nodes with one value of it, where such
+    /// nodes have room.
     pub topology: Option<Str>,
     /// `portcullis.dev/elastic`: whether the gang has as many members as the owners of its pods want.
     pub elastic: Option<bool>,

@@ -1,7 +1,7 @@
 //! Group objects: their kinds, their identity, and what one states about its gangs.
 //!
-//! One object can describe several gangs. Objects of several kinds can describe one gang; then the first kind of the dialect
-//! takes precedence.
+//! One object can describe several gangs. Objects of several kinds can describe one gang; then the first kind
+//! of the dialect takes precedence.
 
 use std::time::Duration;
 
@@ -49,7 +49,8 @@ pub enum StatusWrite {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GroupKind {
     pub(super) dialect: DialectId,
-    /// Index in [`Dialect::group_resources`](super::dialect_trait::Dialect::group_resources). A lower rank takes precedence.
+    /// Index in [`Dialect::group_resources`](super::dialect_trait::Dialect::group_resources). A lower rank
+    /// takes precedence.
     pub(super) rank: usize,
     pub(super) resource: &'static GroupResource,
 }
@@ -86,7 +87,8 @@ pub struct GroupObject {
     pub groups: Vec<Group>,
 }
 
-/// The properties of a gang, in the types that all dialects share. They come from a group object, or from the members.
+/// The properties of a gang, in the types that all dialects share. They come from a group object, or from the
+/// members.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Group {
     /// The gang, or the template of several gangs (see [`super::template_group`]).
@@ -99,7 +101,8 @@ pub struct Group {
     pub created: Time,
     /// When the gang is complete.
     pub quorum: Quorum,
-    /// The resources that must be free in total before the gang starts (`minResources`). Empty where not stated.
+    /// The resources that must be free in total before the gang starts (`minResources`). Empty where not
+    /// stated.
     pub min_resources: Resources,
     /// How long the gang may wait for its start.
     pub timeout: Option<Duration>,

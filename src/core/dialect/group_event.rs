@@ -1,8 +1,8 @@
 //! Events on a group object, in the words of its stack.
 //!
-//! The `Gang` object, the pods and the log use the reason codes of Portcullis. The group object uses the reasons that the
-//! guides of its stack mention. The message is ours, because it has more detail, except where users search for the message
-//! of the stack.
+//! The `Gang` object, the pods and the log use the reason codes of Portcullis. The group object uses the
+//! reasons that the guides of its stack mention. The message is ours, because it has more detail, except
+//! where users search for the message of the stack.
 
 use crate::model::Reason;
 
@@ -24,7 +24,8 @@ pub struct GroupEventContext<'n> {
 }
 
 impl GroupEventContext<'_> {
-    /// What the decision means in terms of a scheduler; `None` for decisions that no scheduler has a word for.
+    /// What the decision means in terms of a scheduler; `None` for decisions that no scheduler has a word
+    /// for.
     pub(super) fn scheduling_result(&self) -> Option<SchedulingResult> {
         match self.reason {
             Reason::Lifted => Some(SchedulingResult::Scheduled),

@@ -15,7 +15,8 @@ use crate::objects::text::{Entries, Scalar, Text};
 use crate::objects::view::Meta;
 use crate::objects::{ReadError, names, read_resources};
 
-/// A group object while it is being read. The dialect adds one [`Group`] for each gang that the object describes.
+/// A group object while it is being read. The dialect adds one [`Group`] for each gang that the object
+/// describes.
 pub(crate) struct GroupReader<'s, 'a> {
     pub(super) key: &'s GroupKey,
     pub(super) meta: &'s Meta<'a>,
@@ -54,8 +55,9 @@ impl<'a> GroupReader<'_, 'a> {
     }
 }
 
-/// Reads a group object of `kind`. `read_spec` is [`Dialect::read_group`](super::dialect_trait::Dialect::read_group) of the
-/// dialect of this kind. The annotations of Portcullis override the fields of the stack.
+/// Reads a group object of `kind`. `read_spec` is
+/// [`Dialect::read_group`](super::dialect_trait::Dialect::read_group) of the dialect of this kind. The
+/// annotations of Portcullis override the fields of the stack.
 pub(super) fn read_group_object(
     kind: GroupKind,
     json: &str,
@@ -111,8 +113,8 @@ pub(super) fn read_seconds(raw: Option<&RawValue>) -> Option<Duration> {
 
 /// Reads `spec.minResources`, with a warning where a quantity cannot be read.
 ///
-/// Names that are not resources of a node are dropped: `pods`, and names of quotas such as `requests.cpu`, which Volcano
-/// writes beside `cpu`.
+/// Names that are not resources of a node are dropped: `pods`, and names of quotas such as `requests.cpu`,
+/// which Volcano writes beside `cpu`.
 pub(super) fn read_min_resources(list: &Entries<'_, Scalar<'_>>) -> (Resources, Option<String>) {
     match read_resources(list, "spec.minResources") {
         Ok(mut min_resources) => {

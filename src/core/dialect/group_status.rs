@@ -1,7 +1,7 @@
 //! The status of a group object, so that the commands of a stack's guides show the state of the gang.
 //!
-//! Owns the input that all stacks share, and the decision whether another controller owns the status. Each dialect writes
-//! its own fields. The engine decides nothing from the stored status.
+//! Owns the input that all stacks share, and the decision whether another controller owns the status. Each
+//! dialect writes its own fields. The engine decides nothing from the stored status.
 
 use std::sync::Arc;
 
@@ -88,8 +88,8 @@ impl StoredStatus {
 
     /// Whether the stored status equals `wanted`; `None` where no field of `wanted` is stored.
     ///
-    /// The API server drops fields that the definition does not have, without an error. So a field is compared only where
-    /// it is stored.
+    /// The API server drops fields that the definition does not have, without an error. So a field is
+    /// compared only where it is stored.
     pub fn matches(&self, wanted: &Value) -> Option<bool> {
         let Self::Own(found) = self else { return None };
         let fields = wanted.as_object()?;
@@ -134,7 +134,8 @@ impl ManagedFieldsEntry<'_> {
     }
 }
 
-/// Whether `fieldsV1` contains fields of the status. An empty status, as some controllers create it, does not count.
+/// Whether `fieldsV1` contains fields of the status. An empty status, as some controllers create it, does not
+/// count.
 fn contains_status(fields: &str) -> bool {
     if !fields.contains("\"f:status\"") {
         return false;

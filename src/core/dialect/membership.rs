@@ -42,8 +42,8 @@ pub struct PodDeclaration {
 }
 
 impl PodDeclaration {
-    /// Reads the annotations that all stacks share and adds `quorum`, which the keys of one stack declare. `None` when the
-    /// pod declares nothing.
+    /// Reads the annotations that all stacks share and adds `quorum`, which the keys of one stack declare.
+    /// `None` when the pod declares nothing.
     pub(super) fn read(pod: &PodView<'_>, quorum: Option<Quorum>) -> Option<Self> {
         let timeout = pod.metadata.annotations.text(names::TIMEOUT_ANNOTATION).and_then(duration::parse);
         let policies = GangPolicies::read(&pod.metadata, &mut Vec::new());

@@ -1,4 +1,5 @@
-//! The result of reading the keys by which a pod names its gang: membership, repairs, warnings, contradictions.
+//! The result of reading the keys by which a pod names its gang: membership, repairs, warnings,
+//! contradictions.
 
 use super::membership::Membership;
 use crate::model::Finding;
@@ -51,8 +52,9 @@ impl MetadataMap {
 /// Maximum length of a label value. All legal characters are ASCII, so bytes are characters.
 pub const MAX_LABEL_VALUE_BYTES: usize = 63;
 
-/// Whether `value` is a legal label value: at most 63 characters, letters, digits, `-`, `_`, `.`, with a letter or digit at
-/// both ends (k8s.io/apimachinery, util/validation `IsValidLabelValue`). The empty text is legal.
+/// Whether `value` is a legal label value: at most 63 characters, letters, digits, `-`, `_`, `.`, with a
+/// letter or digit at both ends (k8s.io/apimachinery, util/validation `IsValidLabelValue`). The empty text is
+/// legal.
 pub fn is_label_value(value: &str) -> bool {
     let edge = |b: Option<&u8>| b.is_none_or(u8::is_ascii_alphanumeric);
     let bytes = value.as_bytes();

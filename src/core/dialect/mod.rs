@@ -1,14 +1,14 @@
 //! Dialects: which gang a pod belongs to, and when that gang is complete.
 //!
-//! Each gang scheduling stack (KAI, Coscheduling, Volcano, ...) names gangs in its own labels, annotations and objects. A
-//! dialect reads the words of one stack and translates them into the shared types of this room. The rest of the crate uses
-//! the shared types only. A dialect never looks at capacity.
+//! Each gang scheduling stack (KAI, Coscheduling, Volcano, ...) names gangs in its own labels, annotations
+//! and objects. A dialect reads the words of one stack and translates them into the shared types of this
+//! room. The rest of the crate uses the shared types only. A dialect never looks at capacity.
 //!
 //! | file | holds |
 //! |---|---|
 //! | [`dialect_trait`] | [`Dialect`](dialect_trait::Dialect): the functions that a stack implements |
 //! | [`registry`] | the list of all dialects, and the functions that ask the right one |
-//! | [`membership`] | [`Membership`]: gang and role of a pod, and what the pod states about the gang |
+//! | [`membership`] | [`Membership`]: gang and role of a pod, and what the pod declares |
 //! | [`membership_review`] | [`MembershipReview`]: missing keys, warnings and contradictions, for admission |
 //! | [`group`], [`group_reader`] | [`Group`]: what a group object states about its gangs, and helpers to read it |
 //! | [`quorum`] | [`Quorum`]: when a gang is complete |
@@ -22,10 +22,10 @@
 //! |---|---|
 //! | 1. Name it | a variant of [`DialectId`](crate::model::DialectId) |
 //! | 2. Add its labels, annotations and API groups | [`objects::names`](crate::objects::names) |
-//! | 3. Implement [`Dialect`](dialect_trait::Dialect) | a folder of its own, `dialect/<stack>/mod.rs`, with unit tests |
+//! | 3. Implement [`Dialect`](dialect_trait::Dialect) | its own folder, `dialect/<stack>/mod.rs`, with tests |
 //! | 4. Register it | one line in `DIALECTS` of `registry.rs` |
-//! | 5. Describe its pods and group objects for the conformance tests | one line in `stack_fixtures.rs` of the simulation |
-//! | 6. Allow the engine to read its group objects | `manifests/base` (RBAC); the tests compare it with [`group_resources`] |
+//! | 5. Describe its pods and group objects for the tests | one line in `stack_fixtures.rs` of the simulation |
+//! | 6. Let the engine read its group objects | RBAC in `manifests/base`; tests compare it with [`group_resources`] |
 //!
 //! The conformance tests then run every rule against the new dialect and report what is missing.
 

@@ -1,8 +1,8 @@
 //! When a gang is complete: a number of members, or a tree of subgroups.
 //!
-//! Members are counted by role. The role is the subgroup that a pod names, or `None` where it names none. In a tree of
-//! subgroups, pods without a role belong to the subgroup `default`, as in KAI. Members with a role that is not a leaf of the
-//! tree do not count.
+//! Members are counted by role. The role is the subgroup that a pod names, or `None` where it names none. In
+//! a tree of subgroups, pods without a role belong to the subgroup `default`, as in KAI. Members with a role
+//! that is not a leaf of the tree do not count.
 
 use std::collections::BTreeMap;
 
@@ -52,8 +52,8 @@ impl Quorum {
         }
     }
 
-    /// The quorum to plan for. An MPI launcher does not count as a worker: where the other members are enough, only they
-    /// count. Where the launcher is needed to reach the number, it counts like any member.
+    /// The quorum to plan for. An MPI launcher does not count as a worker: where the other members are
+    /// enough, only they count. Where the launcher is needed to reach the number, it counts like any member.
     #[must_use]
     pub fn without_launcher(&self, counts: &BTreeMap<Option<Str>, u32>) -> Self {
         let is_launcher = |role: &Option<Str>| role.as_deref() == Some(names::MPI_LAUNCHER);
@@ -73,8 +73,8 @@ impl Quorum {
         }
     }
 
-    /// The smallest number of members that can be complete. A tree that requires more subgroups than it has can never be
-    /// complete; then this is the sum of all subgroups.
+    /// The smallest number of members that can be complete. A tree that requires more subgroups than it has
+    /// can never be complete; then this is the sum of all subgroups.
     pub fn min_members(&self) -> u32 {
         match self {
             Self::Count(min) => *min,
@@ -90,8 +90,8 @@ impl Quorum {
         }
     }
 
-    /// The missing members, as a phrase after "waiting for": `2 more pods`, or `subgroup workers (1 of 3 pods) and subgroup
-    /// ps (0 of 1 pods)`. Empty when the gang is complete.
+    /// The missing members, as a phrase after "waiting for": `2 more pods`, or `subgroup workers (1 of 3
+    /// pods) and subgroup ps (0 of 1 pods)`. Empty when the gang is complete.
     pub fn missing(&self, counts: &BTreeMap<Option<Str>, u32>) -> String {
         if self.is_satisfied(counts) {
             return String::new();

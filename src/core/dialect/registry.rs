@@ -32,14 +32,15 @@ pub(super) fn dialect(id: DialectId) -> &'static dyn Dialect {
     *DIALECTS.iter().find(|d| d.id() == id).expect("a test checks that every DialectId is registered")
 }
 
-/// The gang and role of a pod. The dialect with the strongest link decides; among equals the first in the list.
+/// The gang and role of a pod. The dialect with the strongest link decides; among equals the first in the
+/// list.
 pub fn membership(pod: &PodView<'_>) -> Option<Membership> {
     let found = DIALECTS.iter().filter_map(|d| d.membership(pod).map(|m| (d.link_strength(&m.gang), m)));
     found.min_by_key(|(strength, _)| *strength).map(|(_, membership)| membership)
 }
 
-/// The same membership, with repairs, warnings and contradictions for admission. A pod that names gangs explicitly in two
-/// dialects gets a finding, because it can only be in one.
+/// The same membership, with repairs, warnings and contradictions for admission. A pod that names gangs
+/// explicitly in two dialects gets a finding, because it can only be in one.
 pub fn review_membership(pod: &PodView<'_>) -> MembershipReview {
     let found =
         DIALECTS.iter().filter_map(|d| d.membership(pod).map(|m| (d.link_strength(&m.gang), *d, m.gang)));
@@ -95,8 +96,8 @@ pub fn group_resources() -> impl Iterator<Item = (DialectId, &'static GroupResou
     group_kinds().map(|kind| (kind.dialect(), kind.resource()))
 }
 
-/// The group that serves as template of this gang, where no group object has the name of the gang itself. Examples are the
-/// replicas of a LeaderWorkerSet and of a Workload.
+/// The group that serves as template of this gang, where no group object has the name of the gang itself.
+/// Examples are the replicas of a LeaderWorkerSet and of a Workload.
 pub fn template_group(gang: &GangId) -> Option<GangId> {
     let name = dialect(gang.dialect).template_group(&gang.name)?;
     Some(GangId::new(gang.dialect, &gang.namespace, name))
@@ -129,7 +130,8 @@ pub(crate) fn status_of(kind: GroupKind, status: &GroupStatus) -> Option<Value> 
         return None;
     }
     let mut written = dialect(kind.dialect()).status(kind, status)?;
-    // No stack has a word of its own for a timeout. The guides of several stacks use the reason `SchedulingTimeout`.
+    // No stack has a word of its own for a timeout. The guides of several stacks use the reason
+    // `SchedulingTimeout`.
     if status.reason == Reason::SchedulingTimeout.as_str()
         && let Some(conditions) = written.get_mut("conditions").and_then(Value::as_array_mut)
     {
@@ -138,7 +140,8 @@ pub(crate) fn status_of(kind: GroupKind, status: &GroupStatus) -> Option<Value> 
     Some(written)
 }
 
-/// The event to record on the object of a group, in the words of its stack; `None` where the stack has no such event.
+/// The event to record on the object of a group, in the words of its stack; `None` where the stack has no
+/// such event.
 pub(crate) fn group_event(group: &Group, context: &GroupEventContext<'_>) -> Option<GroupEvent> {
     let kind = group.object.as_ref()?.kind;
     dialect(kind.dialect()).event(kind, context)
@@ -149,7 +152,8 @@ pub(crate) fn is_status_final(group: &Group) -> bool {
     dialect(group.gang.dialect).is_status_final(&group.stored_status)
 }
 
-/// Group objects by kind, with an empty list for each kind that has none: the form of a complete list of the cluster.
+/// Group objects by kind, with an empty list for each kind that has none: the form of a complete list of the
+/// cluster.
 pub fn objects_by_kind<G: Into<GroupObject>>(
     groups: impl IntoIterator<Item = G>,
 ) -> BTreeMap<GroupKind, Vec<GroupObject>> {

@@ -1,5 +1,5 @@
-//! Matching pods to nodes by selectors, required node affinity, taints and tolerations: the stock scheduler's rules
-//! (k8s.io/component-helpers, scheduling/corev1/nodeaffinity and helpers.go).
+//! Matching pods to nodes by selectors, required node affinity, taints and tolerations: the stock scheduler's
+//! rules (k8s.io/component-helpers, scheduling/corev1/nodeaffinity and helpers.go).
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -1,8 +1,9 @@
 //! Kubernetes objects: borrowed JSON views, names, nodes, priority classes, owner references.
 //!
-//! Objects are read as JSON into lean views, not as the typed structs of one release. Fields come and go between releases,
-//! and a small borrowed view decodes several times faster. Unknown fields are skipped. A field that is needed and has the
-//! wrong type is a [`ReadError`] that names the object; other objects are not affected.
+//! Objects are read as JSON into lean views, not as the typed structs of one release. Fields come and go
+//! between releases, and a small borrowed view decodes several times faster. Unknown fields are skipped. A
+//! field that is needed and has the wrong type is a [`ReadError`] that names the object; other objects are
+//! not affected.
 //!
 //! This room does not know gangs. Pods with their gang are in [`crate::pod`].
 

@@ -16,31 +16,37 @@ pub const API_GROUP: &str = "portcullis.dev";
 /// The name under which the API server keeps what we write (`metadata.managedFields`).
 pub const FIELD_MANAGER: &str = "portcullis";
 
-/// How long a gang may wait for its start, on the group object or where there is none on its pods: `120`, `2m`, `1h30m`.
+/// How long a gang may wait for its start, on the group object or where there is none on its pods: `120`,
+/// `2m`, `1h30m`.
 pub const TIMEOUT_ANNOTATION: &str = "portcullis.dev/timeout";
-/// What becomes of a gang that has not started within its timeout, on the group object or where there is none on its
-/// pods: `requeue` or `delete`.
+/// What becomes of a gang that has not started within its timeout, on the group object or where there is none
+/// on its pods: `requeue` or `delete`.
 pub const ON_TIMEOUT_ANNOTATION: &str = "portcullis.dev/on-timeout";
 /// What becomes of a gang that was whole and has lost members, in the same places: `evict` or `keep`.
 pub const ON_STALE_ANNOTATION: &str = "portcullis.dev/on-stale";
 /// What becomes of a gang that is lifted and not bound in time, in the same places: `hold` or `evict`.
 pub const ON_TORN_ANNOTATION: &str = "portcullis.dev/on-torn";
-/// Whether the members of a gang are tied to the node that was planned for them, in the same places: `true`, or `false`.
+/// Whether the members of a gang are tied to the node that was planned for them, in the same places: `true`,
+/// or `false`.
 pub const PIN_ANNOTATION: &str = "portcullis.dev/pin";
-/// The node label of which a gang is to have one value where that can be, in the same places: `topology.kubernetes.io/zone`.
+/// The node label of which a gang is to have one value where that can be, in the same places:
+/// `topology.kubernetes.io/zone`.
 pub const TOPOLOGY_ANNOTATION: &str = "portcullis.dev/topology";
-/// Whether a gang takes as many members as the owners of its pods want, in the same places: `true`, or `false`.
+/// Whether a gang takes as many members as the owners of its pods want, in the same places: `true`, or
+/// `false`.
 pub const ELASTIC_ANNOTATION: &str = "portcullis.dev/elastic";
-/// For how long such a gang is left as it is first, in the same places: `60`, `2m`, `0s`; below zero without end.
+/// For how long such a gang is left as it is first, in the same places: `60`, `2m`, `0s`; below zero without
+/// end.
 pub const STALE_GRACE_ANNOTATION: &str = "portcullis.dev/stale-grace";
 /// Plain gangs: annotation or label that names the gang of a pod.
 pub const GANG_KEY: &str = "portcullis.dev/gang";
 /// Plain gangs: annotation or label that says how many members it takes.
 pub const GANG_SIZE_KEY: &str = "portcullis.dev/gang-size";
-/// The native group of a pod, copied at admission: an API server without that feature drops the field it came from.
+/// The native group of a pod, copied at admission: an API server without that feature drops the field it came
+/// from.
 pub const SCHEDULING_GROUP_ANNOTATION: &str = "portcullis.dev/scheduling-group";
-/// On a StatefulSet whose pods are a gang, and on these pods: [`ORDERED_KEEP`] leaves it as it is, to start its pods one
-/// after the other, and room is held for those to come.
+/// On a StatefulSet whose pods are a gang, and on these pods: [`ORDERED_KEEP`] leaves it as it is, to start
+/// its pods one after the other, and room is held for those to come.
 pub const ORDERED_ANNOTATION: &str = "portcullis.dev/ordered";
 /// The value of [`ORDERED_ANNOTATION`] that means "as it is".
 pub const ORDERED_KEEP: &str = "keep";
@@ -74,9 +80,11 @@ pub const VOLCANO_API_GROUP: &str = "scheduling.volcano.sh";
 
 /// LeaderWorkerSet: label with the name of the set.
 pub const LWS_NAME_LABEL: &str = "leaderworkerset.sigs.k8s.io/name";
-/// LeaderWorkerSet: label with the index of the replica; a leader has it only after the webhook of LeaderWorkerSet.
+/// LeaderWorkerSet: label with the index of the replica; a leader has it only after the webhook of
+/// LeaderWorkerSet.
 pub const LWS_GROUP_INDEX_LABEL: &str = "leaderworkerset.sigs.k8s.io/group-index";
-/// LeaderWorkerSet: label with the place in the replica, 0 for its leader; a worker has it only after that webhook.
+/// LeaderWorkerSet: label with the place in the replica, 0 for its leader; a worker has it only after that
+/// webhook.
 pub const LWS_WORKER_INDEX_LABEL: &str = "leaderworkerset.sigs.k8s.io/worker-index";
 /// LeaderWorkerSet: annotation with the number of pods of a replica.
 pub const LWS_SIZE_ANNOTATION: &str = "leaderworkerset.sigs.k8s.io/size";
@@ -168,10 +176,11 @@ pub const NVIDIA_RUNTIME_CLASS: &str = "nvidia";
 pub const MIRROR_POD: &str = "kubernetes.io/config.mirror";
 /// Says where the kubelet got a static pod from.
 pub const STATIC_POD_SOURCE: &str = "kubernetes.io/config.source";
-/// Labels of nodes that name a domain of the network or a place, innermost first: `NVLink` domains as the GPU operator and
-/// Topograph name them, tiers of switches by Topograph, Google and Amazon, zone, region. Sources:
-/// <https://docs.nvidia.com/topograph/reference/node-labels-and-annotations>, <https://kubernetes.io/docs/reference/labels-annotations-taints>,
-/// the labels of GKE (`gce-topology-*`) and of Amazon's cloud provider (`network-node-layer-*`).
+/// Labels of nodes that name a domain of the network or a place, innermost first: `NVLink` domains as the GPU
+/// operator and Topograph name them, tiers of switches by Topograph, Google and Amazon, zone, region.
+/// Sources: <https://docs.nvidia.com/topograph/reference/node-labels-and-annotations>,
+/// <https://kubernetes.io/docs/reference/labels-annotations-taints>, the labels of GKE (`gce-topology-*`) and
+/// of Amazon's cloud provider (`network-node-layer-*`).
 pub const TOPOLOGY_LEVELS: &[&str] = &[
     "nvidia.com/gpu.clique",
     "accelerator.topograph.run/sub-domain",
@@ -197,5 +206,6 @@ pub const HOSTNAME_LABEL: &str = "kubernetes.io/hostname";
 pub const TAINT_UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
 /// The stock scheduler's name.
 pub const DEFAULT_SCHEDULER: &str = "default-scheduler";
-/// Schedulers that place gangs themselves: their pods are linked, gated and lifted, never pinned or nominated.
+/// Schedulers that place gangs themselves: their pods are linked, gated and lifted, never pinned or
+/// nominated.
 pub const GANG_SCHEDULERS: &[&str] = &["kai-scheduler", "volcano", "yunikorn"];

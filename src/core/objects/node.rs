@@ -34,7 +34,8 @@ pub struct Node {
 pub struct GpuInventory {
     /// Physical cards.
     pub cards: u32,
-    /// Memory of each card; `None` without a readable `nvidia.com/gpu.memory` label: then there is no VRAM capacity.
+    /// Memory of each card; `None` without a readable `nvidia.com/gpu.memory` label: then there is no VRAM
+    /// capacity.
     pub vram_each: Option<VramMib>,
     /// Cut into MIG slices: no VRAM shares here.
     pub mig: bool,
@@ -42,7 +43,8 @@ pub struct GpuInventory {
     pub sharing: GpuSharing,
 }
 
-/// Label and taint `portcullis.dev/gpu-sharing=vram`: both make a shared node, one alone is a mistake that we name.
+/// Label and taint `portcullis.dev/gpu-sharing=vram`: both make a shared node, one alone is a mistake that we
+/// name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum GpuSharing {
     /// Neither label nor taint.

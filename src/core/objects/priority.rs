@@ -47,8 +47,8 @@ impl PriorityClass {
     }
 }
 
-/// The sentence for a class that is named and does not exist: `PriorityClass "Inference" not found; did you mean
-/// "inference"?`
+/// The sentence for a class that is named and does not exist: `PriorityClass "Inference" not found; did you
+/// mean "inference"?`
 pub fn class_not_found<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
     let name: String = name.chars().take(LONGEST_NAME).collect();
     match closest(&name, known) {

@@ -6,8 +6,8 @@ use std::ops::Deref;
 
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 
-/// A string that borrows from the document when it holds no escapes, anywhere in a structure (`Cow` borrows only where
-/// a field is annotated, and never inside maps).
+/// A string that borrows from the document when it holds no escapes, anywhere in a structure (`Cow` borrows
+/// only where a field is annotated, and never inside maps).
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Text<'a>(pub Cow<'a, str>);
 
@@ -66,8 +66,8 @@ impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
     }
 }
 
-/// A small JSON object kept in document order; looked up by scanning, which beats a tree at the sizes of labels and
-/// annotations. `null` reads as empty. A key that stands twice keeps its last value, as in Go.
+/// A small JSON object kept in document order; looked up by scanning, which beats a tree at the sizes of
+/// labels and annotations. `null` reads as empty. A key that stands twice keeps its last value, as in Go.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entries<'a, V>(pub Vec<(Text<'a>, V)>);
 

@@ -348,7 +348,8 @@ view! {
 }
 
 view! {
-    /// A Deployment, ReplicaSet, StatefulSet or Job, as far as it says how many pods it wants, and of which gang.
+    /// A Deployment, ReplicaSet, StatefulSet or Job, as far as it says how many pods it wants, and of which
+    /// gang.
     OwnerView {
         /// `metadata`.
         metadata: Meta<'a>,

@@ -1,7 +1,7 @@
 //! Pods and their owners, in the form that the engine and the scheduler simulation use.
 //!
-//! A [`Pod`] owns its data and is small. Everything that follows from the pod alone is computed once, when it is read: the
-//! gang it belongs to, its [`Shape`], how a patch can pin it to a node.
+//! A [`Pod`] owns its data and is small. Everything that follows from the pod alone is computed once, when it
+//! is read: the gang it belongs to, its [`Shape`], how a patch can pin it to a node.
 
 mod owner;
 

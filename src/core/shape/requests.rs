@@ -1,5 +1,5 @@
-//! Effective resource requests of a pod, by kube-scheduler's rule (k8s.io/component-helpers, resource/helpers.go
-//! `PodRequests`).
+//! Effective resource requests of a pod, by kube-scheduler's rule (k8s.io/component-helpers,
+//! resource/helpers.go `PodRequests`).
 
 use crate::model::{Bytes, MilliCpu, Resources, str};
 use crate::objects::text::{Entries, Scalar};
@@ -8,13 +8,14 @@ use crate::objects::{read_resource, read_resources};
 
 /// The requests that a pod charges to its node.
 ///
-/// - The larger of two amounts: the sum of all containers and sidecars, and the largest init container with the sidecars
-///   that started before it.
+/// - The larger of two amounts: the sum of all containers and sidecars, and the largest init container with
+///   the sidecars that started before it.
 /// - Pod-level resources replace this amount where the pod has them.
 /// - An in-place resize holds the larger of old and new requests.
 /// - The overhead of the sandbox is added.
 ///
-/// Amounts are rounded up for each container (cpu to thousandths), so the sum is never less than the scheduler's.
+/// Amounts are rounded up for each container (cpu to thousandths), so the sum is never less than the
+/// scheduler's.
 ///
 /// # Errors
 /// A sentence naming the field whose quantity cannot be read.
@@ -49,7 +50,8 @@ pub fn effective_requests(pod: &PodView<'_>) -> Result<Resources, String> {
         let allocated = read_resources(&status.allocated_resources, "status.allocatedResources")?;
         pod_level = resize.effective(&pod_level, actuated, &allocated);
     }
-    // A limit without a request: the API server defaults the request to the sum of the containers, or else to the limit.
+    // A limit without a request: the API server defaults the request to the sum of the containers, or else to
+    // the limit.
     let requested = |name: &str| spec.resources.requests.contains(name);
     let limited = |name: &str| !requested(name) && spec.resources.limits.contains(name);
     if requested("cpu") {
@@ -100,7 +102,8 @@ impl<'p, 'a> Resize<'p, 'a> {
 
     fn container(&self, container: &Container<'_>, spec: Resources) -> Result<Resources, String> {
         let status = &self.pod.status;
-        // Container names are unique in a pod. Where both lists have the name, the status of the init container counts.
+        // Container names are unique in a pod. Where both lists have the name, the status of the init
+        // container counts.
         let mut statuses = status.init_container_statuses.iter().chain(&status.container_statuses);
         let Some(status) = statuses.find(|s| s.name == container.name) else { return Ok(spec) };
         let Some(actuated) = &status.resources else { return Ok(spec) };

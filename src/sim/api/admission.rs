@@ -1,4 +1,4 @@
-//! Calling the admission webhook as an API server calls it: a real `AdmissionReview` out, a patch or a denial in.
+//! Calls the admission webhook as an API server does: with an `AdmissionReview`, for a patch or a denial.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -7,20 +7,20 @@ use serde_json::{Value, json};
 use super::{ApiStatus, ObjectKind};
 use portcullis_core::admission::Hook;
 
-/// Carries one `AdmissionReview` to the webhook and its answer back; an error is a call that failed.
+/// Sends one `AdmissionReview` to the webhook and returns its response. An error is a failed call.
 pub type WebhookCall = Box<dyn FnMut(Hook, &[u8]) -> Result<Vec<u8>, String> + Send>;
 
-/// The webhook of this cluster, and what came of calling it.
+/// The webhook of the simulated cluster, with counters and violations.
 pub struct AdmissionWebhook {
-    admit: Option<WebhookCall>,
+    call: Option<WebhookCall>,
     calls: u64,
-    /// Whether every mutation is asked for a second time, to see that it changes nothing more.
+    /// Sends every mutation a second time, to check that it changes nothing more.
     pub twice: bool,
-    /// What the webhook did that a webhook must not do.
+    /// Violations of the rules for webhooks.
     pub violations: Vec<String>,
 }
 
-/// One request that is to be admitted.
+/// One request to review.
 pub(super) struct ReviewInput<'a> {
     pub(super) user: &'a str,
     pub(super) name: &'a str,
@@ -29,26 +29,26 @@ pub(super) struct ReviewInput<'a> {
     pub(super) old: Option<&'a Value>,
 }
 
-/// What the webhook answered.
+/// The response of the webhook.
 struct ReviewOutput {
     patch: Option<Value>,
     warnings: Vec<String>,
 }
 
 impl AdmissionWebhook {
-    /// A cluster whose pods go through `admit`; `None` is a cluster without our webhook.
-    pub fn new(admit: Option<WebhookCall>) -> Self {
-        Self { admit, calls: 0, twice: true, violations: Vec::new() }
+    /// A cluster that sends pods to `call`; `None` is a cluster without a webhook.
+    pub fn new(call: Option<WebhookCall>) -> Self {
+        Self { call, calls: 0, twice: true, violations: Vec::new() }
     }
 
-    /// How many reviews have been sent.
+    /// Number of reviews sent.
     pub fn calls(&self) -> u64 {
         self.calls
     }
 
-    /// Has the mutating webhook change the object; returns it changed, with the warnings.
+    /// Calls the mutating webhook. Returns the patched object and the warnings.
     pub(super) fn mutate(&mut self, review: &ReviewInput<'_>) -> Result<(Value, Vec<String>), ApiStatus> {
-        if self.admit.is_none() {
+        if self.call.is_none() {
             return Ok((review.object.clone(), Vec::new()));
         }
         let ReviewOutput { patch, warnings } = self.call(Hook::Mutate, review)?;
@@ -74,9 +74,9 @@ impl AdmissionWebhook {
         Ok((object, warnings))
     }
 
-    /// Has the validating webhook judge the object as it would be stored.
+    /// Calls the validating webhook with the object to store. Returns the warnings.
     pub(super) fn validate(&mut self, review: &ReviewInput<'_>) -> Result<Vec<String>, ApiStatus> {
-        if self.admit.is_none() {
+        if self.call.is_none() {
             return Ok(Vec::new());
         }
         let admitted = self.call(Hook::Validate, review)?;
@@ -90,7 +90,7 @@ impl AdmissionWebhook {
         self.calls += 1;
         let uid = format!("review-{}", self.calls);
         let body = body(&uid, review);
-        let admit = self.admit.as_mut().expect("callers have looked that there is a webhook");
+        let send = self.call.as_mut().expect("callers check that there is a webhook");
         let failed = |problem: String| {
             let message = format!(
                 "Internal error occurred: failed calling webhook \"{}.portcullis.dev\": {problem}",
@@ -98,7 +98,7 @@ impl AdmissionWebhook {
             );
             ApiStatus::new(500, "InternalError", message)
         };
-        let answer = admit(hook, &body).map_err(failed)?;
+        let answer = send(hook, &body).map_err(failed)?;
         read(&uid, &answer).map_err(failed)?
     }
 }
@@ -128,7 +128,8 @@ fn body(uid: &str, review: &ReviewInput<'_>) -> Vec<u8> {
     value.to_string().into_bytes()
 }
 
-/// The checks of the API server's `VerifyAdmissionResponse`; the outer error is a failed call, the inner a denial.
+/// Checks a response as the API server's `VerifyAdmissionResponse` does. The outer error is a failed call,
+/// the inner a denial.
 fn read(uid: &str, answer: &[u8]) -> Result<Result<ReviewOutput, ApiStatus>, String> {
     let answer: Value = serde_json::from_slice(answer).map_err(|e| format!("the answer is no JSON: {e}"))?;
     let text = |pointer: &str| answer.pointer(pointer).and_then(Value::as_str).unwrap_or("");

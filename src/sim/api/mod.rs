@@ -1,8 +1,8 @@
-//! An API server in memory: the rules of Kubernetes 1.36 for the kinds that a gang touches.
+//! An API server in memory, with the rules of Kubernetes 1.36 for the kinds that gangs use.
 //!
-//! Owns every object, its versions and the record of every write. It never starts anything by itself: schedulers,
-//! kubelets and controllers are clients like everybody else. Invariant: one global resource version, raised by every
-//! write that changes something and by nothing else; a UID is never given twice.
+//! Owns every object, its versions, and the record of every write. It starts nothing by itself: schedulers,
+//! kubelets and controllers are clients. Invariants: one global resource version, which only a write that
+//! changes an object raises; UIDs are unique.
 
 mod admission;
 mod object_kind;

@@ -1,4 +1,4 @@
-//! The kinds the embedded API server knows.
+//! The kinds that the simulated API server knows.
 
 use std::fmt;
 
@@ -14,12 +14,12 @@ macro_rules! kinds {
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum ObjectKind {
             $($(#[$doc])* $name,)*
-            /// The group objects of a dialect.
+            /// A group object of a dialect.
             Group(GroupKind),
         }
 
         impl ObjectKind {
-            /// All of them.
+            /// All kinds.
             pub fn all() -> impl Iterator<Item = Self> {
                 [$(Self::$name),*].into_iter().chain(dialect::group_kinds().map(Self::Group))
             }
@@ -61,7 +61,7 @@ kinds! {
     Node: "v1", "nodes", false;
     /// A pod.
     Pod: "v1", "pods", true;
-    /// Our own object.
+    /// The `Gang` object of Portcullis.
     Gang: "portcullis.dev/v1alpha1", "gangs", true;
     /// A priority class.
     PriorityClass: "scheduling.k8s.io/v1", "priorityclasses", false;
@@ -81,7 +81,7 @@ impl ObjectKind {
     /// The kind of this manifest.
     ///
     /// # Errors
-    /// What kubectl says when there is no such kind.
+    /// The message of kubectl for an unknown kind.
     pub fn of(object: &Value) -> Result<Self, ApiStatus> {
         let text = |key: &str| object.get(key).and_then(Value::as_str).unwrap_or("");
         let (api_version, kind) = (text("apiVersion"), text("kind"));
@@ -92,8 +92,9 @@ impl ObjectKind {
         })
     }
 
-    /// The kind by one of the names people type: `pod`, `pods`, `Pod`, `podgroups.scheduling.volcano.sh`, or with the
-    /// version as well, `podgroups.v1alpha2.scheduling.k8s.io`.
+    /// The kind by one of the names that kubectl accepts: `pod`, `pods`, `Pod`,
+    /// `podgroups.scheduling.volcano.sh`, or with the version as well,
+    /// `podgroups.v1alpha2.scheduling.k8s.io`.
     pub fn named(name: &str) -> Option<Self> {
         let name = name.to_ascii_lowercase();
         let (bare, rest) = name.split_once('.').unwrap_or((&name, ""));
@@ -138,19 +139,19 @@ impl fmt::Display for ObjectKind {
     }
 }
 
-/// Which object. `namespace` is empty for kinds that live in none.
+/// The identity of an object. `namespace` is empty for cluster-scoped kinds.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectKey {
-    /// Its kind.
+    /// Kind.
     pub kind: ObjectKind,
-    /// Its namespace.
+    /// Namespace.
     pub namespace: Str,
-    /// Its name.
+    /// Name.
     pub name: Str,
 }
 
 impl ObjectKey {
-    /// The object `namespace/name` of this kind; the namespace is dropped where the kind has none.
+    /// The object `namespace/name` of this kind. The namespace is dropped for cluster-scoped kinds.
     pub fn new(kind: ObjectKind, namespace: impl AsRef<str>, name: impl AsRef<str>) -> Self {
         let namespace = if kind.namespaced() { str(namespace) } else { str("") };
         Self { kind, namespace, name: str(name) }

@@ -1,4 +1,4 @@
-//! What may be in a new pod, and what may change in an existing one (Kubernetes 1.36, pkg/apis/core/validation,
+//! Validation of new pods and of changes to pods (Kubernetes 1.36, pkg/apis/core/validation,
 //! `ValidatePodUpdate`, and pkg/registry/core/pod/strategy.go).
 
 use serde_json::{Map, Value, json};
@@ -7,7 +7,7 @@ use super::ApiStatus;
 
 const REQUIRED: &str = "/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution";
 
-/// Fills in what the API server fills in before anybody sees the pod.
+/// Sets the defaults that the API server sets before admission.
 pub(super) fn default(pod: &mut Value) {
     let Some(spec) = pod.get_mut("spec").and_then(Value::as_object_mut) else { return };
     for (key, value) in [
@@ -24,7 +24,7 @@ pub(super) fn default(pod: &mut Value) {
     }
 }
 
-/// A limit without a request is a request, too.
+/// Copies limits to requests that are missing.
 fn default_requests(container: &mut Value) {
     let Some(resources) = container.get_mut("resources").and_then(Value::as_object_mut) else { return };
     let Some(limits) = resources.get("limits").and_then(Value::as_object).cloned() else { return };
@@ -56,7 +56,7 @@ pub(super) fn gates(pod: &Value) -> impl Iterator<Item = &str> {
     list.into_iter().flatten().filter_map(|gate| gate.get("name").and_then(Value::as_str))
 }
 
-/// Whether this pod may be created.
+/// Validates a new pod.
 pub(super) fn validate_create(name: &str, pod: &Value) -> Result<(), ApiStatus> {
     let containers = pod.pointer("/spec/containers").and_then(Value::as_array);
     if containers.is_none_or(Vec::is_empty) {
@@ -70,7 +70,7 @@ pub(super) fn validate_create(name: &str, pod: &Value) -> Result<(), ApiStatus> 
     Ok(())
 }
 
-/// Whether a pod may change so.
+/// Validates a change of a pod.
 pub(super) fn validate_update(name: &str, old: &Value, new: &Value) -> Result<(), ApiStatus> {
     let (Some(old_spec), Some(new_spec)) = (old.get("spec"), new.get("spec")) else {
         return Err(ApiStatus::invalid("Pod", name, "spec", "Required value"));
@@ -130,7 +130,8 @@ fn only_added(old: Option<&Value>, new: Option<&Value>) -> bool {
     old.into_iter().flatten().all(|(key, value)| new.and_then(|new| new.get(key)) == Some(value))
 }
 
-/// Required terms may only be narrowed: as many as before, each with its old requirements as an exact prefix.
+/// Checks that required terms only get narrower: the same number of terms, each with its old requirements as
+/// a prefix.
 fn narrowed(old: Option<&Value>, new: Option<&Value>) -> Result<(), &'static str> {
     let terms = |selector: Option<&Value>| -> Vec<Value> {
         selector
@@ -161,7 +162,7 @@ fn narrowed(old: Option<&Value>, new: Option<&Value>) -> Result<(), &'static str
     Ok(())
 }
 
-/// The spec without everything that may change.
+/// The spec without the fields that may change.
 fn fixed(spec: &Value) -> Map<String, Value> {
     let mut spec = spec.as_object().cloned().unwrap_or_default();
     for key in ["schedulingGates", "nodeSelector", "tolerations", "activeDeadlineSeconds"] {
@@ -200,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gated_pod_can_be_narrowed_and_nothing_else() {
+    fn only_the_affinity_of_a_gated_pod_can_be_narrowed() {
         let here = json!({"key": "metadata.name", "operator": "In", "values": ["n"]});
         let zone = json!({"key": "zone", "operator": "Exists"});
         let pinned = json!([{"matchFields": [here]}]);
@@ -227,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_stand_in_for_missing_requests() {
+    fn missing_requests_are_copied_from_limits() {
         let mut pod = json!({"spec": {"containers": [{"resources": {"limits": {"nvidia.com/gpu": 1}}}]}});
         default(&mut pod);
         assert_eq!(pod["spec"]["containers"][0]["resources"]["requests"], json!({"nvidia.com/gpu": 1}));

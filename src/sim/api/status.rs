@@ -1,10 +1,10 @@
-//! The `Status` with which an API server says no, and how kubectl prints it.
+//! The `Status` of an error response, and how kubectl prints it.
 
 use std::fmt;
 
 use serde_json::Value;
 
-/// A refusal: HTTP code, reason, message, details.
+/// An error response of the API server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ApiStatus {
     /// HTTP status code.
@@ -20,7 +20,7 @@ pub struct ApiStatus {
 }
 
 impl ApiStatus {
-    /// A refusal without details.
+    /// An error without details.
     pub fn new(code: u16, reason: &str, message: impl Into<String>) -> Self {
         Self { code, reason: reason.to_owned(), message: message.into(), about: None, causes: Vec::new() }
     }
@@ -41,8 +41,8 @@ impl ApiStatus {
         }
     }
 
-    /// Reads the `status` of a denied admission response, as the API server does (code 0 becomes 403, the message gets
-    /// a prefix that names the webhook).
+    /// Reads the `status` of a denied admission response, as the API server does (code 0 becomes 403, the
+    /// message gets a prefix that names the webhook).
     pub(super) fn denied(status: &Value) -> Self {
         let text = |pointer: &str| status.pointer(pointer).and_then(Value::as_str).unwrap_or("").to_owned();
         let code = status.get("code").and_then(Value::as_u64).unwrap_or(0);
@@ -65,8 +65,9 @@ impl ApiStatus {
         }
     }
 
-    /// What kubectl prints (k8s.io/kubectl, pkg/cmd/util/helpers.go `StandardErrorMessage` and `MultilineError`): for an
-    /// invalid object the causes, in a list when there are several; for anything else the message.
+    /// What kubectl prints (k8s.io/kubectl, pkg/cmd/util/helpers.go `StandardErrorMessage` and
+    /// `MultilineError`): for an invalid object the causes, in a list when there are several; for anything
+    /// else the message.
     pub fn kubectl(&self) -> String {
         if self.reason != "Invalid" {
             return format!("Error from server ({}): {}", self.reason, self.message);

@@ -1,4 +1,4 @@
-//! The store itself, and the verbs on it.
+//! The store of objects, and the verbs of the API.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,24 +15,24 @@ use portcullis_core::model::{ResourceVersion, Time, str};
 use portcullis_core::objects::{Node, names};
 use portcullis_core::pod::Pod;
 
-/// The store and its doors.
+/// The simulated API server.
 pub struct ApiServer {
     objects: BTreeMap<ObjectKey, StoredObject>,
     writes: Vec<WriteRecord>,
     version: u64,
     uids: u64,
-    /// What time it is.
+    /// Current time.
     pub now: Time,
-    /// The webhook.
+    /// The admission webhook.
     pub webhook: AdmissionWebhook,
-    /// Whether updates by our own engine go round the webhook, as the `matchConditions` of its registration have it.
+    /// Whether updates by the engine skip the webhook, as the `matchConditions` of its registration define.
     pub engine_skips_webhook: bool,
-    /// The leader's lease.
+    /// The lease of the leader.
     pub lease: LeaseRecord,
 }
 
 impl ApiServer {
-    /// An empty cluster at this time.
+    /// An empty cluster. `now` is the start time.
     pub fn new(now: Time, webhook: AdmissionWebhook) -> Self {
         Self {
             objects: BTreeMap::new(),
@@ -51,33 +51,33 @@ impl ApiServer {
         self.objects.get(key)
     }
 
-    /// All objects of a kind, in order of namespace and name.
+    /// All objects of a kind, sorted by namespace and name.
     pub fn list(&self, kind: ObjectKind) -> impl Iterator<Item = (&ObjectKey, &StoredObject)> {
         let first = ObjectKey { kind, namespace: str(""), name: str("") };
         self.objects.range(first..).take_while(move |(key, _)| key.kind == kind)
     }
 
-    /// All readable pods.
+    /// All pods that can be read.
     pub fn pods(&self) -> impl Iterator<Item = &Arc<Pod>> {
         self.list(ObjectKind::Pod).filter_map(|(_, stored)| stored.pod())
     }
 
-    /// All readable nodes.
+    /// All nodes that can be read.
     pub fn nodes(&self) -> impl Iterator<Item = &Arc<Node>> {
         self.list(ObjectKind::Node).filter_map(|(_, stored)| stored.node())
     }
 
-    /// The newest resource version.
+    /// The current resource version.
     pub fn version(&self) -> u64 {
         self.version
     }
 
-    /// Takes everything that was written since the last call, in order.
+    /// Returns the writes since the last call, in order.
     pub fn take_writes(&mut self) -> Vec<WriteRecord> {
         std::mem::take(&mut self.writes)
     }
 
-    /// Creates an object: defaults, webhook, name, rules, webhook again, store.
+    /// Creates an object: defaults, mutating webhook, name, validation, validating webhook, store.
     ///
     /// # Errors
     /// The `Status` of a real API server.
@@ -151,7 +151,8 @@ impl ApiServer {
         Ok(WriteOutcome { object, changed: true, warnings })
     }
 
-    /// Stores an object as it is, past every rule: what an older release or a bug may have left behind.
+    /// Stores an object without defaults, webhook or validation, as an older release or a bug may have stored
+    /// it.
     pub fn inject(&mut self, mut object: Value) -> Result<(), ApiStatus> {
         let kind = ObjectKind::of(&object)?;
         let text = |key: &str| object["metadata"][key].as_str().unwrap_or("").to_owned();
@@ -167,10 +168,10 @@ impl ApiServer {
         Ok(())
     }
 
-    /// Puts `new` in the place of an existing object. A resource version in it must be the current one.
+    /// Replaces an existing object by `new`. A resource version in `new` must be the current one.
     ///
     /// # Errors
-    /// The `Status` of a real API server: 404, 409, 422, or what the webhook said.
+    /// The `Status` of a real API server: 404, 409, 422, or the denial of the webhook.
     pub fn update(
         &mut self,
         actor: &Actor,
@@ -245,7 +246,7 @@ impl ApiServer {
     /// Applies a JSON patch.
     ///
     /// # Errors
-    /// 422 when it does not apply (a failed `test` among that), and those of [`Self::update`].
+    /// 422 when it does not apply (for example a failed `test`), and the errors of [`Self::update`].
     pub fn json_patch(
         &mut self,
         actor: &Actor,
@@ -265,7 +266,7 @@ impl ApiServer {
     /// Applies a merge patch (RFC 7386).
     ///
     /// # Errors
-    /// Those of [`Self::update`].
+    /// The errors of [`Self::update`].
     pub fn merge_patch(
         &mut self,
         actor: &Actor,
@@ -279,12 +280,12 @@ impl ApiServer {
         self.update(actor, key, subresource, new)
     }
 
-    /// Server-side apply to an existing object by the program, as far as the program needs it: the fields of `object` take
-    /// the place of what was there, and whose they are is noted. What it leaves out stays, as no dialect leaves out what it
-    /// has once written.
+    /// Server-side apply to an existing object, as far as the engine needs it. The fields of `object` replace
+    /// the stored fields, and `managedFields` gets the manager. Fields that `object` does not have stay: no
+    /// dialect omits a field that it has written before.
     ///
     /// # Errors
-    /// 409 when somebody else owns one of the fields, and those of [`Self::update`].
+    /// 409 when another manager owns one of the fields, and the errors of [`Self::update`].
     fn apply(
         &mut self,
         actor: &Actor,
@@ -295,7 +296,7 @@ impl ApiServer {
         self.same_uid(key, object)?;
         let mut new = (*self.found(key)?.object).clone();
         let mut managers = new["metadata"]["managedFields"].as_array().cloned().unwrap_or_default();
-        // Where the definition has no status subresource, it is written with the object.
+        // Where the definition has no status subresource, the status is written with the object.
         let entry = if subresource == Subresource::Status {
             json!({
                 "manager": names::FIELD_MANAGER, "operation": "Apply", "subresource": "status", "fieldsType": "FieldsV1",
@@ -320,7 +321,8 @@ impl ApiServer {
         if !done.changed {
             return Ok(done);
         }
-        // The status has a door of its own, which leaves the rest as it was.
+        // A write to the status subresource does not change the metadata, so the managers are stored
+        // separately.
         let mut noted = (*done.object).clone();
         noted["metadata"]["managedFields"] = Value::Array(managers);
         if noted == *done.object {
@@ -330,7 +332,7 @@ impl ApiServer {
         Ok(WriteOutcome { object, ..done })
     }
 
-    /// Deletes an object. A pod that is bound and has not ended is only marked: its kubelet stops it first.
+    /// Deletes an object. A bound pod that has not ended is only marked, because its kubelet stops it first.
     ///
     /// # Errors
     /// 404, or 409 when a precondition does not hold.
@@ -368,7 +370,7 @@ impl ApiServer {
         Ok(WriteOutcome { object: old.object, changed: true, warnings: Vec::new() })
     }
 
-    /// Takes an object out of the store at once, if it is still this one; true when it was.
+    /// Removes an object from the store at once, if it has this UID. Returns whether it did.
     pub fn remove(&mut self, actor: &Actor, key: &ObjectKey, uid: &str) -> bool {
         if self.objects.get(key).is_none_or(|stored| &*stored.uid != uid) {
             return false;
@@ -379,10 +381,10 @@ impl ApiServer {
         true
     }
 
-    /// Binds a pod to a node: the scheduler's `binding` subresource.
+    /// Binds a pod to a node, as the `binding` subresource does.
     ///
     /// # Errors
-    /// 404, or 409 when it is gated, bound, another one by that name, or going away.
+    /// 404, or 409 when the pod is gated, bound, being deleted, or has another UID.
     pub fn bind(&mut self, key: &ObjectKey, uid: &str, node: &str) -> Result<(), ApiStatus> {
         let old = self.found(key)?.clone();
         let problem = |problem: &str| {
@@ -409,12 +411,12 @@ impl ApiServer {
         Ok(())
     }
 
-    /// Sets one condition of a pod's or node's status, if it is still this object.
+    /// Sets one condition in the status of an object with this UID.
     pub fn set_condition(&mut self, actor: &Actor, key: &ObjectKey, uid: &str, condition: &Value) {
         self.set_status(actor, key, uid, |object| set_condition(object, condition));
     }
 
-    /// Changes a status, if it is still this object.
+    /// Changes the status of an object with this UID.
     pub fn set_status(&mut self, actor: &Actor, key: &ObjectKey, uid: &str, change: impl FnOnce(&mut Value)) {
         let Some(old) = self.objects.get(key).filter(|stored| &*stored.uid == uid) else { return };
         let mut new = (*old.object).clone();
@@ -424,7 +426,7 @@ impl ApiServer {
         }
     }
 
-    /// Carries out a request of the engine.
+    /// Handles a request of the engine.
     pub fn handle(&mut self, actor: &Actor, request: &ApiRequest) -> ApiResponse {
         let kind = kind_of(request.resource);
         let key = ObjectKey::new(kind, &request.namespace, &request.name);
@@ -457,8 +459,8 @@ impl ApiServer {
         }
     }
 
-    /// A patch may name the UID that it means. Unlike that of a PUT, it is no precondition: the patched object is
-    /// validated, and its UID may not change (as 1.36 answers).
+    /// Checks the UID in a patch. Unlike in a PUT it is not a precondition: the patched object is validated,
+    /// and its UID must not change (the response of 1.36).
     fn same_uid(&self, key: &ObjectKey, patch: &Value) -> Result<(), ApiStatus> {
         let found = &self.found(key)?.uid;
         match patch["metadata"]["uid"].as_str() {
@@ -477,7 +479,7 @@ impl ApiServer {
         })
     }
 
-    /// The Priority admission plugin: a class that does not exist is refused.
+    /// Sets the priority as the Priority admission plugin does. An unknown class is rejected.
     fn resolve_priority(&self, pod: &mut Value) -> Result<(), ApiStatus> {
         let class = pod.pointer("/spec/priorityClassName").and_then(Value::as_str).unwrap_or("").to_owned();
         if class.is_empty() || !pod["spec"].is_object() {
@@ -546,7 +548,7 @@ fn set_condition(object: &mut Value, condition: &Value) {
     }
 }
 
-/// Five letters as `generateName` appends them, from its alphabet without vowels; different for every count.
+/// Five letters as `generateName` appends them, from its alphabet without vowels. Different for every count.
 fn suffix(count: u64) -> String {
     const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
     let mut mixed = portcullis_core::model::random::Random::new(count).draw();

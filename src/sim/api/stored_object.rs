@@ -1,4 +1,5 @@
-//! What is in the store, who wrote it, and what a write came to: values, without a rule of the API server in them.
+//! What is in the store, who wrote it, and what a write came to: values, without a rule of the API server in
+//! them.
 
 use std::sync::Arc;
 
@@ -39,7 +40,7 @@ impl Actor {
     }
 }
 
-/// An object as our own code reads it.
+/// An object as the core reads it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum TypedObject {
     /// A node.
@@ -48,13 +49,13 @@ pub enum TypedObject {
     Pod(Arc<Pod>),
     /// A group object.
     Group(Arc<GroupObject>),
-    /// One of our own.
+    /// A `Gang` object.
     Gang(Arc<GangRecord>),
     /// A priority class.
     PriorityClass(Arc<PriorityClass>),
-    /// Of one of those kinds, and unreadable; why.
+    /// An object of these kinds that cannot be read, with the error.
     Unreadable(String),
-    /// Of a kind that our code does not read.
+    /// An object of a kind that the core does not read.
     Other,
 }
 
@@ -86,18 +87,18 @@ impl TypedObject {
 /// An object in the store.
 #[derive(Clone, Debug)]
 pub struct StoredObject {
-    /// As it goes over the wire.
+    /// Its JSON.
     pub object: Arc<Value>,
-    /// As our code reads it.
+    /// As the core reads it.
     pub typed: TypedObject,
-    /// Its UID.
+    /// UID.
     pub uid: Str,
-    /// Its resource version.
+    /// Resource version.
     pub version: u64,
 }
 
 impl StoredObject {
-    /// The pod, if it is a readable one.
+    /// The pod, where it can be read.
     pub fn pod(&self) -> Option<&Arc<Pod>> {
         match &self.typed {
             TypedObject::Pod(pod) => Some(pod),
@@ -105,7 +106,7 @@ impl StoredObject {
         }
     }
 
-    /// The node, if it is a readable one.
+    /// The node, where it can be read.
     pub fn node(&self) -> Option<&Arc<Node>> {
         match &self.typed {
             TypedObject::Node(node) => Some(node),
@@ -113,7 +114,7 @@ impl StoredObject {
         }
     }
 
-    /// The group, if it is a readable one.
+    /// The group object, where it can be read.
     pub fn group(&self) -> Option<&Arc<GroupObject>> {
         match &self.typed {
             TypedObject::Group(group) => Some(group),
@@ -121,7 +122,7 @@ impl StoredObject {
         }
     }
 
-    /// The priority class, if it is a readable one.
+    /// The priority class, where it can be read.
     pub fn priority_class(&self) -> Option<&Arc<PriorityClass>> {
         match &self.typed {
             TypedObject::PriorityClass(class) => Some(class),
@@ -129,7 +130,7 @@ impl StoredObject {
         }
     }
 
-    /// Our own object, if it is a readable one.
+    /// The `Gang` object, where it can be read.
     pub fn gang(&self) -> Option<&Arc<GangRecord>> {
         match &self.typed {
             TypedObject::Gang(gang) => Some(gang),
@@ -141,20 +142,20 @@ impl StoredObject {
 /// One change of one object.
 #[derive(Clone, Debug)]
 pub struct WriteRecord {
-    /// Which object.
+    /// The object.
     pub key: ObjectKey,
-    /// By whom.
+    /// The client that wrote it.
     pub actor: Actor,
-    /// As it was; `None` when it is new.
+    /// Before the write; `None` for a new object.
     pub before: Option<StoredObject>,
-    /// As it is; `None` when it is gone.
+    /// After the write; `None` for a deleted object.
     pub after: Option<StoredObject>,
 }
 
-/// What a successful write came to.
+/// The result of a successful write.
 #[derive(Clone, Debug)]
 pub struct WriteOutcome {
-    /// The object as it is now.
+    /// The object after the write.
     pub object: Arc<Value>,
     /// Whether anything changed.
     pub changed: bool,
@@ -162,22 +163,22 @@ pub struct WriteOutcome {
     pub warnings: Vec<String>,
 }
 
-/// A part of an object with a door of its own.
+/// The part of an object that a request writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Subresource {
     /// Everything but the status.
     None,
-    /// The status alone.
+    /// Only the status.
     Status,
 }
 
-/// The lease of the leader (`coordination.k8s.io/v1 Lease`), as far as it matters.
+/// The fields of the leader's lease (`coordination.k8s.io/v1 Lease`) that the simulation uses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LeaseRecord {
-    /// Who holds it.
+    /// Identity of the holder.
     pub holder: Option<String>,
-    /// How often it has changed hands.
+    /// Number of changes of the holder.
     pub transitions: Epoch,
-    /// When it was last renewed, by the holder's clock.
+    /// Last renewal, by the holder's clock.
     pub renewed: Time,
 }

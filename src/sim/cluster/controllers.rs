@@ -1,6 +1,6 @@
-//! Workload controllers: Deployments make ReplicaSets and roll from one to the next; ReplicaSets, StatefulSets and Jobs make
-//! pods, replace what is lost, and take theirs with them; a StatefulSet in its default order makes one only when all before it
-//! are ready.
+//! Workload controllers. Deployments create ReplicaSets and roll from one to the next. ReplicaSets,
+//! StatefulSets and Jobs create pods, replace lost ones, and delete their pods when they are deleted. An
+//! ordered StatefulSet creates a pod only when all pods before it are ready.
 
 use serde_json::{Value, json};
 
@@ -14,22 +14,22 @@ use portcullis_core::pod::PodPhase;
 struct PodOwner {
     key: ObjectKey,
     uid: Str,
-    /// What owns it.
+    /// UID of its owner.
     owner: Option<Str>,
     replicas: u64,
     object: std::sync::Arc<Value>,
 }
 
-/// A pod that has an owner.
+/// A pod with an owner.
 struct OwnedPod {
     key: ObjectKey,
     uid: Str,
     owner: Str,
     live: bool,
     phase: PodPhase,
-    /// Which template it is made by, where a StatefulSet has made it.
+    /// Hash of its template, for pods of a StatefulSet.
     revision: String,
-    /// Pods without a node are given up first, then the youngest.
+    /// Order for scale-down: pods without a node first, then the youngest.
     keep: (bool, u64),
 }
 
@@ -50,7 +50,7 @@ impl Cluster {
                 .flat_map(|kind| self.owners(kind))
                 .collect();
         let gone = |owner: &Str| !owners.iter().any(|known| known.uid == *owner);
-        // What has lost its owner follows it.
+        // Objects whose owner is gone are deleted.
         for set in owners.iter().filter(|set| set.owner.as_ref().is_some_and(gone)) {
             let _ = self.api.delete(&Actor::Controller, &set.key, Some(&set.uid), None);
         }
@@ -100,7 +100,7 @@ impl Cluster {
         pods.collect()
     }
 
-    /// So many pods of this owner, whatever their names.
+    /// Creates or deletes pods until the owner has this number.
     fn keep_number(&mut self, owner: &PodOwner, mine: &[&OwnedPod], wanted: u64) {
         let mut live: Vec<&&OwnedPod> = mine.iter().filter(|pod| pod.live).collect();
         live.sort_by(|a, b| (a.keep, &a.key).cmp(&(b.keep, &b.key)));
@@ -123,7 +123,8 @@ impl Cluster {
         made.is_ok()
     }
 
-    /// One ReplicaSet for each template, and from the old ones to the new one as far as surge and unavailability allow.
+    /// Keeps one ReplicaSet for each template, and moves pods from old ones to the new one within surge and
+    /// unavailability.
     fn roll(&mut self, owner: &PodOwner, sets: &[&PodOwner], owned: &[OwnedPod]) {
         let name = format!("{}-{}", owner.key.name, hash(&owner.object["spec"]["template"]));
         let wanted = owner.replicas;
@@ -158,7 +159,7 @@ impl Cluster {
         let available = |set: &PodOwner| {
             of(set).iter().filter(|pod| pod.live && pod.phase == PodPhase::Running).count() as u64
         };
-        // More than may be there at all: it was scaled down on the way.
+        // More pods than allowed: the Deployment was scaled down during the rollout.
         let mut excess = total.saturating_sub(wanted + surge);
         let fewest = wanted.saturating_sub(missing);
         let unready = new.replicas.saturating_sub(available(new));
@@ -181,7 +182,8 @@ impl Cluster {
         }
     }
 
-    /// `name-0`, `name-1`, ...; one after the other unless it is `Parallel`, and one at a time to a new template.
+    /// Creates `name-0`, `name-1`, ...: one after the other unless the policy is `Parallel`. Updates one pod
+    /// at a time.
     fn keep_ordinals(&mut self, owner: &PodOwner, mine: &[&OwnedPod]) {
         let parallel = owner.object["spec"]["podManagementPolicy"] == "Parallel";
         let revision = hash(&owner.object["spec"]["template"]);
@@ -222,7 +224,7 @@ impl Cluster {
         }
     }
 
-    /// As many at once as it wants, until enough of them have ended well.
+    /// Runs `parallelism` pods at once, until enough of them have succeeded.
     fn keep_job(&mut self, owner: &PodOwner, mine: &[&OwnedPod]) {
         let spec = &owner.object["spec"];
         let at_once = spec["parallelism"].as_u64().unwrap_or(1);
@@ -241,11 +243,11 @@ impl Cluster {
     }
 }
 
-/// The label by which a StatefulSet knows of which template a pod is.
+/// The label with the hash of the template of a StatefulSet pod.
 const REVISION: &str = "controller-revision-hash";
 
 impl PodOwner {
-    /// A pod by the template, its name and owner as its controller makes them.
+    /// A pod of the template, with name and owner as the controller sets them.
     fn pod(&self) -> Value {
         let template = &self.object["spec"]["template"];
         let mut metadata = template["metadata"].clone();
@@ -276,7 +278,7 @@ impl PodOwner {
     }
 }
 
-/// How many pods more, and how many fewer, than it wants there may be on the way; a quarter each where it does not say.
+/// `maxSurge` and `maxUnavailable` of a rollout. Default 25 % each.
 fn allowances(rolling: &Value, wanted: u64) -> (u64, u64) {
     let number = |value: &Value, up: bool| match value {
         Value::Number(number) => number.as_u64().unwrap_or(0),
@@ -292,7 +294,7 @@ fn allowances(rolling: &Value, wanted: u64) -> (u64, u64) {
     }
 }
 
-/// The hash of the template that Deployments put into names; any fixed function of it will do.
+/// The template hash in names of ReplicaSets. Any fixed function works.
 fn hash(template: &Value) -> String {
     let text = template.to_string();
     let seed = text.bytes().fold(0_u64, |sum, byte| sum.wrapping_mul(31).wrapping_add(u64::from(byte)));

@@ -1,4 +1,4 @@
-//! Who may be sent away by an engine: the checker's own look at pods that are said to have expired.
+//! Checks which pods an engine may delete because they have expired.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use portcullis_core::planner::{self, PlanningRequest};
 use portcullis_core::pod::Pod;
 use portcullis_core::snapshot::Snapshot;
 
-/// What is wrong with the pods that are newly said to have expired: they are all that waits of a gang of which nothing has
-/// started, or all that is left of one that was whole; and nobody takes such a word back.
+/// Problems with newly expired pods. They must be all waiting pods of a gang that has not started, or all
+/// remaining pods of a gang that was complete. An expiry is never taken back.
 pub(super) fn expired(
     before: Option<&Arc<GangRecord>>,
     after: &GangRecord,
@@ -40,7 +40,7 @@ pub(super) fn expired(
         .collect();
     let gated = new.iter().filter(|uid| pods.get(**uid).is_some_and(|(pod, _)| pod.gated())).count();
     if gated > 0 {
-        // What was there may have gone in the meantime; what has started has not.
+        // Pods may have been deleted in the meantime, but a pod that has started stays started.
         if let Some(pod) = running.first() {
             problems.push(format!(
                 "{gated} waiting pods of gang {} have expired, while {} runs",
@@ -63,7 +63,7 @@ pub(super) fn expired(
     problems
 }
 
-/// What should have been sent away long ago.
+/// Pods that should have been deleted long ago.
 pub(super) fn overdue(
     status: &GangStatus,
     live: &[&Arc<Pod>],
@@ -84,7 +84,8 @@ pub(super) fn overdue(
     problems
 }
 
-/// Whether a gang that waits although it fits is said to wait for one that does not fit, and would in an empty cluster.
+/// Whether a gang that fits waits for the head-of-line reservation of a gang that would fit into an empty
+/// cluster.
 pub(super) fn held_for_another(
     status: &GangStatus,
     requests: &[PlanningRequest],

@@ -1,5 +1,5 @@
-//! Mishaps that wait for a moment of the lift protocol: the leader dies right after its second lift, a node is cordoned
-//! as soon as a plan is written.
+//! Faults, at once or at a step of the lift protocol. Examples: the leader is killed right after its second
+//! lift, or a node is cordoned right after a plan was written.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use super::Cluster;
 use crate::api::ObjectKind;
 use portcullis_core::engine::Action;
 
-/// A moment of the lift protocol: an effect of this sort has just been sent.
+/// A step of the lift protocol: the leader has just sent an effect of this kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum FaultTrigger {
@@ -21,7 +21,7 @@ pub enum FaultTrigger {
     Lift,
     /// A new leader fences a member.
     Fence,
-    /// Any request at all.
+    /// Any request.
     Request,
 }
 
@@ -38,30 +38,30 @@ impl FaultTrigger {
     }
 }
 
-/// Something that goes wrong.
+/// A fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum InjectedFault {
-    /// The leader dies and starts again after this time.
+    /// Kills the leader, which restarts after this time.
     KillLeader(Duration),
-    /// The leader stops and goes on after this time.
+    /// Pauses the leader for this time.
     PauseLeader(Duration),
-    /// This replica dies and starts again after this time.
+    /// Kills this replica, which restarts after this time.
     Kill(usize, Duration),
-    /// This replica stops and goes on after this time.
+    /// Pauses this replica for this time.
     Pause(usize, Duration),
-    /// A node is cordoned, or not any more.
+    /// Cordons (`true`) or uncordons a node.
     Cordon(String, bool),
-    /// A node stops answering, or answers again.
+    /// Sets the condition `Ready` of a node.
     Ready(String, bool),
-    /// The scheduler forgets what was nominated.
+    /// Restarts the scheduler, which forgets nominations.
     RestartScheduler,
-    /// The watches of this kind break, in every replica, for this time.
+    /// Breaks the watches of this kind in every replica for this time.
     BreakWatches(ObjectKind, Duration),
-    /// The leader's clock jumps ahead by this much.
+    /// Moves the leader's clock ahead by this time.
     JumpClock(Duration),
 }
 
-/// A fault that waits.
+/// A fault that waits for its trigger.
 #[derive(Clone, Debug)]
 pub(super) struct ArmedFault {
     moment: FaultTrigger,
@@ -70,7 +70,7 @@ pub(super) struct ArmedFault {
 }
 
 impl Cluster {
-    /// Lets something go wrong at once.
+    /// Injects a fault at once.
     pub fn inject_fault(&mut self, fault: &InjectedFault) {
         let leader = self.leader();
         self.trace(|| format!("FAULT {fault:?}, leader {leader:?}"));
@@ -102,12 +102,12 @@ impl Cluster {
         }
     }
 
-    /// Lets something go wrong right after the leader has sent this many effects of a sort.
+    /// Injects a fault right after the leader has sent this number of effects of a kind.
     pub fn arm(&mut self, moment: FaultTrigger, count: u32, fault: InjectedFault) {
         self.armed_faults.push(ArmedFault { moment, count: count.max(1), fault });
     }
 
-    /// Whether a fault still waits for its moment.
+    /// Whether a fault still waits for its trigger.
     pub fn has_armed_faults(&self) -> bool {
         !self.armed_faults.is_empty()
     }

@@ -1,4 +1,4 @@
-//! Kubelets, and what stands in for them when their node is gone.
+//! Kubelets, the node lifecycle controller, and the pod garbage collector.
 
 use serde_json::json;
 
@@ -18,7 +18,7 @@ pub enum PodEnd {
 }
 
 impl Cluster {
-    /// A pod was written: its kubelet may have to start or stop it.
+    /// Reacts to a write of a pod: its kubelet may have to start or stop it.
     pub(super) fn on_pod(&mut self, write: &WriteRecord) {
         let Some(after) = &write.after else { return };
         let Some(pod) = after.pod() else { return };
@@ -36,13 +36,14 @@ impl Cluster {
         }
     }
 
-    /// A node was written: when it comes back its kubelet catches up, when it is gone its pods go too.
+    /// Reacts to a write of a node. The kubelet of a node that is back catches up. Pods of a deleted node are
+    /// deleted.
     pub(super) fn on_node(&mut self, write: &WriteRecord) {
         let node = NodeName(write.key.name.clone());
         let ready = |stored: &crate::api::StoredObject| stored.node().is_some_and(|node| node.ready);
         let was_ready = write.before.as_ref().is_some_and(ready);
         let Some(after) = &write.after else {
-            // The pod garbage collector removes what was bound to a node that does not exist any more.
+            // The pod garbage collector deletes pods that are bound to a node that does not exist.
             self.each_pod_on(&node, |cluster, key, uid| {
                 cluster.push(cluster.options.timing.grace, SimEvent::Stop(key, uid));
             });
@@ -63,7 +64,7 @@ impl Cluster {
         }
     }
 
-    /// A node goes away without a word, or comes back.
+    /// Sets the condition `Ready` of a node.
     pub fn set_ready(&mut self, node: &str, ready: bool) -> bool {
         let status = if ready { "True" } else { "Unknown" };
         let key = ObjectKey::new(ObjectKind::Node, "", node);
@@ -75,7 +76,7 @@ impl Cluster {
         true
     }
 
-    /// A pod's containers end by themselves; false when it does not run.
+    /// Ends the containers of a pod; false when it does not run.
     pub fn end_pod(&mut self, namespace: &str, name: &str, end: PodEnd) -> bool {
         let key = ObjectKey::new(ObjectKind::Pod, namespace, name);
         let Some(stored) = self.api.get(&key) else { return false };
@@ -115,14 +116,15 @@ impl Cluster {
         }
     }
 
-    /// The node lifecycle controller marks the pods of a node that stays away; they stay until it is back or deleted.
+    /// The node lifecycle controller marks the pods of a node that stays not ready. They stay until the node
+    /// is ready or deleted.
     pub(super) fn give_up(&mut self, node: &NodeName) {
         let stored = self.api.get(&ObjectKey::new(ObjectKind::Node, "", &node.0));
         if stored.and_then(|stored| stored.node()).is_none_or(|node| node.ready) {
             return;
         }
         self.each_pod_on(node, |cluster, key, uid| {
-            // A pod that has gone in the meantime is what was wanted.
+            // The pod may already be gone.
             let _ = cluster.api.delete(&Actor::Controller, &key, Some(&uid), None);
         });
     }

@@ -1,8 +1,9 @@
-//! The embedded cluster: an API server, a scheduler, kubelets, workload controllers and replicas of our engine, as one
-//! discrete-event simulation.
+//! The simulated cluster: an API server, a scheduler, kubelets, workload controllers and replicas of the
+//! engine, as one discrete-event simulation.
 //!
-//! Owns the queue of what happens next. Nothing happens outside of it, so the same options and the same operations
-//! always come to the same end. It never looks into an engine to decide anything; the checker never does at all.
+//! Owns the event queue. Everything happens through the queue, so the same options and the same operations
+//! always have the same result. The cluster never decides anything from the state of an engine. The checker
+//! reads API objects only.
 
 mod checker;
 mod controllers;
@@ -34,48 +35,48 @@ use portcullis_core::model::random::Random;
 use portcullis_core::model::{Epoch, NodeName, Str, Time};
 use scheduler::Scheduler;
 
-/// When every simulation starts: a Saturday at one o'clock.
+/// Start time of every simulation: a Saturday at one o'clock.
 pub const START: Time = Time(1_795_266_000_000);
 
-/// Something that is going to happen.
+/// An event of the simulation.
 #[derive(Clone, Debug)]
 enum SimEvent {
-    /// A replica looks into its inbox.
+    /// A replica processes its inbox.
     Wake(usize, u64),
     /// The next event of a watch reaches a replica.
     Deliver(usize, u64, ObjectKind),
-    /// A broken watch of a replica is read anew.
+    /// A replica lists again after a broken watch.
     Relist(usize, u64, ObjectKind),
     /// An effect leaves a replica.
     Send(usize, u64, Box<Effect>),
-    /// A request reaches the API server; it answers or not.
+    /// A request reaches the API server.
     Arrive(usize, u64, Box<Effect>, ResponseFate),
-    /// The kinds of a consistent list are read one after the other, beginning with this number.
+    /// The kinds of a complete list are read one after the other, starting with this index.
     List(usize, u64, Epoch, usize, Box<ListedObjects>),
-    /// An answer reaches a replica.
+    /// A response reaches a replica.
     Answer(usize, u64, Box<Event>),
-    /// A replica looks after its lease.
+    /// A replica renews or acquires the lease.
     Lease(usize, u64),
-    /// A replica looks at the time.
+    /// A replica processes its timers.
     Tick(usize, u64),
-    /// A killed replica starts again.
+    /// A killed replica restarts.
     Restart(usize),
-    /// A paused replica goes on.
+    /// A paused replica continues.
     Resume(usize),
-    /// The scheduler takes up the next pod.
+    /// The scheduler processes the next pod.
     Schedule,
-    /// The controllers compare what is with what should be.
+    /// The workload controllers reconcile.
     Reconcile,
     /// A kubelet starts a pod.
     Start(ObjectKey, Str),
     /// A kubelet has stopped a pod.
     Stop(ObjectKey, Str),
-    /// The pods of a node that has been away for too long are given up.
+    /// The pods of a node that is not ready for too long are deleted.
     GiveUp(NodeName),
 }
 
 impl SimEvent {
-    /// Whether something is under way, as opposed to a timer that always runs.
+    /// Whether the event counts as activity. Recurring timers do not.
     fn is_work(&self) -> bool {
         !matches!(self, Self::Lease(..) | Self::Tick(..) | Self::GiveUp(_))
     }
@@ -94,7 +95,7 @@ enum ResponseFate {
     Rejected(u16),
 }
 
-/// The cluster.
+/// The simulated cluster.
 pub struct Cluster {
     /// The API server.
     pub api: ApiServer,
@@ -107,7 +108,7 @@ pub struct Cluster {
     sequence: u64,
     work: usize,
     last_activity: Time,
-    /// How many pods the engines have deleted.
+    /// Number of pods that the engines have deleted.
     evictions: u64,
     scheduling: bool,
     reconciling: bool,
@@ -119,7 +120,7 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// An empty cluster, its replicas about to start, with pods admitted through `admit`.
+    /// An empty cluster whose replicas are about to start. Pods are sent to the webhook `admit`.
     pub fn new(options: SimOptions, seed: u64, admit: Option<WebhookCall>) -> Self {
         let mut random = Random::new(seed);
         let api = ApiServer::new(START, AdmissionWebhook::new(admit));
@@ -150,17 +151,17 @@ impl Cluster {
         cluster
     }
 
-    /// What time it is.
+    /// Current time.
     pub fn now(&self) -> Time {
         self.api.now
     }
 
-    /// How the cluster was set up.
+    /// The options of the cluster.
     pub fn options(&self) -> &SimOptions {
         &self.options
     }
 
-    /// How many things have happened so far.
+    /// Number of events so far.
     pub fn steps(&self) -> u64 {
         self.steps
     }
@@ -170,7 +171,7 @@ impl Cluster {
         &self.replicas
     }
 
-    /// The replica that holds the lease and knows it, if it is up.
+    /// The replica that holds the lease and knows it, where it is running.
     pub fn leader(&self) -> Option<usize> {
         self.replicas.iter().position(|replica| {
             replica.running()
@@ -179,17 +180,17 @@ impl Cluster {
         })
     }
 
-    /// What the engines have told since the last call.
+    /// Events that the engines recorded since the last call.
     pub fn take_told(&mut self) -> Vec<RecordedEvent> {
         std::mem::take(&mut self.told)
     }
 
-    /// What controllers could not create since the last call, as they would say it in an event.
+    /// Errors of the workload controllers since the last call, in the words of their events.
     pub fn take_controller_lines(&mut self) -> Vec<String> {
         std::mem::take(&mut self.controller_lines)
     }
 
-    /// Rules that have been broken since the last call.
+    /// Invariants violated since the last call.
     pub fn take_violations(&mut self) -> Vec<Violation> {
         for problem in self.api.webhook.violations.drain(..) {
             self.checker.found(Invariant::Webhook, problem);
@@ -197,11 +198,10 @@ impl Cluster {
         self.checker.take()
     }
 
-    /// Sees to what was written from outside, so that watchers and controllers learn of it. To be called after every
-    /// use of [`Self::api`].
+    /// Notifies watches and controllers of writes from outside. Call it after every use of [`Self::api`].
     pub fn settle_writes(&mut self) {
         for write in self.api.take_writes() {
-            // A courtesy comes when all has been quiet for a while, and disturbs nothing.
+            // The group status sync runs after a quiet period and does not count as activity.
             if !courtesy(&write) {
                 self.last_activity = self.now();
             }
@@ -215,7 +215,7 @@ impl Cluster {
         self.checker.after_step(&self.api);
     }
 
-    /// Lets time pass, with everything that happens in it.
+    /// Advances the time and processes all events in between.
     pub fn advance(&mut self, time: Duration) {
         let end = self.now().after(time);
         while self.queue.first_key_value().is_some_and(|((at, _), _)| *at <= end) {
@@ -224,11 +224,12 @@ impl Cluster {
         self.api.now = end;
     }
 
-    /// Lets time pass until nothing is under way any more and a leader, where one is possible, has looked at
-    /// everything; true when that came to be within `most`.
+    /// Advances the time until there is no activity and a leader, where one is possible, has processed
+    /// everything. Returns whether this happened within `most`.
     pub fn settle(&mut self, most: Duration) -> bool {
         let (quiet, evictions) = (self.options.timing.quiet, self.evictions);
-        // What a timeout deletes and a controller makes again comes and goes for ever, each gang at its own times.
+        // Pods that a timeout deletes and a controller recreates come and go for ever, at different times for
+        // each gang.
         self.settle_for(quiet, most) || (self.evictions > evictions + 2 && self.settle_for(quiet / 2, most))
     }
 
@@ -248,7 +249,7 @@ impl Cluster {
         }
     }
 
-    /// The next thing happens; false when there is none.
+    /// Processes the next event; false when there is none.
     pub fn step(&mut self) -> bool {
         let Some(((at, _), happening)) = self.queue.pop_first() else { return false };
         if happening.is_work() {
@@ -280,7 +281,7 @@ impl Cluster {
         true
     }
 
-    /// No more faults from now on: every replica is up, every watch is read anew, every clock is right.
+    /// Ends all faults: every replica runs, every watch is restarted, every clock is right.
     pub fn stop_faults(&mut self) {
         self.options.faults = FaultRates::default();
         self.armed_faults.clear();
@@ -292,17 +293,17 @@ impl Cluster {
         self.settle_writes();
     }
 
-    /// A look at everything once nothing is under way: whoever could have started has started.
+    /// Checks liveness after the cluster has settled: every gang that fits has started.
     pub fn check_liveness(&mut self) {
         self.checker.check_liveness(&self.api);
     }
 
-    /// Cordons a node, or lets pods onto it again.
+    /// Cordons or uncordons a node.
     pub fn cordon(&mut self, node: &str, cordoned: bool) -> bool {
         self.change_node(node, |object| object["spec"]["unschedulable"] = json!(cordoned))
     }
 
-    /// Changes a node; false when there is no such node.
+    /// Changes a node; false when it does not exist.
     pub fn change_node(&mut self, node: &str, change: impl FnOnce(&mut serde_json::Value)) -> bool {
         let key = ObjectKey::new(ObjectKind::Node, "", node);
         let Some(stored) = self.api.get(&key) else { return false };
@@ -350,7 +351,7 @@ impl Cluster {
     }
 }
 
-/// Whether an engine told a group how its gang stands.
+/// Whether this is a write of a group status by an engine.
 fn courtesy(write: &WriteRecord) -> bool {
     matches!(write.key.kind, ObjectKind::Group(_)) && matches!(write.actor, Actor::Engine(_))
 }

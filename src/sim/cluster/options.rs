@@ -1,4 +1,4 @@
-//! How a simulated cluster is set up: who takes how long, and what goes wrong how often.
+//! Options of a simulated cluster: delays, and rates of random faults.
 
 use std::time::Duration;
 
@@ -6,26 +6,26 @@ use serde::{Deserialize, Serialize};
 
 use portcullis_core::engine::EngineSettings;
 
-/// Least and most, in milliseconds.
+/// Minimum and maximum of a random delay, in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DelayRange(pub u64, pub u64);
 
-/// Everything that is decided before a simulation starts.
+/// The options of a simulated cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SimOptions {
-    /// How many replicas of the engine.
+    /// Number of replicas of the engine.
     pub replicas: usize,
-    /// What the engines go by.
+    /// Settings of the engines.
     pub settings: EngineSettings,
-    /// Who takes how long.
+    /// Delays.
     pub timing: Timing,
-    /// What goes wrong by itself.
+    /// Rates of random faults.
     pub faults: FaultRates,
-    /// Whether the scheduler breaks ties by chance, and not by name.
+    /// Whether the scheduler breaks ties randomly instead of by name.
     pub random_ties: bool,
-    /// Whether every step of an engine is done twice, on a copy, to see that it comes out the same.
+    /// Whether every engine step runs a second time on a copy, to check that the result is the same.
     pub step_twice: bool,
-    /// Whether everything that happens is written down, for [`super::Cluster::take_trace`].
+    /// Whether all events are recorded for [`super::Cluster::take_trace`].
     pub trace: bool,
 }
 
@@ -43,41 +43,41 @@ impl Default for SimOptions {
     }
 }
 
-/// Who takes how long.
+/// Delays of the simulated components.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Timing {
-    /// From a decision to the request leaving the replica.
+    /// From a decision until the request leaves the replica.
     pub send: DelayRange,
-    /// From there to the API server.
+    /// From the replica to the API server.
     pub request: DelayRange,
-    /// And back.
+    /// From the API server back to the replica.
     pub answer: DelayRange,
-    /// From a write to the watchers.
+    /// From a write to the watches.
     pub watch: DelayRange,
-    /// From something in the inbox to the engine looking at it.
+    /// From the inbox to the engine.
     pub wake: DelayRange,
     /// From a change to the scheduler's next pod.
     pub schedule: DelayRange,
     /// From binding to running.
     pub start: DelayRange,
-    /// From deletion of a bound pod to its end.
+    /// From the deletion of a bound pod until it is gone.
     pub grace: DelayRange,
-    /// From a change to the workload controllers.
+    /// From a change to the reconciliation of the workload controllers.
     pub reconcile: DelayRange,
-    /// How long a lease lasts without being renewed.
+    /// Duration of a lease without renewal.
     pub lease: Duration,
-    /// How often it is renewed, and tried for.
+    /// Interval of renewing and acquiring the lease.
     pub renew: Duration,
-    /// How often an engine looks at the time.
+    /// Interval of the timers of an engine.
     pub tick: Duration,
-    /// How long nothing has to have happened for the cluster to be quiet.
+    /// Time without activity after which the cluster has settled.
     pub quiet: Duration,
-    /// How long a node may be away before its pods are given up.
+    /// Time after which the pods of a node that is not ready are deleted.
     pub give_up: Duration,
 }
 
 impl Timing {
-    /// Always the same: for stories.
+    /// Fixed delays, for scenario files.
     pub fn steady() -> Self {
         Self {
             send: DelayRange(1, 1),
@@ -97,7 +97,7 @@ impl Timing {
         }
     }
 
-    /// Everything overtakes everything: for the random-fault run.
+    /// Random delays, so that messages overtake each other. For random scenarios.
     pub fn jittery() -> Self {
         Self {
             send: DelayRange(0, 20),
@@ -117,23 +117,23 @@ impl Timing {
     }
 }
 
-/// What goes wrong by itself, in percent of all requests or watch events.
+/// Rates of random faults, in percent of all requests or watch events.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub struct FaultRates {
     /// The API server answers 500 or 429.
     pub refused: u64,
-    /// It answers 409, though nothing has changed.
+    /// The API server answers 409 although nothing has changed.
     pub conflict: u64,
-    /// A request never arrives, and nobody says so.
+    /// A request is lost without an error.
     pub request_lost: u64,
-    /// It is done, and the answer is lost.
+    /// A request is carried out, and its response is lost.
     pub answer_lost: u64,
-    /// It arrives so late that the sender has given up.
+    /// A request arrives after the sender's timeout.
     pub late: u64,
-    /// A watch breaks at this event and has to be read anew.
+    /// A watch breaks at this event and must be restarted.
     pub watch_gap: u64,
-    /// A watch event takes up to this many milliseconds longer.
+    /// Additional delay of a watch event, up to this number of milliseconds.
     pub watch_lag_ms: u64,
     /// The lease cannot be read or renewed.
     pub lease_error: u64,

@@ -1,4 +1,4 @@
-//! Room that is held for members to come, recounted from what is written: the checker's own reckoning.
+//! Recounts reservations of placeholders from stored objects, for the checker.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,14 +15,14 @@ use portcullis_core::pod::Pod;
 use portcullis_core::shape::Shape;
 use portcullis_core::snapshot::{CardAllocation, Charge, ChargeState, Snapshot};
 
-/// All that plans say, and the most that each node ever had.
+/// All stored plans, and the largest capacity that each node has had.
 #[derive(Debug, Default)]
 pub(super) struct PlannedUsage {
     gangs: BTreeMap<ObjectKey, Arc<GangRecord>>,
     nodes: BTreeMap<NodeName, Arc<Node>>,
 }
 
-/// What one node, or one card of it, is given away to.
+/// What is allocated on one node and on its cards.
 #[derive(Default)]
 struct ChargedUsage {
     resources: Resources,
@@ -46,9 +46,9 @@ impl PlannedUsage {
         };
     }
 
-    /// Whether a node is given away twice as a member of this gang is lifted to it, between pods of gangs and room that is
-    /// held for members to come. Counts what plans say of which something is lifted, this one among them, and no pods of
-    /// strangers, which the engine may not have seen yet.
+    /// Checks a node when a member of this gang is lifted to it: gang pods and reservations of placeholders
+    /// must fit together. Counts plans with lifted members, including this one. Pods without a gang are not
+    /// counted, because the engine may not have seen them yet.
     pub(super) fn given_twice(
         &self,
         gang: &GangId,
@@ -69,7 +69,7 @@ impl PlannedUsage {
                 continue;
             }
             for member in plan.members.iter().filter(|m| m.node == *name) {
-                // One that landed elsewhere is not here.
+                // A pod that was bound to another node does not count here.
                 let pod = here(&member.uid).filter(|pod| pod.node.as_ref().is_none_or(|node| node == name));
                 if let Some(pod) = pod {
                     given.take(node, &pod.shape, &member.gpus);
@@ -106,7 +106,7 @@ impl ChargedUsage {
     }
 }
 
-/// Whether all that a plan names beyond the one before it are pods that took places which were held for them.
+/// Whether all new members of a plan are pods that took a placeholder of the previous plan.
 pub(super) fn places_taken(before: Option<&GangRecord>, after: &GangRecord) -> bool {
     let (Some(before), Some(after)) = (before.and_then(|b| b.status.plan.as_ref()), &after.status.plan)
     else {
@@ -128,7 +128,7 @@ pub(super) fn places_taken(before: Option<&GangRecord>, after: &GangRecord) -> b
     all && after.placeholders.iter().all(|place| before.placeholders.contains(place))
 }
 
-/// Charges what durable plans hold for members to come.
+/// Charges the placeholders of durable plans.
 pub(super) fn charge(snapshot: &mut Snapshot, api: &ApiServer) {
     for (key, stored) in api.list(ObjectKind::Gang) {
         let Some(plan) = stored.gang().and_then(|record| record.status.plan.as_ref()) else { continue };
@@ -145,8 +145,8 @@ pub(super) fn charge(snapshot: &mut Snapshot, api: &ApiServer) {
     }
 }
 
-/// Who is to come beside those that are here, so that a gang is whole, as the pods that are there and the set they are of
-/// say it; nobody where that is not known of everybody who is missing. With the quorum that is meant.
+/// The placeholders that complete a gang, from the declarations of its pods and of their LeaderWorkerSet, and
+/// the quorum. Empty where the shape of a missing member is unknown.
 pub(super) fn coming<'p>(
     api: &ApiServer,
     quorum: Quorum,
@@ -154,7 +154,7 @@ pub(super) fn coming<'p>(
     here: &BTreeMap<Option<Str>, u32>,
 ) -> (Quorum, Vec<WaitingMember>) {
     let mut whole = quorum.clone();
-    // Role, where it matters, and shape.
+    // Role, where the quorum has roles, and shape.
     let mut known: Vec<(Option<Option<Str>>, Arc<Shape>)> = Vec::new();
     for pod in speakers {
         let Some(membership) = &pod.membership else { continue };
@@ -196,7 +196,7 @@ pub(super) fn coming<'p>(
     (whole, members)
 }
 
-/// The subgroups that have too few members; nameless where anybody counts.
+/// The subgroups with too few members; `None` where every role counts.
 fn lacking(quorum: &Quorum, name: Option<&Str>, roles: &BTreeMap<Option<Str>, u32>) -> Vec<Option<Str>> {
     if met(quorum, name.map(|name| &**name), roles) {
         return Vec::new();

@@ -1,4 +1,4 @@
-//! Which quorums a gang has, and ever had, read from API objects: the checker's own reckoning.
+//! The current and past quorums of gangs, from API objects, for the checker.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,13 +10,13 @@ use portcullis_core::model::{GangId, Resources, Str};
 use portcullis_core::objects::{ObjectRef, OwnerKind};
 use portcullis_core::pod::{OwnerState, Pod, PodPhase};
 
-/// What was ever said of gangs: views lag.
+/// All quorums and policies that gangs have had. Past ones count too, because watches lag.
 #[derive(Debug, Default)]
 pub(super) struct QuorumHistory {
     quorums: BTreeMap<GangId, Vec<Quorum>>,
-    /// Those whose owners have counted.
+    /// Gangs that have followed their owners.
     followed: BTreeSet<GangId>,
-    /// Those that are to be evicted when they are torn.
+    /// Gangs that have had the policy to evict when torn.
     evicted: BTreeSet<GangId>,
 }
 
@@ -28,7 +28,7 @@ impl QuorumHistory {
         }
     }
 
-    /// What owners want counts once they have wanted as many as the group says.
+    /// Records the demand of owners, once it has reached the quorum of the group.
     pub(super) fn owners(&mut self, api: &ApiServer) {
         let gangs: BTreeSet<&GangId> =
             api.pods().filter_map(|pod| Some(&pod.membership.as_ref()?.gang)).collect();
@@ -46,7 +46,7 @@ impl QuorumHistory {
                 let tasks = matches!(own, Quorum::Count(_)) || own.is_satisfied(&here);
                 wanted.number >= own.min_members() && tasks
             };
-            // A leader may see the owners before it sees what the group says since.
+            // A leader may read the owners before it sees a change of the group.
             if self.followed.contains(gang) || wanted.own.iter().chain(self.of(gang)).any(met) {
                 self.followed.insert(gang.clone());
                 self.note(gang, &Quorum::Count(wanted.number));
@@ -54,19 +54,19 @@ impl QuorumHistory {
         }
     }
 
-    /// Whether the owners of its pods have ever counted.
+    /// Whether the gang has ever followed the owners of its pods.
     pub(super) fn followed(&self, gang: &GangId) -> bool {
         self.followed.contains(gang)
     }
 
-    /// Whether it was ever said that the members of this gang are deleted when it is torn.
+    /// Whether the gang has ever had the policy to evict when torn.
     pub(super) fn evicts(&self, gang: &GangId) -> bool {
         let names = [Some(gang.clone()), dialect::template_group(gang)].into_iter().flatten();
         names.into_iter().any(|id| self.evicted.contains(&id))
     }
 
-    fn policies(&mut self, gang: &GangId, said: &GangPolicies) {
-        if said.on_torn == Some(OnTorn::Evict) {
+    fn policies(&mut self, gang: &GangId, stated: &GangPolicies) {
+        if stated.on_torn == Some(OnTorn::Evict) {
             self.evicted.insert(gang.clone());
         }
     }
@@ -87,7 +87,7 @@ impl QuorumHistory {
         }
     }
 
-    /// All that were ever said of this gang, or of all that are made like it.
+    /// All quorums that this gang or its template has had.
     pub(super) fn of(&self, gang: &GangId) -> impl Iterator<Item = &Quorum> {
         let alike = dialect::template_group(gang);
         let names = [Some(gang.clone()), alike].into_iter().flatten();
@@ -95,18 +95,18 @@ impl QuorumHistory {
     }
 }
 
-/// What the owners of the pods of an elastic gang want.
+/// The demand of the owners of an elastic gang.
 #[derive(Debug)]
 pub(super) struct OwnerDemand {
-    /// What the group says by itself.
+    /// The quorum that the group states.
     pub(super) own: Option<Quorum>,
-    /// How many pods that have not ended.
+    /// Number of unfinished pods that the owners want.
     pub(super) number: u32,
-    /// Some are about to come or to go, or an owner wants pods and none of it is there.
+    /// Pods are about to be created or deleted, or an owner wants pods and has none.
     pub(super) moving: bool,
 }
 
-/// What the owners want now; `None` where the gang does not follow them.
+/// The current demand of the owners; `None` where the gang is not elastic.
 pub(super) fn wanted(api: &ApiServer, gang: &GangId, live: &[&Arc<Pod>]) -> Option<OwnerDemand> {
     if policies(api, gang, live).elastic != Some(true) || dialect::template_group(gang).is_some() {
         return None;
@@ -150,10 +150,10 @@ pub(super) fn wanted(api: &ApiServer, gang: &GangId, live: &[&Arc<Pod>]) -> Opti
             .any(|reading| !roots.contains_key(&reading.uid));
     }
     number += roots.values().sum::<u32>();
-    Some(OwnerDemand { own: said(api, gang, live), number, moving })
+    Some(OwnerDemand { own: stated_quorum(api, gang, live), number, moving })
 }
 
-/// The group objects of a gang, the one that counts first.
+/// The group objects of a gang, in order of precedence.
 fn objects<'a>(api: &'a ApiServer, gang: &GangId) -> impl Iterator<Item = &'a Group> {
     let names = [Some(gang.clone()), dialect::template_group(gang)].into_iter().flatten();
     names.flat_map(move |wanted| {
@@ -165,12 +165,12 @@ fn objects<'a>(api: &'a ApiServer, gang: &GangId) -> impl Iterator<Item = &'a Gr
     })
 }
 
-/// The group object of a gang that counts, or of all that are made like it.
+/// The first group object of a gang or of its template.
 pub(super) fn group_of<'a>(api: &'a ApiServer, gang: &GangId) -> Option<&'a Group> {
     objects(api, gang).next()
 }
 
-/// What is said now of what becomes of a gang.
+/// The current policies of a gang.
 pub(super) fn policies(api: &ApiServer, gang: &GangId, live: &[&Arc<Pod>]) -> GangPolicies {
     if let Some(group) = objects(api, gang).next() {
         return group.policies.clone();
@@ -179,20 +179,20 @@ pub(super) fn policies(api: &ApiServer, gang: &GangId, live: &[&Arc<Pod>]) -> Ga
     said.fold(GangPolicies::default(), |all, declared| all.or(&declared.policies))
 }
 
-/// What has to be free in all before any member starts.
+/// The current `minResources` of a gang.
 pub(super) fn minimum(api: &ApiServer, gang: &GangId) -> Resources {
     objects(api, gang).next().map(|group| group.min_resources.clone()).unwrap_or_default()
 }
 
-/// The quorum that counts now; `None` where nobody says one, or the waiting pods say different ones.
+/// The current quorum; `None` where none is stated, or the waiting pods declare different ones.
 pub(super) fn current(api: &ApiServer, gang: &GangId, live: &[&Arc<Pod>]) -> Option<Quorum> {
     match wanted(api, gang, live) {
-        None => said(api, gang, live),
+        None => stated_quorum(api, gang, live),
         Some(wanted) => following(api, gang, live, &wanted),
     }
 }
 
-/// The quorum of a gang whose owners count; `None` where too much is under way to say.
+/// The quorum of an elastic gang; `None` while pods or owners are changing.
 fn following(api: &ApiServer, gang: &GangId, live: &[&Arc<Pod>], wanted: &OwnerDemand) -> Option<Quorum> {
     let Some(Quorum::Count(own)) = wanted.own else { return None };
     let key = ObjectKey::new(ObjectKind::Gang, &gang.namespace, gang.object_name());
@@ -211,16 +211,16 @@ fn following(api: &ApiServer, gang: &GangId, live: &[&Arc<Pod>], wanted: &OwnerD
     match status.started_with {
         0 => Some(Quorum::Count(least)),
         _ if !met => None,
-        // Whatever comes is a replacement, or there in addition.
+        // Any new pod is a replacement or an addition.
         had if wanted.number <= had => Some(Quorum::Count(0)),
-        // Nothing is missing, and what waits is what more of it is wanted.
+        // No member is missing; the waiting pods are a scale-up.
         had if running == had && live.len() == wanted.number as usize => Some(Quorum::Count(least)),
         _ => None,
     }
 }
 
-/// The quorum that the group says by itself.
-fn said(api: &ApiServer, gang: &GangId, live: &[&Arc<Pod>]) -> Option<Quorum> {
+/// The quorum that the group or the pods state.
+fn stated_quorum(api: &ApiServer, gang: &GangId, live: &[&Arc<Pod>]) -> Option<Quorum> {
     if let Some(group) = objects(api, gang).next() {
         return Some(group.quorum.clone());
     }

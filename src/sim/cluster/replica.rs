@@ -1,4 +1,5 @@
-//! One replica: a process with its own engine, inbox, watches and clock, that can be killed, paused and woken.
+//! One replica: a process with its own engine, inbox, watches and clock, that can be killed, paused and
+//! woken.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -16,8 +17,8 @@ use portcullis_core::model::{Epoch, Time};
 use portcullis_core::objects::{Node, PriorityClass};
 use portcullis_core::pod::Pod;
 
-/// The kinds an engine watches, in the order in which a consistent list has to read them: the plans before the pods,
-/// so that every lift of a plan that is not in the list comes after the list of pods.
+/// The kinds an engine watches, in the order in which a consistent list has to read them: the plans before
+/// the pods, so that every lift of a plan that is not in the list comes after the list of pods.
 pub(super) fn watched() -> impl Iterator<Item = ObjectKind> {
     let groups = dialect::group_kinds().map(ObjectKind::Group);
     [ObjectKind::Gang, ObjectKind::Pod, ObjectKind::Node]
@@ -137,7 +138,8 @@ impl Cluster {
         self.push_at(self.now().after(after(500 + offset)), SimEvent::Tick(index, life));
     }
 
-    /// Kills a replica: whatever it knew is gone, whatever it has sent is on its way. It starts again after a while.
+    /// Kills a replica: whatever it knew is gone, whatever it has sent is on its way. It starts again after a
+    /// while.
     pub fn kill(&mut self, index: usize, restart_after: Duration) {
         let replica = &mut self.replicas[index];
         if !replica.alive {
@@ -399,8 +401,8 @@ impl Cluster {
         }
     }
 
-    /// Reads one kind after the other, as a real client has to. The watch of each kind goes on from there: nothing that
-    /// is older than the list comes after it, and nothing newer before it.
+    /// Reads one kind after the other, as a real client has to. The watch of each kind goes on from there:
+    /// nothing that is older than the list comes after it, and nothing newer before it.
     pub(super) fn list(
         &mut self,
         index: usize,

@@ -1,5 +1,5 @@
-//! A small kube-scheduler: one pod at a time, by priority and age, by the stock rules and no others. It knows nothing of
-//! GPU memory, of gangs, or of us.
+//! A small kube-scheduler: one pod at a time, by priority and age, with the default plugins only. It does not
+//! know GPU memory, gangs, or Portcullis.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,10 +13,10 @@ use portcullis_core::model::{NodeName, PodUid, Resources};
 use portcullis_core::objects::{Node, names};
 use portcullis_core::pod::Pod;
 
-/// What the scheduler remembers between two pods.
+/// The state of the scheduler between two pods.
 pub(super) struct Scheduler {
     ties: Option<Random>,
-    /// Nominations of gated pods that were written before this version are forgotten: it has restarted since.
+    /// Resource version of the last restart. Nominations of gated pods before it are forgotten.
     forgotten: u64,
 }
 
@@ -26,7 +26,7 @@ impl Scheduler {
     }
 }
 
-/// What is taken on one node.
+/// The load of one node.
 #[derive(Default)]
 struct NodeLoad {
     resources: Resources,
@@ -52,13 +52,14 @@ impl Cluster {
         }
     }
 
-    /// The scheduler loses what it knew of nominated pods that are still gated.
+    /// Restarts the scheduler. It forgets nominations of pods that are still gated.
     pub fn restart_scheduler(&mut self) {
         self.scheduler.forgotten = self.api.version();
         self.wake_scheduler();
     }
 
-    /// Binds the first pod that has a place, and comes back for the next; tells the others why they have none.
+    /// Binds the first pod that fits and schedules the next cycle. Sets the condition of the pods that do not
+    /// fit.
     pub(super) fn schedule(&mut self) {
         self.scheduling = false;
         let mut waiting: Vec<Arc<Pod>> = self
@@ -137,7 +138,7 @@ impl Cluster {
         })
     }
 
-    /// Where the scheduler believes a pod means to go, gated or not.
+    /// The node that the scheduler has as nominated for a pod, gated or not.
     fn nominated<'a>(&self, pod: &'a Pod) -> Option<&'a NodeName> {
         let known = pod.gates.is_empty() || pod.resource_version.0 > self.scheduler.forgotten;
         pod.nominated.as_ref().filter(|_| known)
@@ -154,14 +155,14 @@ impl Cluster {
         list.cloned().unwrap_or_default()
     }
 
-    /// Pods that have no more than a nomination: for the checker and for pictures.
+    /// Pods that only have a nomination.
     pub fn nominations(&self) -> BTreeSet<(NodeName, PodUid)> {
         let pods = self.api.pods().filter(|pod| pod.node.is_none());
         pods.filter_map(|pod| Some((self.nominated(pod)?.clone(), pod.uid.clone()))).collect()
     }
 }
 
-/// Why a node does not take a pod, in the stock scheduler's words.
+/// Why a pod does not fit on a node, in kube-scheduler's words.
 fn refusal(node: &Node, pod: &Pod, used: &NodeLoad) -> Option<String> {
     if !node.ready {
         return Some("node(s) were not ready".to_owned());
@@ -209,7 +210,8 @@ fn refusal(node: &Node, pod: &Pod, used: &NodeLoad) -> Option<String> {
         .map(|(name, _)| format!("Insufficient {name}"))
 }
 
-/// The weights of the preferred terms that a node meets, as far as we write such terms: by name, or a label's value.
+/// The sum of the weights of the preferred terms that a node matches. Only the terms that the engine writes
+/// are supported: by name, or by the value of a label.
 fn score(node: &Node, wishes: &[Value]) -> i64 {
     let listed = |requirement: &Value, value: Option<&str>| {
         let values = requirement["values"].as_array().map_or(&[][..], Vec::as_slice);

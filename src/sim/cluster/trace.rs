@@ -1,4 +1,4 @@
-//! What happened, line by line, for the person who replays a seed.
+//! A trace of all events, one line each, for replaying a seed.
 
 use super::{Cluster, START};
 use crate::api::WriteRecord;
@@ -6,7 +6,7 @@ use portcullis_core::engine::{Action, Change, Effect, Event, RequestOutcome};
 use portcullis_core::pod::Pod;
 
 impl Cluster {
-    /// What has happened since the last call; nothing unless [`super::SimOptions::trace`] is set.
+    /// The trace since the last call. Empty unless [`super::SimOptions::trace`] is set.
     pub fn take_trace(&mut self) -> Vec<String> {
         std::mem::take(&mut self.trace)
     }
@@ -37,7 +37,7 @@ impl Cluster {
     }
 }
 
-/// An effect in one line.
+/// One line for an effect.
 pub(super) fn effect(effect: &Effect) -> String {
     let epoch = effect.epoch;
     let action = match &effect.action {
@@ -60,7 +60,7 @@ pub(super) fn effect(effect: &Effect) -> String {
     format!("[{epoch}] {action}")
 }
 
-/// An event in one line.
+/// One line for an event.
 pub(super) fn event(event: &Event) -> String {
     match event {
         Event::Pod(Change::Set(pod)) => format!("pod {} {}", pod.key, state(pod)),

@@ -1,8 +1,8 @@
-//! The random-fault run: one number makes a cluster, gangs, what people do to them, and everything that goes wrong.
+//! Random scenarios: a seed decides the cluster, the gangs, the actions of users and all faults.
 //!
-//! A seed is first turned into a [`Scenario`] and then played, so that a failing one can be shrunk by leaving steps out
-//! and be kept as a file. Swarm style: each seed has some kinds of faults switched off altogether, because faults hide
-//! one another. Then the faults stop and the cluster must come to rest with everything started that fits.
+//! A seed becomes a [`Scenario`] and is then played. So a failing one can be shrunk by removing steps, and
+//! saved as a file. Swarm testing: each seed has some kinds of faults switched off, because faults hide one
+//! another. At the end the faults stop, the cluster must settle, and every gang that fits must have started.
 
 mod generate;
 mod scenario_yaml;
@@ -17,35 +17,35 @@ use super::cluster::Violation;
 use super::scenario::{Runner, Scenario};
 use portcullis_core::admission::{self, Hook, KnownClasses};
 
-/// What a run is made with besides its seed.
+/// Options of a run besides its seed.
 #[derive(Clone, Debug, Default)]
 pub struct FuzzOptions {
-    /// Whether everything that happens is written down into the failure.
+    /// Whether a failure contains a trace of everything that happened.
     pub trace: bool,
-    /// A rule of the engine that is taken away, to see that the run notices.
+    /// A safety rule of the engine to disable, to check that the run detects it.
     #[cfg(feature = "sabotage")]
     pub disabled_rule: Option<portcullis_core::engine::SafetyRule>,
 }
 
-/// What a clean run came to.
+/// The result of a run without violations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// Steps of the scenario.
+    /// Number of steps of the scenario.
     pub operations: u64,
-    /// Things that happened in the cluster.
+    /// Number of simulated events.
     pub happenings: u64,
-    /// Admission reviews answered.
+    /// Number of admission reviews.
     pub reviews: u64,
-    /// Gangs that were admitted at the end.
+    /// Number of admitted gangs at the end.
     pub admitted: u64,
-    /// Gangs that waited at the end, with a reason.
+    /// Number of waiting gangs at the end.
     pub waiting: u64,
-    /// How often the lease changed hands.
+    /// Number of changes of the leader.
     pub leaders: u64,
 }
 
 impl Stats {
-    /// Adds another run.
+    /// Adds the numbers of another run.
     pub fn add(&mut self, other: &Self) {
         self.operations += other.operations;
         self.happenings += other.happenings;
@@ -56,18 +56,18 @@ impl Stats {
     }
 }
 
-/// A run that broke a rule.
+/// A run that violated an invariant or failed an expectation.
 #[derive(Clone, Debug)]
 pub struct Failure {
-    /// Its seed.
+    /// Seed.
     pub seed: u64,
-    /// At which step, from 1.
+    /// Number of the failing step, from 1.
     pub step: usize,
-    /// Which rules, and how.
+    /// Violated invariants.
     pub violations: Vec<Violation>,
-    /// What else was not as it should be.
+    /// All problems, one sentence each.
     pub problems: Vec<String>,
-    /// What happened, if that was asked for.
+    /// Trace, where the options enable it.
     pub trace: Vec<String>,
 }
 
@@ -81,7 +81,7 @@ impl fmt::Display for Failure {
     }
 }
 
-/// The webhook of this program, called without a network between.
+/// The webhook of Portcullis, called without a network.
 pub fn webhook(settings: admission::AdmissionSettings) -> WebhookCall {
     Box::new(move |hook: Hook, body: &[u8]| {
         admission::handle_review(&settings, &KnownClasses::default(), hook, body)
@@ -90,18 +90,19 @@ pub fn webhook(settings: admission::AdmissionSettings) -> WebhookCall {
     })
 }
 
-/// Makes the scenario of this seed and plays it through our own webhook.
+/// Generates the scenario of this seed and plays it with the webhook of Portcullis.
 ///
 /// # Errors
-/// The first rule that was broken.
+/// The first failing step.
 pub fn fuzz(seed: u64, options: &FuzzOptions) -> Result<Stats, Box<Failure>> {
     play(seed, &generate(seed), options, webhook(admission::AdmissionSettings::default()))
 }
 
-/// Makes the scenario of these bytes and plays it as [`fuzz`] does: for a fuzzer, which changes bytes to change decisions.
+/// Generates the scenario of these bytes and plays it as [`fuzz`] does. For a fuzzer, which changes bytes to
+/// change decisions.
 ///
 /// # Panics
-/// When a rule is broken: with the rules, and with the scenario as a file that `portcullis simulate` plays.
+/// When a step fails. The message has the problems and the scenario as a file for `portcullis simulate`.
 pub fn fuzz_bytes(bytes: &[u8]) {
     let scenario = generate_from_bytes(bytes);
     let played =
@@ -118,7 +119,7 @@ pub fn fuzz_bytes(bytes: &[u8]) {
 /// Plays a generated scenario.
 ///
 /// # Errors
-/// The first rule that was broken.
+/// The first failing step.
 pub fn play(
     seed: u64,
     scenario: &Scenario,
@@ -171,18 +172,18 @@ pub fn play(
     Ok(stats)
 }
 
-/// Leaves out steps of a failing run as long as it still breaks one of the same rules.
+/// Removes steps of a failing run as long as it still violates one of the same invariants.
 pub fn shrink(failure: &Failure, options: &FuzzOptions, admit: impl Fn() -> WebhookCall) -> Scenario {
-    let rules: Vec<_> = failure.violations.iter().map(|violation| violation.invariant).collect();
+    let invariants: Vec<_> = failure.violations.iter().map(|violation| violation.invariant).collect();
     let same = |scenario: &Scenario| match play(failure.seed, scenario, options, admit()) {
         Ok(_) => false,
         Err(other) => {
-            rules.is_empty() && other.violations.is_empty()
-                || other.violations.iter().any(|violation| rules.contains(&violation.invariant))
+            invariants.is_empty() && other.violations.is_empty()
+                || other.violations.iter().any(|violation| invariants.contains(&violation.invariant))
         }
     };
     let mut best = generate(failure.seed);
-    // What comes after the failure has no part in it.
+    // Steps after the failure do not matter.
     let mut cut = best.clone();
     cut.steps.truncate(failure.step);
     if same(&cut) {

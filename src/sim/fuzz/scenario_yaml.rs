@@ -1,4 +1,4 @@
-//! A generated scenario as a file, so that what a seed found can be kept and read.
+//! Writes a generated scenario as a file, so that a failing seed can be saved and read.
 
 use std::fmt::Write as _;
 
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::super::scenario::{FaultSpec, NodeSpec, Scenario, SharingSpec, Step, TimeSpan, TornSpec};
 
-/// The scenario as YAML that [`Scenario::parse`] reads; objects stand in it as JSON, which is YAML too.
+/// The scenario as YAML for [`Scenario::parse`]. Objects are JSON, which is also YAML.
 pub fn to_yaml(scenario: &Scenario) -> String {
     let mut out = String::new();
     let settings = &scenario.settings;
@@ -68,7 +68,7 @@ fn node(spec: &NodeSpec) -> Value {
     value
 }
 
-/// Every field of a step that fits on a line, one to a line.
+/// The fields of a step that fit on one line, one per line.
 fn scalars(step: &Step) -> String {
     let mut lines = vec![format!("settle: {}", step.settle.unwrap_or(true))];
     let mut put = |key: &str, value: Option<Value>| {

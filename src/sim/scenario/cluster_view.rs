@@ -1,4 +1,4 @@
-//! What a cluster looks like: who is where, how full the cards are, what the gangs say.
+//! The state of a simulated cluster: pods and their nodes, use of the cards, status of gangs and groups.
 
 use serde_json::Value;
 
@@ -8,27 +8,27 @@ use portcullis_core::engine::GangStatus;
 use portcullis_core::model::{PodKey, VramMib};
 use portcullis_core::pod::PodPhase;
 
-/// A pod in one line.
+/// The state of a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodLine {
-    /// Which pod.
+    /// Namespace and name.
     pub key: PodKey,
-    /// What `kubectl get pods` shows as STATUS: `SchedulingGated`, `Pending`, `Running`, `Terminating`, `Completed`,
+    /// STATUS of `kubectl get pods`: `SchedulingGated`, `Pending`, `Running`, `Terminating`, `Completed`,
     /// `Error`.
     pub status: &'static str,
-    /// Whether our gate holds it.
+    /// Whether the pod has the gate of Portcullis.
     pub gated: bool,
-    /// Where it is bound.
+    /// The node it is bound to.
     pub node: Option<String>,
-    /// The cards we gave it.
+    /// The cards that the engine assigned.
     pub cards: Vec<u32>,
-    /// Its labels.
+    /// Labels.
     pub labels: Vec<(String, String)>,
-    /// Its annotations.
+    /// Annotations.
     pub annotations: Vec<(String, String)>,
 }
 
-/// A gang in one line: what its `Gang` object says.
+/// The state of a gang, from its `Gang` object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GangLine {
     /// Namespace.
@@ -39,45 +39,45 @@ pub struct GangLine {
     pub status: GangStatus,
 }
 
-/// What the status of a group object says.
+/// The status of a group object.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GroupLine {
     /// Namespace.
     pub namespace: String,
     /// Name.
     pub name: String,
-    /// Status, in the words of its stack; null while it says nothing.
+    /// Status in the words of its stack; null while it is empty.
     pub status: Value,
 }
 
-/// A node and how full its cards are.
+/// A node and the use of its cards.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeUsage {
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// Whether new pods may go there.
+    /// Whether the node is ready and not cordoned.
     pub schedulable: bool,
-    /// Its cards by index.
+    /// Cards by index.
     pub cards: Vec<CardUsage>,
 }
 
 /// One card.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CardUsage {
-    /// Its memory.
+    /// Memory of the card.
     pub vram: VramMib,
-    /// Which pods have how much of it; lifted ones that are not bound yet, too.
+    /// Pods and their share of the memory, including lifted pods that are not bound yet.
     pub pods: Vec<(PodKey, VramMib)>,
 }
 
 impl CardUsage {
-    /// How much is given away.
+    /// Allocated memory.
     pub fn used(&self) -> VramMib {
         self.pods.iter().fold(VramMib::ZERO, |sum, (_, used)| sum.saturating_add(*used))
     }
 }
 
-/// All readable pods, by namespace and name.
+/// All pods that can be read, by namespace and name.
 pub(super) fn pods(api: &ApiServer) -> Vec<PodLine> {
     let readable = api.list(ObjectKind::Pod).filter_map(|(_, stored)| Some((stored, stored.pod()?)));
     readable
@@ -107,7 +107,7 @@ pub(super) fn pods(api: &ApiServer) -> Vec<PodLine> {
         .collect()
 }
 
-/// All readable `Gang` objects.
+/// All `Gang` objects that can be read.
 pub(super) fn gangs(api: &ApiServer) -> Vec<GangLine> {
     let readable = api.list(ObjectKind::Gang).filter_map(|(_, stored)| stored.gang());
     readable
@@ -129,7 +129,7 @@ pub(super) fn groups(api: &ApiServer) -> Vec<GroupLine> {
     dialect::group_kinds().flat_map(|kind| api.list(ObjectKind::Group(kind))).map(line).collect()
 }
 
-/// All readable nodes with their cards.
+/// All nodes that can be read, with their cards.
 pub(super) fn nodes(api: &ApiServer) -> Vec<NodeUsage> {
     let one = |node: &std::sync::Arc<portcullis_core::objects::Node>| {
         let each = node.gpus.vram_each.unwrap_or_default();

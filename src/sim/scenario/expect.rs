@@ -1,4 +1,4 @@
-//! What must be seen after a step.
+//! The expected state after a step.
 
 use std::collections::BTreeMap;
 
@@ -8,63 +8,64 @@ use serde_json::Value;
 use super::format::OneOrMany;
 use super::runner::StepResult;
 
-/// What must be seen once everything has settled. All of it must hold. Pods are named `name`, or `namespace/name`.
+/// The expected state after the cluster has settled. Every expectation must hold. Pods are named `name` or
+/// `namespace/name`.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub struct Expect {
-    /// These pods run.
+    /// Pods that run.
     pub running: Vec<String>,
-    /// These pods wait behind our gate.
+    /// Pods that have the gate of Portcullis.
     pub gated: Vec<String>,
-    /// These pods are not gated and have no node.
+    /// Pods that are not gated and have no node.
     pub pending: Vec<String>,
-    /// There is no pod of these names.
+    /// Names of pods that do not exist.
     pub gone: Vec<String>,
-    /// Pod to node.
+    /// Node of each pod.
     pub on: BTreeMap<String, String>,
-    /// Pod to the cards it was given.
+    /// Assigned cards of each pod.
     pub cards: BTreeMap<String, Vec<u32>>,
-    /// Node to MiB given away on each of its cards.
+    /// Allocated MiB on each card of each node.
     pub used: BTreeMap<String, Vec<u64>>,
-    /// Pod to annotations it has, with these values.
+    /// Annotations of each pod, with values.
     pub annotations: BTreeMap<String, BTreeMap<String, String>>,
     /// `kubectl get pods -l SELECTOR` lists exactly these pods.
     pub selected: BTreeMap<String, Vec<String>>,
-    /// Label selector to how many of the pods it selects are in which status (`Running: 2`).
+    /// Number of pods by label selector and status (`Running: 2`).
     pub count: BTreeMap<String, BTreeMap<String, usize>>,
-    /// Gang to what its object says.
+    /// Expected `Gang` objects by name.
     pub gangs: BTreeMap<String, GangExpect>,
-    /// Group object to what its own status says.
+    /// Expected status of group objects by name.
     pub groups: BTreeMap<String, GroupExpect>,
-    /// There is no `Gang` object of these names.
+    /// Names of `Gang` objects that do not exist.
     pub no_gang: Vec<String>,
-    /// Name to the causes for which it was rejected in this step.
+    /// Objects that are rejected in this step.
     pub rejected: BTreeMap<String, RejectExpect>,
-    /// Each of these is part of a warning of this step.
+    /// Parts of warnings of this step.
     pub warnings: Vec<String>,
-    /// Each of these is part of something the engines told in this step: `Reason: message`.
+    /// Parts of events that the engines recorded in this step, as `Reason: message`.
     pub told: Vec<String>,
-    /// How many nodes can take pods.
+    /// Number of schedulable nodes.
     pub schedulable_nodes: Option<usize>,
 }
 
-/// What a `Gang` object must say.
+/// The expected status of a `Gang` object.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub struct GangExpect {
-    /// Its phase.
+    /// Phase.
     pub phase: Option<String>,
-    /// Its reason.
+    /// Reason.
     pub reason: Option<String>,
-    /// Parts of its message or remedy.
+    /// Parts of the message or remedy.
     pub says: Option<OneOrMany>,
-    /// How many members it counts.
+    /// Number of members.
     pub members: Option<u32>,
-    /// How many of them are bound.
+    /// Number of bound members.
     pub bound: Option<u32>,
 }
 
-/// What the status of a group object must say.
+/// The expected status of a group object.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub struct GroupExpect {
@@ -76,28 +77,28 @@ pub struct GroupExpect {
     pub says: Option<OneOrMany>,
 }
 
-/// How a rejection must read.
+/// The expected rejection of an object.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub struct RejectExpect {
-    /// Exactly these causes, as `field: message`.
+    /// The exact causes, as `field: message`.
     pub causes: Option<Vec<String>>,
-    /// Parts of what kubectl prints.
+    /// Parts of the output of kubectl.
     pub says: Option<OneOrMany>,
 }
 
 impl Expect {
-    /// Every expectation as a sentence, with what was found instead where it does not hold.
-    pub(super) fn judge(&self, seen: &StepResult) -> Vec<(String, Result<(), String>)> {
+    /// Each expectation as a sentence, with the actual state where it does not hold.
+    pub(super) fn check(&self, seen: &StepResult) -> Vec<(String, Result<(), String>)> {
         let mut verdicts = Vec::new();
-        self.judge_pods(seen, &mut verdicts);
-        self.judge_gangs(seen, &mut verdicts);
-        self.judge_groups(seen, &mut verdicts);
-        self.judge_words(seen, &mut verdicts);
+        self.check_pods(seen, &mut verdicts);
+        self.check_gangs(seen, &mut verdicts);
+        self.check_groups(seen, &mut verdicts);
+        self.check_messages(seen, &mut verdicts);
         verdicts
     }
 
-    fn judge_pods(&self, seen: &StepResult, verdicts: &mut Vec<(String, Result<(), String>)>) {
+    fn check_pods(&self, seen: &StepResult, verdicts: &mut Vec<(String, Result<(), String>)>) {
         let find = |name: &str| {
             let (namespace, bare) = name.split_once('/').unwrap_or(("default", name));
             seen.pods.iter().find(|pod| &*pod.key.namespace == namespace && &*pod.key.name == bare)
@@ -117,7 +118,7 @@ impl Expect {
             with(name, "runs".to_owned(), &|pod| pod.status == "Running" && pod.node.is_some());
         }
         for name in &self.gated {
-            with(name, "waits behind the gate".to_owned(), &|pod| pod.gated && pod.node.is_none());
+            with(name, "is gated".to_owned(), &|pod| pod.gated && pod.node.is_none());
         }
         for name in &self.pending {
             with(name, "is pending".to_owned(), &|pod| pod.status == "Pending" && pod.node.is_none());
@@ -161,14 +162,17 @@ impl Expect {
         }
     }
 
-    fn judge_gangs(&self, seen: &StepResult, verdicts: &mut Vec<(String, Result<(), String>)>) {
+    fn check_gangs(&self, seen: &StepResult, verdicts: &mut Vec<(String, Result<(), String>)>) {
         let find = |name: &str| {
             let (namespace, bare) = name.split_once('/').unwrap_or(("default", name));
             seen.gangs.iter().find(|gang| gang.namespace == namespace && gang.name == bare)
         };
         for (name, wanted) in &self.gangs {
             let Some(gang) = find(name) else {
-                verdicts.push((format!("gang {name} is told of"), Err("there is no Gang object".to_owned())));
+                verdicts.push((
+                    format!("there is a Gang object of gang {name}"),
+                    Err("it does not exist".to_owned()),
+                ));
                 continue;
             };
             let status = &gang.status;
@@ -214,16 +218,16 @@ impl Expect {
             let found: Vec<u64> =
                 found.into_iter().flat_map(|n| &n.cards).map(|card| card.used().0).collect();
             let verdict = if found == *wanted { Ok(()) } else { Err(format!("{found:?} MiB")) };
-            verdicts.push((format!("{wanted:?} MiB are given away on {node}"), verdict));
+            verdicts.push((format!("{wanted:?} MiB are allocated on {node}"), verdict));
         }
         if let Some(wanted) = self.schedulable_nodes {
             let found = seen.nodes.iter().filter(|node| node.schedulable).count();
-            let verdict = if found == wanted { Ok(()) } else { Err(format!("{found} can")) };
-            verdicts.push((format!("{wanted} nodes can take pods"), verdict));
+            let verdict = if found == wanted { Ok(()) } else { Err(format!("{found} are")) };
+            verdicts.push((format!("{wanted} nodes are schedulable"), verdict));
         }
     }
 
-    fn judge_groups(&self, seen: &StepResult, verdicts: &mut Vec<(String, Result<(), String>)>) {
+    fn check_groups(&self, seen: &StepResult, verdicts: &mut Vec<(String, Result<(), String>)>) {
         for (name, wanted) in &self.groups {
             let (namespace, bare) = name.split_once('/').unwrap_or(("default", name));
             let found = seen.groups.iter().find(|g| g.namespace == namespace && g.name == bare);
@@ -240,13 +244,14 @@ impl Expect {
             }
             let conditions = || status["conditions"].as_array().into_iter().flatten();
             for part in wanted.says.iter().flat_map(OneOrMany::all) {
-                let said = |c: &Value| c["message"].as_str().is_some_and(|text| text.contains(part.as_str()));
-                one(format!("says {part:?}"), conditions().any(said));
+                let matches =
+                    |c: &Value| c["message"].as_str().is_some_and(|text| text.contains(part.as_str()));
+                one(format!("says {part:?}"), conditions().any(matches));
             }
         }
     }
 
-    fn judge_words(&self, seen: &StepResult, verdicts: &mut Vec<(String, Result<(), String>)>) {
+    fn check_messages(&self, seen: &StepResult, verdicts: &mut Vec<(String, Result<(), String>)>) {
         for (name, wanted) in &self.rejected {
             let Some(rejection) = seen.rejected.iter().find(|rejection| rejection.name == *name) else {
                 verdicts.push((format!("{name} is rejected"), Err("it was not".to_owned())));
@@ -264,14 +269,14 @@ impl Expect {
                 verdicts.push((format!("the rejection of {name} says {part:?}"), verdict));
             }
         }
-        let surprises: Vec<&str> = seen
+        let unexpected: Vec<&str> = seen
             .rejected
             .iter()
             .filter(|rejection| !self.rejected.contains_key(&rejection.name))
             .map(|rejection| rejection.printed.as_str())
             .collect();
-        if !surprises.is_empty() {
-            verdicts.push(("nothing else is rejected".to_owned(), Err(surprises.join("\n"))));
+        if !unexpected.is_empty() {
+            verdicts.push(("nothing else is rejected".to_owned(), Err(unexpected.join("\n"))));
         }
         for part in &self.warnings {
             let holds = seen.warnings.iter().any(|warning| warning.contains(part.as_str()));
@@ -282,8 +287,8 @@ impl Expect {
             let lines: Vec<String> =
                 seen.told.iter().map(|told| format!("{}: {}", told.note.reason, told.note.message)).collect();
             let holds = lines.iter().any(|line| line.contains(part.as_str()));
-            let verdict = if holds { Ok(()) } else { Err(format!("told: {lines:#?}")) };
-            verdicts.push((format!("the engine tells {part:?}"), verdict));
+            let verdict = if holds { Ok(()) } else { Err(format!("recorded events: {lines:#?}")) };
+            verdicts.push((format!("the engine records an event with {part:?}"), verdict));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The file format. Unknown fields are errors; every error names file and line.
+//! The file format of scenarios. Unknown fields are errors; every error names file and line.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,15 +14,15 @@ use portcullis_core::dialect::{OnStale, OnTimeout, OnTorn};
 use portcullis_core::engine::{EngineSettings, NominationMode};
 use portcullis_core::snapshot::SharingMode;
 
-/// A scenario that cannot be read or played. The sentence begins with file and line.
+/// A scenario that cannot be read or played. The message starts with file and line.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{file}:{line}: {problem}")]
 pub struct ScenarioError {
-    /// The file, as it was named by the caller.
+    /// The file name that the caller passed.
     pub file: String,
-    /// The line, from 1; 0 when the problem has no place.
+    /// The line, from 1; 0 when the problem has no line.
     pub line: u64,
-    /// What is wrong and how to mend it.
+    /// What is wrong and how to fix it.
     pub problem: String,
 }
 
@@ -34,7 +34,7 @@ impl<'de> Deserialize<'de> for TimeSpan {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
         portcullis_text::duration::parse(&text).map(Self).ok_or_else(|| {
-            serde::de::Error::custom(format!("{text:?} is no length of time: write 250ms, 5s, 2m or 1h"))
+            serde::de::Error::custom(format!("{text:?} is not a duration: write 250ms, 5s, 2m or 1h"))
         })
     }
 }
@@ -43,81 +43,81 @@ impl<'de> Deserialize<'de> for TimeSpan {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct Scenario {
-    /// Where it was read from.
+    /// The file it was read from.
     #[serde(skip)]
     pub file: String,
-    /// Short name, for lists.
+    /// Name.
     pub name: String,
-    /// What it tells, for people.
+    /// What the scenario shows, in one or two sentences.
     #[serde(default)]
-    pub story: String,
-    /// What the engines go by.
+    pub description: String,
+    /// Settings of the engines.
     #[serde(default)]
     pub settings: SettingsSpec,
-    /// What is there at the beginning.
+    /// The cluster at the start.
     #[serde(default)]
     pub cluster: ClusterSpec,
-    /// What happens.
+    /// The steps.
     pub steps: Vec<Spanned<Step>>,
 }
 
-/// What the engines go by, as far as a scenario wants it otherwise than usual.
+/// Settings of the engines that differ from the defaults.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub struct SettingsSpec {
-    /// How many replicas; two when not said.
+    /// Number of replicas. Default 2.
     pub replicas: Option<usize>,
-    /// How long a lifted gang may take to be bound.
+    /// Time limit from lifting a gang to binding all members.
     pub bind_timeout: Option<TimeSpan>,
-    /// Which nodes share their cards: `labelled` or `any`.
+    /// Nodes that share their cards: `labelled` or `any`.
     pub sharing: Option<SharingSpec>,
-    /// What becomes of a torn gang: `hold` or `evict`.
+    /// Policy for torn gangs: `hold` or `evict`.
     pub on_torn: Option<TornSpec>,
-    /// What becomes of a gang that does not start in time: `requeue` or `delete`.
+    /// Policy for gangs that do not start in time: `requeue` or `delete`.
     pub on_timeout: Option<TimeoutSpec>,
-    /// What becomes of a gang that was whole and has lost members: `evict` or `keep`.
+    /// Policy for stale gangs: `evict` or `keep`.
     pub on_stale: Option<StaleSpec>,
-    /// After how long.
+    /// Grace period of stale gangs.
     pub stale_grace: Option<TimeSpan>,
-    /// After how long the room of a gang is held for it; `0s` is never.
+    /// Waiting time after which a gang gets the head-of-line reservation; `0s` is never.
     pub hold_after: Option<TimeSpan>,
-    /// How long room is held for members to come while none comes.
+    /// How long reservations of placeholders are kept while no member arrives.
     pub reserve_for: Option<TimeSpan>,
-    /// When members are nominated before they are lifted: `always`, `contended` or `never`.
+    /// When the engine nominates members before lifting: `always`, `contended` or `never`.
     pub nominate: Option<NominateSpec>,
-    /// Whether members without a VRAM share are pinned for good.
+    /// Whether members without a VRAM share are pinned by required node affinity.
     pub pin_all: Option<bool>,
-    /// Chance decides who takes how long, and some things go wrong by themselves.
+    /// Random delays and random faults.
     pub chaos: Option<RandomFaults>,
 }
 
-/// A cluster in which everything overtakes everything, and what goes wrong in it by itself, in percent.
+/// Random delays, so that messages overtake each other, and rates of random faults in percent.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub struct RandomFaults {
-    /// Where chance begins.
+    /// Seed of the random numbers.
     pub seed: u64,
-    /// What goes wrong.
+    /// Fault rates.
     pub faults: FaultRates,
 }
 
-/// Which nodes share their cards.
+/// The nodes that share their cards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum SharingSpec {
-    /// Those with label and taint.
+    /// Nodes with label and taint.
     Labelled,
-    /// All on which nothing holds a whole GPU.
+    /// All nodes where no pod has a whole GPU.
     Any,
 }
 
-/// When members are nominated before they are lifted.
+/// When the engine nominates members before lifting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum NominateSpec {
     /// Always.
     Always,
-    /// While a pod of no gang waits for a scheduler.
+    /// While a pod without a gang waits for a scheduler.
     Contended,
     /// Never.
     Never,
@@ -133,42 +133,42 @@ impl NominateSpec {
     }
 }
 
-/// What becomes of a torn gang.
+/// Policy for torn gangs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum TornSpec {
-    /// It is left as it is.
+    /// Leave the gang as it is.
     Hold,
-    /// Its members are deleted.
+    /// Delete its members.
     Evict,
 }
 
-/// What becomes of a gang that does not start in time.
+/// Policy for gangs that do not start in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum TimeoutSpec {
-    /// It goes on waiting.
+    /// The gang waits again.
     Requeue,
-    /// Its pods are deleted.
+    /// Delete its pods.
     Delete,
 }
 
-/// What becomes of a gang that was whole and has lost members.
+/// Policy for stale gangs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum StaleSpec {
-    /// The others are deleted.
+    /// Delete the remaining pods.
     Evict,
-    /// The others are kept.
+    /// Keep the remaining pods.
     Keep,
 }
 
 impl SettingsSpec {
     /// The options of the simulation.
     pub fn options(&self) -> SimOptions {
-        let usual = EngineSettings::default();
+        let defaults = EngineSettings::default();
         let settings = EngineSettings {
-            bind_timeout: self.bind_timeout.map_or(usual.bind_timeout, |span| span.0),
+            bind_timeout: self.bind_timeout.map_or(defaults.bind_timeout, |span| span.0),
             sharing: match self.sharing {
                 None | Some(SharingSpec::Labelled) => SharingMode::Labelled,
                 Some(SharingSpec::Any) => SharingMode::Any,
@@ -177,8 +177,8 @@ impl SettingsSpec {
                 None | Some(TornSpec::Hold) => OnTorn::Hold,
                 Some(TornSpec::Evict) => OnTorn::Evict,
             },
-            nominate: self.nominate.map_or(usual.nominate, NominateSpec::setting),
-            pin_all: self.pin_all.unwrap_or(usual.pin_all),
+            nominate: self.nominate.map_or(defaults.nominate, NominateSpec::setting),
+            pin_all: self.pin_all.unwrap_or(defaults.pin_all),
             on_timeout: match self.on_timeout {
                 None | Some(TimeoutSpec::Requeue) => OnTimeout::Requeue,
                 Some(TimeoutSpec::Delete) => OnTimeout::Delete,
@@ -187,50 +187,51 @@ impl SettingsSpec {
                 None | Some(StaleSpec::Evict) => OnStale::Evict,
                 Some(StaleSpec::Keep) => OnStale::Keep,
             },
-            stale_grace: self.stale_grace.map_or(usual.stale_grace, |span| span.0),
-            hold_after: self.hold_after.map_or(usual.hold_after, |span| span.0),
-            reserve_for: self.reserve_for.map_or(usual.reserve_for, |span| span.0),
-            ..usual
+            stale_grace: self.stale_grace.map_or(defaults.stale_grace, |span| span.0),
+            hold_after: self.hold_after.map_or(defaults.hold_after, |span| span.0),
+            reserve_for: self.reserve_for.map_or(defaults.reserve_for, |span| span.0),
+            ..defaults
         };
-        let calm = SimOptions { replicas: self.replicas.unwrap_or(2), settings, ..SimOptions::default() };
+        let without_faults =
+            SimOptions { replicas: self.replicas.unwrap_or(2), settings, ..SimOptions::default() };
         match &self.chaos {
-            None => calm,
+            None => without_faults,
             Some(chaos) => SimOptions {
                 timing: Timing::jittery(),
                 faults: chaos.faults.clone(),
                 random_ties: true,
-                ..calm
+                ..without_faults
             },
         }
     }
 }
 
-/// What is there at the beginning.
+/// The cluster at the start.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub struct ClusterSpec {
     /// Nodes, in short form.
     pub nodes: Vec<NodeSpec>,
-    /// Everything else, as ordinary Kubernetes YAML: nodes in full, priority classes, pods that run already.
+    /// Further objects as Kubernetes YAML: complete nodes, priority classes, pods that already run.
     pub manifests: Option<Spanned<String>>,
 }
 
-/// One step. Of the actions that are named all are done, in the order of the fields here.
+/// One step. All its actions are done, in the order of the fields here.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub struct Step {
-    /// What a person should read here.
+    /// Explanation for the reader.
     pub say: Option<String>,
-    /// Something that goes wrong, now or at a moment of the lift protocol.
+    /// A fault, now or at a step of the lift protocol.
     pub fault: Option<Spanned<FaultSpec>>,
-    /// `kubectl apply`: ordinary Kubernetes YAML.
+    /// `kubectl apply`: Kubernetes YAML.
     pub apply: Option<Spanned<String>>,
-    /// Objects that are applied; only where a scenario is made by a program.
+    /// Objects to apply. Only in generated scenarios.
     #[serde(skip)]
     pub objects: Vec<Value>,
-    /// Objects that are stored past every rule: what a bug or an older release may have left behind.
+    /// Objects to store without validation, as a bug or an older release may have stored them.
     pub inject: Option<Spanned<String>>,
-    /// Objects that are injected; only where a scenario is made by a program.
+    /// Objects to store without validation. Only in generated scenarios.
     #[serde(skip)]
     pub inject_objects: Vec<Value>,
     /// `kubectl delete`: `pod/large-job` or `pod/ns/large-job`.
@@ -243,23 +244,23 @@ pub struct Step {
     pub cordon: Option<OneOrMany>,
     /// `kubectl uncordon`.
     pub uncordon: Option<OneOrMany>,
-    /// The containers of these pods end by themselves, well.
+    /// Pods whose containers succeed.
     pub finish: Option<OneOrMany>,
-    /// These pods end by themselves, badly: a container that is not started again, or an eviction by the kubelet.
+    /// Pods that fail: a container that is not restarted, or an eviction by the kubelet.
     pub fail: Option<OneOrMany>,
-    /// A container of each of these pods crashes, and waits for its next start.
+    /// Pods of which a container crashes and is restarted later.
     pub crash: Option<OneOrMany>,
-    /// Somebody else removes their own gate: pod to gate.
+    /// Gates of other controllers that are removed, by pod.
     pub ungate: BTreeMap<String, String>,
-    /// No more faults from now on: every replica is up, every request gets through.
+    /// Ends all faults: every replica runs, every request arrives.
     pub stop_faults: bool,
-    /// Time passes.
+    /// Advances the time.
     pub advance: Option<TimeSpan>,
-    /// Whether the cluster settles after this step; it does when not said.
+    /// Whether to wait until the cluster settles. Default true.
     pub settle: Option<bool>,
-    /// What cannot be done, because the object is not there any more, is left undone.
+    /// Skips actions whose object does not exist.
     pub tolerant: bool,
-    /// What must be seen once everything has settled.
+    /// The expected state after the cluster has settled.
     pub expect: Option<Spanned<Expect>>,
 }
 
@@ -267,14 +268,14 @@ pub struct Step {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(untagged)]
 pub enum OneOrMany {
-    /// One.
+    /// One name.
     One(String),
-    /// Several.
+    /// Several names.
     Many(Vec<String>),
 }
 
 impl OneOrMany {
-    /// All of them.
+    /// All names.
     pub fn all(&self) -> &[String] {
         match self {
             Self::One(one) => std::slice::from_ref(one),
@@ -283,43 +284,43 @@ impl OneOrMany {
     }
 }
 
-/// Something that goes wrong; exactly one of the mishaps.
+/// A fault. Exactly one kind must be given.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub struct FaultSpec {
-    /// Not now, but right after the leader has sent so many effects of this sort.
+    /// Happens right after the leader has sent `count` effects of this kind, instead of now.
     pub after: Option<FaultTrigger>,
-    /// How many of them; 1 when not said.
+    /// Number of effects. Default 1.
     pub count: Option<u32>,
-    /// The leader dies and starts again after this time.
+    /// Kills the leader, which restarts after this time.
     pub kill_leader: Option<TimeSpan>,
-    /// The leader stops and goes on after this time.
+    /// Pauses the leader for this time.
     pub pause_leader: Option<TimeSpan>,
-    /// This replica dies and starts again after the time of `lasts`.
+    /// Kills this replica, which restarts after `lasts`.
     pub kill: Option<usize>,
-    /// This replica stops and goes on after the time of `lasts`.
+    /// Pauses this replica for `lasts`.
     pub pause: Option<usize>,
-    /// How long it lasts, where that is not said elsewhere; 5 seconds when not said.
+    /// Duration of faults that do not state one themselves. Default 5 seconds.
     pub lasts: Option<TimeSpan>,
-    /// The leader's clock jumps ahead by this much.
+    /// Moves the leader's clock ahead by this time.
     pub jump_clock: Option<TimeSpan>,
-    /// A node is cordoned.
+    /// Cordons a node.
     pub cordon: Option<String>,
-    /// A node stops answering.
+    /// A node becomes not ready.
     pub node_lost: Option<String>,
-    /// A node answers again.
+    /// A node becomes ready again.
     pub node_back: Option<String>,
-    /// The scheduler forgets what was nominated.
+    /// Restarts the scheduler, which forgets nominations.
     pub restart_scheduler: bool,
-    /// Every watch of this kind breaks, for the time of `lasts`.
+    /// Breaks every watch of this kind for `lasts`.
     pub break_watches: Option<String>,
 }
 
 impl FaultSpec {
-    /// The one mishap it names.
+    /// The fault.
     ///
     /// # Errors
-    /// A sentence when it names none or several.
+    /// A sentence when it has no kind or several.
     pub fn injected_fault(&self) -> Result<InjectedFault, String> {
         let lasts = self.lasts.map_or(Duration::from_secs(5), |span| span.0);
         let kind = match &self.break_watches {
@@ -353,10 +354,10 @@ impl FaultSpec {
 }
 
 impl Scenario {
-    /// Reads a scenario; `file` is only for messages.
+    /// Reads a scenario. `file` is only for messages.
     ///
     /// # Errors
-    /// The first thing that is wrong, with its line: syntax, an unknown field, a manifest inside that is no YAML.
+    /// The first problem with its line: syntax, an unknown field, an invalid manifest.
     pub fn parse(file: &str, text: &str) -> Result<Self, ScenarioError> {
         let fail = |line, problem| ScenarioError { file: file.to_owned(), line, problem };
         let mut scenario: Self = serde_saphyr::from_str(text).map_err(|e| {
@@ -403,7 +404,7 @@ mod tests {
     /// kubectl reads YAML 1.1: `y` is a boolean and `0o17` an octal number.
     #[test]
     fn manifests_are_read_as_kubectl_reads_them() {
-        let text = "name: x\nstory: y\nsteps:\n- apply: |\n    apiVersion: v1\n    kind: Pod\n    a: y\n    b: 0o17\n";
+        let text = "name: x\ndescription: y\nsteps:\n- apply: |\n    apiVersion: v1\n    kind: Pod\n    a: y\n    b: 0o17\n";
         let scenario = Scenario::parse("s.yaml", text).unwrap();
         let block = scenario.steps[0].value.apply.as_ref().expect("a manifest");
         let expected = serde_json::json!({"apiVersion": "v1", "kind": "Pod", "a": true, "b": 15});
@@ -411,11 +412,11 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_named_with_their_line() {
-        let head = "name: x\nstory: y\nsteps:\n";
+    fn errors_name_the_line() {
+        let head = "name: x\ndescription: y\nsteps:\n";
         for (steps, line, part) in [
             ("- aply: |\n    a: b\n", 4, "aply"),
-            ("- advance: 5 parsecs\n", 4, "length of time"),
+            ("- advance: 5 parsecs\n", 4, "not a duration"),
             ("- say: hello\n- apply: |\n    apiVersion: v1\n    kind: Pod\n    a: [\n", 8, ""),
             ("- apply: |\n    apiVersion: v1\n    kind: Pot\n", 4, "no matches for kind \"Pot\""),
             ("- fault: {cordon: a, nodeLost: b}\n", 4, "exactly one kind"),

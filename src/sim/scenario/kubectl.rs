@@ -1,4 +1,4 @@
-//! `kubectl`, as far as a story needs it: apply, delete, scale, taint, cordon, with the lines it prints.
+//! The commands of `kubectl` that scenarios use (apply, delete, scale, taint, cordon), with their output.
 
 use serde_json::{Value, json};
 
@@ -8,9 +8,9 @@ use crate::cluster::Cluster;
 
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// What one command came to for one object.
+/// The result of one command for one object.
 pub(super) struct CommandOutcome {
-    /// What kubectl prints, warnings first.
+    /// Output of kubectl, warnings first.
     pub(super) lines: Vec<String>,
     pub(super) warnings: Vec<String>,
     pub(super) refused: Option<(ObjectKey, ApiStatus)>,
@@ -73,7 +73,7 @@ pub(super) fn apply(cluster: &mut Cluster, manifest: &Value) -> CommandOutcome {
     }
 }
 
-/// `kubectl delete`: `pod/name` or `pod/namespace/name`; whether the object was there.
+/// `kubectl delete`: `pod/name` or `pod/namespace/name`.
 pub(super) fn delete(cluster: &mut Cluster, target: &str) -> Result<CommandOutcome, String> {
     let key = target_key(target)?;
     let done = cluster.api.delete(&Actor::User, &key, None, None);
@@ -91,7 +91,8 @@ pub(super) fn delete(cluster: &mut Cluster, target: &str) -> Result<CommandOutco
     })
 }
 
-/// `kubectl scale deployment`, or another kind: `statefulset/workers`. Of a Job it is the parallelism that is set.
+/// `kubectl scale` of a Deployment, or of another kind: `statefulset/workers`. For a Job it sets the
+/// parallelism.
 pub(super) fn scale(cluster: &mut Cluster, name: &str, replicas: u64) -> Result<Vec<String>, String> {
     let kind = name.split_once('/').and_then(|(kind, _)| ObjectKind::named(kind));
     let key = match name.split_once('/') {
@@ -132,7 +133,7 @@ pub(super) fn cordon(cluster: &mut Cluster, node: &str, cordoned: bool) -> Resul
     if found { Ok(vec![format!("node/{node} {word}")]) } else { Err(format!("nodes \"{node}\" not found")) }
 }
 
-/// Somebody else's controller removes its own gate from a pod.
+/// Another controller removes its own gate from a pod.
 pub(super) fn ungate(cluster: &mut Cluster, pod: &str, gate: &str) -> Result<Vec<String>, String> {
     let key = target_key(&format!("pod/{pod}"))?;
     let stored = cluster.api.get(&key).ok_or_else(|| format!("pods \"{pod}\" not found"))?;
@@ -151,7 +152,7 @@ pub(super) fn target_key(target: &str) -> Result<ObjectKey, String> {
     let (kind, namespace, name) = match parts.as_slice() {
         [kind, name] => (kind, "default", name),
         [kind, namespace, name] => (kind, *namespace, name),
-        _ => return Err(format!("{target:?} is no object: write pod/name or pod/namespace/name")),
+        _ => return Err(format!("{target:?} is not an object: write pod/name or pod/namespace/name")),
     };
     let kind = ObjectKind::named(kind).ok_or_else(|| format!("{target:?}: there is no kind {kind:?}"))?;
     Ok(ObjectKey::new(kind, namespace, name))
@@ -160,12 +161,11 @@ pub(super) fn target_key(target: &str) -> Result<ObjectKey, String> {
 fn key_of(manifest: &Value) -> ObjectKey {
     let text = |key: &str| manifest["metadata"][key].as_str().unwrap_or("");
     let namespace = if text("namespace").is_empty() { "default" } else { text("namespace") };
-    let kind =
-        ObjectKind::of(manifest).expect("scenarios are looked through for unknown kinds when they are read");
+    let kind = ObjectKind::of(manifest).expect("unknown kinds are rejected when the scenario is read");
     ObjectKey::new(kind, namespace, text("name"))
 }
 
-/// The merge patch that leads from `old` to `new`; `None` when they are equal.
+/// The merge patch from `old` to `new`; `None` when they are equal.
 fn changes(old: &Value, new: &Value) -> Option<Value> {
     let (Some(old_map), Some(new_map)) = (old.as_object(), new.as_object()) else {
         return (old != new).then(|| new.clone());

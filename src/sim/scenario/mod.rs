@@ -1,6 +1,6 @@
-//! Scenarios: a cluster, steps, and what must be seen after each of them, as a YAML file.
+//! Scenarios: YAML files with a cluster, steps, and the expected state after each step.
 //!
-//! [`Scenario`] is the file, [`Runner`] plays it. The command line, the demo and the tests all use this one runner.
+//! [`Scenario`] is the file, [`Runner`] plays it. The command line, the demo and the tests use this runner.
 
 mod cluster_view;
 mod expect;

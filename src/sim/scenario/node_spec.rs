@@ -1,4 +1,4 @@
-//! Nodes in short form.
+//! The short form of nodes in scenario files.
 
 use std::collections::BTreeMap;
 
@@ -11,32 +11,32 @@ use portcullis_core::objects::names;
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub struct NodeSpec {
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// Physical cards; none when not said.
+    /// Number of physical cards. Default 0.
     pub cards: u32,
     /// Memory of each card in MiB: label `nvidia.com/gpu.memory`, left out when 0.
     pub vram_mib: u64,
-    /// By how much time-slicing multiplies `nvidia.com/gpu`; not at all when not said.
+    /// Factor by which time-slicing multiplies `nvidia.com/gpu`. Default none.
     pub time_sliced: Option<u32>,
-    /// Label and taint of a node that shares its cards.
+    /// Sets label and taint of a node that shares its cards.
     pub shared: bool,
-    /// `cpu`, `32` when not said.
+    /// Allocatable cpu. Default `32`.
     pub cpu: Option<String>,
-    /// `memory`, `128Gi` when not said.
+    /// Allocatable memory. Default `128Gi`.
     pub memory: Option<String>,
-    /// How many pods it takes, 110 when not said.
+    /// Maximum number of pods. Default 110.
     pub pods: Option<u32>,
-    /// More labels.
+    /// Further labels.
     pub labels: BTreeMap<String, String>,
-    /// More taints, as `key=value:Effect`.
+    /// Further taints, as `key=value:Effect`.
     pub taints: Vec<String>,
-    /// More of `allocatable`.
+    /// Further allocatable resources.
     pub extended: BTreeMap<String, String>,
 }
 
 impl NodeSpec {
-    /// The node as an object.
+    /// The node as a Kubernetes object.
     ///
     /// # Errors
     /// A sentence when the name is missing or a taint cannot be read.
@@ -83,7 +83,7 @@ impl NodeSpec {
 
 /// Reads `key=value:Effect`.
 pub(super) fn taint(text: &str) -> Result<Value, String> {
-    let problem = || format!("{text:?} is no taint: write key=value:NoSchedule");
+    let problem = || format!("{text:?} is not a taint: write key=value:NoSchedule");
     let (key_value, effect) = text.rsplit_once(':').ok_or_else(problem)?;
     if !matches!(effect, "NoSchedule" | "PreferNoSchedule" | "NoExecute") {
         return Err(problem());

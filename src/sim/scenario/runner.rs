@@ -1,4 +1,4 @@
-//! Plays a scenario, one step at a time.
+//! Plays a scenario step by step.
 
 use std::time::Duration;
 
@@ -10,82 +10,82 @@ use super::kubectl::{self, CommandOutcome};
 use crate::api::{Actor, WebhookCall};
 use crate::cluster::{Cluster, PodEnd, RecordedEvent, START, SimOptions, Violation};
 
-/// How long a step may take to settle.
+/// Simulated time within which a step must settle.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Plays a scenario on an embedded cluster.
+/// Plays a scenario on a simulated cluster.
 pub struct Runner {
     scenario: Scenario,
     cluster: Cluster,
     next: usize,
 }
 
-/// What one step came to.
+/// The result of one step.
 #[derive(Clone, Debug, Default)]
 pub struct StepResult {
-    /// Which step, from 1.
+    /// Number of the step, from 1.
     pub number: usize,
-    /// Its line in the file.
+    /// Line in the file.
     pub line: u64,
-    /// What a person should read before it.
+    /// Explanation for the reader.
     pub say: Option<String>,
-    /// What was done, as commands a person would type.
+    /// The actions, as kubectl commands.
     pub commands: Vec<String>,
-    /// What kubectl printed.
+    /// Output of kubectl.
     pub output: Vec<String>,
     /// Warnings of the webhook.
     pub warnings: Vec<String>,
-    /// What was rejected.
+    /// Rejected objects.
     pub rejected: Vec<Rejection>,
-    /// What the engines told, in order.
+    /// Events that the engines recorded, in order.
     pub told: Vec<RecordedEvent>,
-    /// How long it took from the first command until everything had settled.
+    /// Simulated time from the first action until the cluster settled.
     pub took: Duration,
-    /// World time at its end, since the beginning of the story.
+    /// Simulated time at the end of the step, since the start of the scenario.
     pub at: Duration,
-    /// All pods at its end.
+    /// All pods at the end.
     pub pods: Vec<PodLine>,
-    /// All gangs at its end.
+    /// All gangs at the end.
     pub gangs: Vec<GangLine>,
-    /// All group objects at its end.
+    /// All group objects at the end.
     pub groups: Vec<GroupLine>,
-    /// All nodes at its end.
+    /// All nodes at the end.
     pub nodes: Vec<NodeUsage>,
-    /// What was expected, and whether it was so.
+    /// Expectations and their results.
     pub expectations: Vec<Expectation>,
-    /// Rules that were broken: there must be none.
+    /// Violated invariants. There must be none.
     pub violations: Vec<Violation>,
 }
 
-/// An object that was turned away.
+/// A rejected object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rejection {
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// Why: `field: message` each.
+    /// Causes, as `field: message`.
     pub causes: Vec<String>,
-    /// What kubectl printed.
+    /// Output of kubectl.
     pub printed: String,
 }
 
-/// One thing that was expected.
+/// One expectation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Expectation {
     /// Line of the `expect` in the file.
     pub line: u64,
-    /// As a sentence.
+    /// The expectation as a sentence.
     pub text: String,
-    /// Whether it was so, or what was found instead.
+    /// `Ok`, or the actual state.
     pub verdict: Result<(), String>,
 }
 
 impl StepResult {
-    /// Whether everything was as expected and no rule was broken.
+    /// Whether every expectation holds and no invariant is violated.
     pub fn is_as_expected(&self) -> bool {
         self.violations.is_empty() && self.expectations.iter().all(|expectation| expectation.verdict.is_ok())
     }
 
-    /// What was not as expected, one sentence each.
+    /// Failed expectations and violations, one sentence each.
     pub fn failures(&self) -> Vec<String> {
         let found = |e: &Expectation| {
             let problem = e.verdict.as_ref().err()?;
@@ -97,15 +97,15 @@ impl StepResult {
 }
 
 impl Runner {
-    /// Sets the cluster up. Pods are admitted through `admit`; `None` is a cluster without our webhook.
+    /// Sets up the cluster. Pods are sent to the webhook `admit`; `None` is a cluster without a webhook.
     ///
     /// # Errors
-    /// When a node or manifest of the beginning cannot be made.
+    /// When a node or manifest of the cluster cannot be created.
     pub fn new(scenario: Scenario, admit: Option<WebhookCall>) -> Result<Self, ScenarioError> {
         Self::with_options(scenario.settings.options(), scenario, admit)
     }
 
-    /// The same with other options than the scenario's.
+    /// The same with other options.
     ///
     /// # Errors
     /// As [`Self::new`].
@@ -133,12 +133,12 @@ impl Runner {
         &self.cluster
     }
 
-    /// What has happened since the last call, where the options ask for it to be written down.
+    /// The trace since the last call, where the options enable it.
     pub fn take_trace(&mut self) -> Vec<String> {
         self.cluster.take_trace()
     }
 
-    /// What the cluster looks like now, without doing anything.
+    /// The current state of the cluster.
     pub fn look(&self) -> StepResult {
         StepResult {
             pods: cluster_view::pods(&self.cluster.api),
@@ -153,7 +153,7 @@ impl Runner {
     /// Plays the next step; `None` after the last.
     ///
     /// # Errors
-    /// When the step cannot be done: an object that is not there, a taint that is none.
+    /// When the step cannot be done: a missing object, an invalid taint.
     pub fn next_step(&mut self) -> Result<Option<StepResult>, ScenarioError> {
         let Some(step) = self.scenario.steps.get(self.next).cloned() else { return Ok(None) };
         self.next += 1;
@@ -187,18 +187,18 @@ impl Runner {
         if !settled {
             result.expectations.push(Expectation {
                 line: result.line,
-                text: "everything settles".to_owned(),
-                verdict: Err(format!("after {} s something is still under way", SETTLE_TIMEOUT.as_secs())),
+                text: "the cluster settles".to_owned(),
+                verdict: Err(format!("it is still changing after {} s", SETTLE_TIMEOUT.as_secs())),
             });
         }
         if let Some(expect) = &step.value.expect {
             let line = expect.referenced.line();
-            for (text, verdict) in expect.value.judge(&result) {
+            for (text, verdict) in expect.value.check(&result) {
                 result.expectations.push(Expectation { line, text, verdict });
             }
         }
         if self.cluster.has_armed_faults() && !step.value.stop_faults {
-            let verdict = Err("it never came to it".to_owned());
+            let verdict = Err("it did not happen".to_owned());
             result.expectations.push(Expectation {
                 line: result.line,
                 text: "the fault happens".to_owned(),
@@ -277,14 +277,16 @@ impl Runner {
             result.output.extend(kubectl::cordon(cluster, node, false)?);
         }
         for (pods, end, what) in [
-            (&step.finish, PodEnd::Succeeded, "has ended"),
+            (&step.finish, PodEnd::Succeeded, "has succeeded"),
             (&step.fail, PodEnd::Failed, "has failed"),
             (&step.crash, PodEnd::Crashed, "has crashed"),
         ] {
             for name in pods.iter().flat_map(OneOrMany::all) {
                 let (namespace, bare) = name.split_once('/').unwrap_or(("default", name));
                 if !cluster.end_pod(namespace, bare, end) {
-                    return Err(StepError::Text(format!("pod {name} does not run, so it cannot end")));
+                    return Err(StepError::Text(format!(
+                        "pod {name} does not run, so its containers cannot end"
+                    )));
                 }
                 result.output.push(format!("pod/{bare} {what}"));
             }
@@ -324,7 +326,7 @@ impl Runner {
     }
 }
 
-/// What a step could not do.
+/// Why a step could not be done.
 enum StepError {
     Scenario(ScenarioError),
     Text(String),

@@ -1,7 +1,7 @@
 //! Coscheduling (scheduler-plugins): PodGroups. Pods name their group by a label.
 //!
-//! Old guides use another API group and other labels. Their labels also declare the number of members, so that a gang needs
-//! no group object.
+//! Old guides use another API group and other labels. Their labels also declare the number of members, so
+//! that a gang needs no group object.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -129,12 +129,13 @@ impl Dialect for Coscheduling {
         Ok(())
     }
 
-    /// The definition has `phase` and the counters. It does not have conditions: where the original definition is installed,
-    /// the API server drops the condition, and events state the reason.
+    /// The definition has `phase` and the counters. It does not have conditions: where the original
+    /// definition is installed, the API server drops the condition, and events state the reason.
     fn status(&self, _: GroupKind, status: &GroupStatus) -> Option<Value> {
         let phase = match status.phase {
             GroupPhase::Gathering => "Pending",
-            // The definition: the group was accepted, and the scheduler cannot allocate enough resources to it.
+            // The definition: the group was accepted, and the scheduler cannot allocate enough resources to
+            // it.
             GroupPhase::Waiting if status.reason == Reason::SchedulingTimeout.as_str() => "Pending",
             GroupPhase::Waiting | GroupPhase::Starting => "Scheduling",
             GroupPhase::Running => "Running",

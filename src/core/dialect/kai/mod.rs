@@ -1,4 +1,5 @@
-//! KAI: `scheduling.run.ai/v2alpha2 PodGroup`. The annotation `pod-group-name` and the label `kai.scheduler/podgroup` name it.
+//! KAI: `scheduling.run.ai/v2alpha2 PodGroup`. The annotation `pod-group-name` and the label
+//! `kai.scheduler/podgroup` name it.
 
 mod pod_group;
 mod status;
@@ -30,7 +31,8 @@ fn annotation_from_label(label: &str, review: &mut MembershipReview) {
     review.warnings.push(format!("{key} was missing; set to {} from the label {}", quoted(label), LABEL.1));
 }
 
-/// The label only serves to select pods. It is left out where the name of the group is not a legal label value.
+/// The label only serves to select pods. It is left out where the name of the group is not a legal label
+/// value.
 fn label_from_annotation(annotation: &str, review: &mut MembershipReview) {
     let (map, key) = LABEL;
     if is_label_value(annotation) {
@@ -123,8 +125,8 @@ impl Dialect for Kai {
         })
     }
 
-    /// KAI's pod-grouper creates a group for every pod of its scheduler, after the pod was created. Its name is `pg-`, the
-    /// owner, and the UID of the owner.
+    /// KAI's pod-grouper creates a group for every pod of its scheduler, after the pod was created. Its name
+    /// is `pg-`, the owner, and the UID of the owner.
     fn link_strength(&self, gang: &GangId) -> LinkStrength {
         if gang.name.starts_with("pg-") && ends_in_uid(&gang.name) {
             LinkStrength::Generated

@@ -1,8 +1,8 @@
 //! The KAI PodGroup object: `minMember`, or a tree of `subGroups`, read into a [`Quorum`].
 //!
-//! With subgroups, `spec.minMember` is ignored. A leaf needs its `minMember` (default 0). An inner subgroup and the top need
-//! `minSubGroup` of their children (default all). KAI's own webhook rejects inconsistent objects. Where it is not installed,
-//! an inconsistent object is an error that names the subgroups.
+//! With subgroups, `spec.minMember` is ignored. A leaf needs its `minMember` (default 0). An inner subgroup
+//! and the top need `minSubGroup` of their children (default all). KAI's own webhook rejects inconsistent
+//! objects. Where it is not installed, an inconsistent object is an error that names the subgroups.
 
 use std::collections::{BTreeMap, BTreeSet};
 

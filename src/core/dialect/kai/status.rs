@@ -1,7 +1,7 @@
 //! Status and events of a KAI PodGroup in KAI's words, for clusters without KAI.
 //!
-//! KAI's tutorials print `phase`, `scheduled` and `running`. Newer definitions lack some of these fields, and the API server
-//! then drops them. All definitions have `conditions`.
+//! KAI's tutorials print `phase`, `scheduled` and `running`. Newer definitions lack some of these fields, and
+//! the API server then drops them. All definitions have `conditions`.
 
 use serde_json::{Value, json};
 

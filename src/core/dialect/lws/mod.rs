@@ -1,13 +1,16 @@
-//! LeaderWorkerSet: each replica, a leader and its workers, is a gang. Its name is the name of the leader: set and index.
+//! LeaderWorkerSet: each replica, a leader and its workers, is a gang. Its name is the name of the leader:
+//! set and index.
 //!
-//! No group object is needed: each pod has the size as an annotation. Before the webhook of LeaderWorkerSet has run, a leader
-//! lacks the label with its index; then the end of its name is the index. Where LeaderWorkerSet is configured to create
-//! Volcano PodGroups, its pods name them and belong to the Volcano dialect.
+//! No group object is needed: each pod has the size as an annotation. Before the webhook of LeaderWorkerSet
+//! has run, a leader lacks the label with its index; then the end of its name is the index. Where
+//! LeaderWorkerSet is configured to create Volcano PodGroups, its pods name them and belong to the Volcano
+//! dialect.
 //!
-//! Some sets create their workers only after the leader has started, so the leader cannot wait for them. Where the set can
-//! be read and has `startupPolicy: LeaderReady`, its template states the shape of the workers. The leader then starts when
-//! there is capacity for all of them. With `exclusive-topology` the nodes of the workers are unknown until the leader has a
-//! node. Then the leader does not wait, and there are no reservations.
+//! Some sets create their workers only after the leader has started, so the leader cannot wait for them.
+//! Where the set can be read and has `startupPolicy: LeaderReady`, its template states the shape of the
+//! workers. The leader then starts when there is capacity for all of them. With `exclusive-topology` the
+//! nodes of the workers are unknown until the leader has a node. Then the leader does not wait, and there are
+//! no reservations.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -147,7 +150,8 @@ impl Dialect for Lws {
         Ok(())
     }
 
-    /// A set whose leaders start first has quorum 1, while its pods declare the final size. This is no contradiction.
+    /// A set whose leaders start first has quorum 1, while its pods declare the final size. This is no
+    /// contradiction.
     fn contradicts(&self, _: &Quorum, _: &Quorum) -> bool {
         false
     }
@@ -199,8 +203,8 @@ mod tests {
         check("vllm-0", &json!({ NAME: "vllm" }), &json!({}), Some((Lws, "vllm-0", None)));
         let exclusive = json!({ SIZE: "4", names::LWS_EXCLUSIVE_ANNOTATION: "rack" });
         check("vllm-0", &json!({ NAME: "vllm" }), &exclusive, Some((Lws, "vllm-0", Some(1))));
-        // A Volcano group that LeaderWorkerSet created makes it a Volcano gang. A group that the controller of Volcano or KAI
-        // generated changes nothing. A group that the user named counts.
+        // A Volcano group that LeaderWorkerSet created makes it a Volcano gang. A group that the controller
+        // of Volcano or KAI generated changes nothing. A group that the user named counts.
         let group = "scheduling.k8s.io/group-name";
         let volcano = |name: &str| json!({ SIZE: "4", group: name });
         let labels = json!({ NAME: "vllm", INDEX: "0" });

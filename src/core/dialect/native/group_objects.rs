@@ -1,7 +1,7 @@
 //! Workloads and PodGroups of three Kubernetes releases, and the one condition of their status.
 //!
-//! None of them has a field for a timeout. Guides of 1.35 write one nevertheless. The API server drops it, but the
-//! last-applied annotation of `kubectl apply` keeps it.
+//! None of them has a field for a timeout. Guides of 1.35 write one nevertheless. The API server drops it,
+//! but the last-applied annotation of `kubectl apply` keeps it.
 
 use std::time::Duration;
 
@@ -125,7 +125,8 @@ pub(super) fn read(reader: &mut GroupReader<'_, '_>) -> Result<(), String> {
 /// The condition types of 1.37 and 1.36.
 const CONDITIONS: [&str; 2] = ["PodGroupInitiallyScheduled", "PodGroupScheduled"];
 
-/// The status with its one condition. Nothing is written while pods are being started: there is no reason for it.
+/// The status with its one condition. Nothing is written while pods are being started: there is no reason for
+/// it.
 pub(super) fn status(kind: GroupKind, status: &GroupStatus) -> Option<Value> {
     let condition = CONDITIONS.get(kind.rank)?;
     let (holds, reason) = match status.phase {

@@ -1,9 +1,10 @@
-//! Kubernetes itself: `spec.schedulingGroup` names a PodGroup (1.36 and later), `spec.workloadRef` a group of a Workload (1.35).
+//! Kubernetes itself: `spec.schedulingGroup` names a PodGroup (1.36 and later), `spec.workloadRef` a group of
+//! a Workload (1.35).
 //!
 //! A gang of a Workload is named `workload/group`, or `workload/group/replica`: each replica is a gang.
 //!
-//! An API server with this feature off drops the field without an error, some of them after the mutating webhooks. So
-//! admission copies the value into an annotation, which is kept.
+//! An API server with this feature off drops the field without an error, some of them after the mutating
+//! webhooks. So admission copies the value into an annotation, which is kept.
 
 mod group_objects;
 

@@ -1,4 +1,5 @@
-//! Plain: gangs without a stack. `portcullis.dev/gang` names the gang, `portcullis.dev/gang-size` declares its number of members.
+//! Plain: gangs without a stack. `portcullis.dev/gang` names the gang, `portcullis.dev/gang-size` declares
+//! its number of members.
 //!
 //! Both keys are annotations, or labels for users who want to select by them.
 

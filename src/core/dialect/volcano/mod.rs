@@ -37,8 +37,8 @@ struct VolcanoSpec<'a> {
     priority_class_name: Option<Text<'a>>,
 }
 
-/// The quorum: `minMember` members in total, and `minTaskMember` of each task. Where the sum of the tasks is larger than
-/// `minMember`, only `minMember` counts, as in Volcano's gang plugin (`CheckTaskValid`).
+/// The quorum: `minMember` members in total, and `minTaskMember` of each task. Where the sum of the tasks is
+/// larger than `minMember`, only `minMember` counts, as in Volcano's gang plugin (`CheckTaskValid`).
 fn quorum(spec: &VolcanoSpec<'_>) -> Result<Quorum, String> {
     let min_members = read_count(spec.min_member, "spec.minMember")?;
     let mut tasks = BTreeMap::new();
@@ -97,8 +97,8 @@ impl Dialect for Volcano {
         })
     }
 
-    /// Volcano's controller creates a group for every pod of its scheduler, after the pod was created. Its name is
-    /// `podgroup-` and a UID.
+    /// Volcano's controller creates a group for every pod of its scheduler, after the pod was created. Its
+    /// name is `podgroup-` and a UID.
     fn link_strength(&self, gang: &GangId) -> LinkStrength {
         let generated = gang.name.starts_with("podgroup-") && ends_in_uid(&gang.name);
         if generated { LinkStrength::Generated } else { LinkStrength::Explicit }

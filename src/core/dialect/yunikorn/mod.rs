@@ -1,5 +1,5 @@
-//! YuniKorn: no group object. The first pod of an application has all task groups in an annotation, as JSON. Each member names
-//! its own task group.
+//! YuniKorn: no group object. The first pod of an application has all task groups in an annotation, as JSON.
+//! Each member names its own task group.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -55,8 +55,8 @@ fn task_groups(text: &str) -> Result<Quorum, String> {
     Ok(Quorum::Groups { min, children })
 }
 
-/// The shapes of all task groups, where the first pod creates the other members when it runs: a Spark driver, or an ordered
-/// pod. `None` where a task group does not state its requests.
+/// The shapes of all task groups, where the first pod creates the other members when it runs: a Spark driver,
+/// or an ordered pod. `None` where a task group does not state its requests.
 fn future_members(pod: &PodView<'_>, text: &str) -> Option<FutureMembers> {
     let driver = pod.metadata.labels.text(names::SPARK_ROLE_LABEL) == Some(names::SPARK_DRIVER);
     if !driver && !is_ordered(pod) {
@@ -80,7 +80,8 @@ fn field<'v>(group: &'v Value, wanted: &str) -> Option<&'v Value> {
     fields.find(|(key, value)| key.eq_ignore_ascii_case(wanted) && !value.is_null()).map(|(_, value)| value)
 }
 
-/// The timeout in `placeholderTimeoutInSeconds=60 gangSchedulingStyle=Hard`. Unknown parts are skipped, as in YuniKorn.
+/// The timeout in `placeholderTimeoutInSeconds=60 gangSchedulingStyle=Hard`. Unknown parts are skipped, as in
+/// YuniKorn.
 fn timeout(pod: &PodView<'_>) -> Option<Duration> {
     let parameters = pod.metadata.annotations.text(names::YUNIKORN_POLICY_PARAMETERS)?;
     let value = |part: &str| duration::parse(part.strip_prefix("placeholderTimeoutInSeconds=")?);

@@ -1,4 +1,4 @@
-//! What must be so when no fault is under way any more: whoever fits has started, and nothing is half done.
+//! Checks the settled cluster without faults: every gang that fits has started, and no gang is half started.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,7 +14,8 @@ use portcullis_core::pod::Pod;
 use portcullis_core::snapshot::{CardAllocation, Charge, ChargeState, Snapshot};
 
 impl Checker {
-    /// With no fault any more and nothing under way: whoever fits has started, and nothing is half done.
+    /// Checks the settled cluster without faults: every gang that fits has started, and no gang is half
+    /// started.
     pub(in super::super) fn check_liveness(&mut self, api: &ApiServer) {
         self.now = api.now;
         let (snapshot, reversed) = (self.snapshot(api, false), self.snapshot(api, true));
@@ -120,7 +121,7 @@ impl Checker {
         }
     }
 
-    /// What the `Gang` object says of a gang that nothing happens to any more.
+    /// Checks the `Gang` object of a gang in the settled cluster.
     fn check_record(&mut self, gang: &GangId, live: &[&Arc<Pod>], api: &ApiServer) {
         let Some(record) = gang_object(api, gang) else {
             if let Some(pod) = live.iter().find(|pod| pod.gated()) {
@@ -132,10 +133,13 @@ impl Checker {
             return;
         };
         let status = &record.status;
-        // One whose members come one after the other is on its way for as long as room is held for them.
+        // A gang with placeholders is in progress as long as it has reservations.
         let coming = status.plan.as_ref().is_some_and(|plan| !plan.placeholders.is_empty());
         if coming && !live.iter().any(|pod| !pod.gated()) {
-            self.found(Invariant::Liveness, format!("gang {gang} holds room, and nothing of it runs"));
+            self.found(
+                Invariant::Liveness,
+                format!("gang {gang} has reservations, and none of its pods runs"),
+            );
         }
         if !coming && matches!(status.phase, Phase::Planned | Phase::Lifting) {
             self.found(
@@ -156,7 +160,7 @@ impl Checker {
         }
     }
 
-    /// Capacity as it is in the store: what is bound, and what is lifted and on its way.
+    /// Capacity from the stored objects: bound pods, and lifted pods that are not bound yet.
     fn snapshot(&self, api: &ApiServer, reversed: bool) -> Snapshot {
         let mut snapshot = Snapshot::new(self.settings.sharing);
         let mut nodes: Vec<&Arc<Node>> = api.nodes().collect();

@@ -1,7 +1,8 @@
-//! The rules that never bend, checked from outside after everything that happens; `liveness.rs` at the end.
+//! Checks the invariants of Portcullis from outside, after every event. `liveness.rs` checks the settled
+//! cluster.
 //!
-//! Reads API objects and nothing else: no engine, no reservation, no plan that is not durable. What it counts it counts
-//! anew, by code that shares nothing with the planner's.
+//! The checker reads API objects only: no state of an engine, no reservations, no plans that are not durable.
+//! It computes all sums itself, with code that it does not share with the planner.
 
 mod liveness;
 
@@ -24,35 +25,36 @@ use portcullis_core::objects::{Node, names};
 use portcullis_core::pod::Pod;
 use portcullis_core::snapshot::SharingMode;
 
-/// Which rule was broken.
+/// An invariant of Portcullis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Invariant {
-    /// Gates are lifted only by a durable plan for a whole gang.
+    /// Gates are lifted only by a durable plan for the whole gang.
     AllOrNone,
-    /// No card and no node is ever given away twice.
+    /// No card and no node is allocated beyond its capacity.
     NeverOverbook,
-    /// The same engine, told the same, decides the same.
+    /// The same engine with the same events decides the same.
     Determinism,
-    /// A webhook's patch applies, and doing it twice is doing it once.
+    /// A patch of the webhook applies, and mutation is idempotent.
     Webhook,
-    /// Every "no" has a reason and numbers.
+    /// Every gang that does not start has a reason and numbers.
     Explained,
-    /// Only our own gate, and only pods of gangs.
+    /// Portcullis changes only its own gate, and only pods of gangs.
     OwnGateOnly,
-    /// What fits starts, and what is started is finished.
+    /// A gang that fits starts, and a gang that has started is completed.
     Liveness,
-    /// One request at a time about one object, and every patch applies to what it tested.
+    /// The engine sends one request at a time for one object, and every patch applies to the version that it
+    /// tested.
     Contract,
 }
 
-/// A rule that was broken.
+/// A violated invariant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// Which rule.
+    /// The invariant.
     pub invariant: Invariant,
-    /// When.
+    /// Time.
     pub at: Time,
-    /// What was found.
+    /// What the checker found.
     pub problem: String,
 }
 
@@ -61,7 +63,7 @@ impl fmt::Display for Violation {
         let seconds = self.at.since(super::START).as_millis();
         write!(
             f,
-            "{:?} broken at +{}.{:03}s: {}",
+            "{:?} violated at +{}.{:03}s: {}",
             self.invariant,
             seconds / 1000,
             seconds % 1000,
@@ -70,16 +72,16 @@ impl fmt::Display for Violation {
     }
 }
 
-/// How long after its end a member may still be counted by a plan: views lag.
+/// How long a plan may still count a member that is gone, because watches lag.
 const GONE_POD_MEMORY_MS: u64 = 90_000;
 
-/// What the checker remembers of the past, which the store does not.
+/// The checker, with the history that the store does not keep.
 #[derive(Debug)]
 pub struct Checker {
     settings: EngineSettings,
     now: Time,
     violations: Vec<Violation>,
-    /// Every pod ever seen, as it was last, and when it went.
+    /// Every pod so far: its last state, and when it was deleted.
     pods: BTreeMap<PodUid, (Arc<Pod>, Option<Time>)>,
     quorums: QuorumHistory,
     rooms: PlannedUsage,
@@ -107,7 +109,7 @@ impl Checker {
         self.violations.push(Violation { invariant, at: self.now, problem });
     }
 
-    /// Looks at one write.
+    /// Checks one write.
     pub(super) fn observe(&mut self, write: &WriteRecord, api: &ApiServer) {
         self.now = api.now;
         let engine = matches!(write.actor, Actor::Engine(_));
@@ -173,7 +175,7 @@ impl Checker {
         let Some(before) = stored.pod() else {
             return self.found(
                 Invariant::OwnGateOnly,
-                format!("an engine wrote {}, which nobody can read", write.key),
+                format!("an engine wrote {}, which cannot be read", write.key),
             );
         };
         let Some(membership) = &before.membership else {
@@ -194,7 +196,7 @@ impl Checker {
             let (old, new) = (&stored.object, &after.object);
             self.found(
                 Invariant::OwnGateOnly,
-                format!("an engine changed more of {} than is its: {old} -> {new}", write.key),
+                format!("an engine changed fields of {} that it does not own: {old} -> {new}", write.key),
             );
         }
         let Some(after) = after.pod() else {
@@ -210,10 +212,10 @@ impl Checker {
         }
     }
 
-    /// A pod was deleted: only what the policy on torn gangs says may go, members of a plan of which something is lifted;
-    /// and what is durably expired.
+    /// Checks the deletion of a pod by an engine. Allowed are members of a torn gang with the policy to
+    /// evict, and pods whose expiry is durable.
     fn evicted(&mut self, write: &WriteRecord, pod: &Pod, api: &ApiServer) {
-        // Members of other roles are of the same gang.
+        // Members with other roles belong to the same gang.
         let gang = |pod: &Pod| pod.membership.as_ref().map(|m| m.gang.clone());
         let mine = |other: &Pod| gang(other) == gang(pod) && !other.gated();
         let begun = self.pods.values().any(|(other, _)| mine(other));
@@ -226,11 +228,14 @@ impl Checker {
         }
     }
 
-    /// A gate was removed: the plan in the store must say so.
+    /// Checks that the stored plan allows this removal of a gate.
     fn lifted(&mut self, gang: &GangId, pod: &Pod, api: &ApiServer) {
         let record = gang_object(api, gang);
         if record.is_some_and(|record| record.status.expired.contains(&pod.uid)) {
-            self.found(Invariant::AllOrNone, format!("{} was lifted, and is to be deleted", pod.key));
+            self.found(
+                Invariant::AllOrNone,
+                format!("{} was lifted although its deletion is durable", pod.key),
+            );
         }
         let plan = record.and_then(|record| record.status.plan.as_ref());
         let Some(planned) = plan.and_then(|plan| plan.members.iter().find(|m| m.uid == pod.uid)) else {
@@ -289,7 +294,7 @@ impl Checker {
             Some(gang.status.plan.as_ref()?.members.iter().map(|m| m.uid.clone()).collect())
         };
         let Some(members) = uids(after) else { return };
-        // A plan that has begun may lose members that cannot go where they were to go any more.
+        // A plan that has started may lose members that cannot run on their planned node any more.
         let begun = |known: &BTreeSet<PodUid>| {
             known.iter().any(|uid| self.pods.get(uid).is_some_and(|(pod, _)| !pod.gated()))
         };
@@ -313,7 +318,7 @@ impl Checker {
                 *roles.entry(membership.role.clone()).or_default() += 1;
             }
         }
-        // A replacement in an elastic gang goes alone.
+        // A replacement in an elastic gang starts alone.
         let here: u32 = roles.values().sum();
         let whole = before.map_or(0, |before| before.status.started_with).max(status.started_with);
         if self.quorums.followed(&after.gang) && here <= whole {
@@ -330,7 +335,7 @@ impl Checker {
         }
     }
 
-    /// Recounts cards and nodes when anything that bears on them was written.
+    /// Recounts cards and nodes after a write that affects them.
     pub(super) fn after_step(&mut self, api: &ApiServer) {
         self.now = api.now;
         if !std::mem::take(&mut self.recount) {
@@ -359,7 +364,7 @@ impl Checker {
             for card in given {
                 if *card >= node.gpus.cards {
                     problems.push(format!(
-                        "{} was given card {card} of {}, which has {}",
+                        "{} was assigned card {card} of {}, which has {}",
                         pod.key, node.name, node.gpus.cards
                     ));
                 }
@@ -373,7 +378,7 @@ impl Checker {
             if *used > each {
                 let by: Vec<String> = by.iter().map(|pod| pod.key.to_string()).collect();
                 problems.push(format!(
-                    "card {card} of {node}: {used} of {each} are given away, to {}",
+                    "card {card} of {node}: {used} of {each} are allocated, to {}",
                     by.join(", ")
                 ));
             }
@@ -402,21 +407,21 @@ impl Checker {
         }
     }
 
-    /// Looks at a response to a request of an engine.
+    /// Checks a response to a request of an engine.
     pub(super) fn answered(&mut self, effect: &Effect, response: &ApiResponse) {
         let ApiResponse::Status { code: 422, message } = response else { return };
-        // The only 422 that may happen is a `test` that found another version, and a merge or an apply that found another
-        // object by that name.
+        // Only two kinds of 422 are allowed: a `test` that found another version, and a merge or apply that
+        // found another object with the same name.
         let replaced =
             !matches!(effect.action, Action::Lift { .. }) && message.contains("metadata.uid: Invalid value");
         let tested = matches!(effect.action, Action::Lift { .. }) && message.contains("value did not match");
         if !tested && !replaced {
-            self.found(Invariant::Contract, format!("{:?} was refused: {message}", effect.action));
+            self.found(Invariant::Contract, format!("{:?} was rejected: {message}", effect.action));
         }
     }
 }
 
-/// Whether it is a write of the status of a group, and of nothing else in it.
+/// Whether the write changes only the status of a group object.
 fn only_group_status(write: &WriteRecord) -> bool {
     let (Some(before), Some(after)) = (&write.before, &write.after) else { return false };
     let rest = |object: &Value| {
@@ -433,7 +438,7 @@ fn gang_object<'a>(api: &'a ApiServer, gang: &GangId) -> Option<&'a Arc<GangReco
     api.get(&ObjectKey::new(ObjectKind::Gang, &gang.namespace, gang.object_name()))?.gang()
 }
 
-/// Whether so many members, by role, are enough.
+/// Whether these numbers of members by role satisfy the quorum.
 pub(super) fn met(quorum: &Quorum, name: Option<&str>, roles: &BTreeMap<Option<Str>, u32>) -> bool {
     match quorum {
         Quorum::Count(least) => {
@@ -452,7 +457,7 @@ pub(super) fn met(quorum: &Quorum, name: Option<&str>, roles: &BTreeMap<Option<S
     }
 }
 
-/// Whether anything changed that an engine has no business with.
+/// Whether anything changed that an engine must not change.
 fn touched(before: &Value, after: &Value) -> bool {
     let strip = |object: &Value| {
         let mut object = object.clone();

@@ -1,4 +1,4 @@
-//! Turns a seed, or any bytes, into a scenario: a cluster, its gangs, and what happens to them (`happenings.rs`).
+//! Generates a scenario from a seed or from bytes: a cluster, its gangs, and operations (`operations.rs`).
 
 mod operations;
 
@@ -16,21 +16,22 @@ use crate::stack_fixtures::{StackFixture, stacks};
 use portcullis_core::model::random::Random;
 use portcullis_core::objects::names;
 
-/// The scenario of this seed: always the same.
+/// The scenario of this seed. The same seed always gives the same scenario.
 pub fn generate(seed: u64) -> Scenario {
     let mut random = Random::new(seed);
     let swarm = random.fork();
     scenario(format!("seed-{seed}"), random, swarm)
 }
 
-/// The scenario of these bytes: always the same. The first of them say which faults there are, then come the nodes, the
-/// gangs and the rest; what is missing is as in seed 0.
+/// The scenario of these bytes. The first bytes decide the kinds of faults, the next the nodes, the gangs and
+/// the rest. Missing bytes are replaced by the random numbers of seed 0.
 pub fn generate_from_bytes(bytes: &[u8]) -> Scenario {
     let (swarm, rest) = bytes.split_at(SWARM_BYTES.min(bytes.len()));
     scenario("bytes".to_owned(), Random::from_bytes(rest), Random::from_bytes(swarm))
 }
 
-/// As many as the swarm draws when every fault is on: two for each of eight, one more for the widest, one for each mishap.
+/// As many as the swarm draws when every fault is on: two for each of eight, one more for the widest, one for
+/// each mishap.
 const SWARM_BYTES: usize = 26;
 
 fn scenario(name: String, mut random: Random, mut swarm: Random) -> Scenario {
@@ -43,7 +44,7 @@ fn scenario(name: String, mut random: Random, mut swarm: Random) -> Scenario {
         on_torn: random.percent(40).then_some(super::super::scenario::TornSpec::Evict),
         sharing: random.percent(15).then_some(super::super::scenario::SharingSpec::Any),
         nominate: random.percent(15).then_some({
-            // The one in the middle is what is usual, and comes most often.
+            // The middle value is the default and the most frequent.
             if random.percent(50) { NominateSpec::Never } else { NominateSpec::Always }
         }),
         pin_all: random.percent(15).then_some(true),
@@ -69,7 +70,7 @@ fn scenario(name: String, mut random: Random, mut swarm: Random) -> Scenario {
     for index in 0..gangs {
         maker.gang(index, &mut steps);
     }
-    // People do not wait for one another: the steps of different gangs mix, each gang's stay in order.
+    // Users act independently: steps of different gangs mix, the steps of one gang stay in order.
     let count = maker.random.between(5, 20);
     for _ in 0..count {
         let step = maker.operation();
@@ -92,7 +93,7 @@ fn scenario(name: String, mut random: Random, mut swarm: Random) -> Scenario {
     Scenario {
         file: name.clone(),
         name,
-        story: String::new(),
+        description: String::new(),
         settings,
         cluster: ClusterSpec { nodes, manifests: None },
         steps: steps.into_iter().map(spanned).collect(),
@@ -125,7 +126,7 @@ fn nodes(random: &mut Random) -> Vec<NodeSpec> {
                 cpu: Some(random.between(4, 16).to_string()),
                 memory: Some("64Gi".to_owned()),
                 pods: random.percent(10).then_some(4),
-                // For gangs that want to be in one rack.
+                // For gangs with a rack topology.
                 labels: BTreeMap::from([("rack".to_owned(), format!("rack-{}", index / 2))]),
                 ..NodeSpec::default()
             }
@@ -137,7 +138,7 @@ fn pick(random: &mut Random, count: u64) -> usize {
     usize::try_from(random.below(count)).unwrap_or(0)
 }
 
-/// Each kind of fault is there in some seeds only.
+/// Switches each kind of fault on in some seeds only.
 fn faults(swarm: &mut Random) -> FaultRates {
     let mut some = |most: u64| if swarm.percent(35) { swarm.between(1, most) } else { 0 };
     FaultRates {
@@ -152,11 +153,11 @@ fn faults(swarm: &mut Random) -> FaultRates {
     }
 }
 
-/// Which mishaps may happen in this seed.
+/// The kinds of fault that can happen in this seed.
 #[derive(Debug)]
 struct FaultKinds(Vec<u64>);
 
-/// How many different mishaps [`ScenarioGenerator::fault`] knows.
+/// Number of kinds of fault in [`ScenarioGenerator::fault`].
 const FAULT_KINDS: u64 = 9;
 
 impl FaultKinds {
@@ -165,17 +166,17 @@ impl FaultKinds {
     }
 }
 
-/// One group of pods.
+/// A generated gang.
 #[derive(Clone, Debug)]
 struct GeneratedGang {
     namespace: &'static str,
     name: String,
-    /// Which of the stacks it is of.
+    /// Index of its stack.
     stack: usize,
     size: u32,
     /// Annotations.
     policies: Vec<(&'static str, String)>,
-    /// What has to be free in all before it starts, for groups that can say so.
+    /// `minResources`, for groups that have the field.
     minimum: Option<Value>,
     group: Option<Value>,
     pods: Vec<Value>,
@@ -196,7 +197,7 @@ impl ScenarioGenerator {
     fn gang(&mut self, index: u64, steps: &mut Vec<Step>) {
         let random = &mut self.random;
         let namespace = if random.percent(20) { "other" } else { "default" };
-        // The same name in two namespaces is two gangs.
+        // The same name in two namespaces means two gangs.
         let name = if random.percent(15) { "same".to_owned() } else { format!("g{index}") };
         let size = random.between(1, 5);
         let least = match random.below(10) {
@@ -206,7 +207,7 @@ impl ScenarioGenerator {
         };
         let least = u32::try_from(least).unwrap_or(1);
         let sort = random.below(10);
-        // KAI alone knows shares of cards; all others can use them.
+        // Only KAI itself knows shares of cards, but pods of every stack can have them.
         let stack = if random.percent(30) { 0 } else { pick(random, self.stacks.len() as u64) };
         let with_object = !self.stacks[stack].declares || random.percent(60);
         let policies = self.policies();
@@ -254,8 +255,8 @@ impl ScenarioGenerator {
         }
     }
 
-    /// Some gangs have members that are made only after others have started: a set that keeps its order, or workers whose
-    /// leader or driver goes first.
+    /// Some gangs have members that are created only after others have started: an ordered StatefulSet, or
+    /// workers whose leader or driver starts first.
     fn one_after_the_other(&mut self, gang: &GeneratedGang) -> Option<Vec<Value>> {
         let stack = &self.stacks[gang.stack];
         let first = gang.pods.first()?;
@@ -280,7 +281,7 @@ impl ScenarioGenerator {
                 driver["annotations"][names::YUNIKORN_TASK_GROUPS] = json!(json!(roles).to_string());
                 objects.extend(pods);
             }
-            // Pods of one template name one role, and have the name of their set.
+            // Pods of one template have one role, and the name of their set.
             name if !name.starts_with("lws") && self.random.percent(25) => {
                 let mut metadata = first["metadata"].clone();
                 metadata.as_object_mut()?.remove("name");
@@ -317,13 +318,14 @@ impl ScenarioGenerator {
         })
     }
 
-    /// How long a gang may wait, and what becomes of it then, and when it falls apart.
+    /// Timeout and policies of a gang.
     fn policies(&mut self) -> Vec<(&'static str, String)> {
         let random = &mut self.random;
-        let mut said = Vec::new();
+        let mut annotations = Vec::new();
         if random.percent(35) {
-            // Longer than the quiet that is waited for: what a timeout deletes and a Deployment makes again goes on for ever.
-            said.push((names::TIMEOUT_ANNOTATION, format!("{}s", random.between(8, 30))));
+            // Longer than the quiet period of settling. Otherwise a Deployment recreates what a timeout
+            // deletes, for ever.
+            annotations.push((names::TIMEOUT_ANNOTATION, format!("{}s", random.between(8, 30))));
         }
         for (key, words) in [
             (names::ON_TIMEOUT_ANNOTATION, ["requeue", "delete"]),
@@ -332,23 +334,23 @@ impl ScenarioGenerator {
             (names::PIN_ANNOTATION, ["false", "true"]),
         ] {
             if random.percent(20) {
-                said.push((key, words[pick(random, 2)].to_owned()));
+                annotations.push((key, words[pick(random, 2)].to_owned()));
             }
         }
         if random.percent(20) {
-            said.push((names::TOPOLOGY_ANNOTATION, ["rack", "zone"][pick(random, 2)].to_owned()));
+            annotations.push((names::TOPOLOGY_ANNOTATION, ["rack", "zone"][pick(random, 2)].to_owned()));
         }
         if random.percent(25) {
-            said.push((names::ELASTIC_ANNOTATION, "true".to_owned()));
+            annotations.push((names::ELASTIC_ANNOTATION, "true".to_owned()));
         }
         if random.percent(20) {
             let grace = if random.percent(20) { "-1s".to_owned() } else { format!("{}s", random.below(20)) };
-            said.push((names::STALE_GRACE_ANNOTATION, grace));
+            annotations.push((names::STALE_GRACE_ANNOTATION, grace));
         }
-        said
+        annotations
     }
 
-    /// What makes the pods of an elastic gang: one owner of all of them, or two.
+    /// The owners of the pods of an elastic gang: one or two.
     fn owners(&mut self, gang: &GeneratedGang, size: u32, sort: u64) -> Vec<Value> {
         let first = if size > 1 && self.random.percent(40) { size / 2 } else { size };
         let owners = [(0, first), (1, size - first)].into_iter().filter(|(_, replicas)| *replicas > 0);
@@ -394,7 +396,7 @@ impl ScenarioGenerator {
         })
     }
 
-    /// Another template: it is rolled out.
+    /// Changes the template, so that it is rolled out.
     fn rolled(&mut self, gang: &GeneratedGang) -> Vec<Value> {
         let mut owners: Vec<Value> =
             gang.pods.iter().filter(|object| object["kind"] == "Deployment").cloned().collect();
@@ -405,7 +407,7 @@ impl ScenarioGenerator {
         owners
     }
 
-    /// `sort`: 0-5 shares by memory, 6 by fraction, 7 whole GPUs, 8-9 plain.
+    /// `sort`: 0-5 shares by memory, 6 by fraction, 7 whole GPUs, 8-9 no GPU.
     fn pod(&mut self, gang: &GeneratedGang, index: u32, sort: u64) -> Value {
         let mut made = (self.stacks[gang.stack].pod)(&gang.name, index, gang.size);
         let random = &mut self.random;

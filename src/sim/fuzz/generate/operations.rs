@@ -1,4 +1,4 @@
-//! What happens while a generated cluster runs: things are made, changed and deleted, and mishaps befall it.
+//! Operations of a generated scenario: objects are created, changed and deleted, and faults happen.
 
 use std::time::Duration;
 
@@ -40,7 +40,7 @@ impl ScenarioGenerator {
             12 => {
                 step.ungate.insert(bare, "example.com/other".to_owned());
             }
-            13 => step.objects = vec![self.stranger()],
+            13 => step.objects = vec![self.pod_without_gang()],
             14 => step.objects = vec![self.deployment()],
             15 => {
                 step.scale.insert("web".to_owned(), self.random.below(4));
@@ -79,23 +79,23 @@ impl ScenarioGenerator {
         step
     }
 
-    /// A gang takes more or fewer members from now on: by its group object, or by what its pods say.
+    /// Changes the number of members, in the group object or in the declarations of the pods.
     fn resized(&mut self, mut gang: GeneratedGang) -> Vec<Value> {
         gang.size = u32::try_from(self.random.between(1, 6)).unwrap_or(1);
         if gang.group.is_some() {
             return self.group(&gang, gang.size).into_iter().collect();
         }
-        let say = |(index, pod): (u32, &Value)| {
-            let said = (self.stacks[gang.stack].pod)(&gang.name, index, gang.size);
+        let declare = |(index, pod): (u32, &Value)| {
+            let declared = (self.stacks[gang.stack].pod)(&gang.name, index, gang.size);
             let mut pod = pod.clone();
             for map in ["labels", "annotations"] {
-                for (key, value) in said["metadata"][map].as_object().into_iter().flatten() {
+                for (key, value) in declared["metadata"][map].as_object().into_iter().flatten() {
                     pod["metadata"][map][key] = value.clone();
                 }
             }
             pod
         };
-        (0..).zip(&gang.pods).map(say).collect()
+        (0..).zip(&gang.pods).map(declare).collect()
     }
 
     fn fault(&mut self, node: &str) -> Option<FaultSpec> {
@@ -136,8 +136,8 @@ impl ScenarioGenerator {
         Some(fault)
     }
 
-    /// A pod that is none of our business and takes room.
-    fn stranger(&mut self) -> Value {
+    /// A pod without a gang, which uses capacity.
+    fn pod_without_gang(&mut self) -> Value {
         let random = &mut self.random;
         let mut requests = json!({"cpu": random.between(1, 4).to_string()});
         if random.percent(30) {
