@@ -1,5 +1,7 @@
-//! The kinds of `admissionregistration.k8s.io` as far as they are evaluated. Lenient: what is unknown is passed over and what is
-//! absent has its default, because whoever reads files has been strict before.
+//! The kinds of `admissionregistration.k8s.io`, with the fields that an evaluation needs.
+//!
+//! Reading is lenient: unknown fields are ignored and absent fields have their default. The loader has
+//! rejected both before, see `checks`.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +21,7 @@ pub struct PolicyMetadata {
 pub struct LabelSelector {
     /// Labels that must have these values.
     pub match_labels: Option<BTreeMap<String, String>>,
-    /// What must hold besides.
+    /// Further requirements; all of them must hold.
     pub match_expressions: Option<Vec<LabelRequirement>>,
 }
 
@@ -27,19 +29,19 @@ pub struct LabelSelector {
 #[derive(Clone, Debug, Default, Deserialize, PartialEq)]
 #[serde(default)]
 pub struct LabelRequirement {
-    /// The label.
+    /// The label key.
     pub key: String,
     /// `In`, `NotIn`, `Exists` or `DoesNotExist`.
     pub operator: String,
-    /// The values, for the first two.
+    /// The values of `In` and `NotIn`.
     pub values: Option<Vec<String>>,
 }
 
-/// Requests that are meant.
+/// Selects requests by operation and resource.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ResourceRule {
-    /// Names of objects; all when empty.
+    /// Names of objects; all objects if empty.
     pub resource_names: Option<Vec<String>>,
     /// `CREATE`, `UPDATE`, `DELETE`, `CONNECT` or `*`.
     pub operations: Option<Vec<String>>,
@@ -53,23 +55,23 @@ pub struct ResourceRule {
     pub scope: Option<String>,
 }
 
-/// Which requests a policy or binding is about.
+/// Which requests a policy or binding applies to.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct MatchResources {
-    /// Labels of the namespace.
+    /// Selects the namespace by its labels.
     pub namespace_selector: Option<LabelSelector>,
-    /// Labels of the object, old or new.
+    /// Selects the object by its labels; the old or the new object must match.
     pub object_selector: Option<LabelSelector>,
-    /// Requests that are meant.
+    /// Requests that match; one rule is enough.
     pub resource_rules: Option<Vec<ResourceRule>>,
-    /// Requests that are not meant in spite of that.
+    /// Requests that do not match, although `resource_rules` select them.
     pub exclude_resource_rules: Option<Vec<ResourceRule>>,
     /// `Exact` or `Equivalent`, which is the default.
     pub match_policy: Option<String>,
 }
 
-/// What kind of object a policy takes its parameters from.
+/// The kind of the objects that a policy takes its parameters from.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq, PartialOrd, Ord)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ParamKind {
@@ -93,11 +95,11 @@ pub struct NamedExpression {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Validation {
-    /// CEL; `true` when the request is fine.
+    /// CEL. `true` allows the request.
     pub expression: String,
-    /// What is said when it is not.
+    /// The message of the denial.
     pub message: Option<String>,
-    /// CEL that makes the message.
+    /// CEL that computes the message.
     pub message_expression: Option<String>,
     /// `Unauthorized`, `Forbidden`, `Invalid` or `RequestEntityTooLarge`.
     pub reason: Option<String>,
@@ -107,25 +109,25 @@ pub struct Validation {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct AuditAnnotation {
-    /// The key behind the name of the policy.
+    /// The key, without the policy's name that the API server puts before it.
     pub key: String,
-    /// CEL: a text, or `null` for none.
+    /// CEL that returns a string, or `null` for no annotation.
     pub value_expression: String,
 }
 
-/// What the `spec` of either kind of policy has.
+/// The part of `spec` that validating and mutating policies share.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct CommonPolicySpec {
-    /// Where parameters come from.
+    /// The kind of the parameter objects.
     pub param_kind: Option<ParamKind>,
-    /// Which requests are meant.
+    /// Which requests match.
     pub match_constraints: Option<MatchResources>,
-    /// What must hold for the rules or changes to be looked at.
+    /// Conditions that must hold before the API server evaluates rules or changes.
     pub match_conditions: Option<Vec<NamedExpression>>,
-    /// Named expressions that rules or changes use.
+    /// Named expressions that rules and changes can use.
     pub variables: Option<Vec<NamedExpression>>,
-    /// `Fail`, which is the default, or `Ignore`.
+    /// `Fail` (the default) or `Ignore`.
     pub failure_policy: Option<String>,
 }
 
@@ -133,7 +135,7 @@ pub struct CommonPolicySpec {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ValidatingSpec {
-    /// What both kinds have.
+    /// The fields that both kinds of policies have.
     #[serde(flatten)]
     pub common: CommonPolicySpec,
     /// The rules.
@@ -148,19 +150,19 @@ pub struct ValidatingSpec {
 pub struct ValidatingAdmissionPolicy {
     /// Name.
     pub metadata: PolicyMetadata,
-    /// What it says.
+    /// The specification.
     pub spec: ValidatingSpec,
 }
 
-/// Which parameters a binding gives its policy.
+/// Which parameter objects a binding gives its policy.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ParamRef {
-    /// Name of one object.
+    /// Name of one parameter object.
     pub name: Option<String>,
-    /// Its namespace; that of the request when absent.
+    /// Its namespace; the namespace of the request if absent.
     pub namespace: Option<String>,
-    /// Labels of several objects.
+    /// Selects parameter objects by their labels.
     pub selector: Option<LabelSelector>,
     /// `Allow` or `Deny`.
     pub parameter_not_found_action: Option<String>,
@@ -174,9 +176,9 @@ pub struct BindingSpec {
     pub policy_name: String,
     /// Its parameters.
     pub param_ref: Option<ParamRef>,
-    /// Which requests are meant, of those that the policy means.
+    /// Restricts the requests that the policy matches.
     pub match_resources: Option<MatchResources>,
-    /// `Deny`, `Warn` and `Audit`; of validating bindings.
+    /// `Deny`, `Warn` and `Audit`; only validating bindings have them.
     pub validation_actions: Option<Vec<String>>,
 }
 
@@ -186,11 +188,11 @@ pub struct BindingSpec {
 pub struct PolicyBinding {
     /// Name.
     pub metadata: PolicyMetadata,
-    /// What it says.
+    /// The specification.
     pub spec: BindingSpec,
 }
 
-/// An expression in a field of its own.
+/// An object with the single field `expression`.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct ExpressionField {
@@ -198,15 +200,15 @@ pub struct ExpressionField {
     pub expression: String,
 }
 
-/// A change that a mutating policy makes.
+/// One change of a mutating policy.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct MutationSpec {
     /// `ApplyConfiguration` or `JSONPatch`.
     pub patch_type: String,
-    /// For the first.
+    /// The expression of `ApplyConfiguration`.
     pub apply_configuration: Option<ExpressionField>,
-    /// For the second.
+    /// The expression of `JSONPatch`.
     pub json_patch: Option<ExpressionField>,
 }
 
@@ -214,7 +216,7 @@ pub struct MutationSpec {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct MutatingSpec {
-    /// What both kinds have.
+    /// The fields that both kinds of policies have.
     #[serde(flatten)]
     pub common: CommonPolicySpec,
     /// The changes, in order.
@@ -229,6 +231,6 @@ pub struct MutatingSpec {
 pub struct MutatingAdmissionPolicy {
     /// Name.
     pub metadata: PolicyMetadata,
-    /// What it says.
+    /// The specification.
     pub spec: MutatingSpec,
 }

@@ -1,33 +1,35 @@
-//! What is wrong in a document, by the path of the value: the same whether the document came from a file or from elsewhere.
+//! Errors and warnings in a document, located by JSON pointer. They do not depend on where the document came
+//! from.
 
-/// Whether a set with this fault can be used.
+/// Whether a set with this diagnostic can be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Severity {
-    /// It loads, and somebody should look at it.
+    /// The set loads.
     Warning,
-    /// It does not load.
+    /// The set does not load.
     Error,
 }
 
-/// Something wrong at one place of a document.
+/// An error or a warning at one value of a document. `load::Problem` is a diagnostic with its line and
+/// column.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Diagnostic {
-    /// How bad it is.
+    /// Error or warning.
     pub severity: Severity,
     /// JSON pointer (RFC 6901) of the value: `/spec/validations/0/expression`.
     pub pointer: String,
-    /// The key is meant, not its value: for keys that should not be there.
+    /// Whether the diagnostic is about the key and not about its value, as for unknown keys.
     pub at_key: bool,
-    /// Offset in bytes within the value, when the value is the source of an expression.
+    /// Byte offset within the value, if the value is the source of an expression.
     pub offset: Option<usize>,
-    /// What is wrong, in a sentence without the place.
+    /// What is wrong, without the location.
     pub message: String,
-    /// What may have been meant.
+    /// A replacement that the user may have meant.
     pub suggestion: Option<String>,
 }
 
 impl Diagnostic {
-    /// An error at a value.
+    /// Returns an error at a value.
     pub fn error(pointer: impl Into<String>, message: impl Into<String>) -> Self {
         Self {
             severity: Severity::Error,
@@ -39,24 +41,24 @@ impl Diagnostic {
         }
     }
 
-    /// A warning at a value.
+    /// Returns a warning at a value.
     pub fn warning(pointer: impl Into<String>, message: impl Into<String>) -> Self {
         Self { severity: Severity::Warning, ..Self::error(pointer, message) }
     }
 
-    /// The same, about the key.
+    /// Moves the diagnostic from the value to its key.
     #[must_use]
     pub fn at_key(self) -> Self {
         Self { at_key: true, ..self }
     }
 
-    /// The same, at a place within an expression.
+    /// Adds the byte offset within an expression.
     #[must_use]
     pub fn at(self, offset: usize) -> Self {
         Self { offset: Some(offset), ..self }
     }
 
-    /// The same, with what may have been meant.
+    /// Adds a replacement that the user may have meant.
     #[must_use]
     pub fn suggest(self, suggestion: Option<String>) -> Self {
         Self { suggestion, ..self }

@@ -1,4 +1,4 @@
-//! One expression by itself, for trying things out: checked and evaluated as in a policy, over one object.
+//! Evaluates one expression for `portcullis eval`: compiled and evaluated as in a policy, over one object.
 
 use portcullis_cel::{Activation, Budget, Issue, MAX_EXPRESSION_COST, Value, compile};
 use serde_json::{Value as Json, json};
@@ -6,33 +6,34 @@ use serde_json::{Value as Json, json};
 use crate::diagnostic::Severity;
 use crate::input::AdmissionRequest;
 use crate::input::ClusterData;
-use crate::load::{Problem, SourceFile, in_expression};
+use crate::load::{Problem, SourceFile, problem_in_expression};
 use crate::schema;
 use crate::variables::RequestVariables;
 use crate::variables::environment;
 
-/// What an expression is worth.
+/// The result of an expression.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExpressionResult {
-    /// The value as CEL would write it; the API server's words where it has none.
+    /// The value in CEL syntax, or the error message of the API server.
     pub value: Result<String, String>,
-    /// The type that it was found to have before it was evaluated.
+    /// The type that the compiler inferred.
     pub type_name: String,
-    /// In the API server's units.
+    /// The cost in units of the API server.
     pub cost: u64,
-    /// The most that one expression may cost.
+    /// The maximum cost of one expression.
     pub cost_limit: u64,
-    /// What is not as it should be, such as fields that its kind does not have.
+    /// Warnings, such as fields that the kind of the object does not have.
     pub warnings: Vec<Problem>,
 }
 
-/// The name of the file that problems of an expression are in.
+/// The file name in problems of an expression.
 pub const EXPRESSION_FILE_NAME: &str = "expression";
 
-/// Evaluates an expression with `object`, `oldObject`, `request`, `namespaceObject`, `params` and our own variables.
+/// Evaluates an expression with `object`, `oldObject`, `request`, `namespaceObject`, `params` and the
+/// Portcullis variables.
 ///
 /// # Errors
-/// Everything that is wrong with the expression.
+/// Every problem of an expression that does not compile.
 pub fn evaluate(
     source: &str,
     request: &AdmissionRequest<'_>,
@@ -41,7 +42,10 @@ pub fn evaluate(
 ) -> Result<ExpressionResult, Vec<Problem>> {
     let env = environment(true);
     let problems = |issues: Vec<Issue>, severity: Severity| -> Vec<Problem> {
-        issues.into_iter().map(|issue| in_expression(EXPRESSION_FILE_NAME, source, issue, severity)).collect()
+        issues
+            .into_iter()
+            .map(|issue| problem_in_expression(EXPRESSION_FILE_NAME, source, issue, severity))
+            .collect()
     };
     let program = compile(source, &env).map_err(|issues| problems(issues, Severity::Error))?;
     let object = request.object().or_else(|| request.old_object());
@@ -79,7 +83,7 @@ fn json_or_null(json: Option<&Json>) -> Value<'_> {
     json.map_or(Value::Null, Value::json)
 }
 
-/// The definition of the kind of an object, if it is known.
+/// Returns the schema definition of an object's kind, if the kind is known.
 fn definition(object: &Json) -> Option<&'static str> {
     let (group, version, kind) = kind(object);
     schema::served_resources()
@@ -94,7 +98,7 @@ fn kind(object: &Json) -> (&str, &str, &str) {
     (group, version, text("kind"))
 }
 
-/// The request to create an object, as the API server would ask about it.
+/// Returns the CREATE request for an object, as the API server would send it.
 #[must_use]
 pub fn create_request(object: &Json) -> Json {
     let (group, version, kind) = kind(object);
@@ -125,7 +129,7 @@ pub fn create_request(object: &Json) -> Json {
     })
 }
 
-/// The expression as the file that its problems are in, for [`crate::render`].
+/// Returns the expression as a file, for [`crate::render_problems`].
 #[must_use]
 pub fn as_file(source: &str) -> SourceFile {
     SourceFile { name: EXPRESSION_FILE_NAME.to_owned(), bytes: source.as_bytes().to_owned() }

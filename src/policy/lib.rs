@@ -1,24 +1,29 @@
-//! Policy files: rules that a platform team keeps in git and that are evaluated over admission requests.
+//! Policy files: rules that a platform team keeps in git and that Portcullis evaluates for admission
+//! requests.
 //!
-//! Files become a [`PolicySet`] or a list of everything that is wrong with them; a set judges a [`AdmissionRequest`] in a [`ClusterData`]. Pure: bytes and
-//! values in, values out; no clock, no I/O, no randomness.
+//! [`load`] turns files into a [`PolicySet`], or into a list of every [`Problem`] in them. [`review`] answers
+//! an `AdmissionReview` with a set, from an [`AdmissionRequest`] and [`ClusterData`]. The crate is pure: it
+//! takes bytes and values and returns values. It has no clock, no I/O and no randomness.
 //!
-//! ```text
-//! spec.rs    the kinds of Kubernetes that are read
-//! rules/     matching, conditions, variables, rules, patches: what the API server would say
-//! load/      files -> documents with the place of every value -> Set, or Problems; how problems are shown
-//! schema/    the fields of the kinds that policies are about
-//! exception.rs  for whom a policy does not hold, and until when
-//! facts/     the variables that an API server cannot have: gang, gpu, queue, quota, cluster, classes
-//! gang/      GangPolicy: lowered to ordinary policies that use these variables
-//! cases/     test cases beside policies
-//! capacity.rs  what the leader tells all replicas of GPUs
-//! set.rs     what is evaluated together and swapped as a whole
-//! effort.rs how much work a request may make before it is asked about elsewhere
-//! outcome.rs what a set does with a request, and where two sets differ
-//! trial.rs   one expression by itself
-//! review.rs  an AdmissionReview in, its answer out
-//! ```
+//! | module | owns |
+//! |---|---|
+//! | `api` | the kinds of `admissionregistration.k8s.io` |
+//! | `schema` | fields and types of the Kubernetes kinds |
+//! | `input` | what an evaluation reads: request, cluster data, work budget |
+//! | `variables` | the CEL variables `gang`, `gpu`, `queue`, `quota`, `cluster` and the classes |
+//! | `checks` | what is wrong with an object: schema, rules of the API server, typed expressions |
+//! | `evaluation` | validating and mutating policies with the meaning that the API server gives them |
+//! | `gang_policy` | `GangPolicy`, translated to validating and mutating policies |
+//! | `set` | [`PolicySet`], and the exceptions from its policies |
+//! | `review` | `AdmissionReview` in, answer out; the comparison of two sets |
+//! | `cases` | test cases beside policies |
+//! | `load` | files to a set or problems; how problems are shown |
+//! | `expression` | one expression alone, for `portcullis eval` |
+//!
+//! A module uses only modules above it in this table.
+//!
+//! Invariant: a policy file without Portcullis variables means what the API server means by it.
+//! `tests/differential.rs` compares every case with the recorded answers of a real API server.
 
 pub mod api;
 pub mod cases;

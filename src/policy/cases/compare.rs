@@ -1,10 +1,10 @@
-//! Values against what was expected of them.
+//! Compares values with expected values.
 
 use serde_json::Value as Json;
 
-/// Where a value lacks what is wanted of it: path, what is wanted, what there is. Mappings may have more in them; lists are as long as
-/// they are wanted. A wanted `null` is a field that must not be there.
-pub(super) fn missing(wanted: &Json, found: &Json) -> Vec<(String, String, String)> {
+/// Returns where a value differs from an expected one: path, expected, actual. Objects may have further
+/// fields, lists must have the same length, and an expected `null` means an absent field.
+pub(super) fn unmet_expectations(wanted: &Json, found: &Json) -> Vec<(String, String, String)> {
     let mut differences = Vec::new();
     visit(wanted, Some(found), &mut String::new(), &mut differences);
     differences
@@ -47,12 +47,12 @@ fn visit(
     }
 }
 
-/// The operations that make one of the other.
+/// Returns the JSON patch from one value to the other.
 pub(super) fn patch(before: &Json, after: &Json) -> Json {
     serde_json::to_value(json_patch::diff(before, after)).unwrap_or_default()
 }
 
-/// A value in lines, so that two can be compared by eye: text as it is, lists an item a line.
+/// Returns a value as lines for comparison by eye: strings as they are, lists one item a line.
 pub(super) fn lines(value: &Json) -> String {
     match value {
         Json::String(text) => text.clone(),

@@ -1,8 +1,10 @@
 //! Test cases of policies: `PolicyTest` files beside the policies (`limits.test.yaml` beside `limits.yaml`).
 //!
-//! A case is an object, or several as one manifest, in a world, and what is to become of it. Each object goes the way that a request goes:
-//! mutating policies change it, validating policies judge what they made of it. Owns how cases are read, run and compared; never reads a
-//! file and never prints. Equal inputs give equal reports.
+//! A case has one or more objects, cluster data, and an expectation. Each object takes the path of a request:
+//! mutating policies change it, validating policies evaluate the result. Each object is part of the cluster
+//! data for the objects after it. Cluster data that the case does not declare is unknown, as in a replica
+//! that has just started. This module reads, runs and compares cases; it neither reads files nor prints.
+//! Equal inputs give equal reports.
 
 mod compare;
 mod read;
@@ -23,15 +25,16 @@ use crate::input::CapacityReport;
 pub use read::read;
 pub use run::{CaseMismatch, CaseReport, CaseVerdict};
 
-/// The kind of these documents.
+/// The kind of the documents.
 pub const POLICY_TEST_KIND: &str = "PolicyTest";
 
 /// A document of test cases.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TestSuite {
-    /// Its name.
+    /// The name of the suite.
     pub name: String,
-    /// The policy files it tests, relative to its own; empty for the file of its own name, or else all of its directory.
+    /// Policy files under test, relative to the suite's file. If empty: the policy file of the same name, or
+    /// else the whole directory.
     pub policies: Vec<String>,
     /// The cases, in order.
     pub cases: Vec<TestCase>,
@@ -40,32 +43,32 @@ pub struct TestSuite {
 /// A test case.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TestCase {
-    /// Its name, unique within the suite.
+    /// The name, unique within the suite.
     pub name: String,
-    /// Where it stands in its document: a JSON pointer.
+    /// JSON pointer of the case in its document.
     pub pointer: String,
-    /// A file of objects, relative to the file of the case.
+    /// A file of objects, relative to the suite's file.
     pub file: Option<String>,
     objects: Vec<Json>,
-    asked: CaseRequest,
+    request_attributes: CaseRequest,
     cluster: CaseClusterData,
     expected: CaseExpectation,
 }
 
-/// How an object is asked about.
+/// Attributes of the requests of a case.
 #[derive(Clone, Debug, PartialEq)]
 struct CaseRequest {
     operation: String,
-    old: Option<Json>,
+    old_object: Option<Json>,
     user: Option<Json>,
     namespace: String,
     sub_resource: String,
 }
 
-/// What a suite or a case says of the world.
+/// The cluster data that a suite or a case declares.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct CaseClusterData {
-    /// Objects of any kind that matters: namespaces, groups, gangs, classes.
+    /// Namespaces, groups, gangs and classes; other kinds are ignored.
     objects: Vec<Json>,
     capacity: Option<Arc<CapacityReport>>,
     priority_classes: Option<BTreeMap<String, Json>>,
@@ -73,26 +76,26 @@ struct CaseClusterData {
     now: Option<i64>,
 }
 
-/// What is to become of it.
+/// What a case expects.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct CaseExpectation {
     verdict: Option<CaseVerdict>,
-    /// Each must be in one of the refusals, or where it is let in in one of the warnings.
+    /// Each must match one of the denials, or one of the warnings if the request is allowed.
     messages: Vec<TextPattern>,
-    /// Who refuses it, or changes it.
+    /// Policies that must deny or mutate.
     policies: Vec<String>,
     /// All warnings, in any order.
     warnings: Option<Vec<TextPattern>>,
-    /// What the object has in it afterwards.
+    /// What the object must contain afterwards.
     object: Option<Json>,
-    /// The very patch.
+    /// The exact patch.
     patch: Option<Json>,
     changed: Option<bool>,
-    /// Rules that cannot be evaluated and are passed over are what is wanted.
+    /// Whether rules must fail and be ignored.
     ignored: bool,
 }
 
-/// A part of a text, or `/a regular expression/`.
+/// A substring, or `/a regular expression/`.
 #[derive(Clone, Debug)]
 struct TextPattern {
     text: String,
@@ -111,13 +114,13 @@ impl TextPattern {
     }
 }
 
-/// One step more of a JSON pointer.
-fn step(pointer: &str, name: &str) -> String {
+/// Appends a step to a JSON pointer.
+fn pointer_step(pointer: &str, name: &str) -> String {
     portcullis_text::pointer::join(pointer, name)
 }
 
-/// Tells of fields that are none.
-fn strict(value: &Json, known: &[&str], pointer: &str, diagnostics: &mut Vec<Diagnostic>) {
+/// Reports unknown fields.
+fn report_unknown_fields(value: &Json, known: &[&str], pointer: &str, diagnostics: &mut Vec<Diagnostic>) {
     let Some(fields) = value.as_object() else {
         return diagnostics.push(Diagnostic::error(pointer, "this must be a mapping"));
     };
@@ -127,6 +130,6 @@ fn strict(value: &Json, known: &[&str], pointer: &str, diagnostics: &mut Vec<Dia
             Some(_) => format!("unknown field {name:?}"),
             None => format!("unknown field {name:?}: the fields are {}", known.join(", ")),
         };
-        diagnostics.push(Diagnostic::error(step(pointer, name), message).at_key().suggest(meant));
+        diagnostics.push(Diagnostic::error(pointer_step(pointer, name), message).at_key().suggest(meant));
     }
 }

@@ -1,4 +1,4 @@
-//! A document to a suite, or everything that is wrong with it.
+//! Reads a document as a test suite.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -8,10 +8,13 @@ use regex::Regex;
 use serde_json::{Value as Json, json};
 
 use super::run::CaseVerdict;
-use super::{CaseClusterData, CaseExpectation, CaseRequest, TestCase, TestSuite, TextPattern, step, strict};
+use super::{
+    CaseClusterData, CaseExpectation, CaseRequest, TestCase, TestSuite, TextPattern, pointer_step,
+    report_unknown_fields,
+};
 use crate::diagnostic::{Diagnostic, Severity};
 
-const CASE: [&str; 11] = [
+const CASE_FIELDS: [&str; 11] = [
     "name",
     "object",
     "objects",
@@ -24,12 +27,13 @@ const CASE: [&str; 11] = [
     "world",
     "expect",
 ];
-const WORLD: [&str; 6] = ["objects", "namespaces", "priorityClasses", "runtimeClasses", "capacity", "now"];
-const EXPECT: [&str; 8] =
+const CLUSTER_FIELDS: [&str; 6] =
+    ["objects", "namespaces", "priorityClasses", "runtimeClasses", "capacity", "now"];
+const EXPECT_FIELDS: [&str; 8] =
     ["verdict", "message", "messages", "policy", "warnings", "object", "patch", "changed"];
 const OPERATIONS: [&str; 4] = ["CREATE", "UPDATE", "DELETE", "CONNECT"];
 
-/// Reads a suite; none when there is an error among the faults that are added.
+/// Reads a suite. `None` if one of the added diagnostics is an error.
 #[must_use]
 pub fn read(document: &Json, diagnostics: &mut Vec<Diagnostic>) -> Option<TestSuite> {
     let mut reader = SuiteReader { diagnostics: Vec::new() };
@@ -57,7 +61,7 @@ impl SuiteReader {
         if let Some(text) = value.as_str() {
             return Some(text.to_owned());
         }
-        self.wrong(&step(pointer, key), "this must be text");
+        self.wrong(&pointer_step(pointer, key), "this must be text");
         None
     }
 
@@ -66,7 +70,7 @@ impl SuiteReader {
             None => Vec::new(),
             Some(Json::Array(items)) => items.iter().collect(),
             Some(_) => {
-                self.wrong(&step(pointer, key), "this must be a list");
+                self.wrong(&pointer_step(pointer, key), "this must be a list");
                 Vec::new()
             }
         }
@@ -78,14 +82,14 @@ impl SuiteReader {
         for (index, item) in items.into_iter().enumerate() {
             match item.as_str() {
                 Some(name) => names.push(name.to_owned()),
-                None => self.wrong(&format!("{}/{index}", step(pointer, key)), "this must be text"),
+                None => self.wrong(&format!("{}/{index}", pointer_step(pointer, key)), "this must be text"),
             }
         }
         names
     }
 
     fn suite(&mut self, document: &Json) -> TestSuite {
-        strict(
+        report_unknown_fields(
             document,
             &["apiVersion", "kind", "metadata", "policies", "world", "cases"],
             "",
@@ -111,10 +115,13 @@ impl SuiteReader {
     }
 
     fn case(&mut self, json: &Json, pointer: String, cluster: &CaseClusterData) -> TestCase {
-        strict(json, &CASE, &pointer, &mut self.diagnostics);
+        report_unknown_fields(json, &CASE_FIELDS, &pointer, &mut self.diagnostics);
         let name = self.text(json, "name", &pointer).unwrap_or_default();
         if name.is_empty() {
-            self.wrong(&step(&pointer, "name"), "a case needs a name: a sentence that says what holds");
+            self.wrong(
+                &pointer_step(&pointer, "name"),
+                "a case needs a name: a sentence that says what holds",
+            );
         }
         let file = self.text(json, "file", &pointer);
         let mut objects: Vec<Json> = present(json, "object").cloned().into_iter().collect();
@@ -127,7 +134,7 @@ impl SuiteReader {
             };
             let key =
                 if present(json, "object").is_some_and(|one| one == object) { "object" } else { "objects" };
-            self.diagnostics.push(Diagnostic::error(step(&pointer, key), message));
+            self.diagnostics.push(Diagnostic::error(pointer_step(&pointer, key), message));
         }
         if objects.is_empty() && file.is_none() {
             self.wrong(&pointer, "a case needs an object, objects or a file");
@@ -135,21 +142,21 @@ impl SuiteReader {
         let operation = self.text(json, "operation", &pointer).unwrap_or_else(|| "CREATE".to_owned());
         if !OPERATIONS.contains(&operation.as_str()) {
             self.wrong(
-                &step(&pointer, "operation"),
+                &pointer_step(&pointer, "operation"),
                 format!("{operation:?} is not one of {}", OPERATIONS.join(", ")),
             );
         }
-        let asked = CaseRequest {
+        let request_attributes = CaseRequest {
             operation,
-            old: present(json, "oldObject").cloned(),
+            old_object: present(json, "oldObject").cloned(),
             user: present(json, "user").map(user),
             namespace: self.text(json, "namespace", &pointer).unwrap_or_default(),
             sub_resource: self.text(json, "subresource", &pointer).unwrap_or_default(),
         };
-        let place = step(&pointer, "world");
+        let place = pointer_step(&pointer, "world");
         let own = present(json, "world").map(|own| self.cluster(own, &place)).unwrap_or_default();
         let expected = match present(json, "expect") {
-            Some(expected) => self.expected(expected, &step(&pointer, "expect")),
+            Some(expected) => self.expected(expected, &pointer_step(&pointer, "expect")),
             None => {
                 self.wrong(
                     &pointer,
@@ -158,11 +165,11 @@ impl SuiteReader {
                 CaseExpectation::default()
             }
         };
-        TestCase { name, pointer, file, objects, asked, cluster: cluster.with(own), expected }
+        TestCase { name, pointer, file, objects, request_attributes, cluster: cluster.with(own), expected }
     }
 
     fn cluster(&mut self, json: &Json, pointer: &str) -> CaseClusterData {
-        strict(json, &WORLD, pointer, &mut self.diagnostics);
+        report_unknown_fields(json, &CLUSTER_FIELDS, pointer, &mut self.diagnostics);
         let mut objects: Vec<Json> = Vec::new();
         for (index, object) in self.items(json, "objects", pointer).into_iter().enumerate() {
             if is_object(object) {
@@ -181,7 +188,7 @@ impl SuiteReader {
                 objects.push(json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": metadata }));
             } else {
                 let message = "these must be the labels of the namespace: a mapping of text, or {}";
-                self.wrong(&step(&step(pointer, "namespaces"), name), message);
+                self.wrong(&pointer_step(&pointer_step(pointer, "namespaces"), name), message);
             }
         }
         let capacity =
@@ -189,7 +196,7 @@ impl SuiteReader {
                 Ok(capacity) => Some(Arc::new(capacity)),
                 Err(error) => {
                     self.wrong(
-                        &step(pointer, "capacity"),
+                        &pointer_step(pointer, "capacity"),
                         format!("this is no capacity as the leader tells it: {error}"),
                     );
                     None
@@ -199,7 +206,7 @@ impl SuiteReader {
             let read = Time::parse_rfc3339(&text);
             if read.is_none() {
                 self.wrong(
-                    &step(pointer, "now"),
+                    &pointer_step(pointer, "now"),
                     format!("{text:?} is no moment: write it like 2026-11-22T08:00:00Z"),
                 );
             }
@@ -224,7 +231,7 @@ impl SuiteReader {
         }
     }
 
-    /// A list of names, or a mapping from names to classes or to their one field that matters.
+    /// Reads classes: a list of names, or a mapping from names to classes or to their main field.
     fn classes(
         &mut self,
         json: &Json,
@@ -245,19 +252,19 @@ impl SuiteReader {
         if json.is_string() {
             return CaseExpectation { verdict: self.verdict(json, pointer), ..CaseExpectation::default() };
         }
-        let mut known = EXPECT.to_vec();
+        let mut known = EXPECT_FIELDS.to_vec();
         known.push("ignored");
-        strict(json, &known, pointer, &mut self.diagnostics);
+        report_unknown_fields(json, &known, pointer, &mut self.diagnostics);
         let mut messages: Vec<TextPattern> = Vec::new();
         if let Some(text) = self.text(json, "message", pointer) {
-            messages.extend(self.pattern(&text, &step(pointer, "message")));
+            messages.extend(self.pattern(&text, &pointer_step(pointer, "message")));
         }
         for (index, text) in self.names(json, "messages", pointer).into_iter().enumerate() {
-            messages.extend(self.pattern(&text, &format!("{}/{index}", step(pointer, "messages"))));
+            messages.extend(self.pattern(&text, &format!("{}/{index}", pointer_step(pointer, "messages"))));
         }
         let warnings = present(json, "warnings").map(|_| {
             let texts = self.names(json, "warnings", pointer).into_iter().enumerate();
-            let place = step(pointer, "warnings");
+            let place = pointer_step(pointer, "warnings");
             texts.filter_map(|(index, text)| self.pattern(&text, &format!("{place}/{index}"))).collect()
         });
         let policies = match present(json, "policy") {
@@ -265,11 +272,11 @@ impl SuiteReader {
             _ => self.names(json, "policy", pointer),
         };
         if present(json, "patch").is_some_and(|patch| !patch.is_array()) {
-            self.wrong(&step(pointer, "patch"), "this must be a list of operations (RFC 6902)");
+            self.wrong(&pointer_step(pointer, "patch"), "this must be a list of operations (RFC 6902)");
         }
         let expected = CaseExpectation {
             verdict: present(json, "verdict")
-                .and_then(|verdict| self.verdict(verdict, &step(pointer, "verdict"))),
+                .and_then(|verdict| self.verdict(verdict, &pointer_step(pointer, "verdict"))),
             messages,
             policies,
             warnings,
@@ -290,7 +297,7 @@ impl SuiteReader {
     fn flag(&mut self, json: &Json, key: &str, pointer: &str) -> Option<bool> {
         let value = present(json, key)?;
         if !value.is_boolean() {
-            self.wrong(&step(pointer, key), "this must be true or false");
+            self.wrong(&pointer_step(pointer, key), "this must be true or false");
         }
         value.as_bool()
     }
@@ -334,7 +341,7 @@ fn is_object(json: &Json) -> bool {
     text("apiVersion") && text("kind")
 }
 
-/// A name, or all of a user.
+/// Returns the user info of a name or of a mapping.
 fn user(json: &Json) -> Json {
     match json.as_str() {
         Some(name) => json!({ "username": name, "groups": ["system:authenticated"] }),
@@ -343,7 +350,7 @@ fn user(json: &Json) -> Json {
 }
 
 impl CaseClusterData {
-    /// What a suite says, with what a case says besides.
+    /// Returns the suite's data overlaid with the case's data.
     fn with(&self, own: Self) -> Self {
         Self {
             objects: self.objects.iter().cloned().chain(own.objects).collect(),

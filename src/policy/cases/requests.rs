@@ -1,4 +1,4 @@
-//! Objects to requests, and what is told of a world to a [`ClusterData`].
+//! Builds requests from objects, and [`ClusterData`] from declarations.
 
 use portcullis_core::dialect;
 use serde_json::{Value as Json, json};
@@ -11,12 +11,12 @@ fn text<'j>(json: &'j Json, pointer: &str) -> &'j str {
     json.pointer(pointer).and_then(Json::as_str).unwrap_or_default()
 }
 
-/// The group and version of an `apiVersion`.
+/// Returns group and version of an `apiVersion`.
 fn split(api_version: &str) -> (&str, &str) {
     api_version.split_once('/').unwrap_or(("", api_version))
 }
 
-/// The plural of a kind and whether its objects are in namespaces: as it is known, else as English has it.
+/// Returns the plural of a kind and whether it is namespaced. Unknown kinds get the English plural.
 fn resource(group: &str, version: &str, kind: &str) -> (String, bool) {
     let same = |one: &&crate::schema::ServedResource| {
         one.kind == kind && one.group == group && !one.resource.contains('/')
@@ -38,72 +38,73 @@ fn resource(group: &str, version: &str, kind: &str) -> (String, bool) {
     (plural, true)
 }
 
-/// The request about an object; that of an `AdmissionReview` as it is.
-pub(super) fn request(object: &Json, asked: &CaseRequest) -> Json {
+/// Returns the request for an object. An `AdmissionReview` already contains its request.
+pub(super) fn request(object: &Json, request_attributes: &CaseRequest) -> Json {
     if text(object, "/kind") == "AdmissionReview" {
         return object.get("request").cloned().unwrap_or_default();
     }
     let ((group, version), kind) = (split(text(object, "/apiVersion")), text(object, "/kind"));
     let (plural, namespaced) = resource(group, version, kind);
-    let namespace = match (namespaced, text(object, "/metadata/namespace"), asked.namespace.as_str()) {
-        (false, ..) => "",
-        (true, "", "") => "default",
-        (true, "", named) => named,
-        (true, own, _) => own,
-    };
+    let namespace =
+        match (namespaced, text(object, "/metadata/namespace"), request_attributes.namespace.as_str()) {
+            (false, ..) => "",
+            (true, "", "") => "default",
+            (true, "", named) => named,
+            (true, own, _) => own,
+        };
     let mut new = object.clone();
     if namespaced {
         new["metadata"]["namespace"] = namespace.into();
     }
-    let old = match asked.operation.as_str() {
+    let old_object = match request_attributes.operation.as_str() {
         "CREATE" | "CONNECT" => Json::Null,
         "DELETE" => std::mem::take(&mut new),
         _ => {
-            let mut old = asked.old.clone().unwrap_or_else(|| new.clone());
+            let mut old_object = request_attributes.old_object.clone().unwrap_or_else(|| new.clone());
             if namespaced {
-                old["metadata"]["namespace"] = namespace.into();
+                old_object["metadata"]["namespace"] = namespace.into();
             }
-            old
+            old_object
         }
     };
     let kinds = json!({ "group": group, "version": version, "kind": kind });
     let resources = json!({ "group": group, "version": version, "resource": plural });
-    let user = asked.user.clone().unwrap_or_else(
+    let user = request_attributes.user.clone().unwrap_or_else(
         || json!({ "username": "kubernetes-admin", "groups": ["system:masters", "system:authenticated"] }),
     );
     let mut request = json!({
         "uid": "00000000-0000-0000-0000-000000000000", "kind": kinds, "resource": resources,
         "requestKind": kinds, "requestResource": resources,
-        "name": text(object, "/metadata/name"), "operation": asked.operation, "userInfo": user,
-        "object": new, "oldObject": old, "dryRun": false, "options": null,
+        "name": text(object, "/metadata/name"), "operation": request_attributes.operation, "userInfo": user,
+        "object": new, "oldObject": old_object, "dryRun": false, "options": null,
     });
     if namespaced {
         request["namespace"] = namespace.into();
     }
-    if !asked.sub_resource.is_empty() {
-        request["subResource"] = asked.sub_resource.as_str().into();
-        request["requestSubResource"] = asked.sub_resource.as_str().into();
+    if !request_attributes.sub_resource.is_empty() {
+        request["subResource"] = request_attributes.sub_resource.as_str().into();
+        request["requestSubResource"] = request_attributes.sub_resource.as_str().into();
     }
     request
 }
 
-/// What is told of the world.
-pub(super) fn cluster(told: &CaseClusterData, now: i64) -> ClusterData {
+/// Returns the declared cluster data.
+pub(super) fn cluster(declared: &CaseClusterData, now: i64) -> ClusterData {
     let mut cluster = ClusterData {
-        capacity: told.capacity.clone(),
-        priority_classes: told.priority_classes.clone(),
-        runtime_classes: told.runtime_classes.clone(),
-        now: told.now.unwrap_or(now),
+        capacity: declared.capacity.clone(),
+        priority_classes: declared.priority_classes.clone(),
+        runtime_classes: declared.runtime_classes.clone(),
+        now: declared.now.unwrap_or(now),
         ..ClusterData::default()
     };
-    for object in &told.objects {
-        learn(&mut cluster, object, "default");
+    for object in &declared.objects {
+        add_object(&mut cluster, object, "default");
     }
     cluster
 }
 
-/// Takes up an object of a kind that policies ask about.
-pub(super) fn learn(cluster: &mut ClusterData, object: &Json, namespace: &str) {
+/// Adds an object to the cluster data, if policies can use its kind.
+pub(super) fn add_object(cluster: &mut ClusterData, object: &Json, namespace: &str) {
     let ((group, _), kind, name) =
         (split(text(object, "/apiVersion")), text(object, "/kind"), text(object, "/metadata/name"));
     let namespace = match text(object, "/metadata/namespace") {
@@ -133,10 +134,10 @@ pub(super) fn learn(cluster: &mut ClusterData, object: &Json, namespace: &str) {
     }
 }
 
-/// A namespace that nobody has told of has its name for a label, as every one has.
+/// Adds a namespace that is not declared, with the name label that every namespace has.
 pub(super) fn ensure_namespace(cluster: &mut ClusterData, name: &str) {
     if !name.is_empty() && !cluster.namespaces.contains_key(name) {
         let object = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } });
-        learn(cluster, &object, "");
+        add_object(cluster, &object, "");
     }
 }

@@ -1,32 +1,32 @@
-//! Runs a case: what the policies make of it, and where that is not what was expected.
+//! Runs a case and compares the outcome with the expectation.
 
 use std::collections::BTreeSet;
 
 use serde_json::Value as Json;
 
-use super::compare::{lines, missing, patch};
-use super::requests::{cluster, ensure_namespace, learn, request};
+use super::compare::{lines, patch, unmet_expectations};
+use super::requests::{add_object, cluster, ensure_namespace, request};
 use super::{TestCase, TextPattern};
 use crate::input::AdmissionRequest;
 use crate::review::AdmissionOutcome;
 use crate::set::PolicySet;
 
-/// What became of a manifest.
+/// The verdict over all objects of a case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CaseVerdict {
-    /// All of it is let in.
+    /// Every object is allowed without warnings.
     Allowed,
-    /// All of it is let in, and something is said.
+    /// Every object is allowed, with warnings.
     Warned,
-    /// Something of it is refused.
+    /// At least one object is denied.
     Denied,
 }
 
 impl CaseVerdict {
-    /// All of them.
+    /// All verdicts.
     pub const ALL: [Self; 3] = [Self::Allowed, Self::Warned, Self::Denied];
 
-    /// As cases write it.
+    /// Returns the word that cases use.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -37,103 +37,105 @@ impl CaseVerdict {
     }
 }
 
-/// Something that is not as it was expected.
+/// A difference from the expectation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CaseMismatch {
-    /// What: `verdict`, `message`, `object.spec.schedulerName`.
+    /// The field: `verdict`, `message`, `object.spec.schedulerName`.
     pub what: String,
-    /// What was expected, lines of text.
+    /// The expected value, as lines of text.
     pub expected: String,
-    /// What there is, lines of text.
+    /// The actual value, as lines of text.
     pub got: String,
 }
 
-/// What became of a case.
+/// The report of one case.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CaseReport {
-    /// What became of its objects.
+    /// The verdict over all objects.
     pub verdict: CaseVerdict,
-    /// Refusals, one line each.
+    /// Denials, one line each.
     pub denials: Vec<String>,
-    /// Policies that refused or changed something.
+    /// Policies that denied or mutated.
     pub policies: BTreeSet<String>,
-    /// What the user is told.
+    /// Warnings for the user.
     pub warnings: Vec<String>,
-    /// Where it is not as it was expected; none when the case holds.
+    /// Differences from the expectation; empty if the case passes.
     pub mismatches: Vec<CaseMismatch>,
 }
 
-/// One object's way.
+/// What was observed over all objects.
 #[derive(Default)]
 struct CaseObservations {
     denials: Vec<(String, String)>,
     warnings: Vec<String>,
     changed_by: Vec<String>,
     ignored: Vec<String>,
-    /// Before and after.
+    /// Each object before and after mutation.
     objects: Vec<(Json, Json)>,
 }
 
 impl TestCase {
-    /// Runs it against a set. `beside` are the objects of its [`TestCase::file`]; `now` counts where neither case nor suite say, in Unix seconds.
+    /// Runs the case against a set. `beside` holds the objects of its [`TestCase::file`]. `now` (Unix
+    /// seconds) applies if neither case nor suite declares a time.
     #[must_use]
-    pub fn run(&self, set: &PolicySet, beside: &[Json], now: i64) -> CaseReport {
+    pub fn run(&self, set: &PolicySet, file_objects: &[Json], now: i64) -> CaseReport {
         let mut cluster = cluster(&self.cluster, now);
-        let mut seen = CaseObservations::default();
-        for object in self.objects.iter().chain(beside) {
-            let request = request(object, &self.asked);
+        let mut observations = CaseObservations::default();
+        for object in self.objects.iter().chain(file_objects) {
+            let request = request(object, &self.request_attributes);
             let namespace = AdmissionRequest { json: &request }.namespace().to_owned();
             ensure_namespace(&mut cluster, &namespace);
-            seen.one(set, &request, &cluster);
-            // What is applied first is there for what comes after it.
-            learn(&mut cluster, object, &namespace);
+            observations.one(set, &request, &cluster);
+            // Objects are visible to the objects after them.
+            add_object(&mut cluster, object, &namespace);
         }
-        let verdict = match (seen.denials.is_empty(), seen.warnings.is_empty()) {
+        let verdict = match (observations.denials.is_empty(), observations.warnings.is_empty()) {
             (false, _) => CaseVerdict::Denied,
             (true, false) => CaseVerdict::Warned,
             (true, true) => CaseVerdict::Allowed,
         };
-        let mismatches = self.compare(verdict, &seen);
-        let refusing = seen.denials.iter().map(|(policy, _)| policy.clone());
+        let mismatches = self.compare(verdict, &observations);
+        let refusing = observations.denials.iter().map(|(policy, _)| policy.clone());
         CaseReport {
             verdict,
-            policies: refusing.chain(seen.changed_by.iter().cloned()).collect(),
-            denials: seen.denials.into_iter().map(|(_, message)| message).collect(),
-            warnings: seen.warnings,
+            policies: refusing.chain(observations.changed_by.iter().cloned()).collect(),
+            denials: observations.denials.into_iter().map(|(_, message)| message).collect(),
+            warnings: observations.warnings,
             mismatches,
         }
     }
 
-    fn compare(&self, verdict: CaseVerdict, seen: &CaseObservations) -> Vec<CaseMismatch> {
+    fn compare(&self, verdict: CaseVerdict, observations: &CaseObservations) -> Vec<CaseMismatch> {
         let expected = &self.expected;
         let mut found = Vec::new();
         let mut differ = |what: &str, expected: String, got: String| {
             found.push(CaseMismatch { what: what.to_owned(), expected, got });
         };
-        let told: Vec<&str> = match verdict {
-            CaseVerdict::Denied => seen.denials.iter().map(|(_, message)| message.as_str()).collect(),
-            _ => seen.warnings.iter().map(String::as_str).collect(),
+        let declared: Vec<&str> = match verdict {
+            CaseVerdict::Denied => observations.denials.iter().map(|(_, message)| message.as_str()).collect(),
+            _ => observations.warnings.iter().map(String::as_str).collect(),
         };
-        let got = || if told.is_empty() { "nothing".to_owned() } else { told.join("\n") };
+        let got = || if declared.is_empty() { "nothing".to_owned() } else { declared.join("\n") };
         if let Some(wanted) = expected.verdict {
             let holds = match wanted {
                 CaseVerdict::Allowed => verdict != CaseVerdict::Denied,
                 wanted => verdict == wanted,
             };
             if !holds {
-                let why = if told.is_empty() { String::new() } else { format!(": {}", got()) };
+                let why = if declared.is_empty() { String::new() } else { format!(": {}", got()) };
                 differ("verdict", wanted.as_str().to_owned(), format!("{}{why}", verdict.as_str()));
             }
         }
-        for pattern in expected.messages.iter().filter(|pattern| !told.iter().any(|text| pattern.is_in(text)))
+        for pattern in
+            expected.messages.iter().filter(|pattern| !declared.iter().any(|text| pattern.is_in(text)))
         {
             differ("message", pattern.text.clone(), got());
         }
-        let policies: BTreeSet<&str> = seen
+        let policies: BTreeSet<&str> = observations
             .denials
             .iter()
             .map(|(policy, _)| policy)
-            .chain(&seen.changed_by)
+            .chain(&observations.changed_by)
             .map(String::as_str)
             .collect();
         for policy in expected.policies.iter().filter(|policy| !policies.contains(policy.as_str())) {
@@ -145,15 +147,15 @@ impl TestCase {
             differ("policy", policy.clone(), got);
         }
         if let Some(wanted) = &expected.warnings
-            && !all_match(wanted, &seen.warnings)
+            && !all_match(wanted, &observations.warnings)
         {
             let wanted: Vec<&str> = wanted.iter().map(|pattern| pattern.text.as_str()).collect();
             let none = |text: String| if text.is_empty() { "none".to_owned() } else { text };
-            differ("warnings", none(wanted.join("\n")), none(seen.warnings.join("\n")));
+            differ("warnings", none(wanted.join("\n")), none(observations.warnings.join("\n")));
         }
-        let last = seen.objects.last();
+        let last = observations.objects.last();
         if let (Some(wanted), Some((_, after))) = (&expected.object, last) {
-            for (path, wanted, got) in missing(wanted, after) {
+            for (path, wanted, got) in unmet_expectations(wanted, after) {
                 differ(&format!("object{path}"), wanted, got);
             }
         }
@@ -163,20 +165,23 @@ impl TestCase {
                 differ("patch", lines(wanted), lines(&got));
             }
         }
-        let changed = seen.objects.iter().any(|(before, after)| before != after);
+        let changed = observations.objects.iter().any(|(before, after)| before != after);
         if let Some(wanted) = expected.changed.filter(|wanted| *wanted != changed) {
             let by = if changed {
-                format!("changed by {}", seen.changed_by.join(", "))
+                format!("changed by {}", observations.changed_by.join(", "))
             } else {
                 "not changed".to_owned()
             };
             differ("changed", wanted.to_string(), by);
         }
-        if expected.ignored == seen.ignored.is_empty() {
+        if expected.ignored == observations.ignored.is_empty() {
             let (wanted, got) = if expected.ignored {
                 ("a rule that cannot be evaluated and is passed over".to_owned(), "all could be".to_owned())
             } else {
-                ("all rules can be evaluated (or `ignored: true`)".to_owned(), seen.ignored.join("\n"))
+                (
+                    "all rules can be evaluated (or `ignored: true`)".to_owned(),
+                    observations.ignored.join("\n"),
+                )
             };
             differ("ignored", wanted, got);
         }
@@ -184,7 +189,7 @@ impl TestCase {
     }
 }
 
-/// Whether each text has a pattern of its own.
+/// Whether the patterns and texts can be paired.
 fn all_match(patterns: &[TextPattern], texts: &[String]) -> bool {
     let mut left: Vec<&String> = texts.iter().collect();
     let found = patterns.iter().all(|pattern| {
@@ -195,7 +200,7 @@ fn all_match(patterns: &[TextPattern], texts: &[String]) -> bool {
 }
 
 impl CaseObservations {
-    /// Asks as the API server does: what changes objects first, then what judges them.
+    /// Evaluates one request: mutating policies first, then validating policies.
     fn one(&mut self, set: &PolicySet, request: &Json, cluster: &crate::input::ClusterData) {
         let through = AdmissionOutcome::evaluate(set, &AdmissionRequest { json: request }, cluster);
         let before = request.get("object").cloned().unwrap_or_default();

@@ -1,25 +1,28 @@
-//! What the API server demands of policies and bindings beyond their fields and types (k8s.io/kubernetes,
-//! pkg/apis/admissionregistration/validation). Everything at once; values of wrong types are passed over, they are told elsewhere.
+//! Rules of the API server for policies and bindings beyond fields and types, from
+//! `pkg/apis/admissionregistration/validation` of k8s.io/kubernetes.
+//!
+//! All violations are reported at once. Values of a wrong type are skipped, because `schema_check` reports
+//! them.
 
 use std::collections::BTreeSet;
 
 use serde_json::Value as Json;
 
 use super::name_rules;
-use super::schema_check::{self, no_choice};
+use super::schema_check::{self, not_allowed_value};
 use crate::diagnostic::Diagnostic;
 use crate::json::value_at;
 use crate::schema::Schema;
 
 const OPERATIONS: [&str; 5] = ["*", "CREATE", "UPDATE", "DELETE", "CONNECT"];
-const MUTATED: [&str; 4] = ["*", "CREATE", "UPDATE", "CONNECT"];
-const REASONS: [&str; 3] = ["Forbidden", "Invalid", "RequestEntityTooLarge"];
-const ACTIONS: [&str; 3] = ["Deny", "Warn", "Audit"];
-const ANNOTATIONS: usize = 20;
-const ANNOTATION_BYTES: usize = 5 * 1024;
-const CONDITIONS: usize = 64;
+const MUTATING_OPERATIONS: [&str; 4] = ["*", "CREATE", "UPDATE", "CONNECT"];
+const DENIAL_REASONS: [&str; 3] = ["Forbidden", "Invalid", "RequestEntityTooLarge"];
+const VALIDATION_ACTIONS: [&str; 3] = ["Deny", "Warn", "Audit"];
+const MAX_AUDIT_ANNOTATIONS: usize = 20;
+const MAX_VALUE_EXPRESSION_BYTES: usize = 5 * 1024;
+const MAX_MATCH_CONDITIONS: usize = 64;
 
-/// What is wrong with a label selector in a kind of our own, of which there is no schema.
+/// Returns the errors of a label selector in a Portcullis kind, which has no schema.
 pub(crate) fn label_selector(value: &Json, pointer: &str) -> Vec<Diagnostic> {
     let policy = Schema::of("admissionregistration.k8s.io", "v1", "ValidatingAdmissionPolicy");
     let schema = ["spec", "matchConstraints", "objectSelector"]
@@ -28,16 +31,17 @@ pub(crate) fn label_selector(value: &Json, pointer: &str) -> Vec<Diagnostic> {
     let mut diagnostics = schema.map(|schema| schema_check::check(value, schema)).unwrap_or_default();
     let mut checks = ObjectChecks { root: value, diagnostics: Vec::new() };
     checks.selector("");
-    let told: BTreeSet<String> = diagnostics.iter().map(|diagnostic| diagnostic.pointer.clone()).collect();
+    let reported: BTreeSet<String> =
+        diagnostics.iter().map(|diagnostic| diagnostic.pointer.clone()).collect();
     diagnostics
-        .extend(checks.diagnostics.into_iter().filter(|diagnostic| !told.contains(&diagnostic.pointer)));
+        .extend(checks.diagnostics.into_iter().filter(|diagnostic| !reported.contains(&diagnostic.pointer)));
     for diagnostic in &mut diagnostics {
         diagnostic.pointer.insert_str(0, pointer);
     }
     diagnostics
 }
 
-/// A value, where it stands, and what is found to be wrong.
+/// An object and the violations found in it.
 struct ObjectChecks<'a> {
     root: &'a Json,
     diagnostics: Vec<Diagnostic>,
@@ -48,17 +52,17 @@ impl<'a> ObjectChecks<'a> {
         value_at(self.root, pointer).filter(|value| !value.is_null())
     }
 
-    /// The text at a pointer; empty when there is none.
+    /// Returns the string at a pointer; empty if there is none.
     fn text(&self, pointer: &str) -> &'a str {
         self.get(pointer).and_then(Json::as_str).unwrap_or_default()
     }
 
-    /// Whether something other than text stands there, which is told elsewhere.
-    fn is_no_text(&self, pointer: &str) -> bool {
+    /// Whether the value is not a string. `schema_check` reports that.
+    fn is_not_string(&self, pointer: &str) -> bool {
         self.get(pointer).is_some_and(|value| !value.is_string())
     }
 
-    /// The pointers of the items of a list.
+    /// Returns the pointers of a list's items.
     fn items(&self, pointer: &str) -> Vec<String> {
         let count = self.get(pointer).and_then(Json::as_array).map_or(0, Vec::len);
         (0..count).map(|index| format!("{pointer}/{index}")).collect()
@@ -73,9 +77,10 @@ impl<'a> ObjectChecks<'a> {
         self.diagnostics.push(Diagnostic::error(pointer, message));
     }
 
-    /// A text that must be there and is empty or missing; a field that its schema demands is told there when it is missing.
+    /// Reports a required string that is empty or absent. `schema_check` reports absent fields that the
+    /// schema requires.
     fn required(&mut self, pointer: &str) -> bool {
-        if self.is_no_text(pointer) {
+        if self.is_not_string(pointer) {
             return false;
         }
         let empty = self.text(pointer).trim().is_empty();
@@ -89,11 +94,11 @@ impl<'a> ObjectChecks<'a> {
     fn choice(&mut self, pointer: &str, choices: &[&str]) {
         let text = self.text(pointer);
         if self.get(pointer).is_some_and(Json::is_string) && !choices.contains(&text) {
-            self.diagnostics.push(no_choice(pointer, text, choices));
+            self.diagnostics.push(not_allowed_value(pointer, text, choices));
         }
     }
 
-    /// An expression, which is looked into elsewhere.
+    /// Checks that an expression is present. The compiler checks the rest.
     fn expression(&mut self, pointer: &str) {
         self.required(pointer);
     }
@@ -101,7 +106,7 @@ impl<'a> ObjectChecks<'a> {
     fn metadata(&mut self) {
         let name = self.text("/metadata/name");
         if name.is_empty() {
-            if !self.is_no_text("/metadata/name") {
+            if !self.is_not_string("/metadata/name") {
                 self.error("/metadata/name", "the field \"metadata.name\" is required");
             }
         } else if let Err(why) = name_rules::subdomain(name) {
@@ -171,10 +176,10 @@ impl<'a> ObjectChecks<'a> {
 
     fn match_conditions(&mut self) {
         let all = self.items("/spec/matchConditions");
-        if all.len() > CONDITIONS {
+        if all.len() > MAX_MATCH_CONDITIONS {
             self.error(
                 "/spec/matchConditions",
-                format!("there are {} match conditions, more than {CONDITIONS}", all.len()),
+                format!("there are {} match conditions, more than {MAX_MATCH_CONDITIONS}", all.len()),
             );
         }
         let mut known = BTreeSet::new();
@@ -282,7 +287,7 @@ impl<'a> ObjectChecks<'a> {
             for item in self.items(&pointer) {
                 if list == "operations" {
                     self.choice(&item, &OPERATIONS);
-                } else if list != "apiGroups" && !self.is_no_text(&item) && self.text(&item).is_empty() {
+                } else if list != "apiGroups" && !self.is_not_string(&item) && self.text(&item).is_empty() {
                     self.error(&item, "it is empty");
                 }
             }
@@ -300,7 +305,7 @@ impl<'a> ObjectChecks<'a> {
             double |= written == "*/*";
             single |= written == "*";
             let Some((resource, subresource)) = written.split_once('/') else {
-                // As there: only the last one without a subresource is remembered.
+                // As in the API server, only the last resource without a subresource is remembered.
                 plain = written != "*";
                 continue;
             };
@@ -325,14 +330,17 @@ impl<'a> ObjectChecks<'a> {
         }
     }
 
-    /// A policy that mutates is not asked when something is deleted.
+    /// Rejects DELETE, which a mutating policy cannot match.
     fn mutated_operations(&mut self, place: &str) {
         for rule in self.items(&format!("{place}/resourceRules")) {
             for operation in self.items(&format!("{rule}/operations")) {
                 if self.text(&operation) == "DELETE" {
                     self.error(
                         &operation,
-                        format!("nothing can be changed at DELETE: it must be one of {}", MUTATED.join(", ")),
+                        format!(
+                            "nothing can be changed at DELETE: it must be one of {}",
+                            MUTATING_OPERATIONS.join(", ")
+                        ),
                     );
                 }
             }
@@ -391,12 +399,15 @@ impl<'a> ObjectChecks<'a> {
             if self.text(&place).trim().contains(['\n', '\r']) {
                 self.error(&place, "a message must be one line");
             }
-            self.choice(&format!("{rule}/reason"), &REASONS);
+            self.choice(&format!("{rule}/reason"), &DENIAL_REASONS);
         }
-        if annotations.len() > ANNOTATIONS {
+        if annotations.len() > MAX_AUDIT_ANNOTATIONS {
             self.error(
                 "/spec/auditAnnotations",
-                format!("there are {} audit annotations, more than {ANNOTATIONS}", annotations.len()),
+                format!(
+                    "there are {} audit annotations, more than {MAX_AUDIT_ANNOTATIONS}",
+                    annotations.len()
+                ),
             );
         }
         let mut known = BTreeSet::new();
@@ -414,8 +425,8 @@ impl<'a> ObjectChecks<'a> {
             let place = format!("{annotation}/valueExpression");
             self.expression(&place);
             let length = self.text(&place).trim().len();
-            if length > ANNOTATION_BYTES {
-                self.error(&place, format!("it has {length} bytes, more than {ANNOTATION_BYTES}"));
+            if length > MAX_VALUE_EXPRESSION_BYTES {
+                self.error(&place, format!("it has {length} bytes, more than {MAX_VALUE_EXPRESSION_BYTES}"));
             }
         }
     }
@@ -464,7 +475,7 @@ impl<'a> ObjectChecks<'a> {
         }
         let mut known = BTreeSet::new();
         for action in self.items(place) {
-            self.choice(&action, &ACTIONS);
+            self.choice(&action, &VALIDATION_ACTIONS);
             if !known.insert(self.text(&action)) {
                 self.error(&action, format!("{:?} is here twice", self.text(&action)));
             }
@@ -481,7 +492,7 @@ fn checked(document: &Json, checks: impl FnOnce(&mut ObjectChecks<'_>)) -> Vec<D
     all.diagnostics
 }
 
-/// A `ValidatingAdmissionPolicy`.
+/// Checks a `ValidatingAdmissionPolicy`.
 pub(crate) fn validating(document: &Json) -> Vec<Diagnostic> {
     checked(document, |checks| {
         checks.policy();
@@ -489,7 +500,7 @@ pub(crate) fn validating(document: &Json) -> Vec<Diagnostic> {
     })
 }
 
-/// A `ValidatingAdmissionPolicyBinding`.
+/// Checks a `ValidatingAdmissionPolicyBinding`.
 pub(crate) fn validating_binding(document: &Json) -> Vec<Diagnostic> {
     checked(document, |checks| {
         checks.binding();
@@ -497,7 +508,7 @@ pub(crate) fn validating_binding(document: &Json) -> Vec<Diagnostic> {
     })
 }
 
-/// A `MutatingAdmissionPolicy`.
+/// Checks a `MutatingAdmissionPolicy`.
 pub(crate) fn mutating(document: &Json) -> Vec<Diagnostic> {
     checked(document, |checks| {
         checks.policy();
@@ -505,7 +516,7 @@ pub(crate) fn mutating(document: &Json) -> Vec<Diagnostic> {
     })
 }
 
-/// A `MutatingAdmissionPolicyBinding`.
+/// Checks a `MutatingAdmissionPolicyBinding`.
 pub(crate) fn mutating_binding(document: &Json) -> Vec<Diagnostic> {
     checked(document, |checks| {
         checks.binding();

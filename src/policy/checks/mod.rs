@@ -1,5 +1,8 @@
-//! What can be wrong with an object besides its syntax: fields and types by schema, the API server's own rules, and
-//! expressions checked against known kinds.
+//! Checks of an object besides its syntax: fields and types by schema, the API server's own rules, and
+//! expressions against known kinds.
+//!
+//! Each check runs on its own, and none hides the findings of another. [`schema_check::clean`] removes what
+//! one check has rejected before the next one reads the object.
 
 pub(crate) mod api_rules;
 mod name_rules;

@@ -1,10 +1,11 @@
-//! What names may look like (k8s.io/apimachinery, util/validation): each check says what is wrong in a few words.
+//! Name formats of Kubernetes, from `util/validation` of k8s.io/apimachinery. Errors are short phrases
+//! without the name.
 
 fn is_edge(byte: Option<&u8>) -> bool {
     byte.is_some_and(u8::is_ascii_alphanumeric)
 }
 
-/// A DNS-1123 subdomain: the name of most objects.
+/// Checks a DNS-1123 subdomain, the format of most object names.
 pub(crate) fn subdomain(name: &str) -> Result<(), String> {
     let part = |part: &str| {
         let bytes = part.as_bytes();
@@ -22,7 +23,7 @@ pub(crate) fn subdomain(name: &str) -> Result<(), String> {
     }
 }
 
-/// A DNS-1035 label: versions and kinds.
+/// Checks a DNS-1035 label, the format of versions and kinds.
 pub(crate) fn label(name: &str) -> Result<(), String> {
     let bytes = name.as_bytes();
     let good = name.len() <= 63
@@ -32,7 +33,7 @@ pub(crate) fn label(name: &str) -> Result<(), String> {
     if good { Ok(()) } else { Err("small letters, digits and - are allowed, a letter first".to_owned()) }
 }
 
-/// The key of a label or annotation, with or without a prefix.
+/// Checks the key of a label or annotation, with or without a prefix.
 pub(crate) fn qualified(name: &str) -> Result<(), String> {
     let (prefix, bare) = match name.split_once('/') {
         Some((prefix, bare)) => (Some(prefix), bare),
@@ -54,7 +55,7 @@ pub(crate) fn qualified(name: &str) -> Result<(), String> {
     }
 }
 
-/// The value of a label, which may be empty.
+/// Checks the value of a label, which can be empty.
 pub(crate) fn label_value(value: &str) -> Result<(), String> {
     match value {
         "" => Ok(()),
@@ -63,7 +64,7 @@ pub(crate) fn label_value(value: &str) -> Result<(), String> {
     }
 }
 
-/// What may stand between two slashes of a path: the name of any object.
+/// Whether a name can be a path segment, as every object name must.
 pub(crate) fn is_path_segment(name: &str) -> bool {
     name != "." && name != ".." && !name.contains(['/', '%'])
 }

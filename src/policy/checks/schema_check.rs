@@ -1,4 +1,5 @@
-//! Objects against what is known of their kind: fields that are not there, values of the wrong type, fields that are missing. Everything at once.
+//! Strict validation of an object against the schema of its kind: unknown fields, wrong types and missing
+//! fields, all at once.
 
 use portcullis_core::model::closest;
 use serde_json::Value as Json;
@@ -6,43 +7,49 @@ use serde_json::Value as Json;
 use crate::diagnostic::Diagnostic;
 use crate::schema::{Schema, ValueShape};
 
-/// What is wrong with an object of a known kind.
+/// Returns the errors of an object of a known kind.
 pub(crate) fn check(object: &Json, schema: &'static Schema) -> Vec<Diagnostic> {
     let mut diagnostics = Vec::new();
     visit(object, schema, &mut String::new(), &mut diagnostics);
     diagnostics
 }
 
-/// An object without what is wrong with it: what is left can be read by whoever is not strict, so that one fault hides no other.
+/// Returns an object without its invalid parts, so that lenient readers can process the rest and one error
+/// hides no other.
 pub(crate) fn clean(value: &Json, schema: &'static Schema) -> Json {
-    kept(value, schema).unwrap_or_default()
+    valid_part(value, schema).unwrap_or_default()
 }
 
-fn kept(value: &Json, schema: &'static Schema) -> Option<Json> {
+fn valid_part(value: &Json, schema: &'static Schema) -> Option<Json> {
     match (schema.shape(), value) {
         (_, Json::Null) => None,
         (ValueShape::Any, value) => Some(value.clone()),
         (ValueShape::Object, Json::Object(fields)) => Some(
             fields
                 .iter()
-                .filter_map(|(name, value)| Some((name.clone(), kept(value, schema.field(name)?)?)))
+                .filter_map(|(name, value)| Some((name.clone(), valid_part(value, schema.field(name)?)?)))
                 .collect(),
         ),
         (ValueShape::Map, Json::Object(entries)) => Some(
             entries
                 .iter()
-                .filter_map(|(name, value)| Some((name.clone(), kept(value, schema.values()?)?)))
+                .filter_map(|(name, value)| Some((name.clone(), valid_part(value, schema.values()?)?)))
                 .collect(),
         ),
         (ValueShape::List, Json::Array(values)) => {
             let items = schema.items()?;
-            // Items keep their places.
+            // Items keep their positions.
             let empty = match items.shape() {
                 ValueShape::Object | ValueShape::Map => Json::Object(serde_json::Map::new()),
                 ValueShape::List => Json::Array(Vec::new()),
                 _ => Json::String(String::new()),
             };
-            Some(values.iter().map(|value| kept(value, items).unwrap_or_else(|| empty.clone())).collect())
+            Some(
+                values
+                    .iter()
+                    .map(|value| valid_part(value, items).unwrap_or_else(|| empty.clone()))
+                    .collect(),
+            )
         }
         (ValueShape::Text, Json::String(_))
         | (ValueShape::Boolean, Json::Bool(_))
@@ -52,7 +59,7 @@ fn kept(value: &Json, schema: &'static Schema) -> Option<Json> {
     }
 }
 
-/// One more step of a JSON pointer.
+/// Calls `then` with one more step in the JSON pointer.
 fn descend(pointer: &mut String, step: &str, then: impl FnOnce(&mut String)) {
     let length = pointer.len();
     portcullis_text::pointer::push(pointer, step);
@@ -105,7 +112,7 @@ fn visit(value: &Json, schema: &'static Schema, pointer: &mut String, diagnostic
         (ValueShape::Text, Json::String(text)) => {
             let choices = schema.choices();
             if !choices.is_empty() && !choices.contains(&text.as_str()) {
-                diagnostics.push(no_choice(pointer, text, choices));
+                diagnostics.push(not_allowed_value(pointer, text, choices));
             }
         }
         (ValueShape::Boolean, Json::Bool(_))
@@ -116,8 +123,8 @@ fn visit(value: &Json, schema: &'static Schema, pointer: &mut String, diagnostic
     }
 }
 
-/// A text that is none of those that are allowed.
-pub(crate) fn no_choice(pointer: &str, text: &str, choices: &[&str]) -> Diagnostic {
+/// Returns the error for a string that is not an allowed value.
+pub(crate) fn not_allowed_value(pointer: &str, text: &str, choices: &[&str]) -> Diagnostic {
     let meant = closest(text, choices.iter().copied())
         .or_else(|| choices.iter().copied().find(|choice| choice.eq_ignore_ascii_case(text)));
     Diagnostic::error(pointer, format!("{text:?} is not one of {}", choices.join(", ")))
@@ -142,14 +149,14 @@ fn mismatch(pointer: &str, wanted: ValueShape, found: &Json) -> Diagnostic {
         Json::Array(_) => "a list".to_owned(),
         Json::Object(_) => "a mapping".to_owned(),
     };
-    let cure = match (wanted, found) {
+    let remedy = match (wanted, found) {
         (ValueShape::Text, Json::Bool(_)) => {
             ": put it in quotes (YAML reads yes, no, on, off, y and n as booleans)"
         }
         (ValueShape::Text, Json::Number(_)) => ": put it in quotes",
         _ => "",
     };
-    Diagnostic::error(pointer, format!("this must be {wanted_words}, and is {found_words}{cure}"))
+    Diagnostic::error(pointer, format!("this must be {wanted_words}, and is {found_words}{remedy}"))
 }
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
-//! Expressions a second time: `object`, `oldObject` and `params` are of the kinds that the policy is about, so that misspelt fields are
-//! found, which the API server only warns of; and what an expression may cost.
+//! Typed expressions: compiles expressions again with `object`, `oldObject` and `params` of the kinds that
+//! the policy matches, and estimates their cost.
 //!
-//! An expression that has been compiled before is known to be good with objects of any kind. Nothing here changes how it is evaluated.
+//! The API server only warns about misspelt fields; this check finds them at load. The first compilation has
+//! already accepted every expression for objects of any kind. This check never affects evaluation.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,22 +16,22 @@ use crate::diagnostic::{Diagnostic, Severity};
 use crate::schema;
 use crate::variables::environment;
 
-/// The type of `variables`.
+/// CEL type name of `variables`.
 const VARIABLES: &str = "kubernetes.variables";
 
-/// Expressions of more kinds than these are checked against the first of them, as in the API server.
-const KINDS: usize = 10;
+/// Maximum number of kinds that a policy's expressions are checked against, as in the API server.
+const MAX_CHECKED_KINDS: usize = 10;
 
-/// Where an expression stands in its policy.
+/// Where an expression stands in its policy, which decides the variables it can use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ExpressionPlace<'a> {
-    /// Without `variables`.
+    /// A match condition, without `variables`.
     Condition,
-    /// With the variables before it.
+    /// A variable, with the variables before it.
     Variable(&'a str),
-    /// With all variables.
+    /// A rule, message or annotation, with all variables.
     Rule,
-    /// With all variables, and the types of patches.
+    /// A mutation, with all variables and the patch types.
     Mutation,
 }
 
@@ -42,8 +43,8 @@ struct SourceExpression<'a> {
     place: ExpressionPlace<'a>,
 }
 
-/// Where expressions stand: a list of `spec`, and the paths within its items.
-const LISTS: [(&str, &[&str]); 5] = [
+/// The lists of `spec` with expressions, and the paths within their items.
+const EXPRESSION_LISTS: [(&str, &[&str]); 5] = [
     ("matchConditions", &["/expression"]),
     ("variables", &["/expression"]),
     ("validations", &["/expression", "/messageExpression"]),
@@ -51,10 +52,10 @@ const LISTS: [(&str, &[&str]); 5] = [
     ("mutations", &["/applyConfiguration/expression", "/jsonPatch/expression"]),
 ];
 
-/// The expressions of a policy, in the order in which they are checked.
+/// Returns the expressions of a policy in the order in which they are checked.
 fn expressions(document: &Json) -> Vec<SourceExpression<'_>> {
     let mut found = Vec::new();
-    for (list, paths) in LISTS {
+    for (list, paths) in EXPRESSION_LISTS {
         let items = document.pointer(&format!("/spec/{list}")).and_then(Json::as_array);
         for (index, item) in items.into_iter().flatten().enumerate() {
             let place = match list {
@@ -75,17 +76,17 @@ fn expressions(document: &Json) -> Vec<SourceExpression<'_>> {
     found
 }
 
-/// What requests a policy is about.
+/// The kinds that a policy matches.
 #[derive(Debug, Default)]
 struct MatchedKinds {
-    /// Kinds that are known: definition and kind.
+    /// Known kinds: schema definition to kind.
     kinds: BTreeMap<&'static str, &'static str>,
-    /// There may be others.
-    others: bool,
+    /// Whether the policy can match other kinds too.
+    has_other_kinds: bool,
 }
 
-fn meant(document: &Json) -> MatchedKinds {
-    let mut meant = MatchedKinds::default();
+fn matched(document: &Json) -> MatchedKinds {
+    let mut matched = MatchedKinds::default();
     let rules = document.pointer("/spec/matchConstraints/resourceRules").and_then(Json::as_array);
     for rule in rules.into_iter().flatten() {
         let texts = |list: &str| -> Vec<&str> {
@@ -105,33 +106,35 @@ fn meant(document: &Json) -> MatchedKinds {
                                         || one.resource == whole
                                 }))
                     });
-                    let before = meant.kinds.len();
+                    let before = matched.kinds.len();
                     let mut any = false;
                     for one in known {
                         any = true;
-                        meant.kinds.insert(one.definition(), one.kind);
+                        matched.kinds.insert(one.definition(), one.kind);
                     }
-                    // Of all subresources some are not known, such as what CONNECT is about.
-                    meant.others |= !any || (resource.ends_with("/*") && meant.kinds.len() > before);
+                    // Not every subresource is known; CONNECT subresources are not.
+                    matched.has_other_kinds |=
+                        !any || (resource.ends_with("/*") && matched.kinds.len() > before);
                 }
             }
         }
     }
-    while meant.kinds.len() > KINDS {
-        meant.kinds.pop_last();
-        meant.others = true;
+    while matched.kinds.len() > MAX_CHECKED_KINDS {
+        matched.kinds.pop_last();
+        matched.has_other_kinds = true;
     }
-    meant
+    matched
 }
 
-/// The environments that expressions are checked in, each made once.
+/// CEL environments by declared types, each built once.
 #[derive(Debug, Default)]
 pub(crate) struct TypedEnvironments {
     made: BTreeMap<(bool, Option<&'static str>, Option<&'static str>), Env>,
 }
 
 impl TypedEnvironments {
-    /// With `params` or without; with the definitions of the object and of the parameters, where they are known.
+    /// Returns the environment with or without `params`, and with the schema definitions of object and
+    /// parameters if they are known.
     fn of(&mut self, has_params: bool, object: Option<&'static str>, params: Option<&'static str>) -> Env {
         let make = || {
             let mut env = environment(has_params);
@@ -148,20 +151,20 @@ impl TypedEnvironments {
     }
 }
 
-/// An issue, and the kinds of `object` with which it is one.
+/// An issue, and the kinds of `object` that cause it.
 #[derive(Debug)]
 struct TypedIssue {
     issue: Issue,
     kinds: BTreeSet<&'static str>,
 }
 
-/// Checks the expressions of a policy, which has been compiled before: `known` is what was found then.
+/// Checks the expressions of a compiled policy. `known` holds the diagnostics so far.
 pub(crate) fn check(
     document: &Json,
     known: &[Diagnostic],
     environments: &mut TypedEnvironments,
 ) -> Vec<Diagnostic> {
-    let meant = meant(document);
+    let matched = matched(document);
     let param_kind = document.pointer("/spec/paramKind");
     let params = param_kind.and_then(|kind| {
         let version = kind.get("apiVersion")?.as_str()?;
@@ -176,10 +179,10 @@ pub(crate) fn check(
     let refused: BTreeSet<&str> = errors.map(|diagnostic| diagnostic.pointer.as_str()).collect();
     let mut estimates: Vec<Option<u64>> = vec![None; expressions.len()];
     let mut issues: Vec<Vec<TypedIssue>> = expressions.iter().map(|_| Vec::new()).collect();
-    let kinds: Vec<Option<(&str, &str)>> = if meant.kinds.is_empty() {
+    let kinds: Vec<Option<(&str, &str)>> = if matched.kinds.is_empty() {
         vec![None]
     } else {
-        meant.kinds.iter().map(|(definition, kind)| Some((*definition, *kind))).collect()
+        matched.kinds.iter().map(|(definition, kind)| Some((*definition, *kind))).collect()
     };
     for kind in &kinds {
         let env = environments.of(param_kind.is_some(), kind.map(|(definition, _)| definition), params);
@@ -205,28 +208,28 @@ pub(crate) fn check(
     let mut diagnostics = Vec::new();
     for (expression, found) in expressions.iter().zip(issues) {
         for TypedIssue { issue, kinds: with } in found {
-            let told = |diagnostic: &Diagnostic| {
+            let is_reported = |diagnostic: &Diagnostic| {
                 diagnostic.pointer == expression.pointer && diagnostic.offset == Some(issue.offset)
             };
-            if known.iter().any(told) {
+            if known.iter().any(is_reported) {
                 continue;
             }
-            let everywhere =
-                !meant.others && with.len() == meant.kinds.values().collect::<BTreeSet<_>>().len();
+            let everywhere = !matched.has_other_kinds
+                && with.len() == matched.kinds.values().collect::<BTreeSet<_>>().len();
             diagnostics.push(diagnostic(expression, issue, &with, everywhere));
         }
     }
-    diagnostics.extend(costs(&expressions, &estimates));
+    diagnostics.extend(cost_warnings(&expressions, &estimates));
     diagnostics
 }
 
-/// Compiles each expression with the variables before it. Those that were `refused` may have types without bounds: what uses them
-/// takes them for `dyn`.
+/// Compiles each expression with the variables before it. Results of `refused` expressions can have unbounded
+/// types, so later expressions see them as `dyn`.
 fn compile_all(
     expressions: &[SourceExpression<'_>],
     env: &Env,
     refused: &BTreeSet<&str>,
-    mut tell: impl FnMut(usize, Result<Program, Vec<Issue>>),
+    mut report: impl FnMut(usize, Result<Program, Vec<Issue>>),
 ) {
     let mut with = env
         .clone()
@@ -234,16 +237,16 @@ fn compile_all(
         .variable("variables", Type::Struct(VARIABLES.into()));
     for (at, expression) in expressions.iter().enumerate() {
         match expression.place {
-            ExpressionPlace::Condition => tell(at, compile(expression.source, env)),
+            ExpressionPlace::Condition => report(at, compile(expression.source, env)),
             ExpressionPlace::Variable(name) => {
                 let result = compile(expression.source, &with);
                 let found = result.as_ref().ok().filter(|_| !refused.contains(expression.pointer.as_str()));
                 let found = found.map_or(Type::Dyn, |program| program.result().clone());
                 with = with.structure_field(VARIABLES, name, found);
-                tell(at, result);
+                report(at, result);
             }
-            ExpressionPlace::Rule => tell(at, compile(expression.source, &with)),
-            ExpressionPlace::Mutation => tell(at, compile(expression.source, &with.clone().with_patches())),
+            ExpressionPlace::Rule => report(at, compile(expression.source, &with)),
+            ExpressionPlace::Mutation => report(at, compile(expression.source, &with.clone().with_patches())),
         }
     }
 }
@@ -254,28 +257,31 @@ fn diagnostic(
     kinds: &BTreeSet<&'static str>,
     everywhere: bool,
 ) -> Diagnostic {
-    let asked = asked(expression.source, &issue);
-    let is_field = issue.message.starts_with(FIELD);
-    let severity =
-        if is_field && everywhere && asked.is_none() { Severity::Error } else { Severity::Warning };
+    let presence_test_offset = presence_test_offset(expression.source, &issue);
+    let is_field = issue.message.starts_with(UNKNOWN_FIELD_PREFIX);
+    let severity = if is_field && everywhere && presence_test_offset.is_none() {
+        Severity::Error
+    } else {
+        Severity::Warning
+    };
     let named: Vec<&str> = kinds.iter().copied().collect();
     let message = match named.as_slice() {
         [] => issue.message,
         kinds => format!("{}, where object is a {}", issue.message, kinds.join(" or a ")),
     };
-    let offset = asked.unwrap_or(issue.offset);
+    let offset = presence_test_offset.unwrap_or(issue.offset);
     Diagnostic {
         severity,
         ..Diagnostic::error(&expression.pointer, message).at(offset).suggest(issue.suggestion)
     }
 }
 
-/// How CEL begins to say that a type has no such field.
-const FIELD: &str = "undefined field '";
+/// Start of CEL's message for an unknown field.
+const UNKNOWN_FIELD_PREFIX: &str = "undefined field '";
 
-/// Where the field stands when the expression only asks whether it is there, by `has()` or `.?`: a field of another version of Kubernetes,
-/// perhaps. CEL says of `has(a.b)` that it is at the parenthesis.
-fn asked(source: &str, issue: &Issue) -> Option<usize> {
+/// Returns the offset of the field if the expression only tests its presence with `has()` or `.?`. The field
+/// may exist in another Kubernetes version, so this is a warning. CEL reports `has(a.b)` at the parenthesis.
+fn presence_test_offset(source: &str, issue: &Issue) -> Option<usize> {
     let (before, after) = (source.get(..issue.offset)?, source.get(issue.offset..)?);
     if after.starts_with(".?") || after.starts_with("[?") {
         return Some(issue.offset);
@@ -283,7 +289,7 @@ fn asked(source: &str, issue: &Issue) -> Option<usize> {
     if !after.starts_with('(') || !before.trim_end().ends_with("has") {
         return None;
     }
-    let field = issue.message.strip_prefix(FIELD)?.split('\'').next()?;
+    let field = issue.message.strip_prefix(UNKNOWN_FIELD_PREFIX)?.split('\'').next()?;
     let dotted = format!(".{field}");
     let place = after.match_indices(&dotted).map(|(at, _)| at).find(|at| {
         let next = after[at + dotted.len()..].chars().next();
@@ -292,8 +298,8 @@ fn asked(source: &str, issue: &Issue) -> Option<usize> {
     Some(issue.offset + place.unwrap_or(0))
 }
 
-/// Warns of what may be cut off while it is evaluated.
-fn costs(expressions: &[SourceExpression<'_>], estimates: &[Option<u64>]) -> Vec<Diagnostic> {
+/// Returns warnings for expressions that may exceed a cost limit.
+fn cost_warnings(expressions: &[SourceExpression<'_>], estimates: &[Option<u64>]) -> Vec<Diagnostic> {
     let mut diagnostics = Vec::new();
     let sizes = AssumedSizes::default();
     let assumed = format!("for lists of {} and texts of {} characters", sizes.entries, sizes.text);
@@ -308,8 +314,8 @@ fn costs(expressions: &[SourceExpression<'_>], estimates: &[Option<u64>]) -> Vec
         if estimate > MAX_EXPRESSION_COST {
             let message = format!(
                 "this may cost {} {assumed}; an expression that costs more than {} fails",
-                grouped(estimate),
-                grouped(MAX_EXPRESSION_COST)
+                with_thousands_separators(estimate),
+                with_thousands_separators(MAX_EXPRESSION_COST)
             );
             diagnostics.push(Diagnostic::warning(&expression.pointer, message));
         }
@@ -320,8 +326,8 @@ fn costs(expressions: &[SourceExpression<'_>], estimates: &[Option<u64>]) -> Vec
         if estimate > most && diagnostics.is_empty() {
             let message = format!(
                 "together they may cost {} {assumed}; the policy fails beyond {}",
-                grouped(estimate),
-                grouped(most)
+                with_thousands_separators(estimate),
+                with_thousands_separators(most)
             );
             diagnostics.push(Diagnostic::warning(format!("/spec/{list}"), message).at_key());
         }
@@ -329,8 +335,8 @@ fn costs(expressions: &[SourceExpression<'_>], estimates: &[Option<u64>]) -> Vec
     diagnostics
 }
 
-/// `1234567` as `1,234,567`; very large ones by their magnitude.
-fn grouped(number: u64) -> String {
+/// Formats `1234567` as `1,234,567`, and very large numbers by magnitude.
+fn with_thousands_separators(number: u64) -> String {
     if number > 1_000_000_000_000 {
         return format!("more than 10^{}", number.ilog10());
     }
@@ -359,14 +365,15 @@ mod tests {
         } })
     }
 
-    /// Each as `SEVERITY OFFSET MESSAGE (SUGGESTION)`.
+    /// Returns diagnostics as `SEVERITY OFFSET MESSAGE (SUGGESTION)`.
     fn found(rules: &Json, expression: &str) -> Vec<String> {
         check(&policy(rules, expression), &[], &mut TypedEnvironments::default())
             .into_iter()
             .map(|diagnostic| {
-                let meant = diagnostic.suggestion.map(|meant| format!(" ({meant})")).unwrap_or_default();
+                let matched =
+                    diagnostic.suggestion.map(|matched| format!(" ({matched})")).unwrap_or_default();
                 format!(
-                    "{:?} {} {}{meant}",
+                    "{:?} {} {}{matched}",
                     diagnostic.severity,
                     diagnostic.offset.unwrap_or(0),
                     diagnostic.message

@@ -1,5 +1,5 @@
-//! Expressions to programs, and what all policies have in common. Everything that is wrong is told at once, by the place of the
-//! expression in its document.
+//! Compiles the expressions of a policy, and holds what both kinds of policies share. Every error is reported
+//! at the JSON pointer of its expression.
 
 use std::collections::BTreeMap;
 use std::ops::BitOr as _;
@@ -16,10 +16,10 @@ use crate::input::DataDependencies;
 use crate::variables;
 use crate::variables::environment;
 
-/// The type of `variables`.
+/// CEL type name of `variables`.
 const VARIABLES: &str = "kubernetes.variables";
 
-/// An expression that can be evaluated, with its source for messages.
+/// A compiled expression with its source for messages.
 #[derive(Debug)]
 pub(crate) struct CompiledExpression {
     pub(crate) source: String,
@@ -27,22 +27,22 @@ pub(crate) struct CompiledExpression {
 }
 
 impl CompiledExpression {
-    /// How deep it goes with the variables that it uses.
+    /// Returns the nesting depth, including the variables that the expression uses.
     fn depth(&self, env: &Env, depths: &BTreeMap<&str, usize>) -> usize {
         self.program.depth(env, "variables", |name| depths.get(name).copied().unwrap_or(0))
     }
 }
 
-/// What is being compiled.
+/// Compiles the expressions of one policy.
 pub(crate) struct PolicyCompiler<'f> {
-    /// With `params`, if there are any, and what we add.
+    /// The CEL environment, with `params` if the policy has a `paramKind`.
     env: Env,
     diagnostics: &'f mut Vec<Diagnostic>,
-    /// What all expressions so far ask of the world.
+    /// What the expressions compiled so far read from [`crate::ClusterData`].
     data_dependencies: DataDependencies,
 }
 
-/// What an expression may be worth.
+/// The result type that a field requires of its expression.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum ExpectedType {
     Anything,
@@ -54,8 +54,8 @@ pub(crate) enum ExpectedType {
 }
 
 impl ExpectedType {
-    /// The sentence of the API server when an expression is worth something else.
-    fn complaint(self, found: &Type) -> Option<String> {
+    /// Returns the API server's message if an expression has another type.
+    fn type_error(self, found: &Type) -> Option<String> {
         let patch = Type::Struct("JSONPatch".into());
         let (takes, wanted) = match self {
             Self::Anything => return None,
@@ -65,29 +65,32 @@ impl ExpectedType {
             Self::Patches => (*found == Type::list(patch), "list(JSONPatch)"),
             Self::Configuration => (*found == Type::Struct("Object".into()), "Object"),
         };
-        (!takes).then(|| format!("must evaluate to {wanted} but got {}", written(found)))
+        (!takes).then(|| format!("must evaluate to {wanted} but got {}", api_server_type_name(found)))
     }
 }
 
-/// A type as the API server writes it here.
-fn written(found: &Type) -> String {
+/// Returns a type in the API server's notation.
+fn api_server_type_name(found: &Type) -> String {
     match found {
-        Type::List(items) => format!("list({})", written(items)),
-        Type::Map(entry) => format!("map({}, {})", written(&entry.0), written(&entry.1)),
-        Type::Type(Some(of)) => format!("type({})", written(of)),
+        Type::List(items) => format!("list({})", api_server_type_name(items)),
+        Type::Map(entry) => {
+            format!("map({}, {})", api_server_type_name(&entry.0), api_server_type_name(&entry.1))
+        }
+        Type::Type(Some(of)) => format!("type({})", api_server_type_name(of)),
         Type::Opaque(name, parameters) if !parameters.is_empty() => {
-            let parameters: Vec<String> = parameters.iter().map(written).collect();
+            let parameters: Vec<String> = parameters.iter().map(api_server_type_name).collect();
             format!("{name}({})", parameters.join(", "))
         }
         other => other.name().to_owned(),
     }
 }
 
-/// The type that a variable has for those who use it: types with fields of their own become `dyn`.
-fn declared(found: &Type) -> Type {
+/// Returns the type that a variable has for later expressions. Types with fields become `dyn`, as in the API
+/// server.
+fn declared_type(found: &Type) -> Type {
     match found {
-        Type::List(items) => Type::list(declared(items)),
-        Type::Map(entry) => Type::map(declared(&entry.0), declared(&entry.1)),
+        Type::List(items) => Type::list(declared_type(items)),
+        Type::Map(entry) => Type::map(declared_type(&entry.0), declared_type(&entry.1)),
         Type::Bool
         | Type::Bytes
         | Type::Double
@@ -114,7 +117,7 @@ impl<'f> PolicyCompiler<'f> {
         self.diagnostics.push(diagnostic);
     }
 
-    /// The environment without `variables`, which match conditions have.
+    /// Returns the environment without `variables`, for match conditions.
     fn plain(&self) -> Env {
         self.env.clone()
     }
@@ -137,8 +140,8 @@ impl<'f> PolicyCompiler<'f> {
                 return None;
             }
         };
-        if let Some(complaint) = wanted.complaint(program.result()) {
-            self.diagnostic(Diagnostic::error(pointer, complaint));
+        if let Some(type_error) = wanted.type_error(program.result()) {
+            self.diagnostic(Diagnostic::error(pointer, type_error));
             return None;
         }
         self.data_dependencies = program
@@ -148,9 +151,10 @@ impl<'f> PolicyCompiler<'f> {
         Some(CompiledExpression { source: source.to_owned(), program })
     }
 
-    /// Compiles named expressions in order, each with those before it, and gives the environment for what follows. They are found
-    /// by name afterwards, in whose order they are. Those that go too deep together are refused here, so that nothing that is
-    /// evaluated later runs out of stack.
+    /// Compiles named expressions in order. Each can use the ones before it. Returns them sorted by name, for
+    /// lookup, and the environment for later expressions.
+    ///
+    /// Variables that are nested too deeply are rejected here, so that no evaluation overflows the stack.
     fn variables(&mut self, named: &[NamedExpression], always: bool) -> (Vec<CompiledVariable>, Env) {
         let plain = self.plain();
         if named.is_empty() && !always {
@@ -175,26 +179,27 @@ impl<'f> PolicyCompiler<'f> {
             if depth > MAX_NESTING_DEPTH {
                 self.diagnostic(Diagnostic::error(pointer, too_deep()));
             }
-            let found = expression.as_ref().map_or(Type::Dyn, |found| declared(found.program.result()));
+            let found = expression.as_ref().map_or(Type::Dyn, |found| declared_type(found.program.result()));
             env = env.structure_field(VARIABLES, &variable.name, found);
             let again =
                 depths.insert(&variable.name, if depth > MAX_NESTING_DEPTH { 0 } else { depth }).is_some();
             if let Some(expression) = expression {
-                // The last of one name counts, as in the API server.
+                // The last of several variables with one name counts, as in the API server.
                 if again {
                     compiled.retain(|known| known.name != variable.name);
                 }
                 compiled.push(CompiledVariable { name: variable.name.clone(), expression });
             }
         }
-        if depths.len() < named.len() && !settles(&compiled, &env, depths) {
+        if depths.len() < named.len() && !stay_within_depth(&compiled, &env, depths) {
             self.diagnostic(Diagnostic::error("/spec/variables", too_deep()));
         }
         compiled.sort_by(|a, b| a.name.cmp(&b.name));
         (compiled, env)
     }
 
-    /// Compiles what both kinds of policies have. `always`: there is `variables` even where none is named.
+    /// Compiles the shared part of a policy. With `always`, `variables` is declared even if the policy has
+    /// none.
     pub(crate) fn frame(&mut self, name: String, spec: CommonPolicySpec, always: bool) -> PolicyBase {
         if spec.match_constraints.is_none() {
             self.diagnostic(Diagnostic::error(
@@ -228,14 +233,18 @@ impl<'f> PolicyCompiler<'f> {
     }
 }
 
-/// What is said of variables that use variables that use variables, and so on.
+/// Returns the message for variables that are nested too deeply.
 fn too_deep() -> String {
     format!("variables that use each other go too deep here: {MAX_NESTING_DEPTH} steps are the most")
 }
 
-/// Whether variables still go no deeper than [`MAX_NESTING_DEPTH`] when one may use a later one, since the last of one name counts: then they
-/// may even use each other in a ring, which has no end. Depths only grow on the way, so there is one.
-fn settles<'n>(compiled: &'n [CompiledVariable], env: &Env, mut depths: BTreeMap<&'n str, usize>) -> bool {
+/// Whether all variables stay within [`MAX_NESTING_DEPTH`] when names are defined twice. An earlier variable
+/// can then use a later one, and a cycle has no finite depth. Depths only grow, so the loop ends.
+fn stay_within_depth<'n>(
+    compiled: &'n [CompiledVariable],
+    env: &Env,
+    mut depths: BTreeMap<&'n str, usize>,
+) -> bool {
     loop {
         let mut grew = false;
         for variable in compiled {
@@ -252,7 +261,7 @@ fn settles<'n>(compiled: &'n [CompiledVariable], env: &Env, mut depths: BTreeMap
     }
 }
 
-/// One of `spec.variables`.
+/// One compiled entry of `spec.variables`.
 #[derive(Debug)]
 pub(crate) struct CompiledVariable {
     pub(crate) name: String,
@@ -268,7 +277,7 @@ fn diagnostic(pointer: &str, issue: Issue) -> Diagnostic {
     Diagnostic::error(pointer, issue.message).at(issue.offset).suggest(issue.suggestion)
 }
 
-/// Reads a document leniently; a value of a wrong type is a fault of the whole.
+/// Reads a document leniently. A value of a wrong type is an error of the whole document.
 fn read<T: DeserializeOwned>(document: &Json, diagnostics: &mut Vec<Diagnostic>) -> Option<T> {
     match T::deserialize(document) {
         Ok(read) => Some(read),
@@ -279,7 +288,7 @@ fn read<T: DeserializeOwned>(document: &Json, diagnostics: &mut Vec<Diagnostic>)
     }
 }
 
-/// Reads a policy and makes it ready; none when there is an error among the faults that are added.
+/// Reads and compiles a policy. `None` if one of the added diagnostics is an error.
 pub(crate) fn compiled<Spec: DeserializeOwned, Policy>(
     document: &Json,
     diagnostics: &mut Vec<Diagnostic>,
@@ -292,7 +301,7 @@ pub(crate) fn compiled<Spec: DeserializeOwned, Policy>(
     policy.filter(|_| !wrong)
 }
 
-/// A binding that was read.
+/// A binding, ready for evaluation.
 #[derive(Debug)]
 pub(crate) struct CompiledBinding {
     pub(crate) name: String,
@@ -313,7 +322,7 @@ impl CompiledBinding {
     }
 }
 
-/// What all policies have.
+/// The part that validating and mutating policies share.
 #[derive(Debug)]
 pub(crate) struct PolicyBase {
     pub(crate) name: String,
@@ -322,13 +331,13 @@ pub(crate) struct PolicyBase {
     /// `failurePolicy: Ignore`.
     pub(crate) ignores: bool,
     pub(crate) conditions: Vec<CompiledExpression>,
-    /// The environment of the conditions.
+    /// CEL environment of the match conditions.
     pub(crate) plain: Env,
-    /// By name.
+    /// Sorted by name.
     pub(crate) variables: Vec<CompiledVariable>,
-    /// The environment of everything else.
+    /// CEL environment of all other expressions.
     pub(crate) env: Env,
-    /// By name.
+    /// Sorted by name.
     pub(crate) bindings: Vec<CompiledBinding>,
 }
 

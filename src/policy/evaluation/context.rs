@@ -1,4 +1,5 @@
-//! The expressions of one policy over one request: what names stand for, what is computed once, and when the budget ends it.
+//! The evaluation context: what the names in a policy's expressions stand for, what is computed once per
+//! request, and when the budget ends the evaluation.
 
 use std::cell::OnceCell;
 
@@ -12,14 +13,14 @@ use crate::input::{AdmissionRequest, ClusterData, GroupVersionResource, WorkBudg
 use crate::json::text;
 use crate::variables::RequestVariables;
 
-/// What the API server says when the budget of a policy is spent.
+/// The API server's message for an exhausted policy budget.
 pub(crate) const EXHAUSTED: &str =
     "validation failed due to running out of cost budget, no further validation rules will be run";
 
-/// The value of an expression or what went wrong; or the budget is spent and nothing more is asked.
+/// The value of an expression or its error message; [`BudgetExhausted`] ends the evaluation of the policy.
 pub(crate) type EvaluationResult<'a> = Result<Result<Value<'a>, String>, BudgetExhausted>;
 
-/// The budget of the policy is spent.
+/// The budget of the policy is exhausted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BudgetExhausted;
 
@@ -37,13 +38,14 @@ pub(crate) fn evaluate<'a>(
     Ok(result.map_err(|error| format!("expression '{}' resulted in error: {error}", expression.source)))
 }
 
-/// A request as `request` shows it: what it is taken to be is in `kind` and `resource`. Usually that is how it came; then nothing
-/// is copied.
+/// The `request` variable in the versions that policies match. `kind` and `resource` show what the policy
+/// matched. Usually that is what the request contains, and nothing is copied.
 #[derive(Debug)]
 pub(crate) struct RequestViews<'a> {
     request: AdmissionRequest<'a>,
-    /// As something else, by whether that is the resource that the user sent, the kind that the user sent, and the kind that came:
-    /// no resource is served by a third name, so that this tells all of them apart.
+    /// Copies with another `kind` or `resource`. The index encodes three comparisons: the matched resource is
+    /// the one the user sent, the matched kind is the one the user sent, the matched kind is the one that
+    /// came. No resource has a third name, so this identifies each copy.
     others: [OnceCell<Json>; 8],
 }
 
@@ -69,7 +71,7 @@ impl<'a> RequestViews<'a> {
         json
     }
 
-    /// The `request` of a policy that takes the request to be `matched`.
+    /// Returns `request` for a policy that matched the request as `matched`.
     pub(crate) fn request(&self, matched: &MatchedResource<'_>, attributes: &RequestAttributes<'_>) -> &Json {
         let came =
             ["/kind/group", "/kind/version", "/kind/kind"].map(|pointer| text(self.request.json, pointer));
@@ -83,12 +85,12 @@ impl<'a> RequestViews<'a> {
     }
 }
 
-/// The values of `spec.variables`: each is evaluated when it is first asked for, and once. Conditions, rules, messages and
-/// annotations have their own, as in the API server.
+/// The values of `spec.variables`, each evaluated on first use. Conditions, rules, messages and annotations
+/// each have their own values, as in the API server.
 pub(crate) struct PolicyVariables<'a> {
     compiled: &'a [CompiledVariable],
     known: Vec<OnceCell<Result<Value<'a>, Error>>>,
-    /// What their expressions speak of, these variables among it.
+    /// The activation for the variables' expressions. It contains the variables themselves.
     activation: OnceCell<Activation<'a>>,
 }
 
@@ -121,7 +123,7 @@ impl<'a> ComputedVariable<'a> for PolicyVariables<'a> {
     }
 }
 
-/// A namespace that nobody told us of.
+/// `namespaceObject` of a namespace that is not in the cluster data.
 struct UnknownNamespace {
     name: String,
 }
@@ -136,7 +138,7 @@ impl<'a> ComputedVariable<'a> for UnknownNamespace {
     }
 }
 
-/// A request before all policies: what is the same for each of them.
+/// The context of one request: what is the same for every policy.
 pub(crate) struct EvaluationContext<'a, 'f> {
     pub(crate) cluster: &'a ClusterData,
     pub(crate) params: &'a ParamStore,
@@ -162,7 +164,7 @@ impl<'a> EvaluationContext<'a, 'a> {
     }
 }
 
-/// What the expressions of a policy speak of.
+/// The variables of the expressions of one policy.
 pub(crate) struct ExpressionInputs<'a, 'f> {
     pub(crate) request: &'a Json,
     pub(crate) object: Option<&'a Json>,
@@ -171,7 +173,7 @@ pub(crate) struct ExpressionInputs<'a, 'f> {
     pub(crate) context: &'a EvaluationContext<'a, 'f>,
 }
 
-/// The `namespaceObject` of a request.
+/// The `namespaceObject` variable of a request.
 pub(crate) struct NamespaceObject<'a> {
     known: Option<&'a Json>,
     unknown: Option<UnknownNamespace>,
@@ -201,7 +203,7 @@ impl<'a, 'f: 'a> ExpressionInputs<'a, 'f> {
         self.context.facts.bind(activation)
     }
 
-    /// For everything but match conditions.
+    /// Returns the activation for every expression except match conditions.
     pub(crate) fn with(
         &self,
         env: &Env,
@@ -219,10 +221,11 @@ impl<'a, 'f: 'a> ExpressionInputs<'a, 'f> {
         activation
     }
 
-    /// Whether the match conditions of a policy hold. For them `namespaceObject` is `null`.
+    /// Evaluates the match conditions of a policy. `namespaceObject` is `null` in them, as in the API server.
     ///
     /// # Errors
-    /// What went wrong where none of them is false; never with `failurePolicy: Ignore`, where the policy is passed over then.
+    /// The error message, if no condition is false. With `failurePolicy: Ignore` the error is ignored and the
+    /// policy does not match.
     pub(crate) fn meets(&self, frame: &'a PolicyBase, ignored: &mut Vec<String>) -> Result<bool, String> {
         if frame.conditions.is_empty() {
             return Ok(true);
@@ -271,7 +274,7 @@ mod tests {
     use crate::input::AdmissionRequest;
     use crate::input::ClusterData;
 
-    /// A policy about one version of autoscalers, with an expression as its condition and its rule.
+    /// Returns a policy for one version of autoscalers, with one match condition and one rule.
     fn policy(name: &str, version: &str, matching: &str, condition: &str, rule: &str) -> ValidatingPolicy {
         let document = json!({
             "metadata": { "name": name },
@@ -292,7 +295,7 @@ mod tests {
         policy
     }
 
-    /// Who refuses a request that came as `came` and was sent as `sent`.
+    /// Returns the names of the policies that deny a request that came as `came` and was sent as `sent`.
     fn refused_by(came: &str, sent: &str, policies: Vec<ValidatingPolicy>) -> Vec<String> {
         let resource = |version: &str| json!({ "group": "autoscaling", "version": version, "resource": "horizontalpodautoscalers" });
         let kind = |version: &str| json!({ "group": "autoscaling", "version": version, "kind": "HorizontalPodAutoscaler" });
@@ -308,7 +311,7 @@ mod tests {
 
     #[test]
     fn what_a_policy_takes_a_request_to_be_does_not_depend_on_who_was_asked_before() {
-        // Conditions see the resource that was sent, and the kind that the policy takes it for.
+        // Conditions see the resource that the user sent, and the kind that the policy matched.
         let a = |name: &str| policy(name, "v2", "Equivalent", "request.kind.version == 'v2'", "false");
         let b = |name: &str| {
             policy(name, "v1", "Exact", "request.kind.version == 'v1'", "request.kind.version != 'v1'")

@@ -1,4 +1,4 @@
-//! Variables that use variables that use variables: refused when they are loaded, or evaluated on the stack of a thread.
+//! Variables that use each other: deep chains are rejected at load, allowed chains fit the stack of a thread.
 
 use portcullis_cel::MAX_NESTING_DEPTH;
 use serde_json::{Value as Json, json};
@@ -9,7 +9,7 @@ use crate::input::AdmissionRequest;
 use crate::input::ClusterData;
 use crate::load::{SourceFile, load};
 
-/// A bound policy about pods with these variables and this rule.
+/// Returns a policy for pods with these variables and this rule.
 fn policy(variables: &[(String, String)], rule: &str) -> Json {
     let variables: Vec<Json> = variables
         .iter()
@@ -28,7 +28,7 @@ fn policy(variables: &[(String, String)], rule: &str) -> Json {
     })
 }
 
-/// Compiles a policy, or says what is wrong with it as `POINTER MESSAGE`.
+/// Compiles a policy. Errors are `POINTER MESSAGE`.
 fn compiled(document: &Json) -> Result<ValidatingPolicy, Vec<String>> {
     let mut diagnostics: Vec<Diagnostic> = Vec::new();
     let policy = ValidatingPolicy::compile(document, &mut diagnostics);
@@ -40,7 +40,7 @@ fn compiled(document: &Json) -> Result<ValidatingPolicy, Vec<String>> {
     })
 }
 
-/// What a bound policy says of a pod.
+/// Returns the messages with which a bound policy denies a pod.
 fn said(mut policy: ValidatingPolicy) -> Vec<String> {
     let binding = json!({ "metadata": { "name": "deep" }, "spec": { "policyName": "deep", "validationActions": ["Deny"] } });
     policy.bind(&binding, &mut Vec::new());
@@ -54,13 +54,13 @@ fn said(mut policy: ValidatingPolicy) -> Vec<String> {
     validation.denials.into_iter().map(|denial| denial.detail).collect()
 }
 
-/// On a stack of so many bytes, as the threads have that answer requests.
+/// Runs work on a thread with the stack size of the webhook's threads.
 fn on_a_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     let thread = std::thread::Builder::new().stack_size(2 << 20).spawn(work).expect("a thread");
     thread.join().expect("it ends well")
 }
 
-/// `count` variables, each of which uses the one before it inside of `open` and `close`, so many times.
+/// Returns `count` variables. Each uses the previous one, nested `times` times in `open` and `close`.
 fn chain(count: usize, (open, close): (&str, &str), times: usize) -> Vec<(String, String)> {
     let (open, close) = (open.repeat(times), close.repeat(times));
     let mut variables = vec![("v0".to_owned(), "dyn(0)".to_owned())];
@@ -103,7 +103,7 @@ fn variables_that_use_each_other_in_a_ring_are_refused() {
     });
 }
 
-/// In whatever way each level is deep.
+/// Tests every kind of nesting.
 #[test]
 fn the_deepest_chain_of_variables_fits_the_stack_of_a_thread() {
     for wrap in [
@@ -137,7 +137,7 @@ fn the_deepest_chain_of_variables_fits_the_stack_of_a_thread() {
                     format!("{}variables.v{}{}", wrap.0.repeat(times), count - 1, wrap.1.repeat(times));
                 let rule = format!("[dyn({last})].all(x, '%s'.format([[x]]) == '' || [x] != [x])");
                 let policy = compiled(&policy(&all[..count], &rule));
-                // An expression that is refused by itself is part of no chain.
+                // An expression that is rejected alone is not part of a chain.
                 let Ok(policy) = policy else { return assert_eq!(count, 1, "{wrap:?} {times} times") };
                 assert!(!said(policy).is_empty());
             });

@@ -1,8 +1,9 @@
-//! Which requests a policy and a binding are about: `matchConstraints` and `matchResources`, as the API server reads them.
+//! Request matching: `matchConstraints` and `matchResources`, as the API server evaluates them.
 //!
-//! A request may come in another version than the user sent it. What the user sent is what rules are held against first; with
-//! `matchPolicy: Equivalent` other versions of the same resource are, too. The API server converts the object then. Here it stays as
-//! it came, so whoever registers the webhook registers it for the versions that policies speak of.
+//! A request can arrive in another version than the user sent. Rules match the version that the user sent
+//! first. With `matchPolicy: Equivalent` they also match other versions of the resource. The API server
+//! converts the object in that case; here the object keeps its version. The webhook must therefore be
+//! registered for the versions that policies use.
 
 use serde_json::Value as Json;
 
@@ -12,8 +13,9 @@ use crate::input::ClusterData;
 use crate::input::{AdmissionRequest, GroupVersionResource};
 use crate::json::text;
 
-/// Kinds whose admission no policy of the API server sees: a policy that forbids all policies could not be taken away.
-const UNSEEN: [(&str, &str); 10] = [
+/// Resources that admission policies never match, as in the API server. Otherwise a policy that denies all
+/// policies could not be deleted.
+const UNMATCHED_RESOURCES: [(&str, &str); 10] = [
     ("admissionregistration.k8s.io", "validatingadmissionpolicies"),
     ("admissionregistration.k8s.io", "validatingadmissionpolicybindings"),
     ("admissionregistration.k8s.io", "mutatingadmissionpolicies"),
@@ -26,27 +28,28 @@ const UNSEEN: [(&str, &str); 10] = [
     ("authorization.k8s.io", "subjectaccessreviews"),
 ];
 
-/// Built-in resources that Kubernetes 1.36 serves in several versions or groups: resource, kind, and where.
-const SEVERAL: [(&str, &str, &str, &str); 4] = [
+/// Built-in resources that Kubernetes 1.36 serves in several versions or groups: resource, kind, group,
+/// version.
+const EQUIVALENT_RESOURCES: [(&str, &str, &str, &str); 4] = [
     ("horizontalpodautoscalers", "HorizontalPodAutoscaler", "autoscaling", "v1"),
     ("horizontalpodautoscalers", "HorizontalPodAutoscaler", "autoscaling", "v2"),
     ("events", "Event", "", "v1"),
     ("events", "Event", "events.k8s.io", "v1"),
 ];
 
-/// A request as rules see it.
+/// The attributes of a request that rules match.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RequestAttributes<'a> {
     pub(crate) request: AdmissionRequest<'a>,
-    /// What the user asked for.
+    /// What the user sent.
     pub(crate) resource: GroupVersionResource<'a>,
     pub(crate) kind: [&'a str; 3],
-    /// The object that would be, which a mutation may have changed since the request came.
+    /// The new object. A mutation may have changed it since the request arrived.
     pub(crate) object: Option<&'a Json>,
     pub(crate) old_object: Option<&'a Json>,
 }
 
-/// What a policy takes a request to be.
+/// The resource and kind as which a policy matched a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MatchedResource<'a> {
     pub(crate) resource: GroupVersionResource<'a>,
@@ -76,50 +79,54 @@ impl<'a> RequestAttributes<'a> {
         }
     }
 
-    /// Whether no policy sees such requests.
-    pub(crate) fn is_unseen(&self) -> bool {
+    /// Whether admission policies never match such requests.
+    pub(crate) fn is_never_matched(&self) -> bool {
         let (group, resource) = (self.resource.group, self.resource.resource);
-        UNSEEN.contains(&(group, resource))
+        UNMATCHED_RESOURCES.contains(&(group, resource))
     }
 
     fn is_namespace(&self) -> bool {
         self.resource == GroupVersionResource { group: "", version: "v1", resource: "namespaces" }
     }
 
-    /// The namespace that the object is in; a `Namespace` is in none, though its requests name it.
+    /// Returns the namespace of the object. A `Namespace` has none, although its requests name one.
     pub(crate) fn namespace(&self) -> &'a str {
         if self.kind == ["", "v1", "Namespace"] { "" } else { self.request.namespace() }
     }
 
-    /// The same as something else matched it, in words that live as long as the request.
+    /// Returns a match with strings that live as long as the request.
     pub(crate) fn named(&self, matched: MatchedResource<'_>) -> MatchedResource<'a> {
         let here = MatchedResource { resource: self.resource, kind: self.kind };
         if matched == here {
             return here;
         }
-        self.equivalents().into_iter().find(|other| other.resource == matched.resource).unwrap_or(here)
+        self.equivalent_resources()
+            .into_iter()
+            .find(|other| other.resource == matched.resource)
+            .unwrap_or(here)
     }
 
-    /// Other names of the resource: in what version it came, and in what versions it is known to be served.
-    fn equivalents(&self) -> Vec<MatchedResource<'a>> {
+    /// Returns other names of the resource: the version in which it arrived, and other versions in which it
+    /// is served.
+    fn equivalent_resources(&self) -> Vec<MatchedResource<'a>> {
         let json = self.request.json;
-        let came = MatchedResource {
+        let received = MatchedResource {
             resource: self.request.resource(),
             kind: ["/kind/group", "/kind/version", "/kind/kind"].map(|pointer| text(json, pointer)),
         };
         let mut found = Vec::new();
-        if came.resource != self.resource {
-            found.push(came);
+        if received.resource != self.resource {
+            found.push(received);
         }
         let here = self.resource;
         let is_here =
             |(resource, _, group, version)| here == GroupVersionResource { group, version, resource };
-        if !SEVERAL.into_iter().any(is_here) || !self.request.sub_resource().is_empty() {
+        if !EQUIVALENT_RESOURCES.into_iter().any(is_here) || !self.request.sub_resource().is_empty() {
             return found;
         }
-        for (resource, kind, group, version) in SEVERAL {
+        for (resource, kind, group, version) in EQUIVALENT_RESOURCES {
             let other = GroupVersionResource { group, version, resource };
-            if resource == here.resource && other != here && other != came.resource {
+            if resource == here.resource && other != here && other != received.resource {
                 found.push(MatchedResource { resource: other, kind: [group, version, kind] });
             }
         }
@@ -134,7 +141,7 @@ enum ResourceScope {
     Namespaced,
 }
 
-/// One of `resourceRules`.
+/// One compiled entry of `resourceRules`.
 #[derive(Clone, Debug)]
 struct CompiledResourceRule {
     names: Vec<String>,
@@ -145,7 +152,7 @@ struct CompiledResourceRule {
     scope: ResourceScope,
 }
 
-fn among(wanted: &[String], found: &str) -> bool {
+fn contains_or_wildcard(wanted: &[String], found: &str) -> bool {
     wanted.iter().any(|wanted| wanted == "*" || wanted == found)
 }
 
@@ -170,23 +177,23 @@ impl CompiledResourceRule {
         }
     }
 
-    fn takes(&self, attributes: &RequestAttributes<'_>, resource: GroupVersionResource<'_>) -> bool {
+    fn matches(&self, attributes: &RequestAttributes<'_>, resource: GroupVersionResource<'_>) -> bool {
         let clustered = attributes.is_namespace() || attributes.request.namespace().is_empty();
         let sub = attributes.request.sub_resource();
         (match self.scope {
             ResourceScope::All => true,
             ResourceScope::Cluster => clustered,
             ResourceScope::Namespaced => !clustered,
-        }) && among(&self.operations, attributes.request.operation())
-            && among(&self.groups, resource.group)
-            && among(&self.versions, resource.version)
+        }) && contains_or_wildcard(&self.operations, attributes.request.operation())
+            && contains_or_wildcard(&self.groups, resource.group)
+            && contains_or_wildcard(&self.versions, resource.version)
             && self.resources.iter().any(|(wanted, wanted_sub)| {
                 (wanted == "*" || wanted == resource.resource) && (wanted_sub == "*" || wanted_sub == sub)
             })
     }
 
-    /// Whether it can take a resource of this name in some version.
-    fn speaks_of(&self, resource: &str) -> bool {
+    /// Whether the rule can match a resource of this name in some version.
+    fn names_resource(&self, resource: &str) -> bool {
         self.resources.iter().any(|(wanted, _)| wanted == "*" || wanted == resource)
     }
 
@@ -195,7 +202,7 @@ impl CompiledResourceRule {
     }
 }
 
-/// `matchConstraints` or `matchResources`.
+/// Compiled `matchConstraints` or `matchResources`.
 #[derive(Clone, Debug)]
 pub(crate) struct MatchConstraints {
     namespaces: LabelMatcher,
@@ -205,22 +212,22 @@ pub(crate) struct MatchConstraints {
     equivalent: bool,
 }
 
-fn by_rules<'a>(
+fn match_rules<'a>(
     rules: &[CompiledResourceRule],
     equivalent: bool,
     attributes: &RequestAttributes<'a>,
 ) -> Option<MatchedResource<'a>> {
     let name = attributes.request.name();
-    if rules.iter().any(|rule| rule.takes(attributes, attributes.resource) && rule.names(name)) {
+    if rules.iter().any(|rule| rule.matches(attributes, attributes.resource) && rule.names(name)) {
         return Some(MatchedResource { resource: attributes.resource, kind: attributes.kind });
     }
-    // Whatever version it is served in, a resource has one name.
-    if !equivalent || !rules.iter().any(|rule| rule.speaks_of(attributes.resource.resource)) {
+    // A resource has the same name in all its versions.
+    if !equivalent || !rules.iter().any(|rule| rule.names_resource(attributes.resource.resource)) {
         return None;
     }
-    let others = attributes.equivalents();
+    let others = attributes.equivalent_resources();
     rules.iter().find_map(|rule| {
-        others.iter().find(|other| rule.takes(attributes, other.resource) && rule.names(name)).copied()
+        others.iter().find(|other| rule.matches(attributes, other.resource) && rule.names(name)).copied()
     })
 }
 
@@ -238,38 +245,38 @@ impl MatchConstraints {
         }
     }
 
-    /// What the request is taken to be; none when it is not meant.
+    /// Returns the resource and kind as which a request matches, or `None` if it does not match.
     ///
     /// # Errors
-    /// What is not known of its namespace.
+    /// The namespace is not in the cluster data.
     pub(crate) fn matches<'a>(
         &self,
         attributes: &RequestAttributes<'a>,
         cluster: &ClusterData,
     ) -> Result<Option<MatchedResource<'a>>, String> {
-        let by_namespace = self.by_namespace(attributes, cluster);
-        if by_namespace == Ok(false) {
+        let matches_namespace = self.matches_namespace(attributes, cluster);
+        if matches_namespace == Ok(false) {
             return Ok(None);
         }
         let objects = [attributes.object, attributes.old_object];
-        if !self.objects.is_empty() && !objects.iter().flatten().any(|object| self.objects.takes(object)) {
+        if !self.objects.is_empty() && !objects.iter().flatten().any(|object| self.objects.matches(object)) {
             return Ok(None);
         }
-        if by_rules(&self.excluded, self.equivalent, attributes).is_some() {
+        if match_rules(&self.excluded, self.equivalent, attributes).is_some() {
             return Ok(None);
         }
         let matched = if self.rules.is_empty() {
             Some(MatchedResource { resource: attributes.resource, kind: attributes.kind })
         } else {
-            by_rules(&self.rules, self.equivalent, attributes)
+            match_rules(&self.rules, self.equivalent, attributes)
         };
         if matched.is_some() {
-            by_namespace?;
+            matches_namespace?;
         }
         Ok(matched)
     }
 
-    fn by_namespace(
+    fn matches_namespace(
         &self,
         attributes: &RequestAttributes<'_>,
         cluster: &ClusterData,
@@ -281,10 +288,10 @@ impl MatchConstraints {
         }
         let changes = matches!(attributes.request.operation(), "CREATE" | "UPDATE");
         if is_namespace && changes && attributes.request.sub_resource().is_empty() {
-            return Ok(attributes.object.is_some_and(|object| self.namespaces.takes(object)));
+            return Ok(attributes.object.is_some_and(|object| self.namespaces.matches(object)));
         }
         match cluster.namespaces.get(name) {
-            Some(namespace) => Ok(self.namespaces.takes(namespace)),
+            Some(namespace) => Ok(self.namespaces.matches(namespace)),
             None => Err(format!("namespaces \"{name}\" not found")),
         }
     }

@@ -1,15 +1,25 @@
-//! Rules over requests: `ValidatingAdmissionPolicy` and `MutatingAdmissionPolicy` with the meaning that the API server of 1.36 gives
-//! them, in its words. Policies are asked in the order of their names, and so are the bindings of one policy; the API server's own
-//! order is random.
+//! Evaluation of `ValidatingAdmissionPolicy` and `MutatingAdmissionPolicy` with the meaning and the messages
+//! of the API server 1.36, oddities included.
 //!
-//! ```text
-//! matching      is the request meant? rules, selectors, other versions       compile     expressions -> programs, or faults
-//! evaluation    variables, conditions, budgets of one request                params      objects that bindings hand to policies
-//! validating    decisions: deny, warn, audit                                 mutating    patches: applied in order, and once more
-//! patch         RFC 6902 as the API server applies it                        merge       apply configurations
-//! ```
+//! | module | does |
+//! |---|---|
+//! | `matching`, `selector` | does a request match? rules, selectors, equivalent versions |
+//! | `params` | the objects that bindings pass to policies |
+//! | `compile` | expressions to programs, or diagnostics |
+//! | `context` | variables, match conditions and budgets of one request |
+//! | `validating` | rules to denials, warnings and audit annotations |
+//! | `mutating`, `patch` | patches, applied in order and reinvoked once |
+//! | `result` | what an evaluation returns |
 //!
-//! Invariant: what one request costs is bounded, whatever the rules are: by the API server's budgets and by [`portcullis_cel::MAX_EXPRESSION_WORK`].
+//! Two differences from the API server are intended. Policies and bindings are evaluated in the order of
+//! their names, where the API server's order is random. And the API server fills in defaults
+//! (`imagePullPolicy`, `terminationMessagePath`) after each mutation, here only after the webhook's answer,
+//! so a second policy does not see them. Every other difference is listed with its reason in
+//! `tests/data/policies/differences.json`; `tests/differential.rs` fails on any other one and on one that has
+//! disappeared.
+//!
+//! Invariant: the API server's budgets and [`portcullis_cel::MAX_EXPRESSION_WORK`] bound the cost of every
+//! request, whatever the policies say.
 
 mod compile;
 mod context;
@@ -37,7 +47,7 @@ pub use result::{AppliedException, Denial, MutationResult, ValidationResult};
 pub(crate) use selector::LabelMatcher;
 pub use validating::ValidatingPolicy;
 
-/// All rules that are evaluated together.
+/// All compiled policies of a set.
 #[derive(Debug, Default)]
 pub struct CompiledPolicies {
     validating: Vec<ValidatingPolicy>,
@@ -46,7 +56,7 @@ pub struct CompiledPolicies {
 }
 
 impl CompiledPolicies {
-    /// Puts policies into the order in which they are asked.
+    /// Sorts policies into the order in which they are evaluated.
     #[must_use]
     pub fn new(
         mut validating: Vec<ValidatingPolicy>,
@@ -58,7 +68,7 @@ impl CompiledPolicies {
         Self { validating, mutating, params }
     }
 
-    /// What all policies ask of the world.
+    /// Returns what the policies read from [`ClusterData`].
     #[must_use]
     pub fn data_dependencies(&self) -> DataDependencies {
         let validating = self.validating.iter().map(ValidatingPolicy::data_dependencies);
@@ -66,7 +76,7 @@ impl CompiledPolicies {
         all.fold(DataDependencies::default(), DataDependencies::bitor)
     }
 
-    /// What the validating policies say.
+    /// Evaluates the validating policies.
     #[must_use]
     pub fn validate(&self, request: &AdmissionRequest<'_>, cluster: &ClusterData) -> ValidationResult {
         self.validate_within(&WorkBudget::unlimited(), request, cluster)
@@ -80,38 +90,38 @@ impl CompiledPolicies {
     ) -> ValidationResult {
         let mut validation = ValidationResult::default();
         let attributes = RequestAttributes::new(*request, request.object());
-        if attributes.is_unseen() {
+        if attributes.is_never_matched() {
             return validation;
         }
         let context = EvaluationContext::new(request, cluster, &self.params, work_budget);
         for policy in &self.validating {
-            policy.judge(&attributes, &context, &mut validation);
+            policy.evaluate_request(&attributes, &context, &mut validation);
         }
         validation
     }
 
-    /// What the mutating policies make of the object.
+    /// Evaluates the mutating policies.
     #[must_use]
     pub fn mutate(&self, request: &AdmissionRequest<'_>, cluster: &ClusterData) -> MutationResult {
         self.mutate_within(&WorkBudget::unlimited(), request, cluster, &|_| None)
     }
 
-    /// The same without policies that are excepted.
+    /// Same as [`Self::mutate`], without policies that an exception covers.
     pub(crate) fn mutate_within(
         &self,
         work_budget: &WorkBudget,
         request: &AdmissionRequest<'_>,
         cluster: &ClusterData,
-        excepting: &dyn Fn(&str) -> Option<AppliedException>,
+        exception_for: &dyn Fn(&str) -> Option<AppliedException>,
     ) -> MutationResult {
         let Some(object) = request.object() else { return MutationResult::default() };
         if self.mutating.is_empty()
             || request.operation() == "DELETE"
-            || RequestAttributes::new(*request, None).is_unseen()
+            || RequestAttributes::new(*request, None).is_never_matched()
         {
             return MutationResult::default();
         }
         let context = EvaluationContext::new(request, cluster, &self.params, work_budget);
-        MutationRun::new(*request, object.clone(), &context).all(&self.mutating, excepting)
+        MutationRun::new(*request, object.clone(), &context).all(&self.mutating, exception_for)
     }
 }

@@ -1,4 +1,5 @@
-//! `MutatingAdmissionPolicy`: patches that are applied one after the other, and once more where something changed since.
+//! `MutatingAdmissionPolicy`: applies patches in order, and reinvokes policies once if the object has
+//! changed.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -16,7 +17,7 @@ use super::context::{
 use super::matching::{MatchedResource, RequestAttributes};
 use super::patch::cel_to_json::{configuration, operations};
 use super::patch::json_patch::{self, PatchFailure};
-use super::patch::size::{MOST, SizeCounter};
+use super::patch::size::{MAX_OBJECT_BYTES, SizeCounter};
 use super::patch::{apply_configuration, strict_decoding};
 use super::result::{AppliedException, Denial, MutationResult};
 use crate::api::{MutatingAdmissionPolicy, MutationSpec};
@@ -26,8 +27,8 @@ use crate::input::DataDependencies;
 use crate::json::text;
 use crate::schema::Schema;
 
-/// So many bytes of an object are changed with about the work of one step of an expression.
-const BYTES_OF_WORK: usize = 16;
+/// Bytes of an object whose change costs about as much as one step of an expression.
+const BYTES_PER_WORK_UNIT: usize = 16;
 
 #[derive(Debug)]
 enum CompiledMutation {
@@ -35,18 +36,19 @@ enum CompiledMutation {
     Patch(CompiledExpression),
 }
 
-/// A `MutatingAdmissionPolicy` with its bindings, ready to be asked by any number of threads.
+/// A `MutatingAdmissionPolicy` with its bindings. Any number of threads can evaluate it.
 #[derive(Debug)]
 pub struct MutatingPolicy {
     frame: PolicyBase,
     changes: Vec<CompiledMutation>,
     /// `reinvocationPolicy: IfNeeded`.
-    again: bool,
+    reinvocations: bool,
     data_dependencies: DataDependencies,
 }
 
 impl MutatingPolicy {
-    /// Compiles a policy. Without bindings it is never asked. None when there is an error among the faults that are added.
+    /// Compiles a policy. Without bindings it is never evaluated. `None` if one of the added diagnostics is
+    /// an error.
     #[must_use]
     pub fn compile(document: &Json, diagnostics: &mut Vec<Diagnostic>) -> Option<Self> {
         compiled(document, diagnostics, Self::of)
@@ -61,8 +63,8 @@ impl MutatingPolicy {
         for (index, change) in spec.mutations.into_iter().flatten().enumerate() {
             changes.extend(Self::change(&change, index, &mut compiler, &patches));
         }
-        let again = spec.reinvocation_policy.as_deref() == Some("IfNeeded");
-        Self { frame, changes, again, data_dependencies: compiler.data_dependencies() }
+        let reinvocations = spec.reinvocation_policy.as_deref() == Some("IfNeeded");
+        Self { frame, changes, reinvocations, data_dependencies: compiler.data_dependencies() }
     }
 
     fn change(
@@ -99,25 +101,25 @@ impl MutatingPolicy {
         }
     }
 
-    /// Adds a `MutatingAdmissionPolicyBinding`, whose `policyName` is not looked at.
+    /// Adds a `MutatingAdmissionPolicyBinding`. Its `policyName` is not checked.
     pub fn bind(&mut self, document: &Json, diagnostics: &mut Vec<Diagnostic>) {
         self.frame.bind(document, diagnostics);
     }
 
-    /// The name of the policy.
+    /// Returns the name of the policy.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.frame.name
     }
 
-    /// What its expressions ask of the world.
+    /// Returns what its expressions read from [`crate::ClusterData`].
     #[must_use]
     pub fn data_dependencies(&self) -> DataDependencies {
         self.data_dependencies
     }
 }
 
-/// A policy with a binding and its parameters, for one request.
+/// A policy with one binding and one parameter object, for one request.
 struct PolicyInvocation<'a> {
     policy: &'a MutatingPolicy,
     binding: &'a CompiledBinding,
@@ -126,24 +128,24 @@ struct PolicyInvocation<'a> {
     key: [String; 4],
 }
 
-/// Why a change is not made.
+/// Why a change was not made.
 enum MutationError {
-    /// As `failurePolicy` says.
+    /// The policy failed; `failurePolicy` decides.
     Policy(String),
-    /// The request ends here, whatever it says.
+    /// The request fails, whatever `failurePolicy` says.
     Request(String),
 }
 
-/// One request on its way through all policies.
+/// One request on its way through all mutating policies.
 pub(crate) struct MutationRun<'a, 'f> {
     request: AdmissionRequest<'a>,
     context: &'a EvaluationContext<'a, 'f>,
     object: Json,
     mutation: MutationResult,
-    /// What is to be asked once more.
-    again: BTreeSet<[String; 4]>,
-    /// Whether any change was made, be it none.
-    dirty: bool,
+    /// Keys of the invocations to reinvoke.
+    reinvocations: BTreeSet<[String; 4]>,
+    /// Whether any change was made, even one without effect.
+    has_changes: bool,
 }
 
 impl<'a, 'f: 'a> MutationRun<'a, 'f> {
@@ -152,21 +154,21 @@ impl<'a, 'f: 'a> MutationRun<'a, 'f> {
         object: Json,
         context: &'a EvaluationContext<'a, 'f>,
     ) -> Self {
-        let (mutation, again) = (MutationResult::default(), BTreeSet::new());
-        Self { request, context, object, mutation, again, dirty: false }
+        let (mutation, reinvocations) = (MutationResult::default(), BTreeSet::new());
+        Self { request, context, object, mutation, reinvocations, has_changes: false }
     }
 
-    /// Asks all policies, and those once more that want to be when something changed.
+    /// Evaluates all policies, and reinvokes those with `IfNeeded` if something has changed.
     pub(crate) fn all(
         mut self,
         policies: &'a [MutatingPolicy],
-        excepting: &dyn Fn(&str) -> Option<AppliedException>,
+        exception_for: &dyn Fn(&str) -> Option<AppliedException>,
     ) -> MutationResult {
         let before = self.object.clone();
-        self.pass(policies, excepting, None);
-        if self.dirty && self.mutation.denials.is_empty() && !self.again.is_empty() {
-            let again = std::mem::take(&mut self.again);
-            self.pass(policies, excepting, Some(&again));
+        self.pass(policies, exception_for, None);
+        if self.has_changes && self.mutation.denials.is_empty() && !self.reinvocations.is_empty() {
+            let reinvocations = std::mem::take(&mut self.reinvocations);
+            self.pass(policies, exception_for, Some(&reinvocations));
         }
         if self.mutation.denials.is_empty() {
             self.mutation.object = (self.object != before).then_some(self.object);
@@ -202,17 +204,18 @@ impl<'a, 'f: 'a> MutationRun<'a, 'f> {
         });
     }
 
-    /// What is to be asked, by the object as it is now. What cannot be found out is told after everything else.
+    /// Returns the invocations that match the object in its current state. Failures to match are reported
+    /// after all matches.
     fn invocations(
         &mut self,
         policies: &'a [MutatingPolicy],
         object: &Json,
-        excepting: &dyn Fn(&str) -> Option<AppliedException>,
+        exception_for: &dyn Fn(&str) -> Option<AppliedException>,
     ) -> Vec<PolicyInvocation<'a>> {
         let mut found = Vec::new();
-        let mut missed = Vec::new();
+        let mut failures = Vec::new();
         for policy in policies.iter().filter(|policy| !policy.frame.bindings.is_empty()) {
-            let excepted = excepting(policy.name());
+            let excepted = exception_for(policy.name());
             let frame = &policy.frame;
             let attributes = RequestAttributes::new(self.request, None);
             let probe = RequestAttributes { object: Some(object), ..attributes };
@@ -221,11 +224,11 @@ impl<'a, 'f: 'a> MutationRun<'a, 'f> {
                 Ok(None) => continue,
                 Err(_) if excepted.is_some() => continue,
                 Err(why) => {
-                    missed.push((policy, None, why));
+                    failures.push((policy, None, why));
                     continue;
                 }
             };
-            // The names are those of the request, which outlives the object.
+            // The strings must be those of the request, which outlives the object.
             let matched = attributes.named(matched);
             for binding in &frame.bindings {
                 if let Some(constraints) = &binding.constraints {
@@ -234,7 +237,7 @@ impl<'a, 'f: 'a> MutationRun<'a, 'f> {
                         Ok(None) => continue,
                         Err(_) if excepted.is_some() => continue,
                         Err(why) => {
-                            missed.push((policy, Some(binding), why));
+                            failures.push((policy, Some(binding), why));
                             continue;
                         }
                     }
@@ -248,7 +251,7 @@ impl<'a, 'f: 'a> MutationRun<'a, 'f> {
                 let namespace = self.request.namespace();
                 match self.context.params.of(frame.param_kind.as_ref(), binding.reference.as_ref(), namespace)
                 {
-                    Ok(handed) => found.extend(handed.into_iter().map(|params| {
+                    Ok(params_list) => found.extend(params_list.into_iter().map(|params| {
                         let of = |pointer: &str| params.map_or("", |params| text(params, pointer)).to_owned();
                         let key = [
                             frame.name.clone(),
@@ -258,11 +261,11 @@ impl<'a, 'f: 'a> MutationRun<'a, 'f> {
                         ];
                         PolicyInvocation { policy, binding, matched, params, key }
                     })),
-                    Err(why) => missed.push((policy, Some(binding), why)),
+                    Err(why) => failures.push((policy, Some(binding), why)),
                 }
             }
         }
-        for (policy, binding, why) in missed {
+        for (policy, binding, why) in failures {
             let what = if binding.is_none() { "policy" } else { "binding" };
             let why = format!("failed to configure {what}: {why}");
             self.refuse(policy, binding, "/spec".to_owned(), why, "Forbidden");
@@ -273,11 +276,11 @@ impl<'a, 'f: 'a> MutationRun<'a, 'f> {
     fn pass(
         &mut self,
         policies: &'a [MutatingPolicy],
-        excepting: &dyn Fn(&str) -> Option<AppliedException>,
+        exception_for: &dyn Fn(&str) -> Option<AppliedException>,
         only: Option<&BTreeSet<[String; 4]>>,
     ) {
         let object = std::mem::take(&mut self.object);
-        let invocations = self.invocations(policies, &object, excepting);
+        let invocations = self.invocations(policies, &object, exception_for);
         self.object = object;
         for invocation in invocations {
             match self.meets(&invocation) {
@@ -295,19 +298,19 @@ impl<'a, 'f: 'a> MutationRun<'a, 'f> {
             if !self.invoke(&invocation) {
                 return;
             }
-            if invocation.policy.again {
-                self.again.insert(invocation.key);
+            if invocation.policy.reinvocations {
+                self.reinvocations.insert(invocation.key);
             }
         }
     }
 
-    /// Makes the changes of one policy; false when the request ends here.
+    /// Makes the changes of one policy. False if the request fails.
     fn invoke(&mut self, invocation: &PolicyInvocation<'a>) -> bool {
         let mut changed = false;
         for (index, change) in invocation.policy.changes.iter().enumerate() {
             match self.change(invocation, change) {
                 Ok(object) => {
-                    self.dirty = true;
+                    self.has_changes = true;
                     if let Some(object) = object {
                         changed = true;
                         self.object = object;
@@ -352,7 +355,7 @@ impl<'a, 'f: 'a> MutationRun<'a, 'f> {
         inputs.meets(&invocation.policy.frame, &mut self.mutation.ignored_errors)
     }
 
-    /// The object with a change; none when it is the same.
+    /// Returns the changed object, or `None` if nothing changes.
     fn change(
         &self,
         invocation: &PolicyInvocation<'a>,
@@ -376,14 +379,17 @@ impl<'a, 'f: 'a> MutationRun<'a, 'f> {
             Ok(value) => value.map_err(MutationError::Policy)?,
             Err(BudgetExhausted) => return Err(MutationError::Policy(EXHAUSTED.to_owned())),
         };
-        // Values of an expression share their parts, and an object has a copy of each.
-        let mut room = SizeCounter::new();
-        if !room.value(&value) {
-            let message = format!("the expression makes more than {MOST} bytes, which no object may have");
+        // CEL values share their parts; an object has a copy of each part.
+        let mut size = SizeCounter::new();
+        if !size.value(&value) {
+            let message =
+                format!("the expression makes more than {MAX_OBJECT_BYTES} bytes, which no object may have");
             return Err(MutationError::Policy(message));
         }
-        room.json(&self.object);
-        self.context.work_budget.consume(u64::try_from(room.used() / BYTES_OF_WORK).unwrap_or(u64::MAX));
+        size.json(&self.object);
+        self.context
+            .work_budget
+            .consume(u64::try_from(size.used() / BYTES_PER_WORK_UNIT).unwrap_or(u64::MAX));
         if self.context.work_budget.is_exhausted() {
             return Ok(None);
         }
@@ -407,7 +413,8 @@ impl<'a, 'f: 'a> MutationRun<'a, 'f> {
                 }
                 if let Some(schema) = schema.filter(|_| self.is_builtin()) {
                     let kind = text(&self.object, "/kind");
-                    strict_decoding::settle(schema, kind, &mut object).map_err(MutationError::Request)?;
+                    strict_decoding::decode_strictly(schema, kind, &mut object)
+                        .map_err(MutationError::Request)?;
                 }
                 object
             }
@@ -415,7 +422,7 @@ impl<'a, 'f: 'a> MutationRun<'a, 'f> {
         Ok((object != self.object).then_some(object))
     }
 
-    /// A configuration has the version and kind of the object.
+    /// Adds version and kind of the object to a configuration.
     fn complete(&self, mut configuration: Json) -> Json {
         if let Some(fields) = configuration.as_object_mut() {
             for key in ["apiVersion", "kind"] {
@@ -439,7 +446,7 @@ impl<'a, 'f: 'a> MutationRun<'a, 'f> {
         Schema::of(&group, &version, text(&self.object, "/kind"))
     }
 
-    /// Whether the kind is one of Kubernetes itself, which drops no unknown fields in silence.
+    /// Whether the kind is part of Kubernetes. Built-in kinds reject unknown fields.
     fn is_builtin(&self) -> bool {
         let (group, _) = self.group_version();
         !group.contains('.') || group.ends_with(".k8s.io")

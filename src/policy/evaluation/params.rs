@@ -1,4 +1,4 @@
-//! The objects that bindings hand to policies. They come from the files that the policies come from.
+//! Parameter objects that bindings pass to policies. They come from the same files as the policies.
 
 use std::collections::BTreeMap;
 
@@ -8,18 +8,18 @@ use super::selector::LabelMatcher;
 use crate::api::{ParamKind, ParamRef};
 use crate::json::text;
 
-/// Kinds of Kubernetes that are in no namespace and may well hold parameters.
-const CLUSTERED: [&str; 6] =
+/// Cluster-scoped built-in kinds that are plausible as parameters.
+const CLUSTER_SCOPED_KINDS: [&str; 6] =
     ["Namespace", "Node", "PriorityClass", "RuntimeClass", "StorageClass", "CustomResourceDefinition"];
 
-/// Objects by kind, namespace and name.
+/// Parameter objects by kind, namespace and name.
 #[derive(Debug, Default)]
 pub struct ParamStore {
     kinds: BTreeMap<ParamKind, BTreeMap<(String, String), Json>>,
 }
 
 impl ParamStore {
-    /// Takes up an object of the files.
+    /// Adds an object of the files.
     pub fn add(&mut self, object: Json) {
         let kind = ParamKind {
             api_version: text(&object, "/apiVersion").into(),
@@ -29,27 +29,29 @@ impl ParamStore {
         self.kinds.entry(kind).or_default().insert(key, object);
     }
 
-    /// The namespace that an object of the files is in: `default` where none is said, none where its kind is in none.
+    /// Returns the namespace of an object in the files: `default` if it names none, empty for cluster-scoped
+    /// kinds.
     pub(crate) fn namespace_of(object: &Json) -> &str {
         match text(object, "/metadata/namespace") {
-            _ if CLUSTERED.contains(&text(object, "/kind")) => "",
+            _ if CLUSTER_SCOPED_KINDS.contains(&text(object, "/kind")) => "",
             "" if is_builtin(text(object, "/apiVersion")) => "default",
             namespace => namespace,
         }
     }
 
-    /// Custom kinds are in namespaces when their objects say so.
+    /// Whether a kind is namespaced. A custom kind is, if one of its objects has a namespace.
     fn is_namespaced(&self, kind: &ParamKind) -> bool {
         if is_builtin(&kind.api_version) {
-            return !CLUSTERED.contains(&kind.kind.as_str());
+            return !CLUSTER_SCOPED_KINDS.contains(&kind.kind.as_str());
         }
         self.kinds.get(kind).is_none_or(|all| all.keys().any(|(namespace, _)| !namespace.is_empty()))
     }
 
-    /// What a binding hands to its policy: one evaluation for each, `None` for one without parameters.
+    /// Returns the parameters of a binding: one evaluation for each entry, `None` for an evaluation without
+    /// parameters.
     ///
     /// # Errors
-    /// In the API server's words.
+    /// The API server's message.
     pub(crate) fn of<'a>(
         &'a self,
         kind: Option<&ParamKind>,
@@ -78,7 +80,7 @@ impl ParamStore {
                 place == namespace
                     && match (&reference.name, &reference.selector) {
                         (Some(wanted), _) => wanted == name,
-                        (None, Some(selector)) => selector.takes(object),
+                        (None, Some(selector)) => selector.matches(object),
                         (None, None) => false,
                     }
             })
@@ -98,7 +100,7 @@ fn is_builtin(api_version: &str) -> bool {
     }
 }
 
-/// A `paramRef`.
+/// A compiled `paramRef`.
 #[derive(Clone, Debug)]
 pub(crate) struct ParamReference {
     name: Option<String>,

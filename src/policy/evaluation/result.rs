@@ -1,10 +1,10 @@
-//! What a set says of a request.
+//! Results of an evaluation: denials, warnings, audit annotations and mutations.
 
 use std::collections::BTreeMap;
 
 use serde_json::Value as Json;
 
-/// One rule that refuses a request.
+/// One rule that denies a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Denial {
     /// Name of the policy.
@@ -13,49 +13,49 @@ pub struct Denial {
     pub binding: String,
     /// JSON pointer of the rule within its policy: `/spec/validations/0`.
     pub rule: String,
-    /// The field of the object that is at fault, where the rule says so: `spec.containers[0].image`.
+    /// The field of the object that the denial is about, if the rule names one: `spec.containers[0].image`.
     pub field: Option<String>,
-    /// What the API server would say of it: `ValidatingAdmissionPolicy 'a' with binding 'b' denied request: no`.
+    /// The API server's message: `ValidatingAdmissionPolicy 'a' with binding 'b' denied request: no`.
     pub message: String,
-    /// What the rule itself says: `no`.
+    /// The message of the rule: `no`.
     pub detail: String,
-    /// `Invalid`, `Forbidden`, ...: the reason of the status.
+    /// The reason of the status: `Invalid`, `Forbidden`, ...
     pub reason: String,
 }
 
-/// What was let in by an exception.
+/// A denial that an exception allowed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AppliedException {
     /// Name of the exception.
     pub exception: String,
-    /// Who answers for it.
+    /// The owner of the exception.
     pub owner: String,
-    /// Why it is.
+    /// The reason of the exception.
     pub reason: String,
-    /// The policy that would have refused.
+    /// The policy that would have denied.
     pub policy: String,
-    /// What it would have said.
+    /// The message that it would have denied with.
     pub message: String,
 }
 
-/// What the validating policies of a set say.
+/// The result of the validating policies.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ValidationResult {
-    /// Why it is refused, in the order of the API server; none when it is allowed.
+    /// Denials in the order of the API server; empty if the request is allowed.
     pub denials: Vec<Denial>,
-    /// What the user is told.
+    /// Warnings for the user.
     pub warnings: Vec<String>,
     /// Audit annotations by `POLICY/KEY`.
     pub audit: BTreeMap<String, String>,
-    /// Rules that could not be evaluated and whose `failurePolicy` is `Ignore`: for the log.
+    /// Errors that `failurePolicy: Ignore` ignored, for the log.
     pub ignored_errors: Vec<String>,
-    /// What exceptions let in that would have been refused: for the log and the audit.
+    /// Denials that exceptions allowed, for log and audit.
     pub applied_exceptions: Vec<AppliedException>,
 }
 
 impl ValidationResult {
-    /// Its warnings as people are told them, with what is wrong first: of a line that is cut, that is what must be left. The API
-    /// server's own words begin with policy and binding.
+    /// Returns the warnings with the detail first, because kubectl cuts long lines. The API server's text
+    /// starts with policy and binding.
     #[must_use]
     pub fn user_warnings(&self) -> Vec<String> {
         let one = |warning: &String| {
@@ -68,17 +68,17 @@ impl ValidationResult {
     }
 }
 
-/// What the mutating policies of a set make of an object.
+/// The result of the mutating policies.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MutationResult {
-    /// The object as it is then; none when nothing changes.
+    /// The mutated object; `None` if nothing changed.
     pub object: Option<Json>,
-    /// Names of the policies that changed it, in order.
+    /// Names of the policies that changed the object, in order.
     pub changed_by: Vec<String>,
-    /// Why it is refused: a mutation that failed under `failurePolicy: Fail`.
+    /// Denials: mutations that failed with `failurePolicy: Fail`.
     pub denials: Vec<Denial>,
-    /// Rules that could not be evaluated and whose `failurePolicy` is `Ignore`: for the log.
+    /// Errors that `failurePolicy: Ignore` ignored, for the log.
     pub ignored_errors: Vec<String>,
-    /// Policies that were not asked because of an exception.
+    /// Policies that were not evaluated because of an exception.
     pub applied_exceptions: Vec<AppliedException>,
 }

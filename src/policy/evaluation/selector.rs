@@ -10,18 +10,19 @@ enum LabelCondition {
     NotIn(Vec<String>),
     Exists,
     Missing,
-    /// An operator that there is not.
+    /// An unknown operator.
     Nothing,
 }
 
-/// What labels must be like. An empty one takes everything.
+/// A compiled label selector. An empty one matches everything.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct LabelMatcher {
     requirements: Vec<(String, LabelCondition)>,
 }
 
 impl LabelMatcher {
-    /// Absent selectors are empty. An operator that there is not takes nothing: whoever loads files has refused it.
+    /// Compiles a selector; an absent one is empty. An unknown operator matches nothing; the loader has
+    /// rejected it.
     pub(crate) fn new(spec: Option<&LabelSelector>) -> Self {
         let mut requirements = Vec::new();
         for (key, value) in spec.iter().flat_map(|spec| spec.match_labels.iter().flatten()) {
@@ -45,8 +46,8 @@ impl LabelMatcher {
         self.requirements.is_empty()
     }
 
-    /// Whether the `metadata.labels` of an object fit.
-    pub(crate) fn takes(&self, object: &Json) -> bool {
+    /// Whether the `metadata.labels` of an object match.
+    pub(crate) fn matches(&self, object: &Json) -> bool {
         let labels = object.pointer("/metadata/labels");
         self.requirements.iter().all(|(key, wanted)| {
             let label = labels.and_then(|labels| labels.get(key)).and_then(Json::as_str);
@@ -92,7 +93,7 @@ mod tests {
             (json!({ "matchExpressions": [{ "key": "none", "operator": "Notin", "values": ["a"] }] }), false),
         ] {
             let selector = LabelMatcher::new(serde_json::from_value(spec.clone()).ok().as_ref());
-            assert_eq!(selector.takes(&pod), expected, "{spec}");
+            assert_eq!(selector.matches(&pod), expected, "{spec}");
         }
         assert!(LabelMatcher::new(None).is_empty());
     }

@@ -1,4 +1,4 @@
-//! `ValidatingAdmissionPolicy`: rules to decisions, decisions to what is refused, warned of and noted.
+//! `ValidatingAdmissionPolicy`: evaluates rules to denials, warnings and audit annotations.
 
 use std::collections::BTreeMap;
 
@@ -19,14 +19,14 @@ use crate::diagnostic::Diagnostic;
 use crate::input::DataDependencies;
 use crate::input::WorkBudget;
 
-/// The longest message that an expression may make, in bytes.
-const LONGEST_MESSAGE: usize = 5 * 1024;
-/// The longest value of an audit annotation, in bytes.
-const LONGEST_ANNOTATION: usize = 10 * 1024;
-/// Where failures of rules with the action `Audit` are noted.
-const FAILURE: &str = "validation.policy.admission.k8s.io/validation_failure";
+/// Maximum size of a computed message; longer ones are replaced by the static message.
+const MAX_MESSAGE_BYTES: usize = 5 * 1024;
+/// Maximum size of an audit annotation's value.
+const MAX_ANNOTATION_BYTES: usize = 10 * 1024;
+/// The audit key for failures of rules with the action `Audit`.
+const VALIDATION_FAILURE_KEY: &str = "validation.policy.admission.k8s.io/validation_failure";
 
-/// One of `spec.validations`.
+/// One compiled entry of `spec.validations`.
 #[derive(Debug)]
 struct CompiledValidation {
     expression: CompiledExpression,
@@ -35,14 +35,14 @@ struct CompiledValidation {
     reason: Option<String>,
 }
 
-/// One of `spec.auditAnnotations`.
+/// One compiled entry of `spec.auditAnnotations`.
 #[derive(Debug)]
 struct CompiledAuditAnnotation {
     key: String,
     expression: CompiledExpression,
 }
 
-/// A `ValidatingAdmissionPolicy` with its bindings, ready to be asked by any number of threads.
+/// A `ValidatingAdmissionPolicy` with its bindings. Any number of threads can evaluate it.
 #[derive(Debug)]
 pub struct ValidatingPolicy {
     frame: PolicyBase,
@@ -51,10 +51,10 @@ pub struct ValidatingPolicy {
     data_dependencies: DataDependencies,
 }
 
-/// What a rule comes to.
+/// The decision of one rule.
 enum RuleDecision {
     Admit,
-    /// Could not be evaluated, under `failurePolicy: Ignore`.
+    /// The rule failed with `failurePolicy: Ignore`.
     Ignore(String),
     Deny {
         message: String,
@@ -62,18 +62,19 @@ enum RuleDecision {
     },
 }
 
-/// What the evaluation with one parameter object comes to.
+/// The decisions of a policy for one parameter object.
 #[derive(Default)]
 struct PolicyDecisions {
-    /// One for each rule, in order; or one for all of them.
+    /// One for each rule, in order; or one for the whole policy.
     decisions: Vec<RuleDecision>,
-    /// What that one is about.
+    /// The part of the policy that the one decision is about.
     part: Option<&'static str>,
     annotations: Vec<Result<String, String>>,
 }
 
 impl ValidatingPolicy {
-    /// Compiles a policy. Without bindings it is never asked. None when there is an error among the faults that are added.
+    /// Compiles a policy. Without bindings it is never evaluated. `None` if one of the added diagnostics is
+    /// an error.
     #[must_use]
     pub fn compile(document: &Json, diagnostics: &mut Vec<Diagnostic>) -> Option<Self> {
         compiled(document, diagnostics, Self::of)
@@ -116,24 +117,29 @@ impl ValidatingPolicy {
         Some(CompiledValidation { expression: expression?, message, message_expression, reason: rule.reason })
     }
 
-    /// Adds a `ValidatingAdmissionPolicyBinding`, whose `policyName` is not looked at.
+    /// Adds a `ValidatingAdmissionPolicyBinding`. Its `policyName` is not checked.
     pub fn bind(&mut self, document: &Json, diagnostics: &mut Vec<Diagnostic>) {
         self.frame.bind(document, diagnostics);
     }
 
-    /// The name of the policy.
+    /// Returns the name of the policy.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.frame.name
     }
 
-    /// What its expressions ask of the world.
+    /// Returns what its expressions read from [`crate::ClusterData`].
     #[must_use]
     pub fn data_dependencies(&self) -> DataDependencies {
         self.data_dependencies
     }
 
-    fn configuration(&self, binding: Option<&CompiledBinding>, why: &str, validation: &mut ValidationResult) {
+    fn report_configuration_error(
+        &self,
+        binding: Option<&CompiledBinding>,
+        why: &str,
+        validation: &mut ValidationResult,
+    ) {
         let what = if binding.is_none() { "policy" } else { "binding" };
         let message = format!("failed to configure {what}: {why}");
         if self.frame.ignores {
@@ -167,8 +173,8 @@ impl ValidatingPolicy {
         }
     }
 
-    /// Adds what the policy says of a request.
-    pub(crate) fn judge(
+    /// Evaluates the policy for a request and adds the result.
+    pub(crate) fn evaluate_request(
         &self,
         attributes: &RequestAttributes<'_>,
         context: &EvaluationContext<'_, '_>,
@@ -182,48 +188,48 @@ impl ValidatingPolicy {
         let matched = match frame.constraints.matches(attributes, cluster) {
             Ok(Some(matched)) => matched,
             Ok(None) => return,
-            Err(why) => return self.configuration(None, &why, validation),
+            Err(why) => return self.report_configuration_error(None, &why, validation),
         };
-        let mut notes: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+        let mut annotation_values: BTreeMap<&str, Vec<String>> = BTreeMap::new();
         for binding in &frame.bindings {
             if let Some(constraints) = &binding.constraints {
                 match constraints.matches(attributes, cluster) {
                     Ok(Some(_)) => {}
                     Ok(None) => continue,
                     Err(why) => {
-                        self.configuration(Some(binding), &why, validation);
+                        self.report_configuration_error(Some(binding), &why, validation);
                         continue;
                     }
                 }
             }
-            let handed = match context.params.of(
+            let params_list = match context.params.of(
                 frame.param_kind.as_ref(),
                 binding.reference.as_ref(),
                 attributes.request.namespace(),
             ) {
-                Ok(handed) => handed,
+                Ok(params_list) => params_list,
                 Err(why) => {
-                    self.configuration(Some(binding), &why, validation);
+                    self.report_configuration_error(Some(binding), &why, validation);
                     continue;
                 }
             };
-            for params in handed {
+            for params in params_list {
                 let verdict =
                     self.evaluate(attributes, &matched, context, params, &mut validation.ignored_errors);
-                self.carry_out(binding, verdict, &mut notes, validation);
+                self.apply_actions(binding, verdict, &mut annotation_values, validation);
             }
         }
-        for (key, values) in notes {
+        for (key, values) in annotation_values {
             validation.audit.insert(format!("{}/{key}", frame.name), values.join(", "));
         }
     }
 
-    /// What a binding makes of a verdict.
-    fn carry_out<'s>(
+    /// Applies the actions of a binding to decisions.
+    fn apply_actions<'s>(
         &'s self,
         binding: &CompiledBinding,
         verdict: PolicyDecisions,
-        notes: &mut BTreeMap<&'s str, Vec<String>>,
+        annotation_values: &mut BTreeMap<&'s str, Vec<String>>,
         validation: &mut ValidationResult,
     ) {
         let policy = &self.frame.name;
@@ -255,8 +261,8 @@ impl ValidatingPolicy {
                             "message": message, "policy": policy, "binding": binding.name,
                             "expressionIndex": index, "validationActions": binding.actions,
                         }]);
-                        // A second failure does not replace the first, as in the API server.
-                        validation.audit.entry(FAILURE.to_owned()).or_insert_with(|| failure.to_string());
+                        // The first failure is kept, as in the API server.
+                        validation.audit.entry(VALIDATION_FAILURE_KEY.to_owned()).or_insert_with(|| failure.to_string());
                     }
                 }
             }
@@ -266,8 +272,8 @@ impl ValidatingPolicy {
             match note {
                 Ok(value) if value.is_empty() => {}
                 Ok(mut value) => {
-                    value.truncate(value.floor_char_boundary(LONGEST_ANNOTATION));
-                    let values = notes.entry(annotation.key.as_str()).or_default();
+                    value.truncate(value.floor_char_boundary(MAX_ANNOTATION_BYTES));
+                    let values = annotation_values.entry(annotation.key.as_str()).or_default();
                     if !values.contains(&value) {
                         values.push(value);
                     }
@@ -287,7 +293,7 @@ impl ValidatingPolicy {
         }
     }
 
-    /// The verdict when a part of the policy fails for all rules.
+    /// Returns the decision for a part of the policy whose failure fails all rules.
     fn failed_in(&self, part: &'static str, message: String) -> PolicyDecisions {
         PolicyDecisions { decisions: vec![self.failed(message)], part: Some(part), annotations: Vec::new() }
     }
@@ -358,15 +364,15 @@ impl ValidatingPolicy {
         }
         let variables = PolicyVariables::new(&frame.variables);
         let activation = inputs.with(&frame.env, &namespace, &variables);
-        match self.notes(&activation, context.work_budget) {
+        match self.annotation_values(&activation, context.work_budget) {
             Ok(annotations) => PolicyDecisions { decisions, part: None, annotations },
-            // As in the API server, nothing of the rules is left then.
+            // As in the API server, the decisions of the rules are lost.
             Err(BudgetExhausted) => self.failed_in("/spec/auditAnnotations", EXHAUSTED.to_owned()),
         }
     }
 
-    /// The texts that message expressions make. The API server evaluates all of them, whether they are asked for or not; here those
-    /// that nobody asks for are passed over when the budget suffices for all in any case.
+    /// Evaluates the message expressions. The API server evaluates all of them. Here those of rules that
+    /// allow are skipped, if the budget suffices for all of them in any case.
     fn messages<'a>(
         &'a self,
         activation: &Activation<'a>,
@@ -391,27 +397,27 @@ impl ValidatingPolicy {
         Ok(messages)
     }
 
-    fn notes<'a>(
+    fn annotation_values<'a>(
         &'a self,
         activation: &Activation<'a>,
         work_budget: &WorkBudget,
     ) -> Result<Vec<Result<String, String>>, BudgetExhausted> {
         let mut budget = Budget::new(MAX_POLICY_COST);
-        let mut notes = Vec::with_capacity(self.annotations.len());
+        let mut annotation_values = Vec::with_capacity(self.annotations.len());
         for annotation in &self.annotations {
             let value = evaluate(&annotation.expression, activation, &mut budget, work_budget)?;
             let value = value.map(|value| value.as_str().unwrap_or_default().trim().to_owned());
-            notes.push(value);
+            annotation_values.push(value);
         }
-        Ok(notes)
+        Ok(annotation_values)
     }
 }
 
 impl CompiledValidation {
-    /// What is said when the rule does not hold.
+    /// Returns the message of a denial.
     fn message(&self, made: Option<&str>) -> String {
         let made = made.map(str::trim).unwrap_or_default();
-        if !made.is_empty() && made.len() <= LONGEST_MESSAGE && !made.contains('\n') {
+        if !made.is_empty() && made.len() <= MAX_MESSAGE_BYTES && !made.contains('\n') {
             return made.to_owned();
         }
         if !self.message.is_empty() {

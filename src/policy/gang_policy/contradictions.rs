@@ -1,11 +1,11 @@
-//! Contradictions within a `GangPolicy`: fields that are each right and make no sense together.
+//! Contradictions in a `GangPolicy`: fields that are each valid and do not fit together.
 
 use serde_json::Value as Json;
 
 use super::{count, fields, get, memory, text, texts};
 use crate::diagnostic::Diagnostic;
 
-/// What contradicts itself, and what has no effect.
+/// Adds errors for contradictions and warnings for fields without effect.
 pub(super) fn check(document: &Json, diagnostics: &mut Vec<Diagnostic>) {
     order(document, diagnostics);
     let time = |path: &str| text(document, path).and_then(fields::time);
@@ -51,7 +51,7 @@ pub(super) fn check(document: &Json, diagnostics: &mut Vec<Diagnostic>) {
     }
 }
 
-/// Limits of the smaller that are above those of the larger.
+/// Checks that no limit exceeds the limit of a larger unit.
 fn order(document: &Json, diagnostics: &mut Vec<Diagnostic>) {
     if let (Some(least), Some(most)) =
         (count(document, "limits.gang.minSize"), count(document, "limits.gang.maxSize"))

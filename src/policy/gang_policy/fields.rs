@@ -1,5 +1,5 @@
-//! Every field of a `GangPolicy`: path below `spec`, type, default, and what it says. The strict reading, the command that shows the defaults
-//! and the editor schema go by this table and nothing else.
+//! The fields of a `GangPolicy`: path below `spec`, format, default and documentation. The strict reader,
+//! `portcullis policy defaults` and the editor schema are generated from this table.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use serde_json::{Map, Value as Json, json};
 use crate::checks::label_selector;
 use crate::diagnostic::Diagnostic;
 
-/// What a field takes.
+/// The format of a field's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FieldFormat {
     Text,
@@ -19,11 +19,11 @@ pub(super) enum FieldFormat {
     Flag,
     /// A whole number of at least 1.
     Count,
-    /// A duration above nothing.
+    /// A positive duration.
     Time,
     /// A duration, or `never`.
     Grace,
-    /// A quantity of memory, at least one MiB.
+    /// A quantity of memory, at least 1 MiB.
     Memory,
     TextMap,
     Selector,
@@ -32,28 +32,29 @@ pub(super) enum FieldFormat {
 /// A field of a `GangPolicy`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GangPolicyField {
-    /// Below `spec`, `*` for any name: `limits.queues.*.gpus`.
+    /// The path below `spec`. `*` stands for any name: `limits.queues.*.gpus`.
     pub path: &'static str,
-    pub(super) takes: FieldFormat,
-    /// What holds when it is left out, as it would be written; in words where it cannot be written.
+    pub(super) format: FieldFormat,
+    /// The default as it would be written; in words if it cannot be written.
     pub default: &'static str,
-    /// What it says, a sentence.
+    /// Documentation of the field, one sentence.
     pub summary: &'static str,
 }
 
 const fn setting(
     path: &'static str,
-    takes: FieldFormat,
+    format: FieldFormat,
     default: &'static str,
     summary: &'static str,
 ) -> GangPolicyField {
-    GangPolicyField { path, takes, default, summary }
+    GangPolicyField { path, format, default, summary }
 }
 
-/// The namespaces that no `GangPolicy` is about unless it names them: those that must come up without us.
-pub(super) const EXCLUDED: [&str; 4] = ["kube-system", "kube-node-lease", "kube-public", "portcullis-system"];
+/// Namespaces that a `GangPolicy` does not match unless it names them. They must start without Portcullis.
+pub(super) const EXCLUDED_NAMESPACES: [&str; 4] =
+    ["kube-system", "kube-node-lease", "kube-public", "portcullis-system"];
 
-/// All fields, in the order in which they are explained.
+/// All fields, in the order in which they are documented.
 pub const GANG_POLICY_FIELDS: &[GangPolicyField] = &[
     setting(
         "match.namespaces",
@@ -239,8 +240,8 @@ pub const GANG_POLICY_FIELDS: &[GangPolicyField] = &[
     ),
 ];
 
-/// Whether a setting is at or below a path.
-fn fits(setting: &str, path: &[String]) -> bool {
+/// Whether a field is at or below a path.
+fn is_at_or_below(setting: &str, path: &[String]) -> bool {
     let mut steps = setting.split('.');
     path.iter().all(|step| steps.next().is_some_and(|known| known == "*" || known == step))
 }
@@ -248,21 +249,24 @@ fn fits(setting: &str, path: &[String]) -> bool {
 fn at(path: &[String]) -> Option<&'static GangPolicyField> {
     GANG_POLICY_FIELDS
         .iter()
-        .find(|setting| setting.path.split('.').count() == path.len() && fits(setting.path, path))
+        .find(|setting| setting.path.split('.').count() == path.len() && is_at_or_below(setting.path, path))
 }
 
-/// The names of the fields of an object; empty where any name will do.
+/// Returns the names of an object's fields; empty if any name is allowed.
 fn children(path: &[String]) -> Vec<&'static str> {
     let next = |setting: &'static GangPolicyField| setting.path.split('.').nth(path.len());
-    let mut names: Vec<_> =
-        GANG_POLICY_FIELDS.iter().filter(|setting| fits(setting.path, path)).filter_map(next).collect();
+    let mut names: Vec<_> = GANG_POLICY_FIELDS
+        .iter()
+        .filter(|setting| is_at_or_below(setting.path, path))
+        .filter_map(next)
+        .collect();
     names.dedup();
     names.sort_unstable();
     names.dedup();
     if names == ["*"] { Vec::new() } else { names }
 }
 
-/// Everything that is wrong with the shape of a `GangPolicy`.
+/// Returns the errors in the structure of a `GangPolicy`.
 pub(super) fn check(document: &Json) -> Vec<Diagnostic> {
     let mut diagnostics = Vec::new();
     for (key, value) in document.as_object().into_iter().flatten() {
@@ -300,7 +304,7 @@ fn visit(value: &Json, path: &mut Vec<String>, pointer: &str, diagnostics: &mut 
         return;
     }
     if let Some(setting) = at(path) {
-        return judge(setting.takes, value, pointer, diagnostics);
+        return check_value(setting.format, value, pointer, diagnostics);
     }
     let Some(fields) = value.as_object() else {
         return diagnostics.push(Diagnostic::error(pointer, "this must be a mapping"));
@@ -318,10 +322,10 @@ fn visit(value: &Json, path: &mut Vec<String>, pointer: &str, diagnostics: &mut 
     }
 }
 
-fn judge(takes: FieldFormat, value: &Json, pointer: &str, diagnostics: &mut Vec<Diagnostic>) {
+fn check_value(format: FieldFormat, value: &Json, pointer: &str, diagnostics: &mut Vec<Diagnostic>) {
     let text = value.as_str();
     let mut wrong = |message: String| diagnostics.push(Diagnostic::error(pointer, message));
-    match takes {
+    match format {
         FieldFormat::Text if text.is_none_or(str::is_empty) => wrong("this must be text, a name".to_owned()),
         FieldFormat::Choice(choices) => choice(value, choices, pointer, diagnostics),
         FieldFormat::Flag if !value.is_boolean() => wrong("this must be true or false".to_owned()),
@@ -349,11 +353,11 @@ fn judge(takes: FieldFormat, value: &Json, pointer: &str, diagnostics: &mut Vec<
             }
             for (index, item) in items.iter().enumerate() {
                 let pointer = format!("{pointer}/{index}");
-                if takes == FieldFormat::Dialects {
+                if format == FieldFormat::Dialects {
                     let known: Vec<&str> = DialectId::ALL.iter().map(|id| id.as_str()).collect();
                     choice(item, &known, &pointer, diagnostics);
                 } else {
-                    judge(FieldFormat::Text, item, &pointer, diagnostics);
+                    check_value(FieldFormat::Text, item, &pointer, diagnostics);
                 }
             }
         }
@@ -387,7 +391,7 @@ fn choice(value: &Json, choices: &[&str], pointer: &str, diagnostics: &mut Vec<D
     }
 }
 
-/// A value for a sentence.
+/// Returns a value for a message.
 fn shown(value: &Json) -> String {
     match value {
         Json::String(text) => quoted(text),
@@ -397,26 +401,26 @@ fn shown(value: &Json) -> String {
     }
 }
 
-/// A duration as Kubernetes and Go write it, above nothing.
+/// Parses a positive duration in Go's format.
 pub(super) fn time(text: &str) -> Option<Duration> {
     time_or_none(text).filter(|time| !time.is_zero())
 }
 
-/// The same, or nothing: numbers, each with its unit.
+/// Parses a duration in Go's format, including zero.
 pub(super) fn time_or_none(text: &str) -> Option<Duration> {
     let is_plain = text.bytes().all(|byte| byte.is_ascii_digit() || b"hms".contains(&byte));
     let has_unit = text.ends_with(['h', 'm', 's']);
     (is_plain && has_unit).then(|| portcullis_text::duration::parse(text)).flatten()
 }
 
-/// MiB of a quantity of memory, rounded down.
+/// Returns MiB of a memory quantity, rounded down.
 pub(super) fn memory_mib(value: &Json) -> Option<u64> {
     let quantity = Quantity::parse(value.as_str()?).ok()?;
     Some(quantity.units() >> 20).filter(|mib| *mib > 0)
 }
 
-/// Puts a setting into the properties of an editor schema.
-pub(super) fn describe(setting: &GangPolicyField, properties: &mut Map<String, Json>) {
+/// Adds a field to the properties of the editor schema.
+pub(super) fn add_to_schema(setting: &GangPolicyField, properties: &mut Map<String, Json>) {
     let (parents, name) = setting
         .path
         .rsplit_once('.')
@@ -439,7 +443,7 @@ pub(super) fn describe(setting: &GangPolicyField, properties: &mut Map<String, J
         place = next;
     }
     let text = json!({ "type": "string" });
-    let mut schema = match setting.takes {
+    let mut schema = match setting.format {
         FieldFormat::Text | FieldFormat::Time | FieldFormat::Grace | FieldFormat::Memory => text,
         FieldFormat::Texts => json!({ "type": "array", "minItems": 1, "items": text }),
         FieldFormat::Choice(choices) => json!({ "enum": choices }),

@@ -1,35 +1,36 @@
-//! The limits of a `GangPolicy` as rules: an expression that holds, and a message with the field of the policy, the value, the limit and the way out.
+//! Translates the limits of a `GangPolicy` to validations: an expression, and a message with the field of the
+//! policy, the value, the limit and the remedy.
 
 use serde_json::{Value as Json, json};
 
 use super::{count, fields, get, memory, text};
 
-/// A rule of a validating policy.
+/// A validation of the translated policy.
 pub(super) struct LimitRule {
     pub(super) expression: String,
-    /// CEL that makes the message.
+    /// CEL that computes the message.
     message: String,
     reason: &'static str,
 }
 
 impl LimitRule {
-    /// Where a limit is passed: nothing is wrong with the object in itself.
+    /// Returns a validation with the reason `Forbidden`: the object is valid, but exceeds a limit.
     pub(super) fn forbidden(expression: impl Into<String>, message: impl Into<String>) -> Self {
         Self { expression: expression.into(), message: message.into(), reason: "Forbidden" }
     }
 
-    /// As a validation.
+    /// Returns the validation as JSON.
     pub(super) fn json(&self) -> Json {
         json!({ "expression": self.expression, "messageExpression": self.message, "reason": self.reason })
     }
 }
 
-/// Text as a literal of CEL.
+/// Returns a string as a CEL literal.
 pub(super) fn literal(text: &str) -> String {
     Json::from(text).to_string()
 }
 
-/// The rules of all limits, in the order of the fields.
+/// Returns the validations of all limits, in the order of the fields.
 pub(super) fn rules(document: &Json, name: &str) -> Vec<LimitRule> {
     let mut rules = Vec::new();
     gang(document, name, &mut rules);
@@ -38,7 +39,7 @@ pub(super) fn rules(document: &Json, name: &str) -> Vec<LimitRule> {
     for (amount, unit) in [("gpus", "whole GPUs"), ("vram", "MiB of shared cards")] {
         let of = |path: &str| limit(document, &format!("{path}.{amount}"), amount);
         let variable = if amount == "gpus" { "gpus" } else { "vramMiB" };
-        // What is there already is not made less by refusing a change of it.
+        // Denying an update does not lower existing usage, so only CREATE is limited.
         let asks = format!("request.operation != 'CREATE' || gang.{variable} == 0");
         if let Some(most) = of("limits.namespace") {
             let rule = TotalLimit {
@@ -90,18 +91,18 @@ fn limit(document: &Json, path: &str, amount: &str) -> Option<u64> {
     if amount == "gpus" { count(document, path) } else { memory(document, path) }
 }
 
-/// Queues may have dots in their names, so they are no step of a path.
+/// Queue names can contain dots, so they are not steps of a path.
 fn limit_of_queue(document: &Json, queue: &str, amount: &str) -> Option<u64> {
     let value = get(document, "limits.queues")?.get(queue)?.get(amount)?;
     if amount == "gpus" { value.as_u64() } else { fields::memory_mib(value) }
 }
 
-/// Who says so, at the end of every message.
+/// Returns the source of a limit, for the end of every message.
 fn policy(name: &str, path: &str) -> String {
     format!("({path} of GangPolicy {name})")
 }
 
-/// `with this, ...` of a sum that is limited.
+/// A limit on a sum over a namespace or queue.
 struct TotalLimit<'a> {
     of: &'static str,
     what: &'a str,
@@ -112,7 +113,8 @@ struct TotalLimit<'a> {
 }
 
 impl TotalLimit<'_> {
-    /// Where what is asked for is not known, the rule fails as its policy says: in words when it refuses, else by an error that is passed over.
+    /// Returns the validation. If the demand is unknown, it denies with a message, or, with `failurePolicy:
+    /// Ignore`, fails with an error that is ignored.
     fn rule(&self, unless: &str, name: &str, refuses: bool) -> LimitRule {
         let Self { of, what, path, most, variable, unit } = self;
         let sentence = format!(

@@ -1,8 +1,12 @@
-//! `GangPolicy`: rules for gangs and GPUs without CEL. A document becomes ordinary policies and bindings, whose expressions use the
-//! variables of [`crate::variables`]; nothing else evaluates it.
+//! `GangPolicy`: rules for gangs and GPUs without CEL.
 //!
-//! Owns the fields, their defaults ([`GANG_POLICY_FIELDS`]) and what they become. What is said of the life of a gang becomes annotations on group
-//! objects and pods, where the engine reads it already. Never evaluates anything, never sees a file: faults point into the document.
+//! A `GangPolicy` is translated to one validating and one mutating policy with their bindings. Their
+//! expressions use the variables of [`crate::variables`]; there is no second evaluation. Defaults for the
+//! life of a gang (timeouts, torn and stale gangs) become annotations on group objects and pods, because the
+//! engine already reads those. They are set only where neither group nor pod has a value.
+//!
+//! This module owns the fields and their defaults ([`GANG_POLICY_FIELDS`]), the contradictions between them,
+//! and the translation. Diagnostics point into the document.
 
 mod contradictions;
 mod fields;
@@ -17,13 +21,13 @@ pub use fields::{GANG_POLICY_FIELDS, GangPolicyField};
 
 use crate::diagnostic::{Diagnostic, Severity};
 
-/// The kind of these documents.
+/// The kind of the documents.
 pub const GANG_POLICY_KIND: &str = "GangPolicy";
-/// Group and version of these documents.
+/// Group and version of the documents.
 pub const GANG_POLICY_API_VERSION: &str = "portcullis.dev/v1alpha1";
 
-/// Makes ordinary policies and bindings of a `GangPolicy`: documents of `admissionregistration.k8s.io/v1`, named like it. None when there is an
-/// error among the faults that are added; they point into `document`.
+/// Translates a `GangPolicy` to policies and bindings of `admissionregistration.k8s.io/v1` with the same
+/// name. `None` if one of the added diagnostics is an error; they point into `document`.
 #[must_use]
 pub fn translate(document: &Json, diagnostics: &mut Vec<Diagnostic>) -> Option<Vec<Json>> {
     let mut found = fields::check(document);
@@ -35,12 +39,12 @@ pub fn translate(document: &Json, diagnostics: &mut Vec<Diagnostic>) -> Option<V
     (!wrong).then(|| translate::translate(document))
 }
 
-/// The schema of these documents for editors (JSON Schema, as `yaml-language-server` reads it).
+/// Returns a JSON Schema of the documents for editors, as `yaml-language-server` reads it.
 #[must_use]
 pub fn editor_schema() -> Json {
     let mut root = Map::new();
     for setting in GANG_POLICY_FIELDS {
-        fields::describe(setting, &mut root);
+        fields::add_to_schema(setting, &mut root);
     }
     serde_json::json!({
         "$schema": "http://json-schema.org/draft-07/schema#",
@@ -56,7 +60,7 @@ pub fn editor_schema() -> Json {
     })
 }
 
-/// A field of the spec, by the path of its setting; nothing where it is left out.
+/// Returns a field of the spec by its path; `None` if it is absent.
 fn get<'d>(document: &'d Json, path: &str) -> Option<&'d Json> {
     let mut value = document.get("spec")?;
     for step in path.split('.') {

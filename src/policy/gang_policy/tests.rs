@@ -543,9 +543,9 @@ fn the_defaults_that_are_shown_are_those_of_the_engine() {
     assert_eq!((settings.on_stale, shown("defaults.onStale")), (OnStale::Evict, "evict"));
     assert_eq!(super::fields::time(shown("defaults.staleGrace")), Some(settings.stale_grace));
     let admission = portcullis_core::admission::AdmissionSettings::default();
-    let excluded = format!("[{}]", super::fields::EXCLUDED.join(", "));
+    let excluded = format!("[{}]", super::fields::EXCLUDED_NAMESPACES.join(", "));
     assert_eq!(excluded, shown("match.excludeNamespaces"));
-    assert_eq!(admission.excluded_namespaces, super::fields::EXCLUDED.map(str::to_owned).into());
+    assert_eq!(admission.excluded_namespaces, super::fields::EXCLUDED_NAMESPACES.map(str::to_owned).into());
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! A `GangPolicy` that makes sense becomes up to two policies with a binding each: one that validates, one that mutates.
+//! Translates a checked `GangPolicy` to up to two policies with one binding each: a validating and a mutating
+//! one.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,31 +7,32 @@ use portcullis_core::dialect;
 use portcullis_core::objects::names;
 use serde_json::{Value as Json, json};
 
-use super::fields::EXCLUDED;
+use super::fields::EXCLUDED_NAMESPACES;
 use super::limits::{LimitRule, literal, rules};
 use super::{get, text, texts};
 
 const API_VERSION: &str = "admissionregistration.k8s.io/v1";
-/// What was there before a limit was may still lose a finalizer, and its controller may still write what it notes on it.
-const CHANGED: &str =
+/// Updates that do not change the spec are allowed, so that older objects can lose a finalizer and
+/// controllers can write annotations.
+const SPEC_CHANGED: &str =
     "request.operation != 'UPDATE' || object.?spec.orValue(null) != oldObject.?spec.orValue(null)";
 const IS_POD: &str = "request.kind.kind == 'Pod'";
 
-/// The documents. The `GangPolicy` has been checked.
+/// Returns the translated documents. The `GangPolicy` must have been checked.
 pub(super) fn translate(document: &Json) -> Vec<Json> {
     let name = document.pointer("/metadata/name").and_then(Json::as_str).unwrap_or_default();
-    let mut made = Vec::new();
+    let mut documents = Vec::new();
     let validations = validations(document, name);
     if !validations.is_empty() {
         let validations: Vec<Json> = validations.iter().map(LimitRule::json).collect();
-        let mut policy = policy(document, name, "ValidatingAdmissionPolicy", &validated());
+        let mut policy = policy(document, name, "ValidatingAdmissionPolicy", &validated_resources());
         if let Some(conditions) = policy.pointer_mut("/spec/matchConditions").and_then(Json::as_array_mut) {
-            conditions.push(json!({ "name": "new-or-changed", "expression": CHANGED }));
+            conditions.push(json!({ "name": "new-or-changed", "expression": SPEC_CHANGED }));
         }
         policy["spec"]["validations"] = validations.into();
         let action = text(document, "action").unwrap_or("Deny");
-        made.push(policy);
-        made.push(json!({
+        documents.push(policy);
+        documents.push(json!({
             "apiVersion": API_VERSION, "kind": "ValidatingAdmissionPolicyBinding", "metadata": { "name": name },
             "spec": { "policyName": name, "validationActions": [action] },
         }));
@@ -38,19 +40,19 @@ pub(super) fn translate(document: &Json) -> Vec<Json> {
     let mutations = mutations(document);
     if !mutations.is_empty() {
         let ordered = text(document, "defaults.ordered") == Some("keep");
-        let mut policy = policy(document, name, "MutatingAdmissionPolicy", &mutated(ordered));
+        let mut policy = policy(document, name, "MutatingAdmissionPolicy", &mutated_resources(ordered));
         policy["spec"]["reinvocationPolicy"] = "IfNeeded".into();
         let patches = mutations
             .iter()
             .map(|expression| json!({ "patchType": "JSONPatch", "jsonPatch": { "expression": expression } }));
         policy["spec"]["mutations"] = patches.collect();
-        made.push(policy);
-        made.push(json!({
+        documents.push(policy);
+        documents.push(json!({
             "apiVersion": API_VERSION, "kind": "MutatingAdmissionPolicyBinding", "metadata": { "name": name },
             "spec": { "policyName": name },
         }));
     }
-    made
+    documents
 }
 
 fn policy(document: &Json, name: &str, kind: &str, rules: &[Json]) -> Json {
@@ -82,8 +84,11 @@ fn conditions(document: &Json) -> Vec<Json> {
     let namespaces = texts(document, "match.namespaces");
     if namespaces.is_empty() {
         let excluded = texts(document, "match.excludeNamespaces");
-        let excluded =
-            if get(document, "match.excludeNamespaces").is_some() { excluded } else { EXCLUDED.to_vec() };
+        let excluded = if get(document, "match.excludeNamespaces").is_some() {
+            excluded
+        } else {
+            EXCLUDED_NAMESPACES.to_vec()
+        };
         add("namespaces", format!("!(request.namespace in {})", list(excluded)));
     } else {
         add("namespaces", format!("request.namespace in {}", list(namespaces)));
@@ -95,7 +100,7 @@ fn conditions(document: &Json) -> Vec<Json> {
     conditions
 }
 
-/// The group objects of all stacks.
+/// Returns rules for the group objects of all stacks.
 fn groups(operations: &[&str]) -> Vec<Json> {
     let mut plurals: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for (_, resource) in dialect::group_resources() {
@@ -109,8 +114,9 @@ fn pods() -> Json {
     json!({ "apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"] })
 }
 
-/// Pods, the workloads that make them, so that people are told when they apply those, and group objects.
-fn validated() -> Vec<Json> {
+/// Returns rules for pods, for the workloads that create them, so that users see denials when they apply
+/// those, and for group objects.
+fn validated_resources() -> Vec<Json> {
     let both = ["CREATE", "UPDATE"];
     let mut rules = vec![
         pods(),
@@ -121,7 +127,7 @@ fn validated() -> Vec<Json> {
     rules
 }
 
-fn mutated(stateful_sets: bool) -> Vec<Json> {
+fn mutated_resources(stateful_sets: bool) -> Vec<Json> {
     let mut rules = vec![pods()];
     if stateful_sets {
         rules.push(json!({ "apiGroups": ["apps"], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["statefulsets"] }));
@@ -184,19 +190,19 @@ fn known_schedulers(document: &Json) -> Vec<&str> {
     known
 }
 
-/// Operations when a condition holds.
-fn when(condition: &str, operations: &str) -> String {
+/// Returns operations under a condition.
+fn conditional(condition: &str, operations: &str) -> String {
     format!("{condition} ? [{operations}] : []")
 }
 
-/// An operation that adds a value.
+/// Returns an operation that adds a value.
 fn add(path: &str, value: &str) -> String {
     format!("JSONPatch{{op: 'add', path: {path}, value: {value}}}")
 }
 
 fn mutations(document: &Json) -> Vec<String> {
     let mut mutations = Vec::new();
-    mutations.extend(annotations(document));
+    mutations.extend(default_annotations(document));
     if text(document, "defaults.ordered") == Some("keep") {
         let absent = format!(
             "!({} in object.metadata.?annotations.orValue({{}}))",
@@ -204,20 +210,28 @@ fn mutations(document: &Json) -> Vec<String> {
         );
         let condition =
             format!("request.kind.kind == 'StatefulSet' && gang.named && gang.dialect != 'lws' && {absent}");
-        mutations.push(annotate(&[(condition, names::ORDERED_ANNOTATION, names::ORDERED_KEEP.to_owned())]));
+        mutations.push(add_annotations(&[(
+            condition,
+            names::ORDERED_ANNOTATION,
+            names::ORDERED_KEEP.to_owned(),
+        )]));
     }
     if let Some(class) = text(document, "defaults.runtimeClassName") {
         let condition = format!("{IS_POD} && gpu.asks && object.spec.?runtimeClassName.orValue('') == ''");
-        mutations.push(when(&condition, &add("'/spec/runtimeClassName'", &literal(class))));
+        mutations.push(conditional(&condition, &add("'/spec/runtimeClassName'", &literal(class))));
     }
     if let Some(class) = text(document, "defaults.priorityClassName") {
-        // The API server has resolved the priority of a pod without a class already; what it resolved would contradict the class.
+        // The API server has already resolved the priority of a pod without a class. The resolved value would
+        // contradict the class.
         let unnamed = format!("{IS_POD} && object.spec.?priorityClassName.orValue('') == ''");
         let remove = |field: &str| {
             let condition = format!("{unnamed} && has(object.spec.{field})");
-            format!("({})", when(&condition, &format!("JSONPatch{{op: 'remove', path: '/spec/{field}'}}")))
+            format!(
+                "({})",
+                conditional(&condition, &format!("JSONPatch{{op: 'remove', path: '/spec/{field}'}}"))
+            )
         };
-        let named = when(&unnamed, &add("'/spec/priorityClassName'", &literal(class)));
+        let named = conditional(&unnamed, &add("'/spec/priorityClassName'", &literal(class)));
         mutations.push(format!("{} + {} + ({named})", remove("priority"), remove("preemptionPolicy")));
     }
     if let Some(selector) = get(document, "defaults.nodeSelector").and_then(Json::as_object) {
@@ -230,29 +244,35 @@ fn mutations(document: &Json) -> Vec<String> {
             "{IS_POD} && !(object.spec.?schedulerName.orValue('') in ['', {})",
             known.trim_start_matches('[')
         );
-        mutations.push(when(&condition, &add("'/spec/schedulerName'", &literal(target))));
+        mutations.push(conditional(&condition, &add("'/spec/schedulerName'", &literal(target))));
     }
     mutations
 }
 
-/// Labels that are added to the node selector where it does not choose them.
+/// Returns the mutation that adds node selector labels which the pod does not set itself.
 fn node_selector(selector: &serde_json::Map<String, Json>) -> Option<String> {
     let mut parts = Vec::new();
     for (key, value) in selector {
         let absent = format!("{IS_POD} && !({} in object.spec.?nodeSelector.orValue({{}}))", literal(key));
         let path = format!("'/spec/nodeSelector/' + jsonpatch.escapeKey({})", literal(key));
-        parts.push(format!("({})", when(&absent, &add(&path, &literal(value.as_str().unwrap_or_default())))));
+        parts.push(format!(
+            "({})",
+            conditional(&absent, &add(&path, &literal(value.as_str().unwrap_or_default())))
+        ));
     }
     if parts.is_empty() {
         return None;
     }
-    let none =
-        when(&format!("{IS_POD} && !has(object.spec.nodeSelector)"), &add("'/spec/nodeSelector'", "{}"));
+    let none = conditional(
+        &format!("{IS_POD} && !has(object.spec.nodeSelector)"),
+        &add("'/spec/nodeSelector'", "{}"),
+    );
     Some(format!("({none}) + {}", parts.join(" + ")))
 }
 
-/// What is said of the life of a gang, where neither its group nor its pods say it: as annotations, which the engine reads.
-fn annotations(document: &Json) -> Option<String> {
+/// Returns the mutation that sets the defaults for the life of a gang as annotations, where neither group nor
+/// pod sets them.
+fn default_annotations(document: &Json) -> Option<String> {
     let mut wanted: Vec<(String, &str, String)> = Vec::new();
     let on_group_or_pod =
         format!("request.kind.kind != 'StatefulSet' && gang.named && !({IS_POD} && gang.groupFound)");
@@ -287,19 +307,19 @@ fn annotations(document: &Json) -> Option<String> {
             want(&absent, key, value.to_string());
         }
     }
-    (!wanted.is_empty()).then(|| annotate(&wanted))
+    (!wanted.is_empty()).then(|| add_annotations(&wanted))
 }
 
-/// Adds annotations, each under its condition, and the map of them where there is none.
-fn annotate(wanted: &[(String, &str, String)]) -> String {
+/// Returns operations that add annotations, each under its condition, and the annotation map if it is absent.
+fn add_annotations(wanted: &[(String, &str, String)]) -> String {
     let any: Vec<String> = wanted.iter().map(|(condition, ..)| format!("({condition})")).collect();
-    let map = when(
+    let map = conditional(
         &format!("!has(object.metadata.annotations) && ({})", any.join(" || ")),
         &add("'/metadata/annotations'", "{}"),
     );
     let each = wanted.iter().map(|(condition, key, value)| {
         let path = format!("'/metadata/annotations/' + jsonpatch.escapeKey({})", literal(key));
-        format!("({})", when(condition, &add(&path, &literal(value))))
+        format!("({})", conditional(condition, &add(&path, &literal(value))))
     });
     std::iter::once(format!("({map})")).chain(each).collect::<Vec<_>>().join(" + ")
 }

@@ -1,13 +1,17 @@
-//! What the leader tells all replicas of the cluster's GPUs: what there is, what is free, who uses it and who waits for it.
+//! The capacity report: GPUs of the cluster, what is free of them, and which pods use or wait for them. The
+//! leader publishes it to all replicas.
 //!
-//! Owns the shape, as values and as JSON (camel case; numbers that are 0 and maps that are empty may be left out, fields that are not known here are
-//! passed over, so that replicas of two releases understand each other). Never computes any of it: the leader does, from its snapshot.
+//! This module owns the types and their JSON form: camel case, without numbers that are 0 and without empty
+//! maps. Unknown fields are ignored, so that replicas of two releases understand each other. The leader
+//! computes the numbers from its snapshot; this crate never does.
 //!
 //! ```json
 //! { "at": 1763800000,
-//!   "models": { "NVIDIA-A100-SXM4-80GB": { "nodes": 2, "cards": 16, "vramMiB": 1310720, "largestCardMiB": 81920, "largestNodeCards": 8,
-//!                                          "freeCards": 3, "freeVramMiB": 40960, "largestFreeMiB": 30720 } },
-//!   "namespaces": { "ml": { "running": { "pods": 8, "gpus": 8, "gangs": 1 }, "waiting": { "pods": 4, "vramMiB": 32000, "gangs": 1 } } },
+//!   "models": { "NVIDIA-A100-SXM4-80GB": { "nodes": 2, "cards": 16, "vramMiB": 1310720, "largestCardMiB": 81920,
+//!                                          "largestNodeCards": 8, "freeCards": 3, "freeVramMiB": 40960,
+//!                                          "largestFreeMiB": 30720 } },
+//!   "namespaces": { "ml": { "running": { "pods": 8, "gpus": 8, "gangs": 1 },
+//!                           "waiting": { "pods": 4, "vramMiB": 32000, "gangs": 1 } } },
 //!   "queues": { "team-a": { "running": { "pods": 8, "gpus": 8, "gangs": 1 } } },
 //!   "gangs": { "ml/pytorch-training": { "pods": 8, "gpus": 8, "gangs": 1 } } }
 //! ```
@@ -21,73 +25,75 @@ fn nothing<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
-/// What the leader publishes.
+/// The capacity report of the leader.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CapacityReport {
-    /// When it was told, in Unix seconds; with it, what is old is taken for not known. Absent where somebody wrote it by hand, and
-    /// by leaders of releases that did not say.
+    /// When the leader wrote the report, in Unix seconds. A report that is too old counts as unknown. Absent
+    /// in reports written by hand and by releases that did not record the time.
     #[serde(skip_serializing_if = "nothing")]
     pub at: Option<i64>,
-    /// By GPU model: the node label `nvidia.com/gpu.product`; nodes with cards and without that label are `unknown`.
+    /// By GPU model, from the node label `nvidia.com/gpu.product`. Nodes with GPUs but without the label
+    /// count as `unknown`.
     #[serde(skip_serializing_if = "nothing")]
     pub models: BTreeMap<String, GpuModelCapacity>,
-    /// By namespace: its pods that ask for GPUs, in gangs or not. A namespace without any may be left out.
+    /// By namespace: pods that request GPUs, in gangs or not. A namespace without such pods may be absent.
     #[serde(skip_serializing_if = "nothing")]
     pub namespaces: BTreeMap<String, GpuDemand>,
-    /// By queue: the pods of gangs whose group object names that queue.
+    /// By queue: pods of gangs whose group object names the queue.
     #[serde(skip_serializing_if = "nothing")]
     pub queues: BTreeMap<String, GpuDemand>,
-    /// By `NAMESPACE/NAME` of the `Gang` object: what its members ask for, running or waiting. Of the same moment as the sums by
-    /// namespace and queue, so that one can be taken from the other.
+    /// By `NAMESPACE/NAME` of the `Gang` object: what its members request, running or waiting. All numbers of
+    /// a report are of one moment, so one can be subtracted from another.
     #[serde(skip_serializing_if = "nothing")]
     pub gangs: BTreeMap<String, GpuUsage>,
 }
 
-/// The cards of one model.
+/// The GPUs of one model.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct GpuModelCapacity {
-    /// Nodes that have such GPUs, ready or not.
+    /// Nodes with such GPUs, ready or not.
     #[serde(skip_serializing_if = "nothing")]
     pub nodes: u64,
-    /// Whole GPUs of any vendor, as pods ask for them: physical cards, or more where time-slicing makes several of each.
+    /// Whole GPUs of any vendor, as pods request them: physical cards, or more if time-slicing splits each
+    /// card.
     #[serde(skip_serializing_if = "nothing")]
     pub cards: u64,
-    /// MiB of all physical cards together; 0 where the nodes do not say.
+    /// MiB of all physical cards; 0 if the nodes do not report it.
     #[serde(rename = "vramMiB", skip_serializing_if = "nothing")]
     pub vram_mib: u64,
     /// MiB of the largest card.
     #[serde(rename = "largestCardMiB", skip_serializing_if = "nothing")]
     pub largest_card_mib: u64,
-    /// The most of `cards` that one node has.
+    /// The largest number of `cards` on one node.
     #[serde(skip_serializing_if = "nothing")]
     pub largest_node_cards: u64,
-    /// Of `cards`, those that nothing holds and that a pod can get, on nodes that do not share their cards by VRAM.
+    /// Free `cards` that a pod can get, on nodes that do not share their cards by VRAM.
     #[serde(skip_serializing_if = "nothing")]
     pub free_cards: u64,
     /// Free MiB on nodes that share their cards.
     #[serde(rename = "freeVramMiB", skip_serializing_if = "nothing")]
     pub free_vram_mib: u64,
-    /// Free MiB of the shared card that has most.
+    /// Free MiB of the shared card with the most free memory.
     #[serde(rename = "largestFreeMiB", skip_serializing_if = "nothing")]
     pub largest_free_mib: u64,
 }
 
-/// What some pods ask for, those that run or have a place and those that wait.
+/// What a group of pods requests, split into running and waiting pods.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct GpuDemand {
-    /// Of pods on a node or lifted: it is used, or reserved.
+    /// Pods that are bound to a node or lifted: their request is used or reserved.
     #[serde(skip_serializing_if = "nothing")]
     pub running: GpuUsage,
-    /// Of pods that are gated, or wait for the scheduler.
+    /// Pods that are gated or wait for the scheduler.
     #[serde(skip_serializing_if = "nothing")]
     pub waiting: GpuUsage,
 }
 
 impl GpuDemand {
-    /// Running and waiting together. A gang that is partly here and partly there counts twice in `gangs`.
+    /// Returns running and waiting together. A gang with running and waiting members counts twice in `gangs`.
     #[must_use]
     pub fn total(&self) -> GpuUsage {
         let mut all = self.running;
@@ -96,20 +102,20 @@ impl GpuDemand {
     }
 }
 
-/// What some pods ask for.
+/// The sum of what a group of pods requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct GpuUsage {
-    /// How many pods ask for GPUs.
+    /// Pods that request GPUs.
     #[serde(skip_serializing_if = "nothing")]
     pub pods: u64,
     /// Whole GPUs, of any vendor.
     #[serde(skip_serializing_if = "nothing")]
     pub gpus: u64,
-    /// MiB of shared cards, over all cards of a share. A share by fraction counts where its card is known, and else nothing.
+    /// MiB on shared cards, over all cards of a share. A share by fraction counts only if its card is known.
     #[serde(rename = "vramMiB", skip_serializing_if = "nothing")]
     pub vram_mib: u64,
-    /// How many gangs these pods are of.
+    /// Gangs that these pods belong to.
     #[serde(skip_serializing_if = "nothing")]
     pub gangs: u64,
 }

@@ -1,4 +1,4 @@
-//! What is known of the cluster beside the request. All of it is JSON of known shape, told by the edge, by a test case or by a file.
+//! Data about the cluster that policies can use besides the request.
 
 use std::collections::BTreeMap;
 use std::ops::BitOr;
@@ -8,27 +8,31 @@ use serde_json::Value as Json;
 
 use crate::input::CapacityReport;
 
-/// What is known of the cluster. `None` and absent mean "not known": an expression that asks for it fails with a sentence, and the
-/// `failurePolicy` of its policy says what then happens.
+/// What the evaluation knows about the cluster, as JSON objects. The cluster edge, a test case or a file
+/// provides them.
+///
+/// `None` or an absent entry means "unknown". An expression that reads unknown data fails with a message, and
+/// the `failurePolicy` of its policy decides what follows.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ClusterData {
-    /// Namespaces by name, as the API server gives them.
+    /// Namespaces by name, as the API server returns them.
     pub namespaces: BTreeMap<String, Json>,
-    /// Group objects by `KIND.GROUP/NAMESPACE/NAME`, as the API server gives them.
+    /// Group objects by `KIND.GROUP/NAMESPACE/NAME`, as the API server returns them.
     pub groups: BTreeMap<String, Json>,
-    /// `Gang` objects by `NAMESPACE/NAME`, the name being that of the object (`GangId::object_name`).
+    /// `Gang` objects by `NAMESPACE/NAME`, where the name is `GangId::object_name`.
     pub gangs: BTreeMap<String, Json>,
     /// PriorityClasses by name.
     pub priority_classes: Option<BTreeMap<String, Json>>,
     /// RuntimeClasses by name.
     pub runtime_classes: Option<BTreeMap<String, Json>>,
-    /// What the leader publishes: capacity and what is free by GPU model, use by namespace, queue and gang. Shared, because it may be large.
+    /// The leader's report of GPU capacity and usage. Shared, because it can be large.
     pub capacity: Option<Arc<CapacityReport>>,
-    /// Unix seconds: until when exceptions hold.
+    /// The current time in Unix seconds. It decides which exceptions have expired.
     pub now: i64,
 }
 
-/// What of a world expressions ask for, beyond what is always known: the rest costs watches and requests.
+/// The parts of [`ClusterData`] that expressions read and that cost watches or requests. The other parts are
+/// always provided.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DataDependencies {
     /// [`ClusterData::gangs`] and [`ClusterData::groups`].

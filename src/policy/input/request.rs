@@ -1,10 +1,10 @@
-//! The request that is judged: the `request` of an `AdmissionReview`, as JSON that is borrowed and never converted.
+//! The admission request: the `request` of an `AdmissionReview`, as borrowed JSON.
 
 use serde_json::Value as Json;
 
 use crate::json::text;
 
-/// A group, version and resource.
+/// Group, version and resource, as in Kubernetes' `GroupVersionResource`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct GroupVersionResource<'a> {
     /// API group, empty for core.
@@ -15,15 +15,16 @@ pub struct GroupVersionResource<'a> {
     pub resource: &'a str,
 }
 
-/// The request of a review.
+/// The `request` of an `AdmissionReview`. The JSON is borrowed and never converted, because most requests
+/// touch few of its fields.
 #[derive(Clone, Copy, Debug)]
 pub struct AdmissionRequest<'a> {
-    /// All of it.
+    /// The whole request.
     pub json: &'a Json,
 }
 
 impl<'a> AdmissionRequest<'a> {
-    /// The request of an `AdmissionReview`; none when it has none.
+    /// Returns the request of an `AdmissionReview`, or `None` if it has none.
     #[must_use]
     pub fn from_review(review: &'a Json) -> Option<Self> {
         review.get("request").filter(|request| request.is_object()).map(|json| Self { json })
@@ -37,13 +38,13 @@ impl<'a> AdmissionRequest<'a> {
         self.json.get(key).filter(|value| !value.is_null())
     }
 
-    /// The object as it shall be; none on DELETE.
+    /// The new object; none on DELETE.
     #[must_use]
     pub fn object(&self) -> Option<&'a Json> {
         self.present("object")
     }
 
-    /// The object as it is; none on CREATE.
+    /// The stored object; none on CREATE.
     #[must_use]
     pub fn old_object(&self) -> Option<&'a Json> {
         self.present("oldObject")
@@ -55,19 +56,19 @@ impl<'a> AdmissionRequest<'a> {
         self.text("/operation")
     }
 
-    /// Namespace, empty for objects without one.
+    /// Namespace; empty for cluster-scoped objects.
     #[must_use]
     pub fn namespace(&self) -> &'a str {
         self.text("/namespace")
     }
 
-    /// Name, empty when the API server is still to make one of `generateName`.
+    /// Name; empty if the API server has not generated it yet (`generateName`).
     #[must_use]
     pub fn name(&self) -> &'a str {
         self.text("/name")
     }
 
-    /// Subresource, empty for the object itself.
+    /// Subresource; empty for the object itself.
     #[must_use]
     pub fn sub_resource(&self) -> &'a str {
         self.text("/subResource")
@@ -79,7 +80,7 @@ impl<'a> AdmissionRequest<'a> {
         self.text("/kind/kind")
     }
 
-    /// What is asked for, in the version of the object that came.
+    /// Group, version and resource of the request, in the version in which the object came.
     #[must_use]
     pub fn resource(&self) -> GroupVersionResource<'a> {
         GroupVersionResource {

@@ -1,46 +1,48 @@
-//! How much work a request may make before it is given up, to be asked about again where nobody waits behind it.
+//! The work budget of one admission request on the webhook's fast lane.
 
 use std::cell::Cell;
 
 use portcullis_cel::{Activation, Budget, Error, Program, Value};
 
-/// The cost and the work, in the units of [`Budget`], that are left for one request over all policies.
+/// The cost and work, in the units of [`Budget`], that remain for one request over all policies.
 ///
-/// Not a limit of what policies may do, which the API server's budgets are: an outcome that was reached with too little is no outcome.
+/// It does not limit what policies may do; the API server's budgets do. A result that was computed with an
+/// exhausted work budget must be discarded, and the webhook evaluates the request again on the slow lane.
 #[derive(Debug)]
 pub struct WorkBudget {
     left: Cell<u64>,
 }
 
 impl WorkBudget {
-    /// Twenty times what twenty policies as teams write them need, and a core does in a millisecond.
+    /// Budget of the fast lane, in the units of [`Budget`]. It is twenty times what twenty typical policies
+    /// need, and takes one core about a millisecond.
     const FAST_LANE_UNITS: u64 = 20_000;
 
-    /// As much as the policies' own budgets.
+    /// Returns a budget that never ends before the policies' own budgets.
     #[must_use]
     pub fn unlimited() -> Self {
         Self { left: Cell::new(u64::MAX) }
     }
 
-    /// So much that whoever comes next need not wait long.
+    /// Returns the budget of the fast lane, which keeps the wait of the next request short.
     #[must_use]
     pub fn fast_lane() -> Self {
         Self { left: Cell::new(Self::FAST_LANE_UNITS) }
     }
 
-    /// Whether it did not suffice. What was found out until then says nothing.
+    /// Whether the budget was too small. All results so far must then be discarded.
     pub(crate) fn is_exhausted(&self) -> bool {
         self.left.get() == 0
     }
 
-    /// Counts work that is no evaluation.
+    /// Consumes units for work outside of expressions.
     pub(crate) fn consume(&self, units: u64) {
         if self.left.get() < u64::MAX {
             self.left.set(self.left.get().saturating_sub(units));
         }
     }
 
-    /// Evaluates a program within a budget and what is left.
+    /// Evaluates a program within the policy's budget and the remaining work budget.
     pub(crate) fn evaluate<'a>(
         &self,
         program: &'a Program,

@@ -1,5 +1,6 @@
-//! Objects to policies with their bindings, params and exceptions. What refers to what, and what does not: names given twice, bindings of
-//! policies that are not there, policies that nobody binds, objects that nobody asks for.
+//! Assembles objects to policies with their bindings, parameters and exceptions. Checks the references
+//! between them: duplicate names, bindings without a policy, policies without a binding, objects that no
+//! policy uses.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +8,7 @@ use portcullis_core::model::closest;
 use serde::Deserialize;
 use serde_json::Value as Json;
 
-use super::document::{DocumentRole, OUR_KINDS, OUR_VERSION, OURS, SourceDocument};
+use super::document::{DocumentRole, PORTCULLIS_GROUP, PORTCULLIS_KINDS, PORTCULLIS_VERSION, SourceDocument};
 use super::source_text::SourceText;
 use super::{LoadCounts, Problem};
 use crate::api::ResourceRule;
@@ -19,21 +20,21 @@ use crate::json::value_at;
 use crate::schema::{Schema, served_resources};
 use crate::set::{PolicyEntry, PolicyException};
 
-/// What objects are together.
+/// The result of assembling.
 #[derive(Debug, Default)]
 pub(super) struct AssembledSet {
     pub(super) problems: Vec<Problem>,
     pub(super) counts: LoadCounts,
     pub(super) policies: Vec<PolicyEntry>,
     pub(super) rules: CompiledPolicies,
-    /// With a problem at the place where each says when it ends.
+    /// Each with a problem at its `expires`.
     pub(super) exceptions: Vec<(PolicyException, Problem)>,
 }
 
-/// A policy whose bindings are looked for.
+/// A policy that waits for its bindings.
 struct KnownPolicy {
     document: usize,
-    /// As it is evaluated; none when something is wrong with it.
+    /// The compiled policy; `None` if it has an error.
     compiled: Option<CompiledPolicy>,
     has_params: bool,
     bound: bool,
@@ -72,14 +73,14 @@ struct SetAssembler<'a, 't> {
     mutating: BTreeMap<&'a str, KnownPolicy>,
     /// Kinds that policies take parameters from.
     param_kinds: BTreeSet<(&'a str, &'a str)>,
-    /// Names of objects by version and kind: what bindings may hand to policies.
+    /// Names of other objects by version and kind; bindings can use them as parameters.
     objects: BTreeMap<(&'a str, &'a str), BTreeSet<&'a str>>,
-    /// Policies of all kinds, for exceptions.
+    /// Names of all policies, for exceptions.
     names: BTreeSet<&'a str>,
-    /// What policies of ours were made into.
-    lowered: Vec<CompiledPolicy>,
-    /// Kinds and names of that, with the document that each comes from.
-    names_made: Vec<(String, String, usize)>,
+    /// Policies translated from `GangPolicy` documents.
+    translated: Vec<CompiledPolicy>,
+    /// Kind and name of each translated policy, and its document.
+    translated_names: Vec<(String, String, usize)>,
 }
 
 pub(super) fn assemble(documents: &[SourceDocument], texts: &[SourceText<'_>]) -> AssembledSet {
@@ -93,10 +94,10 @@ pub(super) fn assemble(documents: &[SourceDocument], texts: &[SourceText<'_>]) -
         param_kinds: BTreeSet::new(),
         objects: BTreeMap::new(),
         names: BTreeSet::new(),
-        lowered: Vec::new(),
-        names_made: Vec::new(),
+        translated: Vec::new(),
+        translated_names: Vec::new(),
     };
-    assembler.duplicates();
+    assembler.check_duplicates();
     for document in documents.iter().filter(|document| document.role() == DocumentRole::Param) {
         let kind = (document.api_version(), document.kind());
         assembler.objects.entry(kind).or_default().insert(document.name());
@@ -110,7 +111,7 @@ pub(super) fn assemble(documents: &[SourceDocument], texts: &[SourceText<'_>]) -
     assembler.finish()
 }
 
-/// The API server's words for a list in a `spec`.
+/// Returns the length of a list in `spec`.
 fn count(document: &Json, list: &str) -> usize {
     document.pointer(&format!("/spec/{list}")).and_then(Json::as_array).map_or(0, Vec::len)
 }
@@ -120,25 +121,25 @@ fn text<'j>(json: &'j Json, pointer: &str) -> &'j str {
 }
 
 impl<'a> SetAssembler<'a, '_> {
-    fn tell(&mut self, at: usize, diagnostic: Diagnostic) {
+    fn report(&mut self, at: usize, diagnostic: Diagnostic) {
         let document = &self.documents[at];
         self.made.problems.push(document.problem(&self.texts[document.file], diagnostic));
     }
 
-    fn tell_all(&mut self, at: usize, diagnostics: Vec<Diagnostic>) {
+    fn report_all(&mut self, at: usize, diagnostics: Vec<Diagnostic>) {
         for diagnostic in diagnostics {
-            self.tell(at, diagnostic);
+            self.report(at, diagnostic);
         }
     }
 
-    /// `policies/gpu.yaml:14`
+    /// Returns the location of a document: `policies/gpu.yaml:14`.
     fn place(&self, at: usize) -> String {
         let document = &self.documents[at];
         let text = &self.texts[document.file];
         format!("{}:{}", text.name, text.position(document.start().start).0)
     }
 
-    fn duplicates(&mut self) {
+    fn check_duplicates(&mut self) {
         let mut known: BTreeMap<(DocumentRole, &str, &str, &str, &str), usize> = BTreeMap::new();
         for (at, document) in self.documents.iter().enumerate() {
             let role = document.role();
@@ -151,14 +152,14 @@ impl<'a> SetAssembler<'a, '_> {
             let key = (role, version, document.kind(), namespace, document.name());
             if let Some(first) = known.get(&key) {
                 let message = format!("there is another {} at {}", document.about(), self.place(*first));
-                self.tell(at, Diagnostic::error("/metadata/name", message));
+                self.report(at, Diagnostic::error("/metadata/name", message));
             } else {
                 known.insert(key, at);
             }
         }
     }
 
-    /// Checks an object against its kind, and gives what is left to be read.
+    /// Validates an object against its schema and returns its valid part.
     fn strict(&mut self, at: usize, known: &mut Vec<Diagnostic>) -> Json {
         let document = &self.documents[at];
         let Some(schema) = Schema::of(document.group(), document.version(), document.kind()) else {
@@ -175,7 +176,7 @@ impl<'a> SetAssembler<'a, '_> {
                 document.api_version(),
                 versions.join(", ")
             );
-            self.tell(at, Diagnostic::error("/apiVersion", message).suggest(best));
+            self.report(at, Diagnostic::error("/apiVersion", message).suggest(best));
             return document.json.clone();
         };
         let diagnostics = schema_check::check(&document.json, schema);
@@ -183,23 +184,29 @@ impl<'a> SetAssembler<'a, '_> {
         schema_check::clean(&document.json, schema)
     }
 
-    /// Adds what a later look has found, but nothing twice: neither at a place where something is wrong already, nor within a value that is
-    /// of the wrong type.
+    /// Adds the diagnostics of a later check without repeating known ones. A diagnostic is dropped at the
+    /// location of a known error and within a value of a wrong type.
     fn add(&mut self, at: usize, known: &mut Vec<Diagnostic>, more: Vec<Diagnostic>) {
         let before = known.len();
         for diagnostic in more {
-            let told = known[..before].iter().filter(|one| one.severity == Severity::Error).any(|one| {
-                let same =
-                    one.pointer == diagnostic.pointer && one.offset.is_none() && diagnostic.offset.is_none();
-                let within =
-                    diagnostic.pointer.strip_prefix(&one.pointer).is_some_and(|rest| rest.starts_with('/'));
-                same || within
-                    && (one.message == diagnostic.message || one.message.starts_with("this must be"))
-            });
-            let again =
+            let is_reported =
+                known[..before].iter().filter(|one| one.severity == Severity::Error).any(|one| {
+                    let same = one.pointer == diagnostic.pointer
+                        && one.offset.is_none()
+                        && diagnostic.offset.is_none();
+                    let within = diagnostic
+                        .pointer
+                        .strip_prefix(&one.pointer)
+                        .is_some_and(|rest| rest.starts_with('/'));
+                    same || within
+                        && (one.message == diagnostic.message || one.message.starts_with("this must be"))
+                });
+            let is_repeated =
                 known[..before].iter().any(|one| one.message == diagnostic.message && one.offset.is_none());
-            if !told && (!again || !diagnostic.message.starts_with("matchConstraints is required")) {
-                self.tell(at, diagnostic.clone());
+            if !is_reported
+                && (!is_repeated || !diagnostic.message.starts_with("matchConstraints is required"))
+            {
+                self.report(at, diagnostic.clone());
                 known.push(diagnostic);
             }
         }
@@ -222,17 +229,17 @@ impl<'a> SetAssembler<'a, '_> {
                 self.names.insert(document.name());
                 self.version(at);
                 let mut diagnostics = Vec::new();
-                let lowered = gang_policy::translate(&document.json, &mut diagnostics).unwrap_or_default();
-                self.tell_all(at, diagnostics);
-                self.written(at, &lowered);
-                self.lowered(at, &lowered);
+                let translated = gang_policy::translate(&document.json, &mut diagnostics).unwrap_or_default();
+                self.report_all(at, diagnostics);
+                self.add_entry(at, &translated);
+                self.translated(at, &translated);
             }
             _ => {}
         }
     }
 
-    /// Notes a policy for who asks what there is, with what it is evaluated as.
-    fn written(&mut self, at: usize, evaluated: &[Json]) {
+    /// Adds a policy to the list of the set, with the resources that its evaluated form matches.
+    fn add_entry(&mut self, at: usize, evaluated: &[Json]) {
         let document = &self.documents[at];
         let text_of = &self.texts[document.file];
         let selects = |kind: &str| {
@@ -257,7 +264,7 @@ impl<'a> SetAssembler<'a, '_> {
         let before = self.made.problems.len();
         let mut known = Vec::new();
         let cleaned = self.strict(at, &mut known);
-        self.written(at, std::slice::from_ref(&cleaned));
+        self.add_entry(at, std::slice::from_ref(&cleaned));
         let checks = if role == DocumentRole::Validating {
             api_rules::validating(&document.json)
         } else {
@@ -285,36 +292,37 @@ impl<'a> SetAssembler<'a, '_> {
         policies.entry(document.name()).or_insert(policy);
     }
 
-    /// Compiles what a policy of ours was made into, with its bindings.
-    fn lowered(&mut self, at: usize, lowered: &[Json]) {
+    /// Compiles the policies and bindings translated from a `GangPolicy`.
+    fn translated(&mut self, at: usize, translated: &[Json]) {
         let mut diagnostics = Vec::new();
         let mut made: BTreeMap<(&str, &str), CompiledPolicy> = BTreeMap::new();
-        for policy in lowered.iter().filter(|made| text(made, "/kind").ends_with("Policy")) {
+        for policy in translated.iter().filter(|made| text(made, "/kind").ends_with("Policy")) {
             let name = text(policy, "/metadata/name");
-            self.names_made.push((text(policy, "/kind").to_owned(), name.to_owned(), at));
+            self.translated_names.push((text(policy, "/kind").to_owned(), name.to_owned(), at));
             made.extend(
                 CompiledPolicy::new(policy, &mut diagnostics)
                     .map(|compiled| ((text(policy, "/kind"), name), compiled)),
             );
         }
-        for binding in lowered {
+        for binding in translated {
             let Some(kind) = text(binding, "/kind").strip_suffix("Binding") else { continue };
             if let Some(policy) = made.get_mut(&(kind, text(binding, "/spec/policyName"))) {
                 policy.bind(binding, &mut diagnostics);
             }
         }
-        // What is made of a policy that is well formed must be so, too: a fault is shown at the policy as a whole.
+        // A well-formed GangPolicy must translate to well-formed policies. If it does not, the diagnostic
+        // points at the whole document.
         let diagnostics = diagnostics.into_iter().map(|diagnostic| Diagnostic {
             pointer: String::new(),
             offset: None,
             ..diagnostic
         });
         let diagnostics = diagnostics.collect();
-        self.tell_all(at, diagnostics);
-        self.lowered.extend(made.into_values());
+        self.report_all(at, diagnostics);
+        self.translated.extend(made.into_values());
     }
 
-    /// Everything that is no policy.
+    /// Processes an object that is not a policy.
     fn others(&mut self, at: usize) {
         let document = &self.documents[at];
         match document.role() {
@@ -331,26 +339,29 @@ impl<'a> SetAssembler<'a, '_> {
             DocumentRole::Foreign => {
                 let message =
                     format!("a {} is not evaluated here: it is for the API server", document.kind());
-                self.tell(at, Diagnostic::warning("/kind", message));
+                self.report(at, Diagnostic::warning("/kind", message));
             }
             DocumentRole::Unknown => {
-                let message =
-                    format!("there is no {} in {OURS}: it has {}", document.kind(), OUR_KINDS.join(", "));
-                let meant = closest(document.kind(), OUR_KINDS.into_iter()).map(str::to_owned);
-                self.tell(at, Diagnostic::error("/kind", message).suggest(meant));
+                let message = format!(
+                    "there is no {} in {PORTCULLIS_GROUP}: it has {}",
+                    document.kind(),
+                    PORTCULLIS_KINDS.join(", ")
+                );
+                let meant = closest(document.kind(), PORTCULLIS_KINDS.into_iter()).map(str::to_owned);
+                self.report(at, Diagnostic::error("/kind", message).suggest(meant));
             }
             DocumentRole::Param => self.param(at),
             DocumentRole::Validating | DocumentRole::Mutating | DocumentRole::GangPolicy => {}
         }
     }
 
-    /// Our own kinds have one version.
+    /// Checks the version of a Portcullis kind; there is only one.
     fn version(&mut self, at: usize) {
         let document = &self.documents[at];
-        if document.version() != OUR_VERSION {
-            let message = format!("{OURS} has no version {:?}", document.version());
-            let meant = Some(format!("{OURS}/{OUR_VERSION}"));
-            self.tell(at, Diagnostic::error("/apiVersion", message).suggest(meant));
+        if document.version() != PORTCULLIS_VERSION {
+            let message = format!("{PORTCULLIS_GROUP} has no version {:?}", document.version());
+            let meant = Some(format!("{PORTCULLIS_GROUP}/{PORTCULLIS_VERSION}"));
+            self.report(at, Diagnostic::error("/apiVersion", message).suggest(meant));
         }
     }
 
@@ -390,14 +401,14 @@ impl<'a> SetAssembler<'a, '_> {
             };
             let meant = closest(name, mine.keys().copied()).map(str::to_owned);
             if let Some(policy) = meant.as_deref().and_then(|meant| mine.get_mut(meant)) {
-                // One mistake is told once: as it is meant, it is bound.
+                // The binding counts for the suggested policy, so that one mistake gives one problem.
                 policy.bound = true;
             }
-            self.tell(at, Diagnostic::error("/spec/policyName", message).suggest(meant));
+            self.report(at, Diagnostic::error("/spec/policyName", message).suggest(meant));
         }
     }
 
-    /// Whether the parameters of a binding can be there.
+    /// Checks the parameters of a binding.
     fn reference(&mut self, at: usize, has_params: bool) {
         let document = &self.documents[at];
         let reference = document.json.pointer("/spec/paramRef").filter(|reference| !reference.is_null());
@@ -405,11 +416,11 @@ impl<'a> SetAssembler<'a, '_> {
             (true, None) => {
                 let message =
                     "the policy has a paramKind and this binding no paramRef: params is null".to_owned();
-                self.tell(at, Diagnostic::warning("/spec/paramRef", message));
+                self.report(at, Diagnostic::warning("/spec/paramRef", message));
             }
             (false, Some(_)) => {
                 let message = "the policy has no paramKind: this is passed over".to_owned();
-                self.tell(at, Diagnostic::warning("/spec/paramRef", message).at_key());
+                self.report(at, Diagnostic::warning("/spec/paramRef", message).at_key());
             }
             (true, Some(reference)) => {
                 let name = text(reference, "/name");
@@ -435,7 +446,7 @@ impl<'a> SetAssembler<'a, '_> {
                     };
                     let message = format!("there is no {kind} {name:?} in these files, so {then}");
                     let meant = closest(name, names.iter().copied()).map(str::to_owned);
-                    self.tell(at, Diagnostic::warning("/spec/paramRef/name", message).suggest(meant));
+                    self.report(at, Diagnostic::warning("/spec/paramRef/name", message).suggest(meant));
                 }
             }
             (false, None) => {}
@@ -450,15 +461,15 @@ impl<'a> SetAssembler<'a, '_> {
                     document.problem(&self.texts[document.file], Diagnostic::warning("/spec/expires", ""));
                 self.made.exceptions.push((exception, ending));
             }
-            Err(diagnostics) => self.tell_all(at, diagnostics),
+            Err(diagnostics) => self.report_all(at, diagnostics),
         }
-        self.targets(at);
+        self.check_targets(at);
     }
 
-    /// Whether the policies and validations that an exception names are there.
-    fn targets(&mut self, at: usize) {
-        let targets = self.documents[at].json.pointer("/spec/policies").and_then(Json::as_array);
-        for (index, target) in targets.into_iter().flatten().enumerate() {
+    /// Checks that the policies and validations that an exception names exist.
+    fn check_targets(&mut self, at: usize) {
+        let check_targets = self.documents[at].json.pointer("/spec/policies").and_then(Json::as_array);
+        for (index, target) in check_targets.into_iter().flatten().enumerate() {
             let place = format!("/spec/policies/{index}");
             let (name, positions) =
                 (text(target, "/name"), target.get("validations").and_then(Json::as_array));
@@ -468,7 +479,7 @@ impl<'a> SetAssembler<'a, '_> {
             if !self.names.contains(name) {
                 let meant = closest(name, self.names.iter().copied()).map(str::to_owned);
                 let message = format!("there is no policy {name:?} in these files");
-                self.tell(at, Diagnostic::error(format!("{place}/name"), message).suggest(meant));
+                self.report(at, Diagnostic::error(format!("{place}/name"), message).suggest(meant));
                 continue;
             }
             let Some(positions) = positions else { continue };
@@ -476,7 +487,7 @@ impl<'a> SetAssembler<'a, '_> {
                 let message = format!(
                     "{name:?} is no ValidatingAdmissionPolicy, and holds or does not as a whole: leave this out"
                 );
-                self.tell(at, Diagnostic::error(format!("{place}/validations"), message).at_key());
+                self.report(at, Diagnostic::error(format!("{place}/validations"), message).at_key());
                 continue;
             };
             let count = count(&self.documents[policy.document].json, "validations");
@@ -487,7 +498,7 @@ impl<'a> SetAssembler<'a, '_> {
                 }
                 let message =
                     format!("{name:?} has no validation {position}: it has {count}, counted from 0");
-                self.tell(at, Diagnostic::error(format!("{place}/validations/{index}"), message));
+                self.report(at, Diagnostic::error(format!("{place}/validations/{index}"), message));
             }
         }
     }
@@ -498,13 +509,16 @@ impl<'a> SetAssembler<'a, '_> {
             for field in ["apiVersion", "kind"] {
                 if text(&document.json, &format!("/{field}")).is_empty() {
                     let message = format!("this is no Kubernetes object: the field {field:?} is required");
-                    self.tell(at, Diagnostic::error(format!("/{field}"), message));
+                    self.report(at, Diagnostic::error(format!("/{field}"), message));
                 }
             }
         } else if self.param_kinds.contains(&(document.api_version(), document.kind())) {
             self.made.counts.params += 1;
             if document.name().is_empty() {
-                self.tell(at, Diagnostic::error("/metadata/name", "the field \"metadata.name\" is required"));
+                self.report(
+                    at,
+                    Diagnostic::error("/metadata/name", "the field \"metadata.name\" is required"),
+                );
             }
             if Schema::of(document.group(), document.version(), document.kind()).is_some() {
                 self.strict(at, &mut Vec::new());
@@ -517,7 +531,7 @@ impl<'a> SetAssembler<'a, '_> {
                 document.kind()
             );
             let meant = closest(document.kind(), policies.into_iter()).map(str::to_owned);
-            self.tell(at, Diagnostic::warning("/kind", message).suggest(meant));
+            self.report(at, Diagnostic::warning("/kind", message).suggest(meant));
         }
     }
 
@@ -533,15 +547,15 @@ impl<'a> SetAssembler<'a, '_> {
             })
             .collect();
         for (at, message) in unbound {
-            self.tell(at, Diagnostic::warning("/metadata/name", message));
+            self.report(at, Diagnostic::warning("/metadata/name", message));
         }
-        for (kind, name, at) in std::mem::take(&mut self.names_made) {
+        for (kind, name, at) in std::mem::take(&mut self.translated_names) {
             let others = if kind == "ValidatingAdmissionPolicy" { &self.validating } else { &self.mutating };
             if let Some(other) = others.get(name.as_str()) {
                 let place = self.place(other.document);
                 let message =
                     format!("it becomes a {kind} {name:?}, and there is one at {place}: take another name");
-                self.tell(at, Diagnostic::error("/metadata/name", message));
+                self.report(at, Diagnostic::error("/metadata/name", message));
             }
         }
         let mut params = ParamStore::default();
@@ -552,7 +566,7 @@ impl<'a> SetAssembler<'a, '_> {
         }
         let (mut validating, mut mutating) = (Vec::new(), Vec::new());
         let policies = self.validating.into_values().chain(self.mutating.into_values());
-        for compiled in policies.filter_map(|known| known.compiled).chain(self.lowered) {
+        for compiled in policies.filter_map(|known| known.compiled).chain(self.translated) {
             match compiled {
                 CompiledPolicy::Validating(policy) => validating.push(policy),
                 CompiledPolicy::Mutating(policy) => mutating.push(policy),

@@ -1,4 +1,4 @@
-//! One object of a file: what it is, and from its faults to places in the file.
+//! One object of a file, and the mapping from its diagnostics to locations in the file.
 
 use std::ops::Range;
 
@@ -10,7 +10,7 @@ use super::source_text::SourceText;
 use crate::diagnostic::Diagnostic;
 use crate::json::value_at;
 
-/// What an object is to us.
+/// What the loader does with an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum DocumentRole {
     Validating,
@@ -19,13 +19,13 @@ pub(super) enum DocumentRole {
     MutatingBinding,
     GangPolicy,
     Exception,
-    /// A case of `portcullis test`.
+    /// A suite of `portcullis test`.
     Test,
-    /// Something of `admissionregistration.k8s.io` that is not evaluated here.
+    /// Another kind of `admissionregistration.k8s.io`, which is not evaluated here.
     Foreign,
-    /// Something of `portcullis.dev` that there is not.
+    /// An unknown kind of `portcullis.dev`.
     Unknown,
-    /// Perhaps somebody's parameters.
+    /// Any other object; it can be a parameter.
     Param,
 }
 
@@ -37,33 +37,33 @@ impl DocumentRole {
             ("admissionregistration.k8s.io", "MutatingAdmissionPolicy") => Self::Mutating,
             ("admissionregistration.k8s.io", "MutatingAdmissionPolicyBinding") => Self::MutatingBinding,
             ("admissionregistration.k8s.io", _) => Self::Foreign,
-            (OURS, "GangPolicy") => Self::GangPolicy,
-            (OURS, "PolicyException") => Self::Exception,
-            (OURS, "PolicyTest") => Self::Test,
-            (OURS, _) => Self::Unknown,
+            (PORTCULLIS_GROUP, "GangPolicy") => Self::GangPolicy,
+            (PORTCULLIS_GROUP, "PolicyException") => Self::Exception,
+            (PORTCULLIS_GROUP, "PolicyTest") => Self::Test,
+            (PORTCULLIS_GROUP, _) => Self::Unknown,
             _ => Self::Param,
         }
     }
 }
 
-/// The group of an `apiVersion`: empty for core.
+/// Returns the group of an `apiVersion`; empty for core.
 fn group(api_version: &str) -> &str {
     api_version.split_once('/').map_or("", |(group, _)| group)
 }
 
-/// The API group of our own kinds.
-pub(super) const OURS: &str = "portcullis.dev";
+/// The API group of Portcullis.
+pub(super) const PORTCULLIS_GROUP: &str = "portcullis.dev";
 
-/// The versions of our own kinds.
-pub(super) const OUR_VERSION: &str = "v1alpha1";
+/// The version of the Portcullis kinds.
+pub(super) const PORTCULLIS_VERSION: &str = "v1alpha1";
 
-/// Our kinds.
-pub(super) const OUR_KINDS: [&str; 3] = ["GangPolicy", "PolicyException", "PolicyTest"];
+/// The Portcullis kinds in policy files.
+pub(super) const PORTCULLIS_KINDS: [&str; 3] = ["GangPolicy", "PolicyException", "PolicyTest"];
 
-/// An object and where it stands.
+/// An object and its location.
 #[derive(Debug)]
 pub(super) struct SourceDocument {
-    /// The file, by position.
+    /// Index of the file.
     pub(super) file: usize,
     pub(super) node: Node,
     pub(super) json: Json,
@@ -106,30 +106,30 @@ impl SourceDocument {
         written.split_once('/').map_or(written, |(_, version)| version)
     }
 
-    /// `ValidatingAdmissionPolicy "no-latest"`
+    /// Returns `ValidatingAdmissionPolicy "no-latest"`.
     pub(super) fn about(&self) -> String {
         format!("{} {:?}", self.kind(), self.name())
     }
 
-    /// Where the object starts.
+    /// Returns the start of the object.
     pub(super) fn start(&self) -> Range<usize> {
         self.place(&Diagnostic::error("/kind", "").at_key())
     }
 
-    /// The bytes that a fault is about.
+    /// Returns the bytes that a diagnostic is about.
     fn place(&self, diagnostic: &Diagnostic) -> Range<usize> {
         let (node, key, reached) = self.node.at(&diagnostic.pointer);
         match (&node.content, diagnostic.offset) {
             (Content::Scalar { value: Json::String(_), .. }, Some(_)) if reached => node.span.clone(),
-            // A collection may go on for pages: its key is what is shown.
-            (Content::Sequence(_) | Content::Mapping(_), _) => key.unwrap_or_else(|| first(node)),
+            // A collection can be pages long, so its key is shown.
+            (Content::Sequence(_) | Content::Mapping(_), _) => key.unwrap_or_else(|| collection_start(node)),
             (Content::Scalar { .. }, _) => {
                 key.filter(|_| diagnostic.at_key || node.span.is_empty()).unwrap_or_else(|| node.span.clone())
             }
         }
     }
 
-    /// A fault at its place.
+    /// Returns a diagnostic with its location.
     pub(super) fn problem(&self, text: &SourceText<'_>, diagnostic: Diagnostic) -> Problem {
         let mut span = self.place(&diagnostic);
         if let Some(offset) = diagnostic.offset
@@ -140,31 +140,32 @@ impl SourceDocument {
             ) = self.node.at(&diagnostic.pointer)
         {
             let raw = text.text.get(whole.clone()).unwrap_or_default();
-            span = locate(raw, whole.start, *style, value, word(value, offset));
+            span = locate(raw, whole.start, *style, value, word_at(value, offset));
         }
         Problem {
             suggestion: diagnostic.suggestion,
             about: Some(self.about()),
-            // There is one container, which has no name.
+            // CEL names its container; there is only the unnamed one.
             ..text.problem(diagnostic.severity, &span, diagnostic.message.replace(" (in container '')", ""))
         }
     }
 }
 
-/// Where a collection starts: at its first key or item.
-fn first(node: &Node) -> Range<usize> {
+/// Returns the start of a collection: its first key or item.
+fn collection_start(node: &Node) -> Range<usize> {
     match &node.content {
         Content::Mapping(entries) => {
             entries.iter().map(|entry| entry.key_span.clone()).find(|span| !span.is_empty())
         }
-        Content::Sequence(items) => items.first().map(first),
+        Content::Sequence(items) => items.first().map(collection_start),
         Content::Scalar { .. } => None,
     }
     .unwrap_or(node.span.start..node.span.start)
 }
 
-/// The word of an expression that an issue is about. CEL says `.` for a field and `(` for a call; their names are what people look for.
-pub(super) fn word(source: &str, offset: usize) -> Range<usize> {
+/// Returns the word of an expression at an offset. CEL reports the `.` of a field and the `(` of a call;
+/// users look for the name.
+pub(super) fn word_at(source: &str, offset: usize) -> Range<usize> {
     let mut offset = offset.min(source.len());
     while !source.is_char_boundary(offset) {
         offset -= 1;

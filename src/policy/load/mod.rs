@@ -1,15 +1,16 @@
-//! Files to a [`PolicySet`], or everything that is wrong with them.
+//! Loads policy files: bytes to a [`PolicySet`], or to all problems in them.
 //!
-//! ```text
-//! text       bytes -> text, with lines and columns        strict     fields and types, by schema
-//!                                                          admission  what the API server demands besides
-//! document   trees -> objects, faults -> places           typed      expressions again, with kinds that are known; costs
-//! assemble   objects -> policies with bindings, params and exceptions: what refers to what
-//! single     files that make no set: test cases, manifests
-//! show       problems for people                          formats    problems for programs
-//! ```
+//! | module | does |
+//! |---|---|
+//! | `source_text` | bytes to text with lines and columns |
+//! | `document` | YAML trees to objects; diagnostics to line and column |
+//! | `assemble` | objects to policies with bindings, parameters and exceptions |
+//! | `standalone` | files that are not a set: test cases, manifests |
+//! | `report` | problems as text, JSON, SARIF and GitHub annotations |
 //!
-//! Everything that is wrong is told at once: an object that is wrong in one place is looked at in all others.
+//! Each object passes three checks: schema, API server rules, and expressions (see `checks`). An error in one
+//! place never hides errors in other places. Line and column within an expression are looked up only for a
+//! problem, through indentation, folding and escapes.
 
 mod assemble;
 mod document;
@@ -31,38 +32,38 @@ use source_text::SourceText;
 pub use report::{problems_as_github_annotations, problems_as_json, problems_as_sarif, render_problems};
 pub use standalone::{LoadedTestSuites, read_manifest, read_test_suites, translate_gang_policies};
 
-/// A file as it was read.
+/// A file as read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceFile {
-    /// The name to show: a path as the user gave it.
+    /// The name to show: the path as the user gave it.
     pub name: String,
-    /// Its bytes, which may be no text.
+    /// The content, which may be invalid UTF-8.
     pub bytes: Vec<u8>,
 }
 
-/// Something wrong, at its place in a file.
+/// An error or warning with its location in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// Whether the set can be used.
+    /// Error or warning; a set with an error cannot be used.
     pub severity: Severity,
-    /// The file.
+    /// The file name.
     pub file: String,
-    /// From 1; 0 when the whole file is meant.
+    /// The line, from 1; 0 if the problem is about the whole file.
     pub line: usize,
-    /// In characters, from 1; 0 when the whole line or file is meant.
+    /// The column in characters, from 1; 0 if the problem is about the whole line or file.
     pub column: usize,
-    /// How many characters are meant, at least 1.
+    /// The length in characters, at least 1.
     pub length: usize,
-    /// What is wrong, in a sentence.
+    /// What is wrong, without the location.
     pub message: String,
-    /// What may have been meant.
+    /// A replacement that the user may have meant.
     pub suggestion: Option<String>,
-    /// What it is about: `ValidatingAdmissionPolicy "no-latest"`.
+    /// The object: `ValidatingAdmissionPolicy "no-latest"`.
     pub about: Option<String>,
 }
 
 impl Problem {
-    /// `FILE:LINE:COLUMN`, without what is not known.
+    /// Returns `FILE:LINE:COLUMN`, without the parts that are unknown.
     #[must_use]
     pub fn place(&self) -> String {
         match (self.line, self.column) {
@@ -72,7 +73,7 @@ impl Problem {
         }
     }
 
-    /// All of it in one line, for logs.
+    /// Returns the whole problem in one line, for logs.
     #[must_use]
     pub fn one_line(&self) -> String {
         let about = self.about.as_ref().map(|about| format!("{about}: ")).unwrap_or_default();
@@ -88,7 +89,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// How much was read.
+/// Numbers of what was read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LoadCounts {
     /// Files.
@@ -101,25 +102,25 @@ pub struct LoadCounts {
     pub bindings: usize,
     /// Exceptions.
     pub exceptions: usize,
-    /// Objects that bindings can hand to policies.
+    /// Objects that bindings can use as parameters.
     pub params: usize,
 }
 
-/// What became of files.
+/// The result of loading files.
 #[derive(Debug, Default)]
 pub struct LoadResult {
-    /// The set; none when a problem is an error.
+    /// The set; `None` if a problem is an error.
     pub set: Option<PolicySet>,
-    /// Everything that was found, by file and place.
+    /// All problems, by file and location.
     pub problems: Vec<Problem>,
-    /// How much was read, also of what is wrong.
+    /// Numbers of what was read, including objects with errors.
     pub counts: LoadCounts,
-    /// Exceptions with where they end.
+    /// Exceptions, each with a problem at its `expires`.
     expiries: Vec<(PolicyException, Problem)>,
 }
 
 impl LoadResult {
-    /// Warns of what has ended by a moment, in Unix seconds.
+    /// Adds a warning for each exception that has expired at `now`, in Unix seconds.
     #[must_use]
     pub fn warn_expired(mut self, now: i64) -> Self {
         for (exception, place) in &self.expiries {
@@ -131,13 +132,13 @@ impl LoadResult {
                 });
             }
         }
-        order(&mut self.problems);
+        sort_problems(&mut self.problems);
         self
     }
 }
 
-/// By file and place; what is worse first.
-fn order(problems: &mut Vec<Problem>) {
+/// Sorts by file and location, errors before warnings.
+fn sort_problems(problems: &mut Vec<Problem>) {
     problems.sort_by(|a, b| {
         let key = |problem: &Problem| (problem.line, problem.column, std::cmp::Reverse(problem.severity));
         a.file.cmp(&b.file).then_with(|| key(a).cmp(&key(b))).then_with(|| a.message.cmp(&b.message))
@@ -145,7 +146,7 @@ fn order(problems: &mut Vec<Problem>) {
     problems.dedup();
 }
 
-/// Whether a file is read by its name. Cases of `portcullis test` lie beside policies and are none.
+/// Whether a file belongs to the set by its name. Files of `portcullis test` (`*.test.yaml`) do not.
 fn is_policy_file(name: &str) -> bool {
     let stem = name
         .strip_suffix(".yaml")
@@ -154,7 +155,8 @@ fn is_policy_file(name: &str) -> bool {
     stem.is_some_and(|stem| !stem.ends_with(".test")) || name == "-"
 }
 
-/// Reads policy files: all of one set. Names decide the order, and the suffix (`.yaml`, `.yml`, `.json`) what is read; `-` is read, too.
+/// Loads the policy files of one set. Only `.yaml`, `.yml` and `.json` files and `-` are read, in the order
+/// of their names.
 #[must_use]
 pub fn load(files: &[SourceFile]) -> LoadResult {
     let mut wanted: Vec<&SourceFile> = files.iter().filter(|file| is_policy_file(&file.name)).collect();
@@ -165,7 +167,7 @@ pub fn load(files: &[SourceFile]) -> LoadResult {
     for file in &wanted {
         match SourceText::of(file) {
             Ok(text) => {
-                read(&text, texts.len(), &mut documents, &mut problems);
+                read_documents(&text, texts.len(), &mut documents, &mut problems);
                 texts.push(text);
             }
             Err(problem) => problems.push(*problem),
@@ -173,18 +175,19 @@ pub fn load(files: &[SourceFile]) -> LoadResult {
     }
     let mut assembled = assemble::assemble(&documents, &texts);
     problems.append(&mut assembled.problems);
-    order(&mut problems);
+    sort_problems(&mut problems);
     assembled.counts.files = wanted.len();
     let good = problems.iter().all(|problem| problem.severity < Severity::Error);
     let set = good.then(|| {
         let exceptions = assembled.exceptions.iter().map(|(exception, _)| exception.clone()).collect();
-        PolicySet::new(hash(&wanted), assembled.policies, assembled.rules, exceptions)
+        PolicySet::new(set_hash(&wanted), assembled.policies, assembled.rules, exceptions)
     });
     LoadResult { set, problems, counts: assembled.counts, expiries: assembled.exceptions }
 }
 
-/// Names a set by its files: their names without directories, so that a set is the same wherever it is mounted, and their bytes.
-fn hash(files: &[&SourceFile]) -> String {
+/// Returns the hash of a set over file names without directories, so that the mount path does not matter, and
+/// file contents.
+fn set_hash(files: &[&SourceFile]) -> String {
     sha256_hex(files.iter().flat_map(|file| {
         let name = file.name.rsplit('/').next().unwrap_or_default();
         [name.as_bytes(), &file.bytes]
@@ -192,7 +195,7 @@ fn hash(files: &[&SourceFile]) -> String {
 }
 
 /// Reads the objects of a file.
-fn read(
+fn read_documents(
     text: &SourceText<'_>,
     file: usize,
     documents: &mut Vec<SourceDocument>,
@@ -204,12 +207,12 @@ fn read(
         problems.push(text.problem(severity, &flaw.span, flaw.message));
     }
     for node in nodes {
-        objects(text, node, file, documents, problems);
+        push_objects(text, node, file, documents, problems);
     }
 }
 
-/// An object, or the objects of a list of them.
-fn objects(
+/// Adds an object, or the objects of a `List`.
+fn push_objects(
     text: &SourceText<'_>,
     node: Node,
     file: usize,
@@ -233,14 +236,14 @@ fn objects(
     for entry in entries.into_iter().filter(|entry| entry.key == "items") {
         if let Content::Sequence(items) = entry.value.content {
             for item in items {
-                objects(text, item, file, documents, problems);
+                push_objects(text, item, file, documents, problems);
             }
         }
     }
 }
 
-/// An issue of an expression that is no part of a file, as a problem in a file of that name.
-pub(crate) fn in_expression(
+/// Returns an issue of an expression outside of any file as a problem in a file named `name`.
+pub(crate) fn problem_in_expression(
     name: &str,
     source: &str,
     issue: portcullis_cel::Issue,
@@ -248,11 +251,11 @@ pub(crate) fn in_expression(
 ) -> Problem {
     let text = SourceText::new(name, source);
     let message = issue.message.replace(" (in container '')", "");
-    let span = document::word(source, issue.offset);
+    let span = document::word_at(source, issue.offset);
     Problem { suggestion: issue.suggestion, ..text.problem(severity, &span, message) }
 }
 
-/// Reads any bytes as a policy file: for fuzzing. What comes of it must hold together.
+/// Reads any bytes as a policy file and checks the result's consistency. Fuzz target.
 #[doc(hidden)]
 pub fn fuzz_load(bytes: &[u8]) {
     for name in ["fuzz.yaml", "fuzz.json"] {

@@ -1,28 +1,28 @@
-//! The text of a file: from bytes to lines and columns.
+//! The text of a file, with lines and columns.
 
 use std::ops::Range;
 
 use super::{Problem, SourceFile};
 use crate::diagnostic::Severity;
 
-/// The largest file that is read.
-const BYTES: usize = 8 << 20;
+/// Maximum size of a policy file.
+const MAX_FILE_BYTES: usize = 8 << 20;
 
-/// A file that is text.
+/// A file with valid UTF-8.
 #[derive(Debug)]
 pub(super) struct SourceText<'a> {
     pub(super) name: &'a str,
-    /// Without the mark that some editors put in front.
+    /// The text without a byte order mark.
     pub(super) text: &'a str,
-    /// Where each line starts.
+    /// Byte offsets of the line starts.
     lines: Vec<usize>,
 }
 
 impl<'a> SourceText<'a> {
-    /// The text of a file.
+    /// Returns the text of a file.
     ///
     /// # Errors
-    /// It is too large, or no UTF-8.
+    /// The file is too large or not UTF-8.
     pub(super) fn of(file: &'a SourceFile) -> Result<Self, Box<Problem>> {
         let whole = |message: String| {
             Box::new(Problem {
@@ -36,11 +36,11 @@ impl<'a> SourceText<'a> {
                 about: None,
             })
         };
-        if file.bytes.len() > BYTES {
+        if file.bytes.len() > MAX_FILE_BYTES {
             return Err(whole(format!(
                 "the file has {} MiB, more than {}",
                 file.bytes.len() >> 20,
-                BYTES >> 20
+                MAX_FILE_BYTES >> 20
             )));
         }
         if file.bytes.starts_with(&[0xFF, 0xFE]) || file.bytes.starts_with(&[0xFE, 0xFF]) {
@@ -63,7 +63,7 @@ impl<'a> SourceText<'a> {
         Self { name, text, lines: std::iter::once(0).chain(starts).collect() }
     }
 
-    /// Line and column of a byte, both from 1, the column in characters.
+    /// Returns line and column of a byte, both from 1. The column counts characters.
     pub(super) fn position(&self, byte: usize) -> (usize, usize) {
         let line = self.lines.partition_point(|start| *start <= byte);
         let start = self.lines[line - 1];
@@ -71,7 +71,7 @@ impl<'a> SourceText<'a> {
         (line, column + 1)
     }
 
-    /// A problem at some bytes. Of more than one line, the first is meant.
+    /// Returns a problem at a byte range. If the range has several lines, the problem is at the first one.
     pub(super) fn problem(&self, severity: Severity, span: &Range<usize>, message: String) -> Problem {
         let (line, column) = self.position(span.start);
         let shown = self.text.get(span.clone()).unwrap_or_default();
@@ -88,7 +88,7 @@ impl<'a> SourceText<'a> {
         }
     }
 
-    /// Whether the file is JSON by its name or its first character.
+    /// Whether the file is JSON, by its name or first character.
     pub(super) fn is_json(&self) -> bool {
         let suffix = self.name.rsplit('.').next().unwrap_or_default();
         suffix.eq_ignore_ascii_case("json") || self.text.trim_start().starts_with('{')

@@ -1,20 +1,21 @@
-//! Files that make no set: test cases, the objects they name, `GangPolicy`s that are explained. Read as policies are, with the place of everything.
+//! Reads files that are not part of a set: test cases, the manifests they name, and `GangPolicy` documents
+//! for `portcullis policy explain`. Problems have locations as in policy files.
 
 use serde_json::Value as Json;
 
 use super::document::{DocumentRole, SourceDocument};
 use super::source_text::SourceText;
-use super::{Problem, SourceFile, order, read};
+use super::{Problem, SourceFile, read_documents, sort_problems};
 use crate::cases::{self, TestSuite};
 use crate::diagnostic::Severity;
 use crate::gang_policy;
 
-/// What became of a file of test cases.
+/// The result of reading a file of test cases.
 #[derive(Debug, Default)]
 pub struct LoadedTestSuites {
-    /// The suites that are sound, with the line of each of their cases, from 1.
+    /// The valid suites, each with the lines of its cases, from 1.
     pub suites: Vec<(TestSuite, Vec<usize>)>,
-    /// Everything that is wrong.
+    /// All problems.
     pub problems: Vec<Problem>,
 }
 
@@ -25,7 +26,7 @@ fn documents<'f>(
     match SourceText::of(file) {
         Ok(text) => {
             let mut documents = Vec::new();
-            read(&text, 0, &mut documents, problems);
+            read_documents(&text, 0, &mut documents, problems);
             Some((text, documents))
         }
         Err(problem) => {
@@ -59,11 +60,11 @@ pub fn read_test_suites(file: &SourceFile) -> LoadedTestSuites {
             made.suites.push((suite, lines));
         }
     }
-    order(&mut made.problems);
+    sort_problems(&mut made.problems);
     made
 }
 
-/// Reads the objects of a manifest, whatever they are.
+/// Reads the objects of a manifest, of any kind.
 #[must_use]
 pub fn read_manifest(file: &SourceFile) -> (Vec<Json>, Vec<Problem>) {
     let mut problems = Vec::new();
@@ -71,7 +72,7 @@ pub fn read_manifest(file: &SourceFile) -> (Vec<Json>, Vec<Problem>) {
     (documents.into_iter().map(|document| document.json).collect(), problems)
 }
 
-/// What each `GangPolicy` of a file becomes, and everything that is wrong with them; other objects are passed over.
+/// Translates each `GangPolicy` of a file, and returns all problems. Other objects are ignored.
 #[must_use]
 pub fn translate_gang_policies(file: &SourceFile) -> (Vec<Json>, Vec<Problem>) {
     let (mut made, mut problems) = (Vec::new(), Vec::new());
@@ -90,6 +91,6 @@ pub fn translate_gang_policies(file: &SourceFile) -> (Vec<Json>, Vec<Problem>) {
         made.extend(gang_policy::translate(&document.json, &mut diagnostics).unwrap_or_default());
         problems.extend(diagnostics.into_iter().map(|diagnostic| document.problem(&text, diagnostic)));
     }
-    order(&mut problems);
+    sort_problems(&mut problems);
     (made, problems)
 }

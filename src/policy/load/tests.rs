@@ -20,7 +20,12 @@ fn told(files: &[SourceFile]) -> Vec<String> {
         .iter()
         .map(|problem| {
             let meant = problem.suggestion.as_ref().map(|meant| format!(" ({meant})")).unwrap_or_default();
-            format!("{} {} {}{meant}", report::word(problem.severity), problem.place(), problem.message)
+            format!(
+                "{} {} {}{meant}",
+                report::severity_name(problem.severity),
+                problem.place(),
+                problem.message
+            )
         })
         .collect()
 }

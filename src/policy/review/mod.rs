@@ -1,7 +1,8 @@
-//! An `AdmissionReview` in, the answer of a set out: bytes to bytes, as core's admission has it for gangs.
+//! Answers an `AdmissionReview` with a policy set: bytes in, bytes out, like `core::admission` does for
+//! gangs.
 //!
-//! A refusal gives every rule that refuses as a cause that stands by itself, because kubectl prints each on a line of its own and
-//! drops the rest. Every patch was applied to the object before it leaves.
+//! A denial lists every rule that denies as a cause of its own, because kubectl prints one line for each
+//! cause and drops the rest. Every patch is applied and compared before it is returned.
 
 mod outcome;
 
@@ -19,21 +20,21 @@ use crate::set::PolicySet;
 
 pub use outcome::{AdmissionOutcome, DifferenceKind, HookOutcome, OutcomeDifference, compare_outcomes};
 
-/// One review, answered.
+/// The answer to one review.
 #[derive(Clone, Debug)]
 pub struct ReviewResult {
-    /// What is sent, and what it comes to for log and metrics.
+    /// The response, and its summary for log and metrics.
     pub answer: ReviewOutcome,
-    /// The review as it came: for whoever compares.
+    /// The review as received, for a comparison with another set.
     pub review: Json,
-    /// What the set does.
+    /// What the set decided.
     pub outcome: HookOutcome,
 }
 
-/// Answers one review; none where the effort does not suffice.
+/// Answers one review. `None` if the work budget is exhausted.
 ///
 /// # Errors
-/// [`ReviewError`] when the body is no review that can be answered.
+/// [`ReviewError`] if the body is not a review that can be answered.
 pub fn review(
     set: &PolicySet,
     cluster: &ClusterData,
@@ -61,7 +62,7 @@ pub fn review(
     Ok(Some(ReviewResult { answer, review, outcome }))
 }
 
-/// What is sent for an outcome.
+/// Returns the response for an outcome.
 fn answer(
     set: &PolicySet,
     request: &AdmissionRequest<'_>,
@@ -76,18 +77,18 @@ fn answer(
             (patch, Vec::new(), BTreeMap::new())
         }
         HookOutcome::Validated(validation) => {
-            // A key with a slash in it is dropped by the API server: it puts the name of the hook before one of its own.
+            // The API server prefixes audit keys with the webhook's name and drops keys that contain a slash.
             let audit = validation.audit.iter().map(|(key, value)| (key.replace('/', "."), value.clone()));
             (json_patch::Patch::default(), validation.user_warnings(), audit.collect())
         }
     };
     let name = display_name(request);
-    let words: Vec<(String, String)> = denials.iter().map(in_words).collect();
+    let words: Vec<(String, String)> = denials.iter().map(field_and_message).collect();
     let kind = request.kind();
     let reply = AdmissionResponse {
         uid,
         refusal: denials.first().map(|first| DenialStatus {
-            code: code(&first.reason),
+            code: status_code(&first.reason),
             reason: &first.reason,
             message: message(kind, &name, denials),
             name: &name,
@@ -116,7 +117,7 @@ fn answer(
                 (true, true, true) => AdmissionVerdict::Allowed,
                 (true, true, false) => AdmissionVerdict::Untouched,
             },
-            causes: denials.iter().map(logged).collect(),
+            causes: denials.iter().map(log_line).collect(),
             warnings: warnings.len(),
             patch_operations: patch.0.len(),
             policies: Some(set.hash().to_owned()),
@@ -125,12 +126,12 @@ fn answer(
     })
 }
 
-/// The patch that makes the object what the set made of it, proved.
+/// Returns the patch from the object to the mutated object, after applying and comparing it.
 fn patch(
     request: &AdmissionRequest<'_>,
     mutation: &MutationResult,
 ) -> Result<json_patch::Patch, ReviewError> {
-    // An operation that has no object cannot be patched: the API server answers 500 to one that is.
+    // The API server answers 500 to a patch for an operation without an object.
     let (Some(before), Some(after)) = (request.object(), &mutation.object) else {
         return Ok(json_patch::Patch::default());
     };
@@ -145,7 +146,7 @@ fn patch(
     }
 }
 
-/// What the user calls the object: its name, or `generateName` with a `*`.
+/// Returns the name of the object for messages: its name, or `generateName` with a `*`.
 #[must_use]
 pub fn display_name(request: &AdmissionRequest<'_>) -> String {
     if !request.name().is_empty() {
@@ -161,8 +162,8 @@ pub fn display_name(request: &AdmissionRequest<'_>) -> String {
     }
 }
 
-/// The status code of a reason, as the API server has it for its own policies.
-fn code(reason: &str) -> u16 {
+/// Returns the status code that the API server uses for a reason.
+fn status_code(reason: &str) -> u16 {
     match reason {
         "Unauthorized" => 401,
         "Forbidden" => 403,
@@ -172,7 +173,7 @@ fn code(reason: &str) -> u16 {
     }
 }
 
-/// `/spec/validations/0` as people write it.
+/// Returns the rule `/spec/validations/0` as `spec.validations[0]`.
 fn rule(denial: &Denial) -> String {
     let mut words = String::new();
     for step in denial.rule.split('/').filter(|step| !step.is_empty()) {
@@ -188,8 +189,8 @@ fn rule(denial: &Denial) -> String {
     words
 }
 
-/// The field that is at fault, where it is known, and what is wrong with it. A message that begins with the path of a field and a colon
-/// (`spec.containers[0].image: use a tag that stays`) names it by that.
+/// Splits a denial into the field that it is about, if it names one, and the detail. A detail that starts
+/// with a field path and a colon (`spec.containers[0].image: use a fixed tag`) names the field.
 #[must_use]
 pub fn field_and_detail(denial: &Denial) -> (Option<&str>, &str) {
     if let Some(field) = &denial.field {
@@ -204,9 +205,9 @@ pub fn field_and_detail(denial: &Denial) -> (Option<&str>, &str) {
     (Some(path), rest)
 }
 
-/// The field, and the message with whose rule it is. kubectl prints the one, a colon and the other: where no field is at fault,
-/// the policy takes its place.
-fn in_words(denial: &Denial) -> (String, String) {
+/// Returns field and message, with policy and rule. kubectl prints `FIELD: MESSAGE`, so the policy takes the
+/// place of an unknown field.
+fn field_and_message(denial: &Denial) -> (String, String) {
     let (rule, policy) = (rule(denial), &denial.policy);
     match (field_and_detail(denial), rule.as_str()) {
         ((Some(field), detail), "") => (field.to_owned(), format!("{detail} (policy {policy})")),
@@ -221,10 +222,11 @@ fn cause<'a>(denial: &Denial, field: &'a str, message: &'a str) -> DenialCause<'
     DenialCause { reason, message, field }
 }
 
-/// For controllers, and for kubectl where it prints the message instead of the causes: a line for each rule.
+/// Returns the message of the denial, one line per rule. Controllers show it, and kubectl where it does not
+/// print causes.
 fn message(kind: &str, name: &str, denials: &[Denial]) -> String {
     let of = |denial: &Denial| {
-        let (field, message) = in_words(denial);
+        let (field, message) = field_and_message(denial);
         format!("{field}: {message}")
     };
     let what = if name.is_empty() { kind.to_owned() } else { format!("{kind} {name:?}") };
@@ -237,8 +239,8 @@ fn message(kind: &str, name: &str, denials: &[Denial]) -> String {
     }
 }
 
-/// One line of the log.
-fn logged(denial: &Denial) -> String {
+/// Returns the log line of a denial.
+fn log_line(denial: &Denial) -> String {
     format!("{}/{}: {}", denial.policy, rule(denial), denial.detail)
 }
 

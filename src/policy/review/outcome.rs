@@ -1,4 +1,5 @@
-//! What a set does with a request, and where two sets do different things: what a shadow counts and a replay shows.
+//! The outcome of a policy set for a request, and the differences between the outcomes of two sets. Shadow
+//! evaluation counts the differences, `portcullis replay` shows them.
 
 use std::collections::BTreeSet;
 
@@ -10,17 +11,17 @@ use crate::evaluation::{AppliedException, Denial, MutationResult, ValidationResu
 use crate::input::{AdmissionRequest, ClusterData, WorkBudget};
 use crate::set::PolicySet;
 
-/// What a set does with a request.
+/// The outcome of one webhook call.
 #[derive(Clone, Debug, PartialEq)]
 pub enum HookOutcome {
-    /// Its mutating policies were asked.
+    /// The mutating policies were evaluated.
     Mutated(MutationResult),
-    /// Its validating policies were asked.
+    /// The validating policies were evaluated.
     Validated(ValidationResult),
 }
 
 impl HookOutcome {
-    /// Asks the policies that this hook is for; none where the effort does not suffice.
+    /// Evaluates the policies of this hook. `None` if the work budget is exhausted.
     #[must_use]
     pub fn evaluate(
         set: &PolicySet,
@@ -36,7 +37,7 @@ impl HookOutcome {
         (!work_budget.is_exhausted()).then_some(outcome)
     }
 
-    /// Why it is refused; none when it is allowed.
+    /// Returns the denials; none if the request is allowed.
     #[must_use]
     pub fn denials(&self) -> &[Denial] {
         match self {
@@ -45,7 +46,7 @@ impl HookOutcome {
         }
     }
 
-    /// Rules that failed and were passed over.
+    /// Returns the errors that `failurePolicy: Ignore` ignored.
     #[must_use]
     pub fn ignored_errors(&self) -> &[String] {
         match self {
@@ -54,7 +55,7 @@ impl HookOutcome {
         }
     }
 
-    /// What exceptions have let in.
+    /// Returns the exceptions that allowed something.
     #[must_use]
     pub fn applied_exceptions(&self) -> &[AppliedException] {
         match self {
@@ -75,19 +76,19 @@ impl HookOutcome {
     }
 }
 
-/// What becomes of a whole review when the API server asks both hooks, one after the other.
+/// The outcome of a whole admission: both hooks, one after the other.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AdmissionOutcome {
-    /// The object as it is stored; none where there is none, or nothing was changed.
+    /// The stored object; `None` if there is none or nothing was changed.
     pub object: Option<Json>,
-    /// What the mutating policies have done.
+    /// Result of the mutating policies.
     pub mutation: MutationResult,
-    /// What the validating policies say of the object as it is then; nothing where a mutating one refuses it.
+    /// Result of the validating policies for the mutated object; empty if a mutating policy denies.
     pub validation: ValidationResult,
 }
 
 impl AdmissionOutcome {
-    /// Asks the mutating policies about the request, and the validating ones about what they made of it.
+    /// Evaluates the mutating policies, and then the validating policies for the mutated object.
     #[must_use]
     pub fn evaluate(set: &PolicySet, request: &AdmissionRequest<'_>, cluster: &ClusterData) -> Self {
         let mutation = set.mutate(request, cluster);
@@ -105,12 +106,12 @@ impl AdmissionOutcome {
         Self { object: mutation.object.clone(), mutation, validation }
     }
 
-    /// Why it is refused, by either.
+    /// Returns the denials of both hooks.
     pub fn denials(&self) -> impl Iterator<Item = &Denial> {
         self.mutation.denials.iter().chain(&self.validation.denials)
     }
 
-    /// Both hooks as one, for a comparison.
+    /// Returns both hooks as one outcome, for [`compare_outcomes`].
     #[must_use]
     pub fn combined(&self) -> HookOutcome {
         let denials = self.denials().cloned().collect();
@@ -118,19 +119,19 @@ impl AdmissionOutcome {
     }
 }
 
-/// What a second set does otherwise.
+/// How the outcome of a second set differs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum DifferenceKind {
-    /// It refuses what the first one allows.
+    /// The second set denies what the first set allows.
     WouldDeny,
-    /// It allows what the first one refuses.
+    /// The second set allows what the first set denies.
     WouldAllow,
-    /// Both allow it, and it makes another object of it.
+    /// Both allow it, and the mutated objects differ.
     OtherPatch,
 }
 
 impl DifferenceKind {
-    /// For logs, metrics and reports.
+    /// Returns the name in logs, metrics and reports.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -141,30 +142,31 @@ impl DifferenceKind {
     }
 }
 
-/// One difference, and whose it is.
+/// One difference and the policy that causes it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct OutcomeDifference {
-    /// The policy: of the second set where that refuses, of the first one where that did.
+    /// The policy: of the second set if that denies, of the first set if that denied.
     pub policy: String,
-    /// What is different.
+    /// How the outcomes differ.
     pub kind: DifferenceKind,
-    /// The message of the denial, or the fields that are different.
+    /// The message of the denial, or the fields that differ.
     pub detail: String,
 }
 
-/// Where the second outcome differs from the first one, for `object` as it came: one entry for each policy, in order.
+/// Returns the differences of the second outcome from the first, one per policy, in order. `object` is the
+/// object of the request.
 #[must_use]
 pub fn compare_outcomes(object: &Json, first: &HookOutcome, second: &HookOutcome) -> Vec<OutcomeDifference> {
     let verdicts = (first.denials().is_empty(), second.denials().is_empty());
     let (change, denials, others) = match verdicts {
-        (true, true) => return other_patch(object, first, second).into_iter().collect(),
+        (true, true) => return patch_difference(object, first, second).into_iter().collect(),
         (false, false) => return Vec::new(),
         (true, false) => (DifferenceKind::WouldDeny, second.denials(), first.denied_by()),
         (false, true) => (DifferenceKind::WouldAllow, first.denials(), second.denied_by()),
     };
-    let mut told = BTreeSet::new();
+    let mut reported = BTreeSet::new();
     let mine = denials.iter().filter(|denial| !others.contains(denial.policy.as_str()));
-    mine.filter(|denial| told.insert(denial.policy.as_str()))
+    mine.filter(|denial| reported.insert(denial.policy.as_str()))
         .map(|denial| OutcomeDifference {
             policy: denial.policy.clone(),
             kind: change,
@@ -176,10 +178,10 @@ pub fn compare_outcomes(object: &Json, first: &HookOutcome, second: &HookOutcome
         .collect()
 }
 
-/// How many fields of a different object are named.
-const NAMED_FIELDS: usize = 5;
+/// Maximum number of differing fields in a message.
+const MAX_NAMED_FIELDS: usize = 5;
 
-fn other_patch(object: &Json, first: &HookOutcome, second: &HookOutcome) -> Option<OutcomeDifference> {
+fn patch_difference(object: &Json, first: &HookOutcome, second: &HookOutcome) -> Option<OutcomeDifference> {
     let (first, second) = (first.mutation()?, second.mutation()?);
     let before = first.object.as_ref().unwrap_or(object);
     let after = second.object.as_ref().unwrap_or(object);
@@ -190,7 +192,8 @@ fn other_patch(object: &Json, first: &HookOutcome, second: &HookOutcome) -> Opti
         first.changed_by.iter().map(String::as_str).collect(),
         second.changed_by.iter().map(String::as_str).collect(),
     );
-    // Who changes it in one set alone is whose difference it is; where the same ones do, they do it in another way.
+    // A policy that changes the object in only one of the sets causes the difference. If the same policies
+    // change it in both, all of them do.
     let mut policies: Vec<&str> = of_first.symmetric_difference(&of_second).copied().collect();
     if policies.is_empty() {
         policies = of_second.into_iter().collect();
@@ -202,12 +205,12 @@ fn other_patch(object: &Json, first: &HookOutcome, second: &HookOutcome) -> Opti
     })
 }
 
-/// The places where two objects differ, as JSON pointers.
+/// Returns the JSON pointers at which two objects differ.
 fn changed_fields(before: &Json, after: &Json) -> String {
     let patch = json_patch::diff(before, after);
     let paths: BTreeSet<String> = patch.0.iter().map(path_of).collect();
-    let more = paths.len().saturating_sub(NAMED_FIELDS);
-    let named: Vec<String> = paths.into_iter().take(NAMED_FIELDS).collect();
+    let more = paths.len().saturating_sub(MAX_NAMED_FIELDS);
+    let named: Vec<String> = paths.into_iter().take(MAX_NAMED_FIELDS).collect();
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
     format!("{}{more}", named.join(", "))
 }
@@ -257,7 +260,7 @@ mod tests {
         check(&judged(&[]), &judged(&[]), &[]);
         check(&judged(&[]), &judged(&[&b]), &[("b", DifferenceKind::WouldDeny, "spec.x: wrong")]);
         check(&judged(&[&a]), &judged(&[]), &[("a", DifferenceKind::WouldAllow, "too much")]);
-        // Refused by both, whatever the words: the user sees a refusal.
+        // Denied by both sets: the user sees a denial in any case, so messages do not matter.
         check(&judged(&[&a]), &judged(&[&b]), &[]);
         let both = [&b, &a, &b];
         check(

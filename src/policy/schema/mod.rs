@@ -1,7 +1,8 @@
-//! The fields of the kinds that policies are about: names, types, how lists are merged. Data of Kubernetes 1.36 and of the PodGroup
-//! definitions in `manifests/components/pod-group-crds`, written by `tests/cel/schemas` (its head says how) and read when it is first asked for.
+//! The schema catalog: fields, types and list merge rules of the kinds that policies match.
 //!
-//! Owns what is known of kinds. Kinds that are not here are not known: nothing is said against their fields.
+//! The data covers Kubernetes 1.36 and the PodGroup definitions in `manifests/components/pod-group-crds`.
+//! `tests/cel/schemas` generates it; the head of that program explains how. It is parsed on first use. Kinds
+//! that are not in the catalog are unknown, and their fields are not checked.
 
 mod types;
 
@@ -13,41 +14,41 @@ use serde_json::Value as Json;
 
 pub use types::{declare, type_of, types};
 
-/// What a value must be.
+/// The JSON type of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ValueShape {
-    /// A mapping with fields of known names.
+    /// An object with known fields.
     Object,
-    /// A mapping of any keys to values of one kind.
+    /// An object with any keys and values of one type.
     Map,
-    /// A list.
+    /// An array.
     List,
-    /// Text.
+    /// A string.
     Text,
-    /// A whole number.
+    /// An integer.
     Integer,
     /// A number.
     Number,
     /// `true` or `false`.
     Boolean,
-    /// A whole number or text, such as a port or a quantity.
+    /// An integer or a string, such as a port or a quantity.
     IntegerOrText,
-    /// Anything.
+    /// Any value.
     Any,
 }
 
-/// How two values of a list become one when configuration is applied: `x-kubernetes-list-type`.
+/// How apply configuration merges a list: `x-kubernetes-list-type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ListMergeType {
-    /// One replaces the other.
+    /// The new list replaces the old one.
     Atomic,
-    /// A set of scalars.
+    /// Scalars, merged as a set.
     Set,
-    /// Items are the same when these fields are.
+    /// Items with equal values in these key fields are merged.
     Map(&'static [&'static str]),
 }
 
-/// A value of a kind: a field, an item, a whole object.
+/// The schema of a value: a field, an item or a whole object.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Schema {
@@ -78,30 +79,30 @@ pub struct Schema {
     embedded: bool,
 }
 
-/// A resource that an API server serves.
+/// A resource that the API server serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 pub struct ServedResource {
     /// API group, empty for core.
     pub group: &'static str,
     /// Version.
     pub version: &'static str,
-    /// `pods`, or for a subresource `pods/status`.
+    /// `pods`, or `pods/status` for a subresource.
     pub resource: &'static str,
-    /// Whether its objects are in namespaces.
+    /// Whether the resource is namespaced.
     pub namespaced: bool,
-    /// Kind of its objects.
+    /// The kind of its objects.
     pub kind: &'static str,
     definition: &'static str,
 }
 
 impl ServedResource {
-    /// The fields of its objects.
+    /// Returns the schema of its objects.
     #[must_use]
     pub fn schema(&self) -> Option<&'static Schema> {
         CATALOGUE.definitions.get(self.definition)
     }
 
-    /// The name of the type of its objects in expressions.
+    /// Returns the CEL type name of its objects.
     #[must_use]
     pub fn definition(&self) -> &'static str {
         self.definition
@@ -119,14 +120,14 @@ static CATALOGUE: LazyLock<SchemaCatalog> = LazyLock::new(|| {
     serde_json::from_str(include_str!("schemas.json")).expect("the committed data is read by a test")
 });
 
-/// Every resource that is known, by group, version and resource.
+/// Returns all known resources, ordered by group, version and resource.
 #[must_use]
 pub fn served_resources() -> &'static [ServedResource] {
     &CATALOGUE.resources
 }
 
 impl Schema {
-    /// The fields of a kind, if it is known.
+    /// Returns the schema of a kind, if it is known.
     #[must_use]
     pub fn of(group: &str, version: &str, kind: &str) -> Option<&'static Self> {
         served_resources()
@@ -141,12 +142,12 @@ impl Schema {
             .schema()
     }
 
-    /// What stands behind a reference.
+    /// Resolves a `$ref`.
     fn meant(&'static self) -> &'static Self {
         self.reference.and_then(|name| CATALOGUE.definitions.get(name)).unwrap_or(self)
     }
 
-    /// What a value of it must be.
+    /// Returns the JSON type of the value.
     #[must_use]
     pub fn shape(&'static self) -> ValueShape {
         let meant = self.meant();
@@ -163,54 +164,54 @@ impl Schema {
         }
     }
 
-    /// The fields of an object, by name.
+    /// Returns the fields of an object, by name.
     pub fn fields(&'static self) -> impl Iterator<Item = (&'static str, &'static Self)> {
         self.meant().properties.iter().map(|(name, field)| (*name, field))
     }
 
-    /// A field of an object.
+    /// Returns a field of an object.
     #[must_use]
     pub fn field(&'static self, name: &str) -> Option<&'static Self> {
         self.meant().properties.get(name)
     }
 
-    /// The values of a map.
+    /// Returns the schema of a map's values.
     #[must_use]
     pub fn values(&'static self) -> Option<&'static Self> {
         self.meant().values.as_deref()
     }
 
-    /// The items of a list.
+    /// Returns the schema of a list's items.
     #[must_use]
     pub fn items(&'static self) -> Option<&'static Self> {
         self.meant().items.as_deref()
     }
 
-    /// The fields that an object must have.
+    /// Returns the names of the required fields.
     #[must_use]
     pub fn required(&'static self) -> &'static [&'static str] {
         &self.meant().required
     }
 
-    /// What text must look like: `byte`, `date-time`; none when it may be anything.
+    /// Returns the format of a string (`byte`, `date-time`), if it has one.
     #[must_use]
     pub fn format(&'static self) -> Option<&'static str> {
         self.meant().format
     }
 
-    /// The texts that are allowed; none when all are.
+    /// Returns the allowed strings; empty if all are allowed.
     #[must_use]
     pub fn choices(&'static self) -> &'static [&'static str] {
         &self.meant().choices
     }
 
-    /// Whether an object may have other fields than those that are named.
+    /// Whether an object may have fields that the schema does not name.
     #[must_use]
     pub fn is_open(&'static self) -> bool {
         self.meant().open || self.meant().embedded
     }
 
-    /// How a list is merged. Lists that say nothing are replaced.
+    /// Returns how a list is merged. The default is atomic.
     #[must_use]
     pub fn list_type(&'static self) -> ListMergeType {
         let meant = self.meant();
@@ -221,19 +222,19 @@ impl Schema {
         }
     }
 
-    /// Whether an object or map is replaced as a whole when configuration is applied: `x-kubernetes-map-type: atomic`.
+    /// Whether apply configuration replaces an object or map as a whole: `x-kubernetes-map-type: atomic`.
     #[must_use]
     pub fn is_atomic_map(&'static self) -> bool {
         self.map.or(self.meant().map) == Some("atomic")
     }
 
-    /// What a field is when it is left out.
+    /// Returns the default of an absent field.
     #[must_use]
     pub fn default_value(&'static self) -> Option<&'static Json> {
         self.default.as_ref().or(self.meant().default.as_ref())
     }
 
-    /// The name of the definition that a reference names.
+    /// Returns the name that a `$ref` refers to.
     pub(crate) fn definition(&self) -> Option<&'static str> {
         self.reference
     }

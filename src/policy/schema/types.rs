@@ -1,6 +1,6 @@
-//! Kinds as types of expressions: one type for each definition, shared by all expressions.
+//! CEL types of the kinds: one type per schema definition, shared by all expressions.
 //!
-//! A type says what an expression meets when it is evaluated, which is JSON: moments, periods and bytes are text there.
+//! The types describe JSON, which expressions evaluate: timestamps, durations and bytes are strings there.
 
 use std::sync::{Arc, LazyLock};
 
@@ -16,26 +16,26 @@ static TYPES: LazyLock<Arc<StructTypes>> = LazyLock::new(|| {
     Arc::new(types)
 });
 
-/// The types of all definitions, by name.
+/// Returns the types of all definitions, by name.
 #[must_use]
 pub fn types() -> Arc<StructTypes> {
     Arc::clone(&TYPES)
 }
 
-/// Declares a variable whose value is an object of a kind: `definition` is its [`super::ServedResource::definition`].
+/// Declares a variable with an object of a kind. `definition` is its [`super::ServedResource::definition`].
 #[must_use]
 pub fn declare(env: Env, variable: &str, definition: &str) -> Env {
     let declared = type_of(definition);
     env.with_types(types()).variable(variable, declared)
 }
 
-/// The type of the objects of a definition.
+/// Returns the type of a definition's objects.
 #[must_use]
 pub fn type_of(definition: &str) -> Type {
     if TYPES.contains_key(definition) { Type::Struct(definition.into()) } else { Type::Dyn }
 }
 
-/// The type of a value that is called `name` unless it is called otherwise.
+/// Returns the type of a value. Anonymous objects get the type name `name`.
 fn named(name: &str, schema: &'static Schema, types: &mut StructTypes) -> Type {
     if let Some(definition) = schema.definition() {
         return match schema.shape() {

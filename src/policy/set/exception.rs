@@ -1,7 +1,8 @@
-//! `PolicyException`: a policy that does not hold for somebody, until a day that is written down, with somebody who answers for it.
+//! `PolicyException`: some objects need not follow a policy until a date. An exception names an owner and a
+//! reason.
 //!
-//! A policy is asked all the same: what it would have refused is let in, noted, and refused again when the day has come. Owns the kind
-//! and what it means; never changes what a policy says.
+//! The policy is still evaluated. Its denials are allowed and recorded in log and audit. After the date the
+//! policy denies again. This module owns the kind and its meaning; it never changes a policy.
 
 use portcullis_core::model::closest;
 use portcullis_text::Timestamp;
@@ -14,7 +15,7 @@ use crate::diagnostic::Diagnostic;
 use crate::evaluation::{AppliedException, Denial, LabelMatcher, ValidationResult};
 use crate::input::AdmissionRequest;
 
-/// An exception.
+/// An exception from one or more policies.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PolicyException {
     name: String,
@@ -22,15 +23,15 @@ pub struct PolicyException {
     reason: String,
     /// Unix seconds.
     expires: i64,
-    /// When that is, as it is written.
-    written: String,
+    /// `expires` as written in the file, for messages.
+    expires_text: String,
     policies: Vec<ExceptionTarget>,
     namespaces: Vec<String>,
     names: Vec<String>,
     selector: Option<LabelMatcher>,
 }
 
-/// A policy, or some of its rules.
+/// A policy, or some validations of it, that the exception covers.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct ExceptionTarget {
@@ -38,13 +39,13 @@ struct ExceptionTarget {
     validations: Option<Vec<u64>>,
 }
 
-const SPEC: [&str; 5] = ["owner", "reason", "expires", "policies", "match"];
-const MATCH: [&str; 3] = ["namespaces", "names", "selector"];
-const TARGET: [&str; 2] = ["name", "validations"];
-const TOP: [&str; 4] = ["apiVersion", "kind", "metadata", "spec"];
-const METADATA: [&str; 3] = ["name", "labels", "annotations"];
+const SPEC_FIELDS: [&str; 5] = ["owner", "reason", "expires", "policies", "match"];
+const MATCH_FIELDS: [&str; 3] = ["namespaces", "names", "selector"];
+const TARGET_FIELDS: [&str; 2] = ["name", "validations"];
+const TOP_FIELDS: [&str; 4] = ["apiVersion", "kind", "metadata", "spec"];
+const METADATA_FIELDS: [&str; 3] = ["name", "labels", "annotations"];
 
-/// Reads a document strictly, everything that is wrong at once.
+/// Reads an exception strictly and collects every error.
 struct ExceptionReader<'a> {
     root: &'a Json,
     diagnostics: Vec<Diagnostic>,
@@ -59,7 +60,7 @@ impl<'a> ExceptionReader<'a> {
         self.diagnostics.push(Diagnostic::error(pointer, message));
     }
 
-    /// A mapping of these fields; empty when it is none, or not there.
+    /// Returns the mapping at a pointer and reports unknown fields. `None` if it is absent or not a mapping.
     fn mapping(&mut self, pointer: &str, fields: &[&str]) -> Option<&'a Map<String, Json>> {
         let value = self.get(pointer)?;
         let Some(found) = value.as_object() else {
@@ -107,7 +108,7 @@ impl<'a> ExceptionReader<'a> {
     }
 
     fn target(&mut self, pointer: &str) -> Option<ExceptionTarget> {
-        let fields = self.mapping(pointer, &TARGET);
+        let fields = self.mapping(pointer, &TARGET_FIELDS);
         if fields.is_none() {
             self.error(pointer, "this must be a mapping with the name of a policy");
         }
@@ -142,22 +143,23 @@ impl PolicyException {
     /// Reads a document.
     ///
     /// # Errors
-    /// Everything that is wrong with it.
+    /// Every error in it.
     pub fn read(document: &Json) -> Result<Self, Vec<Diagnostic>> {
         let mut reader = ExceptionReader { root: document, diagnostics: Vec::new() };
-        reader.mapping("", &TOP);
-        reader.mapping("/metadata", &METADATA);
+        reader.mapping("", &TOP_FIELDS);
+        reader.mapping("/metadata", &METADATA_FIELDS);
         let name = reader.text("/metadata/name", "logs name the exception by it").to_owned();
         if reader.get("/spec").is_none() {
             reader.error("/spec", "the field \"spec\" is required");
         }
-        reader.mapping("/spec", &SPEC);
+        reader.mapping("/spec", &SPEC_FIELDS);
         let owner = reader.text("/spec/owner", "who answers for it?").to_owned();
         let reason = reader.text("/spec/reason", "why may they?").to_owned();
-        let written = reader.text("/spec/expires", "until when, such as 2027-01-31T00:00:00Z?").to_owned();
-        let expires = Timestamp::parse(&written).map(Timestamp::seconds);
-        if expires.is_err() && !written.is_empty() {
-            let message = format!("{written:?} is no moment: write it as 2027-01-31T00:00:00Z");
+        let expires_text =
+            reader.text("/spec/expires", "until when, such as 2027-01-31T00:00:00Z?").to_owned();
+        let expires = Timestamp::parse(&expires_text).map(Timestamp::seconds);
+        if expires.is_err() && !expires_text.is_empty() {
+            let message = format!("{expires_text:?} is no moment: write it as 2027-01-31T00:00:00Z");
             reader.error("/spec/expires", message);
         }
         let count = match reader.get("/spec/policies") {
@@ -176,7 +178,7 @@ impl PolicyException {
             .filter(|_| is_list)
             .filter_map(|index| reader.target(&format!("/spec/policies/{index}")))
             .collect();
-        reader.mapping("/spec/match", &MATCH);
+        reader.mapping("/spec/match", &MATCH_FIELDS);
         let namespaces = reader.texts("/spec/match/namespaces");
         let names = reader.texts("/spec/match/names");
         let selector = reader.get("/spec/match/selector").and_then(|selector| {
@@ -189,32 +191,32 @@ impl PolicyException {
         }
         match expires {
             Ok(expires) if reader.diagnostics.is_empty() => {
-                Ok(Self { name, owner, reason, expires, written, policies, namespaces, names, selector })
+                Ok(Self { name, owner, reason, expires, expires_text, policies, namespaces, names, selector })
             }
             _ => Err(reader.diagnostics),
         }
     }
 
-    /// Its name.
+    /// Returns the name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Whether it holds no more, with what is to be said of it.
+    /// Returns a warning if the exception has expired.
     #[must_use]
     pub fn expired(&self, now: i64) -> Option<Diagnostic> {
         (now >= self.expires).then(|| {
             let message = format!(
                 "it ended at {} and has no effect any more: take it out, or agree on another day with {}",
-                self.written, self.owner
+                self.expires_text, self.owner
             );
             Diagnostic::warning("/spec/expires", message)
         })
     }
 
-    /// Whether it is about this object.
-    fn takes(&self, request: &AdmissionRequest<'_>) -> bool {
+    /// Whether the exception covers the object of a request.
+    fn matches(&self, request: &AdmissionRequest<'_>) -> bool {
         let Some(object) = request.object().or_else(|| request.old_object()) else { return false };
         let text = |pointer: &str| object.pointer(pointer).and_then(Json::as_str).unwrap_or_default();
         let name = match (request.name(), text("/metadata/name")) {
@@ -222,14 +224,14 @@ impl PolicyException {
             ("", name) | (name, _) => name,
         };
         let any = |patterns: &[String], value: &str| {
-            patterns.is_empty() || patterns.iter().any(|pattern| fits(pattern, value))
+            patterns.is_empty() || patterns.iter().any(|pattern| matches_pattern(pattern, value))
         };
         any(&self.namespaces, request.namespace())
             && any(&self.names, name)
-            && self.selector.as_ref().is_none_or(|selector| selector.takes(object))
+            && self.selector.as_ref().is_none_or(|selector| selector.matches(object))
     }
 
-    fn lets(&self, denial: &Denial) -> bool {
+    fn covers_denial(&self, denial: &Denial) -> bool {
         self.policies.iter().any(|target| {
             target.name == denial.policy
                 && target.validations.as_ref().is_none_or(|positions| {
@@ -239,11 +241,11 @@ impl PolicyException {
         })
     }
 
-    fn lets_all(&self, policy: &str) -> bool {
+    fn covers_policy(&self, policy: &str) -> bool {
         self.policies.iter().any(|target| target.validations.is_none() && target.name == policy)
     }
 
-    fn excepted(&self, policy: &str, message: &str) -> AppliedException {
+    fn applied(&self, policy: &str, message: &str) -> AppliedException {
         AppliedException {
             exception: self.name.clone(),
             owner: self.owner.clone(),
@@ -254,16 +256,17 @@ impl PolicyException {
     }
 }
 
-/// The exceptions that hold for a request now.
-pub(crate) fn holding<'e>(
+/// Returns the exceptions that cover a request now.
+pub(crate) fn active_exceptions<'e>(
     all: &'e [PolicyException],
     request: &AdmissionRequest<'_>,
     now: i64,
 ) -> Vec<&'e PolicyException> {
-    all.iter().filter(|exception| now < exception.expires && exception.takes(request)).collect()
+    all.iter().filter(|exception| now < exception.expires && exception.matches(request)).collect()
 }
 
-/// Applies exceptions to a judgement: denials become notes, and warnings of policies that do not hold at all are left out.
+/// Applies exceptions to a result: denials become records, and warnings of fully excepted policies are
+/// dropped.
 pub(crate) fn apply<'n>(
     validation: &mut ValidationResult,
     exceptions: &[&PolicyException],
@@ -272,10 +275,10 @@ pub(crate) fn apply<'n>(
     if exceptions.is_empty() {
         return;
     }
-    let (denials, excepted) = (&mut validation.denials, &mut validation.applied_exceptions);
+    let (denials, applied) = (&mut validation.denials, &mut validation.applied_exceptions);
     denials.retain(|denial| {
-        let by = exceptions.iter().find(|exception| exception.lets(denial));
-        excepted.extend(by.map(|by| by.excepted(&denial.policy, &denial.message)));
+        let by = exceptions.iter().find(|exception| exception.covers_denial(denial));
+        applied.extend(by.map(|by| by.applied(&denial.policy, &denial.message)));
         by.is_none()
     });
     for one in &validation.applied_exceptions {
@@ -286,20 +289,21 @@ pub(crate) fn apply<'n>(
         }
         noted.push_str(&value);
     }
-    for policy in policies.filter(|policy| exceptions.iter().any(|exception| exception.lets_all(policy))) {
+    for policy in policies.filter(|policy| exceptions.iter().any(|exception| exception.covers_policy(policy)))
+    {
         let of = format!("ValidatingAdmissionPolicy '{policy}' with");
         validation.warnings.retain(|warning| !warning.contains(&of));
     }
 }
 
-/// The exception by which a mutating policy is not asked.
-pub(crate) fn excepting(policy: &str, exceptions: &[&PolicyException]) -> Option<AppliedException> {
-    let by = exceptions.iter().find(|exception| exception.lets_all(policy))?;
-    Some(by.excepted(policy, "not asked"))
+/// Returns the exception that covers a mutating policy, if there is one.
+pub(crate) fn exception_for(policy: &str, exceptions: &[&PolicyException]) -> Option<AppliedException> {
+    let by = exceptions.iter().find(|exception| exception.covers_policy(policy))?;
+    Some(by.applied(policy, "not asked"))
 }
 
-/// Whether a name fits a pattern, in which `*` stands for any characters.
-fn fits(pattern: &str, value: &str) -> bool {
+/// Whether a name matches a pattern. `*` stands for any characters.
+fn matches_pattern(pattern: &str, value: &str) -> bool {
     let mut parts = pattern.split('*');
     let first = parts.next().unwrap_or_default();
     let Some(mut rest) = value.strip_prefix(first) else { return false };

@@ -45,7 +45,7 @@ fn refused(exceptions: &[PolicyException], request: &Json, now: i64) -> (Vec<Str
         ..ValidationResult::default()
     };
     let request = AdmissionRequest { json: request };
-    let held = holding(exceptions, &request, now);
+    let held = active_exceptions(exceptions, &request, now);
     apply(&mut validation, &held, ["no-latest", "limits"].into_iter());
     let left = validation.denials.iter().map(|denial| format!("{}{}", denial.policy, denial.rule)).collect();
     (left, validation.applied_exceptions.len())
@@ -88,7 +88,7 @@ fn what_is_let_in_says_whose_word_it_is() {
     };
     let json = request("ml", "train-a-", "yes");
     let request = AdmissionRequest { json: &json };
-    let held = holding(&exceptions, &request, 0);
+    let held = active_exceptions(&exceptions, &request, 0);
     apply(&mut validation, &held, ["no-latest", "limits"].into_iter());
     assert!(validation.denials.is_empty());
     assert_eq!(
@@ -115,7 +115,7 @@ fn all_that_one_policy_would_have_said_is_noted() {
     let two = ["/spec/validations/0", "/spec/validations/1"].map(|rule| denial("no-latest", rule));
     let mut validation = ValidationResult { denials: two.into(), ..ValidationResult::default() };
     let json = request("ml", "train-a-", "yes");
-    let held = holding(&exceptions, &AdmissionRequest { json: &json }, 0);
+    let held = active_exceptions(&exceptions, &AdmissionRequest { json: &json }, 0);
     apply(&mut validation, &held, ["no-latest"].into_iter());
     let noted =
         validation.audit.get("no-latest/exception").map_or(0, |noted| noted.matches("let in by").count());
@@ -211,6 +211,6 @@ fn patterns_are_names_with_stars() {
         ("*a*a", "a", false),
         ("*-x", "train-x", true),
     ] {
-        assert_eq!(fits(pattern, value), good, "{pattern} {value}");
+        assert_eq!(matches_pattern(pattern, value), good, "{pattern} {value}");
     }
 }

@@ -1,4 +1,4 @@
-//! A set of policies that is evaluated together and swapped as a whole.
+//! The policy set: all policies of one load, evaluated together and swapped as a whole.
 
 mod exception;
 
@@ -7,26 +7,26 @@ pub use exception::PolicyException;
 use crate::api::ResourceRule;
 use crate::evaluation::{CompiledPolicies, MutationResult, ValidationResult};
 use crate::input::{AdmissionRequest, ClusterData, DataDependencies, WorkBudget};
-use exception::{apply, excepting, holding};
+use exception::{active_exceptions, apply, exception_for};
 
-/// A policy of a set and where it is written.
+/// A policy of a set, and where its source is.
 #[derive(Clone, Debug, Default)]
 pub struct PolicyEntry {
     /// `ValidatingAdmissionPolicy`, `MutatingAdmissionPolicy` or `GangPolicy`.
     pub kind: String,
     /// Name.
     pub name: String,
-    /// The file.
+    /// The file name.
     pub file: String,
-    /// From 1.
+    /// The line, from 1.
     pub line: usize,
-    /// Which requests it judges: the `resourceRules` of its `matchConstraints`.
+    /// Requests that the policy validates: the `resourceRules` of its `matchConstraints`.
     pub validates: Vec<ResourceRule>,
-    /// Which requests it may change.
+    /// Requests that the policy may mutate.
     pub mutates: Vec<ResourceRule>,
 }
 
-/// All policies of one load. Cheap to share, never changed.
+/// All policies of one load. A set is immutable and cheap to share.
 #[derive(Debug, Default)]
 pub struct PolicySet {
     hash: String,
@@ -45,36 +45,36 @@ impl PolicySet {
         Self { hash, policies, rules, exceptions }
     }
 
-    /// SHA-256 over all files, in hex: names the set in logs, metrics and denials.
+    /// SHA-256 over all files, in hex. It identifies the set in logs, metrics and denials.
     #[must_use]
     pub fn hash(&self) -> &str {
         &self.hash
     }
 
-    /// Its policies as they are written in files, by file and line.
+    /// Returns the policies, ordered by file and line.
     pub fn policies(&self) -> impl ExactSizeIterator<Item = &PolicyEntry> {
         self.policies.iter()
     }
 
-    /// What has to be known of the world for its policies.
+    /// Returns the parts of [`ClusterData`] that the expressions of the policies read.
     #[must_use]
     pub fn data_dependencies(&self) -> DataDependencies {
         self.rules.data_dependencies()
     }
 
-    /// Its exceptions, also those that have ended.
+    /// Returns all exceptions, including expired ones.
     #[must_use]
     pub fn exceptions(&self) -> &[PolicyException] {
         &self.exceptions
     }
 
-    /// What the validating policies say, with exceptions applied.
+    /// Evaluates the validating policies and applies the exceptions.
     #[must_use]
     pub fn validate(&self, request: &AdmissionRequest<'_>, cluster: &ClusterData) -> ValidationResult {
         self.validate_within(&WorkBudget::unlimited(), request, cluster)
     }
 
-    /// The same, and nothing to go by where the effort does not suffice.
+    /// Same as [`Self::validate`]. The result must be discarded if the work budget is exhausted.
     pub(crate) fn validate_within(
         &self,
         work_budget: &WorkBudget,
@@ -82,29 +82,29 @@ impl PolicySet {
         cluster: &ClusterData,
     ) -> ValidationResult {
         let mut validation = self.rules.validate_within(work_budget, request, cluster);
-        let exceptions = holding(&self.exceptions, request, cluster.now);
-        // What a GangPolicy refuses, it refuses under its own name.
+        let exceptions = active_exceptions(&self.exceptions, request, cluster.now);
+        // A GangPolicy denies under its own name, so exceptions name it and not the translated policy.
         let names = self.policies.iter().map(|policy| policy.name.as_str());
         apply(&mut validation, &exceptions, names);
         validation
     }
 
-    /// What the mutating policies make of the object. A policy that an exception is for is not asked.
+    /// Evaluates the mutating policies. A policy with a matching exception is not evaluated.
     #[must_use]
     pub fn mutate(&self, request: &AdmissionRequest<'_>, cluster: &ClusterData) -> MutationResult {
         self.mutate_within(&WorkBudget::unlimited(), request, cluster)
     }
 
-    /// The same, and nothing to go by where the effort does not suffice.
+    /// Same as [`Self::mutate`]. The result must be discarded if the work budget is exhausted.
     pub(crate) fn mutate_within(
         &self,
         work_budget: &WorkBudget,
         request: &AdmissionRequest<'_>,
         cluster: &ClusterData,
     ) -> MutationResult {
-        let exceptions = holding(&self.exceptions, request, cluster.now);
-        let excepting = |policy: &str| excepting(policy, &exceptions);
-        self.rules.mutate_within(work_budget, request, cluster, &excepting)
+        let exceptions = active_exceptions(&self.exceptions, request, cluster.now);
+        let exception_for = |policy: &str| exception_for(policy, &exceptions);
+        self.rules.mutate_within(work_budget, request, cluster, &exception_for)
     }
 }
 

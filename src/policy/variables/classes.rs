@@ -1,4 +1,4 @@
-//! The PriorityClasses and RuntimeClasses of the cluster: `priorityClasses` and `runtimeClasses`.
+//! The variables `priorityClasses` and `runtimeClasses`.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use super::{FieldResult, map};
 
 type ClassesByName<'w> = Option<&'w BTreeMap<String, Json>>;
 
-/// PriorityClasses by name.
+/// Returns the PriorityClasses by name.
 pub(super) fn priority(classes: ClassesByName<'_>) -> FieldResult {
     of(classes, "PriorityClasses", |class| {
         let text = |key: &str| class.get(key).and_then(Json::as_str);
@@ -21,7 +21,7 @@ pub(super) fn priority(classes: ClassesByName<'_>) -> FieldResult {
     })
 }
 
-/// RuntimeClasses by name.
+/// Returns the RuntimeClasses by name.
 pub(super) fn runtime(classes: ClassesByName<'_>) -> FieldResult {
     of(classes, "RuntimeClasses", |class| {
         vec![("handler", Value::string(class.get("handler").and_then(Json::as_str).unwrap_or_default()))]

@@ -1,5 +1,5 @@
-//! Every variable and field: name, type, and the sentence of the documentation. The declaration and the page are made of it, and a test
-//! holds the computed values to it.
+//! The definitions of all variables and fields: name, type and documentation. The CEL declarations and
+//! `policies/VARIABLES.md` are generated from them.
 
 use portcullis_cel::Type;
 
@@ -11,9 +11,9 @@ pub(super) enum FieldType {
     Double,
     Text,
     Texts,
-    /// A type with fields.
+    /// An object type with fields.
     Structure(&'static str),
-    /// A map from text to a type with fields.
+    /// A map from string to an object type.
     Map(&'static str),
 }
 
@@ -36,13 +36,13 @@ impl FieldType {
 pub(super) struct VariableDefinition {
     pub(super) name: &'static str,
     pub(super) kind: FieldType,
-    /// What it is about, for the page.
+    /// Documentation of the variable.
     pub(super) summary: &'static str,
-    /// An expression that uses it.
+    /// An example expression.
     pub(super) example: &'static str,
 }
 
-/// A type with fields.
+/// An object type with fields.
 #[derive(Debug)]
 pub(super) struct TypeDefinition {
     pub(super) name: &'static str,
@@ -131,7 +131,7 @@ const DEMAND: [(&str, FieldType, &str); 11] = [
     ("gangs", FieldType::Int, "Gangs with such pods."),
 ];
 
-/// A list of fields that begins with one of its own.
+/// Returns the fields of [`DEMAND`] after one further field.
 const fn with_demand(own: FieldDefinition) -> [FieldDefinition; 12] {
     let d = DEMAND;
     [

@@ -1,10 +1,10 @@
-//! The documentation of the variables as one page of Markdown.
+//! Generates the documentation of the variables as Markdown.
 
 use std::fmt::Write as _;
 
 use super::definitions::{FieldType, STRUCTURES, TypeDefinition, VARIABLES};
 
-const HEAD: &str = "\
+const INTRODUCTION: &str = "\
 # Variables
 
 Made by `portcullis policy variables`; do not edit.
@@ -24,10 +24,10 @@ none of them: a policy that uses one runs here and cannot be moved there.
   that are made within these seconds may pass together. A hard limit is a ResourceQuota.
 ";
 
-/// The page.
+/// Returns the content of `policies/VARIABLES.md`.
 #[must_use]
 pub fn documentation() -> String {
-    let mut page = HEAD.to_owned();
+    let mut page = INTRODUCTION.to_owned();
     for variable in VARIABLES {
         let _ = write!(page, "\n## {}\n\n{}\n", variable.name, variable.summary);
         let _ = write!(page, "\n```cel\n{}\n```\n", variable.example);

@@ -1,4 +1,5 @@
-//! What the expressions of policies speak of: the variables of the API server and ours. Made once, shared by all expressions.
+//! The CEL environments of policies: the variables of the API server and of Portcullis. Built once and shared
+//! by all expressions.
 
 use std::sync::LazyLock;
 
@@ -7,7 +8,7 @@ use portcullis_cel::Env;
 static ENVIRONMENTS: LazyLock<[Env; 2]> =
     LazyLock::new(|| [false, true].map(|has_params| super::declare(Env::admission(has_params)).sealed()));
 
-/// The environment of a policy, with `params` if it has a `paramKind`.
+/// Returns the environment of a policy, with `params` if the policy has a `paramKind`.
 pub(crate) fn environment(has_params: bool) -> Env {
     ENVIRONMENTS[usize::from(has_params)].clone()
 }

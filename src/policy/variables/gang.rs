@@ -1,4 +1,4 @@
-//! The gang that an object belongs to or describes: the fields of `gang`.
+//! The variable `gang`: the gang that an object belongs to or describes.
 
 use std::time::Duration;
 
@@ -13,36 +13,36 @@ use portcullis_core::objects::view::PodView;
 use serde_json::Value as Json;
 
 use super::gpu::GpuRequest;
-use super::subject::{RequestSubject, within};
+use super::subject::{RequestSubject, with_namespace};
 use super::{FieldValue, number, texts};
 use crate::input::ClusterData;
 
-/// What is known of the gang of an object.
+/// What is known about the gang of an object.
 #[derive(Debug, Default)]
 pub(super) struct GangAttributes {
     id: Option<GangId>,
     role: String,
     kind: Option<GroupKind>,
-    /// Whether anybody says how many members it takes.
+    /// Whether the group object or the pod states the number of members.
     known: bool,
     min: u64,
     declared: u64,
     policies: GangPolicies,
     timeout: Option<Duration>,
     priority_class: String,
-    /// What the group object says, or the pod where it says nothing.
+    /// The queue of the group object; if it names none, the queue of the pod.
     pub(super) queue: String,
-    /// What the object itself asks for: all copies of a template.
+    /// What the object itself requests: all copies of a template.
     pub(super) own: GpuAmounts,
-    /// What the whole gang asks for, or the object itself where it is in no gang.
+    /// What the whole gang requests, or the object itself if it is in no gang.
     pub(super) all: GpuAmounts,
-    /// Whether what it asks for is not counted yet.
+    /// Whether the capacity report does not count the object yet.
     pub(super) new: bool,
     conflicts: Vec<String>,
     gang: Option<GangStatus>,
 }
 
-/// Whole GPUs, and MiB of shared cards.
+/// Whole GPUs, and MiB on shared cards.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct GpuAmounts {
     pub(super) gpus: u64,
@@ -55,7 +55,7 @@ impl GpuAmounts {
     }
 }
 
-/// What the `Gang` object says.
+/// The status of the `Gang` object.
 #[derive(Debug)]
 struct GangStatus {
     phase: String,
@@ -68,13 +68,13 @@ struct GangStatus {
 impl GangAttributes {
     pub(super) fn of(
         subject: &RequestSubject<'_>,
-        ask: &GpuRequest,
+        gpu: &GpuRequest,
         namespace: &str,
         cluster: &ClusterData,
     ) -> Self {
         match subject {
             RequestSubject::Pod { pod, copies, new } => {
-                Self::of_pod(pod, *copies, *new, ask, namespace, cluster)
+                Self::of_pod(pod, *copies, *new, gpu, namespace, cluster)
             }
             RequestSubject::Group { object, new } => match object.groups.first() {
                 Some(group) => Self { new: *new, ..Self::of_group(group, cluster) },
@@ -88,11 +88,11 @@ impl GangAttributes {
         pod: &PodView<'_>,
         copies: u64,
         new: bool,
-        ask: &GpuRequest,
+        gpu: &GpuRequest,
         namespace: &str,
         cluster: &ClusterData,
     ) -> Self {
-        let one = GpuAmounts { gpus: ask.whole, vram_mib: ask.total_vram_mib() };
+        let one = GpuAmounts { gpus: gpu.whole, vram_mib: gpu.total_vram_mib() };
         let own = one.times(copies);
         let link = dialect::review_membership(pod);
         let conflicts =
@@ -118,13 +118,14 @@ impl GangAttributes {
             facts.queue = queue_of_pod(pod);
         }
         let quorum = group.as_ref().map(|group| &group.quorum).or(declared_quorum);
-        let alike = quorum.map_or(0, |quorum| alike(quorum, role.as_deref())).max(copies).max(1);
-        facts.all = one.times(alike);
+        let equal_members =
+            quorum.map_or(0, |quorum| equal_members(quorum, role.as_deref())).max(copies).max(1);
+        facts.all = one.times(equal_members);
         facts.own = own;
         facts.new = new;
         facts.conflicts = conflicts;
         facts.role = role.as_deref().unwrap_or_default().to_owned();
-        facts.gang = told(&id, cluster);
+        facts.gang = gang_status(&id, cluster);
         facts.id = Some(id);
         facts
     }
@@ -142,19 +143,19 @@ impl GangAttributes {
             priority_class: group.priority_class.as_deref().unwrap_or_default().to_owned(),
             queue: group.queue.as_deref().unwrap_or_default().to_owned(),
             all: minimum,
-            gang: told(&group.gang, cluster),
+            gang: gang_status(&group.gang, cluster),
             ..Self::default()
         }
     }
 
-    /// How its `Gang` object is called in what the leader publishes.
+    /// Returns the key of the gang in the capacity report.
     pub(super) fn key(&self) -> Option<String> {
         self.id.as_ref().map(key)
     }
 
     pub(super) fn fields(&self) -> Vec<FieldValue> {
         let text = |text: &str| Ok(Value::string(text));
-        let told = self.gang.as_ref();
+        let gang_status = self.gang.as_ref();
         let seconds = |time: Option<Duration>| {
             time.map_or(-1, |time| i64::try_from(time.as_secs()).unwrap_or(i64::MAX))
         };
@@ -170,11 +171,11 @@ impl GangAttributes {
             ("known", Ok(Value::Bool(self.known))),
             ("min", Ok(number(self.min))),
             ("declared", Ok(number(self.declared))),
-            ("members", Ok(number(told.map_or(0, |told| told.members)))),
-            ("bound", Ok(number(told.map_or(0, |told| told.bound)))),
-            ("phase", text(told.map_or("", |told| &told.phase))),
-            ("reason", text(told.map_or("", |told| &told.reason))),
-            ("message", text(told.map_or("", |told| &told.message))),
+            ("members", Ok(number(gang_status.map_or(0, |gang_status| gang_status.members)))),
+            ("bound", Ok(number(gang_status.map_or(0, |gang_status| gang_status.bound)))),
+            ("phase", text(gang_status.map_or("", |gang_status| &gang_status.phase))),
+            ("reason", text(gang_status.map_or("", |gang_status| &gang_status.reason))),
+            ("message", text(gang_status.map_or("", |gang_status| &gang_status.message))),
             ("priorityClass", text(&self.priority_class)),
             ("timeoutSeconds", Ok(Value::Int(seconds(self.timeout)))),
             ("onTimeout", text(self.policies.on_timeout.map_or("", on_timeout))),
@@ -191,7 +192,7 @@ impl GangAttributes {
     }
 }
 
-/// As [`names::ON_TIMEOUT_ANNOTATION`] spells it.
+/// Returns the value as in [`names::ON_TIMEOUT_ANNOTATION`].
 fn on_timeout(choice: OnTimeout) -> &'static str {
     match choice {
         OnTimeout::Requeue => "requeue",
@@ -199,7 +200,7 @@ fn on_timeout(choice: OnTimeout) -> &'static str {
     }
 }
 
-/// As [`names::ON_TORN_ANNOTATION`] spells it.
+/// Returns the value as in [`names::ON_TORN_ANNOTATION`].
 fn on_torn(choice: OnTorn) -> &'static str {
     match choice {
         OnTorn::Hold => "hold",
@@ -207,7 +208,7 @@ fn on_torn(choice: OnTorn) -> &'static str {
     }
 }
 
-/// As [`names::ON_STALE_ANNOTATION`] spells it.
+/// Returns the value as in [`names::ON_STALE_ANNOTATION`].
 fn on_stale(choice: OnStale) -> &'static str {
     match choice {
         OnStale::Evict => "evict",
@@ -215,8 +216,9 @@ fn on_stale(choice: OnStale) -> &'static str {
     }
 }
 
-/// How many members there are that ask for as much as one of this role: those of its subgroup, or all.
-fn alike(quorum: &Quorum, role: Option<&str>) -> u64 {
+/// Returns the number of members assumed to request as much as a pod of this role: its subgroup, or all
+/// members.
+fn equal_members(quorum: &Quorum, role: Option<&str>) -> u64 {
     fn of_role(quorum: &Quorum, role: &str) -> Option<u32> {
         match quorum {
             Quorum::Count(_) => None,
@@ -231,18 +233,19 @@ fn alike(quorum: &Quorum, role: Option<&str>) -> u64 {
         .into()
 }
 
-/// The group object of a gang, as far as it is known: that of the first kind, or the one that describes several gangs.
+/// Returns the group object of a gang, if known: that of the first kind, or the one that describes several
+/// gangs.
 fn find_group(id: &GangId, namespace: &str, cluster: &ClusterData) -> Option<Group> {
     let template = dialect::template_group(id);
     let kinds = dialect::group_kinds().filter(|kind| kind.dialect() == id.dialect);
     let names = || [Some(id), template.as_ref()].into_iter().flatten();
     kinds.flat_map(|kind| names().map(move |gang| (kind, gang))).find_map(|(kind, gang)| {
         let resource = kind.resource();
-        // A Workload has groups: `workload/group`.
+        // A group within a Workload is named `workload/group`.
         let name = gang.name.split('/').next().unwrap_or_default();
         let found =
             cluster.groups.get(&format!("{}.{}/{namespace}/{name}", resource.kind, resource.group))?;
-        let object = kind.read(&within(found, namespace)).ok()?;
+        let object = kind.read(&with_namespace(found, namespace)).ok()?;
         object.groups.into_iter().find(|group| group.gang == *gang)
     })
 }
@@ -251,7 +254,7 @@ fn key(id: &GangId) -> String {
     format!("{}/{}", id.namespace, id.object_name())
 }
 
-fn told(id: &GangId, cluster: &ClusterData) -> Option<GangStatus> {
+fn gang_status(id: &GangId, cluster: &ClusterData) -> Option<GangStatus> {
     let status = cluster.gangs.get(&key(id))?.get("status")?;
     let text = |key: &str| status.get(key).and_then(Json::as_str).unwrap_or_default().to_owned();
     let number = |key: &str| status.get(key).and_then(Json::as_u64).unwrap_or_default();
@@ -264,7 +267,7 @@ fn told(id: &GangId, cluster: &ClusterData) -> Option<GangStatus> {
     })
 }
 
-/// The queue that a pod names by the label or annotation of a stack.
+/// Returns the queue that a pod names by a label or annotation.
 fn queue_of_pod(pod: &PodView<'_>) -> String {
     let (labels, annotations) = (&pod.metadata.labels, &pod.metadata.annotations);
     let labelled = names::QUEUE_LABELS.iter().find_map(|key| labels.text(key));

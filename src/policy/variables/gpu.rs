@@ -1,4 +1,4 @@
-//! What a pod asks of GPUs: the fields of `gpu`.
+//! The variable `gpu`: what a pod requests of GPUs.
 
 use std::collections::BTreeSet;
 
@@ -12,13 +12,13 @@ use portcullis_core::shape::effective_requests;
 use super::subject::RequestSubject;
 use super::{FieldValue, number, texts};
 
-/// What one pod asks for; nothing where there is no pod.
+/// What one pod requests; all zero if there is no pod.
 #[derive(Debug, Default)]
 pub(super) struct GpuRequest {
     pub(super) whole: u64,
     mig: u64,
     claims: u64,
-    /// On each card.
+    /// MiB on each card.
     vram_mib: u64,
     /// Billionths of a card.
     fraction: u64,
@@ -32,7 +32,7 @@ impl GpuRequest {
     pub(super) fn of(subject: &RequestSubject<'_>) -> Self {
         let RequestSubject::Pod { pod, .. } = subject else { return Self::default() };
         let rules = GpuRules::default();
-        // What cannot be read asks for nothing here; the API server refuses it.
+        // An unreadable quantity counts as nothing; the API server rejects the pod.
         let requests = effective_requests(pod).unwrap_or_default();
         let mut ask = Self {
             whole: rules.whole_gpus(|name| requests.extended(name)),
@@ -58,7 +58,7 @@ impl GpuRequest {
         ask
     }
 
-    /// MiB over all cards of the share.
+    /// Returns MiB over all cards of the share.
     pub(super) fn total_vram_mib(&self) -> u64 {
         self.vram_mib.saturating_mul(self.devices)
     }
@@ -88,7 +88,7 @@ fn mig(amounts: &Resources) -> u64 {
     slices.fold(0, |sum: u64, (_, amount)| sum.saturating_add(*amount))
 }
 
-/// The models that its node selector or required node affinity allows by the product label.
+/// Returns the models that the node selector or required node affinity allows by the product label.
 fn models(pod: &PodView<'_>) -> BTreeSet<String> {
     let selected = pod.spec.node_selector.text(names::NVIDIA_GPU_PRODUCT).map(str::to_owned);
     let required =

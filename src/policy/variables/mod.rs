@@ -1,8 +1,13 @@
-//! The variables that an API server cannot have: what a request means for gangs, GPUs and the cluster.
+//! The Portcullis variables: what a request means for gangs, GPUs and the cluster. An API server does not
+//! have them.
 //!
-//! Owns which variables there are, their types and their documentation (`table.rs`, from which the declaration and the page are made), and
-//! how each is found in a request and a [`ClusterData`]. Each is computed when it is first asked for, at most once for each request. Never
-//! guesses: what is not known fails with a sentence, and the `failurePolicy` of the policy says what then happens.
+//! This module owns the variables, their types and documentation (`definitions.rs`, the source of the CEL
+//! declarations and of `policies/VARIABLES.md`), and their computation from a request and [`ClusterData`]. A
+//! test computes every field and compares its type with the definition.
+//!
+//! A variable is computed on first use, at most once per request. Gang membership comes from `core::dialect`
+//! and GPU requests from `core::gpu`, and from nowhere else. Unknown data is an error with a message, never a
+//! zero; the `failurePolicy` of the policy decides what follows.
 
 mod classes;
 mod cluster_capacity;
@@ -33,13 +38,13 @@ use subject::RequestSubject;
 pub use documentation::documentation;
 pub(crate) use environment::environment;
 
-/// What a field is: known, or why not.
+/// The value of a field, or why it is unknown.
 type FieldResult = Result<Value<'static>, Error>;
 
-/// A field and what it is.
+/// A field name and its value.
 type FieldValue = (&'static str, FieldResult);
 
-/// The environment with the variables of this module and their types.
+/// Adds the Portcullis variables and their types to an environment.
 #[must_use]
 pub fn declare(env: Env) -> Env {
     let mut env = env;
@@ -54,16 +59,16 @@ pub fn declare(env: Env) -> Env {
     env
 }
 
-/// The names of the variables: what an expression that is to move to an API server cannot use.
+/// Returns the names of the variables. An expression that uses one cannot move to an API server.
 pub fn names() -> impl Iterator<Item = &'static str> {
     VARIABLES.iter().map(|variable| variable.name)
 }
 
-/// What of a world a variable of any name is computed from.
+/// Returns the parts of [`ClusterData`] that a variable is computed from.
 pub(crate) fn data_dependencies(variable: &str) -> DataDependencies {
     let (gangs, capacity) = match variable {
         "gang" => (true, false),
-        // Which queue, and how much comes with the object, is a matter of its gang.
+        // Both depend on the gang: which queue it names, and how much it adds.
         "queue" | "quota" => (true, true),
         "cluster" => (false, true),
         _ => (false, false),
@@ -76,7 +81,7 @@ pub struct RequestVariables<'r> {
     variables: Vec<LazyVariable<'r>>,
 }
 
-/// One variable, computed when it is first asked for.
+/// One variable, computed on first use.
 struct LazyVariable<'r> {
     name: &'static str,
     shared: Rc<VariableSources<'r>>,
@@ -84,7 +89,7 @@ struct LazyVariable<'r> {
     whole: OnceCell<FieldResult>,
 }
 
-/// What several variables look at.
+/// The data that several variables share.
 struct VariableSources<'r> {
     request: AdmissionRequest<'r>,
     cluster: &'r ClusterData,
@@ -93,7 +98,8 @@ struct VariableSources<'r> {
 }
 
 impl<'r> VariableSources<'r> {
-    /// Not kept: what borrows from the request inside of a cell would tie all of this to one lifetime.
+    /// Computed on every call. Keeping it in a cell would tie this struct to one lifetime, because it borrows
+    /// from the request.
     fn subject(&self) -> RequestSubject<'r> {
         RequestSubject::of(&self.request)
     }
@@ -112,7 +118,7 @@ impl<'r> VariableSources<'r> {
 }
 
 impl<'r> RequestVariables<'r> {
-    /// Nothing is computed yet.
+    /// Creates the variables without computing any.
     #[must_use]
     pub fn new(request: &AdmissionRequest<'r>, cluster: &'r ClusterData) -> Self {
         let shared = Rc::new(VariableSources {
@@ -130,7 +136,7 @@ impl<'r> RequestVariables<'r> {
         Self { variables: VARIABLES.iter().map(lazy).collect() }
     }
 
-    /// Binds all of them to an activation of an environment of [`declare`].
+    /// Binds all variables to an activation of an environment from [`declare`].
     #[must_use]
     pub fn bind<'a>(&'a self, activation: Activation<'a>) -> Activation<'a>
     where
@@ -179,7 +185,7 @@ impl<'a> ComputedVariable<'a> for LazyVariable<'_> {
     }
 }
 
-/// A whole number as a value; what is too large is the largest.
+/// Returns an integer value, saturated at `i64::MAX`.
 fn number(number: u64) -> Value<'static> {
     Value::Int(i64::try_from(number).unwrap_or(i64::MAX))
 }

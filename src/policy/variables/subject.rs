@@ -1,4 +1,4 @@
-//! What a request is about, as far as gangs and GPUs go: a pod, the pod template of a workload, or a group object.
+//! The subject of a request for gangs and GPUs: a pod, the pod template of a workload, or a group object.
 
 use std::borrow::Cow;
 
@@ -10,38 +10,38 @@ use serde_json::Value as Json;
 
 use crate::input::AdmissionRequest;
 
-/// What a request is about.
+/// The subject of a request.
 #[derive(Debug)]
 pub(super) enum RequestSubject<'r> {
-    /// A pod, or what a workload makes of its one template. Boxed: it is large.
+    /// A pod, or the single pod template of a workload. Boxed because it is large.
     Pod {
         /// The pod, in the namespace of the request.
         pod: Box<PodView<'r>>,
-        /// How many of it there will be: 1 for a pod.
+        /// How many copies there will be; 1 for a pod.
         copies: u64,
-        /// Whether it is new, so that what it asks for is not counted yet.
+        /// Whether the pod is new, so that the capacity report does not count it yet.
         new: bool,
     },
-    /// A group object that can be read.
+    /// A readable group object.
     Group {
-        /// It.
+        /// The parsed group object.
         object: Box<GroupObject>,
-        /// Whether it is new.
+        /// Whether the group object is new.
         new: bool,
     },
-    /// Neither, or what cannot be read: admission says so at another place.
+    /// Anything else, including unreadable objects, which the gang admission reports.
     Other,
 }
 
 impl<'r> RequestSubject<'r> {
-    /// Of the object; on DELETE of the one that goes.
+    /// Returns the subject of a request; on DELETE the deleted object.
     pub(super) fn of(request: &AdmissionRequest<'r>) -> Self {
         let Some(object) = request.object().or_else(|| request.old_object()) else { return Self::Other };
         let text = |pointer: &str| request.json.pointer(pointer).and_then(Json::as_str).unwrap_or_default();
         let (group, version, kind) = (text("/kind/group"), text("/kind/version"), request.kind());
         let new = request.operation() == "CREATE" && request.sub_resource().is_empty();
         if let Some(known) = group_kind(group, version, kind) {
-            return match known.read(&within(object, request.namespace())) {
+            return match known.read(&with_namespace(object, request.namespace())) {
                 Ok(object) => Self::Group { object: Box::new(object), new },
                 Err(_) => Self::Other,
             };
@@ -56,8 +56,8 @@ impl<'r> RequestSubject<'r> {
     }
 }
 
-/// An object as text, with its namespace, which reviews and files may leave out.
-pub(super) fn within(object: &Json, namespace: &str) -> String {
+/// Returns an object as JSON text with its namespace, which reviews and files can omit.
+pub(super) fn with_namespace(object: &Json, namespace: &str) -> String {
     if object.pointer("/metadata/namespace").and_then(Json::as_str) == Some(namespace) {
         return object.to_string();
     }
@@ -66,7 +66,7 @@ pub(super) fn within(object: &Json, namespace: &str) -> String {
     object.to_string()
 }
 
-/// The kind of group object of this name; of a version that is not known the first that is.
+/// Returns the group kind of this name, in this version or else in the first known version.
 pub(super) fn group_kind(group: &str, version: &str, kind: &str) -> Option<GroupKind> {
     let alike = || {
         dialect::group_kinds()
@@ -75,10 +75,11 @@ pub(super) fn group_kind(group: &str, version: &str, kind: &str) -> Option<Group
     alike().find(|known| known.resource().version == version).or_else(|| alike().next())
 }
 
-/// The one pod template of a workload, found by its shape so that kinds nobody has told of are covered; none where there are several.
+/// Returns the only pod template of a workload, or `None` if there are several. It is found by its shape,
+/// which covers unknown kinds.
 fn template(object: &Json) -> Option<&Json> {
     let mut found = None;
-    // As deep as CronJob's `spec.jobTemplate.spec.template`, and that of a replica within a list within a map.
+    // Deep enough for CronJob's `spec.jobTemplate.spec.template`, and for a replica in a list in a map.
     search(object.get("spec")?, 6, &mut found).ok()?;
     found
 }
@@ -97,7 +98,7 @@ fn search<'j>(value: &'j Json, depth: usize, found: &mut Option<&'j Json>) -> Re
     }
 }
 
-/// How many pods a workload wants at the same time.
+/// Returns how many pods a workload runs at the same time.
 fn copies(object: &Json) -> u64 {
     let number = |pointer: &str| object.pointer(pointer).and_then(Json::as_u64);
     ["/spec/replicas", "/spec/parallelism", "/spec/jobTemplate/spec/parallelism"]

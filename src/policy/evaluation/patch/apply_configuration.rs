@@ -1,5 +1,5 @@
-//! Merges an apply configuration into an object, as structured merge does: by the schema of the kind. Lists are merged by their keys,
-//! maps by theirs; what the schema calls atomic may not be in a configuration at all.
+//! Merges an apply configuration into an object by the schema of its kind, as Kubernetes' structured merge
+//! does. Lists and maps merge by key. A configuration must not contain what the schema calls atomic.
 
 use std::borrow::Cow;
 
@@ -7,7 +7,7 @@ use serde_json::{Map, Value as Json};
 
 use crate::schema::{ListMergeType, Schema, ValueShape};
 
-/// What a value must be: as a schema says, or anything where none is known. Lists of unknown kind are atomic.
+/// The schema of a value, or none if the kind is unknown. Lists of unknown kinds are atomic.
 #[derive(Clone, Copy)]
 enum MergeSchema {
     Of(&'static Schema),
@@ -53,11 +53,11 @@ impl MergeSchema {
     }
 }
 
-/// What is wrong, by its path.
+/// Errors as path and message.
 type MergeErrors = Vec<(String, String)>;
 
-/// How the API server shows the errors of a merge.
-fn told(errors: &MergeErrors) -> String {
+/// Returns the errors of a merge in the API server's format.
+fn format_errors(errors: &MergeErrors) -> String {
     let one = |(path, what): &(String, String)| {
         if path.is_empty() { what.clone() } else { format!("{path}: {what}") }
     };
@@ -70,7 +70,7 @@ fn told(errors: &MergeErrors) -> String {
     }
 }
 
-fn go(value: &Json) -> String {
+fn go_value(value: &Json) -> String {
     match value {
         Json::String(text) => format!("&value.valueUnstructured{{Value:\"{text}\"}}"),
         Json::Array(_) => "&value.valueUnstructured{Value:[]interface {}{...}}".to_owned(),
@@ -79,7 +79,7 @@ fn go(value: &Json) -> String {
     }
 }
 
-fn show(value: &Json) -> String {
+fn go_pointer(value: &Json) -> String {
     match value {
         Json::String(text) => format!("&{{{text}}}"),
         other => format!("&{{{other}}}"),
@@ -96,7 +96,7 @@ fn go_type(value: &Json) -> &'static str {
     }
 }
 
-/// Holds a value against its schema.
+/// Validates a value against its schema.
 fn validate(kind: MergeSchema, value: &Json, path: &str, errors: &mut MergeErrors) {
     let wrong = match (kind.shape(), value) {
         (_, Json::Null) => None,
@@ -117,26 +117,26 @@ fn validate(kind: MergeSchema, value: &Json, path: &str, errors: &mut MergeError
             validate_items(kind, items, path, errors);
             None
         }
-        (ValueShape::Object | ValueShape::Map, _) => Some(format!("expected map, got {}", show(value))),
-        (ValueShape::List, _) => Some(format!("expected list, got {}", show(value))),
+        (ValueShape::Object | ValueShape::Map, _) => Some(format!("expected map, got {}", go_pointer(value))),
+        (ValueShape::List, _) => Some(format!("expected list, got {}", go_pointer(value))),
         (ValueShape::Text, Json::String(_))
         | (ValueShape::Boolean, Json::Bool(_))
         | (ValueShape::Integer | ValueShape::Number, Json::Number(_)) => None,
         (ValueShape::Text, _) => match kind {
-            // Moments and bytes come as other formats, which are checked later.
+            // Timestamps and bytes have other formats; they are validated later.
             MergeSchema::Of(schema)
                 if schema.format().is_some_and(|format| format != "byte") && !is_container(value) =>
             {
                 None
             }
-            _ => Some(format!("expected string, got {}", go(value))),
+            _ => Some(format!("expected string, got {}", go_value(value))),
         },
-        (ValueShape::Boolean, _) => Some(format!("expected boolean, got {}", show(value))),
+        (ValueShape::Boolean, _) => Some(format!("expected boolean, got {}", go_pointer(value))),
         (ValueShape::Integer | ValueShape::Number, _) => {
             Some(format!("expected numeric (int or float), got {}", go_type(value)))
         }
         (ValueShape::IntegerOrText, _) if is_container(value) => {
-            Some(format!("expected any scalar, got {}", show(value)))
+            Some(format!("expected any scalar, got {}", go_pointer(value)))
         }
         (ValueShape::IntegerOrText | ValueShape::Any, _) => None,
     };
@@ -171,7 +171,7 @@ fn validate_items(kind: MergeSchema, items: &[Json], path: &str, errors: &mut Me
     }
 }
 
-/// Which item of its list an item is: `[name="main"]`.
+/// Returns the identity of an item in its list: `[name="main"]`.
 fn element(kind: MergeSchema, item: &Json) -> Result<String, String> {
     match kind.list() {
         ListMergeType::Atomic => Err("invalid indexing of non-associative list".into()),
@@ -194,7 +194,7 @@ fn element(kind: MergeSchema, item: &Json) -> Result<String, String> {
                 } else if let MergeSchema::Of(items) = kind.items()
                     && let Some(field) = items.field(key)
                 {
-                    // The API server writes fields that are always there with their zero value as default.
+                    // The API server gives required key fields their zero value as default.
                     let zero = match field.shape() {
                         ValueShape::Text if items.required().contains(key) => {
                             Some(Json::String(String::new()))
@@ -221,19 +221,19 @@ fn element(kind: MergeSchema, item: &Json) -> Result<String, String> {
     }
 }
 
-/// Paths of what a configuration may not touch.
-fn atomics(kind: MergeSchema, value: &Json, path: &str, found: &mut Vec<String>) {
+/// Collects the paths of atomic values, which a configuration must not contain.
+fn collect_atomic_paths(kind: MergeSchema, value: &Json, path: &str, found: &mut Vec<String>) {
     match value {
         Json::Object(fields) => {
             if kind.is_atomic_map() {
                 found.push(path.to_owned());
             }
             for (key, value) in fields {
-                // Keys of maps are not looked behind, as in the API server.
+                // The API server does not descend into maps here.
                 if let MergeSchema::Of(schema) = kind
                     && let Some(field) = schema.field(key)
                 {
-                    atomics(MergeSchema::Of(field), value, &format!("{path}.{key}"), found);
+                    collect_atomic_paths(MergeSchema::Of(field), value, &format!("{path}.{key}"), found);
                 }
             }
         }
@@ -242,7 +242,7 @@ fn atomics(kind: MergeSchema, value: &Json, path: &str, found: &mut Vec<String>)
                 found.push(path.to_owned());
             }
             for (index, item) in items.iter().enumerate() {
-                atomics(kind.items(), item, &format!("{path}[{index}]"), found);
+                collect_atomic_paths(kind.items(), item, &format!("{path}[{index}]"), found);
             }
         }
         _ => {}
@@ -258,7 +258,7 @@ fn is_empty(value: Option<&Json>) -> bool {
     }
 }
 
-/// One side, the other, or both of them as one; none when nothing is left.
+/// Merges one side, the other or both. `None` if nothing is left.
 fn merge(kind: MergeSchema, live: Option<&Json>, wanted: Option<&Json>) -> Option<Json> {
     let leaf = || wanted.or(live).cloned();
     if is_empty(live) && is_empty(wanted) {
@@ -308,14 +308,14 @@ fn merge_maps(
     (!merged.is_empty()).then_some(Json::Object(merged))
 }
 
-/// The items of both lists. Those that are only in the object stay where they are, those of the configuration keep their order
-/// among each other.
+/// Merges two lists. Items that only the object has keep their place; items of the configuration keep their
+/// order.
 fn merge_lists(kind: MergeSchema, live: &[Json], wanted: &[Json]) -> Option<Json> {
     let places = |items: &[Json]| -> Vec<String> {
         items.iter().map(|item| element(kind, item).unwrap_or_default()).collect()
     };
     let (live_places, wanted_places) = (places(live), places(wanted));
-    // An item that is there twice is merged with nothing.
+    // A duplicate item of the object is replaced by null, as in the API server.
     let of_live = |place: &String| {
         let mut found =
             live_places.iter().zip(live).filter(|(known, _)| *known == place).map(|(_, item)| item);
@@ -373,7 +373,7 @@ fn merge_lists(kind: MergeSchema, live: &[Json], wanted: &[Json]) -> Option<Json
 /// Merges a configuration into an object of a kind.
 ///
 /// # Errors
-/// What the API server says behind `error applying patch: `.
+/// The API server's text after `error applying patch: `.
 pub(crate) fn apply(
     schema: Option<&'static Schema>,
     live: &Json,
@@ -383,10 +383,10 @@ pub(crate) fn apply(
     let mut errors = MergeErrors::new();
     validate(kind, configuration, "", &mut errors);
     if !errors.is_empty() {
-        return Err(format!("failed to convert patch object to typed object: {}", told(&errors)));
+        return Err(format!("failed to convert patch object to typed object: {}", format_errors(&errors)));
     }
     let mut found = Vec::new();
-    atomics(kind, configuration, "", &mut found);
+    collect_atomic_paths(kind, configuration, "", &mut found);
     if !found.is_empty() {
         let found = found.join(", ");
         return Err(format!(

@@ -1,13 +1,16 @@
-//! What `Object{}` and `JSONPatch{}` expressions are worth, as JSON. The API server converts values of CEL to values of Go by two
-//! different ways, and each has its holes: they are kept, because a policy that works here shall work there.
+//! Converts the results of `Object{}` and `JSONPatch{}` expressions to JSON.
+//!
+//! The API server has two different conversions from CEL to Go, and both have gaps. The gaps are reproduced,
+//! because a policy that works here must work there.
 
 use portcullis_cel::{List, Map, Message, Timestamp, Value};
 use serde_json::{Map as Fields, Number, Value as Json};
 
 use super::json_patch::JsonPatchOperation;
 
-/// Whether a type name of an object within is not the one of its place, such as `Object.spec.wrong{}` in the field `selector`.
-fn misnamed(value: &Value<'_>, place: &str, errors: &mut Vec<String>) {
+/// Collects type names that differ from the place of the object, such as `Object.spec.wrong{}` in the field
+/// `selector`.
+fn collect_misnamed(value: &Value<'_>, place: &str, errors: &mut Vec<String>) {
     match value {
         Value::Message(message) => {
             if &*message.name != place {
@@ -17,12 +20,14 @@ fn misnamed(value: &Value<'_>, place: &str, errors: &mut Vec<String>) {
                 ));
             }
             for (field, value) in &message.fields {
-                misnamed(value, &format!("{place}.{field}"), errors);
+                collect_misnamed(value, &format!("{place}.{field}"), errors);
             }
         }
-        Value::List(list @ List::Owned(_)) => list.iter().for_each(|item| misnamed(&item, place, errors)),
+        Value::List(list @ List::Owned(_)) => {
+            list.iter().for_each(|item| collect_misnamed(&item, place, errors))
+        }
         Value::Map(map @ Map::Owned(_)) => {
-            map.entries().iter().for_each(|(_, value)| misnamed(value, place, errors));
+            map.entries().iter().for_each(|(_, value)| collect_misnamed(value, place, errors));
         }
         _ => {}
     }
@@ -30,11 +35,11 @@ fn misnamed(value: &Value<'_>, place: &str, errors: &mut Vec<String>) {
 
 fn check_names(message: &Message<'_>, value: &Value<'_>) -> Result<(), String> {
     let mut errors = Vec::new();
-    misnamed(value, &message.name, &mut errors);
+    collect_misnamed(value, &message.name, &mut errors);
     if errors.is_empty() { Ok(()) } else { Err(format!("type mismatch: {}", errors.join("\n"))) }
 }
 
-/// JSON of an object as it is.
+/// Returns borrowed JSON without conversion.
 fn borrowed(value: &Value<'_>) -> Option<Json> {
     match value {
         Value::List(List::Json(items)) => Some(Json::Array(items.to_vec())),
@@ -43,21 +48,21 @@ fn borrowed(value: &Value<'_>) -> Option<Json> {
     }
 }
 
-/// A value within an apply configuration. Lists and maps that are written as literals within other literals are of no type that
-/// the API server could merge: there `outer` is false.
-fn native(value: &Value<'_>, outer: bool) -> Result<Json, String> {
-    if let Some(json) = borrowed(value) {
-        return Ok(json);
+/// Converts a value of an apply configuration. The API server cannot merge list and map literals inside of
+/// other literals; for those `outer` is false.
+fn merge_value(value: &Value<'_>, outer: bool) -> Result<Json, String> {
+    if let Some(json_value) = borrowed(value) {
+        return Ok(json_value);
     }
     Ok(match value {
-        // The API server's null is a number there.
+        // The API server converts null to a number here.
         Value::Null => Json::from(0),
         Value::Bool(value) => Json::Bool(*value),
         Value::Int(value) => Json::from(*value),
         Value::Double(value) => Number::from_f64(*value).map_or(Json::Null, Json::Number),
         Value::String(text) => Json::String(text.as_str().to_owned()),
         Value::List(list) if outer => {
-            Json::Array(list.iter().map(|item| native(&item, false)).collect::<Result<_, _>>()?)
+            Json::Array(list.iter().map(|item| merge_value(&item, false)).collect::<Result<_, _>>()?)
         }
         Value::Map(map) if outer => {
             let mut fields = Fields::new();
@@ -65,12 +70,12 @@ fn native(value: &Value<'_>, outer: bool) -> Result<Json, String> {
                 let Some(key) = key.as_str().map(str::to_owned) else {
                     return Err(format!("map key \"{key}\" is not string"));
                 };
-                fields.insert(key, native(&value, false)?);
+                fields.insert(key, merge_value(&value, false)?);
             }
             Json::Object(fields)
         }
         Value::Message(message) => fields(message)?,
-        // Neither list nor map nor scalar, for all that merges.
+        // The merge treats these as neither list, map nor scalar.
         Value::List(_) => Json::String("[]ref.Val".into()),
         Value::Map(_) => Json::String("map[ref.Val]ref.Val".into()),
         other => return Err(format!("a value of type {} cannot be part of an object", other.kind().name())),
@@ -80,15 +85,15 @@ fn native(value: &Value<'_>, outer: bool) -> Result<Json, String> {
 fn fields(message: &Message<'_>) -> Result<Json, String> {
     let mut fields = Fields::new();
     for (field, value) in &message.fields {
-        fields.insert(field.to_string(), native(value, true)?);
+        fields.insert(field.to_string(), merge_value(value, true)?);
     }
     Ok(Json::Object(fields))
 }
 
-/// The apply configuration that an expression is worth.
+/// Converts the result of an `ApplyConfiguration` expression.
 ///
 /// # Errors
-/// In the API server's words.
+/// The API server's message.
 pub(crate) fn configuration(value: &Value<'_>) -> Result<Json, String> {
     let Value::Message(message) = value else {
         return Err(format!(
@@ -100,20 +105,22 @@ pub(crate) fn configuration(value: &Value<'_>) -> Result<Json, String> {
     fields(message)
 }
 
-/// Whole numbers that JavaScript has; others become text in JSON of CEL.
-const EXACT: i64 = 9_007_199_254_740_991;
+/// The largest integer that a JavaScript number holds exactly. CEL's JSON writes larger ones as strings.
+const MAX_EXACT_INTEGER: i64 = 9_007_199_254_740_991;
 
-/// The `value` of an operation.
-fn json(value: &Value<'_>) -> Result<Json, String> {
-    if let Some(json) = borrowed(value) {
-        return Ok(json);
+/// Converts the `value` of an operation.
+fn json_value(value: &Value<'_>) -> Result<Json, String> {
+    if let Some(json_value) = borrowed(value) {
+        return Ok(json_value);
     }
     Ok(match value {
         Value::Null => Json::Null,
         Value::Bool(value) => Json::Bool(*value),
-        Value::Int(value) if (-EXACT..=EXACT).contains(value) => Json::from(*value),
+        Value::Int(value) if (-MAX_EXACT_INTEGER..=MAX_EXACT_INTEGER).contains(value) => Json::from(*value),
         Value::Int(value) => Json::String(value.to_string()),
-        Value::Uint(value) if i64::try_from(*value).is_ok_and(|value| value <= EXACT) => Json::from(*value),
+        Value::Uint(value) if i64::try_from(*value).is_ok_and(|value| value <= MAX_EXACT_INTEGER) => {
+            Json::from(*value)
+        }
         Value::Uint(value) => Json::String(value.to_string()),
         Value::Double(value) => match i64_of(*value) {
             Some(whole) => Json::from(whole),
@@ -121,18 +128,20 @@ fn json(value: &Value<'_>) -> Result<Json, String> {
         },
         Value::String(text) => Json::String(text.as_str().to_owned()),
         Value::Bytes(bytes) => Json::String(base64(bytes)),
-        Value::Timestamp(moment) => Json::String(moment_text(moment)),
-        Value::List(list) => Json::Array(list.iter().map(|item| json(&item)).collect::<Result<_, _>>()?),
+        Value::Timestamp(moment) => Json::String(timestamp_text(moment)),
+        Value::List(list) => {
+            Json::Array(list.iter().map(|item| json_value(&item)).collect::<Result<_, _>>()?)
+        }
         Value::Map(map) => {
             let mut fields = Fields::new();
             for (key, value) in map.entries() {
                 let key = key.as_str().map_or_else(|| key.to_string(), str::to_owned);
-                fields.insert(key, json(&value)?);
+                fields.insert(key, json_value(&value)?);
             }
             Json::Object(fields)
         }
         Value::Message(message) => fields(message)?,
-        Value::Optional(Some(inner)) => json(inner)?,
+        Value::Optional(Some(inner)) => json_value(inner)?,
         other => {
             return Err(format!(
                 "JSONPath valueExpression evaluated to a type that could not marshal to JSON: unsupported type {}",
@@ -147,7 +156,7 @@ fn i64_of(value: f64) -> Option<i64> {
     (value.fract() == 0.0 && value.abs() < 1e15).then(|| text.parse().ok()).flatten()
 }
 
-fn moment_text(moment: &Timestamp) -> String {
+fn timestamp_text(moment: &Timestamp) -> String {
     moment.format_utc(portcullis_text::timestamp::Fraction::Shortest)
 }
 
@@ -165,10 +174,10 @@ fn base64(bytes: &[u8]) -> String {
     text
 }
 
-/// The operations that an expression is worth.
+/// Converts the result of a `JSONPatch` expression.
 ///
 /// # Errors
-/// In the API server's words.
+/// The API server's message.
 pub(crate) fn operations(value: &Value<'_>) -> Result<Vec<JsonPatchOperation>, String> {
     let Value::List(list) = value else {
         return Err("type mismatch: JSONPatchType.expression should evaluate to array".into());
@@ -186,7 +195,7 @@ fn operation(value: &Value<'_>) -> Result<JsonPatchOperation, String> {
             if let Value::Message(inner) = value {
                 check_names(inner, value)?;
             }
-            Some(json(value)?)
+            Some(json_value(value)?)
         }
         None => None,
     };

@@ -1,11 +1,12 @@
-//! RFC 6902 patches as the API server applies them. Its library differs from the RFC: indices may be negative, `replace` of a field
-//! that is not there sets it, `add` never replaces the whole document. Its words are kept.
+//! Applies RFC 6902 patches as the API server does. Its library differs from the RFC: indices can be
+//! negative, `replace` sets an absent field, and `add` never replaces the whole document. Error messages are
+//! those of the library.
 
 use serde_json::{Map, Value as Json};
 
-use super::size::{MOST, SizeCounter};
+use super::size::{MAX_OBJECT_BYTES, SizeCounter};
 
-/// One operation. What is empty was not given.
+/// One operation of a patch. Absent fields are empty.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct JsonPatchOperation {
     pub(crate) op: String,
@@ -14,10 +15,10 @@ pub(crate) struct JsonPatchOperation {
     pub(crate) value: Option<Json>,
 }
 
-/// Why a patch is not applied.
+/// Why a patch was not applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum PatchFailure {
-    /// A `test` does not hold: the object stays as it is, and nothing is wrong.
+    /// A `test` failed: the object stays unchanged, and this is not an error.
     Test,
     Other(String),
 }
@@ -30,7 +31,7 @@ fn split(path: &str) -> Option<(Vec<String>, String)> {
     Some((parts, last))
 }
 
-/// An index as Go reads one; negative ones count from the end of `length` places.
+/// Parses an index as Go does. Negative indices count from the end of `length` items.
 fn index(key: &str, length: usize) -> Result<usize, String> {
     let number: i64 = match key.strip_prefix('+').unwrap_or(key).parse() {
         Ok(number) => number,
@@ -51,7 +52,7 @@ fn get<'d>(container: &'d Json, key: &str) -> Result<Option<&'d Json>, String> {
     }
 }
 
-/// Where the last part of a path is.
+/// Returns the container of the path's last step, and that step.
 fn container<'d>(document: &'d mut Json, path: &str) -> Option<(&'d mut Json, String)> {
     let (parts, last) = split(path)?;
     let mut place = document;
@@ -101,11 +102,11 @@ fn remove(container: &mut Json, key: &str) -> Result<(), String> {
     }
 }
 
-/// Applies a patch; the document is spoilt when it fails.
+/// Applies a patch. The document is unusable after an error.
 pub(crate) fn apply(document: &mut Json, patch: Vec<JsonPatchOperation>) -> Result<(), PatchFailure> {
-    let mut copied = SizeCounter::new();
+    let mut copied_size = SizeCounter::new();
     for operation in patch {
-        one(document, operation, &mut copied)?;
+        one(document, operation, &mut copied_size)?;
     }
     Ok(())
 }
@@ -117,7 +118,7 @@ fn other(message: String) -> PatchFailure {
 fn one(
     document: &mut Json,
     operation: JsonPatchOperation,
-    copied: &mut SizeCounter,
+    copied_size: &mut SizeCounter,
 ) -> Result<(), PatchFailure> {
     let JsonPatchOperation { op, path, from, value } = operation;
     let given = value.is_some();
@@ -159,7 +160,7 @@ fn one(
             }
             Ok(())
         }
-        "move" | "copy" => transfer(document, &op, &path, &from, copied),
+        "move" | "copy" => transfer(document, &op, &path, &from, copied_size),
         "test" => test(document, &path, given.then_some(&value)),
         _ => Err(other(format!("Unexpected kind: {op}"))),
     }
@@ -170,7 +171,7 @@ fn transfer(
     op: &str,
     path: &str,
     from: &str,
-    copied: &mut SizeCounter,
+    copied_size: &mut SizeCounter,
 ) -> Result<(), PatchFailure> {
     if from.is_empty() {
         return Err(other(format!(
@@ -187,9 +188,9 @@ fn transfer(
             format!("error in copy for from: '{from}': {why}")
         })
     })?;
-    if op == "copy" && found.is_some_and(|found| !copied.json(found)) {
+    if op == "copy" && found.is_some_and(|found| !copied_size.json(found)) {
         return Err(other(format!(
-            "Unable to complete the copy, the accumulated size increase of copy exceeds the limit {MOST}"
+            "Unable to complete the copy, the accumulated size increase of copy exceeds the limit {MAX_OBJECT_BYTES}"
         )));
     }
     let found = found.cloned();
@@ -208,7 +209,7 @@ fn transfer(
     })
 }
 
-/// What is missing or null is nothing but an operation without a value.
+/// An absent or null value equals only an operation without a value, as in the API server.
 fn test(document: &mut Json, path: &str, value: Option<&Json>) -> Result<(), PatchFailure> {
     let same = if path.is_empty() {
         value == Some(&*document)
@@ -239,7 +240,7 @@ mod tests {
         }
     }
 
-    /// Each copy doubles what is copied: without a limit forty of them are a trillion bytes.
+    /// Each copy doubles the copied size. Without a limit, forty copies make a trillion bytes.
     #[test]
     fn copies_of_copies_end() {
         let mut document = json!({ "a": { "text": "x".repeat(1000) } });

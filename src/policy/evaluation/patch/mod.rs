@@ -1,5 +1,5 @@
-//! What a mutating policy's expression does to an object: JSON patches and apply configurations, as the API server
-//! applies them.
+//! Effects of a mutating policy's expression on an object: JSON patches and apply configurations, as the API
+//! server applies them.
 
 pub(super) mod apply_configuration;
 pub(super) mod cel_to_json;

@@ -1,12 +1,13 @@
-//! How large values are as JSON, about, found without making it: what is larger than an object may be is never made.
+//! Estimates the size of a value as JSON without serializing it, so that oversized values are never built.
 
 use portcullis_cel::{List, Map, Value};
 use serde_json::Value as Json;
 
-/// The most that one policy may make of an object, or copy within it, in bytes: more than the API server takes as an object.
-pub(crate) const MOST: usize = 3 * 1024 * 1024;
+/// Maximum bytes that one policy may create or copy in an object. The API server accepts smaller objects
+/// only.
+pub(crate) const MAX_OBJECT_BYTES: usize = 3 * 1024 * 1024;
 
-/// Counts bytes up to a limit.
+/// Counts bytes up to [`MAX_OBJECT_BYTES`].
 #[derive(Debug)]
 pub(crate) struct SizeCounter {
     left: usize,
@@ -14,12 +15,12 @@ pub(crate) struct SizeCounter {
 
 impl SizeCounter {
     pub(crate) fn new() -> Self {
-        Self { left: MOST }
+        Self { left: MAX_OBJECT_BYTES }
     }
 
-    /// What was counted so far.
+    /// Returns the bytes counted so far.
     pub(crate) fn used(&self) -> usize {
-        MOST - self.left
+        MAX_OBJECT_BYTES - self.left
     }
 
     fn take(&mut self, bytes: usize) -> bool {
@@ -28,7 +29,7 @@ impl SizeCounter {
         fits
     }
 
-    /// Counts a value; false when it does not fit any more.
+    /// Counts a JSON value. False if the limit is exceeded.
     pub(crate) fn json(&mut self, value: &Json) -> bool {
         match value {
             Json::Null | Json::Bool(_) => self.take(4),
@@ -42,7 +43,7 @@ impl SizeCounter {
         }
     }
 
-    /// Counts a value of an expression.
+    /// Counts a CEL value. False if the limit is exceeded.
     pub(crate) fn value(&mut self, value: &Value<'_>) -> bool {
         match value {
             Value::Null | Value::Bool(_) => self.take(4),
@@ -89,18 +90,18 @@ mod tests {
             json!({ "a": [1, 2.5, "three", { "b": true }], "c": "x".repeat(500) }),
             json!(["a", "b", []]),
         ] {
-            let (mut room, mut same) = (SizeCounter::new(), SizeCounter::new());
-            assert!(room.json(&value) && same.value(&Value::json(&value)));
+            let (mut size, mut same) = (SizeCounter::new(), SizeCounter::new());
+            assert!(size.json(&value) && same.value(&Value::json(&value)));
             let written = value.to_string().len();
             assert!(
-                room.used().abs_diff(written) <= 8 + written / 2,
+                size.used().abs_diff(written) <= 8 + written / 2,
                 "{value}: {} for {written}",
-                room.used()
+                size.used()
             );
-            assert_eq!(room.used(), same.used(), "{value}");
+            assert_eq!(size.used(), same.used(), "{value}");
         }
-        let large = json!("x".repeat(MOST / 2));
-        let mut room = SizeCounter::new();
-        assert!(room.json(&large) && !room.json(&large));
+        let large = json!("x".repeat(MAX_OBJECT_BYTES / 2));
+        let mut size = SizeCounter::new();
+        assert!(size.json(&large) && !size.json(&large));
     }
 }

@@ -1,15 +1,15 @@
-//! What the API server makes of an object after a JSON patch: it is decoded as its kind and nothing else, so fields that the kind has
-//! not and values of a wrong type are errors, and `null` is the same as nothing.
+//! Strict decoding after a JSON patch. The API server decodes the object as its Go type: unknown fields and
+//! wrong types are errors, and `null` counts as absent.
 
 use serde_json::Value as Json;
 
 use crate::schema::{Schema, ValueShape};
 
-/// Holds an object against its kind and takes out what is null.
+/// Validates an object against its kind and removes nulls.
 ///
 /// # Errors
-/// All fields that are unknown, or the first value of a wrong type.
-pub(crate) fn settle(schema: &'static Schema, kind: &str, object: &mut Json) -> Result<(), String> {
+/// All unknown fields, or the first value of a wrong type.
+pub(crate) fn decode_strictly(schema: &'static Schema, kind: &str, object: &mut Json) -> Result<(), String> {
     let mut unknown = Vec::new();
     visit(
         schema,
@@ -20,7 +20,7 @@ pub(crate) fn settle(schema: &'static Schema, kind: &str, object: &mut Json) -> 
     if unknown.is_empty() { Ok(()) } else { Err(format!("strict decoding error: {}", unknown.join(", "))) }
 }
 
-/// Where a value is: in which type, by what names of fields, and with the positions in lists.
+/// The location of a value: its Go type, its path in field names, and its path with list indices.
 struct DecodePath<'a> {
     structure: &'a str,
     path: String,
@@ -45,13 +45,13 @@ impl DecodePath<'_> {
             "json: cannot unmarshal {found} into Go struct field {}.{} of type {}",
             self.structure,
             self.path,
-            go(schema)
+            go_type(schema)
         )
     }
 }
 
-/// The type of the API server's code that a value is of.
-fn go(schema: &'static Schema) -> String {
+/// Returns the API server's Go type of a value.
+fn go_type(schema: &'static Schema) -> String {
     if let Some(name) = schema.definition() {
         return name.rsplit('.').take(2).collect::<Vec<_>>().into_iter().rev().collect::<Vec<_>>().join(".");
     }
@@ -59,9 +59,11 @@ fn go(schema: &'static Schema) -> String {
         ValueShape::Boolean => "bool".to_owned(),
         ValueShape::Integer => schema.format().unwrap_or("int64").to_owned(),
         ValueShape::Number => "float64".to_owned(),
-        ValueShape::List => format!("[]{}", schema.items().map_or_else(|| "interface {}".to_owned(), go)),
+        ValueShape::List => {
+            format!("[]{}", schema.items().map_or_else(|| "interface {}".to_owned(), go_type))
+        }
         ValueShape::Map => {
-            format!("map[string]{}", schema.values().map_or_else(|| "interface {}".to_owned(), go))
+            format!("map[string]{}", schema.values().map_or_else(|| "interface {}".to_owned(), go_type))
         }
         _ => "string".to_owned(),
     }

@@ -1,16 +1,16 @@
-//! Problems for programs: JSON of our own, SARIF for code scanning, annotations for the logs of GitHub's runs.
+//! Problems for programs: JSON, SARIF for code scanning, and GitHub workflow annotations.
 
 use std::collections::BTreeSet;
 
 use serde_json::{Value as Json, json};
 
-use super::terminal::word;
+use super::terminal::severity_name;
 use crate::diagnostic::Severity;
 use crate::load::{LoadCounts, Problem};
 
-fn one(problem: &Problem) -> Json {
+fn problem_as_json(problem: &Problem) -> Json {
     let mut shown = json!({
-        "severity": word(problem.severity),
+        "severity": severity_name(problem.severity),
         "file": problem.file,
         "message": problem.message,
     });
@@ -30,12 +30,13 @@ fn one(problem: &Problem) -> Json {
     shown
 }
 
-/// Problems and what was read: `{"problems": [...], "counts": {...}}`. Lines and columns are from 1 and left out where none is meant.
+/// Returns problems and counts: `{"problems": [...], "counts": {...}}`. Lines and columns count from 1 and
+/// are absent if unknown.
 #[must_use]
 pub fn problems_as_json(problems: &[Problem], counts: &LoadCounts) -> Json {
     let number = |severity: Severity| problems.iter().filter(|problem| problem.severity == severity).count();
     json!({
-        "problems": problems.iter().map(one).collect::<Vec<_>>(),
+        "problems": problems.iter().map(problem_as_json).collect::<Vec<_>>(),
         "counts": {
             "files": counts.files,
             "policies": counts.policies,
@@ -49,7 +50,7 @@ pub fn problems_as_json(problems: &[Problem], counts: &LoadCounts) -> Json {
     })
 }
 
-/// Problems as SARIF 2.1.0.
+/// Returns problems as SARIF 2.1.0.
 #[must_use]
 pub fn problems_as_sarif(problems: &[Problem]) -> Json {
     let results: Vec<Json> = problems
@@ -66,7 +67,7 @@ pub fn problems_as_sarif(problems: &[Problem]) -> Json {
             }
             json!({
                 "ruleId": rule(problem),
-                "level": word(problem.severity),
+                "level": severity_name(problem.severity),
                 "message": { "text": sentence(problem) },
                 "locations": [{ "physicalLocation": location }],
             })
@@ -105,7 +106,7 @@ fn rule(problem: &Problem) -> &'static str {
     }
 }
 
-/// What is wrong and what may have been meant.
+/// Returns what is wrong and the suggestion.
 fn sentence(problem: &Problem) -> String {
     let about = problem.about.as_ref().map(|about| format!("{about}: ")).unwrap_or_default();
     let meant =
@@ -113,7 +114,7 @@ fn sentence(problem: &Problem) -> String {
     format!("{about}{}{meant}", problem.message)
 }
 
-/// A path as a relative reference: what a URI may not hold is escaped.
+/// Returns a path as a relative URI reference, percent-encoded.
 fn uri(path: &str) -> String {
     let path = path.strip_prefix("./").unwrap_or(path);
     let mut written = String::new();
@@ -127,7 +128,7 @@ fn uri(path: &str) -> String {
     written
 }
 
-/// Problems as commands that GitHub reads from the log of a run and shows beside the lines.
+/// Returns problems as GitHub workflow commands, which GitHub shows beside the lines.
 #[must_use]
 pub fn problems_as_github_annotations(problems: &[Problem]) -> String {
     let mut shown = String::new();
@@ -139,7 +140,11 @@ pub fn problems_as_github_annotations(problems: &[Problem]) -> String {
         if problem.column > 0 {
             place.push_str(&format!(",col={},endColumn={}", problem.column, problem.column + problem.length));
         }
-        shown.push_str(&format!("::{} {place}::{}\n", word(problem.severity), data(&sentence(problem))));
+        shown.push_str(&format!(
+            "::{} {place}::{}\n",
+            severity_name(problem.severity),
+            data(&sentence(problem))
+        ));
     }
     shown
 }

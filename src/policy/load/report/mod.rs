@@ -1,4 +1,4 @@
-//! How problems are shown: to users on a terminal, and to programs.
+//! Shows problems: as text for users, and in formats for programs.
 
 mod formats;
 mod terminal;
@@ -6,4 +6,4 @@ mod terminal;
 pub use formats::{problems_as_github_annotations, problems_as_json, problems_as_sarif};
 pub use terminal::render_problems;
 #[cfg(test)]
-pub(super) use terminal::word;
+pub(super) use terminal::severity_name;

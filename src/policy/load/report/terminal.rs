@@ -1,4 +1,4 @@
-//! Problems for people: what is wrong, where, the line, and what may have been meant.
+//! Renders problems as text: message, location, source line and suggestion.
 //!
 //! ```text
 //! error: undefined field 'contianers', where object is a Pod
@@ -15,8 +15,8 @@ use anstyle::{AnsiColor, Style};
 use crate::diagnostic::Severity;
 use crate::load::{Problem, SourceFile};
 
-/// The most of a line that is shown.
-const WIDTH: usize = 160;
+/// Maximum characters of a source line that are shown.
+const MAX_LINE_CHARS: usize = 160;
 
 const BOLD: Style = Style::new().bold();
 const DIM: Style = Style::new().dimmed();
@@ -28,15 +28,16 @@ fn colour(severity: Severity) -> Style {
     }
 }
 
-/// The word for a severity.
-pub(in crate::load) fn word(severity: Severity) -> &'static str {
+/// Returns the word for a severity.
+pub(in crate::load) fn severity_name(severity: Severity) -> &'static str {
     match severity {
         Severity::Error => "error",
         Severity::Warning => "warning",
     }
 }
 
-/// Problems as text with colours, which whoever prints it takes out where there is no terminal. `files` are those that were loaded.
+/// Renders problems as text with ANSI colours; the caller strips them for other outputs. `files` are the
+/// loaded files.
 #[must_use]
 pub fn render_problems(problems: &[Problem], files: &[SourceFile]) -> String {
     let mut lines: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
@@ -50,22 +51,22 @@ pub fn render_problems(problems: &[Problem], files: &[SourceFile]) -> String {
             shown.push('\n');
         }
         let line = lines.get(problem.file.as_str()).and_then(|lines| lines.get(problem.line.checked_sub(1)?));
-        one(&mut shown, problem, line.map(|line| line.trim_end()));
+        render_problem(&mut shown, problem, line.map(|line| line.trim_end()));
     }
     shown
 }
 
-fn one(shown: &mut String, problem: &Problem, line: Option<&str>) {
+fn render_problem(shown: &mut String, problem: &Problem, line: Option<&str>) {
     let tint = colour(problem.severity);
     let about = problem.about.as_ref().map(|about| format!(" {DIM}({about}){DIM:#}")).unwrap_or_default();
-    // A text that grows does not fail.
+    // Writing to a `String` cannot fail.
     let _ = writeln!(
         shown,
         "{tint}{}{tint:#}{BOLD}: {}{BOLD:#}{about}",
-        word(problem.severity),
-        plain(&problem.message)
+        severity_name(problem.severity),
+        escape_control_characters(&problem.message)
     );
-    let _ = writeln!(shown, "  {DIM}-->{DIM:#} {}", plain(&problem.place()));
+    let _ = writeln!(shown, "  {DIM}-->{DIM:#} {}", escape_control_characters(&problem.place()));
     let meant = problem.suggestion.as_ref().map(|meant| format!("did you mean {meant:?}?"));
     let (Some(line), true) = (line, problem.column > 0) else {
         if let Some(meant) = meant {
@@ -74,18 +75,18 @@ fn one(shown: &mut String, problem: &Problem, line: Option<&str>) {
         return;
     };
     let characters: Vec<char> = line.chars().collect();
-    // A line that is too long for a terminal is shown from shortly before the place on.
-    let from = if characters.len() > WIDTH {
-        (problem.column - 1).saturating_sub(WIDTH / 4).min(characters.len())
+    // A long line is cut to a window that starts shortly before the problem.
+    let from = if characters.len() > MAX_LINE_CHARS {
+        (problem.column - 1).saturating_sub(MAX_LINE_CHARS / 4).min(characters.len())
     } else {
         0
     };
-    let to = characters.len().min(from + WIDTH);
+    let to = characters.len().min(from + MAX_LINE_CHARS);
     let mut text = String::new();
     let mut pad = 0;
     let mut carets = 0;
     for (index, character) in characters.iter().enumerate().take(to).skip(from) {
-        // Tabs would move what stands below them.
+        // Tabs would shift the carets in the next line.
         let (written, wide) = match character {
             '\t' => ("    ".to_owned(), 4),
             control if control.is_control() => (control.escape_default().to_string(), 0),
@@ -109,7 +110,7 @@ fn one(shown: &mut String, problem: &Problem, line: Option<&str>) {
     let _ = writeln!(shown, "{DIM}{margin} |{DIM:#} {pad}{tint}{carets}{meant}{tint:#}");
 }
 
-/// What stands in files may hold what terminals obey.
-fn plain(text: &str) -> String {
+/// Escapes control characters, because a file can contain terminal escape sequences.
+fn escape_control_characters(text: &str) -> String {
     text.chars().flat_map(|c| if c.is_control() { c.escape_default().collect() } else { vec![c] }).collect()
 }
