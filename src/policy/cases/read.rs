@@ -120,7 +120,7 @@ impl SuiteReader {
         if name.is_empty() {
             self.wrong(
                 &pointer_step(&pointer, "name"),
-                "a case needs a name: a sentence that says what holds",
+                "a case needs a name: a sentence about the expected behavior",
             );
         }
         let file = self.text(json, "file", &pointer);
@@ -197,7 +197,7 @@ impl SuiteReader {
                 Err(error) => {
                     self.wrong(
                         &pointer_step(pointer, "capacity"),
-                        format!("this is no capacity as the leader tells it: {error}"),
+                        format!("this is not a capacity report: {error}"),
                     );
                     None
                 }
@@ -207,7 +207,7 @@ impl SuiteReader {
             if read.is_none() {
                 self.wrong(
                     &pointer_step(pointer, "now"),
-                    format!("{text:?} is no moment: write it like 2026-11-22T08:00:00Z"),
+                    format!("{text:?} is not a timestamp: write it like 2026-11-22T08:00:00Z"),
                 );
             }
             read.map(|time| i64::try_from(time.0 / 1000).unwrap_or(i64::MAX))
@@ -329,7 +329,7 @@ impl SuiteReader {
             Err(error) => {
                 let error = error.to_string();
                 let last = error.lines().last().unwrap_or_default().trim();
-                self.wrong(pointer, format!("this is no regular expression: {last}"));
+                self.wrong(pointer, format!("this is not a valid regular expression: {last}"));
                 None
             }
         }

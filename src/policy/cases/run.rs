@@ -176,7 +176,7 @@ impl TestCase {
         }
         if expected.ignored == observations.ignored.is_empty() {
             let (wanted, got) = if expected.ignored {
-                ("a rule that cannot be evaluated and is passed over".to_owned(), "all could be".to_owned())
+                ("a rule that fails and is ignored".to_owned(), "no rule failed".to_owned())
             } else {
                 (
                     "all rules can be evaluated (or `ignored: true`)".to_owned(),

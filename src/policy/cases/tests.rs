@@ -182,14 +182,11 @@ cases:
         ("9:28", "unknown field \"mesage\", did you mean \"message\"?"),
         ("10:3", "a case needs an object, objects or a file"),
         ("10:9", "there are two cases \"a\""),
-        ("11:21", "this is no regular expression: error: unclosed group"),
-        ("12:3", "a case needs a name: a sentence that says what holds"),
+        ("11:21", "this is not a valid regular expression: error: unclosed group"),
+        ("12:3", "a case needs a name: a sentence about the expected behavior"),
         ("12:3", "a case needs what to expect: `expect: allowed`, or a mapping with verdict, message, ..."),
-        (
-            "13:21",
-            "this is no capacity as the leader tells it: invalid type: integer `3`, expected struct CapacityReport",
-        ),
-        ("13:29", "\"yesterday\" is no moment: write it like 2026-11-22T08:00:00Z"),
+        ("13:21", "this is not a capacity report: invalid type: integer `3`, expected struct CapacityReport"),
+        ("13:29", "\"yesterday\" is not a timestamp: write it like 2026-11-22T08:00:00Z"),
     ];
     let expected: Vec<String> =
         expected.iter().map(|(place, message)| format!("t.test.yaml:{place}: {about}{message}")).collect();

@@ -110,10 +110,10 @@ impl<'a> ObjectChecks<'a> {
                 self.error("/metadata/name", "the field \"metadata.name\" is required");
             }
         } else if let Err(why) = name_rules::subdomain(name) {
-            self.error("/metadata/name", format!("{name:?} is no name of an object: {why}"));
+            self.error("/metadata/name", format!("{name:?} is not a valid object name: {why}"));
         }
         if self.get("/metadata/namespace").is_some() {
-            let message = format!("a {} is in no namespace: leave this out", self.text("/kind"));
+            let message = format!("a {} is cluster-scoped: remove this field", self.text("/kind"));
             self.diagnostics.push(Diagnostic::error("/metadata/namespace", message).at_key());
         }
     }
@@ -125,14 +125,14 @@ impl<'a> ObjectChecks<'a> {
             self.param_kind();
         }
         if self.get("/spec/matchConstraints").is_none() {
-            self.error("/spec/matchConstraints", "matchConstraints is required: which requests is it about?");
+            self.error("/spec/matchConstraints", "matchConstraints is required: it selects the requests");
         } else {
             self.match_resources("/spec/matchConstraints");
             let rules = "/spec/matchConstraints/resourceRules";
             if self.get(rules).is_none_or(|rules| rules.as_array().is_some_and(Vec::is_empty)) {
                 self.error(
                     rules,
-                    "matchConstraints needs at least one of resourceRules: which requests is it about?",
+                    "matchConstraints needs at least one of resourceRules: they select the requests",
                 );
             }
         }
@@ -142,12 +142,12 @@ impl<'a> ObjectChecks<'a> {
             let place = format!("{variable}/name");
             let name = self.text(&place);
             if self.required(&place) && !portcullis_cel::is_identifier(name) {
-                self.error(&place, format!("{name:?} is no name for a variable: it must be a CEL identifier, letters, digits and _"));
+                self.error(&place, format!("{name:?} is not a valid variable name: it must be a CEL identifier, letters, digits and _"));
             }
             if !name.is_empty() && !known.insert(name) {
                 self.diagnostics.push(Diagnostic::warning(
                     &place,
-                    format!("there is another variable {name:?}; this one counts"),
+                    format!("duplicate variable {name:?}; the last one is used"),
                 ));
             }
             self.expression(&format!("{variable}/expression"));
@@ -162,10 +162,10 @@ impl<'a> ObjectChecks<'a> {
                 None => ("", self.text(place)),
             };
             if !group.is_empty() && name_rules::subdomain(group).is_err() {
-                self.error(place, format!("{group:?} is no API group"));
+                self.error(place, format!("{group:?} is not a valid API group"));
             }
             if name_rules::label(version).is_err() {
-                self.error(place, format!("{version:?} is no version, such as v1 or v1beta1"));
+                self.error(place, format!("{version:?} is not a valid version, such as v1 or v1beta1"));
             }
         }
         let place = "/spec/paramKind/kind";
@@ -189,10 +189,10 @@ impl<'a> ObjectChecks<'a> {
             if self.required(&place)
                 && let Err(why) = name_rules::qualified(name)
             {
-                self.error(&place, format!("{name:?} is no name of a match condition: {why}"));
+                self.error(&place, format!("{name:?} is not a valid match condition name: {why}"));
             }
             if !name.is_empty() && !known.insert(name) {
-                self.error(&place, format!("there are two match conditions {name:?}"));
+                self.error(&place, format!("duplicate match condition {name:?}"));
             }
             self.expression(&format!("{condition}/expression"));
         }
@@ -215,12 +215,12 @@ impl<'a> ObjectChecks<'a> {
             let pointer = portcullis_text::pointer::join(&labels, key);
             if let Err(why) = name_rules::qualified(key) {
                 self.diagnostics.push(
-                    Diagnostic::error(pointer.as_str(), format!("{key:?} is no key of a label: {why}"))
+                    Diagnostic::error(pointer.as_str(), format!("{key:?} is not a valid label key: {why}"))
                         .at_key(),
                 );
             }
             if let Some(Err(why)) = value.as_str().map(name_rules::label_value) {
-                self.error(&pointer, format!("{value} is no value of a label: {why}"));
+                self.error(&pointer, format!("{value} is not a valid label value: {why}"));
             }
         }
         for requirement in self.items(&format!("{place}/matchExpressions")) {
@@ -232,7 +232,7 @@ impl<'a> ObjectChecks<'a> {
             if self.required(&key)
                 && let Err(why) = name_rules::qualified(self.text(&key))
             {
-                self.error(&key, format!("{:?} is no key of a label: {why}", self.text(&key)));
+                self.error(&key, format!("{:?} is not a valid label key: {why}", self.text(&key)));
             }
             if !self.required(&operator) {
                 continue;
@@ -250,7 +250,7 @@ impl<'a> ObjectChecks<'a> {
             }
             for value in self.items(&values) {
                 if let Err(why) = name_rules::label_value(self.text(&value)) {
-                    self.error(&value, format!("{:?} is no value of a label: {why}", self.text(&value)));
+                    self.error(&value, format!("{:?} is not a valid label value: {why}", self.text(&value)));
                 }
             }
         }
@@ -260,14 +260,17 @@ impl<'a> ObjectChecks<'a> {
         let mut known = BTreeSet::new();
         for name in self.items(&format!("{place}/resourceNames")) {
             if !name_rules::is_path_segment(self.text(&name)) {
-                self.error(&name, format!("{:?} is no name of an object", self.text(&name)));
+                self.error(&name, format!("{:?} is not a valid object name", self.text(&name)));
             }
             if !known.insert(self.text(&name)) {
                 self.error(&name, format!("the name {:?} is here twice", self.text(&name)));
             }
             let text = self.text(&name);
             if matches!(text, "." | "..") || text.contains(['/', '%']) {
-                self.error(&name, format!("{text:?} is no name of an object: it has no \"/\" and no \"%\""));
+                self.error(
+                    &name,
+                    format!("{text:?} is not a valid object name: it has no \"/\" and no \"%\""),
+                );
             }
         }
         for (list, what) in [
@@ -279,10 +282,10 @@ impl<'a> ObjectChecks<'a> {
             let pointer = format!("{place}/{list}");
             let values = self.texts(&pointer);
             if self.get(&pointer).is_none_or(|list| list.as_array().is_some_and(Vec::is_empty)) {
-                self.error(&pointer, format!("the field {list:?} is required: \"*\" is all"));
+                self.error(&pointer, format!("the field {list:?} is required: \"*\" selects all"));
             }
             if list != "resources" && values.len() > 1 && values.contains(&"*") {
-                self.error(&pointer, format!("\"*\" is all {what}: no others may stand beside it"));
+                self.error(&pointer, format!("\"*\" selects all {what}: remove the other entries"));
             }
             for item in self.items(&pointer) {
                 if list == "operations" {
@@ -310,10 +313,10 @@ impl<'a> ObjectChecks<'a> {
                 continue;
             };
             if whole.contains(resource) {
-                self.error(item, format!("\"{resource}/*\" is there, which has it"));
+                self.error(item, format!("\"{resource}/*\" already includes it"));
             }
             if sub.contains(subresource) {
-                self.error(item, format!("\"*/{subresource}\" is there, which has it"));
+                self.error(item, format!("\"*/{subresource}\" already includes it"));
             }
             if subresource == "*" {
                 whole.insert(resource);
@@ -323,10 +326,10 @@ impl<'a> ObjectChecks<'a> {
             }
         }
         if all.len() > 1 && double {
-            self.error(place, "\"*/*\" is all resources: no others may stand beside it");
+            self.error(place, "\"*/*\" selects all resources: remove the other entries");
         }
         if single && plain {
-            self.error(place, "\"*\" is all resources: only subresources may stand beside it");
+            self.error(place, "\"*\" selects all resources: only subresources are allowed beside it");
         }
     }
 
@@ -338,7 +341,7 @@ impl<'a> ObjectChecks<'a> {
                     self.error(
                         &operation,
                         format!(
-                            "nothing can be changed at DELETE: it must be one of {}",
+                            "a mutating policy cannot match DELETE: it must be one of {}",
                             MUTATING_OPERATIONS.join(", ")
                         ),
                     );
@@ -352,7 +355,7 @@ impl<'a> ObjectChecks<'a> {
         if self.required("/spec/policyName") {
             let name = self.text("/spec/policyName");
             if let Err(why) = name_rules::subdomain(name) {
-                self.error("/spec/policyName", format!("{name:?} is no name of a policy: {why}"));
+                self.error("/spec/policyName", format!("{name:?} is not a valid policy name: {why}"));
             }
         }
         if self.get("/spec/matchResources").is_some() {
@@ -365,14 +368,15 @@ impl<'a> ObjectChecks<'a> {
         let (name, selector) = (self.text("/spec/paramRef/name"), self.get("/spec/paramRef/selector"));
         if !name.is_empty() && selector.is_some() {
             self.diagnostics.push(
-                Diagnostic::error("/spec/paramRef/selector", "name and selector exclude each other").at_key(),
+                Diagnostic::error("/spec/paramRef/selector", "name and selector are mutually exclusive")
+                    .at_key(),
             );
         }
         if name.is_empty() && selector.is_none() {
             self.error("/spec/paramRef", "one of name and selector is required");
         }
         if !name_rules::is_path_segment(name) {
-            self.error("/spec/paramRef/name", format!("{name:?} is no name of an object"));
+            self.error("/spec/paramRef/name", format!("{name:?} is not a valid object name"));
         }
         if self.required("/spec/paramRef/parameterNotFoundAction") {
             self.choice("/spec/paramRef/parameterNotFoundAction", &["Allow", "Deny"]);
@@ -392,7 +396,7 @@ impl<'a> ObjectChecks<'a> {
                 let place = format!("{rule}/{field}");
                 let text = self.text(&place);
                 if !text.is_empty() && text.trim().is_empty() {
-                    self.error(&place, format!("{field} is empty: leave it out"));
+                    self.error(&place, format!("{field} is empty: remove it"));
                 }
             }
             let place = format!("{rule}/message");
@@ -417,10 +421,10 @@ impl<'a> ObjectChecks<'a> {
             if self.required(&place)
                 && let Err(why) = name_rules::qualified(&format!("{}/{key}", self.text("/metadata/name")))
             {
-                self.error(&place, format!("{key:?} is no key of an audit annotation, behind the policy's name and a slash: {why}"));
+                self.error(&place, format!("{key:?} is not a valid audit annotation key after the policy's name and a slash: {why}"));
             }
             if !key.is_empty() && !known.insert(key) {
-                self.error(&place, format!("there are two audit annotations {key:?}"));
+                self.error(&place, format!("duplicate audit annotation {key:?}"));
             }
             let place = format!("{annotation}/valueExpression");
             self.expression(&place);
@@ -458,7 +462,7 @@ impl<'a> ObjectChecks<'a> {
             let place = format!("{mutation}/{other}");
             if self.get(&place).is_some() {
                 self.diagnostics.push(
-                    Diagnostic::error(place, format!("it has no place here when patchType is {written}"))
+                    Diagnostic::error(place, format!("it is not allowed when patchType is {written}"))
                         .at_key(),
                 );
             }
@@ -481,7 +485,7 @@ impl<'a> ObjectChecks<'a> {
             }
         }
         if known.contains("Deny") && known.contains("Warn") {
-            self.error(place, "Deny and Warn exclude each other: who is denied is told why already");
+            self.error(place, "Deny and Warn are mutually exclusive: a denial already shows the message");
         }
     }
 }

@@ -76,14 +76,14 @@ fn policies() {
                 "/metadata/name",
                 json!("A b"),
                 &[
-                    "/metadata/name: \"A b\" is no name of an object: small letters, digits, - and . are allowed, with a letter or digit at both ends",
+                    "/metadata/name: \"A b\" is not a valid object name: lowercase letters, digits, - and . are allowed, with a letter or digit at both ends",
                 ],
             ),
             ("/metadata/name", Json::Null, &["/metadata/name: the field \"metadata.name\" is required"]),
             (
                 "/metadata/namespace",
                 json!("x"),
-                &["/metadata/namespace: a ValidatingAdmissionPolicy is in no namespace: leave this out"],
+                &["/metadata/namespace: a ValidatingAdmissionPolicy is cluster-scoped: remove this field"],
             ),
             ("/spec/failurePolicy", json!("Ignore"), &[]),
             (
@@ -95,13 +95,13 @@ fn policies() {
             (
                 "/spec/matchConstraints",
                 Json::Null,
-                &["/spec/matchConstraints: matchConstraints is required: which requests is it about?"],
+                &["/spec/matchConstraints: matchConstraints is required: it selects the requests"],
             ),
             (
                 "/spec/matchConstraints/resourceRules",
                 json!([]),
                 &[
-                    "/spec/matchConstraints/resourceRules: matchConstraints needs at least one of resourceRules: which requests is it about?",
+                    "/spec/matchConstraints/resourceRules: matchConstraints needs at least one of resourceRules: they select the requests",
                 ],
             ),
             ("/spec/matchConstraints/matchPolicy", json!("Exact"), &[]),
@@ -115,14 +115,14 @@ fn policies() {
                 &operations,
                 json!(["*", "CREATE"]),
                 &[
-                    "/spec/matchConstraints/resourceRules/0/operations: \"*\" is all operations: no others may stand beside it",
+                    "/spec/matchConstraints/resourceRules/0/operations: \"*\" selects all operations: remove the other entries",
                 ],
             ),
             (
                 &operations,
                 json!([]),
                 &[
-                    "/spec/matchConstraints/resourceRules/0/operations: the field \"operations\" is required: \"*\" is all",
+                    "/spec/matchConstraints/resourceRules/0/operations: the field \"operations\" is required: \"*\" selects all",
                 ],
             ),
             (&groups, json!(["", "apps"]), &[]),
@@ -130,7 +130,7 @@ fn policies() {
                 &groups,
                 json!(["", "*"]),
                 &[
-                    "/spec/matchConstraints/resourceRules/0/apiGroups: \"*\" is all API groups: no others may stand beside it",
+                    "/spec/matchConstraints/resourceRules/0/apiGroups: \"*\" selects all API groups: remove the other entries",
                 ],
             ),
             (&resources, json!(["pods", "pods/status"]), &[]),
@@ -138,25 +138,25 @@ fn policies() {
             (
                 &resources,
                 json!(["pods/*", "pods/status"]),
-                &["/spec/matchConstraints/resourceRules/0/resources/1: \"pods/*\" is there, which has it"],
+                &["/spec/matchConstraints/resourceRules/0/resources/1: \"pods/*\" already includes it"],
             ),
             (
                 &resources,
                 json!(["*/scale", "deployments/scale"]),
-                &["/spec/matchConstraints/resourceRules/0/resources/1: \"*/scale\" is there, which has it"],
+                &["/spec/matchConstraints/resourceRules/0/resources/1: \"*/scale\" already includes it"],
             ),
             (
                 &resources,
                 json!(["*/*", "pods"]),
                 &[
-                    "/spec/matchConstraints/resourceRules/0/resources: \"*/*\" is all resources: no others may stand beside it",
+                    "/spec/matchConstraints/resourceRules/0/resources: \"*/*\" selects all resources: remove the other entries",
                 ],
             ),
             (
                 &resources,
                 json!(["*", "pods"]),
                 &[
-                    "/spec/matchConstraints/resourceRules/0/resources: \"*\" is all resources: only subresources may stand beside it",
+                    "/spec/matchConstraints/resourceRules/0/resources: \"*\" selects all resources: only subresources are allowed beside it",
                 ],
             ),
             (&resources, json!([""]), &["/spec/matchConstraints/resourceRules/0/resources/0: it is empty"]),
@@ -180,7 +180,7 @@ fn policies() {
                 json!([{ "name": "a", "expression": " " }, { "name": "a", "expression": "true" }]),
                 &[
                     "/spec/matchConditions/0/expression: the field \"expression\" is required",
-                    "/spec/matchConditions/1/name: there are two match conditions \"a\"",
+                    "/spec/matchConditions/1/name: duplicate match condition \"a\"",
                 ],
             ),
             ("/spec/variables", json!([{ "name": "a_1", "expression": "1" }]), &[]),
@@ -188,8 +188,8 @@ fn policies() {
                 "/spec/variables",
                 json!([{ "name": "a-1", "expression": "1" }, { "name": "in", "expression": "" }]),
                 &[
-                    "/spec/variables/0/name: \"a-1\" is no name for a variable: it must be a CEL identifier, letters, digits and _",
-                    "/spec/variables/1/name: \"in\" is no name for a variable: it must be a CEL identifier, letters, digits and _",
+                    "/spec/variables/0/name: \"a-1\" is not a valid variable name: it must be a CEL identifier, letters, digits and _",
+                    "/spec/variables/1/name: \"in\" is not a valid variable name: it must be a CEL identifier, letters, digits and _",
                     "/spec/variables/1/expression: the field \"expression\" is required",
                 ],
             ),
@@ -198,7 +198,7 @@ fn policies() {
                 "/spec/paramKind",
                 json!({ "apiVersion": "a/b/c", "kind": "Config Map" }),
                 &[
-                    "/spec/paramKind/apiVersion: \"b/c\" is no version, such as v1 or v1beta1",
+                    "/spec/paramKind/apiVersion: \"b/c\" is not a valid version, such as v1 or v1beta1",
                     "/spec/paramKind/kind: \"Config Map\" is no kind",
                 ],
             ),
@@ -216,7 +216,7 @@ fn policies() {
             (
                 "/spec/validations/0/messageExpression",
                 json!(" "),
-                &["/spec/validations/0/messageExpression: messageExpression is empty: leave it out"],
+                &["/spec/validations/0/messageExpression: messageExpression is empty: remove it"],
             ),
             ("/spec/validations/0/reason", json!("Forbidden"), &[]),
             (
@@ -231,10 +231,10 @@ fn policies() {
                 "/spec/auditAnnotations",
                 json!([{ "key": "a b", "valueExpression": "" }, { "key": "a b", "valueExpression": "''" }]),
                 &[
-                    "/spec/auditAnnotations/0/key: \"a b\" is no key of an audit annotation, behind the policy's name and a slash: letters, digits, -, _ and . are allowed, with a letter or digit at both ends",
+                    "/spec/auditAnnotations/0/key: \"a b\" is not a valid audit annotation key after the policy's name and a slash: letters, digits, -, _ and . are allowed, with a letter or digit at both ends",
                     "/spec/auditAnnotations/0/valueExpression: the field \"valueExpression\" is required",
-                    "/spec/auditAnnotations/1/key: \"a b\" is no key of an audit annotation, behind the policy's name and a slash: letters, digits, -, _ and . are allowed, with a letter or digit at both ends",
-                    "/spec/auditAnnotations/1/key: there are two audit annotations \"a b\"",
+                    "/spec/auditAnnotations/1/key: \"a b\" is not a valid audit annotation key after the policy's name and a slash: letters, digits, -, _ and . are allowed, with a letter or digit at both ends",
+                    "/spec/auditAnnotations/1/key: duplicate audit annotation \"a b\"",
                 ],
             ),
         ],
@@ -257,8 +257,8 @@ fn selectors() {
                 place,
                 json!({ "matchLabels": { "a b": "d e" } }),
                 &[
-                    "/spec/matchConstraints/objectSelector/matchLabels/a b: \"a b\" is no key of a label: letters, digits, -, _ and . are allowed, with a letter or digit at both ends",
-                    "/spec/matchConstraints/objectSelector/matchLabels/a b: \"d e\" is no value of a label: letters, digits, -, _ and . are allowed, with a letter or digit at both ends",
+                    "/spec/matchConstraints/objectSelector/matchLabels/a b: \"a b\" is not a valid label key: letters, digits, -, _ and . are allowed, with a letter or digit at both ends",
+                    "/spec/matchConstraints/objectSelector/matchLabels/a b: \"d e\" is not a valid label value: letters, digits, -, _ and . are allowed, with a letter or digit at both ends",
                 ],
             ),
             (
@@ -312,7 +312,7 @@ fn mutations() {
                 json!("ApplyConfiguration"),
                 &[
                     "/spec/mutations/0: applyConfiguration is required when patchType is ApplyConfiguration",
-                    "/spec/mutations/0/jsonPatch: it has no place here when patchType is ApplyConfiguration",
+                    "/spec/mutations/0/jsonPatch: it is not allowed when patchType is ApplyConfiguration",
                 ],
             ),
             (&rule("operations"), json!(["CREATE", "UPDATE", "CONNECT"]), &[]),
@@ -320,7 +320,7 @@ fn mutations() {
                 &rule("operations"),
                 json!(["DELETE"]),
                 &[
-                    "/spec/matchConstraints/resourceRules/0/operations/0: nothing can be changed at DELETE: it must be one of *, CREATE, UPDATE, CONNECT",
+                    "/spec/matchConstraints/resourceRules/0/operations/0: a mutating policy cannot match DELETE: it must be one of *, CREATE, UPDATE, CONNECT",
                 ],
             ),
         ],
@@ -339,7 +339,7 @@ fn bindings() {
                 "/spec/validationActions",
                 json!(["Deny", "Warn"]),
                 &[
-                    "/spec/validationActions: Deny and Warn exclude each other: who is denied is told why already",
+                    "/spec/validationActions: Deny and Warn are mutually exclusive: a denial already shows the message",
                 ],
             ),
             (
@@ -363,7 +363,7 @@ fn bindings() {
                 "/spec/paramRef",
                 json!({ "name": "a", "selector": {}, "parameterNotFoundAction": "No" }),
                 &[
-                    "/spec/paramRef/selector: name and selector exclude each other",
+                    "/spec/paramRef/selector: name and selector are mutually exclusive",
                     "/spec/paramRef/parameterNotFoundAction: \"No\" is not one of Allow, Deny",
                 ],
             ),

@@ -19,7 +19,7 @@ pub(crate) fn subdomain(name: &str) -> Result<(), String> {
     } else if name.split('.').all(part) {
         Ok(())
     } else {
-        Err("small letters, digits, - and . are allowed, with a letter or digit at both ends".to_owned())
+        Err("lowercase letters, digits, - and . are allowed, with a letter or digit at both ends".to_owned())
     }
 }
 
@@ -30,7 +30,11 @@ pub(crate) fn label(name: &str) -> Result<(), String> {
         && bytes.first().is_some_and(u8::is_ascii_lowercase)
         && bytes.last().is_some_and(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit())
         && bytes.iter().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || *byte == b'-');
-    if good { Ok(()) } else { Err("small letters, digits and - are allowed, a letter first".to_owned()) }
+    if good {
+        Ok(())
+    } else {
+        Err("lowercase letters, digits and - are allowed, starting with a letter".to_owned())
+    }
 }
 
 /// Checks the key of a label or annotation, with or without a prefix.

@@ -169,7 +169,7 @@ impl<'f> PolicyCompiler<'f> {
             let place = format!("/spec/variables/{index}");
             if !is_identifier(&variable.name) {
                 let name = &variable.name;
-                let message = format!("\"{name}\" is no name for a variable: it must be a CEL identifier");
+                let message = format!("\"{name}\" is not a valid variable name: it must be a CEL identifier");
                 self.diagnostic(Diagnostic::error(format!("{place}/name"), message));
             }
             let pointer = format!("{place}/expression");
@@ -204,7 +204,7 @@ impl<'f> PolicyCompiler<'f> {
         if spec.match_constraints.is_none() {
             self.diagnostic(Diagnostic::error(
                 "/spec",
-                "matchConstraints is required: which requests is it about?",
+                "matchConstraints is required: it selects the requests",
             ));
         }
         let conditions = self.conditions(spec.match_conditions.as_deref().unwrap_or_default());
@@ -235,7 +235,7 @@ impl<'f> PolicyCompiler<'f> {
 
 /// Returns the message for variables that are nested too deeply.
 fn too_deep() -> String {
-    format!("variables that use each other go too deep here: {MAX_NESTING_DEPTH} steps are the most")
+    format!("variables are nested too deeply here: at most {MAX_NESTING_DEPTH} levels are allowed")
 }
 
 /// Whether all variables stay within [`MAX_NESTING_DEPTH`] when names are defined twice. An earlier variable
@@ -271,7 +271,7 @@ pub(crate) struct CompiledVariable {
 fn diagnostic(pointer: &str, issue: Issue) -> Diagnostic {
     if issue.message.starts_with("undeclared reference to 'authorizer") {
         let message = "authorizer is not available here: it asks the API server, and policy files are evaluated without \
-                       asking anybody. Keep this policy in the cluster, or decide by request.userInfo";
+                       calling it. Keep this policy in the cluster, or use request.userInfo";
         return Diagnostic::error(pointer, message).at(issue.offset);
     }
     Diagnostic::error(pointer, issue.message).at(issue.offset).suggest(issue.suggestion)

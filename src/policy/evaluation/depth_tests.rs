@@ -78,7 +78,7 @@ fn a_chain_of_variables_that_goes_too_deep_is_refused_when_it_is_loaded() {
             let problems = compiled(&document).expect_err("it is too deep");
             let (pointer, message) = problems[0].split_once(' ').expect("a pointer");
             assert!(pointer.starts_with("/spec/variables/"), "{pointer}");
-            assert_eq!(message, "variables that use each other go too deep here: 500 steps are the most");
+            assert_eq!(message, "variables are nested too deeply here: at most 500 levels are allowed");
             let file = SourceFile { name: "deep.json".to_owned(), bytes: document.to_string().into_bytes() };
             let loaded = load(&[file]);
             assert!(loaded.set.is_none());
@@ -94,8 +94,7 @@ fn variables_that_use_each_other_in_a_ring_are_refused() {
         };
         let ring = named(&[("a", "1"), ("b", "variables.a"), ("a", "variables.b")]);
         let problems = compiled(&policy(&ring, "variables.a == 1")).err();
-        let message =
-            "/spec/variables variables that use each other go too deep here: 500 steps are the most";
+        let message = "/spec/variables variables are nested too deeply here: at most 500 levels are allowed";
         assert_eq!(problems, Some(vec![message.to_owned()]));
         let later = named(&[("a", "1"), ("b", "variables.a"), ("a", "2")]);
         let later = compiled(&policy(&later, "variables.b == 2")).expect("the last of one name counts");
@@ -131,7 +130,7 @@ fn the_deepest_chain_of_variables_fits_the_stack_of_a_thread() {
                 let first = problems.first().unwrap_or_else(|| panic!("{wrap:?}: all of them are taken"));
                 let place = first.strip_prefix("/spec/variables/").and_then(|rest| rest.split('/').next());
                 let count: usize = place.and_then(|at| at.parse().ok()).unwrap_or_else(|| panic!("{first}"));
-                let expected = ["go too deep here", "max recursion depth exceeded", "is too large"];
+                let expected = ["nested too deeply here", "max recursion depth exceeded", "is too large"];
                 assert!(expected.iter().any(|expected| first.contains(expected)), "{wrap:?}: {first}");
                 let last =
                     format!("{}variables.v{}{}", wrap.0.repeat(times), count - 1, wrap.1.repeat(times));

@@ -1,6 +1,8 @@
 //! How long loading takes, and how much memory a set needs: `cargo run --release -p portcullis-policy --example load [FILE...]`.
 //! Without files it makes up 500 policies of the sizes that people's have: some 200 characters of CEL in two or three expressions.
 
+#![expect(clippy::disallowed_methods, reason = "the example measures time and memory")]
+
 use std::fs;
 use std::time::Instant;
 

@@ -1,6 +1,8 @@
 //! How many reviews a second one core judges with 20 policies as teams write them, over a pod of 8 KB with the parsing of its JSON,
 //! and how soon hostile policies are cut off: `cargo run --release -p portcullis-policy --example speed`.
 
+#![expect(clippy::disallowed_methods, reason = "the example measures time")]
+
 use std::time::Instant;
 
 use portcullis_policy::evaluation::{CompiledPolicies, MutatingPolicy, ParamStore, ValidatingPolicy};

@@ -15,7 +15,7 @@ pub(super) fn check(document: &Json, diagnostics: &mut Vec<Diagnostic>) {
         diagnostics.push(Diagnostic::error(
             "/spec/defaults/timeout",
             format!(
-                "a gang that says nothing would get {}, which limits.gang.timeout ({}) does not allow: make one fit the other",
+                "a gang without a timeout would get {}, more than limits.gang.timeout ({}): lower the default or raise the limit",
                 text(document, "defaults.timeout").unwrap_or_default(),
                 text(document, "limits.gang.timeout").unwrap_or_default()
             ),
@@ -24,7 +24,7 @@ pub(super) fn check(document: &Json, diagnostics: &mut Vec<Diagnostic>) {
     if text(document, "defaults.onStale") == Some("keep") && get(document, "defaults.staleGrace").is_some() {
         diagnostics.push(Diagnostic::warning(
             "/spec/defaults/staleGrace",
-            "has no effect: defaults.onStale is keep, so nothing becomes of a gang after that time",
+            "has no effect: defaults.onStale is keep, so a stale gang is never evicted",
         ));
     }
     if text(document, "defaults.staleGrace") == Some("never")
@@ -32,13 +32,13 @@ pub(super) fn check(document: &Json, diagnostics: &mut Vec<Diagnostic>) {
     {
         diagnostics.push(Diagnostic::error(
             "/spec/defaults/staleGrace",
-            "never keeps what is left of a gang, and defaults.onStale is evict: keep one of them",
+            "never keeps a stale gang, but defaults.onStale is evict: remove one of them",
         ));
     }
     schedulers(document, diagnostics);
     let (named, excluded) = (texts(document, "match.namespaces"), texts(document, "match.excludeNamespaces"));
     for (index, name) in excluded.iter().enumerate().filter(|(_, name)| named.contains(name)) {
-        let message = format!("{name:?} is in match.namespaces as well: take it out of one of them");
+        let message = format!("{name:?} is in match.namespaces too: remove it from one of them");
         diagnostics.push(Diagnostic::error(format!("/spec/match/excludeNamespaces/{index}"), message));
     }
     let does_something = ["defaults", "limits", "schedulers", "missingGroup", "preemption"];
@@ -88,14 +88,14 @@ fn schedulers(document: &Json, diagnostics: &mut Vec<Diagnostic>) {
     let unknown = text(document, "schedulers.unknown").unwrap_or("keep");
     let target = text(document, "schedulers.rewriteTo");
     if get(document, "schedulers.known").is_some() && unknown == "keep" {
-        let message = "has no effect: schedulers.unknown is keep, so every name is left as it is. Write rewrite or reject there";
+        let message = "has no effect: schedulers.unknown is keep, so scheduler names are not changed. Set it to rewrite or reject";
         diagnostics.push(Diagnostic::warning("/spec/schedulers/known", message));
     }
     if let Some(target) = target
         && unknown != "rewrite"
     {
         let message =
-            format!("has no effect: schedulers.unknown is {unknown}, so nothing is given to {target:?}");
+            format!("has no effect: schedulers.unknown is {unknown}, so no pod is given to {target:?}");
         diagnostics.push(Diagnostic::warning("/spec/schedulers/rewriteTo", message));
     }
 }

@@ -332,24 +332,24 @@ fn check_value(format: FieldFormat, value: &Json, pointer: &str, diagnostics: &m
         FieldFormat::Count
             if value.as_u64().is_none_or(|number| number == 0 || i64::try_from(number).is_err()) =>
         {
-            wrong("this must be a whole number of at least 1; leave it out for no limit".to_owned());
+            wrong("this must be a whole number of at least 1; remove it for no limit".to_owned());
         }
         FieldFormat::Time if text.and_then(time).is_none() => {
-            wrong(format!("{} is no time: write it like 90s, 30m or 1h30m", shown(value)));
+            wrong(format!("{} is not a duration: write it like 90s, 30m or 1h30m", shown(value)));
         }
         FieldFormat::Grace if text != Some("never") && text.and_then(time_or_none).is_none() => {
-            wrong(format!("{} is no time: write it like 0s, 90s or 5m, or never", shown(value)));
+            wrong(format!("{} is not a duration: write it like 0s, 90s or 5m, or never", shown(value)));
         }
         FieldFormat::Memory if memory_mib(value).is_none() => {
             wrong(format!(
-                "{} is no amount of memory: write it like 40Gi or 8000Mi, at least 1Mi",
+                "{} is not a memory quantity: write it like 40Gi or 8000Mi, at least 1Mi",
                 shown(value)
             ));
         }
         FieldFormat::Texts | FieldFormat::Dialects => {
             let Some(items) = value.as_array() else { return wrong("this must be a list".to_owned()) };
             if items.is_empty() {
-                return wrong("the list is empty: leave it out".to_owned());
+                return wrong("the list is empty: remove it".to_owned());
             }
             for (index, item) in items.iter().enumerate() {
                 let pointer = format!("{pointer}/{index}");

@@ -451,21 +451,21 @@ fn everything_that_is_wrong_is_told_at_its_place() {
             ("/spec/default", "unknown field \"default\"", Some("defaults")),
             ("/spec/defaults/elastic", "this must be true or false", None),
             ("/spec/defaults/nodeSelector/a", "this must be text, and is 1: put it in quotes", None),
-            ("/spec/defaults/timeout", "\"30\" is no time: write it like 90s, 30m or 1h30m", None),
+            ("/spec/defaults/timeout", "\"30\" is not a duration: write it like 90s, 30m or 1h30m", None),
             (
                 "/spec/limits/gang/gpus",
-                "this must be a whole number of at least 1; leave it out for no limit",
+                "this must be a whole number of at least 1; remove it for no limit",
                 None,
             ),
             ("/spec/limits/gang/maxsize", "unknown field \"maxsize\"", Some("maxSize")),
             (
                 "/spec/limits/pod/gpus",
-                "this must be a whole number of at least 1; leave it out for no limit",
+                "this must be a whole number of at least 1; remove it for no limit",
                 None,
             ),
             (
                 "/spec/limits/pod/vram",
-                "\"40 GB\" is no amount of memory: write it like 40Gi or 8000Mi, at least 1Mi",
+                "\"40 GB\" is not a memory quantity: write it like 40Gi or 8000Mi, at least 1Mi",
                 None,
             ),
             ("/spec/limits/queues/a/gpu", "unknown field \"gpu\"", Some("gpus")),
@@ -475,7 +475,7 @@ fn everything_that_is_wrong_is_told_at_its_place() {
                 Some("kai"),
             ),
             ("/spec/match/namespaceSelector/matchLabel", "unknown field \"matchLabel\"", Some("matchLabels")),
-            ("/spec/match/namespaces", "the list is empty: leave it out", None),
+            ("/spec/match/namespaces", "the list is empty: remove it", None),
         ],
     );
     check(
@@ -495,27 +495,27 @@ fn everything_that_is_wrong_is_told_at_its_place() {
             ),
             (
                 "/spec/defaults/timeout",
-                "a gang that says nothing would get 2h, which limits.gang.timeout (1h) does not allow: make one fit the other",
+                "a gang without a timeout would get 2h, more than limits.gang.timeout (1h): lower the default or raise the limit",
                 None,
             ),
             (
                 "/spec/defaults/staleGrace",
-                "has no effect: defaults.onStale is keep, so nothing becomes of a gang after that time",
+                "has no effect: defaults.onStale is keep, so a stale gang is never evicted",
                 None,
             ),
             (
                 "/spec/schedulers/known",
-                "has no effect: schedulers.unknown is keep, so every name is left as it is. Write rewrite or reject there",
+                "has no effect: schedulers.unknown is keep, so scheduler names are not changed. Set it to rewrite or reject",
                 None,
             ),
             (
                 "/spec/schedulers/rewriteTo",
-                "has no effect: schedulers.unknown is keep, so nothing is given to \"volcano\"",
+                "has no effect: schedulers.unknown is keep, so no pod is given to \"volcano\"",
                 None,
             ),
             (
                 "/spec/match/excludeNamespaces/0",
-                "\"a\" is in match.namespaces as well: take it out of one of them",
+                "\"a\" is in match.namespaces too: remove it from one of them",
                 None,
             ),
         ],

@@ -337,8 +337,10 @@ impl<'a> SetAssembler<'a, '_> {
             }
             DocumentRole::Test => self.version(at),
             DocumentRole::Foreign => {
-                let message =
-                    format!("a {} is not evaluated here: it is for the API server", document.kind());
+                let message = format!(
+                    "a {} is not evaluated by Portcullis: apply it to the API server",
+                    document.kind()
+                );
                 self.report(at, Diagnostic::warning("/kind", message));
             }
             DocumentRole::Unknown => {
@@ -395,7 +397,7 @@ impl<'a> SetAssembler<'a, '_> {
         } else if !name.is_empty() {
             let kind = document.kind().trim_end_matches("Binding");
             let message = if other.contains_key(name) {
-                format!("{name:?} is no {kind}: its bindings are of the other kind")
+                format!("{name:?} is not a {kind}: use the other kind of binding")
             } else {
                 format!("there is no {kind} {name:?} in these files")
             };
@@ -415,11 +417,11 @@ impl<'a> SetAssembler<'a, '_> {
         match (has_params, reference) {
             (true, None) => {
                 let message =
-                    "the policy has a paramKind and this binding no paramRef: params is null".to_owned();
+                    "the policy has a paramKind but this binding has no paramRef: params is null".to_owned();
                 self.report(at, Diagnostic::warning("/spec/paramRef", message));
             }
             (false, Some(_)) => {
-                let message = "the policy has no paramKind: this is passed over".to_owned();
+                let message = "the policy has no paramKind: paramRef is ignored".to_owned();
                 self.report(at, Diagnostic::warning("/spec/paramRef", message).at_key());
             }
             (true, Some(reference)) => {
@@ -485,7 +487,7 @@ impl<'a> SetAssembler<'a, '_> {
             let Some(positions) = positions else { continue };
             let Some(policy) = self.validating.get(name) else {
                 let message = format!(
-                    "{name:?} is no ValidatingAdmissionPolicy, and holds or does not as a whole: leave this out"
+                    "{name:?} is not a ValidatingAdmissionPolicy, so an exception covers it as a whole: remove this field"
                 );
                 self.report(at, Diagnostic::error(format!("{place}/validations"), message).at_key());
                 continue;
@@ -508,7 +510,7 @@ impl<'a> SetAssembler<'a, '_> {
         if document.kind().is_empty() || document.api_version().is_empty() {
             for field in ["apiVersion", "kind"] {
                 if text(&document.json, &format!("/{field}")).is_empty() {
-                    let message = format!("this is no Kubernetes object: the field {field:?} is required");
+                    let message = format!("this is not a Kubernetes object: the field {field:?} is required");
                     self.report(at, Diagnostic::error(format!("/{field}"), message));
                 }
             }
@@ -527,7 +529,7 @@ impl<'a> SetAssembler<'a, '_> {
             let policies =
                 ["ValidatingAdmissionPolicy", "MutatingAdmissionPolicy", "GangPolicy", "PolicyException"];
             let message = format!(
-                "a {} is no policy, and no policy takes its parameters from this kind: it is left out",
+                "a {} is not a policy, and no policy takes parameters of this kind: it is ignored",
                 document.kind()
             );
             let meant = closest(document.kind(), policies.into_iter()).map(str::to_owned);
@@ -554,7 +556,7 @@ impl<'a> SetAssembler<'a, '_> {
             if let Some(other) = others.get(name.as_str()) {
                 let place = self.place(other.document);
                 let message =
-                    format!("it becomes a {kind} {name:?}, and there is one at {place}: take another name");
+                    format!("it becomes a {kind} {name:?}, and there is one at {place}: choose another name");
                 self.report(at, Diagnostic::error("/metadata/name", message));
             }
         }

@@ -222,7 +222,7 @@ fn push_objects(
     let json = node.json();
     if !json.is_object() {
         let message =
-            "this is no Kubernetes object: it must be a mapping with apiVersion and kind".to_owned();
+            "this is not a Kubernetes object: it must be a mapping with apiVersion and kind".to_owned();
         problems.push(text.problem(Severity::Error, &(node.span.start..node.span.start), message));
         return;
     }

@@ -52,7 +52,7 @@ impl<'a> SourceText<'a> {
                 let good = str::from_utf8(&file.bytes[..error.valid_up_to()]).unwrap_or_default();
                 let (line, column) = Self::new(&file.name, good).position(good.len());
                 let byte = file.bytes.get(error.valid_up_to()).copied().unwrap_or_default();
-                let message = format!("the byte 0x{byte:02X} is no UTF-8: save the file as UTF-8");
+                let message = format!("the byte 0x{byte:02X} is not UTF-8: save the file as UTF-8");
                 Err(Box::new(Problem { line, column, ..*whole(message) }))
             }
         }

@@ -45,7 +45,7 @@ pub fn read_test_suites(file: &SourceFile) -> LoadedTestSuites {
         let start = document.start();
         if document.role() != DocumentRole::Test {
             let message = format!(
-                "this is no {} of portcullis.dev/v1alpha1, and only those belong into a file of tests",
+                "this is not a {} of portcullis.dev/v1alpha1; a test file may contain only those",
                 cases::POLICY_TEST_KIND
             );
             made.problems.push(text.problem(Severity::Error, &(start.start..start.start), message));

@@ -123,25 +123,25 @@ fn what_refers_to_nothing_is_told() {
         ),
         (
             vec![file("a.yaml", &good), file("b.yaml", &mutating)],
-            vec!["error b.yaml:4:20 \"a\" is no MutatingAdmissionPolicy: its bindings are of the other kind"],
+            vec!["error b.yaml:4:20 \"a\" is not a MutatingAdmissionPolicy: use the other kind of binding"],
         ),
         (
             vec![file("a.yaml", &good), file("b.yaml", config)],
             vec![
-                "warning b.yaml:2:7 a ConfigMap is no policy, and no policy takes its parameters from this kind: it is left out",
+                "warning b.yaml:2:7 a ConfigMap is not a policy, and no policy takes parameters of this kind: it is ignored",
             ],
         ),
         (
             vec![file("a.yaml", &good), file("b.yaml", "a: 1\n")],
             vec![
-                "error b.yaml:1:1 this is no Kubernetes object: the field \"apiVersion\" is required",
-                "error b.yaml:1:1 this is no Kubernetes object: the field \"kind\" is required",
+                "error b.yaml:1:1 this is not a Kubernetes object: the field \"apiVersion\" is required",
+                "error b.yaml:1:1 this is not a Kubernetes object: the field \"kind\" is required",
             ],
         ),
         (
             vec![file("a.yaml", &good), file("b.yaml", "- 1\n")],
             vec![
-                "error b.yaml:1:1 this is no Kubernetes object: it must be a mapping with apiVersion and kind",
+                "error b.yaml:1:1 this is not a Kubernetes object: it must be a mapping with apiVersion and kind",
             ],
         ),
         (
@@ -178,7 +178,7 @@ fn policies_of_ours_are_read_like_all_others() {
         (
             vec![file("a.yaml", &good), file("g.yaml", ours.replace("name: g", "name: a"))],
             vec![
-                "error g.yaml:3:18 it becomes a ValidatingAdmissionPolicy \"a\", and there is one at a.yaml:2: take another name",
+                "error g.yaml:3:18 it becomes a ValidatingAdmissionPolicy \"a\", and there is one at a.yaml:2: choose another name",
             ],
         ),
         (
@@ -212,7 +212,7 @@ fn parameters_come_from_the_files() {
         (
             vec![file("a.yaml", with_params("")), file("b.yaml", config)],
             vec![
-                "warning a.yaml:14:1 the policy has a paramKind and this binding no paramRef: params is null",
+                "warning a.yaml:14:1 the policy has a paramKind but this binding has no paramRef: params is null",
             ],
         ),
         (
@@ -256,7 +256,7 @@ fn files_are_text_in_every_form() {
         ),
         (
             vec![file("a.yaml", b"a: \xE4\n")],
-            vec!["error a.yaml:1:4 the byte 0xE4 is no UTF-8: save the file as UTF-8"],
+            vec!["error a.yaml:1:4 the byte 0xE4 is not UTF-8: save the file as UTF-8"],
         ),
         (vec![file("a.yaml", b"\xFF\xFEa\0")], vec!["error a.yaml the file is UTF-16: save it as UTF-8"]),
         (vec![file("a.yaml", "a:\n\tb: 1\n")], vec!["error a.yaml:2:2 tabs disallowed"]),

@@ -142,7 +142,9 @@ fn patch(
         Ok(patch)
     } else {
         let by = mutation.changed_by.join(", ");
-        Err(ReviewError::Unpatchable(format!("it does not give what the policies {by} made of the object")))
+        Err(ReviewError::Unpatchable(format!(
+            "applying it does not give the object that the policies {by} made"
+        )))
     }
 }
 

@@ -130,7 +130,7 @@ impl<'a> ExceptionReader<'a> {
             Some(_) => {
                 self.error(
                     &place,
-                    "this must be a list of positions of validations, from 0; without it all are meant",
+                    "this must be a list of positions of validations, from 0; without it, the exception covers all",
                 );
                 None
             }
@@ -153,13 +153,13 @@ impl PolicyException {
             reader.error("/spec", "the field \"spec\" is required");
         }
         reader.mapping("/spec", &SPEC_FIELDS);
-        let owner = reader.text("/spec/owner", "who answers for it?").to_owned();
-        let reason = reader.text("/spec/reason", "why may they?").to_owned();
+        let owner = reader.text("/spec/owner", "who owns the exception?").to_owned();
+        let reason = reader.text("/spec/reason", "why is the exception needed?").to_owned();
         let expires_text =
-            reader.text("/spec/expires", "until when, such as 2027-01-31T00:00:00Z?").to_owned();
+            reader.text("/spec/expires", "when does it expire, such as 2027-01-31T00:00:00Z?").to_owned();
         let expires = Timestamp::parse(&expires_text).map(Timestamp::seconds);
         if expires.is_err() && !expires_text.is_empty() {
-            let message = format!("{expires_text:?} is no moment: write it as 2027-01-31T00:00:00Z");
+            let message = format!("{expires_text:?} is not a timestamp: write it as 2027-01-31T00:00:00Z");
             reader.error("/spec/expires", message);
         }
         let count = match reader.get("/spec/policies") {
@@ -171,7 +171,10 @@ impl PolicyException {
             None => 0,
         };
         if count == 0 {
-            reader.error("/spec/policies", "the field \"policies\" is required: which do not hold?");
+            reader.error(
+                "/spec/policies",
+                "the field \"policies\" is required: which policies does the exception cover?",
+            );
         }
         let is_list = reader.get("/spec/policies").is_some_and(Json::is_array);
         let policies = (0..count)
@@ -186,7 +189,7 @@ impl PolicyException {
             Some(LabelMatcher::new(Some(&LabelSelector::deserialize(selector).ok()?)))
         });
         if namespaces.is_empty() && names.is_empty() && selector.as_ref().is_none_or(LabelMatcher::is_empty) {
-            let message = "an exception for everything is none: say for which namespaces, names or selector";
+            let message = "an exception must not match everything: set namespaces, names or selector";
             reader.error("/spec/match", message);
         }
         match expires {
@@ -208,7 +211,7 @@ impl PolicyException {
     pub fn expired(&self, now: i64) -> Option<Diagnostic> {
         (now >= self.expires).then(|| {
             let message = format!(
-                "it ended at {} and has no effect any more: take it out, or agree on another day with {}",
+                "it expired at {} and has no effect: remove it, or agree on another date with {}",
                 self.expires_text, self.owner
             );
             Diagnostic::warning("/spec/expires", message)

@@ -125,18 +125,22 @@ fn all_that_one_policy_would_have_said_is_noted() {
 #[test]
 fn an_exception_that_is_wrong_is_told_all_of_it() {
     for (pointer, value, expected) in [
-        ("/spec/owner", json!(" "), "/spec/owner: the field \"owner\" is required: who answers for it?"),
-        ("/spec/reason", Json::Null, "/spec/reason: the field \"reason\" is required: why may they?"),
+        ("/spec/owner", json!(" "), "/spec/owner: the field \"owner\" is required: who owns the exception?"),
+        (
+            "/spec/reason",
+            Json::Null,
+            "/spec/reason: the field \"reason\" is required: why is the exception needed?",
+        ),
         (
             "/spec/expires",
             json!("2030-01-01"),
-            "/spec/expires: \"2030-01-01\" is no moment: write it as 2027-01-31T00:00:00Z",
+            "/spec/expires: \"2030-01-01\" is not a timestamp: write it as 2027-01-31T00:00:00Z",
         ),
         ("/spec/expires", json!(7), "/spec/expires: this must be text"),
         (
             "/spec/policies",
             json!([]),
-            "/spec/policies: the field \"policies\" is required: which do not hold?",
+            "/spec/policies: the field \"policies\" is required: which policies does the exception cover?",
         ),
         (
             "/spec/policies/0",
@@ -151,7 +155,7 @@ fn an_exception_that_is_wrong_is_told_all_of_it() {
         (
             "/spec/match",
             json!({}),
-            "/spec/match: an exception for everything is none: say for which namespaces, names or selector",
+            "/spec/match: an exception must not match everything: set namespaces, names or selector",
         ),
         ("/spec/match/names", json!("a"), "/spec/match/names: this must be a list"),
         (

@@ -165,7 +165,7 @@ fn an_exception_names_rules_that_there_are() {
         + &exception("[{name: p, validations: [1, 2]}, {name: m, validations: [0]}]");
     let found = problems(&text).join("\n");
     for part in
-        ["\"p\" has no validation 2: it has 2, counted from 0", "\"m\" is no ValidatingAdmissionPolicy"]
+        ["\"p\" has no validation 2: it has 2, counted from 0", "\"m\" is not a ValidatingAdmissionPolicy"]
     {
         assert!(found.contains(part), "{part} is not in\n{found}");
     }

@@ -1,6 +1,8 @@
 //! The loader refuses what the API server refuses, and nothing else: every document of `tests/data/policies/differential`, with what the API
 //! server said when it was created (`tests/cluster_tests/policies` records it).
 
+#![expect(clippy::disallowed_methods, reason = "the test reads recorded answers")]
+
 use std::fs;
 use std::path::Path;
 

@@ -1,5 +1,7 @@
 //! The starter set in `policies/`: every file loads, alone and with all others, every case holds, and what the comments show is what is said.
 
+#![expect(clippy::disallowed_methods, reason = "the test reads the starter policies")]
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;

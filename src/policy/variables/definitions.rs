@@ -66,33 +66,33 @@ pub(super) const VARIABLES: &[VariableDefinition] = &[
         name: "gang",
         kind: FieldType::Structure("portcullis.Gang"),
         summary: "The gang that the object belongs to, or that it describes when it is a group object (PodGroup, Workload, LeaderWorkerSet). \
-                  All fields are always there; where the object has to do with no gang, texts are empty and numbers 0.",
+                  All fields are always present. If the object has no gang, strings are empty and numbers 0.",
         example: "!gang.named || gang.known",
     },
     VariableDefinition {
         name: "gpu",
         kind: FieldType::Structure("portcullis.Gpu"),
-        summary: "What one pod asks of GPUs, over all its containers, as the scheduler counts them. Known without a cluster.",
+        summary: "What one pod requests of GPUs, over all its containers, as the scheduler counts them. Known without a cluster.",
         example: "gpu.whole <= 8 && gpu.conflicts.size() == 0",
     },
     VariableDefinition {
         name: "queue",
         kind: FieldType::Structure("portcullis.Queue"),
-        summary: "The queue that the object names, and what the pods of gangs in that queue ask for. What a queue may have (the limits of KAI's and \
-                  Volcano's Queue objects) is not known: say the limit in the policy.",
+        summary: "The queue that the object names, and what the pods of gangs in that queue request. The limits of the queue itself (KAI's and \
+                  Volcano's Queue objects) are not known: write the limit into the policy.",
         example: "queue.name != 'research' || queue.gpusAfter <= 32",
     },
     VariableDefinition {
         name: "quota",
         kind: FieldType::Structure("portcullis.Quota"),
-        summary: "What the pods of the namespace ask for already. It is no ResourceQuota, and knows of none: it counts pods that run and pods that wait, \
-                  in gangs or not, as the leading replica saw them some seconds ago, never more than two minutes.",
+        summary: "What the pods of the namespace request already. It is not a ResourceQuota and does not read one. It counts running and waiting pods, \
+                  in gangs or not, from the leader's report, which is a few seconds and at most two minutes old.",
         example: "quota.gpusAfter <= 64",
     },
     VariableDefinition {
         name: "cluster",
         kind: FieldType::Structure("portcullis.Cluster"),
-        summary: "What GPUs the cluster has, and what was free of them when the leading replica last looked: some seconds ago, never more than two minutes.",
+        summary: "The GPUs of the cluster and how many are free, from the leader's report, which is a few seconds and at most two minutes old.",
         example: "!cluster.known || gang.gpus <= cluster.cards",
     },
     VariableDefinition {
@@ -110,24 +110,20 @@ pub(super) const VARIABLES: &[VariableDefinition] = &[
 ];
 
 const DEMAND: [(&str, FieldType, &str); 11] = [
-    (
-        "known",
-        FieldType::Bool,
-        "Whether the numbers below are known; where they are not, asking for one is an error.",
-    ),
-    ("gpus", FieldType::Int, "Whole GPUs asked for, by pods that run and pods that wait."),
-    ("gpusRunning", FieldType::Int, "Whole GPUs of pods that run or have their place."),
-    ("gpusWaiting", FieldType::Int, "Whole GPUs of pods that wait."),
+    ("known", FieldType::Bool, "Whether the numbers below are known. If not, reading one is an error."),
+    ("gpus", FieldType::Int, "Whole GPUs requested by running and waiting pods."),
+    ("gpusRunning", FieldType::Int, "Whole GPUs of running pods and of pods with a reservation."),
+    ("gpusWaiting", FieldType::Int, "Whole GPUs of waiting pods."),
     (
         "gpusAfter",
         FieldType::Int,
-        "Whole GPUs asked for once this object is let in, with all members of its gang: the number to hold against a limit. On anything but a CREATE the same as `gpus`.",
+        "Whole GPUs requested after admission of this object and all members of its gang. Compare this number with a limit. Equals `gpus` unless the operation is CREATE.",
     ),
-    ("vramMiB", FieldType::Int, "MiB of shared cards asked for, by pods that run and pods that wait."),
-    ("vramMiBRunning", FieldType::Int, "MiB of shared cards of pods that run or have their place."),
-    ("vramMiBWaiting", FieldType::Int, "MiB of shared cards of pods that wait."),
-    ("vramMiBAfter", FieldType::Int, "As `gpusAfter`, for MiB of shared cards."),
-    ("pods", FieldType::Int, "Pods that ask for GPUs."),
+    ("vramMiB", FieldType::Int, "MiB of shared cards requested by running and waiting pods."),
+    ("vramMiBRunning", FieldType::Int, "MiB of shared cards of running pods and of pods with a reservation."),
+    ("vramMiBWaiting", FieldType::Int, "MiB of shared cards of waiting pods."),
+    ("vramMiBAfter", FieldType::Int, "Like `gpusAfter`, for MiB of shared cards."),
+    ("pods", FieldType::Int, "Pods that request GPUs."),
     ("gangs", FieldType::Int, "Gangs with such pods."),
 ];
 
@@ -153,8 +149,8 @@ const fn with_demand(own: FieldDefinition) -> [FieldDefinition; 12] {
 const QUEUE: [FieldDefinition; 12] = with_demand(field(
     "name",
     FieldType::Text,
-    "Name of the queue: of the group object (KAI, Volcano), else of the pod's label or annotation (KAI, Kueue, Volcano, YuniKorn). Empty where none is named. \
-     The numbers count gangs whose group object names it.",
+    "Name of the queue: of the group object (KAI, Volcano), else of the pod's label or annotation (KAI, Kueue, Volcano, YuniKorn). Empty if none is named. \
+     The numbers count gangs whose group object names the queue.",
 ));
 const QUOTA: [FieldDefinition; 12] =
     with_demand(field("namespace", FieldType::Text, "The namespace of the request."));
@@ -163,15 +159,11 @@ pub(super) const STRUCTURES: &[TypeDefinition] = &[
     TypeDefinition {
         name: "portcullis.Gang",
         fields: &[
-            field(
-                "named",
-                FieldType::Bool,
-                "Whether there is a gang: the pod names one, or the object describes one.",
-            ),
+            field("named", FieldType::Bool, "Whether the pod names a gang or the object describes one."),
             field(
                 "dialect",
                 FieldType::Text,
-                "The stack whose way of naming groups it uses: `kai`, `coscheduling`, `volcano`, `lws`, `native`, `yunikorn` or `plain`.",
+                "The stack whose keys name the group: `kai`, `coscheduling`, `volcano`, `lws`, `native`, `yunikorn` or `plain`.",
             ),
             field(
                 "name",
@@ -183,88 +175,80 @@ pub(super) const STRUCTURES: &[TypeDefinition] = &[
             field(
                 "groupFound",
                 FieldType::Bool,
-                "Whether its group object is known, or is this object. One that was made a moment ago may not have been seen yet.",
+                "Whether the group object is known or is this object. A group created a moment ago can still be unknown.",
             ),
             field(
                 "groupKind",
                 FieldType::Text,
-                "Kind and group of that object: `PodGroup.scheduling.run.ai`.",
+                "Kind and API group of the group object: `PodGroup.scheduling.run.ai`.",
             ),
             field(
                 "known",
                 FieldType::Bool,
-                "Whether anybody says how many members it takes: the group object, or the pod itself.",
+                "Whether the group object or the pod states the number of members.",
             ),
             field(
                 "min",
                 FieldType::Int,
-                "How many members must be there before any of them starts; 0 where nobody says.",
+                "Min member: how many members must exist before any of them starts; 0 if unknown.",
             ),
             field(
                 "declared",
                 FieldType::Int,
-                "How many the pod itself says (`portcullis.dev/gang-size`, the size of a replica, task groups); 0 where it does not.",
+                "Number of members that the pod itself states (`portcullis.dev/gang-size`, the size of a replica, task groups); 0 if it states none.",
             ),
             field(
                 "members",
                 FieldType::Int,
-                "How many pods it has so far, without this one, as the Gang object last said.",
+                "Number of pods so far, without this one, from the status of the Gang object.",
             ),
-            field("bound", FieldType::Int, "How many of them are on a node."),
+            field("bound", FieldType::Int, "Number of members bound to a node."),
             field(
                 "phase",
                 FieldType::Text,
                 "`Gathering`, `Waiting`, `Planned`, `Lifting`, `Admitted` or `Torn`; empty before its first pod.",
             ),
-            field("reason", FieldType::Text, "Why it is in that phase, in one word."),
-            field("message", FieldType::Text, "Why it is in that phase, in a sentence."),
+            field("reason", FieldType::Text, "The reason of the phase, one word."),
+            field("message", FieldType::Text, "The message of the phase."),
             field("priorityClass", FieldType::Text, "The PriorityClass that the group object names."),
             field(
                 "timeoutSeconds",
                 FieldType::Int,
-                "How long it may wait for its start, as the group or the pod says; -1 where neither does.",
+                "Maximum wait for the start, from the group or the pod; -1 if neither sets it.",
             ),
             field(
                 "onTimeout",
                 FieldType::Text,
-                "`requeue` or `delete`, as the group or the pod says; empty where neither does.",
+                "`requeue` or `delete`, from the group or the pod; empty if neither sets it.",
             ),
-            field(
-                "onTorn",
-                FieldType::Text,
-                "`hold` or `evict`, for a gang that has started in part only, likewise.",
-            ),
-            field("onStale", FieldType::Text, "`evict` or `keep`, likewise."),
+            field("onTorn", FieldType::Text, "`hold` or `evict`, for a torn gang, from the same places."),
+            field("onStale", FieldType::Text, "`evict` or `keep`, for a stale gang, from the same places."),
             field(
                 "staleGraceSeconds",
                 FieldType::Int,
-                "For how long it is left as it is once it has lost members; -1 where nobody says.",
+                "Grace period of a stale gang before `onStale` applies; -1 if not set.",
             ),
             field(
                 "elastic",
                 FieldType::Bool,
-                "Whether it takes as many members as the owners of its pods want.",
+                "Whether the gang is elastic: its size follows the owners of its pods.",
             ),
             field(
                 "topology",
                 FieldType::Text,
-                "The node label of which all members are to meet one value; empty where neither says one.",
+                "The node label whose value must be equal for all members; empty if not set.",
             ),
-            field(
-                "pin",
-                FieldType::Bool,
-                "Whether its members are tied to the nodes that were planned for them.",
-            ),
+            field("pin", FieldType::Bool, "Whether members are pinned to their planned nodes."),
             field(
                 "gpus",
                 FieldType::Int,
-                "Whole GPUs that its start takes: of a group object what `minResources` says; of a pod what it asks for, as if every member (of its subgroup, where there are subgroups) asked for as much. A pod in no gang counts alone, a workload by its replicas.",
+                "Whole GPUs that the gang needs to start. For a group object: its `minResources`. For a pod: its request times the members of its gang or subgroup. A pod without a gang counts alone, a workload by its replicas.",
             ),
-            field("vramMiB", FieldType::Int, "The same for MiB of shared cards."),
+            field("vramMiB", FieldType::Int, "Like `gpus`, for MiB of shared cards."),
             field(
                 "conflicts",
                 FieldType::Texts,
-                "What is wrong with the keys by which the pod names its group, each with its field; such a pod is refused in any case.",
+                "Errors in the keys that name the group, each with its field. Such a pod is denied in any case.",
             ),
         ],
     },
@@ -274,25 +258,29 @@ pub(super) const STRUCTURES: &[TypeDefinition] = &[
             field(
                 "asks",
                 FieldType::Bool,
-                "Whether it asks for whole GPUs, MIG slices or a share of a card.",
+                "Whether the pod requests whole GPUs, MIG slices or a share of a card.",
             ),
             field("whole", FieldType::Int, "Whole GPUs, of all vendors."),
             field(
                 "shares",
                 FieldType::Bool,
-                "Whether it asks for a share of a card (`gpu-memory`, `gpu-fraction`), readable or not.",
+                "Whether the pod requests a share of a card (`gpu-memory`, `gpu-fraction`), even with an invalid value.",
             ),
             field("vramMiB", FieldType::Int, "MiB on each card of the share (`gpu-memory`)."),
-            field("fraction", FieldType::Double, "Part of each card of the share (`gpu-fraction`), below 1."),
+            field(
+                "fraction",
+                FieldType::Double,
+                "Fraction of each card of the share (`gpu-fraction`), below 1.",
+            ),
             field(
                 "devices",
                 FieldType::Int,
-                "On how many cards the share is (`gpu-fraction-num-devices`, else 1).",
+                "Number of cards of the share (`gpu-fraction-num-devices`, else 1).",
             ),
             field(
                 "totalVramMiB",
                 FieldType::Int,
-                "MiB over all cards of the share; 0 for a fraction, because the size of the card is not known.",
+                "MiB over all cards of the share; 0 for a fraction, because the card size is unknown.",
             ),
             field("mig", FieldType::Int, "MIG slices, of all profiles."),
             field("claims", FieldType::Int, "Resource claims (DRA)."),
@@ -304,7 +292,7 @@ pub(super) const STRUCTURES: &[TypeDefinition] = &[
             field(
                 "conflicts",
                 FieldType::Texts,
-                "Every way in which its requests contradict themselves, each with its field; such a pod is refused in any case.",
+                "Contradictions in the GPU requests, each with its field. Such a pod is denied in any case.",
             ),
         ],
     },
@@ -316,7 +304,7 @@ pub(super) const STRUCTURES: &[TypeDefinition] = &[
             field(
                 "known",
                 FieldType::Bool,
-                "Whether the leading replica has told within the last two minutes; where it has not, asking for any other field is an error.",
+                "Whether the leader's report is at most two minutes old. If not, reading another field is an error.",
             ),
             field(
                 "models",
@@ -327,18 +315,18 @@ pub(super) const STRUCTURES: &[TypeDefinition] = &[
             field(
                 "cards",
                 FieldType::Int,
-                "Whole GPUs of any vendor, as pods ask for them: physical cards, or more where time-slicing makes several of each.",
+                "Whole GPUs of any vendor, as pods request them: physical cards, or more with time-slicing.",
             ),
-            field("freeCards", FieldType::Int, "How many of them a pod can get now."),
+            field("freeCards", FieldType::Int, "Number of cards that a pod can get now."),
             field(
                 "largestNodeCards",
                 FieldType::Int,
-                "The most of them that one node has: no pod can ever get more.",
+                "Largest number of cards on one node: no pod can get more.",
             ),
             field("vramMiB", FieldType::Int, "MiB of all physical cards together."),
             field("freeVramMiB", FieldType::Int, "Free MiB on nodes that share their cards."),
-            field("largestCardMiB", FieldType::Int, "MiB of the largest card: no share can ever be more."),
-            field("largestFreeMiB", FieldType::Int, "Free MiB of the shared card that has most."),
+            field("largestCardMiB", FieldType::Int, "MiB of the largest card: no share can be larger."),
+            field("largestFreeMiB", FieldType::Int, "Free MiB of the shared card with the most free memory."),
         ],
     },
     TypeDefinition {
@@ -346,19 +334,19 @@ pub(super) const STRUCTURES: &[TypeDefinition] = &[
         fields: &[
             field("nodes", FieldType::Int, "Nodes with such GPUs."),
             field("cards", FieldType::Int, "Whole GPUs, as `cluster.cards` counts them."),
-            field("freeCards", FieldType::Int, "How many of them a pod can get now."),
-            field("largestNodeCards", FieldType::Int, "The most of them that one node has."),
+            field("freeCards", FieldType::Int, "Number of cards that a pod can get now."),
+            field("largestNodeCards", FieldType::Int, "Largest number of cards on one node."),
             field("vramMiB", FieldType::Int, "MiB of all such physical cards together."),
             field("freeVramMiB", FieldType::Int, "Free MiB on nodes that share them."),
             field("largestCardMiB", FieldType::Int, "MiB of the largest of them."),
-            field("largestFreeMiB", FieldType::Int, "Free MiB of the shared one that has most."),
+            field("largestFreeMiB", FieldType::Int, "Free MiB of the shared card with the most free memory."),
         ],
     },
     TypeDefinition {
         name: "portcullis.PriorityClass",
         fields: &[
-            field("value", FieldType::Int, "Higher goes first."),
-            field("globalDefault", FieldType::Bool, "Whether it is the class of pods that name none."),
+            field("value", FieldType::Int, "Higher values are scheduled first."),
+            field("globalDefault", FieldType::Bool, "Whether the class applies to pods that name none."),
             field("preemptionPolicy", FieldType::Text, "`PreemptLowerPriority` or `Never`."),
         ],
     },

@@ -7,8 +7,8 @@ use super::{FieldResult, FieldValue, number};
 use crate::input::ClusterData;
 use crate::input::{CapacityReport, GpuDemand};
 
-const NO_REPORT: &str = "the capacity of the cluster is not known here yet: the leading replica tells it within seconds of its start";
-const NO_QUEUE: &str = "this object names no queue: ask for queue.name first";
+const NO_REPORT: &str = "the capacity of the cluster is not known yet: the leading replica publishes it within seconds of its start";
+const NO_QUEUE: &str = "this object names no queue: check queue.name first";
 /// Maximum age of the capacity report in seconds. The leader writes it four times as often.
 const MAX_REPORT_AGE_SECONDS: i64 = 120;
 
@@ -22,11 +22,11 @@ pub(super) fn capacity(cluster: &ClusterData) -> Result<&CapacityReport, String>
     if age.saturating_abs() <= MAX_REPORT_AGE_SECONDS {
         return Ok(capacity);
     }
-    let (minutes, when) = (age.unsigned_abs() / 60, if age > 0 { "old" } else { "ahead of the clock here" });
+    let (minutes, when) = (age.unsigned_abs() / 60, if age > 0 { "old" } else { "ahead of the local clock" });
     Err(format!(
-        "the capacity of the cluster is not known here: what the leading replica last told (ConfigMap portcullis-capacity) is {minutes} minutes \
-         {when}, and it holds for {MAX_REPORT_AGE_SECONDS} seconds. A leader tells it anew every 30 seconds: portcullis doctor says whether one leads, \
-         and its log why it cannot write"
+        "the capacity of the cluster is not known here: the last report of the leading replica (ConfigMap portcullis-capacity) is {minutes} minutes \
+         {when}, and a report is valid for {MAX_REPORT_AGE_SECONDS} seconds. A leader writes it every 30 seconds: portcullis doctor reports whether a replica leads, \
+         and the leader's log why it cannot write"
     ))
 }
 

@@ -134,7 +134,7 @@ fn a_pod_that_says_the_size_itself_and_one_that_names_what_is_not_there() {
             ("[gang.named, gang.known]", "[false, false]"),
             ("[gang.gpus, quota.gpusAfter]", "[3, 9]"),
             ("queue.name == '' && !queue.known", "true"),
-            ("queue.gpus", "this object names no queue: ask for queue.name first"),
+            ("queue.gpus", "this object names no queue: check queue.name first"),
         ],
     );
 }
@@ -250,7 +250,7 @@ fn what_a_pod_asks_of_gpus() {
 #[test]
 fn what_is_not_known_is_an_error_with_a_sentence() {
     let member = request("CREATE", "", "Pod", &pod(&json!({}), 2));
-    let capacity = "the capacity of the cluster is not known here yet: the leading replica tells it within seconds of its start";
+    let capacity = "the capacity of the cluster is not known yet: the leading replica publishes it within seconds of its start";
     check(
         &member,
         &ClusterData::default(),
@@ -297,13 +297,13 @@ fn numbers_that_nobody_tells_any_more_are_not_known() {
     }
     let says = |when: &str| {
         format!(
-            "the capacity of the cluster is not known here: what the leading replica last told (ConfigMap portcullis-capacity) is {when}, and it \
-             holds for 120 seconds. A leader tells it anew every 30 seconds: portcullis doctor says whether one leads, and its log why it \
+            "the capacity of the cluster is not known here: the last report of the leading replica (ConfigMap portcullis-capacity) is {when}, and it \
+             holds for 120 seconds. A leader writes it every 30 seconds: portcullis doctor reports whether a replica leads, and its log why it \
              cannot write"
         )
     };
     for (now, when) in
-        [(TOLD + 3 * 3600, "180 minutes old"), (TOLD - 150, "2 minutes ahead of the clock here")]
+        [(TOLD + 3 * 3600, "180 minutes old"), (TOLD - 150, "2 minutes ahead of the local clock")]
     {
         let says = says(when);
         check(
