@@ -297,8 +297,8 @@ fn numbers_that_nobody_tells_any_more_are_not_known() {
     }
     let says = |when: &str| {
         format!(
-            "the capacity of the cluster is not known here: the last report of the leading replica (ConfigMap portcullis-capacity) is {when}, and it \
-             holds for 120 seconds. A leader writes it every 30 seconds: portcullis doctor reports whether a replica leads, and its log why it \
+            "the capacity of the cluster is not known here: the last report of the leading replica (ConfigMap portcullis-capacity) is {when}, and a report \
+             is valid for 120 seconds. A leader writes it every 30 seconds: portcullis doctor reports whether a replica leads, and the leader's log why it \
              cannot write"
         )
     };
