@@ -149,7 +149,8 @@ impl Authority {
         self.validity
     }
 
-    /// Signs a new leaf with a new key, good for [`LEAF_LIFETIME`] from `now`, and never longer than the authority.
+    /// Signs a new leaf with a new key, good for [`LEAF_LIFETIME`] from `now`, and never longer than the
+    /// authority.
     ///
     /// # Errors
     /// When a name cannot stand in a certificate, or the crypto library fails.
@@ -234,8 +235,8 @@ impl Leaf {
     }
 }
 
-/// What all our certificates have in common. The serial number is left to rcgen, which hashes the public key; the
-/// key is new for every certificate, so the number is as random as the key.
+/// What all our certificates have in common. The serial number is left to rcgen, which hashes the public key;
+/// the key is new for every certificate, so the number is as random as the key.
 fn parameters(common_name: &str, validity: Validity) -> CertificateParams {
     let mut parameters = CertificateParams::default();
     parameters.distinguished_name = DistinguishedName::new();

@@ -25,8 +25,9 @@ pub struct LocalFiles {
     pub key: PathBuf,
 }
 
-/// Writes `ca.crt`, `tls.crt` and `tls.key` (mode 0600) into `directory`, which is made when missing. Each file is
-/// replaced in one step, so a reader never sees half of one. The key of the authority is never written.
+/// Writes `ca.crt`, `tls.crt` and `tls.key` (mode 0600) into `directory`, which is made when missing. Each
+/// file is replaced in one step, so a reader never sees half of one. The key of the authority is never
+/// written.
 ///
 /// # Errors
 /// When the directory or a file cannot be written.
@@ -76,12 +77,12 @@ impl CertificateFiles {
         Self { certificate, key, seen: None }
     }
 
-    /// The certificate, when it differs from the one seen before; `None` when nothing changed. A pair that is bad is
-    /// reported once, and again only when it changes.
+    /// The certificate, when it differs from the one seen before; `None` when nothing changed. A pair that is
+    /// bad is reported once, and again only when it changes.
     ///
     /// # Errors
-    /// When a file cannot be read, is not PEM, or key and certificate do not belong together. A pair that is being
-    /// replaced file by file looks like that for a moment: keep what you have and ask again.
+    /// When a file cannot be read, is not PEM, or key and certificate do not belong together. A pair that is
+    /// being replaced file by file looks like that for a moment: keep what you have and ask again.
     pub fn poll(&mut self) -> Result<Option<Presented>, CertificateError> {
         let bytes = (read(&self.certificate)?, read(&self.key)?);
         if self.seen.as_ref() == Some(&bytes) {

@@ -44,8 +44,8 @@ pub struct Kept {
 }
 
 impl Kept {
-    /// Reads the decoded `data` of the Secret. What cannot be used is left out and named: somebody may have edited it,
-    /// and the answer to that is to make it anew.
+    /// Reads the decoded `data` of the Secret. What cannot be used is left out and named: somebody may have
+    /// edited it, and the answer to that is to make it anew.
     pub fn read(data: &BTreeMap<String, Vec<u8>>) -> (Self, Vec<String>) {
         let mut problems = Vec::new();
         let text = |key: &str| data.get(key).map(|bytes| String::from_utf8_lossy(bytes).into_owned());
@@ -117,8 +117,8 @@ impl Kept {
         Ok(())
     }
 
-    /// A new leaf by the authority that signs, good for `names` and for all that the leaf before it was good for: so
-    /// two replicas that want different names agree on one leaf in the end.
+    /// A new leaf by the authority that signs, good for `names` and for all that the leaf before it was good
+    /// for: so two replicas that want different names agree on one leaf in the end.
     ///
     /// # Errors
     /// When it cannot be made, or there is no authority.

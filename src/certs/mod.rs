@@ -1,10 +1,10 @@
 //! Certificates of the webhook: made, held, swapped, written and read again.
 //!
-//! Owns: the certificate authority of a run, its leaves, the certificate that new handshakes are given, and the
-//! rules that say when to renew and in which order an authority is rolled. Never decides what time it is: wherever time
-//! matters it is an argument. Never talks to a cluster: what is kept in a Secret comes and goes as values.
-//! Invariant: [`LiveCertificate`] always holds a chain whose key matches, and a swap never touches a connection
-//! that is already open.
+//! Owns: the certificate authority of a run, its leaves, the certificate that new handshakes are given, and
+//! the rules that say when to renew and in which order an authority is rolled. Never decides what time it is:
+//! wherever time matters it is an argument. Never talks to a cluster: what is kept in a Secret comes and goes
+//! as values. Invariant: [`LiveCertificate`] always holds a chain whose key matches, and a swap never touches
+//! a connection that is already open.
 
 mod authority;
 mod files;

@@ -1,4 +1,5 @@
-//! What a webhook configuration says about whom to trust, and the patch that keeps it true. Pure: JSON in, JSON out.
+//! What a webhook configuration says about whom to trust, and the patch that keeps it true. Pure: JSON in,
+//! JSON out.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -8,7 +9,8 @@ use serde_json::{Value, json};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Registration {
     resource_version: String,
-    /// Index, name and `caBundle` (PEM, empty when there is none) of each hook whose name ends in `.portcullis.dev`.
+    /// Index, name and `caBundle` (PEM, empty when there is none) of each hook whose name ends in
+    /// `.portcullis.dev`.
     hooks: Vec<(usize, String, String)>,
 }
 
@@ -50,8 +52,9 @@ impl Registration {
         self.hooks.is_empty()
     }
 
-    /// The JSON patch that makes all our hooks trust `bundle`; `None` when they do. It holds for this very version of the
-    /// configuration only, so that whoever saw an older bundle never writes it over a newer one.
+    /// The JSON patch that makes all our hooks trust `bundle`; `None` when they do. It holds for this very
+    /// version of the configuration only, so that whoever saw an older bundle never writes it over a newer
+    /// one.
     pub fn patch(&self, bundle: &str) -> Option<Value> {
         let encoded = STANDARD.encode(bundle);
         let mut operations =

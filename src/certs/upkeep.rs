@@ -1,17 +1,17 @@
 //! What to do next about the certificates that replicas share. Pure: everything that matters is an argument.
 //!
-//! An authority is rolled in an order in which no client ever meets a leaf it does not trust: the new authority goes
-//! into the bundle, in front of the old one; the bundle is published in every webhook configuration, and seen there for
-//! [`SETTLING`]; only then the new authority signs a leaf; and the old one leaves the bundle when every leaf it ever
-//! signed has expired.
+//! An authority is rolled in an order in which no client ever meets a leaf it does not trust: the new
+//! authority goes into the bundle, in front of the old one; the bundle is published in every webhook
+//! configuration, and seen there for [`SETTLING`]; only then the new authority signs a leaf; and the old one
+//! leaves the bundle when every leaf it ever signed has expired.
 
 use std::time::{Duration, SystemTime};
 
 use super::authority::CLOCK_SKEW;
 use super::{CertificateError, Kept, LEAF_LIFETIME, Names, Validity};
 
-/// How long the bundle should have been seen in the webhook configurations before a leaf is signed by an authority that is
-/// new in it: API servers learn of a configuration by a watch, each on its own.
+/// How long the bundle should have been seen in the webhook configurations before a leaf is signed by an
+/// authority that is new in it: API servers learn of a configuration by a watch, each on its own.
 pub const SETTLING: Duration = Duration::from_secs(60);
 
 /// What to do next.
@@ -19,7 +19,8 @@ pub const SETTLING: Duration = Duration::from_secs(60);
 pub enum Step {
     /// Nothing.
     Rest,
-    /// A new authority and a leaf of it, at once: there is nothing that works, so there is nothing to wait for.
+    /// A new authority and a leaf of it, at once: there is nothing that works, so there is nothing to wait
+    /// for.
     Found,
     /// A new authority, while the leaf of the old one is served on.
     RollAuthority,
@@ -34,17 +35,18 @@ pub enum Step {
 pub struct Situation<'a> {
     /// What the Secret holds.
     pub kept: &'a Kept,
-    /// For how long every webhook configuration has been seen with exactly this bundle; `None` when one has not.
+    /// For how long every webhook configuration has been seen with exactly this bundle; `None` when one has
+    /// not.
     pub published_for: Option<Duration>,
     /// The names that the leaf must have.
     pub names: &'a Names,
     /// The time of day.
     pub now: SystemTime,
-    /// How long the bundle must have been seen published before an authority that is new in it signs; [`SETTLING`] unless
-    /// somebody says otherwise.
+    /// How long the bundle must have been seen published before an authority that is new in it signs;
+    /// [`SETTLING`] unless somebody says otherwise.
     pub settling: Duration,
-    /// How much later than others this replica renews, so that they do not all do it at once; in 1/1000 of a life, up
-    /// to 50.
+    /// How much later than others this replica renews, so that they do not all do it at once; in 1/1000 of a
+    /// life, up to 50.
     pub patience: u32,
 }
 

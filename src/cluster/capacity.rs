@@ -1,8 +1,10 @@
-//! What the leader tells of the cluster's GPUs, for policies: computed from the engine's own snapshot, kept in one ConfigMap.
+//! What the leader tells of the cluster's GPUs, for policies: computed from the engine's own snapshot, kept
+//! in one ConfigMap.
 //!
-//! Invariants: only a leader writes, at most every [`PAUSE`], and only when something is different from what was last written or
-//! that is [`REFRESH`] ago, so that readers can tell what still holds from what nobody tells any more; unless an expression of a policy
-//! in force, or of a candidate beside it, asks for it (`Set::wishes`), nothing is computed at all.
+//! Invariants: only a leader writes, at most every [`PAUSE`], and only when something is different from what
+//! was last written or that is [`REFRESH`] ago, so that readers can tell what still holds from what nobody
+//! tells any more; unless an expression of a policy in force, or of a candidate beside it, asks for it
+//! (`Set::wishes`), nothing is computed at all.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -28,7 +30,8 @@ pub(crate) const KEY: &str = "capacity.json";
 const CONFIG_MAPS: ApiResource = ApiResource { group: "", version: "v1", plural: "configmaps" };
 /// How long between two writes, and between two looks of those who read.
 pub(super) const PAUSE: Duration = Duration::from_secs(2);
-/// How long after a telling the next one comes, when nothing has changed: policies take no numbers that are older than four of these.
+/// How long after a telling the next one comes, when nothing has changed: policies take no numbers that are
+/// older than four of these.
 const REFRESH: Duration = Duration::from_secs(30);
 /// How long after a failed request the next one is sent.
 const AGAIN: Duration = Duration::from_secs(10);
@@ -53,8 +56,8 @@ impl CapacityReporter {
         (Self { wanted, out, looked: None, told: None }, reports)
     }
 
-    /// How long the loop may sleep before it reports again; `None` while nobody wants to know. `news`: something has happened
-    /// since it last looked.
+    /// How long the loop may sleep before it reports again; `None` while nobody wants to know. `news`:
+    /// something has happened since it last looked.
     pub(super) fn due(&self, engine: &Engine, news: bool) -> Option<Duration> {
         let wanted = *self.wanted.borrow() && engine.leads();
         let (since, pause) = if news { (self.looked, PAUSE) } else { (self.told, REFRESH) };
@@ -295,8 +298,8 @@ fn models(snapshot: &Snapshot, rules: &GpuRules) -> BTreeMap<String, GpuModelCap
     for used in snapshot.nodes() {
         let gpus = &used.node.gpus;
         let physical = u64::from(gpus.cards);
-        // A card that is sick, or whose plugin starts anew, is missing of what pods may use now; one that is time-sliced is in it
-        // several times.
+        // A card that is sick, or whose plugin starts anew, is missing of what pods may use now; one that is
+        // time-sliced is in it several times.
         let cards = rules.whole_gpus(|name| used.node.allocatable.extended(name)).max(physical);
         if cards == 0 {
             continue;
@@ -361,7 +364,8 @@ mod tests {
         Node::read(&node.to_string()).expect("a node")
     }
 
-    /// A pod of no gang that asks for one resource; behind the gate of somebody else, or for the scheduler to place.
+    /// A pod of no gang that asks for one resource; behind the gate of somebody else, or for the scheduler to
+    /// place.
     fn alone(name: &str, node: &str, resource: &str, number: u32, gates: &[&str]) -> Pod {
         let gates: Vec<_> = gates.iter().map(|gate| json!({"name": gate})).collect();
         let containers = json!([{"name": "c", "resources": {"limits": {resource: number.to_string()}}}]);

@@ -1,8 +1,9 @@
 //! The connection to the API server: one request in, one status and body out.
 //!
-//! Owns configuration, TLS, credentials, the connection pool and the time a request may take. Never retries: every
-//! status reaches the caller, because only the caller knows what a repeated write would mean.
-//! Invariant: every request that is not a watch comes back within [`REQUEST_TIMEOUT`], as a status or as [`Lost`].
+//! Owns configuration, TLS, credentials, the connection pool and the time a request may take. Never retries:
+//! every status reaches the caller, because only the caller knows what a repeated write would mean.
+//! Invariant: every request that is not a watch comes back within [`REQUEST_TIMEOUT`], as a status or as
+//! [`Lost`].
 
 use std::path::Path;
 use std::sync::Arc;
@@ -71,7 +72,8 @@ impl Reply {
         (200..300).contains(&self.code)
     }
 
-    /// `message` of the `Status` that is the body of every refusal, or the start of the body where it is none.
+    /// `message` of the `Status` that is the body of every refusal, or the start of the body where it is
+    /// none.
     pub fn message(&self) -> String {
         #[derive(Deserialize)]
         struct Status {
@@ -123,16 +125,16 @@ impl Client {
                 "it asks for the proxy {proxy}, and proxies are not supported: remove proxy-url"
             )));
         }
-        // The crates below may each bring a provider of their own; with two, rustls refuses to choose. An error says
-        // that one is installed already.
+        // The crates below may each bring a provider of their own; with two, rustls refuses to choose. An
+        // error says that one is installed already.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let mut tcp = HttpConnector::new();
         tcp.enforce_http(false);
         tcp.set_nodelay(true);
         tcp.set_keepalive(Some(KEEPALIVE));
         tcp.set_connect_timeout(Some(CONNECT_TIMEOUT));
-        // HTTP/1.1: one request after the other on each of a few connections. HTTP/2 would be `.enable_http2()` on a
-        // connector of our own.
+        // HTTP/1.1: one request after the other on each of a few connections. HTTP/2 would be
+        // `.enable_http2()` on a connector of our own.
         let tls = config.rustls_https_connector_with_connector(tcp).map_err(|e| unusable(&e))?;
         let http = legacy::Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
@@ -175,8 +177,8 @@ impl Client {
 
     /// Sends a request about one object. `namespace` is empty for cluster-scoped kinds.
     ///
-    /// A write that ends in 5xx comes back as [`ApiResponse::Lost`]: etcd may have taken it before it timed out or changed
-    /// its leader. Only what admission refused is known not to be done.
+    /// A write that ends in 5xx comes back as [`ApiResponse::Lost`]: etcd may have taken it before it timed
+    /// out or changed its leader. Only what admission refused is known not to be done.
     pub async fn send(&self, request: &ApiRequest) -> ApiResponse {
         respond(&request.verb, self.exchange(request).await)
     }
@@ -260,8 +262,8 @@ impl Client {
         }
     }
 
-    /// Opens a watch, or anything else that answers in lines. The outer error is a lost connection; the inner one a
-    /// refusal. Only the head of the answer has to come in time.
+    /// Opens a watch, or anything else that answers in lines. The outer error is a lost connection; the inner
+    /// one a refusal. Only the head of the answer has to come in time.
     ///
     /// # Errors
     /// When there is no answer in time.
@@ -326,8 +328,8 @@ fn sentence(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// `/api/v1/namespaces/NAMESPACE/pods`, `/apis/GROUP/VERSION/...`; all namespaces, or a cluster-scoped kind, when
-/// `namespace` is empty.
+/// `/api/v1/namespaces/NAMESPACE/pods`, `/apis/GROUP/VERSION/...`; all namespaces, or a cluster-scoped kind,
+/// when `namespace` is empty.
 pub fn collection_path(resource: &ApiResource, namespace: &str) -> String {
     let root = match resource.group {
         "" => format!("/api/{}", resource.version),

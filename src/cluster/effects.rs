@@ -41,8 +41,8 @@ impl EffectSender {
         Self { client, lease, metrics, slots, concurrency, answers }
     }
 
-    /// Starts an effect: a request about one object, or a read of the lease. EffectSender may overtake each other, because the
-    /// engine has at most one in flight for each target.
+    /// Starts an effect: a request about one object, or a read of the lease. EffectSender may overtake each
+    /// other, because the engine has at most one in flight for each target.
     pub(super) fn send(&self, effect: Effect) {
         let this = self.clone();
         tokio::spawn(async move { this.perform(effect).await });

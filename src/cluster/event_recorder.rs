@@ -1,12 +1,12 @@
 //! Records events (`events.k8s.io/v1`) and log lines for users.
 //!
-//! An event with pods reports a problem or a wait. It is recorded on the gang, on its group object and on those pods. An
-//! event without pods reports success and is recorded once: on the group object where there is one, because the status of
-//! the `Gang` object says the same. The group object gets the reason and message of its own stack. A repeated event on the
-//! same object extends a series instead of creating a new event.
+//! An event with pods reports a problem or a wait. It is recorded on the gang, on its group object and on
+//! those pods. An event without pods reports success and is recorded once: on the group object where there is
+//! one, because the status of the `Gang` object says the same. The group object gets the reason and message
+//! of its own stack. A repeated event on the same object extends a series instead of creating a new event.
 //!
-//! Bounds: queued events, events a second, remembered series. Events above a bound are dropped and counted; the status of
-//! the gang says the same.
+//! Bounds: queued events, events a second, remembered series. Events above a bound are dropped and counted;
+//! the status of the gang says the same.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -46,7 +46,8 @@ pub const REPORTING_CONTROLLER: &str = "portcullis.dev/gang";
 
 const EVENTS: ApiResource = ApiResource { group: "events.k8s.io", version: "v1", plural: "events" };
 
-/// Handle of the event recorder. Recording never blocks; a full queue drops the event and counts it. Cheap to clone.
+/// Handle of the event recorder. Recording never blocks; a full queue drops the event and counts it. Cheap to
+/// clone.
 #[derive(Clone)]
 pub(super) struct EventRecorder {
     queue: mpsc::Sender<QueuedEvent>,
@@ -210,7 +211,8 @@ impl EventWriter {
             }
             // The API server has deleted the event: create a new one.
         }
-        // kubectl sorts events by a time that `events.k8s.io` does not let clients set. So the names decide the order.
+        // kubectl sorts events by a time that `events.k8s.io` does not let clients set. So the names decide
+        // the order.
         let about: String = key.0.name.chars().take(200).collect();
         let event: Arc<str> = format!("{about}.{}", random::time_ordered_name()).into();
         let object = event_object(&event, &key, warning, &self.instance);

@@ -1,9 +1,10 @@
-//! Places where a test kills or stops this very process, between two effects. Compiled under the feature `failpoints`
-//! alone; in the ordinary program there is nothing to set off.
+//! Places where a test kills or stops this very process, between two effects. Compiled under the feature
+//! `failpoints` alone; in the ordinary program there is nothing to set off.
 //!
-//! `PORTCULLIS_FAILPOINT="after:WriteGang:1=kill,before:Lift:3=stop"`: after the first write of a gang has been answered,
-//! kill -9; before the third lift is sent, SIGSTOP. `PORTCULLIS_FAILPOINT=@FILE` has the same in a file that is looked at
-//! every time, so that a process can be set up while it runs; what is new in it is counted from then on.
+//! `PORTCULLIS_FAILPOINT="after:WriteGang:1=kill,before:Lift:3=stop"`: after the first write of a gang has
+//! been answered, kill -9; before the third lift is sent, SIGSTOP. `PORTCULLIS_FAILPOINT=@FILE` has the same
+//! in a file that is looked at every time, so that a process can be set up while it runs; what is new in it
+//! is counted from then on.
 
 #[cfg(feature = "failpoints")]
 use std::sync::Mutex;
@@ -43,8 +44,8 @@ pub(super) fn reached(side: Side, action: &str) {
     }
 }
 
-/// Signals need a system call, and unsafe code is forbidden here: a shell does it. It comes back when the process is
-/// seen to have stopped: on a busy machine that takes a while, and until then it would go on.
+/// Signals need a system call, and unsafe code is forbidden here: a shell does it. It comes back when the
+/// process is seen to have stopped: on a busy machine that takes a while, and until then it would go on.
 #[cfg(feature = "failpoints")]
 const STRIKE: &str = r#"
 kill "$1" "$2"

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use portcullis_edge::{ReadFailure, WatchedKind};
 
-/// The failure that was logged last for each kind that cannot be read. Lives as long as the process. Cheap to clone; all
-/// clones share their content.
+/// The failure that was logged last for each kind that cannot be read. Lives as long as the process. Cheap to
+/// clone; all clones share their content.
 #[derive(Clone, Debug, Default)]
 pub(super) struct FailureLog(Arc<Mutex<Vec<(WatchedKind, ReadFailure)>>>);
 

@@ -1,7 +1,8 @@
-//! Keeps the names of all PriorityClasses and RuntimeClasses, for reviews. Every replica does this, because every replica
-//! answers reviews.
+//! Keeps the names of all PriorityClasses and RuntimeClasses, for reviews. Every replica does this, because
+//! every replica answers reviews.
 //!
-//! Invariant: a kind is `None` until one list of it is complete. While it cannot be read, the last state stays.
+//! Invariant: a kind is `None` until one list of it is complete. While it cannot be read, the last state
+//! stays.
 
 use std::sync::Arc;
 

@@ -27,7 +27,8 @@ impl Lines {
     /// The next line without its end, or `None` when the server has ended the answer.
     ///
     /// # Errors
-    /// When the connection breaks, nothing comes for as long as `patience`, or a line is longer than any object.
+    /// When the connection breaks, nothing comes for as long as `patience`, or a line is longer than any
+    /// object.
     pub async fn next(&mut self, patience: Duration) -> Result<Option<Bytes>, Lost> {
         loop {
             if let Some(line) = self.buffered()? {

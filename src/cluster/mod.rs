@@ -1,8 +1,8 @@
 //! The cluster edge: watches become events of the engine, effects of the engine become requests.
 //!
-//! Owns every connection to the API server, the lease, and the one engine of this replica. The only user of the
-//! Kubernetes client. Makes no decision about pods or gangs: the engine does. The state machines of watch, takeover and
-//! election live in `portcullis_edge`; this room gives them a connection and a clock.
+//! Owns every connection to the API server, the lease, and the one engine of this replica. The only user of
+//! the Kubernetes client. Makes no decision about pods or gangs: the engine does. The state machines of
+//! watch, takeover and election live in `portcullis_edge`; this room gives them a connection and a clock.
 //!
 //! ```text
 //! client.rs          one request in, one status out; never retries
@@ -74,13 +74,13 @@ pub struct ClusterOptions {
     pub namespace: String,
     /// Name of the lease.
     pub lease: String,
-    /// The holder identity in the lease. It differs from that of any other process and of any earlier life of this one
-    /// ([`identity`]).
+    /// The holder identity in the lease. It differs from that of any other process and of any earlier life of
+    /// this one ([`identity`]).
     pub identity: String,
     /// Settings of the engine.
     pub engine: EngineSettings,
-    /// Requests of the engine that may be in flight at once. A busy API server shares its capacity among requests, so with
-    /// few of them gangs would wait behind the pods of other clients.
+    /// Requests of the engine that may be in flight at once. A busy API server shares its capacity among
+    /// requests, so with few of them gangs would wait behind the pods of other clients.
     pub concurrency: u32,
     /// The subscriber to cluster data for policies.
     pub policy_data: Option<PolicyDataSubscriber>,
@@ -100,7 +100,8 @@ impl ClusterOptions {
     }
 }
 
-/// A unique holder identity for this life of the process: the name of the replica (the pod's name) and random digits.
+/// A unique holder identity for this life of the process: the name of the replica (the pod's name) and random
+/// digits.
 pub fn identity(replica: &str) -> String {
     format!("{replica}_{}", random::unique_name())
 }
@@ -119,8 +120,8 @@ pub enum RunError {
     Thread(std::io::Error),
 }
 
-/// Runs elections and the engine until `shutdown` completes, and keeps `classes` up to date meanwhile. Then it releases the
-/// lease and returns.
+/// Runs elections and the engine until `shutdown` completes, and keeps `classes` up to date meanwhile. Then
+/// it releases the lease and returns.
 ///
 /// # Errors
 /// When the engine cannot start, or has panicked.
@@ -182,9 +183,9 @@ pub async fn run(
         capacity: reporter,
     };
     let (stop, stopped) = oneshot::channel();
-    // A plan takes milliseconds of CPU time, so the engine does not run on a thread that answers reviews. Watch events go
-    // from the socket to the engine on one thread: where each frame wakes another thread, a busy machine falls behind and
-    // the API server closes the watch.
+    // A plan takes milliseconds of CPU time, so the engine does not run on a thread that answers reviews.
+    // Watch events go from the socket to the engine on one thread: where each frame wakes another thread, a
+    // busy machine falls behind and the API server closes the watch.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(RunError::Thread)?;
     let mut engine = tokio::task::spawn_blocking(move || {

@@ -1,5 +1,5 @@
-//! Keeps the cluster data that policies use: always namespaces and classes; gangs, group objects and capacity while a
-//! policy uses them. Every replica does this, because every replica answers reviews.
+//! Keeps the cluster data that policies use: always namespaces and classes; gangs, group objects and capacity
+//! while a policy uses them. Every replica does this, because every replica answers reviews.
 //!
 //! Invariants:
 //! - A kind is published after one list of it is complete. While it cannot be read, its last state stays.
@@ -35,7 +35,8 @@ const CLOCK_INTERVAL: Duration = Duration::from_secs(5);
 /// The subscriber to cluster data: the policy engine.
 #[derive(Clone)]
 pub struct PolicyDataSubscriber {
-    /// The data that active policies use besides namespaces and classes. Gangs, once used, are watched until the process ends.
+    /// The data that active policies use besides namespaces and classes. Gangs, once used, are watched until
+    /// the process ends.
     pub dependencies: watch::Receiver<DataDependencies>,
     /// Receives all data at each publication, on a thread that answers no review.
     pub publish: Arc<dyn Fn(ClusterData) + Send + Sync>,
@@ -60,8 +61,8 @@ struct PolicyDataCache {
     changed: Arc<Notify>,
 }
 
-/// Publishes data to `subscriber` and keeps `classes` up to date for as long as the future is polled. `namespace` is that of
-/// this program.
+/// Publishes data to `subscriber` and keeps `classes` up to date for as long as the future is polled.
+/// `namespace` is that of this program.
 pub(super) async fn keep(
     client: Client,
     metrics: ClusterMetrics,
@@ -156,7 +157,8 @@ impl PolicyDataCache {
         join_all(kinds.map(|kind| self.follow(kind))).await;
     }
 
-    /// Polls the ConfigMap that the leader writes. RBAC allows `get` on this one object only, so it cannot be watched.
+    /// Polls the ConfigMap that the leader writes. RBAC allows `get` on this one object only, so it cannot be
+    /// watched.
     async fn capacity(&self, namespace: String, mut dependencies: watch::Receiver<DataDependencies>) {
         let mut logged_problem = String::new();
         loop {
@@ -190,7 +192,8 @@ impl PolicyDataCache {
         loop {
             let _ = tokio::time::timeout(CLOCK_INTERVAL, self.changed.notified()).await;
             let (cache, publish) = (self.clone(), Arc::clone(&subscriber.publish));
-            // Building a large data set, and dropping the last one, takes milliseconds: so not on a thread of the runtime.
+            // Building a large data set, and dropping the last one, takes milliseconds: so not on a thread of
+            // the runtime.
             let publishing = tokio::task::spawn_blocking(move || {
                 let known = CachedObjects::clone(&cache.known());
                 let data = known.published();

@@ -6,8 +6,8 @@ use portcullis_core::model::random::Random;
 
 fn random_bits() -> u64 {
     getrandom::u64().unwrap_or_else(|_| {
-        // The values below differ between processes; they need not be secret. So the time of day replaces a random
-        // source that fails.
+        // The values below differ between processes; they need not be secret. So the time of day replaces a
+        // random source that fails.
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         u64::from(now.subsec_nanos()).rotate_left(32) ^ u64::from(std::process::id())
     })

@@ -1,8 +1,8 @@
 //! The loop that owns the engine: events go in one after the other, effects go out.
 //!
 //! Invariants:
-//! - The engine receives only events of the current term. Each term has its own channels, so the events of an older term
-//!   are dropped.
+//! - The engine receives only events of the current term. Each term has its own channels, so the events of an
+//!   older term are dropped.
 //! - A replica that does not lead watches nothing for the engine.
 //! - The engine has its own thread, so a large plan never delays a review.
 
@@ -197,7 +197,8 @@ impl EngineLoop {
                 self.gang_counts.listed(&listed);
                 queued.push(Event::Listed(epoch, listed));
                 self.step(engine, term, queued);
-                // The watches start after the engine has the lists, so each change comes after the object it changes.
+                // The watches start after the engine has the lists, so each change comes after the object it
+                // changes.
                 if let Some(term) = term {
                     for watcher in watchers {
                         let (watches, sender) = (self.watches.clone(), term.watch_sender.clone());
@@ -287,8 +288,8 @@ impl LeaderTerm {
     }
 }
 
-/// Pauses between plans: after a plan, the loop collects inputs for as long as the plan took, because they may change the
-/// next plan. So the engine plans at most half of the time.
+/// Pauses between plans: after a plan, the loop collects inputs for as long as the plan took, because they
+/// may change the next plan. So the engine plans at most half of the time.
 #[derive(Default)]
 struct PlanningPause {
     /// Whether the engine received an input since the last tick.

@@ -1,4 +1,5 @@
-//! A follower against an API server of a few prepared answers: pages, gaps, what cannot be read, kinds that come later.
+//! A follower against an API server of a few prepared answers: pages, gaps, what cannot be read, kinds that
+//! come later.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,7 +21,8 @@ struct Script {
     answers: VecDeque<(u16, String)>,
 }
 
-/// A server that gives these answers in turn, each on a connection of its own; after the last one it says nothing more.
+/// A server that gives these answers in turn, each on a connection of its own; after the last one it says
+/// nothing more.
 async fn server(answers: &[(u16, &str)]) -> (Client, Arc<Mutex<Script>>) {
     let answers = answers.iter().map(|(code, body)| (*code, (*body).to_owned())).collect();
     let script = Arc::new(Mutex::new(Script { asked: Vec::new(), answers }));

@@ -29,7 +29,8 @@ impl Backoff {
         self.failures = 0;
     }
 
-    /// Counts a failure and returns the delay before the next attempt: between half of the current step and all of it.
+    /// Counts a failure and returns the delay before the next attempt: between half of the current step and
+    /// all of it.
     pub fn next_delay(&mut self, random: &mut Random) -> Duration {
         let step = self.first.saturating_mul(1 << self.failures.min(16)).min(self.limit);
         self.failures = self.failures.saturating_add(1);

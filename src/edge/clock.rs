@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-/// A point on a monotonic clock, as the time since an arbitrary start. Points of two processes cannot be compared.
+/// A point on a monotonic clock, as the time since an arbitrary start. Points of two processes cannot be
+/// compared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Monotonic(pub Duration);
 

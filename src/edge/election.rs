@@ -1,15 +1,15 @@
 //! Leader election on a `Lease`: which replica leads, and under which epoch.
 //!
-//! `spec.leaseTransitions` is the epoch. Every acquisition raises it by at least one, also when the same process acquires
-//! again. It never goes back: where the lease was deleted or reset, the next epoch is above every epoch that any `Gang`
-//! object names. So nothing has to be stored beside the lease and the gangs.
+//! `spec.leaseTransitions` is the epoch. Every acquisition raises it by at least one, also when the same
+//! process acquires again. It never goes back: where the lease was deleted or reset, the next epoch is above
+//! every epoch that any `Gang` object names. So nothing has to be stored beside the lease and the gangs.
 //!
 //! Invariants:
 //! - Every write is a compare-and-swap on the version that was read, so one of two candidates wins.
-//! - A replica takes over another's lease only after it has seen that lease unchanged for the whole lease duration, by
-//!   its own monotonic clock. No time of day is compared, so a wrong clock does no harm.
-//! - A leader that cannot renew stops leading before another replica can have waited that long. Safety does not depend
-//!   on it: the engine's fencing rules hold for a leader that sleeps past the end of its lease.
+//! - A replica takes over another's lease only after it has seen that lease unchanged for the whole lease
+//!   duration, by its own monotonic clock. No time of day is compared, so a wrong clock does no harm.
+//! - A leader that cannot renew stops leading before another replica can have waited that long. Safety does
+//!   not depend on it: the engine's fencing rules hold for a leader that sleeps past the end of its lease.
 
 use std::time::Duration;
 
@@ -52,7 +52,8 @@ pub enum ElectionRequest {
 }
 
 impl ElectionRequest {
-    /// What an HTTP answer means. `Ok(None)`: the lease does not exist, or the compare-and-swap did not match.
+    /// What an HTTP answer means. `Ok(None)`: the lease does not exist, or the compare-and-swap did not
+    /// match.
     ///
     /// # Errors
     /// When the API server refuses for another reason, or the lease cannot be read.
@@ -173,7 +174,8 @@ pub struct Election {
 }
 
 impl Election {
-    /// A candidate. `identity` differs from that of every other process and of every earlier life of this one.
+    /// A candidate. `identity` differs from that of every other process and of every earlier life of this
+    /// one.
     pub fn new(identity: String, page_limit: usize, random: Random) -> Self {
         Self {
             identity,

@@ -75,7 +75,8 @@ pub enum WatchedObject {
     PriorityClass(PriorityClass),
     /// The name of a RuntimeClass.
     RuntimeClass(Str),
-    /// An object for policies: namespace (empty for cluster-scoped kinds), name, and its JSON without `managedFields`.
+    /// An object for policies: namespace (empty for cluster-scoped kinds), name, and its JSON without
+    /// `managedFields`.
     ForPolicies(Str, Str, Value),
 }
 
@@ -125,7 +126,8 @@ impl WatchedObject {
     }
 }
 
-/// The engine's event for a change. `None` for kinds that the engine does not use: RuntimeClasses, and kinds for policies.
+/// The engine's event for a change. `None` for kinds that the engine does not use: RuntimeClasses, and kinds
+/// for policies.
 pub fn engine_event(change: Change<WatchedObject, WatchedKey>) -> Option<Event> {
     Some(match change {
         Change::Set(WatchedObject::Gang(record, _)) => Event::Gang(Change::Set(record)),
@@ -144,8 +146,8 @@ pub fn engine_event(change: Change<WatchedObject, WatchedKey>) -> Option<Event> 
 }
 
 impl WatchedKind {
-    /// The kinds of the engine in the order in which a takeover lists them. Plans come before pods: so a pod that was lifted
-    /// by a plan that is missing in the list was lifted after the list of pods started.
+    /// The kinds of the engine in the order in which a takeover lists them. Plans come before pods: so a pod
+    /// that was lifted by a plan that is missing in the list was lifted after the list of pods started.
     pub fn engine_kinds() -> Vec<Self> {
         let groups = dialect::group_kinds().map(Self::Groups);
         [Self::Gangs, Self::Pods, Self::Nodes]

@@ -60,8 +60,8 @@ impl LeaseReading {
         })
     }
 
-    /// The engine's answer to a read of the lease: whether it names this identity under this epoch. `None` stands for a
-    /// lease that does not exist.
+    /// The engine's answer to a read of the lease: whether it names this identity under this epoch. `None`
+    /// stands for a lease that does not exist.
     pub fn verify(
         reading: Result<Option<Self>, ReadFailure>,
         identity: &str,
@@ -90,8 +90,8 @@ pub enum LeaseChange {
 }
 
 impl LeaseChange {
-    /// The fields of `spec` that the change writes. `now` is the time of day as `metav1.MicroTime`, for people: no replica
-    /// compares it.
+    /// The fields of `spec` that the change writes. `now` is the time of day as `metav1.MicroTime`, for
+    /// people: no replica compares it.
     pub fn spec(self, identity: &str, now: &str) -> Value {
         match self {
             Self::Acquire(epoch) => json!({

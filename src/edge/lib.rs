@@ -4,12 +4,13 @@
 //! - [`Takeover`] lists every kind that the engine needs, in a safe order, when a replica starts to lead.
 //! - [`Election`] acquires, renews and releases the leader's lease.
 //!
-//! Each machine has the same shape. `step(now)` returns what to do next: send one request, read one line, or wait. The
-//! driver does it and hands the answer back. Results come out as values (`take_events`, `take_reports`). Time is an
-//! argument, and random delays come from a seeded [`portcullis_core::model::random::Random`].
+//! Each machine has the same shape. `step(now)` returns what to do next: send one request, read one line, or
+//! wait. The driver does it and hands the answer back. Results come out as values (`take_events`,
+//! `take_reports`). Time is an argument, and random delays come from a seeded
+//! [`portcullis_core::model::random::Random`].
 //!
-//! Two drivers exist: `src/cluster` (tokio and kube) and `src/sim` (the simulation). So random seeds run the same code
-//! as production. This crate opens no connection, reads no clock and writes no log.
+//! Two drivers exist: `src/cluster` (tokio and kube) and `src/sim` (the simulation). So random seeds run the
+//! same code as production. This crate opens no connection, reads no clock and writes no log.
 
 mod backoff;
 mod clock;

@@ -1,7 +1,8 @@
-//! Reads every kind that the engine needs when a replica starts to lead: gangs first, then pods, then the rest.
+//! Reads every kind that the engine needs when a replica starts to lead: gangs first, then pods, then the
+//! rest.
 //!
-//! Invariants: every list starts after the takeover, and each watcher resumes exactly at its list. The engine receives
-//! the lists before any change.
+//! Invariants: every list starts after the takeover, and each watcher resumes exactly at its list. The engine
+//! receives the lists before any change.
 
 use std::time::Duration;
 
@@ -41,8 +42,8 @@ pub struct TakeoverResult {
 
 /// A takeover in progress.
 ///
-/// A group kind that is not installed or forbidden counts as an empty list. Without gangs, pods and nodes the engine
-/// cannot plan, so those are tried until they can be read.
+/// A group kind that is not installed or forbidden counts as an empty list. Without gangs, pods and nodes the
+/// engine cannot plan, so those are tried until they can be read.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Takeover {
     result: TakeoverResult,

@@ -1,7 +1,8 @@
 //! Watches one kind: a consistent list in pages, then a watch from the version of that list.
 //!
 //! Invariants:
-//! - Changes of one object come out in order. A watch resumes exactly at the version of the list or of the last line.
+//! - Changes of one object come out in order. A watch resumes exactly at the version of the list or of the
+//!   last line.
 //! - An object that cannot be read is reported, and its last readable state stays.
 //! - An object that came out and is missing in a later complete list comes out as gone.
 
@@ -19,17 +20,18 @@ use crate::{
 
 /// Objects on one page of a list; kubectl asks for the same number.
 pub const LIST_PAGE_LIMIT: usize = 500;
-/// Silence on a watch after which the driver treats the connection as broken. The API server sends a bookmark about once
-/// a minute.
+/// Silence on a watch after which the driver treats the connection as broken. The API server sends a bookmark
+/// about once a minute.
 pub const WATCH_IDLE_TIMEOUT: Duration = Duration::from_secs(150);
-/// Range of the time that the API server is asked to keep a watch open. Random, so that watches do not end together.
+/// Range of the time that the API server is asked to keep a watch open. Random, so that watches do not end
+/// together.
 const WATCH_TIMEOUT: (Duration, Duration) = (Duration::from_secs(5 * 60), Duration::from_secs(9 * 60));
 /// Range of the delay before a kind that is not installed is listed again.
 const ABSENT_KIND_RETRY: (Duration, Duration) = (Duration::from_secs(4), Duration::from_secs(6));
 /// Range of the delay before a kind that RBAC forbids is listed again.
 const FORBIDDEN_KIND_RETRY: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(20));
-/// Delay before a watch that delivered something is opened again. The API server ends the watches of slow readers, and
-/// the changes that such a reader missed must not wait long.
+/// Delay before a watch that delivered something is opened again. The API server ends the watches of slow
+/// readers, and the changes that such a reader missed must not wait long.
 const WATCH_RESUME_DELAY: Duration = Duration::from_millis(10);
 /// A watch that lasted this long was healthy, even if nothing came.
 const HEALTHY_WATCH: Duration = Duration::from_secs(10);

@@ -1,4 +1,5 @@
-//! The watcher: delays, forbidden and absent kinds, unreadable objects. `src/cluster/watch_tests.rs` tests it over HTTP.
+//! The watcher: delays, forbidden and absent kinds, unreadable objects. `src/cluster/watch_tests.rs` tests it
+//! over HTTP.
 
 use std::time::Duration;
 
