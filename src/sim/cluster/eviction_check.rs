@@ -101,7 +101,7 @@ pub(super) fn held_for_another(
         empty.release(uid);
     }
     let named =
-        |request: &&PlanningRequest| status.message.contains(&format!("held for gang {}, ", request.gang));
+        |request: &&PlanningRequest| status.message.contains(&format!("reserved for gang {}, ", request.gang));
     !hold_after.is_zero()
         && requests.iter().filter(named).any(|request| !fits(snapshot, request) && fits(&empty, request))
 }
