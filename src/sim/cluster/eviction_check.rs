@@ -100,8 +100,9 @@ pub(super) fn held_for_another(
     for uid in snapshot.charges().map(|(uid, _)| uid).collect::<Vec<_>>() {
         empty.release(uid);
     }
-    let named =
-        |request: &&PlanningRequest| status.message.contains(&format!("reserved for gang {}, ", request.gang));
+    let named = |request: &&PlanningRequest| {
+        status.message.contains(&format!("reserved for gang {}, ", request.gang))
+    };
     !hold_after.is_zero()
         && requests.iter().filter(named).any(|request| !fits(snapshot, request) && fits(&empty, request))
 }
