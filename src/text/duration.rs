@@ -67,16 +67,12 @@ fn scale(number: &str, unit: i128) -> Option<i128> {
     Some(whole * unit + part)
 }
 
-/// Writes nanoseconds as seconds: `5400s`, `-1.5s`.
+/// Writes nanoseconds as seconds: `5400s`, `-1.5s`. Like `Duration.Seconds` of Go, which cel-go uses, it goes
+/// through a double, so durations of more than a hundred days lose their last nanoseconds.
+#[expect(clippy::cast_precision_loss, reason = "Go converts to the nearest double")]
 pub fn format_seconds(nanos: i64) -> String {
-    let sign = if nanos < 0 { "-" } else { "" };
-    let total = nanos.unsigned_abs();
-    let (whole, fraction) = (total / 1_000_000_000, total % 1_000_000_000);
-    if fraction == 0 {
-        return format!("{sign}{whole}s");
-    }
-    let fraction = format!("{fraction:09}");
-    format!("{sign}{whole}.{}s", fraction.trim_end_matches('0'))
+    let seconds = (nanos / 1_000_000_000) as f64 + (nanos % 1_000_000_000) as f64 / 1e9;
+    format!("{seconds}s")
 }
 
 #[cfg(test)]
@@ -140,7 +136,7 @@ mod tests {
             (5_400_000_000_000, "5400s"),
             (-1_500_000_000, "-1.5s"),
             (1, "0.000000001s"),
-            (i64::MIN, "-9223372036.854775808s"),
+            (i64::MIN, "-9223372036.854776s"),
         ] {
             assert_eq!(format_seconds(nanos), text);
         }
