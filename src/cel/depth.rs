@@ -3,9 +3,9 @@
 
 use crate::plan::{Attribute, AttributeBase, LoopPlan, Plan, PlanNode, QualifierKey};
 
-/// Maximum nesting depth of an expression together with the variables that it uses. A step uses up to 2 KiB of
-/// stack, so this is 1 MiB of the 2 MiB that a thread has. Frames of an unoptimised build are larger: the dev
-/// profile therefore optimises this crate.
+/// Maximum nesting depth of an expression together with the variables that it uses. A step uses up to 2 KiB
+/// of stack, so this is 1 MiB of the 2 MiB that a thread has. Frames of an unoptimised build are larger: the
+/// dev profile therefore optimises this crate.
 pub const MAX_NESTING_DEPTH: usize = 500;
 
 /// The maximum number of nested steps in the evaluation of a plan. A field of the variable at position

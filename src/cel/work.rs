@@ -1,4 +1,5 @@
-//! The work of operations: what they take beyond their cost in the API server. See [`crate::MAX_EXPRESSION_WORK`].
+//! The work of operations: what they take beyond their cost in the API server. See
+//! [`crate::MAX_EXPRESSION_WORK`].
 
 use crate::value::Value;
 
