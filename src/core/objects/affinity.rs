@@ -22,7 +22,7 @@ pub enum Operator {
     Gt(i64),
     /// The label's integer is less.
     Lt(i64),
-    /// Something this version does not know, or operands it cannot use: matches nothing, as in the scheduler.
+    /// An unknown operator or invalid operands. It matches nothing, as in kube-scheduler.
     Unknown,
 }
 
@@ -91,7 +91,7 @@ impl AffinityTerm {
     }
 }
 
-/// Which nodes a pod may run on by its own words.
+/// Node selector and required node affinity of a pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequiredNodeAffinity {
     /// `spec.nodeSelector`: all of them.
@@ -121,12 +121,12 @@ impl RequiredNodeAffinity {
         Self { selector, terms }
     }
 
-    /// Whether it asks for nothing in particular.
+    /// Whether it allows every node.
     pub fn is_any(&self) -> bool {
         self.selector.is_empty() && self.terms.is_none()
     }
 
-    /// Whether a node with this name and these labels will do.
+    /// Whether it allows a node with this name and these labels.
     pub fn matches(&self, name: &NodeName, labels: &BTreeMap<Str, Str>) -> bool {
         self.selector.iter().all(|(k, v)| labels.get(k) == Some(v))
             && self.terms.as_ref().is_none_or(|terms| terms.iter().any(|t| t.matches(name, labels)))
@@ -141,14 +141,14 @@ impl RequiredNodeAffinity {
     }
 }
 
-/// What a taint does.
+/// Effect of a taint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum TaintEffect {
     /// Keeps new pods away.
     NoSchedule,
     /// Is avoided, not forbidden.
     PreferNoSchedule,
-    /// Keeps new pods away and drives running ones out.
+    /// Keeps new pods away and evicts running ones.
     NoExecute,
 }
 
@@ -200,7 +200,7 @@ pub struct Toleration {
 }
 
 impl Toleration {
-    /// The one that admission gives to pods that share cards.
+    /// The toleration that admission adds to pods with a share of a card.
     pub fn of_shared_nodes() -> Self {
         let value = Some(str(super::names::SHARING_VRAM));
         Self { key: str(super::names::SHARING), value, effect: Some(TaintEffect::NoSchedule) }

@@ -13,7 +13,7 @@ pub const SHARING_VRAM: &str = "vram";
 /// API group of our own objects.
 pub const API_GROUP: &str = "portcullis.dev";
 
-/// The name under which the API server keeps what we write (`metadata.managedFields`).
+/// Field manager of all writes by Portcullis (`metadata.managedFields`).
 pub const FIELD_MANAGER: &str = "portcullis";
 
 /// How long a gang may wait for its start, on the group object or where there is none on its pods: `120`,
@@ -22,9 +22,9 @@ pub const TIMEOUT_ANNOTATION: &str = "portcullis.dev/timeout";
 /// What becomes of a gang that has not started within its timeout, on the group object or where there is none
 /// on its pods: `requeue` or `delete`.
 pub const ON_TIMEOUT_ANNOTATION: &str = "portcullis.dev/on-timeout";
-/// What becomes of a gang that was whole and has lost members, in the same places: `evict` or `keep`.
+/// Policy for a stale gang, which was complete and has lost members: `evict` or `keep`. On the same objects.
 pub const ON_STALE_ANNOTATION: &str = "portcullis.dev/on-stale";
-/// What becomes of a gang that is lifted and not bound in time, in the same places: `hold` or `evict`.
+/// Policy for a torn gang, which is lifted and not bound in time: `hold` or `evict`. On the same objects.
 pub const ON_TORN_ANNOTATION: &str = "portcullis.dev/on-torn";
 /// Whether the members of a gang are tied to the node that was planned for them, in the same places: `true`,
 /// or `false`.
@@ -40,7 +40,7 @@ pub const ELASTIC_ANNOTATION: &str = "portcullis.dev/elastic";
 pub const STALE_GRACE_ANNOTATION: &str = "portcullis.dev/stale-grace";
 /// Plain gangs: annotation or label that names the gang of a pod.
 pub const GANG_KEY: &str = "portcullis.dev/gang";
-/// Plain gangs: annotation or label that says how many members it takes.
+/// Plain gangs: annotation or label with the number of members.
 pub const GANG_SIZE_KEY: &str = "portcullis.dev/gang-size";
 /// The native group of a pod, copied at admission: an API server without that feature drops the field it came
 /// from.
@@ -48,30 +48,30 @@ pub const SCHEDULING_GROUP_ANNOTATION: &str = "portcullis.dev/scheduling-group";
 /// On a StatefulSet whose pods are a gang, and on these pods: [`ORDERED_KEEP`] leaves it as it is, to start
 /// its pods one after the other, and room is held for those to come.
 pub const ORDERED_ANNOTATION: &str = "portcullis.dev/ordered";
-/// The value of [`ORDERED_ANNOTATION`] that means "as it is".
+/// The value of [`ORDERED_ANNOTATION`] that keeps the order.
 pub const ORDERED_KEEP: &str = "keep";
-/// The manifest as `kubectl apply` saw it.
+/// The last manifest of `kubectl apply`.
 pub const LAST_APPLIED_ANNOTATION: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// Coscheduling: the label that links a pod to its PodGroup.
 pub const COSCHEDULING_LABEL: &str = "scheduling.x-k8s.io/pod-group";
 /// Coscheduling in old guides: the same.
 pub const COSCHEDULING_OLD_LABEL: &str = "pod-group.scheduling.sigs.k8s.io/name";
-/// Coscheduling in old guides: how many members it takes.
+/// Coscheduling in old guides: the number of members.
 pub const COSCHEDULING_OLD_MIN_LABEL: &str = "pod-group.scheduling.sigs.k8s.io/min-available";
 /// Coscheduling: API group of its PodGroup.
 pub const COSCHEDULING_API_GROUP: &str = "scheduling.x-k8s.io";
 /// Coscheduling: API group of its PodGroup in old guides.
 pub const COSCHEDULING_OLD_API_GROUP: &str = "scheduling.sigs.k8s.io";
 
-/// MPI operator: label that says what a pod of its job is, `worker` or [`MPI_LAUNCHER`].
+/// MPI operator: label with the role of a pod, `worker` or [`MPI_LAUNCHER`].
 pub const MPI_ROLE_LABEL: &str = "training.kubeflow.org/job-role";
 /// MPI operator: the pod that starts the program on all workers, and computes nothing itself.
 pub const MPI_LAUNCHER: &str = "launcher";
 
 /// Volcano: the annotation that links a pod to its PodGroup.
 pub const VOLCANO_GROUP_ANNOTATION: &str = "scheduling.k8s.io/group-name";
-/// Volcano: annotation and label that say which task of its job a pod is.
+/// Volcano: annotation and label with the task of a pod.
 pub const VOLCANO_TASK_KEY: &str = "volcano.sh/task-spec";
 /// Volcano: annotation of a group, how long it may wait.
 pub const VOLCANO_WAITING_TIME: &str = "volcano.sh/sla-waiting-time";
@@ -88,7 +88,7 @@ pub const LWS_GROUP_INDEX_LABEL: &str = "leaderworkerset.sigs.k8s.io/group-index
 pub const LWS_WORKER_INDEX_LABEL: &str = "leaderworkerset.sigs.k8s.io/worker-index";
 /// LeaderWorkerSet: annotation with the number of pods of a replica.
 pub const LWS_SIZE_ANNOTATION: &str = "leaderworkerset.sigs.k8s.io/size";
-/// LeaderWorkerSet: annotation of pods whose workers are made only when their leader has a node.
+/// LeaderWorkerSet: annotation of sets whose workers are created only when their leader has a node.
 pub const LWS_EXCLUSIVE_ANNOTATION: &str = "leaderworkerset.sigs.k8s.io/exclusive-topology";
 /// LeaderWorkerSet: its API group.
 pub const LWS_API_GROUP: &str = "leaderworkerset.x-k8s.io";
@@ -100,15 +100,15 @@ pub const BATCH_API_GROUP: &str = "batch";
 /// Kubernetes itself: API group of its Workload and PodGroup.
 pub const NATIVE_API_GROUP: &str = "scheduling.k8s.io";
 
-/// YuniKorn: label or annotation that says which application a pod belongs to.
+/// YuniKorn: label or annotation with the application of a pod.
 pub const YUNIKORN_APP_ID: &str = "yunikorn.apache.org/app-id";
 /// YuniKorn: the same, in older manifests.
 pub const YUNIKORN_OLD_APP_ID: &str = "applicationId";
 /// YuniKorn: the same, as Spark sets it.
 pub const SPARK_APP_SELECTOR: &str = "spark-app-selector";
-/// Spark: label that says what a pod of its application is, an executor or [`SPARK_DRIVER`].
+/// Spark: label with the role of a pod, an executor or [`SPARK_DRIVER`].
 pub const SPARK_ROLE_LABEL: &str = "spark-role";
-/// Spark: the pod that makes all others of its application when it runs.
+/// Spark: the pod that creates all others of its application when it runs.
 pub const SPARK_DRIVER: &str = "driver";
 /// YuniKorn: annotation of a member, its task group.
 pub const YUNIKORN_TASK_GROUP_NAME: &str = "yunikorn.apache.org/task-group-name";
@@ -174,7 +174,7 @@ pub const NVIDIA_RUNTIME_CLASS: &str = "nvidia";
 
 /// Set by kubelet on the API copy of a static pod.
 pub const MIRROR_POD: &str = "kubernetes.io/config.mirror";
-/// Says where the kubelet got a static pod from.
+/// Source of a static pod, set by the kubelet.
 pub const STATIC_POD_SOURCE: &str = "kubernetes.io/config.source";
 /// Labels of nodes that name a domain of the network or a place, innermost first: `NVLink` domains as the GPU
 /// operator and Topograph name them, tiers of switches by Topograph, Google and Amazon, zone, region.

@@ -1,4 +1,4 @@
-//! A node as the snapshot sees it, and the physical GPUs its labels tell of (design section 5).
+//! Nodes as the snapshot uses them, and their physical GPUs, read from labels (design section 5).
 
 use std::collections::BTreeMap;
 
@@ -8,10 +8,10 @@ use super::view::NodeView;
 use super::{ReadError, names};
 use crate::model::{NodeName, Quantity, Resources, Str, VramMib, str};
 
-/// What we need to know of a node.
+/// The fields of a node that the engine uses.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Node {
-    /// Its name.
+    /// Name.
     pub name: NodeName,
     /// Labels.
     pub labels: BTreeMap<Str, Str>,
@@ -23,9 +23,9 @@ pub struct Node {
     pub ready: bool,
     /// What pods may use.
     pub allocatable: Resources,
-    /// How many pods it takes.
+    /// Maximum number of pods.
     pub max_pods: u64,
-    /// Its cards.
+    /// Cards.
     pub gpus: GpuInventory,
 }
 
@@ -52,13 +52,13 @@ pub enum GpuSharing {
     No,
     /// Label and taint: VRAM shares go here, whole GPUs stay away.
     Vram,
-    /// The label without the taint: whole-GPU pods are not kept away, so nothing is shared here.
+    /// The label without the taint. The taint does not repel whole-GPU pods, so no card is shared.
     LabelOnly,
     /// The taint without the label.
     TaintOnly,
 }
 
-/// More cards than any machine has; a label beyond it is a mistake.
+/// Upper bound of cards per node. A larger number in the label is a mistake.
 const MAX_CARDS: u64 = 128;
 
 impl Node {

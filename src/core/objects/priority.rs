@@ -1,4 +1,4 @@
-//! PriorityClasses (`scheduling.k8s.io/v1`), as far as the queue asks for them.
+//! PriorityClasses (`scheduling.k8s.io/v1`), with the fields that the queue uses.
 
 use serde::Deserialize;
 
@@ -9,11 +9,11 @@ use crate::model::{Str, closest, quoted, str};
 /// A PriorityClass.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PriorityClass {
-    /// Its name; classes live in no namespace.
+    /// Name. The kind is cluster-scoped.
     pub name: Str,
-    /// Higher goes first.
+    /// A gang with a higher value is first in the queue.
     pub value: i32,
-    /// Whether it is the class of pods that name none.
+    /// Whether pods without a class get this one.
     pub global_default: bool,
 }
 
@@ -47,25 +47,25 @@ impl PriorityClass {
     }
 }
 
-/// The sentence for a class that is named and does not exist: `PriorityClass "Inference" not found; did you
+/// The message for a class that does not exist: `PriorityClass "Inference" not found; did you
 /// mean "inference"?`
 pub fn class_not_found<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
-    let name: String = name.chars().take(LONGEST_NAME).collect();
+    let name: String = name.chars().take(MAX_NAME_CHARS).collect();
     match closest(&name, known) {
         Some(meant) => format!("PriorityClass {} not found; did you mean {}?", quoted(&name), quoted(meant)),
         None => format!("PriorityClass {} not found.", quoted(&name)),
     }
 }
 
-/// Most characters of a name that is repeated in a sentence.
-const LONGEST_NAME: usize = 63;
+/// Maximum length of a name in a message.
+const MAX_NAME_CHARS: usize = 63;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn classes_are_read_with_what_the_queue_asks_for() {
+    fn classes_are_read_with_value_and_default() {
         let class =
             |name: &str, value, global_default| PriorityClass { name: str(name), value, global_default };
         for (json, expected) in [
