@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::checks::{APPLY, DoctorCheck, named};
 use super::cluster_state::{ClusterState, Lookup};
 use super::policies;
-use crate::certs::{Names, Registration};
+use crate::certs::{Kept, Names, Registration};
 use crate::installation::read_tls_secret;
 
 /// ValidatingAdmissionPolicy and matchConditions are stable since 1.30.
@@ -195,23 +195,23 @@ fn certificates(state: &ClusterState, now: SystemTime) -> Vec<DoctorCheck> {
         );
         checks.push(DoctorCheck::fail("caBundle", says, [logs(state)]));
     }
-    let needed = Names::of_service("portcullis", &state.namespace);
-    let leaf = kept.leaf.as_ref().expect("no problems, so there is a leaf");
+    checks.push(leaf_certificate(state, &kept, now));
+    checks
+}
+
+/// Checks validity, trust, names and renewal of the leaf certificate in a Secret without problems.
+fn leaf_certificate(state: &ClusterState, kept: &Kept, now: SystemTime) -> DoctorCheck {
+    const NAME: &str = "certificate";
+    let service_names = Names::of_service("portcullis", &state.namespace);
+    let leaf = kept.leaf.as_ref().expect("a Secret without problems has a leaf certificate");
     let (validity, expires) = (leaf.validity, day(leaf.validity.not_after));
-    checks.push(if !validity.holds_at(now) {
-        DoctorCheck::fail(NAME, format!("expired or not yet valid (valid until {expires})"), [logs(state)])
+    let fail = |says: String| DoctorCheck::fail(NAME, says, [logs(state)]);
+    if !validity.holds_at(now) {
+        fail(format!("expired or not yet valid (valid until {expires})"))
     } else if !kept.leaf_is_trusted(now) {
-        DoctorCheck::fail(
-            NAME,
-            "the leaf certificate is not signed by an authority in caBundle",
-            [logs(state)],
-        )
-    } else if !leaf.names().is_ok_and(|names| names.cover(&needed)) {
-        DoctorCheck::fail(
-            NAME,
-            format!("the leaf certificate is not valid for {}", needed.dns[0]),
-            [logs(state)],
-        )
+        fail("the leaf certificate is not signed by an authority in caBundle".to_owned())
+    } else if !leaf.names().is_ok_and(|names| names.cover(&service_names)) {
+        fail(format!("the leaf certificate is not valid for {}", service_names.dns[0]))
     } else if renewal_is_overdue(validity.renewal_time(), now) {
         DoctorCheck::warn(NAME, format!("the renewal is overdue (valid until {expires})"), [logs(state)])
     } else {
@@ -220,8 +220,7 @@ fn certificates(state: &ClusterState, now: SystemTime) -> Vec<DoctorCheck> {
             NAME,
             format!("caBundle matches the leaf certificate, valid until {expires}{rolling}"),
         )
-    });
-    checks
+    }
 }
 
 /// Replicas delay the renewal by up to 5% of the certificate's life.

@@ -2,7 +2,9 @@
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use portcullis_core::admission::{self, AdmissionSettings, Hook, KnownClasses};
+use portcullis_core::admission::{
+    self, AdmissionSettings, AdmissionVerdict, Hook, KnownClasses, ReviewError, ReviewOutcome,
+};
 use portcullis_core::dialect;
 use portcullis_core::objects::view::PodView;
 use serde_json::{Value, json};
@@ -12,19 +14,19 @@ use super::items::{PodItem, ReviewItem};
 use super::policies::PolicyReviewer;
 use super::{AllowedPod, ReviewCause, ReviewResult, changes};
 
-/// Reviews one pod. Adds the warnings, also those of a denied pod, to `said`.
+/// Reviews one pod. Adds its warnings to `user_warnings`, also those of a denied pod.
 pub(super) fn review_pod(
     document: &Document,
-    found: &ReviewItem,
-    subject: &PodItem,
-    judge: &PolicyReviewer,
-    said: &mut Vec<String>,
+    item: &ReviewItem,
+    pod_item: &PodItem,
+    policies: &PolicyReviewer,
+    user_warnings: &mut Vec<String>,
 ) -> ReviewResult {
-    let place = found.place();
-    let locate = |field: &str| document.line(&format!("{place}{}", pointer_of(&subject.pod, field)));
+    let original = &pod_item.pod;
+    let place = item.place();
     let cause = |field: &str, message: String| ReviewCause {
-        line: locate(field),
-        field: match (&found.template, field) {
+        line: document.line(&format!("{place}{}", pointer_of(original, field))),
+        field: match (&item.template, field) {
             (_, "") => String::new(),
             (Some(template), field) => format!("{template}.{field}"),
             (None, field) => field.to_owned(),
@@ -32,89 +34,86 @@ pub(super) fn review_pod(
         message,
         rule: None,
     };
-
-    let broken: Vec<ReviewCause> =
-        not_text(&subject.pod).into_iter().map(|(field, message)| cause(&field, message)).collect();
-    if !broken.is_empty() {
-        return ReviewResult::Unreadable(broken);
+    let not_strings: Vec<ReviewCause> =
+        not_text(original).into_iter().map(|(field, message)| cause(&field, message)).collect();
+    if !not_strings.is_empty() {
+        return ReviewResult::Unreadable(not_strings);
+    }
+    if let Some(owner) = &pod_item.owner {
+        user_warnings.extend(owner_warnings(&item.namespace, owner));
     }
 
-    if let Some(owner) = &subject.owner {
-        let review = review_of(&found.namespace, ["apps", "v1", "StatefulSet", "statefulsets"], owner);
-        let asked = review.to_string();
-        if let Ok(answer) = admission::handle_review(
-            &AdmissionSettings::default(),
-            &KnownClasses::default(),
-            Hook::Mutate,
-            asked.as_bytes(),
-        ) {
-            said.extend(warnings(&response(&answer.body)));
-        }
-    }
-    let kind = ["", "v1", "Pod", "pods"];
+    let pod_type = ["", "v1", "Pod", "pods"];
     let mut review =
-        subject.review.clone().unwrap_or_else(|| review_of(&found.namespace, kind, &subject.pod));
+        pod_item.review.clone().unwrap_or_else(|| review_of(&item.namespace, pod_type, original));
     // Mutating policies run before the webhook that adds the gate.
-    let before = match judge.mutate(&review) {
+    let mutated = match policies.mutate(&review) {
         Ok(object) => object,
-        Err(denials) => return ReviewResult::Rejected(judge.causes(&denials, &cause)),
+        Err(denials) => return ReviewResult::Rejected(policies.causes(&denials, &cause)),
     };
-    if let Some(object) = &before {
+    if let Some(object) = &mutated {
         review["request"]["object"] = object.clone();
     }
-    let settings = AdmissionSettings::default();
-    let answer = match admission::handle_review(
-        &settings,
-        &KnownClasses::default(),
-        Hook::Mutate,
-        review.to_string().as_bytes(),
-    ) {
-        Ok(answer) => answer,
+    let outcome = match call_webhook(Hook::Mutate, &review) {
+        Ok(outcome) => outcome,
         Err(problem) => return ReviewResult::Unreadable(vec![cause("", problem.to_string())]),
     };
-    let response = response(&answer.body);
-    said.extend(warnings(&response));
+    let response = response(&outcome.body);
+    user_warnings.extend(warnings(&response));
     if response["allowed"] != json!(true) {
         return ReviewResult::Rejected(causes(&response, &cause));
     }
-    let mut patch = patch_of(&response);
-    let mut patched = before.clone().unwrap_or_else(|| subject.pod.clone());
+    let patch = patch_of(&response);
+    let mut patched = mutated.clone().unwrap_or_else(|| original.clone());
     if let Err(problem) = apply(&patch, &mut patched) {
         return ReviewResult::Unreadable(vec![cause("", format!("the patch does not apply: {problem}"))]);
     }
 
-    if before.is_some() {
-        patch = json!(json_patch::diff(&subject.pod, &patched));
-    }
-
     // The API server sends the patched object to /validate.
-    let mut second = review;
-    second["request"]["object"] = patched.clone();
-    let judgement = judge.validate(&second);
-    said.extend(judgement.user_warnings());
-    let mut refused = judge.causes(&judgement.denials, &cause);
-    if let Ok(answer) = admission::handle_review(
-        &settings,
-        &KnownClasses::default(),
-        Hook::Validate,
-        second.to_string().as_bytes(),
-    ) {
-        let response = self::response(&answer.body);
-        if response["allowed"] != json!(true) {
-            refused.extend(causes(&response, &cause));
-        }
+    review["request"]["object"] = patched.clone();
+    let denials = validate(&review, policies, &cause, user_warnings);
+    if !denials.is_empty() {
+        return ReviewResult::Rejected(denials);
     }
-    if !refused.is_empty() {
-        return ReviewResult::Rejected(refused);
-    }
-
     ReviewResult::Allowed(AllowedPod {
-        ours: answer.summary.verdict != admission::AdmissionVerdict::Untouched || before.is_some(),
-        changes: changes::in_words(&subject.pod, &patched),
+        ours: outcome.summary.verdict != AdmissionVerdict::Untouched || mutated.is_some(),
+        changes: changes::in_words(original, &patched),
         gang: gang_of(&patched),
-        patch,
+        patch: if mutated.is_some() { json!(json_patch::diff(original, &patched)) } else { patch },
         patched,
     })
+}
+
+/// Sends a review to the webhook's own review function, without facts about a cluster.
+fn call_webhook(hook: Hook, review: &Value) -> Result<ReviewOutcome, ReviewError> {
+    let (settings, classes) = (AdmissionSettings::default(), KnownClasses::default());
+    admission::handle_review(&settings, &classes, hook, review.to_string().as_bytes())
+}
+
+/// Returns the warnings that users get when they create the StatefulSet of a pod.
+fn owner_warnings(namespace: &str, owner: &Value) -> Vec<String> {
+    let review = review_of(namespace, ["apps", "v1", "StatefulSet", "statefulsets"], owner);
+    let outcome = call_webhook(Hook::Mutate, &review);
+    outcome.map(|outcome| warnings(&response(&outcome.body)).collect()).unwrap_or_default()
+}
+
+/// Returns the causes for which validating policies and the webhook deny a pod.
+fn validate(
+    review: &Value,
+    policies: &PolicyReviewer,
+    cause: &dyn Fn(&str, String) -> ReviewCause,
+    user_warnings: &mut Vec<String>,
+) -> Vec<ReviewCause> {
+    let result = policies.validate(review);
+    user_warnings.extend(result.user_warnings());
+    let mut denials = policies.causes(&result.denials, cause);
+    if let Ok(outcome) = call_webhook(Hook::Validate, review) {
+        let response = response(&outcome.body);
+        if response["allowed"] != json!(true) {
+            denials.extend(causes(&response, cause));
+        }
+    }
+    denials
 }
 
 /// Returns the warnings of a response.
