@@ -117,7 +117,7 @@ const DEMAND: [(&str, FieldType, &str); 11] = [
     (
         "gpusAfter",
         FieldType::Int,
-        "Whole GPUs requested after admission of this object and all members of its gang. Compare this number with a limit. Equals `gpus` unless the operation is CREATE.",
+        "`gpus` after admission of this object and its whole gang: compare it with a limit. Equals `gpus` unless the operation is CREATE.",
     ),
     ("vramMiB", FieldType::Int, "MiB of shared cards requested by running and waiting pods."),
     ("vramMiBRunning", FieldType::Int, "MiB of shared cards of running pods and of pods with a reservation."),
@@ -149,8 +149,8 @@ const fn with_demand(own: FieldDefinition) -> [FieldDefinition; 12] {
 const QUEUE: [FieldDefinition; 12] = with_demand(field(
     "name",
     FieldType::Text,
-    "Name of the queue: of the group object (KAI, Volcano), else of the pod's label or annotation (KAI, Kueue, Volcano, YuniKorn). Empty if none is named. \
-     The numbers count gangs whose group object names the queue.",
+    "Name of the queue: of the group object (KAI, Volcano), else of the pod's label or annotation (KAI, Kueue, Volcano, YuniKorn). Empty if none. \
+     The numbers count gangs whose group object names it.",
 ));
 const QUOTA: [FieldDefinition; 12] =
     with_demand(field("namespace", FieldType::Text, "The namespace of the request."));
@@ -242,7 +242,7 @@ pub(super) const STRUCTURES: &[TypeDefinition] = &[
             field(
                 "gpus",
                 FieldType::Int,
-                "Whole GPUs that the gang needs to start. For a group object: its `minResources`. For a pod: its request times the members of its gang or subgroup. A pod without a gang counts alone, a workload by its replicas.",
+                "Whole GPUs that the gang needs to start. For a group object: its `minResources`. For a pod: its request times the members of its gang or subgroup. Without a gang: the pod, or all replicas.",
             ),
             field("vramMiB", FieldType::Int, "Like `gpus`, for MiB of shared cards."),
             field(
