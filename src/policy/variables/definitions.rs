@@ -149,7 +149,7 @@ const fn with_demand(own: FieldDefinition) -> [FieldDefinition; 12] {
 const QUEUE: [FieldDefinition; 12] = with_demand(field(
     "name",
     FieldType::Text,
-    "Name of the queue: of the group object (KAI, Volcano), else of the pod's label or annotation (KAI, Kueue, Volcano, YuniKorn). Empty if none. \
+    "The queue of the group object (KAI, Volcano), else of the pod (KAI, Kueue, Volcano, YuniKorn); empty if none. \
      The numbers count gangs whose group object names it.",
 ));
 const QUOTA: [FieldDefinition; 12] =
@@ -242,7 +242,7 @@ pub(super) const STRUCTURES: &[TypeDefinition] = &[
             field(
                 "gpus",
                 FieldType::Int,
-                "Whole GPUs that the gang needs to start. For a group object: its `minResources`. For a pod: its request times the members of its gang or subgroup. Without a gang: the pod, or all replicas.",
+                "Whole GPUs that the gang needs to start. Group object: `minResources`. Pod: its request times the members of its gang or subgroup. Without a gang: the pod or workload.",
             ),
             field("vramMiB", FieldType::Int, "Like `gpus`, for MiB of shared cards."),
             field(
