@@ -1,4 +1,4 @@
-//! The decision on one review, and why.
+//! The decision on one admission review.
 
 use json_patch::PatchOperation;
 
@@ -15,18 +15,18 @@ use crate::model::{Finding, FindingRule, quoted};
 use crate::objects::view::PodView;
 use crate::objects::{ReadError, class_not_found, names};
 
-/// What is done with a pod.
+/// The decision on one object.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decision {
-    /// In one word.
+    /// The result.
     pub verdict: AdmissionVerdict,
-    /// RFC 6902 operations for the object of the review; never any when denied, on `/validate` or on UPDATE.
+    /// RFC 6902 operations for the object. Empty when denied, on `/validate` and on UPDATE.
     pub patch: Vec<PatchOperation>,
-    /// One line each, for the user who applied the manifest; none when denied.
+    /// One line each, for the user who applied the manifest. Empty when denied.
     pub warnings: Vec<String>,
-    /// Why it was denied, all of it.
+    /// All causes of the denial.
     pub causes: Vec<Finding>,
-    /// The gang it belongs to.
+    /// The gang of the pod.
     pub membership: Option<Membership>,
 }
 
@@ -50,13 +50,14 @@ impl Decision {
     }
 }
 
-/// Decides on a review. Pure: the same review, settings and facts give the same decision.
+/// Decides on a review. Pure: the same review, settings and known classes give the same decision.
 ///
-/// CREATE: all findings on GPU requests and group keys are judged; `/mutate` then links, gates and equips the pod, and
-/// `/validate` refuses one that still lacks what nobody can give it later.
-/// UPDATE: only findings that the old object did not have count, a member stays in its gang, and the share of a member
-/// whose gate is gone stays as it was planned. Nothing is patched on UPDATE: gates cannot be added any more, and every
-/// repair belongs to the moment the pod is made.
+/// CREATE: any finding on GPU requests or group keys denies the pod. `/mutate` then adds group keys, gate and
+/// the fields for its cards; `/validate` denies a member that lacks a field which cannot be added later.
+///
+/// UPDATE: only findings that the old object did not have count. A member cannot change its gang, and the
+/// share of an ungated member is fixed. There is no patch on UPDATE, because gates cannot be added to an
+/// existing pod.
 pub fn decide(
     settings: &AdmissionSettings,
     facts: &KnownClasses,
@@ -64,7 +65,7 @@ pub fn decide(
     review: &AdmissionReview<'_>,
 ) -> Decision {
     if let Some(group) = &review.group {
-        return group_judged(settings, facts, &review.namespace, group);
+        return review_group(settings, facts, &review.namespace, group);
     }
     if let Some(set) = &review.stateful_set {
         return match (review.operation, &review.old_stateful_set) {
@@ -86,7 +87,7 @@ pub fn decide(
     }
 }
 
-/// Pods that belong to one node by nature: static pods, their mirrors, and those of DaemonSets.
+/// Whether the pod is bound to a node by its kind: static pods, mirror pods and pods of DaemonSets.
 fn is_node_bound(pod: &PodView<'_>) -> bool {
     let annotations = &pod.metadata.annotations;
     annotations.contains(names::MIRROR_POD)
@@ -110,12 +111,12 @@ fn created(settings: &AdmissionSettings, facts: &KnownClasses, hook: Hook, pod: 
         return Decision::denied(causes, link.membership);
     }
     match (hook, &link.membership) {
-        (Hook::Mutate, _) => equipped(settings, facts, pod, link, share),
+        (Hook::Mutate, _) => patched(settings, facts, pod, link, share),
         (Hook::Validate, Some(membership)) => {
             match required_fields::findings(
                 pod,
                 membership,
-                share && is_placed_by_us(&pod.spec.scheduler_name),
+                share && is_placed_by_portcullis(&pod.spec.scheduler_name),
             ) {
                 causes if causes.is_empty() => Decision::allowed(link.membership),
                 causes => Decision::denied(causes, link.membership),
@@ -125,13 +126,13 @@ fn created(settings: &AdmissionSettings, facts: &KnownClasses, hook: Hook, pod: 
     }
 }
 
-/// Whether the pods of a scheduler are placed by us: it is no gang scheduler.
-fn is_placed_by_us(scheduler: &str) -> bool {
+/// Whether Portcullis places the pods of this scheduler: it is not a gang scheduler.
+fn is_placed_by_portcullis(scheduler: &str) -> bool {
     !names::GANG_SCHEDULERS.contains(&scheduler)
 }
 
-/// Links a sound pod to its gang, gates it, and gives a VRAM member what it needs on a shared node.
-fn equipped(
+/// Patches a valid pod: group keys, gate, scheduler, and what a VRAM member needs on a shared node.
+fn patched(
     settings: &AdmissionSettings,
     facts: &KnownClasses,
     pod: &PodView<'_>,
@@ -149,9 +150,9 @@ fn equipped(
             quoted(scheduler)
         ));
     }
-    // The cards of a pod are given by us only where we also place it: members of a gang that no gang scheduler places.
-    let shares_cards = share && membership.is_some() && is_placed_by_us(scheduler);
-    if share && membership.is_none() && is_placed_by_us(scheduler) {
+    // Portcullis assigns cards only to pods that it places: members of a gang without a gang scheduler.
+    let shares_cards = share && membership.is_some() && is_placed_by_portcullis(scheduler);
+    if share && membership.is_none() && is_placed_by_portcullis(scheduler) {
         warnings.push(format!(
             "GPU memory is not accounted for this pod: it is in no group. Set annotation {}",
             names::KAI_GROUP_ANNOTATION
@@ -169,8 +170,8 @@ fn equipped(
     Decision { verdict, patch, warnings, causes: Vec::new(), membership }
 }
 
-/// A group object is never refused here, only talked about: what is wrong with it stands in the way of nobody else.
-fn group_judged(
+/// Reviews a group object. It gets warnings and is never denied: its problems affect only its own gang.
+fn review_group(
     settings: &AdmissionSettings,
     facts: &KnownClasses,
     namespace: &str,
@@ -180,15 +181,15 @@ fn group_judged(
         return Decision::untouched();
     }
     let warnings = match group {
-        Err(error) => vec![format!("{}; its pods will not start until that is mended", error.problem)],
+        Err(error) => vec![format!("{}; its pods will not start until this is fixed", error.problem)],
         Ok(object) => {
             let classes = object.groups.iter().filter_map(|group| group.priority_class.as_ref());
             let missing = classes.filter(|class| facts.lacks_priority_class(class)).map(|class| {
                 let known = facts.priority_classes.iter().flatten().map(|known| &**known);
                 format!("{} The gang is queued by the priority of its pods.", class_not_found(class, known))
             });
-            let doubts = object.groups.iter().flat_map(|group| group.warnings.iter().cloned());
-            let mut warnings: Vec<String> = missing.chain(doubts).collect();
+            let other = object.groups.iter().flat_map(|group| group.warnings.iter().cloned());
+            let mut warnings: Vec<String> = missing.chain(other).collect();
             warnings.dedup();
             warnings
         }
@@ -201,14 +202,14 @@ fn group_judged(
 
 fn updated(settings: &AdmissionSettings, old: &PodView<'_>, new: &PodView<'_>) -> Decision {
     if new.metadata.deletion_timestamp.is_some() {
-        // It is on its way out: nothing about it matters any more but that its finalizers can go.
+        // The pod is being deleted: its finalizers have to be removable.
         return Decision::untouched();
     }
     let (link, old_link) = (dialect::review_membership(new), dialect::review_membership(old));
-    let mut causes = fresh(gpu::findings(new, &settings.gpu), || gpu::findings(old, &settings.gpu));
-    // A group that a controller of another stack adds later changes nothing: the pod stays where it was counted.
+    let mut causes = new_findings(gpu::findings(new, &settings.gpu), || gpu::findings(old, &settings.gpu));
+    // A controller of another stack may add its group later: the pod stays in the gang that counted it.
     let faults = link.faults.iter().filter(|fault| fault.rule != FindingRule::TwoGroups).cloned().collect();
-    causes.extend(fresh(faults, || old_link.faults.clone()));
+    causes.extend(new_findings(faults, || old_link.faults.clone()));
     causes.extend(group_changed(&old_link, &link));
     if old_link.membership.is_some() && !is_gated(old) && !is_gated(new) {
         causes.extend(share_changed(old, new));
@@ -223,8 +224,8 @@ fn updated(settings: &AdmissionSettings, old: &PodView<'_>, new: &PodView<'_>) -
     }
 }
 
-/// The findings that were not there before.
-fn fresh(now: Vec<Finding>, before: impl FnOnce() -> Vec<Finding>) -> Vec<Finding> {
+/// The findings that the old object did not have.
+fn new_findings(now: Vec<Finding>, before: impl FnOnce() -> Vec<Finding>) -> Vec<Finding> {
     if now.is_empty() {
         return now;
     }
@@ -232,8 +233,8 @@ fn fresh(now: Vec<Finding>, before: impl FnOnce() -> Vec<Finding>) -> Vec<Findin
     now.into_iter().filter(|finding| !before.contains(finding)).collect()
 }
 
-/// A member stays where it was counted. Joining later is allowed: such a pod was never gated, and controllers that
-/// group pods after they are made (KAI's pod-grouper) do it that way.
+/// The finding on a member that leaves or changes its gang. Joining one later is allowed: such a pod was
+/// never gated, and controllers that group existing pods (KAI's pod-grouper) need it.
 fn group_changed(old: &MembershipReview, new: &MembershipReview) -> Option<Finding> {
     let was = old.membership.as_ref()?;
     if new.membership.as_ref().is_some_and(|now| now.same_gang_and_role(was)) {
@@ -281,7 +282,7 @@ fn share_changed(old: &PodView<'_>, new: &PodView<'_>) -> Vec<Finding> {
             value: now.unwrap_or_default().to_owned(),
             rule: FindingRule::ShareChanged,
             message: format!(
-                "the share of a started gang member is fixed: its cards were given for {key} {}, not {}. Keep the value, or \
+                "the share of a started gang member is fixed: its cards were assigned for {key} {}, not {}. Keep the value, or \
                  delete the pod and create it with the new one.",
                 was.map_or_else(|| "unset".to_owned(), quoted),
                 now.map_or_else(|| "unset".to_owned(), quoted)

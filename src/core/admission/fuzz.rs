@@ -1,16 +1,16 @@
-//! One entry point for fuzzing and for random tests: any bytes, both hooks, every promise of this module checked.
+//! The entry point of fuzzing and random tests: any bytes, both webhooks, every invariant of this module.
 
 use base64::Engine as _;
 use serde_json::Value;
 
 use super::{AdmissionSettings, AdmissionVerdict, Hook, KnownClasses, handle_review};
 
-/// Answers any bytes as both hooks and checks what must hold for every answer.
+/// Reviews any bytes with both webhooks and checks the invariants of every response.
 ///
 /// # Panics
-/// When a promise is broken: the uid is not echoed, the answer is no valid response, the patch does not apply to the
-/// object it came for, the patched object is patched or denied again, or an object that mutate leaves as it is is denied
-/// by validate.
+/// When an invariant is violated: the uid differs, the response is not valid, the patch does not apply to its
+/// object, the patched object is patched or denied again, or `/validate` denies an object that `/mutate`
+/// leaves unchanged.
 pub fn fuzz_review(bytes: &[u8]) {
     let settings = AdmissionSettings {
         rewritten_schedulers: ["kai-scheduler".to_owned()].into(),
@@ -47,7 +47,8 @@ fn check(
     verdict: AdmissionVerdict,
 ) {
     let answered: Value = serde_json::from_slice(body).expect("an answer is JSON");
-    // Some documents pass as reviews and not as JSON values: numbers nobody looks at may be out of range.
+    // Some documents are reviews and not valid JSON values: numbers in fields that are not decoded may be out
+    // of range.
     let Ok(mut asked) = serde_json::from_slice::<Value>(bytes) else { return };
     let response = &answered["response"];
     assert_eq!(response["uid"], asked["request"]["uid"], "the uid is echoed");
@@ -68,7 +69,7 @@ fn check(
     let again = serde_json::to_vec(&asked).expect("a value serialises");
     for hook in [Hook::Mutate, Hook::Validate] {
         let second = handle_review(settings, facts, hook, &again).expect("a patched review is a review");
-        assert_eq!(second.summary.patch_operations, 0, "mutate twice is mutate once");
-        assert_ne!(second.summary.verdict, AdmissionVerdict::Denied, "a patched pod is sound");
+        assert_eq!(second.summary.patch_operations, 0, "a second mutation changes nothing");
+        assert_ne!(second.summary.verdict, AdmissionVerdict::Denied, "a patched pod is valid");
     }
 }

@@ -1,11 +1,12 @@
-//! What is known of the cluster beside the object of a review: watched at the edge, read here.
+//! The PriorityClasses and RuntimeClasses of the cluster. The cluster edge watches them, admission reads
+//! them.
 
 use std::collections::BTreeSet;
 
 use crate::model::Str;
 
-/// What is known of the cluster. `None` is not known, or not known yet: then nothing is said about it, because a wrong
-/// warning is worse than none, and nothing is done that rests on it.
+/// The classes that exist in the cluster. `None`: not known, or not known yet. Admission then gives no
+/// warning, because a wrong warning is worse than none, and sets no class.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KnownClasses {
     /// Names of all PriorityClasses.

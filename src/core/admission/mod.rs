@@ -1,7 +1,9 @@
-//! Review in, decision out. Pure and synchronous: the webhook carries bytes here and back.
+//! Admission: decides on an `AdmissionReview`. Pure and synchronous; the webhook passes the bytes in and out.
 //!
-//! [`handle_review`] is bytes to bytes; [`decide`] is the same without the wire, for the command line and for tests. A pod that
-//! is in no group and asks for no share is allowed untouched. Every patch was applied and judged again before it leaves.
+//! [`handle_review`] takes and returns bytes. [`decide`] is the same without encoding, for the command line
+//! and tests. A pod that is in no group and requests no share of a card is allowed unchanged.
+//!
+//! Invariant: a patch is sent only after it was applied to the object and the result was reviewed again.
 
 mod decision;
 mod fuzz;
@@ -24,12 +26,12 @@ pub use response::{AdmissionResponse, DenialCause, DenialStatus};
 pub use review::{API_VERSION, AdmissionReview, KIND, Operation, ReviewedPod};
 pub use settings::AdmissionSettings;
 
-/// Which of the two hooks was called.
+/// The webhook that was called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hook {
-    /// `POST /mutate`: may patch, and denies what cannot be mended.
+    /// `POST /mutate`: patches the object, or denies what a patch cannot fix.
     Mutate,
-    /// `POST /validate`: judges the final object, never patches. A new member that comes here without its gate is denied.
+    /// `POST /validate`: reviews the final object and never patches. It denies a new member without its gate.
     Validate,
 }
 
@@ -43,23 +45,23 @@ impl Hook {
     }
 }
 
-/// An answer to a well-formed review.
+/// The outcome of a well-formed review.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReviewOutcome {
     /// The response `AdmissionReview`, ready to send.
     pub body: Vec<u8>,
-    /// What was decided, for the log line and the metrics.
+    /// The decision, for the log line and the metrics.
     pub summary: ReviewSummary,
 }
 
-/// What was decided.
+/// The result of a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum AdmissionVerdict {
-    /// None of our business.
+    /// Allowed; the object is not a gang member and requests no share.
     Untouched,
-    /// Ours, and nothing to change.
+    /// Allowed without a patch.
     Allowed,
-    /// Ours, and patched.
+    /// Allowed with a patch.
     Patched,
     /// Denied.
     Denied,
@@ -77,10 +79,10 @@ impl AdmissionVerdict {
     }
 }
 
-/// The facts of one decision, for the log line and the metrics.
+/// The summary of one decision, for the log line and the metrics.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReviewSummary {
-    /// `request.uid`, which the API server's audit log has too.
+    /// `request.uid`, which is also in the API server's audit log.
     pub uid: String,
     /// `CREATE`, `UPDATE`, ...
     pub operation: String,
@@ -88,22 +90,22 @@ pub struct ReviewSummary {
     pub namespace: String,
     /// Name, or `generateName` with a `*`.
     pub name: String,
-    /// What was decided.
+    /// The result.
     pub verdict: AdmissionVerdict,
     /// Why it was denied: one line for each cause, `field: message`.
     pub causes: Vec<String>,
-    /// How many warnings went with it.
+    /// Number of warnings.
     pub warnings: usize,
-    /// How many operations the patch has.
+    /// Number of patch operations.
     pub patch_operations: usize,
-    /// Which set of policies has decided, by its hash; none where none was asked.
+    /// Hash of the policy set that decided; `None` when no policy was evaluated.
     pub policies: Option<String>,
 }
 
-/// A request that is no review we can answer; the webhook turns it into an HTTP 400 with this sentence.
+/// A request that cannot be reviewed. The webhook returns HTTP 400 with this message.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReviewError {
-    /// The body is not JSON, or not of the shape of a review.
+    /// The body is not JSON or not an `AdmissionReview`.
     #[error("the body is not an AdmissionReview: {0}")]
     Malformed(String),
     /// Another version or kind.
@@ -111,25 +113,25 @@ pub enum ReviewError {
         "expected apiVersion admission.k8s.io/v1, kind AdmissionReview; got apiVersion {api_version:?}, kind {kind:?}"
     )]
     WrongVersion {
-        /// What it said.
+        /// The API version of the body.
         api_version: String,
-        /// What it said.
+        /// The kind of the body.
         kind: String,
     },
-    /// There is no request in it.
+    /// The review has no request or no uid.
     #[error("the AdmissionReview has no request, or the request has no uid")]
     NoRequest,
-    /// The patch made for the pod does not do what it should: a bug of ours, caught before it could break the request.
+    /// The patch for the pod is wrong: a bug of Portcullis, found before the patch was sent.
     #[error(
         "the patch for this pod is wrong ({0}); this is a bug of portcullis, please report it with the pod"
     )]
     Unpatchable(String),
 }
 
-/// Answers one review.
+/// Reviews one request.
 ///
 /// # Errors
-/// [`ReviewError`] when the body is no review we can answer.
+/// [`ReviewError`] when the body cannot be reviewed.
 pub fn handle_review(
     settings: &AdmissionSettings,
     facts: &KnownClasses,

@@ -1,7 +1,9 @@
-//! The JSON patch (RFC 6902) for one pod, written by hand: few operations, each resting on what the pod really has.
+//! The JSON patch (RFC 6902) for one pod.
 //!
-//! An operation that replaces something, or goes into the middle of a list, follows a `test` of what it stands on.
-//! Maps and lists that are missing, null or empty are added whole. Building a patch for the patched pod gives none.
+//! A `test` of the current value precedes every operation that replaces a value or changes an element of a
+//! list. Maps and lists that are missing, null or empty are added as a whole.
+//!
+//! Invariant: the patch for a patched pod is empty.
 
 use json_patch::jsonptr::PointerBuf;
 use json_patch::{AddOperation, PatchOperation, RemoveOperation, ReplaceOperation, TestOperation};
@@ -15,32 +17,32 @@ use crate::objects::text::Entries;
 use crate::objects::text::Text;
 use crate::objects::view::{Container, EnvVar, PodView, StatefulSetView};
 
-/// The field that carries a pod's cards into its environment.
+/// The field path from which the environment variable takes the pod's cards.
 pub(super) const GPUS_FIELD_PATH: &str = "metadata.annotations['portcullis.dev/gpus']";
 
-/// The policy by which a StatefulSet makes all its pods at once.
+/// The `podManagementPolicy` of pods that are created all at once.
 pub(super) const PARALLEL: &str = "Parallel";
 
-/// What a pod is to have.
+/// What a pod has to contain.
 pub(super) struct PatchContents<'w> {
-    /// Keys of its metadata.
+    /// Labels and annotations to add.
     pub(super) repairs: &'w [MetadataRepair],
-    /// Our scheduling gate.
+    /// Whether to add Portcullis's scheduling gate.
     pub(super) gate: bool,
-    /// The scheduler it is given to instead of the one it names.
+    /// The scheduler that replaces the one in the pod.
     pub(super) scheduler: Option<&'w str>,
-    /// What a VRAM member needs.
+    /// What a VRAM member needs; `None` for other pods.
     pub(super) equipment: Option<ShareEquipment<'w>>,
 }
 
-/// What a VRAM member needs beside the gate: the toleration of shared nodes and the variable that carries its cards.
+/// What a VRAM member needs beside the gate: the toleration of shared nodes and the variable with its cards.
 pub(super) struct ShareEquipment<'w> {
-    /// The RuntimeClass it gets if it names none.
+    /// The RuntimeClass to set if the pod names none.
     pub(super) runtime_class: Option<&'w str>,
 }
 
-/// The operations that give the pod what it is to have and has not. Without containers there are none: the API server
-/// refuses such a pod.
+/// The operations that add what is missing. A pod without containers gets none, because the API server
+/// rejects it.
 pub(super) fn build(
     pod: &PodView<'_>,
     contents: &PatchContents<'_>,
@@ -68,7 +70,7 @@ pub(super) fn build(
     patch
 }
 
-/// The operations that make a StatefulSet start its pods all at once.
+/// The operations that make a StatefulSet create its pods all at once.
 pub(super) fn parallel(set: &StatefulSetView<'_>) -> Vec<PatchOperation> {
     let mut patch = Vec::new();
     let path = at(["spec", "podManagementPolicy"]);
@@ -79,7 +81,7 @@ pub(super) fn parallel(set: &StatefulSetView<'_>) -> Vec<PatchOperation> {
     patch
 }
 
-/// The operations that make the pods of a StatefulSet say that they are made in order.
+/// The operations that add the annotation for a kept order to the pods of a StatefulSet.
 pub(super) fn keep_order(set: &StatefulSetView<'_>) -> Vec<PatchOperation> {
     let annotations = &set.spec.template.metadata.annotations;
     let path = ["spec", "template", "metadata", "annotations"];
@@ -113,14 +115,14 @@ fn map<'p, 'a>(pod: &'p PodView<'a>, map: MetadataMap) -> &'p Entries<'a, Text<'
     }
 }
 
-/// A pod that comes with cards was copied from a running one; only the engine gives cards.
+/// Removes the cards of a pod that was copied from a running one: only the engine assigns cards.
 fn stale_cards(pod: &PodView<'_>, patch: &mut Vec<PatchOperation>, warnings: &mut Vec<String>) {
     if let Some(cards) = pod.metadata.annotations.text(names::GPUS_ANNOTATION) {
         let path = at(["metadata", "annotations", names::GPUS_ANNOTATION]);
         patch.push(test(path.clone(), json!(cards)));
         patch.push(PatchOperation::Remove(RemoveOperation { path }));
         warnings.push(format!(
-            "{} was removed: cards are given when the gang is started",
+            "{} was removed: the engine assigns cards when the gang starts",
             names::GPUS_ANNOTATION
         ));
     }
@@ -146,7 +148,7 @@ fn metadata(pod: &PodView<'_>, repairs: &[MetadataRepair], patch: &mut Vec<Patch
     }
 }
 
-/// Adds `item` to the end of a list of the spec, or adds the list.
+/// Appends `item` to a list of the spec, or adds the list.
 fn append(list: [&str; 2], is_empty: bool, item: Value, patch: &mut Vec<PatchOperation>) {
     patch.push(if is_empty {
         add(at(list), Value::Array(vec![item]))
@@ -155,7 +157,7 @@ fn append(list: [&str; 2], is_empty: bool, item: Value, patch: &mut Vec<PatchOpe
     });
 }
 
-/// Whether the pod has our gate.
+/// Whether the pod has Portcullis's scheduling gate.
 pub(super) fn is_gated(pod: &PodView<'_>) -> bool {
     pod.spec.scheduling_gates.iter().any(|gate| gate.name.as_str() == names::GATE)
 }
@@ -167,7 +169,7 @@ fn gate(pod: &PodView<'_>, patch: &mut Vec<PatchOperation>) {
     }
 }
 
-/// Whether the pod may run on nodes whose cards are shared.
+/// Whether the pod tolerates the taint of shared nodes.
 pub(super) fn tolerates_sharing(pod: &PodView<'_>) -> bool {
     let taint = Taint {
         key: names::SHARING.into(),
@@ -194,20 +196,20 @@ fn runtime_class(pod: &PodView<'_>, class: Option<&str>, patch: &mut Vec<PatchOp
     }
 }
 
-/// The container that a share is for, and the variable in it that says which cards.
+/// The container that uses the share, and its environment variable with the cards.
 pub(super) struct CardsVariable<'p, 'a> {
     /// `containers` or `initContainers`.
     pub(super) list: &'static str,
-    /// Its place in that list.
+    /// Index in that list.
     pub(super) index: usize,
     pub(super) container: &'p Container<'a>,
-    /// The place of the variable among the container's; where it stands twice the last one counts.
+    /// Index of the variable in the container; the last one if it occurs twice.
     pub(super) existing: Option<usize>,
 }
 
 impl<'p, 'a> CardsVariable<'p, 'a> {
-    /// In the container the pod names, else in the first. `None` when it names none of them, which the findings have
-    /// refused before.
+    /// The variable in the container that the pod names, else in the first one. `None` when the named
+    /// container does not exist, which the GPU findings deny earlier.
     pub(super) fn of(pod: &'p PodView<'a>) -> Option<Self> {
         let (list, index, container) = match pod.metadata.annotations.text(names::GPU_FRACTION_CONTAINER) {
             None => ("containers", 0, pod.spec.containers.first()?),
@@ -225,12 +227,12 @@ impl<'p, 'a> CardsVariable<'p, 'a> {
         Some(Self { list, index, container, existing })
     }
 
-    /// The variable as it stands.
+    /// The variable of the pod.
     pub(super) fn variable(&self) -> Option<&'p EnvVar<'a>> {
         self.container.env.as_deref()?.get(self.existing?)
     }
 
-    /// Whether it will carry the cards that the gang is given.
+    /// Whether it takes the cards from the pod's annotation.
     pub(super) fn is_ours(&self) -> bool {
         self.variable().is_some_and(is_ours)
     }
@@ -264,7 +266,7 @@ fn cards(pod: &PodView<'_>, patch: &mut Vec<PatchOperation>, warnings: &mut Vec<
             };
             let name: String = container.name.chars().take(24).collect();
             warnings.push(format!(
-                "{}{was} in container {} was replaced: the gang decides which cards",
+                "{}{was} in container {} was replaced: the engine assigns the cards",
                 names::NVIDIA_VISIBLE_DEVICES,
                 quoted(&name)
             ));

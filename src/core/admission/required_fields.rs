@@ -1,8 +1,11 @@
-//! What a new member lacks that nobody can give it later: the gate, the toleration of shared nodes, its cards.
+//! Required fields of a new member that cannot be added after creation: the gate, the toleration of shared
+//! nodes, and the environment variable with its cards.
 //!
-//! `/mutate` gives all of that, so a member without it comes to `/validate` only where `/mutate` was not called, or where
-//! somebody undid it. Labels, annotations and the RuntimeClass are no reason: either key of a group suffices, and which
-//! classes there are is known late. Invariant: there are findings exactly where `/mutate` would still add one of the three.
+//! `/mutate` adds all of them. A member without them reaches `/validate` only if `/mutate` was not called, or
+//! if another webhook removed them. Labels, annotations and the RuntimeClass are not required: one key of a
+//! group is enough, and the existing classes are known late.
+//!
+//! Invariant: there are findings exactly when `/mutate` would still add one of the three.
 
 use super::patch::{CardsVariable, GPUS_FIELD_PATH, is_gated, tolerates_sharing};
 use crate::dialect::Membership;
@@ -10,13 +13,13 @@ use crate::model::{Finding, FindingRule, quoted};
 use crate::objects::names;
 use crate::objects::view::PodView;
 
-/// Why it is so, and what to do: the same for all, because one thing went wrong.
-const REMEDY: &str = "Portcullis adds it at creation: its mutating webhook was not called, or something undid it. Create \
-                      the pod again; if that does not help, the platform team runs \"portcullis doctor\" and looks at \
+/// Cause and fix, the same for all findings of this file: they have one cause.
+const REMEDY: &str = "Portcullis adds it at creation: its mutating webhook was not called, or another webhook removed it. \
+                      Create the pod again. If that fails, the platform team runs \"portcullis doctor\" and checks \
                       MutatingWebhookConfiguration portcullis.";
 
-/// The findings on a sound member; `shares_cards` where we give it cards. Without containers there are none: the API
-/// server refuses such a pod.
+/// The findings on an otherwise valid member. `shares_cards`: the engine assigns its cards. A pod without
+/// containers has none, because the API server rejects it.
 pub(super) fn findings(pod: &PodView<'_>, membership: &Membership, shares_cards: bool) -> Vec<Finding> {
     let mut found = Vec::new();
     if pod.spec.containers.is_empty() {
@@ -48,7 +51,7 @@ pub(super) fn findings(pod: &PodView<'_>, membership: &Membership, shares_cards:
             value: String::new(),
             rule: FindingRule::TolerationMissing,
             message: format!(
-                "there is no toleration of {taint:?}. A member with a share of a card can run on nodes with this taint only. \
+                "there is no toleration of {taint:?}. A member with a share of a card runs only on nodes with this taint. \
                  {REMEDY}"
             ),
         });
@@ -60,7 +63,7 @@ pub(super) fn findings(pod: &PodView<'_>, membership: &Membership, shares_cards:
         let name = names::NVIDIA_VISIBLE_DEVICES;
         let is = match cards.variable() {
             None => format!("{name} is missing"),
-            Some(variable) if variable.value_from.is_some() => format!("{name} comes from elsewhere"),
+            Some(variable) if variable.value_from.is_some() => format!("{name} has another source"),
             Some(_) => format!("{name} is {}", quoted(&value)),
         };
         found.push(Finding {
@@ -68,8 +71,8 @@ pub(super) fn findings(pod: &PodView<'_>, membership: &Membership, shares_cards:
             value,
             rule: FindingRule::CardsUnknown,
             message: format!(
-                "{is}; it has to be a fieldRef to {GPUS_FIELD_PATH}. A member with a share of a card learns from it which card \
-                 is its own, and a variable cannot be changed later. {REMEDY}"
+                "{is}; it must be a fieldRef to {GPUS_FIELD_PATH}. A member with a share of a card reads its cards from it, \
+                 and a variable cannot be changed later. {REMEDY}"
             ),
         });
     }

@@ -1,5 +1,5 @@
-//! The answer on the wire, as the API server demands it: same uid, patch and patch type together or not at all, never an
-//! empty patch, warnings without control characters (k8s.io/apiserver, admission/plugin/webhook/request).
+//! Encodes the response as the API server requires it: same uid, patch and patch type together or not at all,
+//! no empty patch, no control characters in warnings (k8s.io/apiserver, admission/plugin/webhook/request).
 
 use std::collections::BTreeMap;
 
@@ -11,53 +11,56 @@ use super::AdmissionVerdict;
 use super::decision::Decision;
 use super::review::{API_VERSION, AdmissionReview, KIND};
 
-/// The API server cuts warnings at 256 characters once all of them are longer than 4096 bytes; ours are cut always.
+/// Maximum characters of a warning. The API server truncates to it when all warnings exceed 4096 bytes;
+/// Portcullis always does.
 const MAX_WARNING_CHARS: usize = 256;
-/// What the API server keeps of all warnings of an answer, in bytes.
+/// Bytes of all warnings of a response that the API server keeps.
 const MAX_ALL_WARNINGS_BYTES: usize = 4096;
-/// Room for the line that says how many are left out.
+/// Bytes reserved for the line with the number of omitted warnings.
 const OMITTED_LINE_BYTES: usize = 96;
 
-/// Everything that an answer says. What is not in it is not on the wire.
+/// The complete content of an admission response.
 #[derive(Debug)]
 pub struct AdmissionResponse<'a> {
-    /// That of the request.
+    /// `request.uid`.
     pub uid: &'a str,
-    /// Why it is refused; none when it is allowed.
+    /// Why the request is denied; `None` when it is allowed.
     pub refusal: Option<DenialStatus<'a>>,
-    /// What is changed in the object; not with a refusal.
+    /// The operations on the object; not sent with a denial.
     pub patch: &'a [PatchOperation],
-    /// A line each for the user. More than the API server would keep are cut here, and the last line says so.
+    /// One line each, for the user. Warnings beyond the API server's limit are omitted, and the last line
+    /// gives their number.
     pub warnings: &'a [String],
-    /// For the audit log, by key. The API server puts the name of the hook and a slash before each key, and takes no second slash.
+    /// Audit annotations by key. The API server prefixes each key with the webhook's name and a slash, and
+    /// accepts no second slash.
     pub audit: &'a BTreeMap<String, String>,
 }
 
-/// A refusal as a `ResponseStatus`. kubectl prints kind, name and every cause; controllers print the message.
+/// A denial as a `Status`. kubectl prints kind, name and every cause; controllers print the message.
 #[derive(Debug)]
 pub struct DenialStatus<'a> {
     /// HTTP status.
     pub code: u16,
     /// `Invalid`, `Forbidden`, ...
     pub reason: &'a str,
-    /// All of it in one text.
+    /// All causes in one text.
     pub message: String,
-    /// What the user calls the object.
+    /// Display name of the object.
     pub name: &'a str,
     /// API group of the object, empty for core.
     pub group: &'a str,
     /// Kind of the object.
     pub kind: &'a str,
-    /// Every cause, which kubectl prints on a line of its own.
+    /// All causes; kubectl prints each on its own line.
     pub causes: Vec<DenialCause<'a>>,
 }
 
-/// One cause of a refusal.
+/// One cause of a denial.
 #[derive(Clone, Debug, Serialize)]
 pub struct DenialCause<'a> {
     /// `FieldValueInvalid`, ...
     pub reason: &'a str,
-    /// What is wrong and how to mend it.
+    /// What is wrong and how to fix it.
     pub message: &'a str,
     /// Path of the field. kubectl prints it before the message, with a colon.
     pub field: &'a str,
@@ -141,7 +144,7 @@ impl AdmissionResponse<'_> {
     }
 }
 
-/// The body of the answer. `name` is what the user calls the pod.
+/// The body of the response. `name` is the pod's display name.
 pub(super) fn body(review: &AdmissionReview<'_>, name: &str, decision: &Decision) -> Vec<u8> {
     let reply = AdmissionResponse {
         uid: &review.uid,
@@ -169,12 +172,12 @@ fn refusal<'d>(name: &'d str, decision: &'d Decision) -> DenialStatus<'d> {
     }
 }
 
-/// As many warnings as the API server passes on, and how many more there would be.
+/// The warnings within the API server's limit, and the number of omitted ones.
 fn fit_warnings(warnings: &[String]) -> Vec<String> {
     let short = |text: &String| text.chars().filter(|c| !c.is_control()).take(MAX_WARNING_CHARS).collect();
-    let mut told: Vec<String> = warnings.iter().map(short).collect();
-    if told.iter().map(String::len).sum::<usize>() <= MAX_ALL_WARNINGS_BYTES {
-        return told;
+    let mut shortened: Vec<String> = warnings.iter().map(short).collect();
+    if shortened.iter().map(String::len).sum::<usize>() <= MAX_ALL_WARNINGS_BYTES {
+        return shortened;
     }
     let mut left = MAX_ALL_WARNINGS_BYTES - OMITTED_LINE_BYTES;
     let fits = |warning: &&String| {
@@ -182,11 +185,11 @@ fn fit_warnings(warnings: &[String]) -> Vec<String> {
         left = after.unwrap_or(left);
         after.is_some()
     };
-    let kept = told.iter().take_while(fits).count();
-    let more = told.len() - kept;
-    told.truncate(kept);
-    told.push(format!("{more} more warnings are left out: there are too many for one answer"));
-    told
+    let kept = shortened.iter().take_while(fits).count();
+    let more = shortened.len() - kept;
+    shortened.truncate(kept);
+    shortened.push(format!("{more} more warnings are omitted: the API server limits their total size"));
+    shortened
 }
 
 fn to_json(value: &impl Serialize) -> Vec<u8> {
@@ -198,12 +201,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn warnings_stay_within_what_the_api_server_passes_on() {
+    fn warnings_stay_within_the_limit_of_the_api_server() {
         let check = |warnings: &[String], expected: usize, last: &str| {
-            let told = fit_warnings(warnings);
-            assert_eq!(told.len(), expected);
-            assert!(told.iter().map(String::len).sum::<usize>() <= MAX_ALL_WARNINGS_BYTES);
-            assert!(told.last().is_none_or(|line| line.ends_with(last)), "{told:?}");
+            let fitted = fit_warnings(warnings);
+            assert_eq!(fitted.len(), expected);
+            assert!(fitted.iter().map(String::len).sum::<usize>() <= MAX_ALL_WARNINGS_BYTES);
+            assert!(fitted.last().is_none_or(|line| line.ends_with(last)), "{fitted:?}");
         };
         check(&[], 0, "");
         check(&["a\nb".to_owned()], 1, "ab");
@@ -212,12 +215,12 @@ mod tests {
         check(
             &vec!["x".repeat(256); 17],
             16,
-            "2 more warnings are left out: there are too many for one answer",
+            "2 more warnings are omitted: the API server limits their total size",
         );
         check(
             &vec!["\u{4e16}".repeat(256); 16],
             6,
-            "11 more warnings are left out: there are too many for one answer",
+            "11 more warnings are omitted: the API server limits their total size",
         );
     }
 }

@@ -1,6 +1,7 @@
 //! The wire format of a review: `admission.k8s.io/v1 AdmissionReview`, read without copying.
 //!
-//! Only the envelope and the fields of the pod that matter are decoded; `managedFields` and everything else is skipped.
+//! Only the envelope and the fields of the pod that matter are decoded; `managedFields` and everything else
+//! is skipped.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -11,44 +12,45 @@ use crate::objects::ReadError;
 use crate::objects::text::Text;
 use crate::objects::view::{PodView, StatefulSetView};
 
-/// API version of the reviews we answer.
+/// API version of the supported reviews.
 pub const API_VERSION: &str = "admission.k8s.io/v1";
-/// Kind of the reviews we answer.
+/// Kind of the supported reviews.
 pub const KIND: &str = "AdmissionReview";
 
-/// One review: who asks for what, and the pod where it is about one.
+/// One review: the request, with its object if that is a pod, a StatefulSet or a group object.
 #[derive(Clone, Debug)]
 pub struct AdmissionReview<'a> {
     /// `request.uid`, never empty.
     pub uid: Text<'a>,
-    /// What is to be done.
+    /// The operation.
     pub operation: Operation,
     /// `request.operation` as it was sent.
     pub operation_text: Text<'a>,
-    /// Namespace of the object: the request's, or the object's own where the request says none.
+    /// Namespace of the request, else of the object.
     pub namespace: Text<'a>,
     /// `request.name`; empty on a CREATE with `generateName`.
     pub name: Text<'a>,
-    /// Nothing will be stored. We have no side effects, so it changes nothing.
+    /// The API server stores nothing. It has no influence on the decision, because admission has no side
+    /// effects.
     pub dry_run: bool,
-    /// The pod, when the review is about a pod itself (not a subresource) and is a CREATE or UPDATE.
+    /// The pod, on CREATE or UPDATE of a pod (not of a subresource).
     pub pod: Option<ReviewedPod<'a>>,
-    /// The StatefulSet, when the review is about one itself and is a CREATE or UPDATE.
+    /// The StatefulSet, on CREATE or UPDATE of one (not of a subresource).
     pub stateful_set: Option<StatefulSetView<'a>>,
-    /// The StatefulSet as it was, on UPDATE.
+    /// The old StatefulSet, on UPDATE.
     pub old_stateful_set: Option<StatefulSetView<'a>>,
-    /// The pod as it was, on UPDATE.
+    /// The old pod, on UPDATE.
     pub old_pod: Option<PodView<'a>>,
-    /// The group object, when the review is about one itself and is a CREATE or UPDATE; or why it cannot be read.
+    /// The group object or its read error, on CREATE or UPDATE of one (not of a subresource).
     pub group: Option<Result<GroupObject, ReadError>>,
 }
 
-/// The object of a review.
+/// The pod of a review.
 #[derive(Clone, Debug)]
 pub struct ReviewedPod<'a> {
-    /// Its JSON as it was sent.
+    /// Its JSON as sent.
     pub raw: &'a str,
-    /// What we read of it; its namespace is filled in from the request.
+    /// The decoded fields; the namespace is that of the request if the object has none.
     pub view: PodView<'a>,
 }
 
@@ -59,7 +61,7 @@ pub enum Operation {
     Create,
     /// `UPDATE`.
     Update,
-    /// Everything else (`DELETE`, `CONNECT`): never judged.
+    /// Any other operation (`DELETE`, `CONNECT`): always allowed.
     Other,
 }
 
@@ -109,11 +111,11 @@ struct ObjectKind<'a> {
 }
 
 impl<'a> AdmissionReview<'a> {
-    /// Reads a review.
+    /// Decodes a review.
     ///
     /// # Errors
-    /// [`ReviewError`] when the body is no JSON, is another kind or version, has no request or uid, or is about a pod or a
-    /// StatefulSet whose fields have the wrong types.
+    /// [`ReviewError`] when the body is not JSON, has another kind or version, has no request or uid, or has
+    /// a pod or StatefulSet with fields of the wrong types.
     pub fn parse(body: &'a [u8]) -> Result<Self, ReviewError> {
         let malformed = |problem: String| ReviewError::Malformed(problem);
         let text = std::str::from_utf8(body).map_err(|e| malformed(e.to_string()))?;
@@ -164,7 +166,7 @@ impl<'a> AdmissionReview<'a> {
         }
         let is_group = |r: &GroupResource| r.group == api_group && r.kind == kind;
         let same_version = |r: &GroupResource| is_group(r) && r.version == version;
-        // A version that we do not know is read as the first that we do.
+        // An unknown version is decoded as the first known one.
         let kind = dialect::group_kinds().find(|kind| same_version(kind.resource()));
         if let Some(kind) = kind.or_else(|| dialect::group_kinds().find(|kind| is_group(kind.resource()))) {
             review.group = request.object.map(|object| kind.read(object.get()));
@@ -193,7 +195,7 @@ impl<'a> AdmissionReview<'a> {
         Ok(review)
     }
 
-    /// What the user calls the object: its name, or `generateName` with a `*`.
+    /// The display name of the object: its name, or `generateName` with a `*`.
     pub fn display_name(&self) -> String {
         let set = self.stateful_set.as_ref().map(|set| &set.metadata);
         let meta = self.pod.as_ref().map(|pod| &pod.view.metadata).or(set);

@@ -1,27 +1,27 @@
-//! What admission goes by: resolved once from configuration, shared by all requests.
+//! Settings of admission, read once from the command line and shared by all requests.
 
 use std::collections::BTreeSet;
 
 use crate::gpu::GpuRules;
 use crate::objects::names;
 
-/// What admission goes by.
+/// Settings of admission.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AdmissionSettings {
-    /// Namespaces whose pods are never touched: those that must come up without us.
+    /// Namespaces whose pods are never changed, because they have to start without Portcullis.
     pub excluded_namespaces: BTreeSet<String>,
-    /// What counts as a GPU, and whether cards may be shared.
+    /// Which resources are GPUs, and whether cards may be shared.
     pub gpu: GpuRules,
-    /// The RuntimeClass that pods with a share of a card get when they name none, where the facts say that it exists.
-    /// `None` leaves them as they are.
+    /// The RuntimeClass for pods with a share of a card that name none, if it is known to exist. `None` sets
+    /// none.
     pub gpu_runtime_class: Option<String>,
-    /// Names of schedulers that do not run here: new members that name one are given to the stock scheduler. Empty leaves
-    /// every name as it is.
+    /// Names of schedulers that do not run in this cluster. New members that name one get the default
+    /// scheduler.
     pub rewritten_schedulers: BTreeSet<String>,
 }
 
 impl AdmissionSettings {
-    /// The scheduler that will place a new member which names this one (empty is the stock scheduler).
+    /// The scheduler of a new member that names this one; an empty name is the default scheduler.
     pub(super) fn scheduler<'n>(&self, named: &'n str) -> &'n str {
         if named.is_empty() || self.rewritten_schedulers.contains(named) {
             names::DEFAULT_SCHEDULER

@@ -1,7 +1,10 @@
-//! What owners of pods do that no gang survives, mended when they are made: it cannot be changed later.
+//! Admission of StatefulSets: sets `podManagementPolicy: Parallel` for gangs, which cannot be changed after
+//! creation.
 //!
-//! A StatefulSet makes its pods in order unless it is told otherwise: pod 1 when pod 0 is Ready, and pod 0 waits for pod 1.
-//! One that is to keep its order says so on its pods, where the engine reads it and holds room for those to come. Only the pods of a gang are looked at; nothing else of an owner is ever touched.
+//! By default a StatefulSet creates its pods in order: pod 1 when pod 0 is Ready. In a gang pod 0 waits for
+//! pod 1, so the set never starts. A set that keeps its order has an annotation on its pods, from which the
+//! engine plans placeholders. Admission changes only sets whose pods are gang members, and no other field of
+//! them.
 
 use super::decision::Decision;
 use super::patch::{self, PARALLEL};
@@ -12,15 +15,15 @@ use crate::model::{DialectId, quoted};
 use crate::objects::names;
 use crate::objects::view::StatefulSetView;
 
-/// The policy by which a StatefulSet makes its pods one after the other.
+/// The `podManagementPolicy` of pods that are created one after the other; the default.
 const ORDERED: &str = "OrderedReady";
 
-/// Decides on a new StatefulSet: one whose pods are members of a gang makes them all at once, unless it says that its order
-/// is to be kept.
+/// Decides on a new StatefulSet. One whose pods are gang members creates them all at once, unless it has the
+/// annotation to keep its order.
 pub(super) fn decide_create(settings: &AdmissionSettings, hook: Hook, set: &StatefulSetView<'_>) -> Decision {
     let template = &set.spec.template;
     let excluded = settings.excluded_namespaces.contains(template.metadata.namespace.as_str());
-    // The controller of LeaderWorkerSet makes StatefulSets of its own, in the order it wants.
+    // The LeaderWorkerSet controller creates StatefulSets of its own, in the order it needs.
     let membership = dialect::membership(template).filter(|m| m.gang.dialect != DialectId::Lws);
     let Some(membership) = membership.filter(|_| !excluded) else { return Decision::untouched() };
     let policy = set.spec.pod_management_policy.as_str();
@@ -32,16 +35,16 @@ pub(super) fn decide_create(settings: &AdmissionSettings, hook: Hook, set: &Stat
     let mut warnings = Vec::new();
     match of_set.or(of_pods) {
         Some(names::ORDERED_KEEP) => {
-            let warnings = vec![kept(&membership)];
+            let warnings = vec![order_kept_warning(&membership)];
             if of_pods == Some(names::ORDERED_KEEP) || hook == Hook::Validate {
                 return Decision { warnings, ..Decision::allowed(None) };
             }
-            // The engine sees pods, not who makes them.
+            // The engine reads pods, not their owners: the annotation has to be on the pods.
             let patch = patch::keep_order(set);
             return Decision { verdict: AdmissionVerdict::Patched, patch, warnings, ..Decision::untouched() };
         }
         Some(other) => warnings.push(format!(
-            "{} {} is not known: write {}, or take it out",
+            "{} {} is not a known value: use {}, or remove the annotation",
             names::ORDERED_ANNOTATION,
             quoted(&other.chars().take(32).collect::<String>()),
             quoted(names::ORDERED_KEEP)
@@ -66,15 +69,16 @@ pub(super) fn decide_create(settings: &AdmissionSettings, hook: Hook, set: &Stat
     }
 }
 
-/// Decides on a change of a StatefulSet: a manifest that says the order in so many words is applied again after [`decide_create`] has
-/// changed it. It stays as it was made; the API server would refuse the change.
+/// Decides on an update of a StatefulSet. A manifest with an explicit order that is applied again after
+/// [`decide_create`] has changed the order keeps the created value, because the API server would reject the
+/// change.
 pub(super) fn decide_update(
     settings: &AdmissionSettings,
     hook: Hook,
     old: &StatefulSetView<'_>,
     set: &StatefulSetView<'_>,
 ) -> Decision {
-    // Refused by the API server, as it should be: it is asked for something else than what it is.
+    // With the annotation the update asks for an order that the set does not have: the API server rejects it.
     let keeps = set.metadata.annotations.text(names::ORDERED_ANNOTATION) == Some(names::ORDERED_KEEP);
     if old.spec.pod_management_policy.as_str() == PARALLEL && keeps {
         Decision::allowed(None)
@@ -85,18 +89,18 @@ pub(super) fn decide_update(
     }
 }
 
-/// What follows from an order that is kept.
-fn kept(membership: &Membership) -> String {
+/// The warning about the effects of a kept order.
+fn order_kept_warning(membership: &Membership) -> String {
     format!(
-        "the pods are made in order ({}: {}), each when the one before it is Ready: gang {} starts when there is room for \
-         all of it, and holds that for pods to come like the first",
+        "the pods are created in order ({}: {}), each when the previous one is Ready: gang {} starts when all of it \
+         fits, and reserves capacity for later pods that are like the first",
         names::ORDERED_ANNOTATION,
         names::ORDERED_KEEP,
         quoted(&shortened(membership))
     )
 }
 
-/// A name of at most 40 characters: warnings are cut by the API server at 256.
+/// The gang's name, at most 40 characters: the API server truncates warnings at 256.
 fn shortened(membership: &Membership) -> String {
     portcullis_text::truncate::first_chars(&membership.gang.name, 40).to_owned()
 }

@@ -1,7 +1,8 @@
-//! Proof before sending: the patch is applied to the object, and the outcome is judged again and asks for nothing more.
+//! Verifies a patch before it is sent: applies it to the object, and reviews the result, which must need no
+//! further patch.
 //!
-//! A patch that does not apply breaks the user's request whatever the failure policy says (the API server answers 500),
-//! so it must never leave. Only the parts a patch can touch are decoded for it; the tests apply patches to whole objects.
+//! A patch that does not apply fails the user's request under any failure policy (the API server answers
+//! 500). Only the fields that a patch can change are decoded here; the tests apply patches to whole objects.
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -85,10 +86,11 @@ fn reduced(raw: &str) -> Result<Value, String> {
     Ok(Value::Object(document))
 }
 
-/// Applies the decision's patch and decides again.
+/// Applies the decision's patch and reviews the result.
 ///
 /// # Errors
-/// [`ReviewError::Unpatchable`], which is a bug of ours: it does not apply, or does not settle the matter.
+/// [`ReviewError::Unpatchable`], a bug of Portcullis: the patch does not apply, or the result would be
+/// patched or denied.
 pub(super) fn verify(
     settings: &AdmissionSettings,
     facts: &KnownClasses,
@@ -118,6 +120,6 @@ pub(super) fn verify(
     if again.patch.is_empty() && again.causes.is_empty() {
         Ok(())
     } else {
-        Err(fail("the patched pod would be patched or denied once more".to_owned()))
+        Err(fail("the patched pod would be patched or denied again".to_owned()))
     }
 }

@@ -1,14 +1,15 @@
-//! Where a pod asks for whole GPUs, MIG slices or DRA claims: all the places, with their field paths.
+//! Device claims of a pod: every field that requests whole GPUs, MIG slices or DRA claims.
 
 use crate::objects::names;
 use crate::objects::view::{Container, PodView};
 
-/// What counts as a GPU here, and whether cards may be shared at all.
+/// Which resources are GPUs, and whether cards may be shared.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GpuRules {
-    /// Whether pods may ask for a share of a card.
+    /// Whether pods may request a share of a card.
     pub sharing: bool,
-    /// Extended resources that stand for whole GPUs. MIG slices (`nvidia.com/mig-*`) are known without being listed.
+    /// Extended resources that are whole GPUs. MIG slices (`nvidia.com/mig-*`) are recognised without being
+    /// listed.
     pub whole_gpu_resources: Vec<String>,
 }
 
@@ -20,40 +21,41 @@ impl Default for GpuRules {
 }
 
 impl GpuRules {
-    /// Whole GPUs of any vendor, by what `amount` says of each resource. Whoever asks and what there is are counted by this alone, so that
-    /// one can be held against the other.
+    /// Number of whole GPUs of all vendors, from the amount of each resource. Requests and capacity are both
+    /// counted by this function, so they are comparable.
     pub fn whole_gpus(&self, amount: impl Fn(&str) -> u64) -> u64 {
         self.whole_gpu_resources.iter().fold(0, |sum: u64, name| sum.saturating_add(amount(name)))
     }
 }
 
-/// What kind of device a claim takes.
+/// The kind of device of a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum DeviceKind {
     /// Whole cards of any vendor.
     Whole,
     /// A MIG slice.
     Mig,
-    /// A claim of dynamic resource allocation.
+    /// A claim of Dynamic Resource Allocation (DRA).
     Claim,
 }
 
-/// One place where a pod asks for a device by itself.
+/// One field of a pod that requests devices.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DeviceClaim {
     /// `spec.containers[0].resources.limits[nvidia.com/gpu]` or `spec.resourceClaims[0]`.
     pub field: String,
-    /// What stands there: a quantity, or the name of the claim.
+    /// Its value: a quantity, or the name of the claim.
     pub value: String,
     /// Kind of device.
     pub kind: DeviceKind,
-    /// `in container "model", for 1 whole GPU (limits nvidia.com/gpu)`, to be put after "and".
+    /// A phrase to put after "and": `in container "model", for 1 whole GPU (limits nvidia.com/gpu)`.
     pub description: String,
 }
 
-/// Every place in pod order: containers, init containers, claims. A resource that stands in limits and in requests of
-/// one container is one place, the limits, because the API server demands that both are equal. A zero counts: naming
-/// the resource is what contradicts, as in KAI.
+/// All device claims of a pod: containers, init containers, resource claims.
+///
+/// A resource in limits and requests of one container is one claim, in limits, because the API server
+/// requires both to be equal. A zero amount is a claim too: KAI rejects a pod that names the resource at all.
 pub fn device_claims(pod: &PodView<'_>, rules: &GpuRules) -> Vec<DeviceClaim> {
     let mut claims = Vec::new();
     let lists = [("containers", "container", &pod.spec.containers)].into_iter().chain([(
@@ -63,7 +65,7 @@ pub fn device_claims(pod: &PodView<'_>, rules: &GpuRules) -> Vec<DeviceClaim> {
     )]);
     for (list, what, containers) in lists {
         for (index, container) in containers.iter().enumerate() {
-            of_container(&format!("spec.{list}[{index}]"), what, container, rules, &mut claims);
+            add_claims_of(&format!("spec.{list}[{index}]"), what, container, rules, &mut claims);
         }
     }
     for (index, claim) in pod.spec.resource_claims.iter().enumerate() {
@@ -80,7 +82,7 @@ pub fn device_claims(pod: &PodView<'_>, rules: &GpuRules) -> Vec<DeviceClaim> {
     claims
 }
 
-fn of_container(
+fn add_claims_of(
     path: &str,
     what: &str,
     container: &Container<'_>,

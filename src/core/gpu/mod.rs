@@ -1,4 +1,4 @@
-//! GPU requests: whole cards, shares by memory or fraction, and every way in which they contradict each other.
+//! GPU requests of pods: whole GPUs, shares by memory or fraction, and the validation of their combinations.
 
 mod device_claims;
 mod share;

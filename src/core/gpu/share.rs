@@ -1,31 +1,31 @@
-//! A share of a card, as the pod's annotations ask for it.
+//! Shares of a card, as pods request them by annotation.
 
 use super::GpuRules;
 use crate::model::{Quantity, VramMib};
 use crate::objects::names;
 use crate::objects::view::PodView;
 
-/// How much of each card a pod asks for.
+/// How much of each card a pod requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ShareSize {
     /// `gpu-memory`.
     Vram(VramMib),
-    /// `gpu-fraction` in billionths of a card: integers only where capacity is concerned.
+    /// `gpu-fraction` in billionths of a card. Capacity is counted in integers only.
     Fraction(u64),
 }
 
 /// A share of one or more cards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GpuShare {
-    /// On each card.
+    /// The size on each card.
     pub size: ShareSize,
-    /// On how many different cards of one node.
+    /// Number of different cards of one node.
     pub devices: u32,
 }
 
 impl GpuShare {
-    /// The share a pod asks for; `None` when it asks for none, or for one that admission rejects under the default
-    /// [`GpuRules`] (see [`super::findings`]).
+    /// The share that a pod requests; `None` without one, and when the default [`GpuRules`] reject it
+    /// (see [`super::findings`]).
     pub fn of(pod: &PodView<'_>) -> Option<Self> {
         if !super::asks_for_share(pod) || !super::findings(pod, &GpuRules::default()).is_empty() {
             return None;
@@ -42,7 +42,7 @@ impl GpuShare {
         Some(Self { size, devices })
     }
 
-    /// MiB on a card of this size; a fraction is rounded up, so that shares never add up to more than the card.
+    /// MiB on a card of this size. A fraction is rounded up, so shares never add up to more than the card.
     pub fn on_card(&self, card: VramMib) -> VramMib {
         match self.size {
             ShareSize::Vram(mib) => mib,
@@ -54,14 +54,14 @@ impl GpuShare {
     }
 }
 
-/// How a fraction was read.
+/// The value of `gpu-fraction`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FractionReading {
-    /// In billionths of a card, at least one and less than all of it.
+    /// Valid: billionths of a card, at least one and less than the whole card.
     Sound(u64),
-    /// No number, or not between 0 and 1.
+    /// Not a number, or not between 0 and 1.
     OutOfRange,
-    /// A number to Go's `ParseFloat` that is no Kubernetes quantity (`NaN`, `0x1p-1`).
+    /// A number for Go's `ParseFloat` that is not a Kubernetes quantity (`NaN`, `0x1p-1`).
     BadForm,
 }
 
@@ -70,7 +70,7 @@ fn digits(text: &str) -> Option<u64> {
     if text.bytes().all(|b| b.is_ascii_digit()) { text.parse().ok() } else { None }
 }
 
-/// Value of `gpu-memory`. KAI's scheduler reads it into an `i64` and ignores what does not fit; we refuse it.
+/// Value of `gpu-memory`. KAI's scheduler parses an `i64` and ignores larger values; Portcullis rejects them.
 pub(super) fn memory(text: &str) -> Option<VramMib> {
     digits(text).filter(|mib| *mib > 0 && i64::try_from(*mib).is_ok()).map(VramMib)
 }
@@ -80,8 +80,8 @@ pub(super) fn devices(text: &str) -> Option<u32> {
     digits(text).and_then(|n| u32::try_from(n).ok()).filter(|n| *n > 0)
 }
 
-/// Value of `gpu-fraction`: it has to be a float between 0 and 1 and a quantity, as KAI asks. Finer than a billionth
-/// is rounded up, yet never to a whole card.
+/// Value of `gpu-fraction`: a float between 0 and 1 and a quantity, as KAI requires. A value finer than a
+/// billionth is rounded up, but never to a whole card.
 pub(super) fn fraction(text: &str) -> FractionReading {
     const WHOLE: i128 = 1_000_000_000;
     let unsigned = text.trim_start_matches(['+', '-']);

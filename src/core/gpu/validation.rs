@@ -1,8 +1,9 @@
-//! Every way in which a pod's GPU requests contradict themselves, all of them at once.
+//! Validation of a pod's GPU requests: all contradictions and invalid values at once.
 //!
-//! The headlines are those of KAI's admission (pkg/binder/plugins/gpusharing/gpu-request, up to v0.17), because users
-//! search for them. KAI stops at the first; we report all that apply, and also what KAI lets through: MIG slices and
-//! DRA claims beside a share, and numbers its scheduler cannot count with.
+//! The first sentences are those of KAI's admission (pkg/binder/plugins/gpusharing/gpu-request, up to v0.17),
+//! because users search for them. KAI reports only the first problem. Portcullis reports all of them, and
+//! also what KAI accepts: MIG slices and DRA claims beside a share, and numbers that KAI's scheduler cannot
+//! parse.
 
 use std::collections::BTreeSet;
 
@@ -22,14 +23,14 @@ const FRACTION_VALUE: &str = "gpu-fraction annotation value must be a positive n
 const FRACTION_FORM: &str = "gpu-fraction annotation value must be a float written with a decimal point or a scientific notation .given value: ";
 const DEVICES_VALUE: &str = "fraction count annotation value must be a positive integer greater than 0";
 
-/// Whether the pod has an annotation that asks for a share, readable or not.
+/// Whether the pod has an annotation that requests a share, valid or not.
 pub fn asks_for_share(pod: &PodView<'_>) -> bool {
     let annotations = &pod.metadata.annotations;
     annotations.contains(names::GPU_MEMORY) || annotations.contains(names::GPU_FRACTION)
 }
 
-/// All findings on the GPU requests of a pod, in the order of KAI's checks, then by place. Empty: they are sound, and
-/// [`super::GpuShare::of`] reads the share if there is one.
+/// All findings on the GPU requests of a pod, in the order of KAI's checks, then by field. Without findings
+/// [`super::GpuShare::of`] returns the share if there is one.
 pub fn findings(pod: &PodView<'_>, rules: &GpuRules) -> Vec<Finding> {
     let annotation = |key: &str| pod.metadata.annotations.text(key);
     let memory = annotation(names::GPU_MEMORY);
@@ -68,12 +69,12 @@ pub fn findings(pod: &PodView<'_>, rules: &GpuRules) -> Vec<Finding> {
     found.0
 }
 
-/// A name for a sentence, or what to say when it is missing.
+/// A quoted name for a message, or the text for a missing name.
 pub(super) fn shown(name: &str) -> String {
     if name.is_empty() { "without a name".to_owned() } else { quoted(name) }
 }
 
-/// A number as the user wrote it: bare when it is one, quoted when it is something else.
+/// A number as the user wrote it; quoted when it is not a number.
 pub(super) fn shown_number(text: &str) -> String {
     let plain = text.len() <= 20 && !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric());
     if plain { text.to_owned() } else { quoted(text) }
@@ -180,7 +181,7 @@ impl GpuFindings {
         }
     }
 
-    /// One finding at the annotation, which tells the whole story, and one at every field that contradicts it.
+    /// One finding at the annotation with all claims, and one at every field that contradicts it.
     fn contradiction(
         &mut self,
         key: &str,
@@ -201,13 +202,13 @@ impl GpuFindings {
             names::NVIDIA_GPU | names::AMD_GPU | names::INTEL_GPU => "for a whole GPU".to_owned(),
             _ => format!("to get what {remove} says"),
         };
-        let mend =
+        let fix =
             format!("Keep one: remove the annotation {key} {whole}, or remove {remove} to share a card.");
-        let message = format!("{headline}: this pod asks for {share} {all}. {mend}");
+        let message = format!("{headline}: this pod asks for {share} {all}. {fix}");
         self.add(annotation_field(key), value, rule, message);
         for claim in claims {
             let message = format!(
-                "{headline}: {} stands against the annotation {key} ({}). {mend}",
+                "{headline}: {} contradicts the annotation {key} ({}). {fix}",
                 quoted(&claim.value),
                 quoted(value)
             );
@@ -223,7 +224,7 @@ impl GpuFindings {
             && value.bytes().all(|b| b.is_ascii_digit())
             && !value.trim_start_matches('0').is_empty()
         {
-            format!("{} is more than can be counted (at most {} MiB)", quoted(value), i64::MAX)
+            format!("{} is too large (at most {} MiB)", quoted(value), i64::MAX)
         } else {
             format!("{} is not one", quoted(value))
         };
@@ -272,12 +273,12 @@ impl GpuFindings {
             return;
         }
         let closest = crate::model::closest(value, all());
-        let mend = match closest {
+        let fix = match closest {
             Some(name) => format!("Did you mean {}?", quoted(name)),
             None => format!("The containers are: {}.", all().map(quoted).collect::<Vec<_>>().join(", ")),
         };
         let message = format!(
-            "failed to get fraction container ref: container with name {value} not found for fraction request. {mend} \
+            "failed to get fraction container ref: container with name {value} not found for fraction request. {fix} \
              Correct the annotation, or remove it for the first container.",
             value = if value.len() <= 64 { value.escape_debug().to_string() } else { quoted(value) }
         );
@@ -298,7 +299,7 @@ fn shown_fraction(fraction: &str) -> String {
     }
 }
 
-/// The resource a field path names: what stands in its last brackets, or the list of claims.
+/// The resource of a field path: the text in its last brackets, or the list of claims.
 fn resource_of(field: &str) -> &str {
     match field.rsplit_once('[') {
         Some(("spec.resourceClaims", _)) | None => "spec.resourceClaims",

@@ -1,4 +1,4 @@
-//! Every contradiction, each beside a pod that does not contradict itself.
+//! Every contradiction, each beside a similar valid pod.
 
 #![expect(clippy::needless_pass_by_value, reason = "tables read better with json!() than with &json!()")]
 
@@ -18,7 +18,7 @@ const BAD_FRACTION: &str = "gpu-fraction annotation value must be a positive num
 const BAD_DEVICES: &str = "fraction count annotation value must be a positive integer greater than 0";
 const OFF: &str = "attempting to create a pod test-namespace/test-pod with gpu sharing request, while GPU sharing is disabled";
 
-/// A pod with these annotations and this spec, merged over one plain container `main`.
+/// A pod with these annotations, and this spec merged over one container `main`.
 fn pod(annotations: &Value, spec: &Value) -> String {
     let mut whole = json!({ "containers": [{ "name": "main" }] });
     whole.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
@@ -30,7 +30,8 @@ fn limits(of: Value) -> Value {
     json!({ "containers": [{ "name": "main", "resources": { "limits": of } }] })
 }
 
-/// All findings as (headline, field); a pod without findings and with a share must be readable, one with findings not.
+/// Compares all findings as (headline, field). The share of a pod is readable exactly when there are no
+/// findings.
 fn check_with(rules: &GpuRules, annotations: Value, spec: Value, expected: &[(&str, &str)]) {
     let pod = pod(&annotations, &spec);
     let view: PodView<'_> = serde_json::from_str(&pod).unwrap();
@@ -62,7 +63,7 @@ const DEVICES: &str = "annotations[gpu-fraction-num-devices]";
 const LIMIT: &str = "spec.containers[0].resources.limits[nvidia.com/gpu]";
 
 #[test]
-fn the_cases_of_kai() {
+fn findings_match_those_of_kai() {
     let gpu = |amount: &str| limits(json!({ "nvidia.com/gpu": amount }));
     let none = || json!({});
     check(json!({ "gpu-fraction": "0.5", "mps": "true" }), none(), &[]);
@@ -126,7 +127,7 @@ fn the_cases_of_kai() {
 }
 
 #[test]
-fn what_kai_lets_through() {
+fn findings_cover_what_kai_accepts() {
     let none = || json!({});
     for bad in [
         "",
@@ -193,7 +194,7 @@ fn what_kai_lets_through() {
 }
 
 #[test]
-fn the_named_container_has_to_be_there() {
+fn the_named_container_has_to_exist() {
     let spec = json!({ "containers": [{ "name": "server" }, { "name": "model" }], "initContainers": [{ "name": "load" }] });
     let field = "annotations[gpu-fraction-container-name]";
     for sound in ["server", "model", "load"] {
@@ -224,7 +225,7 @@ fn the_named_container_has_to_be_there() {
 }
 
 #[test]
-fn a_sound_share_is_read() {
+fn a_valid_share_is_read() {
     let share = |annotations: Value| {
         let pod = pod(&annotations, &json!({}));
         let view: PodView<'_> = serde_json::from_str(&pod).unwrap();
@@ -242,8 +243,8 @@ fn a_sound_share_is_read() {
 }
 
 #[test]
-fn the_whole_story_is_told_at_the_annotation() {
-    let told = |annotations: Value, spec: Value| {
+fn the_finding_at_the_annotation_lists_all_claims() {
+    let message = |annotations: Value, spec: Value| {
         let pod = pod(&annotations, &spec);
         let view: PodView<'_> = serde_json::from_str(&pod).unwrap();
         findings(&view, &GpuRules::default())[0].message.clone()
@@ -253,7 +254,7 @@ fn the_whole_story_is_told_at_the_annotation() {
         { "name": "b", "resources": { "limits": { "nvidia.com/mig-1g.5gb": 1 } } }
     ]);
     assert_eq!(
-        told(
+        message(
             json!({ "gpu-memory": "4000" }),
             json!({ "containers": containers, "resourceClaims": [{ "name": "c" }] })
         ),
@@ -264,7 +265,7 @@ fn the_whole_story_is_told_at_the_annotation() {
          nvidia.com/mig-1g.5gb and spec.resourceClaims to share a card."
     );
     assert_eq!(
-        told(json!({ "gpu-fraction": "0.5" }), limits(json!({ "amd.com/gpu": 1 }))),
+        message(json!({ "gpu-fraction": "0.5" }), limits(json!({ "amd.com/gpu": 1 }))),
         "cannot have both GPU fraction request and whole GPU resource request/limit: this pod asks for 0.5 of a shared \
          card and, in container \"main\", for 1 whole GPU (limits amd.com/gpu). Keep one: remove the annotation \
          gpu-fraction for a whole GPU, or remove amd.com/gpu to share a card."

@@ -1,4 +1,5 @@
-//! The attempt to place one gang: which kinds of members it has, which nodes are candidates, and the assignments.
+//! The attempt to place one gang: which kinds of members it has, which nodes are candidates, and the
+//! assignments.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -50,7 +51,8 @@ pub(super) struct PlacementAttempt<'a> {
 pub(super) struct AttemptOutcome {
     /// The assignments, by member, which are on the overlay: enough for the quorum, or none.
     pub(super) assignments: Vec<TentativeAssignment>,
-    /// The assignments possible without regard to the quorum. On the overlay only as far as they are `assignments`.
+    /// The assignments possible without regard to the quorum. On the overlay only as far as they are
+    /// `assignments`.
     pub(super) best_effort: Vec<TentativeAssignment>,
     /// The search reached its step limit: more members may fit.
     pub(super) exhausted: bool,
@@ -130,9 +132,11 @@ impl<'a> PlacementAttempt<'a> {
         });
     }
 
-    /// The same gang with no other candidates than `nodes` (ascending); `None` when a shape surely does not fit there.
+    /// The same gang with no other candidates than `nodes` (ascending); `None` when a shape surely does not
+    /// fit there.
     ///
-    /// There may be as many domains as nodes, so the cost depends on `nodes` only, and members are copied last.
+    /// There may be as many domains as nodes, so the cost depends on `nodes` only, and members are copied
+    /// last.
     pub(super) fn within(
         &self,
         nodes: &[u32],
@@ -174,7 +178,8 @@ impl<'a> PlacementAttempt<'a> {
         self.request.quorum.is_satisfied(&counts)
     }
 
-    /// Places as many members as fit if they meet the quorum with the active ones, else none. `steps` limits the search.
+    /// Places as many members as fit if they meet the quorum with the active ones, else none. `steps` limits
+    /// the search.
     pub(super) fn place(
         &self,
         shapes: &ResolvedShapes<'a>,
@@ -253,7 +258,8 @@ impl<'a> PlacementAttempt<'a> {
         let most = self.max_alone().min(self.waiting() as u64);
         let enough = self.quorum_met(self.count_by_kind(greedy));
         let impossible = !self.quorum_met(self.upper_bounds());
-        // Members of one kind fill each node independently, so greedy is exact for one kind. Several kinds compete.
+        // Members of one kind fill each node independently, so greedy is exact for one kind. Several kinds
+        // compete.
         if impossible || (self.kinds.len() == 1 && !enough) {
             return (Vec::new(), false);
         }
@@ -273,8 +279,8 @@ impl<'a> PlacementAttempt<'a> {
         self.kinds.iter().map(|kind| kind.members.len()).sum()
     }
 
-    /// Number of waiting members that have to start for the quorum. All of them when subgroups have quorums: then no
-    /// number alone decides.
+    /// Number of waiting members that have to start for the quorum. All of them when subgroups have quorums:
+    /// then no number alone decides.
     pub(super) fn min_needed(&self) -> usize {
         let active: u64 = self.request.active.values().map(|number| u64::from(*number)).sum();
         match &self.request.quorum {
@@ -359,8 +365,8 @@ impl<'a> PlacementAttempt<'a> {
         AttemptOutcome::of(assignments)
     }
 
-    /// Assigns the hardest members first, each to its best node; leaves the overlay as it was. `earlier` was assigned and
-    /// unassigned since the scan.
+    /// Assigns the hardest members first, each to its best node; leaves the overlay as it was. `earlier` was
+    /// assigned and unassigned since the scan.
     fn greedy(
         &self,
         shapes: &ResolvedShapes<'a>,

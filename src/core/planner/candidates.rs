@@ -20,8 +20,8 @@ pub(super) struct ResolvedShapes<'a> {
 }
 
 impl<'a> ResolvedShapes<'a> {
-    /// The number of a member's shape. Members of one template mostly share one allocation: comparing with the `last`
-    /// member is then a comparison of pointers.
+    /// The number of a member's shape. Members of one template mostly share one allocation: comparing with
+    /// the `last` member is then a comparison of pointers.
     pub(super) fn number(
         &mut self,
         member: &'a WaitingMember,
@@ -77,8 +77,8 @@ pub(super) struct CandidateNodes {
     pub(super) need: usize,
     /// Indexes of the feasible nodes, ascending.
     pub(super) nodes: Vec<u32>,
-    /// The best nodes, as many as the gang has members. Whatever other members take, the best remaining node is one of
-    /// these or a node that was modified since.
+    /// The best nodes, as many as the gang has members. Whatever other members take, the best remaining node
+    /// is one of these or a node that was modified since.
     best: Vec<RankedNode>,
     /// Number of pods of the shape that fit when no other shape is placed, at most `members`.
     pub(super) max_alone: u64,
@@ -170,8 +170,8 @@ impl CandidateNodes {
     }
 }
 
-/// The ranking of the candidate nodes of every shape of a gang. Entries of modified nodes are outdated; their version
-/// tells.
+/// The ranking of the candidate nodes of every shape of a gang. Entries of modified nodes are outdated; their
+/// version tells.
 pub(super) struct NodeRanking {
     /// By shape of the attempt; built when the first member of the shape is placed.
     heaps: Vec<Option<BinaryHeap<Reverse<RankedNode>>>>,

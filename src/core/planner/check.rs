@@ -1,7 +1,7 @@
-//! The second opinion: proves a plan from nodes and charges alone.
+//! The independent check of a plan, from nodes and charges alone.
 //!
-//! Written on its own: it uses none of the planner's code and none of the snapshot's running totals, adds everything up
-//! itself, and reads the rules the other way round, from the placements to the nodes.
+//! It uses no code of the planner and no running totals of the snapshot. It adds everything up itself, and
+//! applies the rules in the opposite direction, from the assignments to the nodes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,29 +14,29 @@ use crate::objects::{GpuSharing, Node};
 use crate::shape::{HostPort, Shape};
 use crate::snapshot::{CardAllocation, SharingMode, Snapshot};
 
-/// Proves a plan again, by other code than the planner's: all-or-none, nothing overbooked, every rule of placement kept.
+/// Checks that a plan is all-or-none, overbooks nothing and follows every placement rule.
 ///
 /// # Errors
-/// One sentence for each thing that is wrong.
+/// One sentence per violation.
 pub fn check(snapshot: &Snapshot, gangs: &[PlanningRequest], plan: &Plan) -> Result<(), Vec<String>> {
     let mut wrong = Vec::new();
-    let placed = match_up(gangs, plan, &mut wrong);
+    let placed = match_assignments(gangs, plan, &mut wrong);
     for (member, placement) in &placed {
-        one_pod(snapshot, member, placement, &mut wrong);
+        check_pod(snapshot, member, placement, &mut wrong);
     }
     let touched: BTreeSet<&NodeName> = placed.iter().map(|(_, placement)| &placement.node).collect();
     for name in touched {
         if let Some(node) = snapshot.node(name) {
             let guests = placed.iter().filter(|(_, placement)| placement.node == *name);
-            one_node(snapshot, node, &guests.copied().collect::<Vec<_>>(), &mut wrong);
+            check_node(snapshot, node, &guests.copied().collect::<Vec<_>>(), &mut wrong);
         }
     }
-    minimums(snapshot, gangs, plan, &mut wrong);
+    check_min_resources(snapshot, gangs, plan, &mut wrong);
     if wrong.is_empty() { Ok(()) } else { Err(wrong) }
 }
 
-/// A gang that starts had what its group wants free in all, beside those planned before it.
-fn minimums(snapshot: &Snapshot, gangs: &[PlanningRequest], plan: &Plan, wrong: &mut Vec<String>) {
+/// Checks `minResources`: when a gang starts, they are free in total beside the gangs planned before it.
+fn check_min_resources(snapshot: &Snapshot, gangs: &[PlanningRequest], plan: &Plan, wrong: &mut Vec<String>) {
     let mut before: Vec<(&NodeName, &Shape)> = Vec::new();
     for planned in &plan.gangs {
         let Some(request) = gangs.iter().find(|request| request.gang == planned.gang) else { continue };
@@ -54,7 +54,7 @@ fn minimums(snapshot: &Snapshot, gangs: &[PlanningRequest], plan: &Plan, wrong: 
             let free: u64 = nodes.map(|node| free_on(snapshot, node, &before, what)).sum();
             if free < asked {
                 wrong.push(format!(
-                    "gang {}: {asked} of {what} have to be free, and {free} are",
+                    "gang {}: minResources needs {asked} of {what}, and {free} are free",
                     planned.gang
                 ));
             }
@@ -66,7 +66,7 @@ fn minimums(snapshot: &Snapshot, gangs: &[PlanningRequest], plan: &Plan, wrong: 
     }
 }
 
-/// What is left of something on a node that takes pods, beside those that are there and those planned `before`.
+/// What is free of a resource on a schedulable node beside its pods and the ones planned `before`; else zero.
 fn free_on(snapshot: &Snapshot, node: &Node, before: &[(&NodeName, &Shape)], what: &str) -> u64 {
     let held = snapshot.charges().filter(|(_, c)| c.node == node.name).map(|(_, c)| &*c.shape);
     let planned = before.iter().filter(|(name, _)| **name == node.name).map(|(_, shape)| *shape);
@@ -85,8 +85,8 @@ fn free_on(snapshot: &Snapshot, node: &Node, before: &[(&NodeName, &Shape)], wha
     u64::try_from(u128::from(of(&node.allocatable)).saturating_sub(used)).unwrap_or(0)
 }
 
-/// Finds the member behind each placement, and judges each gang as a whole.
-fn match_up<'a>(
+/// Finds the member of each assignment, and checks each gang as a whole.
+fn match_assignments<'a>(
     gangs: &'a [PlanningRequest],
     plan: &'a Plan,
     wrong: &mut Vec<String>,
@@ -100,7 +100,7 @@ fn match_up<'a>(
             wrong.push(format!("gang {gang} is planned twice"));
         }
         let Some(request) = gangs.iter().find(|request| request.gang == *gang) else {
-            wrong.push(format!("gang {gang} is planned and was never asked for"));
+            wrong.push(format!("gang {gang} is planned without a request"));
             continue;
         };
         let members: BTreeMap<&PodUid, &WaitingMember> =
@@ -111,10 +111,10 @@ fn match_up<'a>(
         }
         for placement in &planned.assignments {
             if !pods.insert(&placement.uid) {
-                wrong.push(format!("pod {} is placed twice", placement.key));
+                wrong.push(format!("pod {} is assigned twice", placement.key));
             }
             match members.get(&placement.uid) {
-                None => wrong.push(format!("pod {} is no waiting member of gang {gang}", placement.key)),
+                None => wrong.push(format!("pod {} is not a waiting member of gang {gang}", placement.key)),
                 Some(member) => {
                     *started.entry(member.role.as_ref()).or_default() += 1;
                     all.push((*member, placement));
@@ -123,20 +123,22 @@ fn match_up<'a>(
         }
         if !complete(&request.quorum, None, &started) {
             let number = planned.assignments.len();
-            wrong.push(format!("gang {gang} is torn: {number} members are placed and its quorum is not met"));
+            wrong.push(format!(
+                "gang {gang} is torn: {number} members are assigned and its quorum is not met"
+            ));
         }
     }
     all
 }
 
-/// Whether a quorum is met by those that are started; below the top, `group` says whose members count.
+/// Whether the started members meet a quorum. Below the top, only members of the subgroup `group` count.
 fn complete(quorum: &Quorum, group: Option<&Str>, started: &BTreeMap<Option<&Str>, u64>) -> bool {
     match quorum {
         Quorum::Count(least) => {
             let counts = started.iter().filter(|(role, _)| match (group, role) {
                 (None, _) => true,
                 (Some(group), Some(role)) => group == *role,
-                // A pod that names no subgroup is in the one called "default".
+                // A pod without a subgroup is in the subgroup "default".
                 (Some(group), None) => &**group == "default",
             });
             counts.map(|(_, number)| number).sum::<u64>() >= u64::from(*least)
@@ -154,12 +156,12 @@ fn complete(quorum: &Quorum, group: Option<&Str>, started: &BTreeMap<Option<&Str
     }
 }
 
-/// What can be said of one placement by itself.
-fn one_pod(snapshot: &Snapshot, member: &WaitingMember, placement: &Assignment, wrong: &mut Vec<String>) {
+/// Checks one assignment by itself.
+fn check_pod(snapshot: &Snapshot, member: &WaitingMember, placement: &Assignment, wrong: &mut Vec<String>) {
     let (pod, name, shape) = (&placement.key, &placement.node, &*member.shape);
     let mut fail = |what: String| wrong.push(format!("pod {pod} on node {name}: {what}"));
     let Some(node) = snapshot.node(name) else {
-        fail("there is no such node".to_owned());
+        fail("the node does not exist".to_owned());
         return;
     };
     if !node.ready {
@@ -182,44 +184,44 @@ fn one_pod(snapshot: &Snapshot, member: &WaitingMember, placement: &Assignment, 
     for taint in &node.taints {
         let hard = matches!(taint.effect, TaintEffect::NoSchedule | TaintEffect::NoExecute);
         if hard && !tolerates(&taint.key, &taint.value, taint.effect) {
-            fail(format!("it does not tolerate the taint {taint}"));
+            fail(format!("the pod does not tolerate the taint {taint}"));
         }
     }
     if !shape.node_affinity.matches(&node.name, &node.labels) {
-        fail("its node selector or affinity does not match".to_owned());
+        fail("node selector or affinity does not match".to_owned());
     }
     match &shape.share {
-        None if !placement.cards.is_empty() => fail("it is given cards and shares none".to_owned()),
+        None if !placement.cards.is_empty() => fail("it has cards assigned and shares none".to_owned()),
         None => {}
         Some(share) => {
             let distinct: BTreeSet<u32> = placement.cards.iter().copied().collect();
             if distinct.len() != placement.cards.len() || !placement.cards.is_sorted() {
-                fail(format!("cards {:?} are not different and ascending", placement.cards));
+                fail(format!("cards {:?} are not distinct and ascending", placement.cards));
             }
             if u32::try_from(distinct.len()) != Ok(share.devices) {
-                fail(format!("it shares {} cards and is given {:?}", share.devices, placement.cards));
+                fail(format!("it shares {} cards and has {:?} assigned", share.devices, placement.cards));
             }
             if let Some(card) = distinct.iter().find(|card| **card >= node.gpus.cards) {
-                fail(format!("there is no card {card}"));
+                fail(format!("card {card} does not exist"));
             }
             let shared = node.gpus.sharing == GpuSharing::Vram || snapshot.sharing() == SharingMode::Any;
             if !shared {
-                fail("it is not a shared node".to_owned());
+                fail("the node is not shared".to_owned());
             }
             if node.gpus.mig {
-                fail("its cards are cut into MIG slices".to_owned());
+                fail("the node has MIG enabled".to_owned());
             }
             if node.gpus.vram_each.is_none() {
-                fail("nobody knows how much memory its cards have".to_owned());
+                fail("the VRAM of its cards is unknown".to_owned());
             }
         }
     }
     if whole_gpus(&shape.requests) {
         if node.gpus.sharing == GpuSharing::Vram {
-            fail("it asks for whole GPUs on a shared node".to_owned());
+            fail("it requests whole GPUs on a shared node".to_owned());
         }
         if shape.share.is_some() {
-            fail("it asks for whole GPUs and a share".to_owned());
+            fail("it requests whole GPUs and a share".to_owned());
         }
     }
 }
@@ -232,8 +234,8 @@ fn whole_gpus(requests: &Resources) -> bool {
     })
 }
 
-/// What can only be said of all pods of a node together.
-fn one_node(
+/// Checks all pods of a node together.
+fn check_node(
     snapshot: &Snapshot,
     node: &Node,
     guests: &[(&WaitingMember, &Assignment)],
@@ -246,18 +248,18 @@ fn one_node(
 
     let pods = (residents.len() + guests.len()) as u64;
     if pods > node.max_pods {
-        wrong.push(format!("node {name}: {pods} pods, and it takes {}", node.max_pods));
+        wrong.push(format!("node {name}: {pods} pods, and it allows {}", node.max_pods));
     }
     type AmountOf = fn(&Resources) -> u64;
     let plain: [(&str, AmountOf); 3] =
         [("cpu", |r| r.cpu.0), ("memory", |r| r.memory.0), ("ephemeral-storage", |r| r.ephemeral_storage.0)];
     let mut sum_up = |what: &str, amount: &dyn Fn(&Resources) -> u64| {
-        // A resource that no new pod asks for may be overdrawn by pods that were there before.
+        // Pods outside of Portcullis's control may overbook a resource that no new pod requests.
         if guests.iter().any(|(member, _)| amount(&member.shape.requests) > 0) {
             let sum: u128 = all().map(|shape| u128::from(amount(&shape.requests))).sum();
             let has = amount(&node.allocatable);
             if sum > u128::from(has) {
-                wrong.push(format!("node {name}: {sum} of {what} in all, and it has {has}"));
+                wrong.push(format!("node {name}: {sum} of {what} in total, and it has {has}"));
             }
         }
     };
@@ -278,15 +280,15 @@ fn one_node(
             let new = *pod >= residents.len() || *other >= residents.len();
             let same_address = a.0.is_empty() || b.0.is_empty() || a.0 == b.0;
             if new && pod != other && same_address && a.1 == b.1 && a.2 == b.2 {
-                wrong.push(format!("node {name}: two pods want host port {} {}", a.1, a.2));
+                wrong.push(format!("node {name}: two pods use host port {} {}", a.1, a.2));
             }
         }
     }
-    node_cards(node, &residents, guests, wrong);
+    check_cards(node, &residents, guests, wrong);
 }
 
-/// No card holds more than it has, and shares and whole GPUs do not meet.
-fn node_cards(
+/// Checks that no card is overbooked, and that shares and whole GPUs do not mix.
+fn check_cards(
     node: &Node,
     residents: &[(&Shape, &CardAllocation)],
     guests: &[(&WaitingMember, &Assignment)],
@@ -298,7 +300,7 @@ fn node_cards(
     let old_share = residents.iter().any(|(shape, _)| shape.share.is_some());
     let old_whole = residents.iter().any(|(shape, _)| whole_gpus(&shape.requests));
     if (new_share && (old_whole || new_whole)) || (new_whole && old_share) {
-        wrong.push(format!("node {name}: a share of cards and whole GPUs meet"));
+        wrong.push(format!("node {name}: shares of cards and whole GPUs mix"));
     }
     let Some(each) = node.gpus.vram_each.filter(|_| new_share) else { return };
     let takes = |share: &GpuShare| u128::from(share.on_card(each).0);
@@ -316,7 +318,7 @@ fn node_cards(
             CardAllocation::Unshared | CardAllocation::Unknown => None,
         };
         match known {
-            None => wrong.push(format!("node {name}: a pod shares cards, nobody knows which")),
+            None => wrong.push(format!("node {name}: a pod shares unknown cards")),
             Some(list) => list.iter().for_each(|card| *used.entry(*card).or_default() += takes(share)),
         }
     }
@@ -330,7 +332,7 @@ fn node_cards(
         }
     }
     for (card, used) in used {
-        // A card that gets nothing new may be overdrawn by pods that were there before.
+        // Pods outside of Portcullis's control may overbook a card without new pods.
         if new.contains(&card) && used > u128::from(each.0) {
             wrong.push(format!("node {name}: {used} MiB on card {card}, and it has {each}"));
         }

@@ -1,7 +1,8 @@
-//! Explains why members of a gang are unplaced: one message in kube-scheduler's terms with numbers, and counts by reason.
+//! Explains why members of a gang are unplaced: one message in kube-scheduler's terms with numbers, and
+//! counts by reason.
 //!
-//! One unplaced member stands for all. The survey counts, for that member, the infeasible nodes by reason, and the reason
-//! with the greatest weight decides the code, the message and the remedy.
+//! One unplaced member stands for all. The survey counts, for that member, the infeasible nodes by reason,
+//! and the reason with the greatest weight decides the code, the message and the remedy.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -139,7 +140,8 @@ struct Diagnosis<'e, 'a> {
 }
 
 impl<'e, 'a> Diagnosis<'e, 'a> {
-    /// A member that fits nowhere is surveyed on the cluster as it is; any other one with the best effort placed.
+    /// A member that fits nowhere is surveyed on the cluster as it is; any other one with the best effort
+    /// placed.
     fn new(
         attempt: &'e PlacementAttempt<'a>,
         shapes: &'e ResolvedShapes<'a>,
@@ -291,7 +293,8 @@ impl<'e, 'a> Diagnosis<'e, 'a> {
         }
     }
 
-    /// `2 node(s) had untolerated taint {test: blocked}, 1 Insufficient cpu (free 3 of 4 cores)`, most nodes first.
+    /// `2 node(s) had untolerated taint {test: blocked}, 1 Insufficient cpu (free 3 of 4 cores)`, most nodes
+    /// first.
     fn counts_by_reason(
         &self,
         overlay: &SnapshotOverlay<'_>,

@@ -1,8 +1,8 @@
 //! The resources that a group requires to be free in total before any of its members starts (`minResources`).
 //!
-//! They are a sum over the nodes and nothing else, as in Coscheduling (its `PreFilter`) and at Volcano's enqueue: they
-//! reserve nothing and do not restrict assignments. The planner checks them after it has found assignments, so a gang
-//! without assignments gets the explanation for those.
+//! They are a sum over the nodes and nothing else, as in Coscheduling (its `PreFilter`) and at Volcano's
+//! enqueue: they reserve nothing and do not restrict assignments. The planner checks them after it has found
+//! assignments, so a gang without assignments gets the explanation for those.
 
 use std::collections::BTreeMap;
 
@@ -194,8 +194,8 @@ fn wait_for_pod<'a>(
     None
 }
 
-/// The texts to add to the explanation of a gang without assignments. `described` is the resource and the amount that
-/// the explanation already covers.
+/// The texts to add to the explanation of a gang without assignments. `described` is the resource and the
+/// amount that the explanation already covers.
 pub(super) fn additional_shortages(
     request: &PlanningRequest,
     overlay: &SnapshotOverlay<'_>,

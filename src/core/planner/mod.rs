@@ -1,16 +1,19 @@
 //! Plans gangs: from a snapshot and planning requests to a plan and a report.
 //!
-//! The planner decides where the members of a gang run and explains why they cannot. It changes nothing: tentative
-//! assignments are in an overlay over the snapshot, and the caller charges the plan. It uses no clock, no randomness and
-//! no hash order: the same snapshot and requests give the same plan and report byte for byte, in any order of nodes.
+//! The planner decides where the members of a gang run and explains why they cannot. It changes nothing:
+//! tentative assignments are in an overlay over the snapshot, and the caller charges the plan. It uses no
+//! clock, no randomness and no hash order: the same snapshot and requests give the same plan and report byte
+//! for byte, in any order of nodes.
 //!
-//! Invariant: every plan passes [`check`], which shares no code with the planner. Debug builds check each plan.
+//! Invariant: every plan passes [`check`], which shares no code with the planner. Debug builds check each
+//! plan.
 //!
-//! A round of one gang: `attempt` groups members by shape and role, scans the nodes for each shape, and places members
-//! greedily, the hardest first, on the best node (`requirements`). `search` improves on the greedy result for small
-//! gangs of different pods. `topology` and `proximity` are preferences: one topology domain for a gang that starts,
-//! nodes near the gang for members that start later. For unplaced members, `survey` counts infeasible nodes,
-//! `explain` writes the message, and `remedy` tries what would make the gang fit.
+//! A round of one gang: `attempt` groups members by shape and role, scans the nodes for each shape, and
+//! places members greedily, the hardest first, on the best node (`requirements`). `search` improves on the
+//! greedy result for small gangs of different pods. `topology` and `proximity` are preferences: one topology
+//! domain for a gang that starts, nodes near the gang for members that start later. For unplaced members,
+//! `survey` counts infeasible nodes, `explain` writes the message, and `remedy` tries what would make the
+//! gang fit.
 
 mod attempt;
 mod candidates;
@@ -44,7 +47,8 @@ use candidates::ResolvedShapes;
 use overlay::SnapshotOverlay;
 use tie_break::TieBreak;
 
-/// Whether [`plan`] surely gives this gang no assignment. Several times faster than [`plan`], without an explanation.
+/// Whether [`plan`] surely gives this gang no assignment. Several times faster than [`plan`], without an
+/// explanation.
 #[must_use]
 pub fn is_unschedulable(snapshot: &Snapshot, gang: &PlanningRequest) -> bool {
     let tie_break = TieBreak::current();
@@ -57,8 +61,9 @@ pub fn is_unschedulable(snapshot: &Snapshot, gang: &PlanningRequest) -> bool {
 
 /// Plans the gangs in the order given. Each gang sees the assignments of the gangs before it.
 ///
-/// A gang gets assignments for all its waiting members. When not all fit, it gets as many as fit, if they and the active
-/// members meet its quorum, else none. When active members alone meet the quorum, each waiting member is independent.
+/// A gang gets assignments for all its waiting members. When not all fit, it gets as many as fit, if they and
+/// the active members meet its quorum, else none. When active members alone meet the quorum, each waiting
+/// member is independent.
 ///
 /// # Panics
 /// In debug builds, when [`check`] refutes the plan: a bug of the planner.

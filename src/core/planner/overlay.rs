@@ -1,7 +1,7 @@
 //! A snapshot with the assignments of the running planning round applied.
 //!
-//! The overlay copies the free resources of a node when it first changes them, and leaves the snapshot as it is. Every
-//! assignment can be undone, in any order.
+//! The overlay copies the free resources of a node when it first changes them, and leaves the snapshot as it
+//! is. Every assignment can be undone, in any order.
 
 use super::requirements::PodRequirements;
 use crate::snapshot::{Charge, FreeResources, NodeState, Snapshot};

@@ -1,7 +1,8 @@
 //! Places members that start later near the started members of their gang.
 //!
-//! The nearest nodes are those of the gang; then those that share a topology domain with one of them, from the innermost
-//! level of domains outwards. This is a preference: a member without capacity nearby is placed on any node.
+//! The nearest nodes are those of the gang; then those that share a topology domain with one of them, from
+//! the innermost level of domains outwards. This is a preference: a member without capacity nearby is placed
+//! on any node.
 
 use std::collections::BTreeSet;
 
@@ -14,8 +15,8 @@ use crate::model::NodeName;
 use crate::objects::names;
 use crate::snapshot::Snapshot;
 
-/// Node indexes in groups of equal distance to the gang's nodes, nearest first. Nodes without a common domain are in no
-/// group.
+/// Node indexes in groups of equal distance to the gang's nodes, nearest first. Nodes without a common domain
+/// are in no group.
 fn nodes_by_distance(snapshot: &Snapshot, gang_nodes: &BTreeSet<NodeName>) -> Vec<Vec<u32>> {
     let mut remaining: Vec<u32> = Vec::new();
     let (mut own, mut nodes) = (Vec::new(), Vec::new());
@@ -45,7 +46,8 @@ fn nodes_by_distance(snapshot: &Snapshot, gang_nodes: &BTreeSet<NodeName>) -> Ve
 }
 
 impl<'a> PlacementAttempt<'a> {
-    /// Places members near their gang in the order of the request, and leaves out those that do not fit there.
+    /// Places members near their gang in the order of the request, and leaves out those that do not fit
+    /// there.
     pub(super) fn place_near(
         &self,
         shapes: &ResolvedShapes<'a>,

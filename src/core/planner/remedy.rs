@@ -1,6 +1,7 @@
 //! The remedy: the smallest change found that makes a gang fit.
 //!
-//! Every proposal about pods, taints and cordons is tried on a copy of the overlay, and given only when the gang then fits.
+//! Every proposal about pods, taints and cordons is tried on a copy of the overlay, and given only when the
+//! gang then fits.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -169,7 +170,8 @@ impl Holder<'_> {
     }
 }
 
-/// Pods on the nearest nodes after whose end the gang fits: the one that holds least, else several of one node.
+/// Pods on the nearest nodes after whose end the gang fits: the one that holds least, else several of one
+/// node.
 fn wait_for_pods(
     request: &PlanningRequest,
     overlay: &SnapshotOverlay<'_>,
@@ -316,7 +318,8 @@ fn remove_taint(
     None
 }
 
-/// The taints of nodes that could hold the pod, by number of such nodes, most first. A cordon counts as its taint.
+/// The taints of nodes that could hold the pod, by number of such nodes, most first. A cordon counts as its
+/// taint.
 fn untolerated_taints(survey: &NodeSurvey) -> Vec<Taint> {
     let mut taints: Vec<(u32, Taint)> = Vec::new();
     let mut add =

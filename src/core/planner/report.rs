@@ -1,4 +1,5 @@
-//! The planner's report: for each gang, whether it is placed, and otherwise why not and what would make it fit.
+//! The planner's report: for each gang, whether it is placed, and otherwise why not and what would make it
+//! fit.
 
 use std::collections::BTreeMap;
 use std::fmt;

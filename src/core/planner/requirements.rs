@@ -1,8 +1,10 @@
-//! What a pod of one shape requires, and whether a node is feasible for it: kube-scheduler's filters, plus cards.
+//! What a pod of one shape requires, and whether a node is feasible for it: kube-scheduler's filters, plus
+//! cards.
 //!
-//! The same rules exist twice. [`PodRequirements::check_class`] and [`PodRequirements::fits`] use the full state of a node.
-//! [`PodRequirements::check_packed`] and [`PodRequirements::score_packed`] use the packed numbers that a scan over all
-//! nodes reads; they answer only where those numbers are exact, and tests compare both.
+//! The same rules exist twice. [`PodRequirements::check_class`] and [`PodRequirements::fits`] use the full
+//! state of a node. [`PodRequirements::check_packed`] and [`PodRequirements::score_packed`] use the packed
+//! numbers that a scan over all nodes reads; they answer only where those numbers are exact, and tests
+//! compare both.
 
 use crate::gpu::{GpuShare, ShareSize};
 use crate::model::{Str, VramMib, str};
@@ -50,15 +52,16 @@ enum ClassFeasibility {
     Infeasible(InfeasibleReason),
 }
 
-/// In which order cards are chosen: the tightest keep other cards whole, the loosest keep most free on each card.
+/// In which order cards are chosen: the tightest keep other cards whole, the loosest keep most free on each
+/// card.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CardOrder {
     Tightest,
     Loosest,
 }
 
-/// The score of a node for a pod; the smallest is the best. An untolerated `PreferNoSchedule` taint, then what stays free
-/// on the chosen cards or of whole GPUs, then how much of cpu and memory is free.
+/// The score of a node for a pod; the smallest is the best. An untolerated `PreferNoSchedule` taint, then
+/// what stays free on the chosen cards or of whole GPUs, then how much of cpu and memory is free.
 pub(super) type NodeScore = (bool, u64, u32);
 
 /// A pod shape, resolved against the node classes of a snapshot.
@@ -78,9 +81,11 @@ pub(super) struct PodRequirements<'a> {
     class_feasibility: Vec<ClassFeasibility>,
     /// Packed numbers are exact for this shape.
     packed_is_exact: bool,
-    /// MiB of the one card that the pod shares by size, when packed numbers are exact; zero when it shares none.
+    /// MiB of the one card that the pod shares by size, when packed numbers are exact; zero when it shares
+    /// none.
     packed_vram: u32,
-    /// The node selector or affinity uses something that node classes do not have: it is evaluated for each node.
+    /// The node selector or affinity uses something that node classes do not have: it is evaluated for each
+    /// node.
     pub(super) selects_by_node: bool,
 }
 
@@ -129,8 +134,8 @@ impl<'a> PodRequirements<'a> {
         }
     }
 
-    /// Checks what no other pod changes: readiness, cordon, taints, node selector and affinity. `Ok(true)` when the node
-    /// has an untolerated `PreferNoSchedule` taint.
+    /// Checks what no other pod changes: readiness, cordon, taints, node selector and affinity. `Ok(true)`
+    /// when the node has an untolerated `PreferNoSchedule` taint.
     pub(super) fn check_class(&self, state: &NodeState) -> Result<bool, InfeasibleReason> {
         match self.class_feasibility[state.class as usize] {
             ClassFeasibility::Infeasible(reason) => Err(reason),
@@ -192,7 +197,8 @@ impl<'a> PodRequirements<'a> {
             return Err(InfeasibleReason::SharedByVram);
         }
         if self.share.is_some() && self.uses_whole_gpus {
-            // Admission rejects such a pod. A pod that bypassed it gets no node: shares and whole GPUs never mix.
+            // Admission rejects such a pod. A pod that bypassed it gets no node: shares and whole GPUs never
+            // mix.
             return Err(InfeasibleReason::SharedByVram);
         }
         if free.pods == 0 {
@@ -263,7 +269,8 @@ impl<'a> PodRequirements<'a> {
         cards
     }
 
-    /// Feasibility and score from packed numbers. `None`: the numbers are not exact. `Some(None)`: infeasible.
+    /// Feasibility and score from packed numbers. `None`: the numbers are not exact. `Some(None)`:
+    /// infeasible.
     pub(super) fn score_packed(&self, packed: &PackedNode, cards: &PackedCards) -> Option<Option<NodeScore>> {
         if !self.may_fit(packed) {
             return Some(None);
@@ -312,8 +319,8 @@ impl<'a> PodRequirements<'a> {
         (avoid, remaining, free.free_permille(node))
     }
 
-    /// Feasibility from packed numbers, with the same reason as [`Self::check_class`] and [`Self::fits`]; `None` when the
-    /// numbers are not exact.
+    /// Feasibility from packed numbers, with the same reason as [`Self::check_class`] and [`Self::fits`];
+    /// `None` when the numbers are not exact.
     pub(super) fn check_packed(&self, packed: &PackedNode) -> Option<Result<(), InfeasibleReason>> {
         if let ClassFeasibility::Infeasible(reason) = self.class_feasibility[packed.class as usize] {
             return Some(Err(reason));
@@ -374,7 +381,8 @@ impl<'a> PodRequirements<'a> {
 
 /// Number of shares of `each` MiB on `devices` different cards that fit.
 ///
-/// `t` shares fit when the cards have `devices * t` slots, counting at most `t` slots per card: no share uses a card twice.
+/// `t` shares fit when the cards have `devices * t` slots, counting at most `t` slots per card: no share uses
+/// a card twice.
 fn max_shares(cards: &[u64], each: u64, devices: u32, limit: u64) -> u64 {
     let slots = |at_most: u64| -> u128 {
         cards.iter().map(|free| u128::from(free.checked_div(each).unwrap_or(u64::MAX).min(at_most))).sum()

@@ -3,7 +3,8 @@
 use super::requirements::{InfeasibleReason, PodRequirements};
 use crate::model::MilliCpu;
 
-/// A resource of which a node or a card can have too little. Amounts are in the units of [`crate::model::Resources`].
+/// A resource of which a node or a card can have too little. Amounts are in the units of
+/// [`crate::model::Resources`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ResourceKind<'a> {
     Cpu,
@@ -77,7 +78,8 @@ impl<'a> ResourceKind<'a> {
         }
     }
 
-    /// Ascending amounts as a sum: `4000 + 8000 + 8000 MiB`, or `64 x 8000 MiB` for more than four or equal ones.
+    /// Ascending amounts as a sum: `4000 + 8000 + 8000 MiB`, or `64 x 8000 MiB` for more than four or equal
+    /// ones.
     pub(super) fn format_sum(self, amounts: &[u64]) -> String {
         if let [one] = amounts {
             return self.format(*one);

@@ -1,8 +1,9 @@
-//! The search that improves on the greedy placement. For a small gang of different pods it finds the most members that
-//! fit at once, or proves that no more fit. It stops at its step limit and reports that.
+//! The search that improves on the greedy placement. For a small gang of different pods it finds the most
+//! members that fit at once, or proves that no more fit. It stops at its step limit and reports that.
 //!
-//! Members of one kind are interchangeable, so they are assigned to nodes in ascending order. Nodes in the same state, and
-//! cards with the same free VRAM, are interchangeable too, so only the first of them is tried.
+//! Members of one kind are interchangeable, so they are assigned to nodes in ascending order. Nodes in the
+//! same state, and cards with the same free VRAM, are interchangeable too, so only the first of them is
+//! tried.
 
 use super::attempt::{PlacementAttempt, TentativeAssignment};
 use super::candidates::ResolvedShapes;
@@ -10,11 +11,12 @@ use super::overlay::SnapshotOverlay;
 use super::requirements::PodRequirements;
 use crate::snapshot::NodeState;
 
-/// Step limit of a search; a step looks at one node for one member. Exact for gangs of a few different pods on a few
-/// nodes, and done within milliseconds.
+/// Step limit of a search; a step looks at one node for one member. Exact for gangs of a few different pods
+/// on a few nodes, and done within milliseconds.
 pub(super) const MAX_SEARCH_STEPS: u32 = 60_000;
 
-/// Upper bound of members. The recursion is one level deep per member, and larger gangs exceed the step limit anyway.
+/// Upper bound of members. The recursion is one level deep per member, and larger gangs exceed the step limit
+/// anyway.
 const MAX_SEARCHED_MEMBERS: usize = 256;
 
 /// Upper bound of card choices per node and member. With more choices the search reaches its step limit.
@@ -27,8 +29,8 @@ pub(super) struct SearchResult {
     pub(super) exhausted: bool,
 }
 
-/// Finds the most members that fit at once and meet the quorum. `known` meets it or is empty; `most` is an upper bound.
-/// Leaves the overlay as it was.
+/// Finds the most members that fit at once and meet the quorum. `known` meets it or is empty; `most` is an
+/// upper bound. Leaves the overlay as it was.
 pub(super) fn find_most<'a>(
     attempt: &PlacementAttempt<'a>,
     shapes: &ResolvedShapes<'a>,
@@ -89,7 +91,8 @@ impl<'a> PlacementSearch<'_, 'a> {
         self.shapes.need(self.attempt.shapes[self.attempt.kinds[kind].shape].need)
     }
 
-    /// Places the members of a kind and of the kinds after it. After the last kind, keeps the placement if it is the best.
+    /// Places the members of a kind and of the kinds after it. After the last kind, keeps the placement if it
+    /// is the best.
     fn place_kind(&mut self, kind: usize) {
         if kind == self.attempt.kinds.len() {
             let counts = self.counts.iter().copied().enumerate();
@@ -128,7 +131,8 @@ impl<'a> PlacementSearch<'_, 'a> {
         self.steps > 0 && total > self.best.len() as u64 && self.attempt.quorum_met(upper_bounds.into_iter())
     }
 
-    /// Tries every node for the next member of a kind, from the node of the previous member on; then leaves the member out.
+    /// Tries every node for the next member of a kind, from the node of the previous member on; then leaves
+    /// the member out.
     fn place_member(&mut self, kind: usize, from: usize, last_card: Option<u32>) {
         let attempt = self.attempt;
         let count = usize::try_from(self.counts[kind]).unwrap_or(usize::MAX);
@@ -166,8 +170,8 @@ impl<'a> PlacementSearch<'_, 'a> {
         }
     }
 
-    /// Tries every choice of cards for a member on one node, and for each the following members. False when the search is
-    /// done.
+    /// Tries every choice of cards for a member on one node, and for each the following members. False when
+    /// the search is done.
     fn place_on_node(
         &mut self,
         kind: usize,
@@ -196,8 +200,8 @@ impl<'a> PlacementSearch<'_, 'a> {
     }
 }
 
-/// The different choices of cards for one share: cards with the same free VRAM are interchangeable. For a share of one
-/// card, cards before `from` were tried for the previous member of the kind.
+/// The different choices of cards for one share: cards with the same free VRAM are interchangeable. For a
+/// share of one card, cards before `from` were tried for the previous member of the kind.
 fn card_choices(
     need: &PodRequirements<'_>,
     state: &NodeState,

@@ -1,4 +1,5 @@
-//! The shortage of a gang in total: what its members request of one resource, and what is free on its feasible nodes.
+//! The shortage of a gang in total: what its members request of one resource, and what is free on its
+//! feasible nodes.
 
 use super::attempt::PlacementAttempt;
 use super::candidates::ResolvedShapes;
@@ -25,7 +26,8 @@ pub(super) fn requested(
     }
 }
 
-/// Whether the members that the quorum needs request more of a resource than is free in total. Then no placement exists.
+/// Whether the members that the quorum needs request more of a resource than is free in total. Then no
+/// placement exists.
 pub(super) fn is_surely_short<'a>(
     attempt: &PlacementAttempt<'a>,
     shapes: &ResolvedShapes<'a>,
@@ -38,7 +40,8 @@ pub(super) fn is_surely_short<'a>(
             .any(|resource| GangShortage::new(attempt, shapes, overlay, resource).is_short())
 }
 
-/// What the gang requests of one resource in total, and what is free of it on the nodes that its members may use.
+/// What the gang requests of one resource in total, and what is free of it on the nodes that its members may
+/// use.
 #[derive(Default)]
 pub(super) struct GangShortage {
     /// Requests of the members that the quorum needs, ascending, without zeros.
@@ -113,7 +116,8 @@ impl GangShortage {
             self.free += u128::from(free);
             self.places += u32::from(free > 0);
         };
-        // The packed numbers are those of the snapshot: they do not apply to a node that the overlay has modified.
+        // The packed numbers are those of the snapshot: they do not apply to a node that the overlay has
+        // modified.
         let use_packed = !overlay.is_modified(index);
         let free = overlay.free_resources(index);
         match resource {
@@ -166,8 +170,8 @@ impl GangShortage {
         self.requested > self.free
     }
 
-    /// `short of 5000 MiB VRAM: 3 members need 4000 + 8000 + 8000 MiB, 15000 MiB free on 1 card`. `None` for one member,
-    /// and when the total is not what is missing.
+    /// `short of 5000 MiB VRAM: 3 members need 4000 + 8000 + 8000 MiB, 15000 MiB free on 1 card`. `None` for
+    /// one member, and when the total is not what is missing.
     pub(super) fn describe(
         &self,
         attempt: &PlacementAttempt<'_>,

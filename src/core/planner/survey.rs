@@ -1,4 +1,5 @@
-//! One scan of all nodes for one pod: which are infeasible, for which reason, and how close the nearest ones are.
+//! One scan of all nodes for one pod: which are infeasible, for which reason, and how close the nearest ones
+//! are.
 //!
 //! The survey counts. Texts are made afterwards, once per reason and not once per node.
 
@@ -46,7 +47,8 @@ pub(super) struct NodeSurvey {
 }
 
 impl InfeasibleReason {
-    /// Whether the end of other pods can make the node feasible. Otherwise an administrator has to change the node.
+    /// Whether the end of other pods can make the node feasible. Otherwise an administrator has to change the
+    /// node.
     pub(super) fn is_transient(self) -> bool {
         match self {
             Self::NotReady
@@ -61,7 +63,8 @@ impl InfeasibleReason {
         }
     }
 
-    /// How specific the reason is about what is missing: the last tie-break between reasons without usable nodes.
+    /// How specific the reason is about what is missing: the last tie-break between reasons without usable
+    /// nodes.
     fn specificity(self) -> u8 {
         match self {
             Self::CardsUnavailable(CardState::NoCards) => 0,
@@ -144,7 +147,8 @@ impl NodeSurvey {
         }
     }
 
-    /// Replaces class numbers, which depend on the order in which nodes joined, by the taints themselves in their order.
+    /// Replaces class numbers, which depend on the order in which nodes joined, by the taints themselves in
+    /// their order.
     fn resolve_taints(&mut self, snapshot: &Snapshot) {
         let mut by_taint: BTreeMap<Taint, ReasonStats> = BTreeMap::new();
         self.by_reason.retain(|reason, stats| {
@@ -165,8 +169,8 @@ impl NodeSurvey {
         }
     }
 
-    /// The main reason: first a transient one on usable nodes, because the pod waits for that; then the one with the most
-    /// usable nodes.
+    /// The main reason: first a transient one on usable nodes, because the pod waits for that; then the one
+    /// with the most usable nodes.
     pub(super) fn main_reason(&self) -> Option<(InfeasibleReason, &ReasonStats)> {
         let weight = |(reason, stats): &(&InfeasibleReason, &ReasonStats)| {
             let waits = reason.is_transient() && stats.usable > 0;

@@ -1,7 +1,7 @@
 //! The tie-break between equally good nodes: the first by name.
 //!
-//! A stable tie-break makes plans repeatable. It also packs better than a random one: FGD (Fragmentation Gradient
-//! Descent) loses five points of allocation with random ties.
+//! A stable tie-break makes plans repeatable. It also packs better than a random one: FGD (Fragmentation
+//! Gradient Descent) loses five points of allocation with random ties.
 
 /// How ties between equally good nodes are broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

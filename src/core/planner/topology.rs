@@ -1,5 +1,5 @@
-//! Places a gang in one topology domain: all members on nodes with one value of a label, such as a zone, a rack or an
-//! `NVLink` domain.
+//! Places a gang in one topology domain: all members on nodes with one value of a label, such as a zone, a
+//! rack or an `NVLink` domain.
 //!
 //! This is a preference: when no domain has capacity for all members, the gang is placed on any nodes.
 
@@ -12,8 +12,9 @@ use super::search;
 use super::tie_break::TieBreak;
 use crate::model::Str;
 
-/// Places the whole gang in the smallest domain, by number of feasible nodes, with capacity for all of it. Large domains
-/// stay free for large gangs. `None` when the request has no topology key or no domain has the capacity.
+/// Places the whole gang in the smallest domain, by number of feasible nodes, with capacity for all of it.
+/// Large domains stay free for large gangs. `None` when the request has no topology key or no domain has the
+/// capacity.
 pub(super) fn place_in_one_domain<'a>(
     attempt: &PlacementAttempt<'a>,
     shapes: &ResolvedShapes<'a>,

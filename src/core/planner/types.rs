@@ -19,14 +19,14 @@ pub struct PlanningRequest {
     pub members: Vec<WaitingMember>,
     /// The quorum that has to be met before any member starts.
     pub quorum: Quorum,
-    /// Number of started and live members by role. They count for the quorum; when they meet it alone, each waiting
-    /// member is planned independently.
+    /// Number of started and live members by role. They count for the quorum; when they meet it alone, each
+    /// waiting member is planned independently.
     pub active: BTreeMap<Option<Str>, u32>,
-    /// What has to be free in total before any member starts (`minResources`): a sum over the nodes that reserves nothing.
-    /// Empty when the group sets none, and for a gang with started members.
+    /// What has to be free in total before any member starts (`minResources`): a sum over the nodes that
+    /// reserves nothing. Empty when the group sets none, and for a gang with started members.
     pub min_resources: Resources,
-    /// The node label that defines topology domains. A gang that starts is placed in one domain if one has capacity for
-    /// all of it.
+    /// The node label that defines topology domains. A gang that starts is placed in one domain if one has
+    /// capacity for all of it.
     pub topology_key: Option<Str>,
     /// Nodes of the members that are started. Waiting members are placed as near to them as capacity permits.
     pub gang_nodes: BTreeSet<NodeName>,

@@ -1,11 +1,12 @@
-//! Capacity: what every node and card has, what is used, and what is reserved.
+//! The snapshot of capacity: what every node and card has, what is used, and what is reserved.
 //!
-//! Owns the nodes as they were last seen and what every pod is charged. Everything else in here (sums, free amounts,
-//! classes of nodes) follows from these two, and is brought up to date by each event, never rebuilt. It decides nothing:
-//! where a pod may go is the planner's business.
+//! The snapshot owns the nodes and the charge of every pod. Everything else (sums, free amounts, node
+//! classes) follows from these two, and each event updates it. It makes no decisions: the planner decides
+//! where a pod runs.
 //!
-//! Invariant: two snapshots that were told the same nodes and charges are equal and hash alike, whatever came between.
-//! Foreign pods can use more than there is; then free amounts are zero, and nothing panics.
+//! Invariant: two snapshots with the same nodes and charges are equal and have the same hash, whatever their
+//! history. Pods outside of Portcullis's control can use more than a node has. Then free amounts are zero,
+//! and nothing panics.
 
 mod node_classes;
 mod node_state;
@@ -31,65 +32,66 @@ pub use usage::{CardUsage, NodeUsage};
 /// Which nodes share their cards by VRAM.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SharingMode {
-    /// Those with label and taint `portcullis.dev/gpu-sharing=vram`.
+    /// Nodes with label and taint `portcullis.dev/gpu-sharing=vram`.
     #[default]
     Labelled,
-    /// Every node on which nothing holds `nvidia.com/gpu`: a workstation, a tutorial cluster.
+    /// Every node on which no pod holds `nvidia.com/gpu`: for a workstation or a tutorial cluster.
     Any,
 }
 
-/// Which cards of its node a pod uses.
+/// The cards of its node that a pod uses.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum CardAllocation {
-    /// None, or whole GPUs that kubelet picks.
+    /// The pod shares no cards. It may hold whole GPUs, which kubelet assigns.
     Unshared,
-    /// These, by index.
+    /// The cards with these indexes.
     Known(Vec<u32>),
-    /// It shares cards and nobody knows which.
+    /// The pod shares cards, and its annotation does not say which.
     Unknown,
 }
 
-/// Why a pod counts.
+/// Why a pod is charged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ChargeState {
-    /// Planned or lifted, and not yet seen bound.
+    /// Planned or ungated, and not yet seen bound.
     Reserved,
     /// Bound to the node.
     Bound,
 }
 
-/// What one pod holds.
+/// What one pod holds on a node.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Charge {
-    /// The pod's name, for messages ("when default/large-job ends"); counts for nothing else.
+    /// The pod's name, for messages only ("wait for default/large-job to end").
     pub key: Option<PodKey>,
-    /// On which node; it counts also while the node is away, and again when it comes back.
+    /// The node. The charge persists while the node is deleted, and applies again when the node rejoins.
     pub node: NodeName,
-    /// How much.
+    /// What the pod requests.
     pub shape: Arc<Shape>,
-    /// On which cards.
+    /// The cards that it shares.
     pub cards: CardAllocation,
-    /// Why.
+    /// Reserved or bound.
     pub state: ChargeState,
 }
 
-/// The capacity of the cluster, kept up to date by every event, never rebuilt.
+/// The capacity of the cluster. Every event updates it; it is never rebuilt.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
     sharing: SharingMode,
     charges: BTreeMap<PodUid, Charge>,
-    /// Follows from `charges`: who is charged to a node, known or not. No empty sets.
+    /// The pods charged to a node, known or not. Follows from `charges`; no empty sets.
     by_node: BTreeMap<NodeName, BTreeSet<PodUid>>,
-    /// Sorted by name. `packed` and `packed_cards` have the numbers that a scan over all nodes looks at, at the same indexes.
+    /// Sorted by name. `packed_nodes` and `packed_cards` have the same indexes: a scan over all nodes reads
+    /// them.
     #[expect(
         clippy::vec_box,
-        reason = "a node that joins moves all that follow: pointers, not hundreds of bytes each"
+        reason = "a node that joins moves all later ones: pointers instead of hundreds of bytes each"
     )]
     states: Vec<Box<NodeState>>,
     packed_nodes: Vec<PackedNode>,
     packed_cards: Vec<PackedCards>,
     classes: NodeClasses,
-    /// Something may have been freed since [`Snapshot::take_grown`]; no part of its identity.
+    /// Capacity may have grown since [`Snapshot::take_grown`]. Not part of equality and hash.
     grown: bool,
 }
 
@@ -121,8 +123,8 @@ impl Snapshot {
         Self { sharing, ..Self::default() }
     }
 
-    /// Whether anything may have been freed, or any node changed, since this was last asked: whatever had no place before
-    /// has none now as long as it is false.
+    /// Whether capacity may have grown since the last call. While this is false, a gang that did not fit
+    /// still does not fit.
     pub fn take_grown(&mut self) -> bool {
         std::mem::take(&mut self.grown)
     }
@@ -132,7 +134,7 @@ impl Snapshot {
         self.sharing
     }
 
-    /// Adds a node or takes its new state; true when that changed anything that bears on capacity.
+    /// Adds or replaces a node; true when something changed.
     pub fn set_node(&mut self, node: Node) -> bool {
         let place = self.position(&node.name);
         if let Ok(index) = place
@@ -162,7 +164,7 @@ impl Snapshot {
         true
     }
 
-    /// Forgets a node; what is charged to it stays charged. True when it was there.
+    /// Removes a node; its charges stay. True when the node existed.
     pub fn remove_node(&mut self, name: &NodeName) -> bool {
         let Ok(index) = self.position(name) else { return false };
         self.grown = true;
@@ -178,11 +180,11 @@ impl Snapshot {
         self.position(name).ok().map(|index| &self.states[index].node)
     }
 
-    /// Charges a pod, in place of what it was charged before; true when that changed anything.
+    /// Sets the charge of a pod and replaces its previous one; true when something changed.
     pub fn charge(&mut self, pod: &PodUid, charge: Charge) -> bool {
         match self.charges.get(pod) {
             Some(old) if *old == charge => return false,
-            // Most often a reservation that turns into a binding: the sums stay as they are.
+            // Mostly a reservation that becomes a binding: the sums stay the same.
             Some(old)
                 if old.node == charge.node && old.shape == charge.shape && old.cards == charge.cards =>
             {
@@ -204,22 +206,22 @@ impl Snapshot {
         true
     }
 
-    /// What a pod is charged.
+    /// The charge of a pod.
     pub fn charged(&self, pod: &PodUid) -> Option<&Charge> {
         self.charges.get(pod)
     }
 
-    /// Everything that is charged, by pod; also to nodes that are away.
+    /// All charges by pod, including those to nodes that do not exist.
     pub fn charges(&self) -> impl Iterator<Item = (&PodUid, &Charge)> {
         self.charges.iter()
     }
 
-    /// What is charged to a node, by pod, whether the node is known or not.
+    /// The charges to a node by pod, whether the node exists or not.
     pub fn charged_to(&self, node: &NodeName) -> impl Iterator<Item = (&PodUid, &Charge)> {
         self.by_node.get(node).into_iter().flatten().map(|uid| (uid, &self.charges[uid]))
     }
 
-    /// Frees what a pod holds; true when it held anything.
+    /// Removes the charge of a pod; true when it had one.
     pub fn release(&mut self, pod: &PodUid) -> bool {
         let Some(charge) = self.charges.remove(pod) else { return false };
         self.grown = true;
@@ -237,10 +239,10 @@ impl Snapshot {
         true
     }
 
-    /// Recounts everything from nodes and charges, and panics when the running totals differ: for tests and debug runs.
+    /// Recounts everything from nodes and charges, for tests and debug runs.
     ///
     /// # Panics
-    /// When they do: a bug of this module.
+    /// When a running total differs from the recount: a bug of this module.
     pub fn assert_consistent(&self) {
         let mut fresh = Self::new(self.sharing);
         for state in &self.states {
@@ -282,7 +284,7 @@ impl Snapshot {
         &self.states
     }
 
-    /// What would be free on a node if these pods, all charged to it, ended.
+    /// What would be free on a node without these charges, all of which are charged to it.
     pub(crate) fn free_resources_without(&self, node: usize, charges: &[&Charge]) -> FreeResources {
         let mut state = self.states[node].clone();
         for charge in charges {

@@ -1,8 +1,8 @@
-//! Nodes that the rules of placement cannot tell apart, numbered.
+//! Node classes: nodes that selectors and tolerations cannot distinguish share a class with a number.
 //!
-//! Selectors and tolerations are then resolved once for each class rather than for each node, and what a node could hold
-//! if it were empty once for each capacity. Numbers are handed out as
-//! nodes come and go, so they mean nothing outside, and are no part of a snapshot's identity.
+//! The planner resolves selectors and tolerations once per class instead of once per node, and what an empty
+//! node could hold once per capacity. Numbers depend on the order in which nodes join, so they are not part
+//! of a snapshot's equality.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,21 +11,21 @@ use crate::model::{Resources, Str};
 use crate::objects::affinity::Taint;
 use crate::objects::{GpuInventory, Node};
 
-/// Labels whose values differ on every node and which nobody selects by: they would make each node a class of its own.
-/// (GPU feature discovery writes when it ran.)
+/// Labels with a different value on every node that no workload selects by. Each of them would make every
+/// node a class of its own. GPU feature discovery writes the time of its run.
 const NODE_SPECIFIC_LABELS: &[&str] = &["nvidia.com/gfd.timestamp"];
 
-/// What nodes of a class have in common.
+/// What the nodes of a class have in common.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct NodeClass {
     pub(crate) ready: bool,
     pub(crate) unschedulable: bool,
     pub(crate) taints: Vec<Taint>,
-    /// Without the private ones.
+    /// Without node-specific labels.
     pub(crate) labels: BTreeMap<Str, Str>,
 }
 
-/// What a node has when nothing uses it: nodes bought together have the same.
+/// What an empty node has. Nodes of one machine type have the same.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct NodeCapacity {
     pub(crate) allocatable: Resources,
@@ -45,7 +45,7 @@ struct NumberSlot<K> {
     nodes: u32,
 }
 
-/// Equal keys, numbered and counted.
+/// Numbers for keys, with the count of nodes that have each key.
 #[derive(Clone, Debug)]
 struct KeyNumbers<K> {
     numbers: BTreeMap<Arc<K>, u32>,
@@ -111,12 +111,12 @@ impl<K: Ord> KeyNumbers<K> {
     }
 }
 
-/// All classes and capacities in use.
+/// All node classes and capacities in use.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct NodeClasses {
     classes: KeyNumbers<NodeClass>,
     capacities: KeyNumbers<NodeCapacity>,
-    /// Keys of labels that were left out because their value is the node's own, and on how many nodes.
+    /// Keys of the labels left out as node-specific, with their number of nodes.
     node_specific: BTreeMap<Str, u32>,
 }
 
@@ -139,7 +139,7 @@ fn class_of(node: &Node) -> NodeClass {
 }
 
 impl NodeClasses {
-    /// Counts a node in; the numbers of its class and its capacity.
+    /// Adds a node; returns the numbers of its class and its capacity.
     pub(super) fn enter(&mut self, node: &Node) -> (u32, u32) {
         for key in node_specific_keys(node) {
             *self.node_specific.entry(key.clone()).or_default() += 1;
@@ -147,7 +147,7 @@ impl NodeClasses {
         (self.classes.enter(class_of(node)), self.capacities.enter(NodeCapacity::of(node)))
     }
 
-    /// Counts a node out of the class and capacity it had.
+    /// Removes a node with the class and capacity that it had.
     pub(super) fn leave(&mut self, node: &Node, class: u32, capacity: u32) {
         for key in node_specific_keys(node) {
             if let Some(nodes) = self.node_specific.get_mut(key) {
@@ -161,22 +161,22 @@ impl NodeClasses {
         self.capacities.leave(capacity);
     }
 
-    /// How many numbers of classes there are, in use or not.
+    /// Upper bound of class numbers, in use or not.
     pub(crate) fn len(&self) -> usize {
         self.classes.slots.len()
     }
 
-    /// The class of a number; `None` when no node has it.
+    /// The class with a number; `None` when no node has it.
     pub(crate) fn class(&self, number: u32) -> Option<&NodeClass> {
         self.classes.key(number)
     }
 
-    /// Capacities by number; `None` where no node has the number.
+    /// Capacities by number; `None` when no node has the number.
     pub(crate) fn capacities(&self) -> impl Iterator<Item = Option<&NodeCapacity>> {
         self.capacities.slots.iter().map(|slot| slot.as_ref().map(|slot| &*slot.key))
     }
 
-    /// Whether a label key says something that the class of a node does not know.
+    /// Whether classes lack this label because it is node-specific on some node.
     pub(crate) fn is_node_specific(&self, key: &str) -> bool {
         self.node_specific.contains_key(key)
     }

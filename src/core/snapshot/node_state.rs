@@ -1,4 +1,4 @@
-//! One node's sums: what it has, what is used, what is free.
+//! The state of one node: the sums of what is used and what is free.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,31 +8,31 @@ use crate::model::{Resources, Str, VramMib};
 use crate::objects::{GpuSharing, Node, names};
 use crate::shape::HostPort;
 
-/// Whether a node takes VRAM shares, and if not, why.
+/// Whether the cards of a node can be shared by VRAM, and if not, why.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum CardState {
-    /// It does.
+    /// They can.
     Open,
-    /// It has no GPU.
+    /// The node has no GPU.
     #[default]
     NoCards,
-    /// It has GPUs, and is no shared node.
+    /// The node has GPUs and is not a shared node.
     NotShared,
-    /// It has the label `portcullis.dev/gpu-sharing=vram` and not the taint.
+    /// The node has the label `portcullis.dev/gpu-sharing=vram` without the taint.
     LabelOnly,
-    /// It has the taint `portcullis.dev/gpu-sharing=vram` and not the label.
+    /// The node has the taint `portcullis.dev/gpu-sharing=vram` without the label.
     TaintOnly,
-    /// Its cards are cut into MIG slices.
+    /// MIG partitions the cards.
     Mig,
-    /// The label `nvidia.com/gpu.memory` is missing or no number.
+    /// The label `nvidia.com/gpu.memory` is missing or not a number.
     MissingVramLabel,
-    /// A pod holds whole GPUs there, and nobody knows which.
+    /// A pod holds whole GPUs, and kubelet does not report which.
     WholeGpusHeld,
-    /// A pod shares cards there, and nobody knows which.
+    /// A pod shares cards, and its annotation does not say which.
     UnknownShare,
 }
 
-/// Sums of requests. Wider than an amount, because an absurd request must be taken off again as exactly as it was added.
+/// Sums of requests. 128 bits wide, so that any request is subtracted as exactly as it was added.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct UsedResources {
     pub(crate) cpu: u128,
@@ -41,19 +41,19 @@ pub(crate) struct UsedResources {
     /// No zeros.
     pub(crate) extended: BTreeMap<Str, u128>,
     pub(crate) pods: u64,
-    /// How many pods hold each port. No zeros.
+    /// Number of pods by port. No zeros.
     pub(crate) ports: BTreeMap<HostPort, u32>,
-    /// MiB used of each card.
+    /// MiB used by card.
     pub(crate) cards: Vec<u128>,
-    /// Pods that hold whole GPUs.
+    /// Number of pods that hold whole GPUs.
     pub(crate) whole: u32,
-    /// Pods that share cards.
+    /// Number of pods that share cards.
     pub(crate) shares: u32,
-    /// Of those, the ones of which nobody knows the cards.
+    /// Number of pods that share unknown cards.
     pub(crate) unknown_shares: u32,
 }
 
-/// What is free on a node: never less than nothing.
+/// What is free on a node; zero when pods use more than it has.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct FreeResources {
     pub(crate) cpu: u64,
@@ -62,43 +62,44 @@ pub(crate) struct FreeResources {
     pub(crate) pods: u64,
     /// `nvidia.com/gpu`.
     pub(crate) gpus: u64,
-    /// Every other extended resource the node has.
+    /// The other extended resources of the node.
     pub(crate) extended: BTreeMap<Str, u64>,
-    /// MiB free on each card; empty where there is no VRAM capacity.
+    /// MiB free by card; empty when the size of the cards is unknown.
     pub(crate) cards: Vec<u64>,
     pub(crate) card_state: CardState,
-    /// Ports in use.
+    /// Host ports in use.
     pub(crate) ports: BTreeSet<HostPort>,
-    /// Pods that hold whole GPUs, and pods that share cards: they never meet.
+    /// Number of pods that hold whole GPUs. A node never has these and pods that share cards.
     pub(crate) whole: u32,
+    /// Number of pods that share cards.
     pub(crate) shares: u32,
 }
 
-/// The numbers that decide most pods on most nodes, packed for scanning.
+/// The numbers that decide feasibility for most pods, packed for fast scans over all nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PackedNode {
     pub(crate) cpu: u64,
     pub(crate) memory: u64,
     pub(crate) ephemeral_storage: u64,
-    /// MiB free on the emptiest card; zero where no shares are taken.
+    /// MiB free on the emptiest card; zero when cards cannot be shared.
     pub(crate) best_card: u64,
-    /// At most `u32::MAX` of them, like pods.
+    /// Saturates at `u32::MAX`, as `pods` does.
     pub(crate) gpus: u32,
     pub(crate) pods: u32,
-    /// Numbers of class and capacity.
+    /// Numbers of node class and capacity.
     pub(crate) class: u32,
     pub(crate) capacity: u32,
     /// See [`FreeResources::free_permille`].
     pub(crate) free_permille: u32,
-    /// No shares are on the node, and it is none of those that are kept for them.
+    /// No pod shares cards of the node, and it is not a shared node.
     pub(crate) allows_whole_gpus: bool,
     pub(crate) has_cards: bool,
     pub(crate) card_state: CardState,
-    /// The node's cards do not go into a [`PackedCards`].
+    /// The cards of the node do not fit into [`PackedCards`].
     pub(crate) cards_not_packed: bool,
 }
 
-/// MiB free on each card of a node that takes shares; zero for cards that it does not have.
+/// MiB free by card of a node whose cards can be shared; zero for missing cards.
 pub(crate) type PackedCards = [u32; 8];
 
 impl PackedNode {
@@ -108,7 +109,8 @@ impl PackedNode {
 }
 
 impl FreeResources {
-    /// How empty the node is, cpu and memory each in thousandths of what it has: full nodes are filled first.
+    /// Free cpu and free memory, each in thousandths of allocatable, added up. The planner fills full nodes
+    /// first.
     pub(crate) fn free_permille(&self, node: &Node) -> u32 {
         let part = |free: u64, all: u64| match free.checked_mul(1000) {
             Some(thousandfold) => thousandfold / all.max(1),
@@ -120,7 +122,7 @@ impl FreeResources {
     }
 }
 
-/// A node with its sums.
+/// A node with what is used and what is free.
 #[derive(Clone, Debug)]
 pub(crate) struct NodeState {
     pub(crate) node: Node,
@@ -130,8 +132,10 @@ pub(crate) struct NodeState {
     pub(crate) free_resources: FreeResources,
 }
 
-/// Whether a pod with these requests holds whole GPUs (or slices of them) that kubelet picks: the resource names of
-/// NVIDIA's device plugin, `nvidia.com/gpu.shared` being its name for time-sliced ones where so configured.
+/// Whether a pod with these requests holds whole GPUs, or slices of them, that kubelet assigns.
+///
+/// The names are those of NVIDIA's device plugin. `nvidia.com/gpu.shared` is its name for time-sliced GPUs
+/// when it is configured to rename them.
 pub(crate) fn holds_whole_gpus(requests: &Resources) -> bool {
     requests.extended.iter().any(|(name, amount)| {
         *amount > 0
@@ -141,8 +145,8 @@ pub(crate) fn holds_whole_gpus(requests: &Resources) -> bool {
     })
 }
 
-/// Whether two host ports get in each other's way: same protocol and number, and one address is every address or both
-/// are the same (kube-scheduler, framework `HostPortInfo.CheckConflict`).
+/// Whether two host ports conflict: same protocol and number, and equal addresses or a wildcard address
+/// (kube-scheduler, framework `HostPortInfo.CheckConflict`).
 pub fn port_conflict(a: &HostPort, b: &HostPort) -> bool {
     a.1 == b.1 && a.2 == b.2 && (a.0.is_empty() || b.0.is_empty() || a.0 == b.0)
 }
@@ -167,8 +171,8 @@ impl NodeState {
         }
     }
 
-    /// The cards a share uses here, or `None` when nobody can know them: none named, too few, one twice, or one the
-    /// node does not have.
+    /// The cards that a share uses on this node. `None` when they are unknown: none given, the wrong number,
+    /// a duplicate, or a card that the node does not have.
     fn cards_of<'a>(&self, share: &GpuShare, cards: &'a CardAllocation) -> Option<&'a [u32]> {
         let CardAllocation::Known(list) = cards else { return None };
         let distinct: BTreeSet<u32> = list.iter().copied().collect();
@@ -178,7 +182,7 @@ impl NodeState {
         plausible.then_some(list)
     }
 
-    /// Adds what a pod holds.
+    /// Adds a charge to what is used.
     pub(super) fn add_charge(&mut self, charge: &Charge) {
         let requests = &charge.shape.requests;
         self.used.cpu += u128::from(requests.cpu.0);
@@ -206,7 +210,7 @@ impl NodeState {
         }
     }
 
-    /// Takes off what [`Self::add_charge`] added.
+    /// Subtracts what [`Self::add_charge`] added.
     pub(super) fn remove_charge(&mut self, charge: &Charge) {
         let requests = &charge.shape.requests;
         self.used.cpu -= u128::from(requests.cpu.0);
@@ -244,7 +248,7 @@ impl NodeState {
         }
     }
 
-    /// Works out anew what is free, from what is used.
+    /// Recomputes what is free from what is used.
     pub(super) fn recompute_free(&mut self, sharing: SharingMode) -> (PackedNode, PackedCards) {
         let Self { node, used, free_resources, class, capacity } = self;
         let has = &node.allocatable;

@@ -1,4 +1,5 @@
-//! Whether a node has been given more than it has: only what others put there can do that.
+//! Overbooked nodes: nodes with charges for more than they have. Only pods outside of Portcullis's control
+//! cause that.
 
 use super::{CardState, Snapshot};
 use crate::model::{Bytes, MilliCpu, NodeName};
@@ -9,7 +10,8 @@ impl Snapshot {
         self.states.iter().map(|state| &state.node.name)
     }
 
-    /// What a node has been given more of than it has, in words with numbers; `None` when nothing, or no such node.
+    /// The resource that a node is overbooked on, with numbers; `None` when it is not, and for an unknown
+    /// node.
     pub fn overbooked(&self, name: &NodeName) -> Option<String> {
         let state = &self.states[self.position(name).ok()?];
         let (node, used) = (&state.node, &state.used);
@@ -17,15 +19,15 @@ impl Snapshot {
         let most = |used: u128| u64::try_from(used).unwrap_or(u64::MAX);
         let (cpu, memory) = (node.allocatable.cpu, node.allocatable.memory);
         if over(used.cpu, cpu.0) {
-            return Some(format!("{} asked of {cpu}", MilliCpu(most(used.cpu))));
+            return Some(format!("{} requested of {cpu}", MilliCpu(most(used.cpu))));
         }
         if over(used.memory, memory.0) {
-            return Some(format!("{} of memory asked of {memory}", Bytes(most(used.memory))));
+            return Some(format!("{} of memory requested of {memory}", Bytes(most(used.memory))));
         }
         let storage = node.allocatable.ephemeral_storage;
         if over(used.ephemeral_storage, storage.0) {
             return Some(format!(
-                "{} of ephemeral storage asked of {storage}",
+                "{} of ephemeral storage requested of {storage}",
                 Bytes(most(used.ephemeral_storage))
             ));
         }
@@ -35,22 +37,22 @@ impl Snapshot {
         for (resource, amount) in &used.extended {
             let has = node.allocatable.extended(resource);
             if over(*amount, has) {
-                return Some(format!("{amount} {resource} asked of {has}"));
+                return Some(format!("{amount} {resource} requested of {has}"));
             }
         }
         if let Some(port) = used.ports.iter().find_map(|(port, pods)| (*pods > 1).then_some(port)) {
-            return Some(format!("host port {}/{} is taken twice", port.2, port.1));
+            return Some(format!("host port {}/{} is used twice", port.2, port.1));
         }
         let vram = node.gpus.vram_each.unwrap_or_default();
         for (card, amount) in used.cards.iter().enumerate() {
             if over(*amount, vram.0) {
-                return Some(format!("{amount} MiB asked of card {card}, which has {vram}"));
+                return Some(format!("{amount} MiB requested of card {card}, which has {vram}"));
             }
         }
         None
     }
 
-    /// Whether a node takes shares of its cards, and if not, why; `None` for a node that is not there.
+    /// Whether the cards of a node can be shared; `None` for an unknown node.
     pub fn card_state(&self, name: &NodeName) -> Option<CardState> {
         self.position(name).ok().map(|index| self.states[index].free_resources.card_state)
     }

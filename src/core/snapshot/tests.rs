@@ -1,4 +1,4 @@
-//! Running totals against a recount, and the corners: foreign over-use, nodes that vanish, cards nobody knows.
+//! Compares running totals with a recount, and covers overbooked nodes, deleted nodes and unknown cards.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -61,7 +61,7 @@ fn hash(snapshot: &Snapshot) -> u64 {
 }
 
 #[test]
-fn charges_take_and_releases_give_back() {
+fn a_charge_uses_resources_and_a_release_frees_them() {
     let mut snapshot = Snapshot::new(SharingMode::Labelled);
     assert!(snapshot.set_node(shared("a", 2, 8000)));
     assert!(!snapshot.set_node(shared("a", 2, 8000)), "nothing new");
@@ -89,7 +89,7 @@ fn charges_take_and_releases_give_back() {
 }
 
 #[test]
-fn a_charge_counts_again_when_its_node_returns() {
+fn a_charge_applies_again_when_its_node_rejoins() {
     let mut snapshot = Snapshot::new(SharingMode::Labelled);
     snapshot.charge(&"p".into(), on("a", share(3000), CardAllocation::Known(vec![0])));
     snapshot.set_node(shared("a", 1, 8000));
@@ -104,7 +104,7 @@ fn a_charge_counts_again_when_its_node_returns() {
 }
 
 #[test]
-fn over_use_by_foreign_pods_leaves_nothing_free_and_is_undone_exactly() {
+fn an_overbooked_node_has_nothing_free_and_recovers_exactly() {
     let mut snapshot = Snapshot::new(SharingMode::Labelled);
     snapshot.set_node(shared("a", 1, 8000));
     let mut absurd = share(u64::MAX);
@@ -121,7 +121,7 @@ fn over_use_by_foreign_pods_leaves_nothing_free_and_is_undone_exactly() {
 }
 
 #[test]
-fn cards_are_known_or_the_node_takes_no_shares() {
+fn a_node_with_unknown_cards_in_use_cannot_share_cards() {
     let after = |shape: Shape, cards: CardAllocation| {
         let mut snapshot = Snapshot::new(SharingMode::Labelled);
         snapshot.set_node(shared("a", 2, 8000));
@@ -147,7 +147,7 @@ fn cards_are_known_or_the_node_takes_no_shares() {
 }
 
 #[test]
-fn which_nodes_share_their_cards() {
+fn card_state_follows_labels_taints_and_sharing_mode() {
     let seen = |mode, change: &dyn Fn(&mut GpuInventory)| {
         let mut node = shared("a", 2, 8000);
         change(&mut node.gpus);
@@ -167,7 +167,7 @@ fn which_nodes_share_their_cards() {
     assert_eq!(seen(Any, &|g| g.mig = true), CardState::Mig);
 }
 
-/// The step of splitmix64.
+/// One step of splitmix64.
 fn next(seed: &mut u64) -> u64 {
     *seed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mut z = *seed;
@@ -177,7 +177,7 @@ fn next(seed: &mut u64) -> u64 {
 }
 
 #[test]
-fn any_history_with_the_same_end_is_the_same_snapshot() {
+fn snapshots_with_the_same_nodes_and_charges_are_equal_whatever_their_history() {
     for seed in 0..200_u64 {
         let mut random = seed;
         let mut below = |end: u64| next(&mut random) % end;

@@ -1,10 +1,10 @@
-//! The snapshot for the eye: nodes with what is free and used, cards with who holds them.
+//! Read-only view of nodes and cards: what is free, what is used, and which pods hold it.
 
 use super::{CardAllocation, CardState, Charge, Snapshot};
 use crate::model::{NodeName, PodUid, VramMib};
 use crate::objects::Node;
 
-/// A node with its sums.
+/// What is used and free on a node.
 #[derive(Clone, Debug)]
 pub struct NodeUsage<'a> {
     /// The node as it was last set.
@@ -15,31 +15,31 @@ pub struct NodeUsage<'a> {
     pub memory_free: u64,
     /// `ephemeral-storage` free, in bytes.
     pub ephemeral_storage_free: u64,
-    /// How many more pods it takes.
+    /// How many more pods it can run.
     pub pods_free: u64,
-    /// How many pods are charged to it.
+    /// Number of pods charged to it.
     pub pods: u64,
-    /// Whether it takes VRAM shares, and if not, why.
+    /// Whether its cards can be shared, and if not, why.
     pub card_state: CardState,
     snapshot: &'a Snapshot,
     index: usize,
 }
 
-/// A physical card.
+/// What is used and free on a physical card.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CardUsage {
-    /// Which one of its node, from 0.
+    /// Index on its node, from 0.
     pub index: u32,
-    /// What it has; `None` where the node does not say.
+    /// Its VRAM; `None` when the node does not report it.
     pub size: Option<VramMib>,
-    /// What shares use of it; more than it has, when foreign pods overdid it.
+    /// VRAM used by shares. Pods outside of Portcullis's control can make it exceed `size`.
     pub used: VramMib,
-    /// What is free of it; nothing where it does not say its size.
+    /// Free VRAM; zero when the size is unknown.
     pub free: VramMib,
 }
 
 impl<'a> NodeUsage<'a> {
-    /// How much of an extended resource is free.
+    /// The free amount of an extended resource.
     pub fn extended_free(&self, name: &str) -> u64 {
         let state = &self.snapshot.states[self.index];
         let used = state.used.extended.get(name).copied().unwrap_or(0);
@@ -47,7 +47,7 @@ impl<'a> NodeUsage<'a> {
         state.node.allocatable.extended(name).saturating_sub(used)
     }
 
-    /// Its cards, in order.
+    /// Its cards by index.
     pub fn cards(&self) -> impl Iterator<Item = CardUsage> + 'a {
         let state = &self.snapshot.states[self.index];
         let size = state.node.gpus.vram_each;
@@ -62,7 +62,7 @@ impl<'a> NodeUsage<'a> {
         self.snapshot.charged_to(&self.node.name)
     }
 
-    /// The pods that share a card of it.
+    /// The pods that share a card.
     pub fn holders(&self, card: u32) -> impl Iterator<Item = (&'a PodUid, &'a Charge)> {
         self.charges().filter(move |(_, charge)| {
             charge.shape.share.is_some()
@@ -72,12 +72,12 @@ impl<'a> NodeUsage<'a> {
 }
 
 impl Snapshot {
-    /// Every node with its sums, by name.
+    /// The usage of every node, by name.
     pub fn nodes(&self) -> impl ExactSizeIterator<Item = NodeUsage<'_>> {
         (0..self.states.len()).map(|index| self.node_at(index))
     }
 
-    /// One node with its sums.
+    /// The usage of one node.
     pub fn node_usage(&self, name: &NodeName) -> Option<NodeUsage<'_>> {
         self.position(name).ok().map(|index| self.node_at(index))
     }

@@ -6,7 +6,7 @@ use portcullis_test_cluster::program::{install, redirect, wait_gating};
 use super::{cluster, gang, member, options, start};
 
 /// The end of every such refusal.
-const REMEDY: &str = "Portcullis adds it at creation: its mutating webhook was not called, or something undid it. Create the pod again; if that does not help, the platform team runs \"portcullis doctor\" and looks at MutatingWebhookConfiguration portcullis.";
+const REMEDY: &str = "Portcullis adds it at creation: its mutating webhook was not called, or another webhook removed it. Create the pod again. If that fails, the platform team runs \"portcullis doctor\" and checks MutatingWebhookConfiguration portcullis.";
 
 #[test]
 fn a_member_without_a_gate_is_refused_with_a_remedy() {
@@ -29,8 +29,8 @@ fn a_member_without_a_gate_is_refused_with_a_remedy() {
         )
     };
     let lacks_equipment = format!(
-        r#"* spec.tolerations: there is no toleration of "portcullis.dev/gpu-sharing=vram:NoSchedule". A member with a share of a card can run on nodes with this taint only. {REMEDY}
-* spec.containers[0].env: NVIDIA_VISIBLE_DEVICES is missing; it has to be a fieldRef to metadata.annotations['portcullis.dev/gpus']. A member with a share of a card learns from it which card is its own, and a variable cannot be changed later. {REMEDY}"#
+        r#"* spec.tolerations: there is no toleration of "portcullis.dev/gpu-sharing=vram:NoSchedule". A member with a share of a card runs only on nodes with this taint. {REMEDY}
+* spec.containers[0].env: NVIDIA_VISIBLE_DEVICES is missing; it must be a fieldRef to metadata.annotations['portcullis.dev/gpus']. A member with a share of a card reads its cards from it, and a variable cannot be changed later. {REMEDY}"#
     );
     let denied = format!(
         r#"Error from server (Invalid): error when creating "{train}": admission webhook "pods.portcullis.dev" denied the request:"#

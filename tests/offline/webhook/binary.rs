@@ -118,7 +118,7 @@ fn the_printed_curl_line_shows_the_denial() {
          for 1 whole GPU (limits nvidia.com/gpu). {way_out}"
     );
     let at_limit = format!(
-        "cannot request both GPU and GPU memory: \"1\" stands against the annotation gpu-memory (\"8000\"). {way_out}"
+        "cannot request both GPU and GPU memory: \"1\" contradicts the annotation gpu-memory (\"8000\"). {way_out}"
     );
     let cause = |field: &str, message: &str| json!({"reason": "FieldValueForbidden", "message": message, "field": field});
     let expected = json!({

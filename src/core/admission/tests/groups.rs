@@ -1,4 +1,4 @@
-//! Reviews of group objects, and what is known of the cluster.
+//! Reviews of group objects, and the use of known classes.
 
 use super::*;
 
@@ -27,7 +27,7 @@ fn warnings(facts: &KnownClasses, review: &Value) -> Vec<String> {
 }
 
 #[test]
-fn a_group_that_names_no_class_there_is_gets_a_warning() {
+fn a_group_with_an_unknown_priority_class_gets_a_warning() {
     let group = |class: &str| {
         json!({ "metadata": { "name": "app-with-models", "namespace": "default" },
             "spec": { "minMember": 3, "priorityClassName": class } })
@@ -60,12 +60,12 @@ fn a_group_that_names_no_class_there_is_gets_a_warning() {
 }
 
 #[test]
-fn a_group_that_cannot_be_read_is_told_so_at_once() {
+fn a_group_that_cannot_be_read_gets_a_warning() {
     let group = json!({ "metadata": { "name": "g", "namespace": "ml" }, "spec": { "minMember": -1 } });
     assert_eq!(
         warnings(&nvidia(), &group_review(&group)),
         [
-            "spec.minMember is -1; it must be a whole number from 0 to 2147483647; its pods will not start until that is mended"
+            "spec.minMember is -1; it must be a whole number from 0 to 2147483647; its pods will not start until this is fixed"
         ]
     );
 }

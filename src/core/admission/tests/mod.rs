@@ -1,4 +1,4 @@
-//! Admission held to its promises: tables, random pods, damaged reviews.
+//! Tests of admission: tables, random pods, damaged reviews.
 
 #![expect(clippy::needless_pass_by_value, reason = "tables read better with json!() than with &json!()")]
 
@@ -53,7 +53,7 @@ fn patched(answer: &Value, object: &Value) -> Value {
 }
 
 #[test]
-fn a_member_with_the_label_only_is_linked_gated_and_equipped() {
+fn a_member_with_only_the_label_gets_all_fields() {
     let object = json!({
         "metadata": { "name": "model-1", "labels": { "kai.scheduler/podgroup": "app-with-models" },
             "annotations": { "gpu-memory": "8000" } },
@@ -87,7 +87,7 @@ fn a_member_with_the_label_only_is_linked_gated_and_equipped() {
 }
 
 #[test]
-fn a_pod_with_gpu_and_gpu_memory_is_told_both_places_and_both_ways_out() {
+fn a_pod_with_gpu_and_gpu_memory_gets_both_fields_and_both_fixes() {
     let object = json!({
         "metadata": { "name": "model-2", "annotations": { "gpu-memory": "8000" } },
         "spec": { "containers": [{ "name": "model", "resources": { "limits": { "nvidia.com/gpu": "1" },
@@ -104,12 +104,12 @@ fn a_pod_with_gpu_and_gpu_memory_is_told_both_places_and_both_ways_out() {
             { "reason": "FieldValueForbidden", "field": "metadata.annotations[gpu-memory]",
               "message": "cannot request both GPU and GPU memory: this pod asks for 8000 MiB of a shared card and, in container \"model\", for 1 whole GPU (limits nvidia.com/gpu). Keep one: remove the annotation gpu-memory for a whole GPU, or remove nvidia.com/gpu to share a card." },
             { "reason": "FieldValueForbidden", "field": "spec.containers[0].resources.limits[nvidia.com/gpu]",
-              "message": "cannot request both GPU and GPU memory: \"1\" stands against the annotation gpu-memory (\"8000\"). Keep one: remove the annotation gpu-memory for a whole GPU, or remove nvidia.com/gpu to share a card." },
+              "message": "cannot request both GPU and GPU memory: \"1\" contradicts the annotation gpu-memory (\"8000\"). Keep one: remove the annotation gpu-memory for a whole GPU, or remove nvidia.com/gpu to share a card." },
         ] })
     );
 }
 
-/// A pod `p` with these labels, annotations and spec; a container `main` where the spec names none.
+/// A pod `p` with these labels, annotations and spec, and a container `main` if the spec has none.
 fn pod(labels: Value, annotations: Value, spec: Value) -> Value {
     let mut whole = json!({ "containers": [{ "name": "main" }] });
     whole.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
@@ -124,7 +124,7 @@ const GROUP: &str = "pod-group-name";
 const LABEL: &str = "kai.scheduler/podgroup";
 
 #[test]
-fn what_is_none_of_our_business_is_untouched() {
+fn objects_without_a_gang_or_share_are_untouched() {
     let member = pod(json!({ LABEL: "g" }), json!({ GROUP: "g", "gpu-memory": "1" }), json!({}));
     use AdmissionVerdict::{Patched, Untouched};
     let check = |what: &str, change: &dyn Fn(&mut Value), expected: AdmissionVerdict| {
@@ -133,7 +133,7 @@ fn what_is_none_of_our_business_is_untouched() {
         for hook in [Hook::Mutate, Hook::Validate] {
             let (answer, summary) = ask(&AdmissionSettings::default(), hook, &asked);
             let expected = match (hook, expected) {
-                // Nothing gated it on its way here.
+                // No webhook gated it before.
                 (Hook::Validate, Patched) => AdmissionVerdict::Denied,
                 _ => expected,
             };
@@ -191,7 +191,7 @@ fn what_is_none_of_our_business_is_untouched() {
 }
 
 #[test]
-fn what_a_member_has_is_kept_and_not_added_twice() {
+fn fields_that_a_member_has_are_kept_and_not_added_twice() {
     let gate = json!({ "name": "portcullis.dev/gang" });
     let foreign = json!({ "name": "example.com/other" });
     let both = (json!({ LABEL: "g" }), json!({ GROUP: "g" }));
@@ -224,7 +224,7 @@ fn what_a_member_has_is_kept_and_not_added_twice() {
 }
 
 #[test]
-fn missing_maps_are_made_and_keys_are_escaped() {
+fn missing_maps_are_added_and_keys_are_escaped() {
     for empty in [json!(null), json!({})] {
         let object = pod(empty.clone(), json!({ GROUP: "g/../~1" }), json!({}));
         let (answer, summary) = create(&object);
@@ -243,7 +243,7 @@ fn missing_maps_are_made_and_keys_are_escaped() {
 }
 
 #[test]
-fn the_cards_reach_the_container_that_asks_for_them() {
+fn the_cards_variable_is_added_to_the_named_container() {
     let ours = json!({ "name": "NVIDIA_VISIBLE_DEVICES", "valueFrom": { "fieldRef": { "apiVersion": "v1",
         "fieldPath": "metadata.annotations['portcullis.dev/gpus']" } } });
     let a = json!({ "name": "A", "value": "1" });
@@ -258,19 +258,19 @@ fn the_cards_reach_the_container_that_asks_for_them() {
             json!([all, a]),
             json!([ours, a]),
             Some(
-                "NVIDIA_VISIBLE_DEVICES \"all\" in container \"main\" was replaced: the gang decides which cards",
+                "NVIDIA_VISIBLE_DEVICES \"all\" in container \"main\" was replaced: the engine assigns the cards",
             ),
         ),
         (
             json!([secret]),
             json!([ours]),
-            Some("NVIDIA_VISIBLE_DEVICES in container \"main\" was replaced: the gang decides which cards"),
+            Some("NVIDIA_VISIBLE_DEVICES in container \"main\" was replaced: the engine assigns the cards"),
         ),
         (
             json!([ours, all]),
             json!([ours, ours]),
             Some(
-                "NVIDIA_VISIBLE_DEVICES \"all\" in container \"main\" was replaced: the gang decides which cards",
+                "NVIDIA_VISIBLE_DEVICES \"all\" in container \"main\" was replaced: the engine assigns the cards",
             ),
         ),
     ] {
@@ -294,7 +294,7 @@ fn the_cards_reach_the_container_that_asks_for_them() {
 }
 
 #[test]
-fn only_members_that_we_place_get_cards() {
+fn only_members_that_portcullis_places_get_cards() {
     let settings = AdmissionSettings::default();
     // gate, cards (toleration, variable, runtime class), warnings
     for (annotations, spec, expected) in [
@@ -330,7 +330,7 @@ fn only_members_that_we_place_get_cards() {
 }
 
 #[test]
-fn pods_without_a_name_or_namespace_of_their_own_are_understood() {
+fn pods_without_a_name_or_namespace_are_reviewed() {
     let mut object = pod(json!({ LABEL: "a" }), json!({ GROUP: "b" }), json!({}));
     object["metadata"]["name"] = json!(null);
     object["metadata"]["generateName"] = json!("worker-");
@@ -349,7 +349,7 @@ fn pods_without_a_name_or_namespace_of_their_own_are_understood() {
 }
 
 #[test]
-fn what_is_no_review_is_refused_with_a_sentence() {
+fn a_body_that_is_not_a_review_gets_an_error_message() {
     let good = review("CREATE", &pod(json!({}), json!({}), json!({})), None);
     let check = |change: &dyn Fn(&mut Value), expected: &str| {
         let mut asked = good.clone();

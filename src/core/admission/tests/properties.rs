@@ -1,8 +1,8 @@
-//! Random pods and damaged reviews: what must hold of every answer.
+//! Random pods and damaged reviews: invariants of every response.
 
 use super::*;
 
-/// splitmix64: small, seeded, the same everywhere.
+/// splitmix64: deterministic for a seed.
 struct Random(u64);
 
 impl Random {
@@ -93,7 +93,7 @@ fn random_review(random: &mut Random) -> Value {
     review("CREATE", &object, None)
 }
 
-/// The same document with the keys of every object in the opposite order.
+/// The same document with the keys of every object in reverse order.
 fn reversed(value: &Value) -> String {
     match value {
         Value::Object(map) => {
@@ -106,7 +106,7 @@ fn reversed(value: &Value) -> String {
 }
 
 #[test]
-fn validate_refuses_exactly_what_mutate_would_still_add_to_the_spec() {
+fn validate_denies_exactly_what_mutate_would_still_add_to_the_spec() {
     let settings = AdmissionSettings::default();
     let mut refused = [0, 0];
     for seed in 0..3000 {
@@ -129,7 +129,7 @@ fn validate_refuses_exactly_what_mutate_would_still_add_to_the_spec() {
 }
 
 #[test]
-fn random_pods_keep_every_promise() {
+fn invariants_hold_for_random_pods() {
     let mut seen = std::collections::BTreeMap::new();
     let settings = AdmissionSettings::default();
     for seed in 0..3000 {
@@ -171,7 +171,7 @@ fn random_pods_keep_every_promise() {
 }
 
 #[test]
-fn damaged_reviews_never_break_it() {
+fn damaged_reviews_never_panic() {
     let words: [&[u8]; 14] = [
         b"null",
         b"{}",

@@ -1,4 +1,4 @@
-//! Members that come to `/validate` without what `/mutate` gives: its registration was deleted, or somebody undid it.
+//! Members that reach `/validate` without the fields that `/mutate` adds.
 
 use super::*;
 
@@ -6,28 +6,28 @@ fn validated(object: &Value) -> (Value, ReviewSummary) {
     ask(&AdmissionSettings::default(), Hook::Validate, &review("CREATE", object, None))
 }
 
-/// A member as `/mutate` leaves it.
+/// A member as patched by `/mutate`.
 fn made(annotations: Value, spec: Value) -> Value {
     let object = pod(json!({ LABEL: "g" }), annotations, spec);
     patched(&create(&object).0, &object)
 }
 
 #[test]
-fn a_member_that_was_not_gated_is_refused_and_told_what_to_do() {
+fn a_member_without_a_gate_is_denied_with_the_fix() {
     let member = pod(json!({ LABEL: "train" }), json!({ GROUP: "train" }), json!({}));
     let (answer, summary) = validated(&member);
     assert_eq!(summary.verdict, AdmissionVerdict::Denied);
     assert_eq!(
         answer["response"]["status"]["details"]["causes"],
         json!([{ "reason": "FieldValueRequired", "field": "spec.schedulingGates",
-            "message": "\"portcullis.dev/gang\" is missing. A member of group \"train\" without this gate starts without its gang, and a gate cannot be added later. Portcullis adds it at creation: its mutating webhook was not called, or something undid it. Create the pod again; if that does not help, the platform team runs \"portcullis doctor\" and looks at MutatingWebhookConfiguration portcullis." }])
+            "message": "\"portcullis.dev/gang\" is missing. A member of group \"train\" without this gate starts without its gang, and a gate cannot be added later. Portcullis adds it at creation: its mutating webhook was not called, or another webhook removed it. Create the pod again. If that fails, the platform team runs \"portcullis doctor\" and checks MutatingWebhookConfiguration portcullis." }])
     );
     let gated = patched(&create(&member).0, &member);
     assert_eq!(validated(&gated).1.verdict, AdmissionVerdict::Allowed);
 }
 
 #[test]
-fn what_mutate_would_still_add_is_refused_and_what_can_wait_is_not() {
+fn validate_denies_exactly_the_fields_that_mutate_would_add() {
     const GATE: &str = "spec.schedulingGates: \"portcullis.dev/gang\" is missing";
     const TOLERATION: &str =
         "spec.tolerations: there is no toleration of \"portcullis.dev/gpu-sharing=vram:NoSchedule\"";
@@ -53,7 +53,7 @@ fn what_mutate_would_still_add_is_refused_and_what_can_wait_is_not() {
             for (cause, expected) in summary.causes.iter().zip(expected) {
                 assert!(cause.starts_with(expected), "{what}: {cause}");
             }
-            // The very same pod, through both hooks.
+            // The same pod through both webhooks.
             let through = patched(&create(&object).0, &object);
             assert_eq!(validated(&through).1.verdict, AdmissionVerdict::Allowed, "{what}: mended by mutate");
         };
@@ -75,7 +75,7 @@ fn what_mutate_would_still_add_is_refused_and_what_can_wait_is_not() {
             &none,
             &env(empty),
             &[
-                "spec.containers[0].env: NVIDIA_VISIBLE_DEVICES is missing; it has to be a fieldRef to metadata.annotations['portcullis.dev/gpus'].",
+                "spec.containers[0].env: NVIDIA_VISIBLE_DEVICES is missing; it must be a fieldRef to metadata.annotations['portcullis.dev/gpus'].",
             ],
         );
     }
@@ -118,7 +118,7 @@ fn what_mutate_would_still_add_is_refused_and_what_can_wait_is_not() {
         &env(
             json!([{ "name": "NVIDIA_VISIBLE_DEVICES", "valueFrom": { "fieldRef": { "fieldPath": "metadata.name" } } }]),
         ),
-        &["spec.containers[0].env: NVIDIA_VISIBLE_DEVICES comes from elsewhere; it has to be a fieldRef"],
+        &["spec.containers[0].env: NVIDIA_VISIBLE_DEVICES has another source; it has to be a fieldRef"],
     );
     check(
         "the container that asks",
@@ -141,7 +141,7 @@ fn what_mutate_would_still_add_is_refused_and_what_can_wait_is_not() {
         &|object| object["spec"] = json!({ "containers": [{ "name": "main" }] }),
         &[GATE, TOLERATION, "spec.containers[0].env: NVIDIA_VISIBLE_DEVICES is missing"],
     );
-    // What the engine does without, or what a late fact decides.
+    // Fields that the engine does not need, or that depend on classes known late.
     check(
         "label alone",
         &share,
@@ -161,7 +161,7 @@ fn what_mutate_would_still_add_is_refused_and_what_can_wait_is_not() {
 }
 
 #[test]
-fn who_is_no_member_needs_no_gate() {
+fn a_pod_without_a_gang_needs_no_gate() {
     for (annotations, expected) in [
         (json!({}), AdmissionVerdict::Untouched),
         (json!({ "gpu-memory": "1" }), AdmissionVerdict::Allowed),

@@ -1,4 +1,4 @@
-//! Reviews of StatefulSets, and of members that name a scheduler which is not there.
+//! Reviews of StatefulSets, and of members that name a scheduler which is not installed.
 
 use super::*;
 
@@ -62,7 +62,7 @@ fn stacks() -> Vec<(&'static str, Value)> {
 }
 
 #[test]
-fn a_stateful_set_of_a_gang_makes_its_pods_all_at_once() {
+fn a_stateful_set_of_a_gang_creates_its_pods_all_at_once() {
     let metadata = json!({ "name": "workers" });
     for (stack, template) in stacks() {
         for policy in [json!("OrderedReady"), json!(null)] {
@@ -84,7 +84,7 @@ fn a_stateful_set_of_a_gang_makes_its_pods_all_at_once() {
 }
 
 #[test]
-fn other_stateful_sets_stay_as_they_are() {
+fn other_stateful_sets_are_unchanged() {
     let (named, member) = (json!({ "name": "w" }), stacks().swap_remove(0).1);
     let outsider = template(json!({ "app": "database" }), json!({}), json!({}));
     let of_lws =
@@ -116,7 +116,7 @@ fn other_stateful_sets_stay_as_they_are() {
 }
 
 #[test]
-fn a_manifest_with_the_order_in_it_can_be_applied_again() {
+fn a_manifest_with_an_explicit_order_can_be_applied_again() {
     let (named, member) = (json!({ "name": "w" }), stacks().swap_remove(0).1);
     let keep = json!({ "name": "w", "annotations": { "portcullis.dev/ordered": "keep" } });
     let check = |was: &str, becomes: &str, metadata: &Value, expected: AdmissionVerdict| {
@@ -134,12 +134,12 @@ fn a_manifest_with_the_order_in_it_can_be_applied_again() {
     check("Parallel", "Parallel", &named, AdmissionVerdict::Allowed);
     check("OrderedReady", "OrderedReady", &named, AdmissionVerdict::Untouched);
     check("OrderedReady", "Parallel", &named, AdmissionVerdict::Untouched);
-    // Refused by the API server, as it should be: it says keep.
+    // The API server rejects it: the annotation asks for the order.
     check("Parallel", "OrderedReady", &keep, AdmissionVerdict::Allowed);
 }
 
 #[test]
-fn an_order_that_is_asked_for_is_kept_and_what_follows_is_said() {
+fn a_requested_order_is_kept_with_a_warning() {
     let member = stacks().swap_remove(0).1;
     let check = |wish: &str, verdict: AdmissionVerdict, expected: &[&str]| {
         let metadata = json!({ "name": "w", "annotations": { "portcullis.dev/ordered": wish } });
@@ -148,23 +148,23 @@ fn an_order_that_is_asked_for_is_kept_and_what_follows_is_said() {
         assert_eq!(summary.verdict, verdict, "{wish}");
         assert_eq!(answer["response"]["warnings"], json!(expected), "{wish}");
     };
-    let kept = "the pods are made in order (portcullis.dev/ordered: keep), each when the one before it is Ready: gang \"g\" \
-                starts when there is room for all of it, and holds that for pods to come like the first";
+    let kept = "the pods are created in order (portcullis.dev/ordered: keep), each when the previous one is Ready: gang \"g\" \
+                starts when all of it fits, and reserves capacity for later pods that are like the first";
     check("keep", AdmissionVerdict::Patched, &[kept]);
     check(
         "Keep",
         AdmissionVerdict::Patched,
         &[
-            "portcullis.dev/ordered \"Keep\" is not known: write \"keep\", or take it out",
+            "portcullis.dev/ordered \"Keep\" is not a known value: use \"keep\", or remove the annotation",
             "spec.podManagementPolicy was OrderedReady; set to Parallel: in order, pod 1 would wait for pod 0, and pod 0 for its \
              gang \"g\" (to keep the order: annotation portcullis.dev/ordered: keep)",
         ],
     );
 }
 
-/// The engine sees pods, not who makes them.
+/// The engine reads pods, not their owners.
 #[test]
-fn pods_of_a_set_that_keeps_its_order_say_so() {
+fn pods_of_an_ordered_set_get_the_annotation() {
     let keep = json!({ "portcullis.dev/ordered": "keep" });
     for (stack, template) in stacks() {
         let set = json!({ "name": "w", "annotations": keep });
@@ -174,7 +174,7 @@ fn pods_of_a_set_that_keeps_its_order_say_so() {
         let mut expected = object.clone();
         expected["spec"]["template"]["metadata"]["annotations"]["portcullis.dev/ordered"] = json!("keep");
         assert_eq!(patched(&answer, object), expected, "{stack}");
-        // Said on the pods, it is said; and the last word has nothing to change.
+        // An annotation on the pods is enough, and a second review changes nothing.
         let (mut again, plain) = (asked.clone(), json!({ "name": "w" }));
         again["request"]["object"] = expected;
         for (hook, metadata) in [(Hook::Mutate, &set), (Hook::Mutate, &plain), (Hook::Validate, &set)] {
@@ -187,7 +187,7 @@ fn pods_of_a_set_that_keeps_its_order_say_so() {
 }
 
 #[test]
-fn the_longest_name_leaves_its_warning_whole() {
+fn the_warning_for_the_longest_name_is_not_truncated() {
     let template = template(json!({ "kai.scheduler/podgroup": "g".repeat(63) }), json!({}), json!({}));
     for metadata in [json!({ "name": "w" }), json!({ "annotations": { "portcullis.dev/ordered": "keep" } })] {
         let asked = set_review("CREATE", json!(null), &metadata, &template);
@@ -226,10 +226,10 @@ fn a_scheduler_that_is_not_installed_is_replaced_in_new_members() {
     check(member.clone(), default, default, &[]);
     check(member.clone(), "volcano", "volcano", &[]);
     check(member, "", "", &[]);
-    // Whoever is in no gang keeps the scheduler it names.
+    // A pod without a gang keeps its scheduler.
     check(json!({}), "kai-scheduler", "kai-scheduler", &[]);
 
-    // A share of a card is ours to give where the pod is ours to place.
+    // Portcullis assigns cards to the pods that it places.
     let share = json!({ GROUP: "g", "gpu-memory": "8000" });
     let result = check(share.clone(), "kai-scheduler", default, &[kai]);
     assert_eq!(result["spec"]["containers"][0]["env"][0]["name"], "NVIDIA_VISIBLE_DEVICES");
@@ -238,7 +238,7 @@ fn a_scheduler_that_is_not_installed_is_replaced_in_new_members() {
     let result = patched(&answer, &elsewhere);
     assert!(result["spec"]["containers"][0]["env"].is_null() && result["spec"]["tolerations"].is_null());
 
-    // What a pod names can be changed only when it is made.
+    // The scheduler can be changed only at creation.
     let (old, new) = (pod(json!({}), json!({ GROUP: "g" }), json!({ "schedulerName": "kai-scheduler" })), {
         let mut new = pod(json!({}), json!({ GROUP: "g" }), json!({ "schedulerName": "kai-scheduler" }));
         new["metadata"]["labels"] = json!({ "note": "x" });

@@ -1,4 +1,4 @@
-//! On UPDATE only what changed is judged.
+//! UPDATE reviews only what changed.
 
 use super::*;
 
@@ -29,7 +29,7 @@ fn with(object: &Value, path: &str, value: Value) -> Value {
 }
 
 #[test]
-fn a_pod_admitted_under_older_rules_can_change_in_other_ways() {
+fn a_pod_with_old_findings_can_be_updated_in_other_fields() {
     let limits =
         json!({ "containers": [{ "name": "main", "resources": { "limits": { "nvidia.com/gpu": "1" } } }] });
     let bad = pod(json!({ LABEL: "a" }), json!({ GROUP: "b", "gpu-memory": "8000", "mps": "x" }), limits);
@@ -50,7 +50,7 @@ fn a_pod_admitted_under_older_rules_can_change_in_other_ways() {
 }
 
 #[test]
-fn what_a_change_breaks_is_denied() {
+fn an_update_with_new_findings_is_denied() {
     let gate = json!({ "schedulingGates": [{ "name": "portcullis.dev/gang" }] });
     let member = pod(json!({ LABEL: "g" }), json!({ GROUP: "g", "gpu-memory": "8000" }), gate);
     let memory = "metadata.annotations[gpu-memory]";
@@ -100,10 +100,10 @@ fn a_member_stays_in_its_group() {
     let mut label_only = member.clone();
     label_only["metadata"]["labels"][LABEL] = json!("h");
     denied(&member, &label_only, &[label]);
-    // On its way out, anything goes.
+    // A pod that is being deleted may change in any way.
     left["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
     allowed(&member, &left, AdmissionVerdict::Untouched);
-    // Controllers that group pods after they are made join them later.
+    // Controllers that group existing pods add the group later.
     let plain = pod(json!({}), json!({}), json!({}));
     allowed(&plain, &pod(json!({}), json!({ GROUP: "g" }), json!({})), AdmissionVerdict::Allowed);
 }
@@ -123,7 +123,7 @@ fn the_share_of_a_started_member_is_fixed() {
         &with(&started, "/metadata/annotations/gpu-fraction-num-devices", json!("2")),
         &["metadata.annotations[gpu-fraction-num-devices]"],
     );
-    // The lift itself: the gate goes, the cards come.
+    // The engine removes the gate and adds the cards.
     let waiting = pod(json!({ LABEL: "g" }), json!({ GROUP: "g", "gpu-memory": "8000" }), gated);
     let mut lifted = with(&waiting, "/spec/schedulingGates", json!(null));
     lifted["metadata"]["annotations"]["portcullis.dev/gpus"] = json!("0");

@@ -1,4 +1,4 @@
-//! Reports, word for word: what a person reads at 3 a.m.
+//! Explanations, word for word.
 
 use super::*;
 use crate::model::Reason;
@@ -12,7 +12,7 @@ fn why(snapshot: &Snapshot, request: &PlanningRequest) -> Explanation {
     }
 }
 
-/// Compares reason, sentence and remedy ("" for none).
+/// Compares reason, message and remedy ("" for none).
 #[track_caller]
 fn says(snapshot: &Snapshot, request: &PlanningRequest, reason: Reason, sentence: &str, remedy: &str) {
     let why = why(snapshot, request);
@@ -60,7 +60,7 @@ fn a2_a3_short_of_vram() {
 }
 
 #[test]
-fn enough_in_all_and_not_in_one_piece() {
+fn free_vram_that_is_fragmented_is_explained() {
     says(
         &cluster([shared_node("gpu-1", 2, 10_000)]),
         &gang("g", [vram(6000), vram(6000), vram(6000)]),
@@ -78,7 +78,7 @@ fn enough_in_all_and_not_in_one_piece() {
 }
 
 #[test]
-fn what_no_node_could_ever_hold() {
+fn a_request_larger_than_any_node_is_explained() {
     says(
         &cluster([shared_node("gpu-1", 2, 81_559)]),
         &gang("g", [vram(90_000)]),
@@ -108,7 +108,7 @@ fn what_no_node_could_ever_hold() {
 }
 
 #[test]
-fn a_vram_gang_without_shared_nodes_is_told_the_commands() {
+fn without_shared_nodes_the_remedy_gives_the_commands() {
     says(
         &cluster([gpu_node("gpu-1", 2, 81_559), node("cpu-1")]),
         &app(),
@@ -117,7 +117,7 @@ fn a_vram_gang_without_shared_nodes_is_told_the_commands() {
         "make a node with GPUs a shared node: kubectl label node gpu-1 portcullis.dev/gpu-sharing=vram && kubectl taint \
          node gpu-1 portcullis.dev/gpu-sharing=vram:NoSchedule",
     );
-    // Its cards are in use as whole GPUs: it is no candidate, and the reader has to choose a node.
+    // Its cards are in use as whole GPUs, so it is not a candidate: the user chooses a node.
     let mut snapshot = cluster([gpu_node("gpu-1", 2, 81_559)]);
     charge(&mut snapshot, "whole", "gpu-1", gpus(1), CardAllocation::Unshared);
     let remedy = why(&snapshot, &app()).remedy.expect("a remedy");
@@ -186,7 +186,7 @@ fn d2_four_nodes_of_which_two_are_tainted() {
     let refusals = why(&snapshot, &request).infeasible_nodes;
     assert_eq!(refusals[&UnschedulableReason::UntoleratedTaint("{test: blocked}".to_owned())], 2);
     assert_eq!(refusals[&UnschedulableReason::Cpu], 1);
-    // The remedy is true.
+    // The remedy works.
     let mut mended = snapshot.node(&"w1".into()).expect("it is there").clone();
     mended.taints.clear();
     snapshot.set_node(mended);
@@ -194,7 +194,7 @@ fn d2_four_nodes_of_which_two_are_tainted() {
 }
 
 #[test]
-fn whole_gpus_and_the_pod_whose_end_suffices() {
+fn the_remedy_names_the_pod_whose_end_is_enough() {
     let mut snapshot = cluster([gpu_node("a", 8, 1), gpu_node("b", 8, 1), node("c")]);
     charge(&mut snapshot, "x", "a", gpus(6), CardAllocation::Unshared);
     charge(&mut snapshot, "y", "b", gpus(3), CardAllocation::Unshared);
@@ -229,7 +229,7 @@ fn whole_gpus_and_the_pod_whose_end_suffices() {
 }
 
 #[test]
-fn one_reason_each() {
+fn each_reason_has_its_message_and_remedy() {
     type Change = fn(&mut Node, &mut Shape);
     let rows: [(Change, Reason, &str, &str); 6] = [
         (
@@ -287,7 +287,7 @@ fn one_reason_each() {
 }
 
 #[test]
-fn a_search_that_gives_up_says_so() {
+fn a_search_at_its_step_limit_is_explained() {
     // Bin packing that is hard by construction: forty different sizes on cards that they nearly fill.
     let sizes: Vec<Shape> = (0..40_u64).map(|index| vram(1009 + (index * 7919) % 1500)).collect();
     let total: u64 = sizes.iter().map(|s| s.share.map_or(0, |share| share.on_card(VramMib(0)).0)).sum();

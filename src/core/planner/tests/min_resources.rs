@@ -1,10 +1,10 @@
-//! What a group wants free in all (`minResources`): a sum, checked beside the places of its members.
+//! `minResources`: a sum over the nodes, checked in addition to the assignments.
 
 use super::*;
 use crate::model::Reason;
 use crate::planner::{Assignment, PlannedGang, PlanningOutcome, check, is_unschedulable, plan};
 
-/// Two members of one GPU and one core each, of a group that wants this free in all.
+/// Two members with one GPU and one core each, in a group with these `minResources`.
 fn wants(name: &str, minimum: Resources) -> PlanningRequest {
     let member = Shape { requests: least(1000, 1), ..Shape::default() };
     PlanningRequest { min_resources: minimum, ..gang(name, [member.clone(), member]) }
@@ -18,7 +18,7 @@ fn two_nodes() -> Snapshot {
     cluster([gpu_node("a", 4, 0), gpu_node("b", 4, 0)])
 }
 
-/// Waits for this reason, says this, and is told this would help.
+/// Expects that the gang waits with this reason, message, waiting-for and remedy.
 #[track_caller]
 fn waits(
     snapshot: &Snapshot,
@@ -44,7 +44,7 @@ fn starts(snapshot: &Snapshot, request: &PlanningRequest) {
 }
 
 #[test]
-fn a_sum_that_is_free_lets_it_start_and_one_more_does_not() {
+fn a_gang_starts_only_when_min_resources_are_free() {
     starts(&two_nodes(), &wants("g", least(0, 8)));
     waits(
         &two_nodes(),
@@ -67,7 +67,7 @@ fn a_sum_that_is_free_lets_it_start_and_one_more_does_not() {
 }
 
 #[test]
-fn what_is_in_use_is_not_free_and_its_end_is_what_helps() {
+fn the_remedy_names_the_pod_that_holds_the_missing_amount() {
     let mut snapshot = two_nodes();
     charge(&mut snapshot, "small", "a", gpus(1), CardAllocation::Unshared);
     charge(&mut snapshot, "large", "b", gpus(3), CardAllocation::Unshared);
@@ -91,7 +91,7 @@ fn what_is_in_use_is_not_free_and_its_end_is_what_helps() {
 }
 
 #[test]
-fn nodes_that_take_no_pods_and_shared_cards_do_not_count() {
+fn unschedulable_nodes_and_shared_cards_do_not_count() {
     let mut cordoned = gpu_node("b", 4, 0);
     cordoned.unschedulable = true;
     for other in [cordoned, Node { ready: false, ..gpu_node("b", 4, 0) }, shared_node("b", 4, 8000)] {
@@ -102,7 +102,7 @@ fn nodes_that_take_no_pods_and_shared_cards_do_not_count() {
 }
 
 #[test]
-fn a_gang_that_has_started_is_not_asked_for_it_again() {
+fn min_resources_do_not_apply_to_a_started_gang() {
     let mut request = wants("g", least(0, 9));
     request.active.insert(None, 1);
     assert!(is_unschedulable(&two_nodes(), &request), "one of two");
@@ -111,7 +111,7 @@ fn a_gang_that_has_started_is_not_asked_for_it_again() {
 }
 
 #[test]
-fn nothing_is_reserved_by_it_but_what_came_before_counts() {
+fn min_resources_reserve_nothing_but_earlier_gangs_count() {
     let pair = [wants("first", least(0, 8)), wants("second", least(0, 6))];
     let (made, _) = plan(&two_nodes(), &pair);
     assert_eq!(made.gangs.len(), 2, "two GPUs are gone by then, six are free");
@@ -122,7 +122,7 @@ fn nothing_is_reserved_by_it_but_what_came_before_counts() {
 }
 
 #[test]
-fn members_without_a_place_are_told_first() {
+fn unplaced_members_are_explained_before_min_resources() {
     let five = gang("g", (0..5).map(|_| gpus(2)));
     let sentence = |minimum: Resources| {
         let request = PlanningRequest { min_resources: minimum, ..five.clone() };
@@ -138,7 +138,7 @@ fn members_without_a_place_are_told_first() {
 }
 
 #[test]
-fn the_second_opinion_adds_it_up_too() {
+fn the_check_adds_up_min_resources() {
     let place = |pod: &str| Assignment {
         uid: pod.into(),
         key: PodKey::new("default", pod),
@@ -154,5 +154,5 @@ fn the_second_opinion_adds_it_up_too() {
     let check = |gpus| check(&cluster([gpu_node("a", 4, 0), gpu_node("b", 4, 0)]), &gangs(gpus), &made);
     assert_eq!(check(6), Ok(()));
     let wrong = check(7).expect_err("six are free");
-    assert_eq!(wrong, ["gang default/second: 7 of nvidia.com/gpu have to be free, and 6 are"]);
+    assert_eq!(wrong, ["gang default/second: minResources needs 7 of nvidia.com/gpu, and 6 are free"]);
 }

@@ -1,4 +1,4 @@
-//! Tests of plan, report and check: builders here, one file for each concern.
+//! Tests of plan, report and check. This file has the builders.
 
 mod checking;
 mod explaining;
@@ -24,7 +24,7 @@ pub(super) fn taint(key: &str, value: &str, effect: TaintEffect) -> Taint {
     Taint { key: str(key), value: str(value), effect }
 }
 
-/// A node with 64 cores, 256 GiB and room for 110 pods.
+/// A node with 64 cores, 256 GiB and at most 110 pods.
 pub(super) fn node(name: &str) -> Node {
     Node {
         name: name.into(),
@@ -67,19 +67,19 @@ pub(super) fn toleration(key: &str) -> Toleration {
     Toleration { key: str(key), value: None, effect: None }
 }
 
-/// A shape that asks for cpu alone.
+/// A shape that requests cpu only.
 pub(super) fn cpu(millis: u64) -> Shape {
     Shape { requests: Resources { cpu: MilliCpu(millis), ..Resources::default() }, ..Shape::default() }
 }
 
-/// A shape that asks for whole GPUs.
+/// A shape that requests whole GPUs.
 pub(super) fn gpus(number: u64) -> Shape {
     let mut shape = Shape::default();
     shape.requests.extended.insert(str(names::NVIDIA_GPU), number);
     shape
 }
 
-/// A shape that shares cards by VRAM, with the toleration that the webhook gives it.
+/// A shape that shares cards by VRAM, with the toleration that the webhook adds.
 pub(super) fn vram(mib: u64) -> Shape {
     vram_on(mib, 1)
 }
@@ -158,7 +158,7 @@ pub(super) fn lines(plan: &Plan) -> Vec<String> {
         .collect()
 }
 
-/// The step of splitmix64: a seed that prints in one number replays everything.
+/// splitmix64: one seed replays a whole test case.
 pub(super) struct Random(pub(super) u64);
 
 impl Random {

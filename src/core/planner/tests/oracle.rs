@@ -1,5 +1,5 @@
-//! Random small clusters against a brute-force search that knows nothing of the planner's: what is planned holds, and
-//! what is refused is impossible.
+//! Random small clusters compared with a brute-force search that shares no code with the planner: plans are
+//! valid, and gangs without a plan do not fit.
 
 use super::*;
 use crate::model::Reason;
@@ -7,7 +7,7 @@ use crate::planner::{PlanningOutcome, check, plan};
 use crate::shape::HostPort;
 use crate::snapshot::port_conflict;
 
-/// A node as the oracle sees it.
+/// The oracle's state of a node.
 #[derive(Clone)]
 struct Free {
     node: Node,
@@ -77,7 +77,7 @@ fn take(free: &mut Free, shape: &Shape, cards: Option<&Vec<u32>>) {
     }
 }
 
-/// Every way to put a pod on a node.
+/// Every choice of cards for a pod on a node.
 fn ways(free: &Free, shape: &Shape, mode: SharingMode) -> Vec<Vec<u32>> {
     let node = &free.node;
     let needs = |need: i128, has: i128| need == 0 || need <= has;
@@ -132,7 +132,7 @@ fn complete(quorum: &Quorum, roles: &BTreeMap<Option<crate::model::Str>, u32>) -
     }
 }
 
-/// The most members that can start together, by trying everything; 0 when the quorum cannot be met.
+/// The most members that can start together, by exhaustive search; 0 when the quorum cannot be met.
 fn most(
     world: &mut Vec<Free>,
     request: &PlanningRequest,
@@ -289,7 +289,7 @@ fn random_gang(random: &mut Random, name: &str, most_members: u64) -> PlanningRe
     request
 }
 
-/// Whether as much is free in all as its group wants.
+/// Whether `minResources` of the group are free in total.
 fn enough(world: &[Free], request: &PlanningRequest) -> bool {
     let open = || world.iter().filter(|free| free.node.ready && !free.node.unschedulable);
     let whole = |free: &&Free| free.node.gpus.sharing != GpuSharing::Vram && !free.shares;
@@ -300,7 +300,7 @@ fn enough(world: &[Free], request: &PlanningRequest) -> bool {
 }
 
 #[test]
-fn what_is_planned_holds_and_what_is_refused_is_impossible() {
+fn plans_are_valid_and_unplanned_gangs_do_not_fit() {
     let (mut placed, mut refused, mut unsure, mut short) = (0, 0, 0, 0);
     for seed in 0..4000 {
         let mut random = Random(seed);
@@ -337,7 +337,7 @@ fn what_is_planned_holds_and_what_is_refused_is_impossible() {
             best = 0;
         }
         if each_alone {
-            // Each for itself, first come first served: as many as fit one after the other, which may be fewer.
+            // Members are independent and placed in order: as many as fit that way, which may be fewer.
             assert!(got <= best && (got > 0 || best == 0), "seed {seed}: {got} of {best}");
         } else if exhausted {
             unsure += 1;
@@ -347,12 +347,12 @@ fn what_is_planned_holds_and_what_is_refused_is_impossible() {
         if got > 0 { placed += 1 } else { refused += 1 }
     }
     assert!(placed > 500 && refused > 500, "both happen: {placed} placed, {refused} refused");
-    assert!(short > 20, "{short} gangs would have places and too little is free in all");
+    assert!(short > 20, "{short} gangs fit while minResources are not free");
     assert!(unsure < 20, "{unsure} searches gave up on small clusters");
 }
 
 #[test]
-fn the_order_in_which_nodes_and_charges_came_does_not_matter() {
+fn the_order_of_nodes_and_charges_does_not_matter() {
     for seed in 10_000..10_500 {
         let mut random = Random(seed);
         let (nodes, charges, mode) = random_world(&mut random);
@@ -360,7 +360,7 @@ fn the_order_in_which_nodes_and_charges_came_does_not_matter() {
             (0..3).map(|index| random_gang(&mut random, &format!("g{index}"), 4)).collect();
         let forward = build(&nodes, &charges, mode, 0..nodes.len());
         let mut backward = build(&nodes, &charges, mode, (0..nodes.len()).rev());
-        // Nodes come and go: nothing of that shows.
+        // Nodes join and leave. That leaves no trace.
         for node in &nodes {
             backward.remove_node(&node.name);
             backward.set_node(random_node(&mut random, 0));
@@ -382,9 +382,9 @@ fn the_order_in_which_nodes_and_charges_came_does_not_matter() {
 }
 
 #[test]
-fn packed_numbers_say_the_same_as_the_full_ones() {
+fn packed_and_full_numbers_give_the_same_result() {
     use crate::planner::requirements::PodRequirements;
-    let mut told = 0;
+    let mut decided = 0;
     for seed in 20_000..22_000 {
         let mut random = Random(seed);
         let (nodes, charges, mode) = random_world(&mut random);
@@ -401,13 +401,13 @@ fn packed_numbers_say_the_same_as_the_full_ones() {
                     .and_then(|avoid| need.fits(&state.node, &state.free_resources).map(|()| avoid));
                 if let Some(refused) = need.check_packed(hot) {
                     assert_eq!(refused.err(), full.err(), "seed {seed}, node {name}: {shape:?}");
-                    told += 1;
+                    decided += 1;
                 }
                 if let Some(score) = need.score_packed(hot, row) {
                     let full = full.ok().map(|avoid| need.score(state, &state.free_resources, avoid));
                     assert_eq!(score, full, "seed {seed}, node {name}: {shape:?}");
                 }
-                // And counting says how many go there one after the other.
+                // The count equals the number of pods that fit one after the other.
                 let mut alone = Snapshot::new(mode);
                 alone.set_node(state.node.clone());
                 for (uid, charge) in snapshot.charged_to(name) {
@@ -427,11 +427,11 @@ fn packed_numbers_say_the_same_as_the_full_ones() {
             }
         }
     }
-    assert!(told > 1000, "packed numbers decide mostly: {told}");
+    assert!(decided > 1000, "packed numbers are mostly exact: {decided}");
 }
 
 #[test]
-fn a_pod_that_is_named_as_the_remedy_is_one() {
+fn the_end_of_the_pod_in_the_remedy_lets_the_gang_fit() {
     let (mut named, mut waiting) = (0, 0);
     for seed in 30_000..34_000 {
         let mut random = Random(seed);
@@ -457,5 +457,5 @@ fn a_pod_that_is_named_as_the_remedy_is_one() {
         let after = lines(&plan(&snapshot, &gangs).0).len();
         assert!(after > before, "seed {seed}: {before} placed, {after} without {pod}");
     }
-    assert!(named > 50, "{named} remedies for {waiting} gangs that wait");
+    assert!(named > 50, "{named} remedies for {waiting} waiting gangs");
 }

@@ -1,9 +1,9 @@
-//! Who fits where: the exercises and the rules, as tables.
+//! Assignments of the exercises, and of each placement rule.
 
 use super::*;
 use crate::planner::{PlanningOutcome, check, plan};
 
-/// Plans one gang, and proves the plan by the second opinion, twice the same.
+/// Plans one gang twice with the same result, and checks the plan.
 fn placed(snapshot: &Snapshot, request: &PlanningRequest) -> Vec<String> {
     let gangs = std::slice::from_ref(request);
     let (made, report) = plan(snapshot, gangs);
@@ -40,7 +40,7 @@ fn a1_an_app_with_two_models_goes_to_three_cards_on_three_nodes() {
 }
 
 #[test]
-fn a2_a3_a4_nobody_starts_while_a_card_is_in_use_and_all_do_when_it_is_free() {
+fn a2_a3_a4_no_member_starts_while_a_card_is_in_use_and_all_start_when_it_is_free() {
     for used in [25_000, 17_768] {
         let mut snapshot = cluster([time_sliced()]);
         charge(&mut snapshot, "large-job", "gpu-1", vram(used), CardAllocation::Known(vec![0]));
@@ -51,7 +51,7 @@ fn a2_a3_a4_nobody_starts_while_a_card_is_in_use_and_all_do_when_it_is_free() {
 }
 
 #[test]
-fn vram_counts_on_one_card_and_to_the_mib() {
+fn vram_is_counted_per_card_and_to_the_mib() {
     for (what, nodes, shapes, fits) in [
         (
             "20 GB on one card",
@@ -95,7 +95,7 @@ fn vram_counts_on_one_card_and_to_the_mib() {
 }
 
 #[test]
-fn a_card_without_a_known_size_or_with_unknown_holders_takes_no_share() {
+fn cards_of_unknown_size_or_use_are_not_shared() {
     let fits = |change: &dyn Fn(&mut Node), holder: Option<(Shape, CardAllocation)>| {
         let mut node = shared_node("a", 2, 8000);
         change(&mut node);
@@ -119,7 +119,7 @@ fn a_card_without_a_known_size_or_with_unknown_holders_takes_no_share() {
 }
 
 #[test]
-fn whole_gpus_and_shares_never_meet() {
+fn whole_gpus_and_shares_never_mix() {
     let mut tolerating = gpus(1);
     tolerating.tolerations.push(toleration(""));
     let on = |mode, node: Node, holder: Option<Shape>, shape: &Shape| {
@@ -147,7 +147,7 @@ fn whole_gpus_and_shares_never_meet() {
 }
 
 #[test]
-fn rules_that_are_not_about_amounts() {
+fn taints_selectors_and_readiness_are_respected() {
     let check = |what: &str, change: &dyn Fn(&mut Node, &mut Shape), fits: bool| {
         let (mut node, mut shape) = (node("a"), cpu(1000));
         change(&mut node, &mut shape);
@@ -225,7 +225,7 @@ fn rules_that_are_not_about_amounts() {
 }
 
 #[test]
-fn host_ports_conflict_as_in_the_scheduler() {
+fn host_ports_conflict_as_in_kube_scheduler() {
     let port = |address: &str, protocol: &str, number| {
         let mut shape = cpu(100);
         shape.host_ports.insert((str(address), str(protocol), number));
@@ -251,7 +251,7 @@ fn host_ports_conflict_as_in_the_scheduler() {
 
 #[test]
 fn a_gang_gets_as_many_as_fit_when_its_quorum_is_met_and_none_otherwise() {
-    // Room for three pods of four.
+    // Capacity for three of four pods.
     let mut small = node("a");
     small.max_pods = 3;
     let snapshot = cluster([small]);
@@ -266,7 +266,7 @@ fn a_gang_gets_as_many_as_fit_when_its_quorum_is_met_and_none_otherwise() {
 }
 
 #[test]
-fn subgroups_have_quorums_of_their_own() {
+fn each_subgroup_has_its_quorum() {
     let mut small = node("a");
     small.max_pods = 3;
     let snapshot = cluster([small]);
@@ -288,28 +288,28 @@ fn subgroups_have_quorums_of_their_own() {
 }
 
 #[test]
-fn the_hardest_goes_first_and_the_tightest_card_is_taken() {
-    // Greedy in the order given would put the small one on the large card.
+fn the_hardest_member_is_first_and_the_tightest_card_is_used() {
+    // Greedy placement in request order would put the small pod on the large card.
     let nodes = [shared_node("a", 1, 8000), shared_node("b", 1, 5000)];
     assert_eq!(placed(&cluster(nodes), &gang("g", [vram(4000), vram(8000)])), ["g-0 -> b[0]", "g-1 -> a[0]"]);
-    // Best fit alone fails here (6 + 4 | 5 + 5 on two cards of 10): the search finds it.
+    // Best fit alone fails here (6 + 4 | 5 + 5 on two cards of 10). The search finds the placement.
     let two = [shared_node("a", 1, 10), shared_node("b", 1, 10)];
     for order in [[5, 6, 4, 5], [6, 5, 5, 4], [4, 5, 5, 6]] {
         assert_eq!(placed(&cluster(two.clone()), &gang("g", order.map(vram))).len(), 4, "{order:?}");
     }
-    // Largest first fails here: 7 + 3 | 4 + 4 + 2 after 7,4|... needs the search.
+    // Largest first fails here: 7 + 3 | 4 + 4 + 2 after 7, 4 | ... needs the search.
     let snapshot = cluster([shared_node("a", 1, 12), shared_node("b", 1, 12)]);
     assert_eq!(placed(&snapshot, &gang("g", [6, 6, 4, 4, 4].map(vram))).len(), 5);
-    // Whole GPUs pack: the fuller node first.
+    // Whole GPUs are packed: the fuller node is first.
     let mut snapshot = cluster([gpu_node("a", 8, 1), gpu_node("b", 8, 1)]);
     charge(&mut snapshot, "holder", "b", gpus(6), CardAllocation::Unshared);
     assert_eq!(placed(&snapshot, &gang("g", [gpus(2)])), ["g-0 -> b"]);
-    // Pods without GPUs stay away from nodes that have some.
+    // Pods without GPUs avoid nodes with GPUs.
     assert_eq!(placed(&cluster([gpu_node("a", 8, 1), node("b")]), &gang("g", [cpu(100)])), ["g-0 -> b"]);
 }
 
 #[test]
-fn later_gangs_see_what_earlier_ones_took() {
+fn later_gangs_see_the_assignments_of_earlier_ones() {
     let snapshot = cluster([gpu_node("a", 4, 1)]);
     let gangs = [gang("first", vec![gpus(1); 3]), gang("second", vec![gpus(1); 2]), gang("third", [gpus(1)])];
     let (made, _) = plan(&snapshot, &gangs);
@@ -326,7 +326,7 @@ fn a_large_gang_of_equal_pods_is_counted_and_not_searched() {
 
 #[cfg(feature = "sabotage")]
 #[test]
-fn scrambled_ties_show_when_planning_twice() {
+fn scrambled_ties_are_detected_by_planning_twice() {
     use crate::planner::sabotage::scramble_ties;
     let snapshot = cluster((0..20).map(|index| node(&format!("n{index:02}"))));
     let gangs = [gang("g", vec![cpu(100)])];

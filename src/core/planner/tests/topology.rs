@@ -1,4 +1,4 @@
-//! A gang that wants to be in one domain of a label.
+//! Gangs with a topology key.
 
 use super::*;
 use crate::planner::plan;
@@ -14,7 +14,7 @@ fn racks(nodes: &[(&str, &str, u32)]) -> Vec<Node> {
     nodes.iter().map(node).collect()
 }
 
-/// Where a gang of so many members of one GPU goes, all of which it takes to start.
+/// Assignments of a gang of members with one GPU each that needs all of them.
 fn start(nodes: &[(&str, &str, u32)], members: usize, together: Option<&str>) -> Vec<String> {
     let mut request = gang("g", (0..members).map(|_| gpus(1)));
     request.topology_key = together.map(str);
@@ -23,8 +23,8 @@ fn start(nodes: &[(&str, &str, u32)], members: usize, together: Option<&str>) ->
 }
 
 #[test]
-fn a_gang_starts_in_one_rack_where_one_has_room_for_all() {
-    // By themselves they would fill the fullest nodes first: one of each rack.
+fn a_gang_starts_in_one_rack_that_fits_all_of_it() {
+    // Without a topology key they would fill the fullest nodes first: one of each rack.
     let nodes = [("a", "r1", 1), ("b", "r2", 2), ("c", "r2", 2), ("d", "r3", 8), ("e", "r3", 8)];
     for (what, members, together, expected) in [
         ("nothing is asked", 3, None, "g-0 -> a; g-1 -> b; g-2 -> b"),
@@ -37,7 +37,7 @@ fn a_gang_starts_in_one_rack_where_one_has_room_for_all() {
 }
 
 #[test]
-fn where_no_rack_has_room_it_starts_across_racks() {
+fn a_gang_that_fits_no_rack_starts_across_racks() {
     let nodes = [("a", "r1", 2), ("b", "r2", 2), ("c", "", 2)];
     assert_eq!(start(&nodes, 5, Some("rack")), start(&nodes, 5, None));
     assert_eq!(start(&nodes, 5, Some("rack")).len(), 5);
@@ -45,8 +45,8 @@ fn where_no_rack_has_room_it_starts_across_racks() {
 }
 
 #[test]
-fn a_part_that_may_start_is_not_kept_to_a_rack() {
-    // Two of three may start, and all three have room only across racks.
+fn a_partial_gang_is_not_limited_to_one_rack() {
+    // Two of three may start, and all three fit only across racks.
     let mut request = gang("g", (0..3).map(|_| gpus(1)));
     request.quorum = Quorum::Count(2);
     request.topology_key = Some(str("rack"));
