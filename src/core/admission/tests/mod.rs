@@ -187,7 +187,7 @@ fn objects_without_a_gang_or_share_are_untouched() {
         check(subresource, &set("/subResource", json!(subresource)), Untouched);
     }
     check("a node", &set("/kind/kind", json!("Node")), Untouched);
-    check("somebody else's Pod", &set("/kind/group", json!("example.com")), Untouched);
+    check("a Pod of another group", &set("/kind/group", json!("example.com")), Untouched);
 }
 
 #[test]

@@ -61,7 +61,7 @@ fn random_review(random: &mut Random) -> Value {
     let annotations: &[(&str, &[&str])] = &[
         ("pod-group-name", &["g", "g", "app-with-models", "", "no label value!"]),
         ("gpu-memory", &["8000", "8000", "4Gi"]),
-        ("gpu-fraction-container-name", &["main", "second", "load", "nobody"]),
+        ("gpu-fraction-container-name", &["main", "second", "load", "absent"]),
         ("note", &["\u{1f600} \" \\ ~ / \u{7}"]),
         ("portcullis.dev/gpus", &["0", "1,2"]),
     ];

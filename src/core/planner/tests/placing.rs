@@ -113,7 +113,7 @@ fn cards_of_unknown_size_or_use_are_not_shared() {
         assert!(!fits(&|n| n.gpus.sharing = sharing, None), "{sharing:?}");
     }
     assert!(fits(&|_| {}, Some((vram(1000), CardAllocation::Known(vec![1])))));
-    assert!(!fits(&|_| {}, Some((vram(1000), CardAllocation::Unknown))), "nobody knows the card");
+    assert!(!fits(&|_| {}, Some((vram(1000), CardAllocation::Unknown))), "the card is unknown");
     assert!(!fits(&|_| {}, Some((vram(1000), CardAllocation::Known(vec![7])))), "there is no card 7");
     assert!(!fits(&|_| {}, Some((gpus(1), CardAllocation::Unshared))), "a whole GPU on a shared node");
 }
@@ -216,7 +216,7 @@ fn taints_selectors_and_readiness_are_respected() {
     check("memory", &|_, s| s.requests.memory = Bytes((256 << 30) + 1), false);
     check("ephemeral storage", &|_, s| s.requests.ephemeral_storage = Bytes((100 << 30) + 1), false);
     check(
-        "an extended resource nobody has",
+        "an extended resource of no node",
         &|_, s| {
             s.requests.extended.insert(str("example.com/fpga"), 1);
         },
