@@ -109,7 +109,7 @@ fn validate_denies_exactly_the_fields_that_mutate_would_add() {
         &share,
         &none,
         &env(variable("all\u{7}")),
-        &["spec.containers[0].env: NVIDIA_VISIBLE_DEVICES is \"all\\u{7}\"; it has to be a fieldRef"],
+        &["spec.containers[0].env: NVIDIA_VISIBLE_DEVICES is \"all\\u{7}\"; it must be a fieldRef"],
     );
     check(
         "another source",
@@ -118,7 +118,7 @@ fn validate_denies_exactly_the_fields_that_mutate_would_add() {
         &env(
             json!([{ "name": "NVIDIA_VISIBLE_DEVICES", "valueFrom": { "fieldRef": { "fieldPath": "metadata.name" } } }]),
         ),
-        &["spec.containers[0].env: NVIDIA_VISIBLE_DEVICES has another source; it has to be a fieldRef"],
+        &["spec.containers[0].env: NVIDIA_VISIBLE_DEVICES has another source; it must be a fieldRef"],
     );
     check(
         "the container that asks",
