@@ -11,7 +11,7 @@ use super::requirements::{CardOrder, PodRequirements};
 use super::search;
 use super::shortage;
 use super::tie_break::TieBreak;
-use super::types::{PlanningRequest, RoleCounts};
+use super::types::{MembersByRole, PlanningRequest};
 use crate::dialect::Quorum;
 use crate::model::Str;
 
@@ -170,7 +170,7 @@ impl<'a> PlacementAttempt<'a> {
 
     /// Whether the active members and this number of placed members of each kind meet the quorum.
     pub(super) fn quorum_met(&self, placed: impl Iterator<Item = (usize, u64)>) -> bool {
-        let mut counts: RoleCounts = self.request.active.clone();
+        let mut counts: MembersByRole = self.request.active.clone();
         for (kind, number) in placed {
             let count = counts.entry(self.kinds[kind].role.clone()).or_default();
             *count = count.saturating_add(u32::try_from(number).unwrap_or(u32::MAX));

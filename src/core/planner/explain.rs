@@ -16,7 +16,7 @@ use super::requirements::{InfeasibleReason, PodRequirements};
 use super::resource_kind::ResourceKind;
 use super::shortage::{GangShortage, requested, saturate};
 use super::survey::{NodeSurvey, ReasonStats};
-use super::types::RoleCounts;
+use super::types::MembersByRole;
 use crate::dialect::Quorum;
 use crate::model::Reason;
 use crate::snapshot::{CardState, SharingMode};
@@ -89,7 +89,7 @@ fn explain<'a>(
 /// The message for a gang with too few members for its quorum, at any capacity; `None` when it has enough.
 fn missing_members(attempt: &PlacementAttempt<'_>) -> Option<String> {
     let request = attempt.request;
-    let mut counts: RoleCounts = request.active.clone();
+    let mut counts: MembersByRole = request.active.clone();
     for kind in &attempt.kinds {
         let count = counts.entry(kind.role.clone()).or_default();
         *count = count.saturating_add(u32::try_from(kind.members.len()).unwrap_or(u32::MAX));

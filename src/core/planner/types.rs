@@ -8,7 +8,7 @@ use crate::model::{GangId, NodeName, PodKey, PodUid, Resources, Str};
 use crate::shape::Shape;
 
 /// Number of members by role.
-pub(super) type RoleCounts = BTreeMap<Option<Str>, u32>;
+pub(super) type MembersByRole = BTreeMap<Option<Str>, u32>;
 
 /// A gang that is to be started or scaled up.
 #[derive(Clone, Debug, PartialEq, Eq)]
