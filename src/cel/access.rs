@@ -1,5 +1,5 @@
-//! Fields and items of values, and whether a value matches a type. A list or map is matched by its first entry,
-//! as in cel-go.
+//! Fields and items of values, and whether a value matches a type. A list or map is matched by its first
+//! entry, as in cel-go.
 
 use crate::eval::Error;
 use crate::library::strings;

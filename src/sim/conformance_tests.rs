@@ -329,7 +329,7 @@ fn members_that_disagree_wait_and_are_told_so() {
             .pods("a", 0..2, 3)
             .pods("a", 2..3, 2)
             .expect(&format!(
-                "{{gated: {three}, gangs: {{$A: {{phase: Gathering, reason: MembersDisagree, says: [\"takes 3 members\", \"says 2\"]}}}}}}"
+                "{{gated: {three}, gangs: {{$A: {{phase: Gathering, reason: MembersDisagree, says: [\"declares 3 members\", \"declares 2\"]}}}}}}"
             ))
             .pods("a", 2..3, 3)
             .expect(&format!("{{running: {three}}}"))

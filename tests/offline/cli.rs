@@ -142,7 +142,7 @@ fn policy_tests_report_their_result_by_exit_code() {
     check(&[], 0, "1 case in 1 file: all passed");
     check(&["-o", "junit"], 0, "tests=\"1\" failures=\"0\"");
     check(&["--run", "none of them"], 3, "no case matches --run");
-    check(&["--run", "("], 3, "no regular expression");
+    check(&["--run", "("], 3, "is not a regular expression");
     check(&["--colour"], 3, "unexpected argument");
     write("small.test.yaml", &cases("allowed"));
     check(&[], 1, "- allowed\n          + denied: ");

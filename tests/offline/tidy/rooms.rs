@@ -26,11 +26,14 @@ fn allowed(page: &str) -> BTreeMap<String, BTreeSet<String>> {
     let quoted =
         |cell: &str| -> Vec<String> { cell.split('`').skip(1).step_by(2).map(str::to_owned).collect() };
     let rows = section.lines().filter_map(|line| line.strip_prefix('|')?.split_once('|'));
-    rows.flat_map(|(rooms, uses)| {
-        let uses: BTreeSet<String> = quoted(uses).into_iter().collect();
-        quoted(rooms).into_iter().map(move |room| (room, uses.clone()))
-    })
-    .collect()
+    let mut table: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    // A room with many edges has several rows.
+    for (rooms, uses) in rows {
+        for room in quoted(rooms) {
+            table.entry(room).or_default().extend(quoted(uses));
+        }
+    }
+    table
 }
 
 /// The room of a source file; `None` for the root of a crate, which only names its modules.
@@ -332,9 +335,10 @@ fn paths_are_read_from_use_statements_and_from_code() {
 
 #[test]
 fn the_table_is_read_from_its_section() {
-    let page = "| `x` | `y` |\n## Allowed edges\n\n| room | may use |\n|---|---|\n| `a`, `b` | `c`, `d` |\n| `c` | |\n\n## More\n| `e` | `f` |\n";
+    let page = "| `x` | `y` |\n## Allowed edges\n\n| room | may use |\n|---|---|\n| `a`, `b` | `c`, `d` |\n| `c` | |\n| `a` | `e` |\n\n## More\n| `e` | `f` |\n";
     let table = allowed(page);
     assert_eq!(table.keys().collect::<Vec<_>>(), ["a", "b", "c"]);
+    assert_eq!(table["a"].iter().collect::<Vec<_>>(), ["c", "d", "e"]);
     assert_eq!(table["b"].iter().collect::<Vec<_>>(), ["c", "d"]);
     assert!(table["c"].is_empty());
     complain(&[]);

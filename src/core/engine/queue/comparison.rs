@@ -1,5 +1,5 @@
-//! Debug builds make every planning round twice, with and without the shortcut of [`super`], and compare the plans. So all
-//! tests and the simulation check the shortcut. Release builds contain none of this.
+//! Debug builds make every planning round twice, with and without the shortcut of [`super`], and compare the
+//! plans. So all tests and the simulation check the shortcut. Release builds contain none of this.
 
 use crate::engine::Engine;
 use crate::engine::protocol::plan_progress::Progress;
