@@ -1,5 +1,5 @@
 #!/bin/sh
-# Pods NAME... of CPU and MEMORY with a line that names their gang, as `kubectl apply -f -` reads them:
+# Prints pods NAME... of CPU and MEMORY, with a line that names their gang, for `kubectl apply -f -`:
 #
 #   pods.sh 500m 512Mi 'schedulingGroup: {podGroupName: training}' master worker-1 worker-2
 cpu=$1 memory=$2 member=$3

@@ -1,5 +1,6 @@
 #!/bin/sh
-# A group NAME of COUNT pods with GPUS GPUs each: a PodGroup and a StatefulSet that makes them at once, as `kubectl apply -f -` reads them.
+# Prints a group NAME of COUNT pods with GPUS GPUs each, for `kubectl apply -f -`: a PodGroup and a parallel
+# StatefulSet.
 name=$1 count=$2 gpus=$3
 cat <<Y
 apiVersion: scheduling.sigs.k8s.io/v1alpha1

@@ -1,10 +1,12 @@
 #!/bin/sh
-# Plays the controller of LeaderWorkerSet 0.10 with the provider `volcano`, of which none runs in the tests: a set of one replica, NAME,
-# with a leader and three workers of so many thousandths of a CPU and MiB each. As it does and in its order: a StatefulSet for the leader;
-# when that is there, its PodGroup, which it owns, and a StatefulSet for the workers. The stock controllers make the pods.
-# What its webhook would add to a pod stands in the templates.
-# With LeaderReady as the fourth word it plays startupPolicy: LeaderReady: the set itself is there, its PodGroup takes one member and the room
-# of all, and the StatefulSet for the workers is made when the leader is Ready, which is done by a second call that ends in `workers`.
+# Stands in for the controller of LeaderWorkerSet 0.10 with the provider `volcano`, which does not run in the
+# tests. Creates a set NAME of one replica: a leader and three workers with the given millicores of CPU and
+# MiB each. It creates, in the controller's order: a StatefulSet for the leader; then its PodGroup, which the
+# leader owns, and a StatefulSet for the workers. The Kubernetes controllers create the pods. The templates
+# contain the fields that the webhook of LeaderWorkerSet would add.
+# With LeaderReady as the fourth argument it acts as startupPolicy: LeaderReady does. It creates the set
+# itself, and a PodGroup with one member and the resources of all. A second call that ends in `workers`
+# creates the StatefulSet for the workers, after the leader is Ready.
 set -eu
 name=$1 cpu=$2 memory=$3 policy=${4:-LeaderCreated} part=${5:-leader}
 here=$(dirname "$0")
