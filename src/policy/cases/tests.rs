@@ -1,4 +1,4 @@
-//! Cases are read, run and compared.
+//! Tests of policy test cases: reading, running and comparing them.
 
 #![expect(clippy::needless_pass_by_value, reason = "tables read better with json!() than with &json!()")]
 
@@ -60,7 +60,7 @@ fn group() -> Json {
     json!({ "apiVersion": "scheduling.run.ai/v2alpha2", "kind": "PodGroup", "metadata": { "name": "train" }, "spec": { "minMember": 1 } })
 }
 
-/// What does not hold: what it is about, what is expected, what there is.
+/// Checks the mismatches of a case: subject, expected value, found value.
 fn check(case: Json, expected: &[(&str, &str, &str)]) {
     let report = run(&case);
     let found: Vec<_> =
@@ -72,7 +72,7 @@ const NO_TAG: &str =
     "ValidatingAdmissionPolicy 'tagged' with binding 'tagged' denied request: an image has no tag";
 
 #[test]
-fn verdicts_and_messages() {
+fn a_case_compares_verdict_and_message() {
     let case = |image: &str, expect: Json| json!({ "name": "c", "object": pod(image), "expect": expect });
     check(case("train:1", json!("allowed")), &[]);
     check(case("train", json!("denied")), &[]);
@@ -86,9 +86,9 @@ fn verdicts_and_messages() {
 }
 
 #[test]
-fn warnings_and_worlds() {
+fn a_case_compares_warnings_and_uses_its_world() {
     let told = "Validation failed for ValidatingAdmissionPolicy 'gangs' with binding 'gangs': group train of kai does not exist in namespace ml \
-                (missingGroup of GangPolicy gangs). Create the group first, correct its name in the pod, or let the pod say how many members it takes.";
+                (missingGroup of GangPolicy gangs). Create the group first, correct its name in the pod, or set the number of members in the pod.";
     let case = |cluster: Json, expect: Json| json!({ "name": "c", "object": member(), "namespace": "ml", "world": cluster, "expect": expect });
     check(case(json!({}), json!({ "verdict": "warned", "message": "does not exist in namespace ml" })), &[]);
     check(case(json!({}), json!({ "warnings": ["group train"] })), &[]);
@@ -97,13 +97,13 @@ fn warnings_and_worlds() {
     let mut known = group();
     known["metadata"]["namespace"] = json!("ml");
     check(case(json!({ "objects": [known] }), json!({ "verdict": "allowed", "warnings": [] })), &[]);
-    // What is applied before the pod is there for it.
+    // An object that is applied before the pod exists for the pod.
     let both = json!({ "name": "c", "objects": [group(), member()], "expect": { "warnings": [] } });
     check(both, &[]);
 }
 
 #[test]
-fn what_objects_become() {
+fn a_case_compares_the_mutated_object() {
     let case = |expect: Json| json!({ "name": "c", "objects": [group(), member()], "expect": expect });
     check(
         case(
@@ -133,7 +133,7 @@ fn what_objects_become() {
 }
 
 #[test]
-fn operations_users_and_reviews() {
+fn a_case_can_set_operation_user_and_review() {
     let case = |extra: Json| {
         let mut case =
             json!({ "name": "c", "object": pod("train:1"), "operation": "DELETE", "expect": "allowed" });
@@ -155,7 +155,7 @@ fn operations_users_and_reviews() {
 }
 
 #[test]
-fn what_is_wrong_with_cases_is_told_at_its_place() {
+fn errors_in_cases_are_reported_with_their_place() {
     let text = "apiVersion: portcullis.dev/v1alpha1
 kind: PolicyTest
 metadata: {name: t}

@@ -119,23 +119,21 @@ impl TotalLimit<'_> {
         let Self { of, what, path, most, variable, unit } = self;
         let sentence = format!(
             "{what} + ' asks for ' + string({of}.{variable}) + ' {unit} already (' + string({of}.{variable}Running) + ' running, ' + \
-             string({of}.{variable}Waiting) + ' waiting); with ' + (gang.named ? 'gang ' + gang.name : 'this') + ' it would be ' + \
+             string({of}.{variable}Waiting) + ' waiting); with ' + (gang.named ? 'gang ' + gang.name : 'this object') + ' it would be ' + \
              string({of}.{variable}After) + ', and at most {most} are allowed ' + {}",
             literal(&format!(
-                "{}. Wait until something of it ends, ask for less, or ask the platform team for more.",
+                "{}. Wait until one of its pods ends, ask for less, or ask the platform team for a higher limit.",
                 policy(name, path)
             ))
         );
         if !refuses {
             return LimitRule::forbidden(format!("{unless} || {of}.{variable}After <= {most}"), sentence);
         }
-        let unknown = literal(&format!(
-            " asks for is not known here yet {}. Try again in a few seconds.",
-            policy(name, path)
-        ));
+        let unknown =
+            literal(&format!(" are not known yet {}. Try again in a few seconds.", policy(name, path)));
         LimitRule::forbidden(
             format!("{unless} || {of}.known && {of}.{variable}After <= {most}"),
-            format!("{of}.known ? {sentence} : 'what ' + {what} + {unknown}"),
+            format!("{of}.known ? {sentence} : 'the {unit} of ' + {what} + {unknown}"),
         )
     }
 }
@@ -144,7 +142,7 @@ fn gang(document: &Json, name: &str, rules: &mut Vec<LimitRule>) {
     let gang = "'gang ' + gang.name";
     if let Some(least) = count(document, "limits.gang.minSize") {
         let end = format!(
-            ", and at least {least} are asked for {}. Raise the size of the group, or run the pods without a group.",
+            ", and at least {least} are required {}. Raise the size of the group, or run the pods without a group.",
             policy(name, "limits.gang.minSize")
         );
         rules.push(LimitRule::forbidden(
@@ -162,7 +160,7 @@ fn gang(document: &Json, name: &str, rules: &mut Vec<LimitRule>) {
         );
         rules.push(LimitRule::forbidden(
             format!("gang.min <= {most}"),
-            format!("{gang} + ' takes ' + string(gang.min) + {}", literal(&end)),
+            format!("{gang} + ' has ' + string(gang.min) + {}", literal(&end)),
         ));
     }
     for (path, variable, unit) in
@@ -186,12 +184,12 @@ fn gang(document: &Json, name: &str, rules: &mut Vec<LimitRule>) {
         text(document, "limits.gang.timeout").and_then(|text| Some((text, fields::time(text)?.as_secs())))
     {
         let end = format!(
-            "s for its start, and at most {longest} is allowed {}. Give a shorter timeout.",
+            "s, and at most {longest} is allowed {}. Set a shorter timeout.",
             policy(name, "limits.gang.timeout")
         );
         rules.push(LimitRule::forbidden(
             format!("gang.timeoutSeconds <= {seconds}"),
-            format!("{gang} + ' would wait ' + string(gang.timeoutSeconds) + {}", literal(&end)),
+            format!("{gang} + ' has a timeout of ' + string(gang.timeoutSeconds) + {}", literal(&end)),
         ));
     }
 }

@@ -1,4 +1,4 @@
-//! What becomes of a `GangPolicy`: what it refuses and changes when its policies are asked, and everything that is wrong with one.
+//! Tests of `GangPolicy`: what its translated policies deny and change, and the errors found in a document.
 
 use std::sync::Arc;
 
@@ -84,25 +84,25 @@ fn with_gpus(annotations: &Json, gpus: u32) -> Json {
     pod(&json!({ "name": "x", "annotations": annotations }), &json!({ "containers": [container] }))
 }
 
-fn said(spec: &Json, request: &Json) -> Vec<String> {
+fn denial_messages(spec: &Json, request: &Json) -> Vec<String> {
     let validation = compiled(spec).validate(&AdmissionRequest { json: request }, &cluster());
     assert_eq!(validation.ignored_errors, Vec::<String>::new());
     let head = "ValidatingAdmissionPolicy 'research' with binding 'research' denied request: ";
     validation.denials.iter().map(|d| d.message.strip_prefix(head).unwrap_or(&d.message).to_owned()).collect()
 }
 
-/// Refused in these words; the second is let in.
-fn refuses(spec: &Json, refused: &Json, words: &str, allowed: &Json) {
-    assert_eq!(said(spec, refused), [words], "{spec}");
-    assert_eq!(said(spec, allowed), Vec::<String>::new(), "{spec}");
+/// Checks that the first request is denied with this message and the second is allowed.
+fn check_denial(spec: &Json, refused: &Json, words: &str, allowed: &Json) {
+    assert_eq!(denial_messages(spec, refused), [words], "{spec}");
+    assert_eq!(denial_messages(spec, allowed), Vec::<String>::new(), "{spec}");
 }
 
 const PLAIN: &str = "portcullis.dev/gang";
 const SIZE: &str = "portcullis.dev/gang-size";
 
 #[test]
-fn limits_of_a_pod() {
-    refuses(
+fn pods_above_a_pod_limit_are_denied() {
+    check_denial(
         &json!({ "limits": { "pod": { "gpus": 8 } } }),
         &with_gpus(&json!({}), 16),
         "the pod asks for 16 whole GPUs, and a pod may ask for at most 8 (limits.pod.gpus of GangPolicy research). \
@@ -115,7 +115,7 @@ fn limits_of_a_pod() {
             &json!({}),
         )
     };
-    refuses(
+    check_denial(
         &json!({ "limits": { "pod": { "vram": "40Gi" } } }),
         &share("24000"),
         "the pod asks for 48000 MiB of shared cards on 2 cards, and a pod may ask for at most 40960 MiB (limits.pod.vram of \
@@ -125,23 +125,23 @@ fn limits_of_a_pod() {
 }
 
 #[test]
-fn limits_of_a_gang() {
+fn gangs_outside_of_a_gang_limit_are_denied() {
     let of = |size: &str, gpus| with_gpus(&json!({ PLAIN: "g", SIZE: size }), gpus);
-    refuses(
+    check_denial(
         &json!({ "limits": { "gang": { "maxSize": 4 } } }),
         &of("5", 1),
-        "gang g takes 5 members, and at most 4 are allowed (limits.gang.maxSize of GangPolicy research). Make the group smaller, or ask the \
+        "gang g has 5 members, and at most 4 are allowed (limits.gang.maxSize of GangPolicy research). Make the group smaller, or ask the \
          platform team for a higher limit.",
         &of("4", 1),
     );
-    refuses(
+    check_denial(
         &json!({ "limits": { "gang": { "minSize": 2 } } }),
         &of("1", 1),
-        "gang g starts with 1 member, and at least 2 are asked for (limits.gang.minSize of GangPolicy research). Raise the size of the group, \
+        "gang g starts with 1 member, and at least 2 are required (limits.gang.minSize of GangPolicy research). Raise the size of the group, \
          or run the pods without a group.",
         &with_gpus(&json!({}), 1),
     );
-    refuses(
+    check_denial(
         &json!({ "limits": { "gang": { "gpus": 16 } } }),
         &of("3", 8),
         "gang g asks for 24 whole GPUs with its 3 members, and at most 16 are allowed (limits.gang.gpus of GangPolicy research). Ask for less \
@@ -149,18 +149,18 @@ fn limits_of_a_gang() {
         &of("2", 8),
     );
     let timed = |time: &str| with_gpus(&json!({ PLAIN: "g", SIZE: "2", "portcullis.dev/timeout": time }), 1);
-    refuses(
+    check_denial(
         &json!({ "limits": { "gang": { "timeout": "1h" } } }),
         &timed("2h"),
-        "gang g would wait 7200s for its start, and at most 1h is allowed (limits.gang.timeout of GangPolicy research). Give a shorter timeout.",
+        "gang g has a timeout of 7200s, and at most 1h is allowed (limits.gang.timeout of GangPolicy research). Set a shorter timeout.",
         &timed("1h"),
     );
-    // A group object is told when it is applied.
+    // A group object is denied when it is applied.
     let group = |gpus: u32| {
         let object = json!({ "metadata": { "name": "big" }, "spec": { "minMember": 2, "minResources": { "nvidia.com/gpu": gpus } } });
         request("ml", "scheduling.x-k8s.io", "v1alpha1", "PodGroup", &object)
     };
-    refuses(
+    check_denial(
         &json!({ "limits": { "gang": { "gpus": 16 } } }),
         &group(32),
         "gang big asks for 32 whole GPUs with its 2 members, and at most 16 are allowed (limits.gang.gpus of GangPolicy research). Ask for less \
@@ -174,39 +174,44 @@ fn limits_of_namespaces_and_queues_count_the_whole_gang() {
     let member = with_gpus(&json!({ "pod-group-name": "train" }), 2);
     let alone = with_gpus(&json!({}), 4);
     let limit = |n: u32| json!({ "limits": { "namespace": { "gpus": n } } });
-    refuses(
+    check_denial(
         &limit(19),
         &member,
         "namespace ml asks for 12 whole GPUs already (8 running, 4 waiting); with gang train it would be 20, and at most 19 are allowed \
-         (limits.namespace.gpus of GangPolicy research). Wait until something of it ends, ask for less, or ask the platform team for more.",
+         (limits.namespace.gpus of GangPolicy research). Wait until one of its pods ends, ask for less, or ask the platform team for a higher limit.",
         &alone,
     );
-    assert_eq!(said(&limit(20), &member), Vec::<String>::new());
-    refuses(
+    assert_eq!(denial_messages(&limit(20), &member), Vec::<String>::new());
+    check_denial(
         &limit(15),
         &alone,
-        "namespace ml asks for 12 whole GPUs already (8 running, 4 waiting); with this it would be 16, and at most 15 are allowed \
-         (limits.namespace.gpus of GangPolicy research). Wait until something of it ends, ask for less, or ask the platform team for more.",
+        "namespace ml asks for 12 whole GPUs already (8 running, 4 waiting); with this object it would be 16, and at most 15 are allowed \
+         (limits.namespace.gpus of GangPolicy research). Wait until one of its pods ends, ask for less, or ask the platform team for a higher limit.",
         &with_gpus(&json!({}), 3),
     );
-    // What asks for none is none of its business.
-    assert_eq!(said(&limit(1), &with_gpus(&json!({ PLAIN: "g", SIZE: "2" }), 0)), Vec::<String>::new());
+    // A gang without GPUs is not limited.
+    assert_eq!(
+        denial_messages(&limit(1), &with_gpus(&json!({ PLAIN: "g", SIZE: "2" }), 0)),
+        Vec::<String>::new()
+    );
     let queues = |each: u32, own: u32| json!({ "limits": { "queue": { "gpus": each }, "queues": { "team-a": { "gpus": own } } } });
-    refuses(
+    check_denial(
         &queues(100, 15),
         &member,
         "queue team-a asks for 8 whole GPUs already (8 running, 0 waiting); with gang train it would be 16, and at most 15 are allowed \
-         (limits.queues.team-a.gpus of GangPolicy research). Wait until something of it ends, ask for less, or ask the platform team for more.",
+         (limits.queues.team-a.gpus of GangPolicy research). Wait until one of its pods ends, ask for less, or ask the platform team for a higher limit.",
         &alone,
     );
-    assert_eq!(said(&queues(1, 16), &member), Vec::<String>::new());
+    assert_eq!(denial_messages(&queues(1, 16), &member), Vec::<String>::new());
     let mut other = member;
     other["object"]["metadata"] = json!({ "name": "x", "labels": { "kai.scheduler/queue": "team-b" } });
-    assert!(said(&queues(1, 16), &other)[0].starts_with("queue team-b asks for 0 whole GPUs already"));
+    assert!(
+        denial_messages(&queues(1, 16), &other)[0].starts_with("queue team-b asks for 0 whole GPUs already")
+    );
 }
 
 #[test]
-fn workloads_are_refused_when_they_are_applied() {
+fn workloads_above_a_limit_are_denied_when_they_are_applied() {
     let template = json!({ "metadata": { "annotations": { PLAIN: "g", SIZE: "6" } }, "spec": { "containers": [
         { "name": "main", "resources": { "limits": { "nvidia.com/gpu": 8 } } } ] } });
     let job = request(
@@ -216,13 +221,15 @@ fn workloads_are_refused_when_they_are_applied() {
         "Job",
         &json!({ "metadata": { "name": "x" }, "spec": { "parallelism": 6, "template": template } }),
     );
-    let all =
-        said(&json!({ "limits": { "gang": { "maxSize": 4, "gpus": 32 }, "pod": { "gpus": 4 } } }), &job);
+    let all = denial_messages(
+        &json!({ "limits": { "gang": { "maxSize": 4, "gpus": 32 }, "pod": { "gpus": 4 } } }),
+        &job,
+    );
     let starts: Vec<&str> = all.iter().filter_map(|text| text.split(',').next()).collect();
     assert_eq!(
         starts,
         [
-            "gang g takes 6 members",
+            "gang g has 6 members",
             "gang g asks for 48 whole GPUs with its 6 members",
             "the pod asks for 8 whole GPUs"
         ]
@@ -230,40 +237,43 @@ fn workloads_are_refused_when_they_are_applied() {
 }
 
 #[test]
-fn what_is_missing_unknown_or_evicts_others() {
+fn missing_groups_unknown_schedulers_and_preemption_are_denied() {
     let reject = json!({ "missingGroup": "reject" });
-    refuses(
+    check_denial(
         &reject,
         &with_gpus(&json!({ "pod-group-name": "trian" }), 1),
         "group trian of kai does not exist in namespace ml (missingGroup of GangPolicy research). Create the group first, correct its name in the \
-         pod, or let the pod say how many members it takes.",
+         pod, or set the number of members in the pod.",
         &with_gpus(&json!({ "pod-group-name": "train" }), 1),
     );
-    assert_eq!(said(&reject, &with_gpus(&json!({ PLAIN: "g", SIZE: "2" }), 1)), Vec::<String>::new());
+    assert_eq!(
+        denial_messages(&reject, &with_gpus(&json!({ PLAIN: "g", SIZE: "2" }), 1)),
+        Vec::<String>::new()
+    );
     let named = |scheduler: &str| {
         pod(
             &json!({ "name": "x", "annotations": { "gpu-memory": "1" } }),
             &json!({ "schedulerName": scheduler }),
         )
     };
-    refuses(
+    check_denial(
         &json!({ "schedulers": { "known": ["volcano"], "unknown": "reject" } }),
         &named("kai-scheduler"),
-        "scheduler kai-scheduler does not run here: the schedulers are default-scheduler, volcano (schedulers.known of GangPolicy research). Leave \
-         spec.schedulerName out.",
+        "scheduler kai-scheduler does not run in this cluster: the known schedulers are default-scheduler, volcano (schedulers.known of GangPolicy research). Remove \
+         spec.schedulerName.",
         &named("volcano"),
     );
     let bare = json!({ "apiVersion": "scheduling.x-k8s.io/v1alpha1", "kind": "PodGroup", "metadata": { "name": "x" } });
     let bare = request("ml", "scheduling.x-k8s.io", "v1alpha1", "PodGroup", &bare);
     let reject = json!({ "schedulers": { "unknown": "reject" } });
-    assert_eq!(said(&reject, &bare), Vec::<String>::new(), "a group may have no spec");
+    assert_eq!(denial_messages(&reject, &bare), Vec::<String>::new(), "a group may have no spec");
     let classed = |class: &str| {
         pod(
             &json!({ "name": "x", "annotations": { "gpu-memory": "1" } }),
             &json!({ "priorityClassName": class }),
         )
     };
-    refuses(
+    check_denial(
         &json!({ "preemption": "reject" }),
         &classed("high"),
         "spec.priorityClassName high lets the scheduler evict other pods (preemption of GangPolicy research). Name a class with preemptionPolicy: Never.",
@@ -272,10 +282,10 @@ fn what_is_missing_unknown_or_evicts_others() {
 }
 
 #[test]
-fn who_it_is_about() {
+fn match_selects_the_requests_of_the_policy() {
     let check = |matching: Json, request: &Json, about: bool| {
         let spec = json!({ "match": matching, "limits": { "pod": { "gpus": 1 } } });
-        assert_eq!(!said(&spec, request).is_empty(), about, "{matching}");
+        assert_eq!(!denial_messages(&spec, request).is_empty(), about, "{matching}");
     };
     let big = with_gpus(&json!({ "pod-group-name": "train" }), 2);
     check(json!({}), &big, true);
@@ -298,7 +308,7 @@ fn who_it_is_about() {
 }
 
 #[test]
-fn an_action_may_be_a_warning_and_what_is_not_known_may_be_let_in() {
+fn action_can_warn_and_failure_policy_can_allow_unknown_usage() {
     let spec = json!({ "action": "Warn", "limits": { "pod": { "gpus": 1 } } });
     let request = with_gpus(&json!({}), 2);
     let validation = compiled(&spec).validate(&AdmissionRequest { json: &request }, &cluster());
@@ -313,13 +323,13 @@ fn an_action_may_be_a_warning_and_what_is_not_known_may_be_let_in() {
             "{validation:?}"
         );
         let said: String = validation.denials.iter().map(|denial| denial.detail.as_str()).collect();
-        let words = "what namespace ml asks for is not known here yet (limits.namespace.gpus of GangPolicy research). Try again in a few seconds.";
+        let words = "the whole GPUs of namespace ml are not known yet (limits.namespace.gpus of GangPolicy research). Try again in a few seconds.";
         assert_eq!(said, if denials == 0 { "" } else { words });
     }
 }
 
-/// The changed parts of the object, by pointer.
-fn changes(spec: &Json, request: &Json, expected: &[(&str, Json)]) {
+/// Checks the changed parts of the object, by pointer.
+fn check_changes(spec: &Json, request: &Json, expected: &[(&str, Json)]) {
     let mutation = compiled(spec).mutate(&AdmissionRequest { json: request }, &cluster());
     assert!(mutation.denials.is_empty() && mutation.ignored_errors.is_empty(), "{spec}: {mutation:?}");
     let object = mutation.object.unwrap_or_else(|| request["object"].clone());
@@ -333,14 +343,13 @@ fn changes(spec: &Json, request: &Json, expected: &[(&str, Json)]) {
         ));
     }
     paths.sort_by(|a, b| a.0.cmp(&b.0));
-    paths.sort_by(|a, b| a.0.cmp(&b.0));
     let expected: Vec<(String, Json)> =
         expected.iter().map(|(path, value)| ((*path).to_owned(), value.clone())).collect();
     assert_eq!(paths, expected, "{spec}");
 }
 
 #[test]
-fn defaults_of_the_life_of_a_gang_become_annotations() {
+fn lifetime_defaults_become_annotations() {
     let spec = json!({ "defaults": { "timeout": "30m", "onTimeout": "delete", "onStale": "evict", "staleGrace": "2m", "elastic": true, "onTorn": "evict", "topology": "zone", "pin": true } });
     let all = json!({ "portcullis.dev/timeout": "30m", "portcullis.dev/on-timeout": "delete", "portcullis.dev/on-stale": "evict",
         "portcullis.dev/stale-grace": "2m", "portcullis.dev/elastic": "true",
@@ -354,13 +363,13 @@ fn defaults_of_the_life_of_a_gang_become_annotations() {
             &json!({ "metadata": metadata, "spec": spec }),
         )
     };
-    changes(
+    check_changes(
         &spec,
         &group(json!({ "name": "g" }), json!({ "minMember": 2 })),
         &[("/metadata/annotations", all)],
     );
     let annotations = json!({ "portcullis.dev/on-timeout": "requeue", "portcullis.dev/elastic": "false", "portcullis.dev/on-torn": "hold", "portcullis.dev/topology": "rack", "portcullis.dev/pin": "false", "portcullis.dev/stale-grace": "-1s", "portcullis.dev/on-stale": "keep" });
-    changes(
+    check_changes(
         &spec,
         &group(
             json!({ "name": "g", "annotations": annotations }),
@@ -368,21 +377,21 @@ fn defaults_of_the_life_of_a_gang_become_annotations() {
         ),
         &[],
     );
-    // The group has its own; the pods of a gang without a group have them for it; others nothing.
-    changes(&spec, &with_gpus(&json!({ "pod-group-name": "train" }), 1), &[]);
-    changes(
+    // A group has its own annotations. Pods of a gang without a group carry them. Other pods get none.
+    check_changes(&spec, &with_gpus(&json!({ "pod-group-name": "train" }), 1), &[]);
+    check_changes(
         &json!({ "defaults": { "staleGrace": "never" } }),
         &with_gpus(&json!({ PLAIN: "g", SIZE: "2" }), 1),
         &[("/metadata/annotations/portcullis.dev~1stale-grace", json!("-1s"))],
     );
-    changes(&spec, &with_gpus(&json!({}), 1), &[]);
+    check_changes(&spec, &with_gpus(&json!({}), 1), &[]);
 }
 
 #[test]
-fn defaults_of_pods() {
+fn pod_defaults_fill_in_absent_fields() {
     let spec = json!({ "defaults": { "runtimeClassName": "nvidia", "priorityClassName": "calm", "nodeSelector": { "pool": "a", "zone": "z" } } });
     let plain = |spec: &Json| pod(&json!({ "name": "x", "annotations": { "gpu-memory": "1" } }), spec);
-    changes(
+    check_changes(
         &spec,
         &plain(&json!({ "priority": 0, "preemptionPolicy": "PreemptLowerPriority" })),
         &[
@@ -393,7 +402,7 @@ fn defaults_of_pods() {
             ("/spec/runtimeClassName", json!("nvidia")),
         ],
     );
-    changes(
+    check_changes(
         &spec,
         &plain(
             &json!({ "priorityClassName": "high", "priority": 9, "runtimeClassName": "kata", "nodeSelector": { "pool": "b" } }),
@@ -401,17 +410,17 @@ fn defaults_of_pods() {
         &[("/spec/nodeSelector/zone", json!("z"))],
     );
     let rewrite = json!({ "schedulers": { "known": ["volcano"], "unknown": "rewrite" } });
-    changes(
+    check_changes(
         &rewrite,
         &plain(&json!({ "schedulerName": "kai-scheduler" })),
         &[("/spec/schedulerName", json!("default-scheduler"))],
     );
-    changes(&rewrite, &plain(&json!({ "schedulerName": "volcano" })), &[]);
-    changes(&rewrite, &plain(&json!({})), &[]);
+    check_changes(&rewrite, &plain(&json!({ "schedulerName": "volcano" })), &[]);
+    check_changes(&rewrite, &plain(&json!({})), &[]);
 }
 
 #[test]
-fn an_ordered_set_of_a_gang_keeps_its_order() {
+fn a_stateful_set_of_a_gang_gets_the_ordered_annotation() {
     let set = |annotations: &Json| {
         let template = json!({ "metadata": { "annotations": { PLAIN: "g", SIZE: "3" } }, "spec": { "containers": [{ "name": "a" }] } });
         request(
@@ -423,12 +432,16 @@ fn an_ordered_set_of_a_gang_keeps_its_order() {
         )
     };
     let spec = json!({ "defaults": { "ordered": "keep", "timeout": "5m" } });
-    changes(&spec, &set(&json!({})), &[("/metadata/annotations/portcullis.dev~1ordered", json!("keep"))]);
-    changes(&spec, &set(&json!({ "portcullis.dev/ordered": "keep" })), &[]);
+    check_changes(
+        &spec,
+        &set(&json!({})),
+        &[("/metadata/annotations/portcullis.dev~1ordered", json!("keep"))],
+    );
+    check_changes(&spec, &set(&json!({ "portcullis.dev/ordered": "keep" })), &[]);
 }
 
 #[test]
-fn everything_that_is_wrong_is_told_at_its_place() {
+fn errors_are_reported_with_their_place() {
     let check = |spec: Json, expected: &[(&str, &str, Option<&str>)]| {
         let mut diagnostics = Vec::new();
         let lowered = translate(&policy(&spec), &mut diagnostics);
@@ -531,7 +544,7 @@ fn everything_that_is_wrong_is_told_at_its_place() {
 }
 
 #[test]
-fn the_defaults_that_are_shown_are_those_of_the_engine() {
+fn documented_defaults_are_the_defaults_of_the_engine() {
     use portcullis_core::dialect::{OnStale, OnTimeout, OnTorn};
     let settings = portcullis_core::engine::EngineSettings::default();
     let shown = |path: &str| {
@@ -549,7 +562,7 @@ fn the_defaults_that_are_shown_are_those_of_the_engine() {
 }
 
 #[test]
-fn the_schema_knows_every_setting() {
+fn the_editor_schema_describes_every_field() {
     let schema = editor_schema();
     for setting in GANG_POLICY_FIELDS {
         let pointer = setting.path.replace(".*.", ".additionalProperties.");

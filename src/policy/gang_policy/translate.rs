@@ -142,7 +142,7 @@ fn validations(document: &Json, name: &str) -> Vec<LimitRule> {
         let end = format!(
             " does not exist in namespace ' + gang.namespace + {}",
             literal(&format!(
-                " (missingGroup of GangPolicy {name}). Create the group first, correct its name in the pod, or let the pod say how many members it takes."
+                " (missingGroup of GangPolicy {name}). Create the group first, correct its name in the pod, or set the number of members in the pod."
             ))
         );
         all.push(LimitRule::forbidden(
@@ -155,7 +155,7 @@ fn validations(document: &Json, name: &str) -> Vec<LimitRule> {
         let scheduler = "(object.?spec.?schedulerName.orValue(object.?spec.?template.?spec.?schedulerName.orValue(\
                          object.?spec.?jobTemplate.?spec.?template.?spec.?schedulerName.orValue(''))))";
         let end = literal(&format!(
-            " does not run here: the schedulers are {} (schedulers.known of GangPolicy {name}). Leave spec.schedulerName out.",
+            " does not run in this cluster: the known schedulers are {} (schedulers.known of GangPolicy {name}). Remove spec.schedulerName.",
             known_schedulers(document).join(", ")
         ));
         all.push(LimitRule::forbidden(
