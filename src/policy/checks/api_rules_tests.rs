@@ -1,4 +1,4 @@
-//! Each demand of the API server beside its nearest neighbour that it takes.
+//! Tests of the API server's validation rules: each rule with an invalid value and the closest valid one.
 
 use serde_json::json;
 
@@ -35,7 +35,7 @@ fn binding() -> Json {
     })
 }
 
-/// Sets what a pointer leads to, one step beyond what is there if it has to be.
+/// Sets the value at a pointer. The last step of the pointer may be absent.
 fn set(document: &mut Json, pointer: &str, value: Json) {
     if let Some(known) = document.pointer_mut(pointer) {
         *known = value;
@@ -45,7 +45,7 @@ fn set(document: &mut Json, pointer: &str, value: Json) {
     document.pointer_mut(parent).expect("the parent is there")[key] = value;
 }
 
-/// What is said after each change, as `POINTER: MESSAGE`.
+/// Checks the diagnostics after each change, as `POINTER: MESSAGE`.
 fn check(base: fn() -> Json, checks: fn(&Json) -> Vec<Diagnostic>, rows: &[(&str, Json, &[&str])]) {
     assert_eq!(checks(&base()), [], "what the changes start from is good");
     for (pointer, value, expected) in rows {
@@ -66,7 +66,7 @@ fn rule(list: &str) -> String {
 }
 
 #[test]
-fn policies() {
+fn policies_follow_the_rules_of_the_api_server() {
     let (operations, groups, resources) = (rule("operations"), rule("apiGroups"), rule("resources"));
     check(
         policy,
@@ -242,7 +242,7 @@ fn policies() {
 }
 
 #[test]
-fn selectors() {
+fn selectors_follow_the_rules_of_the_api_server() {
     let place = "/spec/matchConstraints/objectSelector";
     check(
         policy,
@@ -285,7 +285,7 @@ fn selectors() {
 }
 
 #[test]
-fn mutations() {
+fn mutations_follow_the_rules_of_the_api_server() {
     check(
         mutation,
         mutating,
@@ -328,7 +328,7 @@ fn mutations() {
 }
 
 #[test]
-fn bindings() {
+fn bindings_follow_the_rules_of_the_api_server() {
     check(
         binding,
         validating_binding,

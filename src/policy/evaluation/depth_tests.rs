@@ -41,7 +41,7 @@ fn compiled(document: &Json) -> Result<ValidatingPolicy, Vec<String>> {
 }
 
 /// Returns the messages with which a bound policy denies a pod.
-fn said(mut policy: ValidatingPolicy) -> Vec<String> {
+fn denial_messages(mut policy: ValidatingPolicy) -> Vec<String> {
     let binding = json!({ "metadata": { "name": "deep" }, "spec": { "policyName": "deep", "validationActions": ["Deny"] } });
     policy.bind(&binding, &mut Vec::new());
     let request = json!({
@@ -71,7 +71,7 @@ fn chain(count: usize, (open, close): (&str, &str), times: usize) -> Vec<(String
 }
 
 #[test]
-fn a_chain_of_variables_that_goes_too_deep_is_refused_when_it_is_loaded() {
+fn a_chain_of_variables_that_is_too_deep_is_rejected_at_load() {
     on_a_thread(|| {
         for (count, wrap, times) in [(5_000, ("", ""), 1), (200, ("[", "]"), 90)] {
             let document = policy(&chain(count, wrap, times), "variables.v0 == 1");
@@ -87,7 +87,7 @@ fn a_chain_of_variables_that_goes_too_deep_is_refused_when_it_is_loaded() {
 }
 
 #[test]
-fn variables_that_use_each_other_in_a_ring_are_refused() {
+fn a_cycle_of_variables_is_rejected() {
     on_a_thread(|| {
         let named = |pairs: &[(&str, &str)]| -> Vec<(String, String)> {
             pairs.iter().map(|(name, expression)| ((*name).to_owned(), (*expression).to_owned())).collect()
@@ -98,7 +98,7 @@ fn variables_that_use_each_other_in_a_ring_are_refused() {
         assert_eq!(problems, Some(vec![message.to_owned()]));
         let later = named(&[("a", "1"), ("b", "variables.a"), ("a", "2")]);
         let later = compiled(&policy(&later, "variables.b == 2")).expect("the last of one name counts");
-        assert_eq!(said(later), [""; 0]);
+        assert_eq!(denial_messages(later), [""; 0]);
     });
 }
 
@@ -138,7 +138,7 @@ fn the_deepest_chain_of_variables_fits_the_stack_of_a_thread() {
                 let policy = compiled(&policy(&all[..count], &rule));
                 // An expression that is rejected alone is not part of a chain.
                 let Ok(policy) = policy else { return assert_eq!(count, 1, "{wrap:?} {times} times") };
-                assert!(!said(policy).is_empty());
+                assert!(!denial_messages(policy).is_empty());
             });
         }
     }

@@ -1,5 +1,7 @@
-//! How long loading takes, and how much memory a set needs: `cargo run --release -p portcullis-policy --example load [FILE...]`.
-//! Without files it makes up 500 policies of the sizes that people's have: some 200 characters of CEL in two or three expressions.
+//! Measures the load time and the memory of a policy set:
+//! `cargo run --release -p portcullis-policy --example load [FILE...]`.
+//! Without files it generates 500 policies of typical size: some 200 characters of CEL in two or three
+//! expressions.
 
 #![expect(clippy::disallowed_methods, reason = "the example measures time and memory")]
 
@@ -10,14 +12,14 @@ use portcullis_policy::{SourceFile, load, render_problems};
 
 const POLICIES: usize = 500;
 
-/// Resident memory in KiB, where the system tells.
+/// Returns the resident memory in KiB, if the system reports it.
 fn resident() -> Option<u64> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find(|line| line.starts_with("VmRSS:"))?;
     line.split_whitespace().nth(1)?.parse().ok()
 }
 
-fn made_up(number: usize) -> SourceFile {
+fn generated_policy(number: usize) -> SourceFile {
     let text = format!(
         r#"apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicy
@@ -71,7 +73,7 @@ spec:
 fn main() {
     let named: Vec<String> = std::env::args().skip(1).collect();
     let files: Vec<SourceFile> = if named.is_empty() {
-        (1..=POLICIES).map(made_up).collect()
+        (1..=POLICIES).map(generated_policy).collect()
     } else {
         named
             .into_iter()

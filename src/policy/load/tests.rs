@@ -1,4 +1,4 @@
-//! Files as people write them: what is said of each mistake, where, and that one hides no other.
+//! Tests of the loader: the message and place of each error. One error does not hide another.
 
 use serde_json::json;
 
@@ -10,8 +10,8 @@ fn file(name: &str, text: impl AsRef<[u8]>) -> SourceFile {
     SourceFile { name: name.to_owned(), bytes: text.as_ref().to_owned() }
 }
 
-/// `SEVERITY FILE:LINE:COLUMN MESSAGE (SUGGESTION)`
-fn told(files: &[SourceFile]) -> Vec<String> {
+/// Returns the problems, each as `SEVERITY FILE:LINE:COLUMN MESSAGE (SUGGESTION)`.
+fn problems(files: &[SourceFile]) -> Vec<String> {
     let loaded = load(files);
     let errors = loaded.problems.iter().any(|problem| problem.severity == Severity::Error);
     assert_eq!(loaded.set.is_none(), errors, "{:?}", loaded.problems);
@@ -35,13 +35,13 @@ const HEAD: &str =
 const PODS: &str = "  matchConstraints:\n    resourceRules:\n    - {apiGroups: [''], apiVersions: [v1], operations: [CREATE], resources: [pods]}\n";
 const BINDING: &str = "---\napiVersion: admissionregistration.k8s.io/v1\nkind: ValidatingAdmissionPolicyBinding\nmetadata: {name: a}\nspec: {policyName: a, validationActions: [Deny]}\n";
 
-/// A bound policy about pods with these lines in its `spec`, from line 8 on.
+/// Returns a bound policy for pods with these lines in its `spec`, from line 8 on.
 fn policy(lines: &str) -> String {
     format!("{HEAD}spec:\n{PODS}{lines}{BINDING}")
 }
 
 #[test]
-fn an_expression_is_shown_where_it_stands() {
+fn an_error_in_an_expression_has_its_line_and_column() {
     for (lines, expected) in [
         ("  validations:\n  - expression: \"true\"\n", None),
         (
@@ -80,7 +80,7 @@ fn an_expression_is_shown_where_it_stands() {
         ),
         ("  validations:\n  - expression: params.x == 1\n", Some("9:17 undeclared reference to 'params'")),
     ] {
-        let found = told(&[file("p.yaml", policy(lines))]);
+        let found = problems(&[file("p.yaml", policy(lines))]);
         match expected {
             None => assert_eq!(found, Vec::<String>::new(), "{lines}"),
             Some(expected) => {
@@ -93,7 +93,7 @@ fn an_expression_is_shown_where_it_stands() {
 }
 
 #[test]
-fn what_refers_to_nothing_is_told() {
+fn dangling_references_are_reported() {
     let good = policy("  validations: [{expression: 'true'}]\n");
     let other = BINDING.trim_start_matches("---\n");
     let mutating = other.replace("Validating", "Mutating").replace(", validationActions: [Deny]", "");
@@ -161,12 +161,12 @@ fn what_refers_to_nothing_is_told() {
             vec![],
         ),
     ] {
-        assert_eq!(told(&files), expected);
+        assert_eq!(problems(&files), expected);
     }
 }
 
 #[test]
-fn policies_of_ours_are_read_like_all_others() {
+fn gang_policies_are_loaded_like_other_policies() {
     let ours = "apiVersion: portcullis.dev/v1alpha1\nkind: GangPolicy\nmetadata: {name: g}\nspec:\n  limits:\n    pod:\n      gpus: 8\n";
     let good = policy("  validations: [{expression: 'true'}]\n");
     for (files, expected) in [
@@ -186,12 +186,12 @@ fn policies_of_ours_are_read_like_all_others() {
             vec!["error g.yaml:1:13 portcullis.dev has no version \"v1\" (portcullis.dev/v1alpha1)"],
         ),
     ] {
-        assert_eq!(told(&files), expected);
+        assert_eq!(problems(&files), expected);
     }
 }
 
 #[test]
-fn parameters_come_from_the_files() {
+fn parameters_are_loaded_from_the_files() {
     let with_params = |reference: &str| {
         policy("  paramKind: {apiVersion: v1, kind: ConfigMap}\n  validations: [{expression: 'params.data.x == \"1\"'}]\n")
             .replace(", validationActions", &format!("{reference}, validationActions"))
@@ -226,12 +226,12 @@ fn parameters_come_from_the_files() {
             ],
         ),
     ] {
-        assert_eq!(told(&files), expected);
+        assert_eq!(problems(&files), expected);
     }
 }
 
 #[test]
-fn files_are_text_in_every_form() {
+fn files_can_be_yaml_or_json_in_every_layout() {
     let good = policy("  validations: [{expression: 'true'}]\n");
     let with_bom = [b"\xEF\xBB\xBF".as_slice(), good.as_bytes()].concat();
     let as_json = |text: &str| {
@@ -265,28 +265,28 @@ fn files_are_text_in_every_form() {
             vec!["error a.yaml:1:1", "error a.yaml:3:4", "error a.yaml:5:1"],
         ),
     ] {
-        let found = told(&files);
+        let found = problems(&files);
         assert_eq!(found.is_empty(), expected.is_empty(), "{found:?}");
         for wanted in expected {
             let (severity, text) = wanted.split_once(' ').expect("two words");
-            let is_told = found.iter().any(|one| one.starts_with(severity) && one.contains(text));
-            assert!(is_told, "{wanted}: {found:?}");
+            let is_reported = found.iter().any(|one| one.starts_with(severity) && one.contains(text));
+            assert!(is_reported, "{wanted}: {found:?}");
         }
     }
 }
 
 #[test]
-fn a_set_is_named_by_what_is_in_its_files() {
+fn the_hash_of_a_set_depends_on_file_names_and_contents() {
     let good = policy("  validations: [{expression: 'true'}]\n");
     let hash = |name: &str, text: &str| load(&[file(name, text)]).set.expect("it is good").hash().to_owned();
-    assert_eq!(hash("a/p.yaml", &good), hash("/b/p.yaml", &good), "wherever it is mounted");
+    assert_eq!(hash("a/p.yaml", &good), hash("/b/p.yaml", &good), "the directory has no effect");
     assert_ne!(hash("p.yaml", &good), hash("p.yaml", &format!("{good}\n")));
     assert_ne!(hash("p.yaml", &good), hash("q.yaml", &good));
     assert_eq!(hash("p.yaml", &good).len(), 64);
 }
 
 #[test]
-fn a_set_judges_and_exceptions_hold_until_they_end() {
+fn a_set_evaluates_requests_and_exceptions_expire() {
     let text = policy(
         "  validations: [{expression: \"!object.spec.containers.exists(c, c.image.endsWith(':latest'))\", message: latest}]\n",
     );
@@ -322,7 +322,7 @@ fn a_set_judges_and_exceptions_hold_until_they_end() {
 }
 
 #[test]
-fn a_set_tells_what_its_expressions_ask_of_the_world() {
+fn a_set_returns_the_data_dependencies_of_its_expressions() {
     let rule = |expression: &str| policy(&format!("  validations: [{{expression: \"{expression}\"}}]\n"));
     let ours = |limits: &str| {
         format!(
@@ -375,7 +375,7 @@ fn a_set_tells_what_its_expressions_ask_of_the_world() {
 }
 
 #[test]
-fn problems_are_written_for_people_and_programs() {
+fn problems_are_rendered_as_text_github_annotations_and_sarif() {
     let problem = |line, column, suggestion: Option<&str>| Problem {
         severity: Severity::Error,
         file: "dir/a b.yaml".to_owned(),
@@ -387,7 +387,7 @@ fn problems_are_written_for_people_and_programs() {
         about: Some("Pod \"x\"".to_owned()),
     };
     let files = [file("dir/a b.yaml", "one\n\tä bad = 1\r\n")];
-    let plain = |problems: &[Problem]| anstream_free(&render_problems(problems, &files));
+    let plain = |problems: &[Problem]| without_colours(&render_problems(problems, &files));
     assert_eq!(
         plain(&[problem(2, 4, Some("good")), problem(0, 0, None)]),
         "error: no: 50% (Pod \"x\")\n  --> dir/a b.yaml:2:4\n2 |     ä bad = 1\n  |       ^^^ did you mean \"good\"?\n\n\
@@ -402,15 +402,15 @@ fn problems_are_written_for_people_and_programs() {
     assert_eq!(location["artifactLocation"]["uri"], "dir/a%20b.yaml");
     assert_eq!(location["region"], json!({ "startLine": 2, "startColumn": 4, "endColumn": 7 }));
     let long = [file("dir/a b.yaml", format!("{}bad{}", "x".repeat(500), "y".repeat(500)))];
-    let shown = anstream_free(&render_problems(&[problem(1, 501, None)], &long));
+    let shown = without_colours(&render_problems(&[problem(1, 501, None)], &long));
     let lines: Vec<&str> = shown.lines().collect();
     let caret = lines[3].find('^').expect("a caret");
     assert_eq!(lines[2].chars().skip(caret).take(3).collect::<String>(), "bad");
     assert!(lines[2].chars().count() < 180);
 }
 
-/// Without colours.
-fn anstream_free(text: &str) -> String {
+/// Removes colour codes.
+fn without_colours(text: &str) -> String {
     let mut plain = String::new();
     let mut rest = text;
     while let Some((before, after)) = rest.split_once('\u{1b}') {
@@ -421,7 +421,7 @@ fn anstream_free(text: &str) -> String {
 }
 
 #[test]
-fn nothing_that_is_read_panics() {
+fn no_input_makes_the_loader_panic() {
     let seeds = [
         policy("  validations: [{expression: 'true'}]\n"),
         "a: &a [*a]\n---\n{".to_owned(),

@@ -1,4 +1,4 @@
-//! Answers for outcomes that are given: what the API server, kubectl and the log get to see.
+//! Tests of review answers: what the API server, kubectl and the log get for an outcome.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -44,7 +44,7 @@ fn denied(denials: Vec<Denial>) -> HookOutcome {
 }
 
 #[test]
-fn every_rule_that_refuses_is_a_cause_that_stands_by_itself() {
+fn every_denying_rule_is_a_separate_cause() {
     let both = vec![
         denial("no-latest", Some("spec.containers[0].image"), "Invalid"),
         denial("other", None, "Forbidden"),
@@ -80,7 +80,7 @@ fn every_rule_that_refuses_is_a_cause_that_stands_by_itself() {
 }
 
 #[test]
-fn the_first_rule_gives_reason_and_code_as_in_the_api_server() {
+fn the_first_denial_sets_reason_and_code_as_in_the_api_server() {
     for (reason, code) in
         [("Invalid", 422), ("Forbidden", 403), ("Unauthorized", 401), ("RequestEntityTooLarge", 413)]
     {
@@ -93,7 +93,7 @@ fn the_first_rule_gives_reason_and_code_as_in_the_api_server() {
 }
 
 #[test]
-fn warnings_and_audit_annotations_go_with_an_allowed_request() {
+fn an_allowed_request_carries_warnings_and_audit_annotations() {
     let validation = ValidationResult {
         warnings: vec!["old\nword".to_owned()],
         audit: [("limits/team".to_owned(), "ml".to_owned())].into(),
@@ -111,7 +111,7 @@ fn warnings_and_audit_annotations_go_with_an_allowed_request() {
 }
 
 #[test]
-fn what_the_policies_made_is_what_the_patch_gives() {
+fn the_patch_gives_the_object_that_the_policies_made() {
     let mut object = request()["object"].clone();
     object["metadata"]["labels"]["b"] = json!("2");
     object["spec"]["containers"].as_array_mut().expect("a list").insert(0, json!({"name": "first"}));
@@ -128,14 +128,14 @@ fn what_the_policies_made_is_what_the_patch_gives() {
     json_patch::patch(&mut patched, &patch).expect("it applies");
     assert_eq!(patched, object);
 
-    // Refused: no patch goes with it.
+    // A denied request has no patch.
     let refused = MutationResult { denials: vec![denial("defaults", None, "Invalid")], ..mutation };
     let (response, summary) = answered(&HookOutcome::Mutated(refused));
     assert_eq!((summary.verdict, &response["patch"]), (AdmissionVerdict::Denied, &Json::Null));
 }
 
 #[test]
-fn what_is_no_review_is_told_so() {
+fn a_body_that_is_not_a_review_is_rejected() {
     let check = |body: &[u8], part: &str| {
         let (set, cluster, work_budget) =
             (PolicySet::default(), ClusterData::default(), WorkBudget::unlimited());
@@ -152,10 +152,10 @@ fn what_is_no_review_is_told_so() {
     check(br#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{}}"#, "no uid");
 }
 
-/// Whatever takes too long for a quick look, whichever part of a policy it is in, gives no answer then, and later the one it would have
-/// given at once.
+/// A review that exceeds the quick budget, in any part of a policy, gets no quick answer. The full evaluation
+/// then gives the answer that it would have given at once.
 #[test]
-fn a_quick_look_gives_the_same_answer_or_none() {
+fn a_quick_evaluation_gives_the_same_answer_or_none() {
     const LOOP: &str = "lists.range(300).all(a, lists.range(300).all(b, a + b >= 0))";
     let policy = |rule: &str, condition: &str, variable: &str, message: &str, note: &str| {
         let text = json!({
@@ -205,7 +205,7 @@ fn a_quick_look_gives_the_same_answer_or_none() {
 }
 
 #[test]
-fn a_message_names_the_field_by_its_path() {
+fn a_message_contains_the_path_of_the_field() {
     let check = |detail: &str, field: Option<&str>, rest: &str| {
         let denial = Denial { detail: detail.to_owned(), ..denial("p", None, "Invalid") };
         assert_eq!(field_and_detail(&denial), (field, rest));
@@ -219,7 +219,7 @@ fn a_message_names_the_field_by_its_path() {
 }
 
 #[test]
-fn a_warning_begins_with_what_is_wrong() {
+fn a_warning_begins_with_the_problem() {
     let check = |warning: &str, expected: &str| {
         let validation =
             ValidationResult { warnings: vec![warning.to_owned()], ..ValidationResult::default() };

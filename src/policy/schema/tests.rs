@@ -1,4 +1,4 @@
-//! What is known of kinds, where policies lean on it.
+//! Tests of the schemas of built-in kinds.
 
 use portcullis_cel::{Env, check};
 
@@ -8,7 +8,7 @@ fn pod() -> &'static Schema {
     Schema::of("", "v1", "Pod").expect("pods are known")
 }
 
-/// A field by its path; `[]` is an item, `{}` a value of a map.
+/// Returns a field by its path. `[]` is an item of a list, `{}` a value of a map.
 fn at(path: &str) -> &'static Schema {
     path.split('.').fold(pod(), |schema, step| {
         let (name, inside) = step.split_at(step.find(['[', '{']).unwrap_or(step.len()));
@@ -22,7 +22,7 @@ fn at(path: &str) -> &'static Schema {
 }
 
 #[test]
-fn lists_say_how_they_are_merged() {
+fn list_schemas_contain_their_merge_keys() {
     for (path, expected) in [
         ("spec.containers", ListMergeType::Map(&["name"])),
         ("spec.containers[].ports", ListMergeType::Map(&["containerPort", "protocol"])),
@@ -41,7 +41,7 @@ fn lists_say_how_they_are_merged() {
 }
 
 #[test]
-fn fields_have_shapes() {
+fn fields_have_types() {
     for (path, expected) in [
         ("spec", ValueShape::Object),
         ("metadata.labels", ValueShape::Map),
@@ -59,7 +59,7 @@ fn fields_have_shapes() {
 }
 
 #[test]
-fn every_reference_leads_somewhere() {
+fn every_reference_resolves() {
     fn visit(schema: &'static Schema, place: &str) {
         if let Some(name) = schema.reference {
             assert!(CATALOGUE.definitions.contains_key(name), "{place}: {name} is not there");
@@ -81,7 +81,7 @@ fn every_reference_leads_somewhere() {
 }
 
 #[test]
-fn kinds_are_found_by_what_a_rule_says() {
+fn kinds_are_found_by_the_resources_of_a_rule() {
     for (group, version, resource, kind, namespaced) in [
         ("", "v1", "pods", "Pod", true),
         ("", "v1", "pods/eviction", "Eviction", true),
@@ -103,7 +103,7 @@ fn kinds_are_found_by_what_a_rule_says() {
 }
 
 #[test]
-fn kinds_are_types_of_expressions() {
+fn kinds_become_expression_types() {
     let env = declare(Env::admission(false), "object", "core.v1.Pod");
     for (source, expected) in [
         ("object.spec.containers.all(c, c.image != '')", Ok("bool")),
@@ -129,7 +129,7 @@ fn kinds_are_types_of_expressions() {
             (found, _) => panic!("{source}: {found:?}"),
         }
     }
-    // An open definition says nothing against fields that it does not name.
+    // An open definition allows fields that it does not name.
     let env = declare(Env::admission(false), "object", "scheduling.run.ai.v2alpha2.PodGroup");
     assert!(check("object.spec.whatever > 1", &env).is_ok());
     assert!(check("object.metadata.lables == {}", &env).is_err());

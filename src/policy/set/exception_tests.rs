@@ -1,4 +1,4 @@
-//! Who is excepted, from what, and until when.
+//! Tests of policy exceptions: which objects they match, from which rules they exempt, and when they expire.
 
 use serde_json::json;
 
@@ -33,7 +33,7 @@ fn request(namespace: &str, name: &str, label: &str) -> Json {
     json!({ "namespace": namespace, "object": { "metadata": { "generateName": name, "labels": { "old": label } } } })
 }
 
-/// The rules that still refuse.
+/// Returns the rules that still deny, and the number of exempted denials.
 fn refused(exceptions: &[PolicyException], request: &Json, now: i64) -> (Vec<String>, usize) {
     let mut validation = ValidationResult {
         denials: vec![
@@ -52,7 +52,7 @@ fn refused(exceptions: &[PolicyException], request: &Json, now: i64) -> (Vec<Str
 }
 
 #[test]
-fn an_exception_lets_in_whom_it_names_until_it_ends() {
+fn an_exception_allows_matching_objects_until_it_expires() {
     let exceptions = [PolicyException::read(&document()).expect("it is well formed")];
     let all = [
         "no-latest/spec/validations/0",
@@ -76,7 +76,7 @@ fn an_exception_lets_in_whom_it_names_until_it_ends() {
 }
 
 #[test]
-fn what_is_let_in_says_whose_word_it_is() {
+fn an_exempted_request_names_its_exception() {
     let exceptions = [PolicyException::read(&document()).expect("it is well formed")];
     let mut validation = ValidationResult {
         denials: vec![denial("no-latest", "/spec/validations/0")],
@@ -110,7 +110,7 @@ fn what_is_let_in_says_whose_word_it_is() {
 }
 
 #[test]
-fn all_that_one_policy_would_have_said_is_noted() {
+fn all_exempted_denials_of_a_policy_are_recorded() {
     let exceptions = [PolicyException::read(&document()).expect("it is well formed")];
     let two = ["/spec/validations/0", "/spec/validations/1"].map(|rule| denial("no-latest", rule));
     let mut validation = ValidationResult { denials: two.into(), ..ValidationResult::default() };
@@ -123,7 +123,7 @@ fn all_that_one_policy_would_have_said_is_noted() {
 }
 
 #[test]
-fn an_exception_that_is_wrong_is_told_all_of_it() {
+fn all_errors_of_an_exception_are_reported() {
     for (pointer, value, expected) in [
         ("/spec/owner", json!(" "), "/spec/owner: the field \"owner\" is required: who owns the exception?"),
         (
@@ -192,7 +192,7 @@ fn an_exception_that_is_wrong_is_told_all_of_it() {
 }
 
 #[test]
-fn an_exception_that_has_ended_is_told() {
+fn an_expired_exception_is_reported() {
     let exception = PolicyException::read(&document()).expect("it is well formed");
     assert_eq!(exception.expired(ENDS - 1), None);
     let diagnostic = exception.expired(ENDS).expect("it has ended");
@@ -204,7 +204,7 @@ fn an_exception_that_has_ended_is_told() {
 }
 
 #[test]
-fn patterns_are_names_with_stars() {
+fn name_patterns_can_contain_stars() {
     for (pattern, value, good) in [
         ("a", "a", true),
         ("a", "ab", false),

@@ -1,4 +1,4 @@
-//! Sets as they are loaded, over requests: what only several parts show together.
+//! Tests of loaded policy sets: behaviour that involves several documents of a set.
 
 use serde_json::{Value as Json, json};
 
@@ -43,7 +43,7 @@ fn cluster() -> ClusterData {
 
 const PODS: &str = r#"matchConstraints: {resourceRules: [{apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [pods]}]}"#;
 
-/// A policy about pods, bound to deny, without its rules.
+/// Returns a policy for pods, bound to deny, without its rules.
 fn validating(name: &str, spec: &str) -> String {
     format!(
         "---
@@ -101,9 +101,9 @@ spec:
     )
 }
 
-/// Rule 1 was never asked: whoever is excepted from rule 0 is not excepted from that.
+/// Rule 1 was not evaluated, so an exception from rule 0 must not exempt the object from rule 1.
 #[test]
-fn an_exception_from_one_rule_does_not_let_in_what_fails_for_all_rules() {
+fn an_exception_from_one_rule_does_not_exempt_from_a_failure_of_the_whole_policy() {
     const RULES: &str = "  validations: [{expression: 'false'}, {expression: 'false'}]";
     let condition =
         "  matchConditions: [{name: c, expression: \"int(object.metadata.annotations['n']) > 0\"}]\n";
@@ -124,7 +124,7 @@ fn an_exception_from_one_rule_does_not_let_in_what_fails_for_all_rules() {
 }
 
 #[test]
-fn a_policy_that_fails_as_a_whole_says_in_which_part() {
+fn a_failure_of_a_whole_policy_names_the_failing_part() {
     let rule = "lists.range(900).all(a, lists.range(900).all(b, a + b >= 0))";
     let rules: String = (0..40).map(|_| format!("    - expression: {rule}\n")).collect();
     let pod = pod();
@@ -139,7 +139,7 @@ fn a_policy_that_fails_as_a_whole_says_in_which_part() {
 }
 
 #[test]
-fn an_exception_is_noted_where_the_policy_would_have_been_asked() {
+fn an_exception_is_recorded_only_where_the_policy_matches() {
     let text = mutating("m", "[JSONPatch{op: 'add', path: '/metadata/labels', value: {'a': 'b'}}]")
         + "---\napiVersion: portcullis.dev/v1alpha1\nkind: GangPolicy\nmetadata: {name: g}\nspec: {defaults: {priorityClassName: low}}\n"
         + &exception("[{name: m}, {name: g}]");
@@ -158,7 +158,7 @@ fn an_exception_is_noted_where_the_policy_would_have_been_asked() {
 }
 
 #[test]
-fn an_exception_names_rules_that_there_are() {
+fn an_exception_must_name_existing_rules() {
     let rules = "  validations: [{expression: 'true'}, {expression: 'true'}]";
     let text = validating("p", rules)
         + &mutating("m", "[JSONPatch{op: 'remove', path: '/metadata/labels'}]")
@@ -173,7 +173,7 @@ fn an_exception_names_rules_that_there_are() {
 }
 
 #[test]
-fn parameters_of_one_name_in_one_namespace_are_told() {
+fn duplicate_parameters_in_a_namespace_are_reported() {
     let map = |namespace: &str| {
         format!(
             "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {{name: limits{namespace}}}\ndata: {{a: b}}\n"
@@ -193,7 +193,7 @@ fn parameters_of_one_name_in_one_namespace_are_told() {
 }
 
 #[test]
-fn what_a_patch_makes_is_bounded() {
+fn the_size_of_a_patched_object_is_limited() {
     let pod = request(
         "Pod",
         &json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "x", "annotations": { "a": "y".repeat(10_000) } }, "spec": { "containers": [] } }),

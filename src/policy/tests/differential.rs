@@ -1,6 +1,7 @@
-//! Holds our rules to the API server's answers: every case of `tests/data/policies/differential/*.json`, which `tests/cluster_tests/policies` records
-//! on a real control plane, gives the same verdict, message, warnings, audit annotations and object. What differs on purpose
-//! stands in `differences.yaml` beside them, with the reason.
+//! Compares the evaluation with the API server's answers. `tests/cluster_tests/policies` records the cases of
+//! `tests/data/policies/differential/*.json` on a real control plane. Verdict, message, warnings, audit
+//! annotations and object must be the same. `tests/data/policies/differences.json` lists intended differences,
+//! with the reason.
 
 #![expect(clippy::disallowed_methods, reason = "the test reads recorded answers")]
 
@@ -18,7 +19,8 @@ fn data() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/data/policies")
 }
 
-/// What the API server fills in after each mutation. Here it does so when it has our answer.
+/// Whether a field is a default. The API server sets defaults after each mutation; here it does so after the
+/// answer of the webhook.
 fn is_default(key: &str, value: &Json) -> bool {
     [
         ("terminationMessagePath", json!("/dev/termination-log")),
@@ -34,7 +36,7 @@ fn is_default(key: &str, value: &Json) -> bool {
     .contains(&(key, value.clone()))
 }
 
-/// What the object of the API server has differently.
+/// Collects the differences between our object and the API server's.
 fn differs(ours: &Json, theirs: &Json, path: &str, found: &mut Vec<String>) {
     match (ours, theirs) {
         (Json::Object(ours), Json::Object(theirs)) => {
@@ -47,7 +49,7 @@ fn differs(ours: &Json, theirs: &Json, path: &str, found: &mut Vec<String>) {
                 }
             }
             for (key, value) in ours.iter().filter(|(key, _)| !theirs.contains_key(*key)) {
-                // Null and empty values go with the next encoding.
+                // The next encoding drops null and empty values.
                 let empty =
                     value.is_null() || value == &json!({}) || value == &json!([]) || value == &json!("");
                 if !empty {
@@ -65,7 +67,7 @@ fn differs(ours: &Json, theirs: &Json, path: &str, found: &mut Vec<String>) {
     }
 }
 
-/// `pods "a" is forbidden: `, as the API server begins its refusals.
+/// Returns `pods "a" is forbidden: `, with which the API server begins its denials.
 fn subject(request: &Json) -> String {
     let resource = |key: &str| {
         request["requestResource"][key].as_str().or(request["resource"][key].as_str()).unwrap_or_default()
@@ -91,7 +93,7 @@ fn code(reason: &str) -> u64 {
     }
 }
 
-/// Refusals as the API server tells them.
+/// Returns denials in the form of the API server.
 fn refusal(request: &Json, denials: &[Denial], mutating: bool) -> Json {
     let first = &denials[0];
     if mutating {
@@ -110,7 +112,7 @@ fn refusal(request: &Json, denials: &[Denial], mutating: bool) -> Json {
     })
 }
 
-/// The rules of a case, of all documents that can be used.
+/// Returns the compiled policies of the valid documents of a case.
 fn compile(case: &Json) -> CompiledPolicies {
     let documents = case["documents"].as_array().expect("documents");
     let (mut validating, mut mutating) = (Vec::new(), Vec::new());
@@ -148,7 +150,7 @@ fn compile(case: &Json) -> CompiledPolicies {
     CompiledPolicies::new(validating, mutating, params)
 }
 
-/// What the loader says against each document of a case.
+/// Returns the errors of the loader for each document of a case.
 fn refusals(case: &Json) -> BTreeMap<usize, Vec<String>> {
     let documents = case["documents"].as_array().expect("documents");
     let params = case["params"].as_array().into_iter().flatten();
@@ -169,7 +171,7 @@ fn refusals(case: &Json) -> BTreeMap<usize, Vec<String>> {
     refused
 }
 
-/// What is different about one request.
+/// Returns the differences of one request.
 fn request(rules: &CompiledPolicies, cluster: &ClusterData, told: &Json) -> Vec<String> {
     let mut wrong = Vec::new();
     let (mutating, validating) = (&told["mutating"], &told["validating"]);
@@ -220,7 +222,7 @@ fn compare_notes(validation: &ValidationResult, told: &Json, wrong: &mut Vec<Str
         .filter(|warning| warning.starts_with("Validation failed"))
         .map(str::to_owned)
         .collect();
-    // The API server says the same only once.
+    // The API server drops repeated values.
     let mut ours: Vec<String> = Vec::new();
     for warning in &validation.warnings {
         if !ours.contains(warning) {
@@ -246,7 +248,7 @@ fn compare_notes(validation: &ValidationResult, told: &Json, wrong: &mut Vec<Str
     }
 }
 
-/// What is different about one case.
+/// Returns the differences of one case.
 fn check(case: &Json) -> Vec<String> {
     let mut wrong = Vec::new();
     let rules = compile(case);
@@ -256,7 +258,7 @@ fn check(case: &Json) -> Vec<String> {
     let any = told.iter().any(Json::is_string);
     for (index, (document, said)) in documents.iter().zip(told).enumerate() {
         match (said.as_str(), refused.get(&index)) {
-            // Other documents may depend on what is refused.
+            // Other documents can depend on a rejected one.
             (None, Some(ours)) if !any => wrong.push(format!("ours refuses {}: {ours:?}", document["kind"])),
             (Some(said), None) => wrong.push(format!("ours takes {}, theirs says {said}", document["kind"])),
             _ => {}
@@ -273,7 +275,7 @@ fn check(case: &Json) -> Vec<String> {
 }
 
 #[test]
-fn the_api_server_says_the_same() {
+fn answers_are_the_same_as_those_of_the_api_server() {
     let mut files: Vec<PathBuf> = fs::read_dir(data().join("differential"))
         .expect("the goldens")
         .map(|entry| entry.expect("a file").path())

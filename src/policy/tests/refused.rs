@@ -1,5 +1,5 @@
-//! The loader refuses what the API server refuses, and nothing else: every document of `tests/data/policies/differential`, with what the API
-//! server said when it was created (`tests/cluster_tests/policies` records it).
+//! The loader rejects the documents that the API server rejects, and no others. The documents are in
+//! `tests/data/policies/differential`, with the API server's answers that `tests/cluster_tests/policies` records.
 
 #![expect(clippy::disallowed_methods, reason = "the test reads recorded answers")]
 
@@ -30,7 +30,7 @@ fn list<'c>(case: &'c Json, key: &str) -> &'c [Json] {
 }
 
 #[test]
-fn what_the_api_server_refuses_is_refused_and_nothing_else() {
+fn the_loader_rejects_exactly_the_documents_that_the_api_server_rejects() {
     let cases = cases();
     assert!(cases.len() > 150, "there are only {} cases", cases.len());
     let known: Json = serde_json::from_str(include_str!("../../../tests/data/policies/differences.json"))
@@ -50,12 +50,12 @@ fn what_the_api_server_refuses_is_refused_and_nothing_else() {
             .problems
             .iter()
             .filter(|problem| problem.severity == Severity::Error)
-            // Of a policy that is refused there is no binding either.
+            // The loader also reports the binding of a rejected policy, because the policy is missing.
             .filter(|problem| !problem.message.contains("in these files"))
             .map(|problem| problem.message.as_str())
             .collect();
         let refused: Vec<&str> = list(case, "refused").iter().filter_map(Json::as_str).collect();
-        // What is refused here alone, and why, stands beside the cases.
+        // `differences.json` lists the documents that only the loader rejects, with the reason.
         if errors.is_empty() != refused.is_empty() && known.get(name).is_none() {
             wrong.push(format!("{name}\n  API server: {refused:?}\n  here: {errors:?}"));
         }

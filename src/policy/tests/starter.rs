@@ -1,4 +1,5 @@
-//! The starter set in `policies/`: every file loads, alone and with all others, every case holds, and what the comments show is what is said.
+//! Tests of the starter set in `policies/`: every file loads, alone and with all others, every case passes, and
+//! the head comments show the real messages.
 
 #![expect(clippy::disallowed_methods, reason = "the test reads the starter policies")]
 
@@ -28,7 +29,7 @@ fn is_cases(file: &SourceFile) -> bool {
     file.name.ends_with(".test.yaml")
 }
 
-/// Not even a warning.
+/// Loads files that must have no problems, not even warnings.
 fn loaded(files: &[SourceFile]) -> PolicySet {
     let loaded = load(files);
     assert!(loaded.problems.is_empty(), "{}", render_problems(&loaded.problems, files));
@@ -39,7 +40,7 @@ fn text(file: &SourceFile) -> &str {
     std::str::from_utf8(&file.bytes).expect("it is text")
 }
 
-/// The words of what comes after such a line of the leading comment, with single spaces.
+/// Returns the head comment after the line with `looks like:`, with single spaces.
 fn shown(file: &SourceFile) -> Option<String> {
     let mut lines = text(file).lines().take_while(|line| line.starts_with('#'));
     lines.find(|line| line.contains("looks like:"))?;
@@ -61,10 +62,10 @@ fn every_file_loads_alone_and_with_all_others() {
 }
 
 #[test]
-fn every_case_holds_and_every_policy_is_seen_to_do_something() {
+fn every_case_passes_and_every_policy_has_an_effect() {
     let files = files();
     let mut said: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    let mut let_in: BTreeMap<String, usize> = BTreeMap::new();
+    let mut allowed: BTreeMap<String, usize> = BTreeMap::new();
     for file in files.iter().filter(|file| is_cases(file)) {
         let cases = read_test_suites(file);
         assert!(cases.problems.is_empty(), "{}", render_problems(&cases.problems, &files));
@@ -86,31 +87,31 @@ fn every_case_holds_and_every_policy_is_seen_to_do_something() {
                 if told.is_empty() && !report.policies.is_empty() {
                     told.push("(changes objects)".to_owned());
                 }
-                *let_in.entry(policy.clone()).or_default() +=
+                *allowed.entry(policy.clone()).or_default() +=
                     usize::from(report.verdict == CaseVerdict::Allowed);
             }
         }
     }
     for file in files.iter().filter(|file| !is_cases(file)) {
         let said = said.get(&file.name).map(Vec::as_slice).unwrap_or_default();
-        assert!(!said.is_empty(), "{}: no case refuses, warns or changes anything", file.name);
+        assert!(!said.is_empty(), "{}: no case denies, warns or changes anything", file.name);
         assert!(
-            let_in.get(&file.name).is_some_and(|count| *count > 0),
-            "{}: no case lets anything in",
+            allowed.get(&file.name).is_some_and(|count| *count > 0),
+            "{}: no case allows anything",
             file.name
         );
         match shown(file) {
             Some(shown) => {
                 assert!(
                     said.iter().any(|said| said.contains(&shown)),
-                    "{}: nothing says\n{shown}\nbut\n{}",
+                    "{}: no case gives the message\n{shown}\nbut\n{}",
                     file.name,
                     said.join("\n")
                 );
             }
             None => assert!(
                 text(file).contains("# Nothing is refused"),
-                "{}: the comment shows no refusal",
+                "{}: the comment shows no denial",
                 file.name
             ),
         }
@@ -119,7 +120,7 @@ fn every_case_holds_and_every_policy_is_seen_to_do_something() {
 }
 
 #[test]
-fn what_says_that_it_can_move_to_an_api_server_uses_nothing_of_ours() {
+fn policies_that_use_nothing_of_portcullis_use_none_of_its_variables() {
     let movable: Vec<SourceFile> = files()
         .into_iter()
         .filter(|file| {
@@ -143,14 +144,14 @@ fn what_says_that_it_can_move_to_an_api_server_uses_nothing_of_ours() {
     assert!(load(&movable).problems.iter().all(|problem| problem.severity < Severity::Error));
 }
 
-/// The blocks of YAML in the guide.
+/// Returns the YAML blocks of the guide.
 fn blocks(guide: &str) -> Vec<String> {
     let parts = guide.split("```yaml\n").skip(1);
     parts.filter_map(|part| part.split_once("```").map(|(block, _)| block.to_owned())).collect()
 }
 
 #[test]
-fn the_examples_of_the_guide_are_right() {
+fn the_examples_of_the_guide_work() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../policies/README.md");
     let guide = fs::read_to_string(path).expect("it is there");
     let policies: Vec<SourceFile> = files().into_iter().filter(|file| !is_cases(file)).collect();

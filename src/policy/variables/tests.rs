@@ -1,4 +1,4 @@
-//! What the variables say of requests in worlds, and that table, values and page agree.
+//! Tests of the variables: their values for requests and cluster data. Table, values and documentation agree.
 
 use std::sync::Arc;
 
@@ -47,7 +47,8 @@ fn pod(annotations: &Json, gpus: u64) -> Json {
         "spec": { "containers": [{ "name": "main", "resources": { "limits": { "nvidia.com/gpu": gpus.to_string() } } }] } })
 }
 
-/// A KAI group `train` of four in queue `team-a`, two GPUs of its first member and four of others counted; its Gang object.
+/// Returns a cluster with a KAI group `train` of four in queue `team-a` and its Gang object. Two GPUs of the
+/// group's first member and four GPUs of other pods are counted.
 fn cluster() -> ClusterData {
     let group = json!({ "metadata": { "name": "train", "uid": "u" }, "spec": { "minMember": 4, "queue": "team-a", "priorityClassName": "train" } });
     let gang = json!({ "spec": { "dialect": "kai", "group": "train" },
@@ -70,7 +71,7 @@ fn cluster() -> ClusterData {
 }
 
 #[test]
-fn a_member_of_a_gang() {
+fn a_member_of_a_gang_has_the_values_of_its_group() {
     let member = request("CREATE", "", "Pod", &pod(&json!({ "pod-group-name": "train" }), 2));
     check(
         &member,
@@ -85,7 +86,7 @@ fn a_member_of_a_gang() {
             ("gang.priorityClass in priorityClasses", "true"),
             ("priorityClasses[gang.priorityClass].value", "100"),
             ("queue.name", "\"team-a\""),
-            // Two are counted of the gang: 2 - 2 + 8 in the queue, 6 - 2 + 8 in the namespace.
+            // Two GPUs of the gang are counted: 2 - 2 + 8 in the queue, 6 - 2 + 8 in the namespace.
             (
                 "[queue.gpus, queue.gpusAfter, quota.gpus, quota.gpusRunning, quota.gpusAfter]",
                 "[2, 8, 6, 4, 12]",
@@ -93,7 +94,7 @@ fn a_member_of_a_gang() {
             ("quota.namespace + string(quota.pods) + string(quota.gangs)", "\"ml31\""),
         ],
     );
-    // Nothing is added by what is there already.
+    // A pod that is counted already adds nothing.
     let update = request("UPDATE", "", "Pod", &pod(&json!({ "pod-group-name": "train" }), 2));
     check(&update, &cluster(), &[("[quota.gpus, quota.gpusAfter]", "[6, 6]"), ("gang.gpus", "8")]);
     let delete = request("DELETE", "", "Pod", &pod(&json!({ "pod-group-name": "train" }), 2));
@@ -101,7 +102,7 @@ fn a_member_of_a_gang() {
 }
 
 #[test]
-fn a_pod_that_says_the_size_itself_and_one_that_names_what_is_not_there() {
+fn a_pod_can_set_the_gang_size_itself_or_name_a_missing_group() {
     let plain = json!({ "portcullis.dev/gang": "g", "portcullis.dev/gang-size": "3", "portcullis.dev/timeout": "2m",
         "portcullis.dev/on-timeout": "delete", "portcullis.dev/on-stale": "keep", "portcullis.dev/elastic": "true" });
     check(
@@ -140,7 +141,7 @@ fn a_pod_that_says_the_size_itself_and_one_that_names_what_is_not_there() {
 }
 
 #[test]
-fn subgroups_count_for_themselves_and_queues_are_named_by_pods() {
+fn subgroups_are_counted_separately_and_pods_can_name_the_queue() {
     let mut cluster = cluster();
     let spec =
         json!({ "subGroups": [{ "name": "ps", "minMember": 1 }, { "name": "workers", "minMember": 6 }] });
@@ -163,7 +164,7 @@ fn subgroups_count_for_themselves_and_queues_are_named_by_pods() {
 }
 
 #[test]
-fn a_workload_is_judged_by_its_template() {
+fn the_values_of_a_workload_come_from_its_template() {
     let template = pod(&json!({ "pod-group-name": "train" }), 2);
     let deployment = json!({ "spec": { "replicas": 5, "template": template } });
     check(
@@ -197,7 +198,7 @@ fn a_workload_is_judged_by_its_template() {
 }
 
 #[test]
-fn a_group_object_describes_its_gang() {
+fn the_values_of_a_group_object_describe_its_gang() {
     let group = json!({ "metadata": { "name": "big" }, "spec": { "minMember": 8, "minResources": { "nvidia.com/gpu": "64" }, "scheduleTimeoutSeconds": 60 } });
     check(
         &request("CREATE", "scheduling.x-k8s.io", "PodGroup", &group),
@@ -211,7 +212,7 @@ fn a_group_object_describes_its_gang() {
 }
 
 #[test]
-fn what_a_pod_asks_of_gpus() {
+fn gpu_contains_the_gpu_demand_of_a_pod() {
     let share = json!({ "metadata": { "annotations": { "gpu-memory": "8000", "gpu-fraction-num-devices": "2" } },
         "spec": { "nodeSelector": { "nvidia.com/gpu.product": "T4" }, "containers": [{ "name": "a" }] } });
     check(
@@ -248,7 +249,7 @@ fn what_a_pod_asks_of_gpus() {
 }
 
 #[test]
-fn what_is_not_known_is_an_error_with_a_sentence() {
+fn an_unknown_value_is_an_error_with_an_explanation() {
     let member = request("CREATE", "", "Pod", &pod(&json!({}), 2));
     let capacity = "the capacity of the cluster is not known yet: the leading replica publishes it within seconds of its start";
     check(
@@ -280,7 +281,7 @@ fn what_is_not_known_is_an_error_with_a_sentence() {
 }
 
 #[test]
-fn numbers_that_nobody_tells_any_more_are_not_known() {
+fn outdated_numbers_are_unknown() {
     const TOLD: i64 = 1_763_800_000;
     let member = request("CREATE", "", "Pod", &pod(&json!({}), 2));
     let at = |now: i64| {
@@ -320,7 +321,7 @@ fn numbers_that_nobody_tells_any_more_are_not_known() {
 }
 
 #[test]
-fn every_field_has_a_value_of_its_type_and_is_on_the_page() {
+fn every_field_has_a_value_of_its_type_and_is_documented() {
     let member = request("CREATE", "", "Pod", &pod(&json!({ "pod-group-name": "train" }), 2));
     let (request, cluster) = (AdmissionRequest { json: &member }, cluster());
     let facts = RequestVariables::new(&request, &cluster);
@@ -363,7 +364,7 @@ fn every_field_has_a_value_of_its_type_and_is_on_the_page() {
 }
 
 #[test]
-fn what_a_variable_wishes_for_is_all_that_it_is_made_of() {
+fn the_data_dependencies_of_a_variable_are_complete() {
     let member = request("CREATE", "", "Pod", &pod(&json!({ "pod-group-name": "train" }), 2));
     let (request, all) = (AdmissionRequest { json: &member }, cluster());
     let without_gangs = ClusterData { gangs: [].into(), groups: [].into(), ..all.clone() };
@@ -382,7 +383,7 @@ fn what_a_variable_wishes_for_is_all_that_it_is_made_of() {
 }
 
 #[test]
-fn what_nobody_asks_for_is_not_computed() {
+fn unused_values_are_not_computed() {
     let member = request("CREATE", "", "Pod", &pod(&json!({}), 2));
     let (request, cluster) = (AdmissionRequest { json: &member }, cluster());
     let facts = RequestVariables::new(&request, &cluster);
@@ -397,7 +398,7 @@ fn what_nobody_asks_for_is_not_computed() {
 }
 
 #[test]
-fn misspelt_fields_are_found_before_anything_runs() {
+fn misspelt_fields_are_rejected_at_compile_time() {
     let check = |source: &str, message: &str, suggestion: Option<&str>| {
         let issues = compile(source, &env()).expect_err("it is wrong");
         assert_eq!(
@@ -413,7 +414,7 @@ fn misspelt_fields_are_found_before_anything_runs() {
 }
 
 #[test]
-fn the_page_in_the_repository_is_what_the_code_says() {
+fn the_documentation_page_matches_the_code() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../policies/VARIABLES.md");
     if std::env::var_os("PORTCULLIS_UPDATE_GOLDENS").is_some() {
         std::fs::write(path, documentation()).expect("it can be written");
