@@ -4,7 +4,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
-use crate::certs::Kept;
+use crate::certs::TlsSecret;
 
 /// Name of both webhook configurations for gangs.
 pub(crate) const GANG_WEBHOOK_CONFIGURATION: &str = "portcullis";
@@ -17,8 +17,8 @@ pub(crate) const POLICY_WEBHOOK_CONFIGURATION: &str = "policies.portcullis.dev";
 pub(crate) const TLS_SECRET: &str = "portcullis-tls";
 
 /// Returns the certificates in a TLS Secret, and a description of everything that is wrong with it.
-pub(crate) fn read_tls_secret(secret: &Value) -> (Kept, Vec<String>) {
+pub(crate) fn read_tls_secret(secret: &Value) -> (TlsSecret, Vec<String>) {
     let data = secret["data"].as_object().into_iter().flatten();
     let decoded = data.filter_map(|(key, value)| Some((key.clone(), STANDARD.decode(value.as_str()?).ok()?)));
-    Kept::read(&decoded.collect())
+    TlsSecret::read(&decoded.collect())
 }

@@ -1,7 +1,8 @@
-//! Our own certificate authority, and the leaves it signs.
+//! The certificate authority of Portcullis and the leaf certificates that it signs.
 //!
-//! ECDSA P-256 throughout: a signature costs a thirtieth of RSA-2048, and every TLS client speaks it.
-//! The key of the authority is never written to a file: it lives in memory, and in a cluster in a Secret.
+//! All keys are ECDSA P-256: a signature costs a thirtieth of RSA-2048, and every TLS client supports it.
+//! The private key of the authority is never written to a file. It is in memory and, in a cluster, in a
+//! Secret.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -17,30 +18,30 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::sign::CertifiedKey;
 use x509_parser::extensions::GeneralName;
 
-use super::live::Presented;
-use super::validity::{parsed, validity_of};
+use super::live_certificate::ServerCertificate;
+use super::validity::{parse_certificate, validity_of};
 use super::{CertificateError, Validity, provider};
 
-/// How long an authority is good.
+/// Validity period of an authority.
 pub const AUTHORITY_LIFETIME: Duration = Duration::from_secs(365 * 86_400);
 
-/// How long a leaf is good.
+/// Validity period of a leaf.
 pub const LEAF_LIFETIME: Duration = Duration::from_secs(30 * 86_400);
 
-/// How far `notBefore` lies back, for clients whose clock is slow.
-pub(super) const CLOCK_SKEW: Duration = Duration::from_secs(3600);
+/// How far `notBefore` lies in the past, for clients whose clock is slow.
+pub(super) const MAX_CLOCK_SKEW: Duration = Duration::from_secs(3600);
 
-/// The names that a leaf is good for.
+/// The subject alternative names of a leaf.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Names {
+pub struct CertificateNames {
     /// DNS names, such as `portcullis.portcullis-system.svc`.
     pub dns: Vec<String>,
-    /// Addresses, such as `127.0.0.1`.
+    /// IP addresses, such as `127.0.0.1`.
     pub addresses: Vec<IpAddr>,
 }
 
-impl Names {
-    /// `localhost` and the loopback addresses.
+impl CertificateNames {
+    /// Returns `localhost` and the loopback addresses.
     pub fn loopback() -> Self {
         Self {
             dns: vec!["localhost".to_owned()],
@@ -48,13 +49,13 @@ impl Names {
         }
     }
 
-    /// The names under which a Service is called.
+    /// Returns the DNS names of a Service.
     pub fn of_service(name: &str, namespace: &str) -> Self {
         let dns = ["svc", "svc.cluster.local"].map(|suffix| format!("{name}.{namespace}.{suffix}"));
         Self { dns: dns.into(), addresses: Vec::new() }
     }
 
-    /// These names and those, each once.
+    /// Returns the names of both, without duplicates.
     #[must_use]
     pub fn union(&self, other: &Self) -> Self {
         let mut all = self.clone();
@@ -63,14 +64,14 @@ impl Names {
         all
     }
 
-    /// Whether every one of `wanted` is among these.
+    /// Whether these names include all of `wanted`.
     pub fn cover(&self, wanted: &Self) -> bool {
         wanted.dns.iter().all(|name| self.dns.contains(name))
             && wanted.addresses.iter().all(|address| self.addresses.contains(address))
     }
 }
 
-/// A certificate authority with its key.
+/// A certificate authority with its private key.
 pub struct Authority {
     issuer: Issuer<'static, KeyPair>,
     certificate: CertificateDer<'static>,
@@ -78,26 +79,26 @@ pub struct Authority {
     validity: Validity,
 }
 
-/// A certificate for a server, with its key.
+/// A server certificate with its private key.
 pub struct Leaf {
     /// The certificate.
     pub certificate: CertificateDer<'static>,
-    /// The same as PEM.
+    /// The certificate as PEM.
     pub certificate_pem: String,
     /// The private key as PEM (PKCS#8). Secret.
     pub key_pem: String,
-    /// From when to when it is good.
+    /// The validity period.
     pub validity: Validity,
     key: Vec<u8>,
 }
 
 impl Authority {
-    /// Makes a new authority, good for [`AUTHORITY_LIFETIME`] from `now`.
+    /// Creates an authority that is valid for [`AUTHORITY_LIFETIME`] from `now`.
     ///
     /// # Errors
-    /// When the crypto library fails.
+    /// If the crypto library fails.
     pub fn new(now: SystemTime) -> Result<Self, CertificateError> {
-        let validity = Validity { not_before: now - CLOCK_SKEW, not_after: now + AUTHORITY_LIFETIME };
+        let validity = Validity { not_before: now - MAX_CLOCK_SKEW, not_after: now + AUTHORITY_LIFETIME };
         let mut parameters = parameters("Portcullis webhook CA", validity);
         parameters.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         parameters.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
@@ -111,10 +112,10 @@ impl Authority {
         })
     }
 
-    /// An authority that was made earlier, from its certificate and the key that [`Authority::key_pem`] gave.
+    /// Reads an authority from its certificate and the key that [`Authority::key_pem`] returned.
     ///
     /// # Errors
-    /// When either is no PEM, or they do not belong together.
+    /// If either is not PEM, or the key does not belong to the certificate.
     pub fn read(certificate_pem: &str, key_pem: &str) -> Result<Self, CertificateError> {
         let undecodable =
             |problem: &dyn std::fmt::Display| CertificateError::Undecodable(problem.to_string());
@@ -122,41 +123,41 @@ impl Authority {
             CertificateDer::from_pem_slice(certificate_pem.as_bytes()).map_err(|e| undecodable(&e))?;
         let key = KeyPair::from_pem(key_pem)?;
         let validity = validity_of(&certificate)?;
-        if parsed(&certificate)?.public_key().raw != key.subject_public_key_info() {
-            return Err(undecodable(&"the private key of the authority is another one's"));
+        if parse_certificate(&certificate)?.public_key().raw != key.subject_public_key_info() {
+            return Err(undecodable(&"the private key of the authority belongs to another certificate"));
         }
         let issuer = Issuer::from_ca_cert_der(&certificate, key)?;
         Ok(Self { issuer, certificate_pem: certificate_pem.to_owned(), certificate, validity })
     }
 
-    /// The certificate of the authority as PEM: what clients and `caBundle` need.
+    /// Returns the certificate of the authority as PEM, for clients and `caBundle`.
     pub fn pem(&self) -> String {
         self.certificate_pem.clone()
     }
 
-    /// The certificate of the authority.
+    /// Returns the certificate of the authority.
     pub fn certificate(&self) -> &CertificateDer<'static> {
         &self.certificate
     }
 
-    /// The private key as PEM (PKCS#8). Secret: whoever has it can answer in our place.
+    /// Returns the private key as PEM (PKCS#8). Secret: with it, an attacker can impersonate the webhook.
     pub fn key_pem(&self) -> String {
         self.issuer.key().serialize_pem()
     }
 
-    /// From when to when it is good.
+    /// The validity period.
     pub fn validity(&self) -> Validity {
         self.validity
     }
 
-    /// Signs a new leaf with a new key, good for [`LEAF_LIFETIME`] from `now`, and never longer than the
-    /// authority.
+    /// Signs a new leaf with a new key. The leaf is valid for [`LEAF_LIFETIME`] from `now`, and never longer
+    /// than the authority.
     ///
     /// # Errors
-    /// When a name cannot stand in a certificate, or the crypto library fails.
-    pub fn issue(&self, names: &Names, now: SystemTime) -> Result<Leaf, CertificateError> {
+    /// If a name is not allowed in a certificate, or the crypto library fails.
+    pub fn issue(&self, names: &CertificateNames, now: SystemTime) -> Result<Leaf, CertificateError> {
         let validity = Validity {
-            not_before: (now - CLOCK_SKEW).max(self.validity.not_before),
+            not_before: (now - MAX_CLOCK_SKEW).max(self.validity.not_before),
             not_after: (now + LEAF_LIFETIME).min(self.validity.not_after),
         };
         let mut parameters = parameters("Portcullis webhook", validity);
@@ -183,10 +184,10 @@ impl Authority {
 }
 
 impl Leaf {
-    /// A leaf that was made earlier, from its two PEM texts. Further certificates of the chain are left out.
+    /// Reads a leaf from its two PEM texts. Further certificates of the chain are ignored.
     ///
     /// # Errors
-    /// When either is no PEM.
+    /// If either is not PEM.
     pub fn read(certificate_pem: &str, key_pem: &str) -> Result<Self, CertificateError> {
         let undecodable =
             |problem: &dyn std::fmt::Display| CertificateError::Undecodable(problem.to_string());
@@ -202,13 +203,13 @@ impl Leaf {
         })
     }
 
-    /// The names it is good for.
+    /// Returns the subject alternative names.
     ///
     /// # Errors
-    /// When the certificate cannot be decoded.
-    pub fn names(&self) -> Result<Names, CertificateError> {
-        let certificate = parsed(&self.certificate)?;
-        let mut names = Names::default();
+    /// If the certificate cannot be decoded.
+    pub fn names(&self) -> Result<CertificateNames, CertificateError> {
+        let certificate = parse_certificate(&self.certificate)?;
+        let mut names = CertificateNames::default();
         let Ok(Some(alternatives)) = certificate.subject_alternative_name() else { return Ok(names) };
         for name in &alternatives.value.general_names {
             match name {
@@ -223,20 +224,20 @@ impl Leaf {
         Ok(names)
     }
 
-    /// The leaf in the form that a TLS server presents.
+    /// Returns the leaf in the form that a TLS server presents.
     ///
     /// # Errors
-    /// When the crypto library refuses its own key.
-    pub fn presented(&self) -> Result<Presented, CertificateError> {
+    /// If the crypto library rejects its own key.
+    pub fn server_certificate(&self) -> Result<ServerCertificate, CertificateError> {
         let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(self.key.clone()));
         let certified = CertifiedKey::from_der(vec![self.certificate.clone()], key, &provider())
             .map_err(CertificateError::Mismatch)?;
-        Ok(Presented { key: Arc::new(certified), validity: self.validity })
+        Ok(ServerCertificate { key: Arc::new(certified), validity: self.validity })
     }
 }
 
-/// What all our certificates have in common. The serial number is left to rcgen, which hashes the public key;
-/// the key is new for every certificate, so the number is as random as the key.
+/// Returns the parameters that all certificates have in common. rcgen derives the serial number from a hash
+/// of the public key. Every certificate has a new key, so the number is as random as the key.
 fn parameters(common_name: &str, validity: Validity) -> CertificateParams {
     let mut parameters = CertificateParams::default();
     parameters.distinguished_name = DistinguishedName::new();
@@ -275,7 +276,7 @@ mod tests {
     #[test]
     fn a_leaf_carries_the_names_and_is_signed_by_its_authority_only() {
         let (ours, other) = (Authority::new(now()).unwrap(), Authority::new(now()).unwrap());
-        let mut names = Names::loopback();
+        let mut names = CertificateNames::loopback();
         names.dns.push("portcullis.portcullis-system.svc".to_owned());
         let leaf = ours.issue(&names, now()).unwrap();
         let (_, certificate) = parse_x509_certificate(&leaf.certificate).unwrap();
@@ -291,7 +292,7 @@ mod tests {
         }
     }
 
-    /// Whether a client that trusts only `authority` takes `leaf` for `localhost`.
+    /// Whether a client that trusts only `authority` accepts `leaf` for `localhost`.
     fn accepts(authority: &Authority, leaf: &Leaf) -> bool {
         use rustls::client::danger::ServerCertVerifier;
         use rustls::pki_types::{ServerName, UnixTime};
@@ -309,8 +310,8 @@ mod tests {
     #[test]
     fn two_certificates_never_share_a_serial_number_or_key() {
         let authority = Authority::new(now()).unwrap();
-        let one = authority.issue(&Names::loopback(), now()).unwrap();
-        let two = authority.issue(&Names::loopback(), now()).unwrap();
+        let one = authority.issue(&CertificateNames::loopback(), now()).unwrap();
+        let two = authority.issue(&CertificateNames::loopback(), now()).unwrap();
         let serial = |leaf: &Leaf| parse_x509_certificate(&leaf.certificate).unwrap().1.raw_serial().to_vec();
         assert_ne!(serial(&one), serial(&two));
         assert_ne!(one.key_pem, two.key_pem);
@@ -321,15 +322,15 @@ mod tests {
         let first = Authority::new(now()).unwrap();
         let again = Authority::read(&first.pem(), &first.key_pem()).unwrap();
         assert_eq!(again.validity(), first.validity());
-        let leaf = again.issue(&Names::loopback(), now()).unwrap();
+        let leaf = again.issue(&CertificateNames::loopback(), now()).unwrap();
         assert!(accepts(&first, &leaf));
         let read = Leaf::read(&leaf.certificate_pem, &leaf.key_pem).unwrap();
-        assert_eq!((read.validity, read.names().unwrap()), (leaf.validity, Names::loopback()));
-        read.presented().unwrap();
+        assert_eq!((read.validity, read.names().unwrap()), (leaf.validity, CertificateNames::loopback()));
+        read.server_certificate().unwrap();
 
         let other = Authority::new(now()).unwrap();
         let error = Authority::read(&first.pem(), &other.key_pem()).err().unwrap().to_string();
-        assert!(error.contains("another one's"), "{error}");
+        assert!(error.contains("another certificate"), "{error}");
         assert!(Authority::read("nothing", &first.key_pem()).is_err());
         assert!(Leaf::read(&leaf.certificate_pem, "nothing").is_err());
     }
@@ -338,13 +339,13 @@ mod tests {
     fn a_leaf_never_outlives_its_authority() {
         let authority = Authority::new(now()).unwrap();
         let late = now() + AUTHORITY_LIFETIME - Duration::from_secs(86_400);
-        let leaf = authority.issue(&Names::loopback(), late).unwrap();
+        let leaf = authority.issue(&CertificateNames::loopback(), late).unwrap();
         assert_eq!(leaf.validity.not_after, authority.validity().not_after);
     }
 
     #[test]
     fn a_name_outside_ascii_is_refused_by_name() {
-        let names = Names { dns: vec!["fähre.local".to_owned()], addresses: vec![] };
+        let names = CertificateNames { dns: vec!["fähre.local".to_owned()], addresses: vec![] };
         let error = Authority::new(now()).unwrap().issue(&names, now()).err().unwrap();
         assert!(error.to_string().contains("fähre.local"), "{error}");
     }

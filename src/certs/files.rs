@@ -1,4 +1,4 @@
-//! Certificates in files: those a local run writes, and those somebody gives us and changes under our feet.
+//! Certificates in files: a local run writes its own; a user or cert-manager provides files that may change.
 
 use std::fs;
 use std::io::Write;
@@ -10,14 +10,14 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 
-use super::live::Presented;
+use super::live_certificate::ServerCertificate;
 use super::validity::validity_of;
 use super::{Authority, CertificateError, Leaf, provider};
 
-/// Where a local run put its certificates.
+/// Paths of the files that a local run has written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LocalFiles {
-    /// The certificate of the authority: what a client must trust.
+    /// The certificate of the authority, which a client must trust.
     pub authority: PathBuf,
     /// The leaf.
     pub certificate: PathBuf,
@@ -25,12 +25,12 @@ pub struct LocalFiles {
     pub key: PathBuf,
 }
 
-/// Writes `ca.crt`, `tls.crt` and `tls.key` (mode 0600) into `directory`, which is made when missing. Each
-/// file is replaced in one step, so a reader never sees half of one. The key of the authority is never
-/// written.
+/// Writes `ca.crt`, `tls.crt` and `tls.key` (mode 0600) into `directory`. Creates the directory if it is
+/// missing. Each file is replaced atomically, so a reader never sees a partial file. The private key of the
+/// authority is never written.
 ///
 /// # Errors
-/// When the directory or a file cannot be written.
+/// If the directory or a file cannot be written.
 pub fn write_local(
     directory: &Path,
     authority: &Authority,
@@ -62,8 +62,8 @@ fn replace(path: &Path, text: &str, mode: u32) -> Result<(), CertificateError> {
 
 /// A certificate and a key in files that may change at any time, as a mounted Secret does.
 ///
-/// The files are read again and compared byte for byte. That is cheaper than it sounds, and it is right where
-/// watching is not: a mounted Secret changes by renaming a symbolic link two directories up.
+/// Every poll reads the files and compares them byte for byte, which is cheap. A file watch would miss
+/// changes: a mounted Secret changes by renaming a symbolic link two directories up.
 #[derive(Debug)]
 pub struct CertificateFiles {
     certificate: PathBuf,
@@ -72,18 +72,19 @@ pub struct CertificateFiles {
 }
 
 impl CertificateFiles {
-    /// Names the files; nothing is read yet.
+    /// Sets the paths; nothing is read yet.
     pub fn new(certificate: PathBuf, key: PathBuf) -> Self {
         Self { certificate, key, seen: None }
     }
 
-    /// The certificate, when it differs from the one seen before; `None` when nothing changed. A pair that is
-    /// bad is reported once, and again only when it changes.
+    /// Returns the certificate if it has changed since the last poll, else `None`. An invalid pair is
+    /// reported once, and again only after it changes.
     ///
     /// # Errors
-    /// When a file cannot be read, is not PEM, or key and certificate do not belong together. A pair that is
-    /// being replaced file by file looks like that for a moment: keep what you have and ask again.
-    pub fn poll(&mut self) -> Result<Option<Presented>, CertificateError> {
+    /// If a file cannot be read or is not PEM, or the key does not belong to the certificate. A pair that is
+    /// being replaced file by file is in this state for a moment: keep the previous certificate and poll
+    /// again.
+    pub fn poll(&mut self) -> Result<Option<ServerCertificate>, CertificateError> {
         let bytes = (read(&self.certificate)?, read(&self.key)?);
         if self.seen.as_ref() == Some(&bytes) {
             return Ok(None);
@@ -93,7 +94,7 @@ impl CertificateFiles {
         presented.map(Some)
     }
 
-    fn decode(&self, certificate: &[u8], key: &[u8]) -> Result<Presented, CertificateError> {
+    fn decode(&self, certificate: &[u8], key: &[u8]) -> Result<ServerCertificate, CertificateError> {
         let not_pem =
             |path: &Path, problem: String| CertificateError::NotPem { path: path.to_owned(), problem };
         let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(certificate)
@@ -104,10 +105,10 @@ impl CertificateFiles {
         };
         let validity = validity_of(leaf)?;
         let key = PrivateKeyDer::from_pem_slice(key)
-            .map_err(|error| not_pem(&self.key, format!("no private key: {error}")))?;
+            .map_err(|error| not_pem(&self.key, format!("no private key in it: {error}")))?;
         let certified =
             CertifiedKey::from_der(chain, key, &provider()).map_err(CertificateError::Mismatch)?;
-        Ok(Presented { key: Arc::new(certified), validity })
+        Ok(ServerCertificate { key: Arc::new(certified), validity })
     }
 }
 
@@ -122,7 +123,7 @@ mod tests {
     use std::time::{Duration, SystemTime};
 
     use super::*;
-    use crate::certs::Names;
+    use crate::certs::CertificateNames;
 
     fn directory(name: &str) -> PathBuf {
         let path = std::env::temp_dir().join(format!("portcullis-{name}-{}", std::process::id()));
@@ -135,10 +136,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_can_be_read_again_and_the_key_is_private() {
+    fn written_files_can_be_read_and_the_key_has_mode_0600() {
         let directory = directory("certs-written");
         let authority = Authority::new(now()).unwrap();
-        let leaf = authority.issue(&Names::loopback(), now()).unwrap();
+        let leaf = authority.issue(&CertificateNames::loopback(), now()).unwrap();
         let files = write_local(&directory, &authority, &leaf).unwrap();
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
         assert_eq!(mode(&files.key), 0o600);
@@ -150,7 +151,7 @@ mod tests {
         fs::remove_dir_all(directory).unwrap();
     }
 
-    /// As the kubelet does it: the files are links through `..data`, and `..data` is renamed.
+    /// The kubelet does the same: the files are links through `..data`, and `..data` is renamed.
     #[test]
     fn a_renamed_symbolic_link_is_noticed_every_time() {
         let directory = directory("certs-linked");
@@ -158,7 +159,7 @@ mod tests {
         let mut source = CertificateFiles::new(directory.join("tls.crt"), directory.join("tls.key"));
         for round in 0..3u64 {
             let issued = now() + Duration::from_secs(round * 86_400);
-            let leaf = authority.issue(&Names::loopback(), issued).unwrap();
+            let leaf = authority.issue(&CertificateNames::loopback(), issued).unwrap();
             write_local(&directory.join(format!("..{round}")), &authority, &leaf).unwrap();
             let link = directory.join("..data_tmp");
             std::os::unix::fs::symlink(format!("..{round}"), &link).unwrap();
@@ -175,20 +176,20 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_pair_is_named_once_and_a_mended_one_is_taken() {
+    fn an_invalid_pair_is_reported_once_and_a_corrected_one_is_used() {
         let directory = directory("certs-bad");
         let authority = Authority::new(now()).unwrap();
-        let one = authority.issue(&Names::loopback(), now()).unwrap();
-        let two = authority.issue(&Names::loopback(), now()).unwrap();
+        let one = authority.issue(&CertificateNames::loopback(), now()).unwrap();
+        let two = authority.issue(&CertificateNames::loopback(), now()).unwrap();
         let files = write_local(&directory, &authority, &one).unwrap();
         let mut source = CertificateFiles::new(files.certificate.clone(), files.key.clone());
         source.poll().unwrap();
 
         fs::write(&files.certificate, &two.certificate_pem).unwrap();
         assert!(matches!(source.poll(), Err(CertificateError::Mismatch(_))));
-        assert!(source.poll().unwrap().is_none(), "said once");
+        assert!(source.poll().unwrap().is_none(), "reported once");
         fs::write(&files.key, &two.key_pem).unwrap();
-        assert!(source.poll().unwrap().is_some(), "mended");
+        assert!(source.poll().unwrap().is_some(), "corrected");
 
         fs::write(&files.certificate, "nothing").unwrap();
         let error = source.poll().unwrap_err().to_string();

@@ -1,17 +1,16 @@
-//! Certificates of the webhook: made, held, swapped, written and read again.
+//! Certificates of the webhook: created, read, written and replaced at run time.
 //!
-//! Owns: the certificate authority of a run, its leaves, the certificate that new handshakes are given, and
-//! the rules that say when to renew and in which order an authority is rolled. Never decides what time it is:
-//! wherever time matters it is an argument. Never talks to a cluster: what is kept in a Secret comes and goes
-//! as values. Invariant: [`LiveCertificate`] always holds a chain whose key matches, and a swap never touches
-//! a connection that is already open.
+//! Owns the certificate authority, its leaves, the certificate for new handshakes, and the rules for renewal
+//! and for the rotation of the authority. Never reads the clock: the time is always an argument. Never sends
+//! requests to a cluster: the content of the Secret is passed as values. Invariant: [`LiveCertificate`]
+//! always holds a chain with its matching key, and a replacement never affects an open connection.
 
 mod authority;
 mod files;
-mod kept;
-mod live;
+mod live_certificate;
 mod registration;
-mod upkeep;
+mod renewal;
+mod tls_secret;
 mod validity;
 
 #[cfg(test)]
@@ -22,15 +21,15 @@ use std::sync::Arc;
 
 use rustls::crypto::CryptoProvider;
 
-pub use authority::{AUTHORITY_LIFETIME, Authority, LEAF_LIFETIME, Leaf, Names};
+pub use authority::{AUTHORITY_LIFETIME, Authority, CertificateNames, LEAF_LIFETIME, Leaf};
 pub use files::{CertificateFiles, LocalFiles, write_local};
-pub use kept::{Kept, Trusted};
-pub use live::{LiveCertificate, Presented};
+pub use live_certificate::{LiveCertificate, ServerCertificate};
 pub use registration::Registration;
-pub use upkeep::{SETTLING, Situation, Step, carry_out};
-pub use validity::{RENEWAL_CHECK, Validity, validity_of};
+pub use renewal::{BUNDLE_PROPAGATION_DELAY, RenewalState, RenewalStep, apply_step};
+pub use tls_secret::{TlsSecret, TrustedCertificate};
+pub use validity::{RENEWAL_CHECK_INTERVAL, Validity, validity_of};
 
-/// What can go wrong with a certificate. Every variant says which one, and what to do.
+/// Why a certificate cannot be created, read or used. Every variant names the certificate and the fix.
 #[derive(Debug, thiserror::Error)]
 pub enum CertificateError {
     /// A file could not be read or written.
@@ -38,7 +37,7 @@ pub enum CertificateError {
     File {
         /// The file.
         path: PathBuf,
-        /// What the operating system said.
+        /// The error of the operating system.
         source: std::io::Error,
     },
     /// A file holds no certificate or no key.
@@ -49,23 +48,23 @@ pub enum CertificateError {
         /// What was missing or malformed.
         problem: String,
     },
-    /// The dates of a certificate could not be read.
-    #[error("the certificate cannot be decoded: {0}. Make it anew, or check that the file is whole")]
+    /// A certificate or its dates could not be decoded.
+    #[error("the certificate cannot be decoded: {0}. Create a new one, or check that the file is complete")]
     Undecodable(String),
-    /// A name that cannot stand in a certificate.
-    #[error("{0:?} cannot stand in a certificate: a DNS name is made of letters, digits, '-' and '.'")]
+    /// A name that is not allowed in a certificate.
+    #[error("{0:?} is not allowed in a certificate: a DNS name consists of letters, digits, '-' and '.'")]
     BadName(String),
-    /// Making a certificate failed.
-    #[error("making a certificate failed: {0}")]
+    /// The certificate could not be created.
+    #[error("creating a certificate failed: {0}")]
     Generate(#[from] rcgen::Error),
-    /// The key does not belong to the certificate, or is of a kind that cannot be used.
+    /// The key does not belong to the certificate, or its type is not supported.
     #[error(
-        "the private key and the certificate do not work together: {0}. Give the key that the certificate was made for"
+        "the private key does not match the certificate: {0}. Provide the key that the certificate was created for"
     )]
     Mismatch(rustls::Error),
 }
 
-/// The one crypto provider of the whole program.
+/// Returns the crypto provider that the whole program uses.
 pub fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }

@@ -1,21 +1,21 @@
-//! What a webhook configuration says about whom to trust, and the patch that keeps it true. Pure: JSON in,
+//! The `caBundle` fields of a webhook configuration, and the JSON patch that updates them. Pure: JSON in,
 //! JSON out.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
-/// Our hooks in a `MutatingWebhookConfiguration` or `ValidatingWebhookConfiguration`.
+/// The webhooks of Portcullis in a `MutatingWebhookConfiguration` or `ValidatingWebhookConfiguration`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Registration {
     resource_version: String,
-    /// Index, name and `caBundle` (PEM, empty when there is none) of each hook whose name ends in
+    /// Index, name and `caBundle` (PEM, empty if missing) of each webhook whose name ends in
     /// `.portcullis.dev`.
     hooks: Vec<(usize, String, String)>,
 }
 
 impl Registration {
-    /// Reads a configuration. Hooks of others in it are none of our business.
+    /// Reads a configuration. Webhooks of other programs are ignored.
     pub fn read(object: &Value) -> Self {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let hooks = object["webhooks"].as_array().map(Vec::as_slice).unwrap_or_default();
@@ -28,33 +28,33 @@ impl Registration {
         Self { resource_version: text(&object["metadata"]["resourceVersion"]), hooks: ours.collect() }
     }
 
-    /// Names of the hooks that trust something else than `bundle` (PEM).
-    pub fn strangers(&self, bundle: &str) -> Vec<&str> {
-        self.strangers_where(|has| has != bundle)
+    /// Returns the names of the webhooks whose `caBundle` differs from `bundle` (PEM).
+    pub fn hooks_without(&self, bundle: &str) -> Vec<&str> {
+        self.hooks_where(|has| has != bundle)
     }
 
-    /// Names of the hooks that trust nobody.
-    pub fn trusting_nobody(&self) -> Vec<&str> {
-        self.strangers_where(str::is_empty)
+    /// Returns the names of the webhooks whose `caBundle` is empty.
+    pub fn hooks_without_bundle(&self) -> Vec<&str> {
+        self.hooks_where(str::is_empty)
     }
 
-    fn strangers_where(&self, strange: impl Fn(&str) -> bool) -> Vec<&str> {
-        self.hooks.iter().filter(|(_, _, has)| strange(has)).map(|(_, name, _)| name.as_str()).collect()
+    fn hooks_where(&self, matches: impl Fn(&str) -> bool) -> Vec<&str> {
+        self.hooks.iter().filter(|(_, _, has)| matches(has)).map(|(_, name, _)| name.as_str()).collect()
     }
 
-    /// How many hooks are ours.
+    /// Returns the number of webhooks of Portcullis.
     pub fn len(&self) -> usize {
         self.hooks.len()
     }
 
-    /// Whether no hook is ours.
+    /// Whether the configuration has no webhook of Portcullis.
     pub fn is_empty(&self) -> bool {
         self.hooks.is_empty()
     }
 
-    /// The JSON patch that makes all our hooks trust `bundle`; `None` when they do. It holds for this very
-    /// version of the configuration only, so that whoever saw an older bundle never writes it over a newer
-    /// one.
+    /// Returns the JSON patch that sets `caBundle` of all webhooks to `bundle`; `None` if nothing differs.
+    /// The patch tests the resource version of the configuration, so a slow replica never replaces a newer
+    /// bundle with an older one.
     pub fn patch(&self, bundle: &str) -> Option<Value> {
         let encoded = STANDARD.encode(bundle);
         let mut operations =
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_our_hooks_are_written_and_only_where_they_differ() {
+    fn the_patch_changes_only_own_webhooks_whose_bundle_differs() {
         let object = json!({
             "metadata": {"resourceVersion": "7"},
             "webhooks": [
@@ -83,7 +83,7 @@ mod tests {
             ]
         });
         let registration = Registration::read(&object);
-        assert_eq!(registration.strangers("new"), ["groups.portcullis.dev", "changes.portcullis.dev"]);
+        assert_eq!(registration.hooks_without("new"), ["groups.portcullis.dev", "changes.portcullis.dev"]);
         let expected = json!([
             {"op": "test", "path": "/metadata/resourceVersion", "value": "7"},
             {"op": "add", "path": "/webhooks/2/clientConfig/caBundle", "value": STANDARD.encode("new")},
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_configuration_needs_nothing() {
+    fn an_empty_configuration_needs_no_patch() {
         for object in [json!({}), json!({"webhooks": null}), json!({"webhooks": []})] {
             assert!(Registration::read(&object).is_empty());
             assert_eq!(Registration::read(&object).patch("new"), None);

@@ -1,4 +1,4 @@
-//! From when to when a certificate is good, and when to renew it. Pure: the time is an argument.
+//! The validity period of a certificate and its renewal time. Pure: the time is an argument.
 
 use std::time::{Duration, SystemTime};
 
@@ -7,11 +7,11 @@ use x509_parser::certificate::X509Certificate;
 
 use super::CertificateError;
 
-/// How often a renewing task looks at the wall clock. A short look beats one long sleep: a machine that was
-/// suspended, or whose clock was set, is noticed within this time.
-pub const RENEWAL_CHECK: Duration = Duration::from_secs(60);
+/// Interval at which a renewal task compares the wall clock with the renewal time. One long sleep would miss
+/// that the machine was suspended or its clock was set.
+pub const RENEWAL_CHECK_INTERVAL: Duration = Duration::from_secs(60);
 
-/// From when to when a certificate is good.
+/// The validity period of a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Validity {
     /// The first instant.
@@ -21,29 +21,30 @@ pub struct Validity {
 }
 
 impl Validity {
-    /// Whether the certificate is good at `now`.
+    /// Whether the certificate is valid at `now`.
     pub fn holds_at(&self, now: SystemTime) -> bool {
         self.not_before <= now && now <= self.not_after
     }
 
-    /// When to renew: after two thirds of its life, which leaves a third to notice that renewing fails.
+    /// Returns the renewal time: after two thirds of the period. The last third is left to repair a failing
+    /// renewal.
     pub fn renewal_time(&self) -> SystemTime {
         let life = self.not_after.duration_since(self.not_before).unwrap_or_default();
         self.not_before + life / 3 * 2
     }
 
-    /// Whether it is time to renew. Also true before `not_before`: a clock that jumped back makes the
-    /// certificate useless just as well.
+    /// Whether the renewal is due. Also true before `not_before`, because the certificate is invalid after
+    /// the clock has jumped back, too.
     pub fn renewal_is_due(&self, now: SystemTime) -> bool {
         now < self.not_before || now >= self.renewal_time()
     }
 }
 
-/// The certificate as a tree of fields.
+/// Parses a certificate.
 ///
 /// # Errors
-/// When it is no X.509.
-pub(super) fn parsed<'a>(
+/// If it is not X.509.
+pub(super) fn parse_certificate<'a>(
     certificate: &'a CertificateDer<'_>,
 ) -> Result<X509Certificate<'a>, CertificateError> {
     x509_parser::parse_x509_certificate(certificate)
@@ -51,12 +52,12 @@ pub(super) fn parsed<'a>(
         .map_err(|error| CertificateError::Undecodable(error.to_string()))
 }
 
-/// The dates of a certificate.
+/// Returns the validity period of a certificate.
 ///
 /// # Errors
-/// When it is no X.509, or dated before 1970.
+/// If it is not X.509, or a date lies before 1970.
 pub fn validity_of(certificate: &CertificateDer<'_>) -> Result<Validity, CertificateError> {
-    let certificate = parsed(certificate)?;
+    let certificate = parse_certificate(certificate)?;
     let instant = |seconds: i64| {
         let seconds = u64::try_from(seconds)
             .map_err(|_| CertificateError::Undecodable("it is dated before 1970".to_owned()))?;

@@ -17,7 +17,8 @@ use tokio::time::Instant;
 
 use super::ServeOptions;
 use crate::certs::{
-    CertificateError, Kept, LiveCertificate, Names, Registration, Situation, Step, Validity, carry_out,
+    CertificateError, CertificateNames, LiveCertificate, Registration, RenewalState, RenewalStep, TlsSecret,
+    Validity, apply_step,
 };
 use crate::cluster::Client;
 use crate::installation::{
@@ -66,8 +67,8 @@ struct PublishedBundle {
 pub(super) struct CertificateController {
     client: Client,
     namespace: String,
-    names: Names,
-    settling: Duration,
+    names: CertificateNames,
+    propagation_delay: Duration,
     renewal_delay_permille: u32,
     live: Arc<LiveCertificate>,
     metrics: Arc<Metrics>,
@@ -83,7 +84,7 @@ impl CertificateController {
     pub(super) fn new(
         client: Client,
         options: &ServeOptions,
-        names: Names,
+        names: CertificateNames,
         configurations: Vec<&'static str>,
         live: Arc<LiveCertificate>,
         metrics: Arc<Metrics>,
@@ -92,7 +93,7 @@ impl CertificateController {
             client,
             namespace: options.namespace.clone(),
             names,
-            settling: options.authority_settling,
+            propagation_delay: options.authority_settling,
             renewal_delay_permille: renewal_delay_permille(&options.name),
             live,
             metrics,
@@ -160,19 +161,19 @@ impl CertificateController {
         } else {
             self.published_since.get_or_insert_with(Instant::now);
         }
-        let situation = Situation {
+        let situation = RenewalState {
             kept: &kept,
             published_for: self.published_since.map(|since| since.elapsed()),
             names: &self.names,
             now,
-            settling: self.settling,
-            patience: self.renewal_delay_permille,
+            propagation_delay: self.propagation_delay,
+            renewal_delay_permille: self.renewal_delay_permille,
         };
         let step = situation.next();
-        if step == Step::Rest {
+        if step == RenewalStep::Wait {
             return Ok(acted);
         }
-        carry_out(step, &mut kept, &self.names, now)?;
+        apply_step(step, &mut kept, &self.names, now)?;
         let data: Value =
             kept.data().into_iter().map(|(key, text)| (key.to_owned(), STANDARD.encode(text))).collect();
         if self.write_secret(secret.as_ref(), data).await? {
@@ -206,7 +207,7 @@ impl CertificateController {
     }
 
     /// Presents the leaf of the Secret in new handshakes, if it is new and the bundle trusts it.
-    fn serve(&mut self, kept: &Kept, now: SystemTime) -> Result<(), ReconcileError> {
+    fn serve(&mut self, kept: &TlsSecret, now: SystemTime) -> Result<(), ReconcileError> {
         let Some(leaf) =
             kept.leaf.as_ref().filter(|leaf| leaf.certificate_pem != self.served_certificate_pem)
         else {
@@ -215,7 +216,7 @@ impl CertificateController {
         if !kept.leaf_is_trusted(now) {
             return Ok(());
         }
-        self.live.replace(leaf.presented()?);
+        self.live.replace(leaf.server_certificate()?);
         self.served_certificate_pem.clone_from(&leaf.certificate_pem);
         tracing::info!(
             valid_for_hours = hours_left(leaf.validity, now),
@@ -230,7 +231,7 @@ impl CertificateController {
         for PublishedBundle { name, resource, registration } in published {
             let Some(patch) = registration.patch(bundle) else { continue };
             acted = true;
-            let hooks = registration.strangers(bundle).join(" ");
+            let hooks = registration.hooks_without(bundle).join(" ");
             if self.send(*resource, "", name, ApiVerb::JsonPatch(patch)).await?.is_some() {
                 tracing::info!(kind = resource.plural, name, hooks, "caBundle written");
             }

@@ -13,7 +13,9 @@ use super::certificates::{CertificateController, webhook_configurations};
 use super::policies::{PolicyRuntime, reload_events};
 use super::signals::StopSignal;
 use super::{ServeOptions, bind, open_certificate_files, reload_certificate_files, webhook_config};
-use crate::certs::{Authority, CertificateFiles, LiveCertificate, Names, Presented, Validity};
+use crate::certs::{
+    Authority, CertificateFiles, CertificateNames, LiveCertificate, ServerCertificate, Validity,
+};
 use crate::cluster::{self, Client};
 use crate::telemetry::Metrics;
 use crate::webhook::{self, ReadinessCheck, WebhookDependencies, review_handler_with_facts};
@@ -143,19 +145,20 @@ impl ServingReplica {
 }
 
 /// The names in the certificate: those of the Service for the API server, and loopback for people.
-fn certificate_names(options: &ServeOptions) -> Names {
-    let mut names = Names::of_service("portcullis", &options.namespace).union(&Names::loopback());
+fn certificate_names(options: &ServeOptions) -> CertificateNames {
+    let mut names =
+        CertificateNames::of_service("portcullis", &options.namespace).union(&CertificateNames::loopback());
     names.dns.extend(options.dns_name.iter().cloned());
     names
 }
 
 /// The certificate until the Secret has been read. No client trusts it, and its validity fails the readiness
 /// check.
-fn placeholder_certificate() -> anyhow::Result<Presented> {
+fn placeholder_certificate() -> anyhow::Result<ServerCertificate> {
     let now = SystemTime::now();
-    let leaf = Authority::new(now)?.issue(&Names::loopback(), now)?;
+    let leaf = Authority::new(now)?.issue(&CertificateNames::loopback(), now)?;
     let never = Validity { not_before: SystemTime::UNIX_EPOCH, not_after: SystemTime::UNIX_EPOCH };
-    Ok(Presented { validity: never, ..leaf.presented()? })
+    Ok(ServerCertificate { validity: never, ..leaf.server_certificate()? })
 }
 
 /// A check that passes once the classes of the cluster are known, or after [`CLASSES_TIMEOUT`].

@@ -27,7 +27,7 @@ use std::time::Duration;
 use anyhow::Context;
 use tokio::net::TcpListener;
 
-use crate::certs::{CertificateFiles, LiveCertificate, Presented};
+use crate::certs::{CertificateFiles, LiveCertificate, ServerCertificate};
 use crate::telemetry::{Metrics, start_logging};
 use crate::webhook::WebhookConfig;
 use signals::StopSignal;
@@ -71,7 +71,9 @@ fn webhook_config(options: &ServeOptions) -> WebhookConfig {
 }
 
 /// Opens the files of `--tls-cert` and `--tls-key`, if given. Returns them with their current certificate.
-fn open_certificate_files(options: &ServeOptions) -> anyhow::Result<Option<(CertificateFiles, Presented)>> {
+fn open_certificate_files(
+    options: &ServeOptions,
+) -> anyhow::Result<Option<(CertificateFiles, ServerCertificate)>> {
     let (Some(certificate), Some(key)) = (&options.tls_cert, &options.tls_key) else { return Ok(None) };
     let mut files = CertificateFiles::new(certificate.clone(), key.clone());
     let first = files.poll()?.context("the first read of certificate files always returns a certificate")?;
@@ -88,7 +90,7 @@ async fn reload_certificate_files(mut files: CertificateFiles, live: &LiveCertif
 
 /// Presents a new certificate, if there is one. Counts and logs a failure.
 fn replace_certificate<E: Display>(
-    next: Result<Option<Presented>, E>,
+    next: Result<Option<ServerCertificate>, E>,
     live: &LiveCertificate,
     metrics: &Metrics,
 ) {

@@ -17,8 +17,8 @@ use super::{
     ServeOptions, bind, open_certificate_files, reload_certificate_files, replace_certificate, webhook_config,
 };
 use crate::certs::{
-    Authority, CertificateError, CertificateFiles, LiveCertificate, Names, Presented, RENEWAL_CHECK,
-    write_local,
+    Authority, CertificateError, CertificateFiles, CertificateNames, LiveCertificate, RENEWAL_CHECK_INTERVAL,
+    ServerCertificate, write_local,
 };
 use crate::telemetry::Metrics;
 use crate::webhook::{self, WebhookDependencies, review_handler};
@@ -77,7 +77,7 @@ enum CertificateSource {
 /// An authority that was created for this process.
 struct LocalAuthority {
     authority: Box<Authority>,
-    names: Names,
+    names: CertificateNames,
     directory: PathBuf,
 }
 
@@ -86,12 +86,12 @@ fn first_certificate(
     options: &ServeOptions,
     directory: &Path,
     bound: IpAddr,
-) -> anyhow::Result<(CertificateSource, Presented, PathBuf)> {
+) -> anyhow::Result<(CertificateSource, ServerCertificate, PathBuf)> {
     if let (Some((files, first)), Some(certificate)) = (open_certificate_files(options)?, &options.tls_cert) {
         return Ok((CertificateSource::Files(files), first, certificate.clone()));
     }
     let now = SystemTime::now();
-    let mut names = Names::loopback();
+    let mut names = CertificateNames::loopback();
     names.dns.extend(options.dns_name.iter().cloned());
     if !bound.is_unspecified() && !names.addresses.contains(&bound) {
         names.addresses.push(bound);
@@ -100,14 +100,14 @@ fn first_certificate(
     let leaf = authority.issue(&names, now)?;
     let files = write_local(directory, &authority, &leaf)?;
     let local = LocalAuthority { authority, names, directory: directory.to_owned() };
-    Ok((CertificateSource::Local(local), leaf.presented()?, files.authority))
+    Ok((CertificateSource::Local(local), leaf.server_certificate()?, files.authority))
 }
 
 impl LocalAuthority {
     /// Renews the certificate when it is due; never returns.
     async fn renew_when_due(mut self, live: &LiveCertificate, metrics: &Metrics) {
         loop {
-            tokio::time::sleep(RENEWAL_CHECK).await;
+            tokio::time::sleep(RENEWAL_CHECK_INTERVAL).await;
             replace_certificate(self.renew(live, SystemTime::now()), live, metrics);
         }
     }
@@ -117,7 +117,7 @@ impl LocalAuthority {
         &mut self,
         live: &LiveCertificate,
         now: SystemTime,
-    ) -> Result<Option<Presented>, CertificateError> {
+    ) -> Result<Option<ServerCertificate>, CertificateError> {
         if !live.validity().renewal_is_due(now) {
             return Ok(None);
         }
@@ -126,7 +126,7 @@ impl LocalAuthority {
         }
         let leaf = self.authority.issue(&self.names, now)?;
         write_local(&self.directory, &self.authority, &leaf)?;
-        leaf.presented().map(Some)
+        leaf.server_certificate().map(Some)
     }
 }
 

@@ -14,7 +14,7 @@ use super::{
     PolicyEndpoints, ReviewClient, ReviewClientError, ReviewHandler, Route, WebhookConfig,
     WebhookDependencies, review_handler, run,
 };
-use crate::certs::{Authority, CertificateError, LiveCertificate, Names};
+use crate::certs::{Authority, CertificateError, CertificateNames, LiveCertificate};
 use crate::telemetry::Metrics;
 
 /// Why a local webhook failed to start.
@@ -70,7 +70,8 @@ impl LocalWebhook {
     ) -> Result<Self, LocalWebhookError> {
         let now = SystemTime::now();
         let authority = Authority::new(now)?;
-        let certificate = LiveCertificate::new(authority.issue(&Names::loopback(), now)?.presented()?);
+        let certificate =
+            LiveCertificate::new(authority.issue(&CertificateNames::loopback(), now)?.server_certificate()?);
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .thread_name("portcullis-webhook")

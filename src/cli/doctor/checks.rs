@@ -20,31 +20,31 @@ pub(super) struct DoctorCheck {
     pub(super) name: &'static str,
     pub(super) verdict: CheckLevel,
     /// One sentence: the finding and its consequence.
-    pub(super) says: String,
+    pub(super) message: String,
     /// Commands to type, one per line. Comments begin with `#`.
     pub(super) remedy: Vec<String>,
 }
 
 impl DoctorCheck {
-    pub(super) fn ok(name: &'static str, says: impl Into<String>) -> Self {
-        Self { name, verdict: CheckLevel::Ok, says: says.into(), remedy: Vec::new() }
+    pub(super) fn ok(name: &'static str, message: impl Into<String>) -> Self {
+        Self { name, verdict: CheckLevel::Ok, message: message.into(), remedy: Vec::new() }
     }
 
     pub(super) fn warn<R: Into<String>>(
         name: &'static str,
-        says: impl Into<String>,
+        message: impl Into<String>,
         remedy: impl IntoIterator<Item = R>,
     ) -> Self {
         let remedy = remedy.into_iter().map(Into::into).collect();
-        Self { name, verdict: CheckLevel::Warn, says: says.into(), remedy }
+        Self { name, verdict: CheckLevel::Warn, message: message.into(), remedy }
     }
 
     pub(super) fn fail<R: Into<String>>(
         name: &'static str,
-        says: impl Into<String>,
+        message: impl Into<String>,
         remedy: impl IntoIterator<Item = R>,
     ) -> Self {
-        Self { verdict: CheckLevel::Fail, ..Self::warn(name, says, remedy) }
+        Self { verdict: CheckLevel::Fail, ..Self::warn(name, message, remedy) }
     }
 
     /// A warning that the state for this check could not be read.

@@ -32,7 +32,7 @@ fn schedulers(state: &ClusterState, pods: &[Pod]) -> DoctorCheck {
     if waiting.is_empty() {
         return DoctorCheck::ok(NAME, "no pod waits for an unknown scheduler");
     }
-    let says: Vec<String> = waiting
+    let message: Vec<String> = waiting
         .iter()
         .map(|(name, pods)| {
             let keys: Vec<String> = pods.iter().map(|pod| pod.key.to_string()).collect();
@@ -41,7 +41,7 @@ fn schedulers(state: &ClusterState, pods: &[Pod]) -> DoctorCheck {
         .collect();
     DoctorCheck::warn(
         NAME,
-        format!("pods wait for schedulers that have bound no pod and hold no Lease: {}", named(&says)),
+        format!("pods wait for schedulers that have bound no pod and hold no Lease: {}", named(&message)),
         [
             "# install that scheduler, or name it in --rewrite-schedulers (manifests/base/deployment.yaml), or remove",
             "# spec.schedulerName from the manifest; then create the pods again",
@@ -64,7 +64,7 @@ fn gates(state: &ClusterState, pods: &[Pod], led: bool) -> Vec<DoctorCheck> {
     if !led {
         let installed = state.deployment != Lookup::Missing || state.mutating.object().is_some();
         let wait = if gated.len() == 1 { "waits" } else { "wait" };
-        let says = format!(
+        let message = format!(
             "{} {wait} behind the gate and no leader removes it: {}",
             portcullis_text::counted(gated.len(), "pod", "pods"),
             named(&keys(&gated))
@@ -74,30 +74,30 @@ fn gates(state: &ClusterState, pods: &[Pod], led: bool) -> Vec<DoctorCheck> {
         } else {
             "# Portcullis was removed. To start each pod without it:"
         };
-        return vec![DoctorCheck::fail(NAME, says, [first].into_iter().chain(FREE_ALL))];
+        return vec![DoctorCheck::fail(NAME, message, [first].into_iter().chain(FREE_ALL))];
     }
     let mut checks = Vec::new();
     let lost: Vec<&Pod> = gated.iter().copied().filter(|pod| pod.membership.is_none()).collect();
     if !lost.is_empty() {
-        let says =
+        let message =
             format!("{} behind the gate but in no gang, so the gate is never removed", named(&keys(&lost)));
-        checks.push(DoctorCheck::fail(NAME, says, free(&lost)));
+        checks.push(DoctorCheck::fail(NAME, message, free(&lost)));
     }
     let excluded = AdmissionSettings::default().excluded_namespaces;
     let outside: Vec<&Pod> =
         gated.iter().copied().filter(|pod| excluded.contains(&*pod.key.namespace)).collect();
     if !outside.is_empty() {
-        let says =
+        let message =
             format!("{} behind the gate in a namespace that the webhook ignores", named(&keys(&outside)));
-        checks.push(DoctorCheck::warn(NAME, says, free(&outside)));
+        checks.push(DoctorCheck::warn(NAME, message, free(&outside)));
     }
     if checks.is_empty() {
-        let says = format!(
+        let message = format!(
             "{} of {} behind the gate: kubectl get gangs -A",
             portcullis_text::counted(gated.len(), "pod", "pods"),
             portcullis_text::counted(gangs.len(), "gang", "gangs")
         );
-        checks.push(DoctorCheck::ok(NAME, says));
+        checks.push(DoctorCheck::ok(NAME, message));
     }
     checks
 }

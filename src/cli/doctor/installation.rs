@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::checks::{APPLY, DoctorCheck, named};
 use super::cluster_state::{ClusterState, Lookup};
 use super::policies;
-use crate::certs::{Kept, Names, Registration};
+use crate::certs::{CertificateNames, Registration, TlsSecret};
 use crate::installation::read_tls_secret;
 
 /// ValidatingAdmissionPolicy and matchConditions are stable since 1.30.
@@ -19,8 +19,8 @@ const OLDEST_MINOR: u32 = 30;
 pub(super) fn checks(state: &ClusterState, now: SystemTime) -> Vec<DoctorCheck> {
     let parts = [&state.crd, &state.mutating, &state.validating, &state.deployment];
     if parts.iter().all(|part| **part == Lookup::Missing) {
-        let says = "Portcullis is not installed: pods of gangs get no gate and are not validated";
-        return vec![version(state), DoctorCheck::fail("installation", says, [APPLY])];
+        let message = "Portcullis is not installed: pods of gangs get no gate and are not validated";
+        return vec![version(state), DoctorCheck::fail("installation", message, [APPLY])];
     }
     let mut checks = vec![version(state), definition(state)];
     checks.extend(configurations(state).map(|one| one.check(state.fallback.object().is_some())));
@@ -37,14 +37,14 @@ fn logs(state: &ClusterState) -> String {
 fn version(state: &ClusterState) -> DoctorCheck {
     const NAME: &str = "API server";
     let minor = state.version.split('.').nth(1).and_then(|minor| minor.parse::<u32>().ok());
-    let says = format!("{} at {}", state.version, state.server);
+    let message = format!("{} at {}", state.version, state.server);
     match minor {
         Some(minor) if minor < OLDEST_MINOR => DoctorCheck::fail(
             NAME,
-            format!("{says} is older than 1.{OLDEST_MINOR}: it has no stable ValidatingAdmissionPolicy"),
+            format!("{message} is older than 1.{OLDEST_MINOR}: it has no stable ValidatingAdmissionPolicy"),
             ["# upgrade the control plane"],
         ),
-        _ => DoctorCheck::ok(NAME, says),
+        _ => DoctorCheck::ok(NAME, message),
     }
 }
 
@@ -68,8 +68,8 @@ fn definition(state: &ClusterState) -> DoctorCheck {
     if served && status && established {
         DoctorCheck::ok(NAME, "gangs.portcullis.dev/v1alpha1 is served")
     } else {
-        let says = "gangs.portcullis.dev does not serve v1alpha1 with a status: it belongs to another version of Portcullis";
-        DoctorCheck::fail(NAME, says, [APPLY])
+        let message = "gangs.portcullis.dev does not serve v1alpha1 with a status: it belongs to another version of Portcullis";
+        DoctorCheck::fail(NAME, message, [APPLY])
     }
 }
 
@@ -136,12 +136,12 @@ impl ExpectedConfiguration<'_> {
         let ignored = |wanted: &&str| hook(wanted).is_some_and(|hook| hook["failurePolicy"] == "Ignore");
         let open: Vec<&str> = self.closed.iter().copied().filter(ignored).collect();
         if !open.is_empty() && !fallback {
-            let says = format!(
+            let message = format!(
                 "{} has failurePolicy Ignore and there is no fallback policy: gang members that are \
                  created while no replica answers start without a gate",
                 named(&open)
             );
-            return DoctorCheck::warn(name, says, [APPLY, "# or add components/gate-fallback"]);
+            return DoctorCheck::warn(name, message, [APPLY, "# or add components/gate-fallback"]);
         }
         let hooks: Vec<&str> = list(&object["webhooks"]).filter_map(|hook| hook["name"].as_str()).collect();
         DoctorCheck::ok(name, format!("registered: {}", hooks.join(", ")))
@@ -158,13 +158,13 @@ fn certificates(state: &ClusterState, now: SystemTime) -> Vec<DoctorCheck> {
     }
     let injected = objects.iter().any(|object| injected(object));
     let registrations: Vec<Registration> = objects.into_iter().map(Registration::read).collect();
-    let without: Vec<&str> = registrations.iter().flat_map(Registration::trusting_nobody).collect();
+    let without: Vec<&str> = registrations.iter().flat_map(Registration::hooks_without_bundle).collect();
     if !without.is_empty() {
-        let says = format!(
+        let message = format!(
             "caBundle of {} is empty: the API server cannot verify the webhook's certificate",
             named(&without)
         );
-        return vec![DoctorCheck::fail(NAME, says, [logs(state)])];
+        return vec![DoctorCheck::fail(NAME, message, [logs(state)])];
     }
     if injected {
         return vec![DoctorCheck::ok(NAME, "cert-manager manages caBundle and the certificate files")];
@@ -172,8 +172,8 @@ fn certificates(state: &ClusterState, now: SystemTime) -> Vec<DoctorCheck> {
     let secret = match &state.secret {
         Lookup::Object(secret) => secret,
         Lookup::Missing => {
-            let says = "Secret portcullis-tls does not exist: no replica has started yet, or RBAC forbids writing it";
-            return vec![DoctorCheck::fail(NAME, says, [logs(state)])];
+            let message = "Secret portcullis-tls does not exist: no replica has started yet, or RBAC forbids writing it";
+            return vec![DoctorCheck::fail(NAME, message, [logs(state)])];
         }
         Lookup::Unknown(problem) => return vec![DoctorCheck::unknown(NAME, problem)],
     };
@@ -187,25 +187,25 @@ fn certificates(state: &ClusterState, now: SystemTime) -> Vec<DoctorCheck> {
     }
     let mut checks = Vec::new();
     let bundle = kept.bundle_pem();
-    let strangers: Vec<&str> = registrations.iter().flat_map(|r| r.strangers(&bundle)).collect();
-    if !strangers.is_empty() {
-        let says = format!(
+    let outdated: Vec<&str> = registrations.iter().flat_map(|r| r.hooks_without(&bundle)).collect();
+    if !outdated.is_empty() {
+        let message = format!(
             "caBundle of {} differs from the Secret portcullis-tls; a running replica corrects it within seconds",
-            named(&strangers)
+            named(&outdated)
         );
-        checks.push(DoctorCheck::fail("caBundle", says, [logs(state)]));
+        checks.push(DoctorCheck::fail("caBundle", message, [logs(state)]));
     }
     checks.push(leaf_certificate(state, &kept, now));
     checks
 }
 
 /// Checks validity, trust, names and renewal of the leaf certificate in a Secret without problems.
-fn leaf_certificate(state: &ClusterState, kept: &Kept, now: SystemTime) -> DoctorCheck {
+fn leaf_certificate(state: &ClusterState, kept: &TlsSecret, now: SystemTime) -> DoctorCheck {
     const NAME: &str = "certificate";
-    let service_names = Names::of_service("portcullis", &state.namespace);
+    let service_names = CertificateNames::of_service("portcullis", &state.namespace);
     let leaf = kept.leaf.as_ref().expect("a Secret without problems has a leaf certificate");
     let (validity, expires) = (leaf.validity, day(leaf.validity.not_after));
-    let fail = |says: String| DoctorCheck::fail(NAME, says, [logs(state)]);
+    let fail = |message: String| DoctorCheck::fail(NAME, message, [logs(state)]);
     if !validity.holds_at(now) {
         fail(format!("expired or not yet valid (valid until {expires})"))
     } else if !kept.leaf_is_trusted(now) {
@@ -242,8 +242,8 @@ fn guard(state: &ClusterState) -> DoctorCheck {
         }
         (Lookup::Unknown(problem), _) | (_, Lookup::Unknown(problem)) => DoctorCheck::unknown(NAME, problem),
         _ => {
-            let says = "the policy portcullis-gate or its binding is missing: every user who may update a pod can remove its gate";
-            DoctorCheck::warn(NAME, says, [APPLY])
+            let message = "the policy portcullis-gate or its binding is missing: every user who may update a pod can remove its gate";
+            DoctorCheck::warn(NAME, message, [APPLY])
         }
     }
 }
@@ -251,7 +251,7 @@ fn guard(state: &ClusterState) -> DoctorCheck {
 fn trial(state: &ClusterState) -> DoctorCheck {
     const NAME: &str = "trial pod";
     let (code, body) = &state.trial;
-    let says = body["message"].as_str().unwrap_or_default();
+    let message = body["message"].as_str().unwrap_or_default();
     match code {
         200..300 => {
             let gated = list(&body["spec"]["schedulingGates"]).any(|gate| gate["name"] == names::GATE);
@@ -261,14 +261,14 @@ fn trial(state: &ClusterState) -> DoctorCheck {
                     format!("a gang member got its gate (dry run in {})", state.try_in),
                 );
             }
-            let says = format!("a gang member was created without its gate (dry run in {})", state.try_in);
-            DoctorCheck::fail(NAME, says, [APPLY.to_owned(), logs(state)])
+            let message = format!("a gang member was created without its gate (dry run in {})", state.try_in);
+            DoctorCheck::fail(NAME, message, [APPLY.to_owned(), logs(state)])
         }
-        _ if says.contains("portcullis.dev") && says.contains("failed calling webhook") => {
-            DoctorCheck::fail(NAME, format!("the webhook does not answer: {says}"), [logs(state)])
+        _ if message.contains("portcullis.dev") && message.contains("failed calling webhook") => {
+            DoctorCheck::fail(NAME, format!("the webhook does not answer: {message}"), [logs(state)])
         }
         _ if !missing_fields(body).is_empty() => {
-            let says = format!(
+            let message = format!(
                 "a gang member was denied because fields of the mutating webhook are missing: {} (dry run in {})",
                 named(&missing_fields(body)),
                 state.try_in
@@ -283,11 +283,11 @@ fn trial(state: &ClusterState) -> DoctorCheck {
                     APPLY.to_owned(),
                 ]
             };
-            DoctorCheck::fail(NAME, says, remedy)
+            DoctorCheck::fail(NAME, message, remedy)
         }
         _ => {
-            let says = format!("was not created (dry run in {}): {says}", state.try_in);
-            DoctorCheck::warn(NAME, says, ["portcullis doctor --try-in ANOTHER-NAMESPACE"])
+            let message = format!("was not created (dry run in {}): {message}", state.try_in);
+            DoctorCheck::warn(NAME, message, ["portcullis doctor --try-in ANOTHER-NAMESPACE"])
         }
     }
 }
@@ -295,8 +295,9 @@ fn trial(state: &ClusterState) -> DoctorCheck {
 /// Returns the fields for which the validating webhook of Portcullis denied the trial pod. It has no other
 /// reason to deny it.
 fn missing_fields(refusal: &Value) -> Vec<&str> {
-    let ours =
-        refusal["message"].as_str().is_some_and(|says| says.contains("portcullis.dev\" denied the request"));
+    let ours = refusal["message"]
+        .as_str()
+        .is_some_and(|message| message.contains("portcullis.dev\" denied the request"));
     let causes =
         list(&refusal["details"]["causes"]).filter(|cause| ours && cause["reason"] == "FieldValueRequired");
     causes.filter_map(|cause| cause["field"].as_str()).collect()
@@ -336,26 +337,26 @@ fn replicas(state: &ClusterState) -> DoctorCheck {
     let deployment = match &state.deployment {
         Lookup::Object(deployment) => deployment,
         Lookup::Missing => {
-            let says = format!("there is no Deployment portcullis in {}", state.namespace);
-            return DoctorCheck::warn(NAME, says, [APPLY]);
+            let message = format!("there is no Deployment portcullis in {}", state.namespace);
+            return DoctorCheck::warn(NAME, message, [APPLY]);
         }
         Lookup::Unknown(problem) => return DoctorCheck::unknown(NAME, problem),
     };
     let wanted = deployment["spec"]["replicas"].as_u64().unwrap_or(1);
     let available = deployment["status"]["availableReplicas"].as_u64().unwrap_or(0);
-    let says = format!("{available} of {wanted} are available");
+    let message = format!("{available} of {wanted} are available");
     if available >= wanted && wanted >= 2 {
-        DoctorCheck::ok(NAME, says)
+        DoctorCheck::ok(NAME, message)
     } else if wanted < 2 {
-        let says = format!("{says}: while it is replaced, the API server rejects pods of gangs");
+        let message = format!("{message}: while it is replaced, the API server rejects pods of gangs");
         DoctorCheck::warn(
             NAME,
-            says,
+            message,
             [format!("kubectl scale -n {} deployment/portcullis --replicas=2", state.namespace)],
         )
     } else {
         let look = format!("kubectl get pods -n {} -l app.kubernetes.io/name=portcullis", state.namespace);
-        DoctorCheck::warn(NAME, says, [look])
+        DoctorCheck::warn(NAME, message, [look])
     }
 }
 

@@ -55,13 +55,13 @@ fn sharing(nodes: &[&Node], pods: &[Pod]) -> Vec<DoctorCheck> {
     let mut checks = Vec::new();
     let label_only = names_of(&of(GpuSharing::LabelOnly));
     if !label_only.is_empty() {
-        let says = format!("{}: label without taint, so its cards are not shared", named(&label_only));
-        checks.push(DoctorCheck::warn(NAME, says, [taint(&label_only.join(" "))]));
+        let message = format!("{}: label without taint, so its cards are not shared", named(&label_only));
+        checks.push(DoctorCheck::warn(NAME, message, [taint(&label_only.join(" "))]));
     }
     let taint_only = names_of(&of(GpuSharing::TaintOnly));
     if !taint_only.is_empty() {
-        let says = format!("{}: taint without label, so its cards are not shared", named(&taint_only));
-        checks.push(DoctorCheck::warn(NAME, says, [label(&taint_only.join(" "))]));
+        let message = format!("{}: taint without label, so its cards are not shared", named(&taint_only));
+        checks.push(DoctorCheck::warn(NAME, message, [label(&taint_only.join(" "))]));
     }
     let shared = of(GpuSharing::Vram);
     let on_shared: BTreeSet<&str> = shared.iter().map(|node| &*node.name.0).collect();
@@ -77,7 +77,7 @@ fn sharing(nodes: &[&Node], pods: &[Pod]) -> Vec<DoctorCheck> {
             .iter()
             .map(|pod| format!("{} on {}", pod.key, pod.node.as_ref().map_or("", |node| &*node.0)))
             .collect();
-        let says = format!(
+        let message = format!(
             "pods use whole GPUs on shared nodes ({}): the cards are unknown, so these nodes accept no more shares",
             named(&pairs)
         );
@@ -86,13 +86,13 @@ fn sharing(nodes: &[&Node], pods: &[Pod]) -> Vec<DoctorCheck> {
             .take(3)
             .map(|pod| format!("kubectl delete pod -n {} {}", pod.key.namespace, pod.key.name))
             .collect();
-        checks.push(DoctorCheck::warn(NAME, says, remedy));
+        checks.push(DoctorCheck::warn(NAME, message, remedy));
     }
     let wants_share = |pod: &&Pod| pod.node.is_none() && pod.shape.share.is_some();
     let wanting = pods.iter().filter(alive).filter(wants_share).count();
     if shared.is_empty() && wanting > 0 {
-        let says = format!("{} for a share of a card, but no node is shared", waits(wanting));
-        checks.push(DoctorCheck::warn(NAME, says, [label("NODE"), taint("NODE")]));
+        let message = format!("{} for a share of a card, but no node is shared", waits(wanting));
+        checks.push(DoctorCheck::warn(NAME, message, [label("NODE"), taint("NODE")]));
     }
     if checks.is_empty() {
         checks.push(DoctorCheck::ok(

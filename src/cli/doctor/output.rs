@@ -21,7 +21,7 @@ pub(super) fn text(out: &mut impl Write, checks: &[DoctorCheck]) -> io::Result<(
     let widest = checks.iter().map(|check| check.name.len()).max().unwrap_or_default();
     for check in checks {
         let (word, style) = look(check.verdict);
-        writeln!(out, "{}  {:widest$}  {}", styles::styled(style, word), check.name, check.says)?;
+        writeln!(out, "{}  {:widest$}  {}", styles::styled(style, word), check.name, check.message)?;
         for line in &check.remedy {
             let style = if line.starts_with('#') { styles::FAINT } else { styles::COMMAND };
             writeln!(out, "      {}", styles::styled(style, line))?;
@@ -54,7 +54,7 @@ pub(super) fn json(out: &mut impl Write, checks: &[DoctorCheck]) -> io::Result<(
     let list: Vec<_> = checks
         .iter()
         .map(|check| {
-            json!({"name": check.name, "verdict": word(check.verdict), "says": check.says, "remedy": check.remedy})
+            json!({"name": check.name, "verdict": word(check.verdict), "says": check.message, "remedy": check.remedy})
         })
         .collect();
     let worst = checks.iter().map(|check| check.verdict).max().unwrap_or(CheckLevel::Ok);

@@ -62,13 +62,13 @@ fn check_configurations(state: &ClusterState) -> DoctorCheck {
         } else {
             "ValidatingWebhookConfiguration"
         };
-        let says =
+        let message =
             format!("{kind} {POLICY_WEBHOOK_CONFIGURATION} does not exist: its policies get no requests");
-        return DoctorCheck::fail(NAME, says, [APPLY]);
+        return DoctorCheck::fail(NAME, message, [APPLY]);
     }
     if !replicas_use_policies(state) {
-        let says = "registered, but the replicas run without --policies: the API server rejects pods that request GPUs";
-        return DoctorCheck::fail(NAME, says, [APPLY]);
+        let message = "registered, but the replicas run without --policies: the API server rejects pods that request GPUs";
+        return DoctorCheck::fail(NAME, message, [APPLY]);
     }
     let mut lacking = Vec::new();
     let mut changed = Vec::new();
@@ -103,8 +103,8 @@ fn files(state: &ClusterState) -> Vec<DoctorCheck> {
     let config_map = match &state.policy_files {
         Lookup::Object(config_map) => config_map,
         Lookup::Missing => {
-            let says = format!("ConfigMap {CONFIG_MAP} does not exist: new replicas do not start");
-            return vec![DoctorCheck::fail(NAME, says, [APPLY])];
+            let message = format!("ConfigMap {CONFIG_MAP} does not exist: new replicas do not start");
+            return vec![DoctorCheck::fail(NAME, message, [APPLY])];
         }
         Lookup::Unknown(problem) => return vec![DoctorCheck::unknown(NAME, problem)],
     };
@@ -124,20 +124,20 @@ fn files(state: &ClusterState) -> Vec<DoctorCheck> {
             .filter(|problem| problem.severity == Severity::Error)
             .map(portcullis_policy::Problem::one_line)
             .collect();
-        let says = format!(
+        let message = format!(
             "{} in ConfigMap {CONFIG_MAP}; running replicas keep their active set, new replicas do not start: {}",
             portcullis_text::counted(errors.len(), "error", "errors"),
             named(&errors)
         );
-        return vec![DoctorCheck::fail(NAME, says, [look])];
+        return vec![DoctorCheck::fail(NAME, message, [look])];
     };
     let hash: String = set.hash().chars().take(12).collect();
     let uncovered =
         uncovered_policies(set.policies(), state.policy_mutating.object(), state.policy_validating.object());
     if uncovered.is_empty() {
         let names: Vec<&str> = set.policies().map(|policy| policy.name.as_str()).collect();
-        let says = format!("set {hash} loads without errors: {}", named(&names));
-        return vec![DoctorCheck::ok(NAME, says)];
+        let message = format!("set {hash} loads without errors: {}", named(&names));
+        return vec![DoctorCheck::ok(NAME, message)];
     }
     vec![DoctorCheck::warn(NAME, named(&uncovered), [look])]
 }

@@ -14,7 +14,7 @@ use super::checks::{CheckLevel, run_checks};
 use super::cluster_state::{ClusterState, Lookup};
 use super::output;
 use super::permissions::required_permissions;
-use crate::certs::{Kept, Names, Step, carry_out};
+use crate::certs::{CertificateNames, RenewalStep, TlsSecret, apply_step};
 
 fn now() -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000)
@@ -31,10 +31,10 @@ fn manifest(file: &str, kind: &str) -> Value {
     objects.into_iter().find(|object| object["kind"] == kind).unwrap()
 }
 
-fn kept() -> Kept {
-    let mut kept = Kept::default();
-    let names = Names::of_service("portcullis", "portcullis-system");
-    carry_out(Step::Found, &mut kept, &names, now() - Duration::from_secs(86_400)).unwrap();
+fn kept() -> TlsSecret {
+    let mut kept = TlsSecret::default();
+    let names = CertificateNames::of_service("portcullis", "portcullis-system");
+    apply_step(RenewalStep::Bootstrap, &mut kept, &names, now() - Duration::from_secs(86_400)).unwrap();
     kept
 }
 
@@ -260,7 +260,7 @@ fn the_component_policies_is_checked_if_it_is_installed() {
         let checks = run_checks(&state, now());
         let found = checks.iter().find(|check| check.name == name).unwrap();
         assert_eq!(found.verdict, verdict, "{found:?}");
-        assert!(found.says.contains(part), "{found:?}");
+        assert!(found.message.contains(part), "{found:?}");
     };
     check(&|_| {}, "policy webhooks", CheckLevel::Ok, "registered");
     check(&|_| {}, "policy files", CheckLevel::Ok, "no-latest-images");
@@ -313,7 +313,7 @@ fn a_denied_trial_pod_is_attributed_to_the_webhook_that_denied_it() {
         let checks = run_checks(&state, now());
         let found = checks.iter().find(|check| check.name == "trial pod").unwrap();
         assert_eq!(found.verdict, verdict, "{found:?}");
-        assert!(found.says.contains(part) && found.remedy.concat().contains(remedy), "{found:?}");
+        assert!(found.message.contains(part) && found.remedy.concat().contains(remedy), "{found:?}");
     };
     let ours = "pods.portcullis.dev";
     let lacked = "denied because fields of the mutating webhook are missing: spec.schedulingGates (dry run in default)";
@@ -350,7 +350,7 @@ fn a_certificate_is_checked_for_dates_names_and_trust() {
         let checks = run_checks(&state, at);
         let found = checks.iter().find(|check| check.name == "certificate").unwrap();
         assert_eq!(found.verdict, verdict, "{found:?}");
-        assert!(found.says.contains(part), "{found:?}");
+        assert!(found.message.contains(part), "{found:?}");
     };
     let days = |days: u64| now() + Duration::from_secs(days * 86_400);
     check(&|_| {}, days(0), CheckLevel::Ok, "valid until 2027-02-13");

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, bail, ensure};
-use portcullis::certs::{Authority, LiveCertificate, Names};
+use portcullis::certs::{Authority, CertificateNames, LiveCertificate};
 use portcullis::telemetry::{LogFormat, Metrics, start_logging};
 use portcullis::webhook::{
     ReviewClient, ReviewHandler, WebhookConfig, WebhookDependencies, review_handler, run as run_webhook,
@@ -196,7 +196,7 @@ struct InProcessServer {
     child: Child,
     address: SocketAddr,
     ca_pem: String,
-    /// Kept open, so that the server can write.
+    /// TlsSecret open, so that the server can write.
     _output: BufReader<ChildStdout>,
 }
 
@@ -234,7 +234,8 @@ pub(crate) async fn serve(arguments: &[String]) -> anyhow::Result<()> {
 pub(crate) async fn present(review: ReviewHandler) -> anyhow::Result<()> {
     let now = SystemTime::now();
     let authority = Authority::new(now)?;
-    let certificate = LiveCertificate::new(authority.issue(&Names::loopback(), now)?.presented()?);
+    let certificate =
+        LiveCertificate::new(authority.issue(&CertificateNames::loopback(), now)?.server_certificate()?);
     let (listener, admin) =
         (TcpListener::bind("127.0.0.1:0").await?, TcpListener::bind("127.0.0.1:0").await?);
     // One write, because the loader reads only to the end of the certificate.

@@ -13,7 +13,7 @@ use std::time::{Duration, SystemTime};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use portcullis::certs::{Authority, Names};
+use portcullis::certs::{Authority, CertificateNames};
 use portcullis_test_cluster::Cluster;
 use portcullis_test_cluster::program::wait_gating;
 use serde_json::{Value, json};
@@ -57,7 +57,7 @@ impl Played<'_> {
         let certificate = self.cluster.api().get(&format!("{CERTIFICATES}/portcullis-webhook")).unwrap();
         let spec = &certificate["spec"];
         let dns = spec["dnsNames"].as_array().unwrap().iter().map(|name| name.as_str().unwrap().to_owned());
-        let names = Names { dns: dns.collect(), addresses: Vec::new() };
+        let names = CertificateNames { dns: dns.collect(), addresses: Vec::new() };
         let leaf = self.authority.issue(&names, now).unwrap();
         let secret = spec["secretName"].as_str().unwrap();
         let data = json!({

@@ -10,7 +10,7 @@ use hyper::client::conn::http1;
 use hyper::header::HeaderMap;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use portcullis::certs::{Authority, LiveCertificate, Names, provider};
+use portcullis::certs::{Authority, CertificateNames, LiveCertificate, provider};
 use portcullis::telemetry::Metrics;
 use portcullis::webhook::{
     PolicyEndpoints, ReviewHandler, ShutdownReport, WebhookConfig, WebhookDependencies, run,
@@ -143,8 +143,8 @@ pub(crate) async fn start_at(
 ) -> Server {
     let gate = Arc::new(Gate::default());
     let authority = Authority::new(SystemTime::now()).unwrap();
-    let leaf = authority.issue(&Names::loopback(), SystemTime::now()).unwrap();
-    let live = Arc::new(LiveCertificate::new(leaf.presented().unwrap()));
+    let leaf = authority.issue(&CertificateNames::loopback(), SystemTime::now()).unwrap();
+    let live = Arc::new(LiveCertificate::new(leaf.server_certificate().unwrap()));
     let service = WebhookDependencies {
         review: reviewer(&gate),
         policies: Some(policies(&gate)),

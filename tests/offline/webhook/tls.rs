@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use portcullis::certs::{AUTHORITY_LIFETIME, Authority, Names};
+use portcullis::certs::{AUTHORITY_LIFETIME, Authority, CertificateNames};
 use rustls::ProtocolVersion;
 use rustls::version::{TLS12, TLS13};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -77,8 +77,8 @@ async fn a_new_certificate_applies_to_new_connections_only() {
     let mut open = server.http1().await;
     open.post("/mutate", "{}").await.is_answer();
 
-    let next = server.authority.issue(&Names::loopback(), SystemTime::now()).unwrap();
-    server.live.replace(next.presented().unwrap());
+    let next = server.authority.issue(&CertificateNames::loopback(), SystemTime::now()).unwrap();
+    server.live.replace(next.server_certificate().unwrap());
     open.post("/mutate", "{}").await.is_answer();
     let second = shown().await;
     assert_ne!(first, second);

@@ -1,4 +1,4 @@
-//! The certificate that new handshakes are given, swapped while the server runs.
+//! The certificate for new TLS handshakes. It can be replaced while the server runs.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,32 +9,32 @@ use rustls::sign::CertifiedKey;
 
 use super::Validity;
 
-/// A chain with its key, ready for a handshake, and its dates.
+/// A certificate chain with its key, ready for a handshake, and its validity.
 #[derive(Clone, Debug)]
-pub struct Presented {
+pub struct ServerCertificate {
     /// The chain (leaf first) and the key, known to match.
     pub key: Arc<CertifiedKey>,
-    /// From when to when the leaf is good.
+    /// The validity period of the leaf.
     pub validity: Validity,
 }
 
-/// Holds the current certificate. Reading it takes no lock, so a swap never makes a handshake wait.
+/// The current certificate. Reading it takes no lock, so a replacement never makes a handshake wait.
 pub struct LiveCertificate {
-    current: ArcSwap<Presented>,
+    current: ArcSwap<ServerCertificate>,
 }
 
 impl LiveCertificate {
-    /// Starts with this certificate.
-    pub fn new(first: Presented) -> Self {
+    /// Returns a holder with this certificate.
+    pub fn new(first: ServerCertificate) -> Self {
         Self { current: ArcSwap::from_pointee(first) }
     }
 
-    /// From now on new handshakes get `next`; open connections go on with what they have.
-    pub fn replace(&self, next: Presented) {
+    /// Replaces the certificate for new handshakes. Open connections keep theirs.
+    pub fn replace(&self, next: ServerCertificate) {
         self.current.store(Arc::new(next));
     }
 
-    /// The dates of the current leaf.
+    /// Returns the validity of the current leaf.
     pub fn validity(&self) -> Validity {
         self.current.load().validity
     }

@@ -1,4 +1,4 @@
-//! What the replicas share: the content of the Secret, read and written. Pure.
+//! The content of the TLS Secret, which all replicas share. Pure: bytes in, text out.
 
 use std::collections::BTreeMap;
 use std::time::SystemTime;
@@ -10,119 +10,123 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 
 use super::validity::validity_of;
-use super::{Authority, CertificateError, Leaf, Names, Validity, provider};
+use super::{Authority, CertificateError, CertificateNames, Leaf, Validity, provider};
 
-/// Key of the Secret: all authorities that clients are to trust, PEM, the one that signs first.
-pub(super) const BUNDLE: &str = "ca.crt";
-/// Key of the Secret: the private key of the authority that signs.
-pub(super) const AUTHORITY_KEY: &str = "ca.key";
-/// Key of the Secret: the leaf.
-pub(super) const LEAF: &str = "tls.crt";
-/// Key of the Secret: the private key of the leaf.
-pub(super) const LEAF_KEY: &str = "tls.key";
+/// Secret key of the bundle: certificates of all trusted authorities, PEM. The signing authority is the
+/// first.
+pub(super) const BUNDLE_KEY: &str = "ca.crt";
+/// Secret key of the signing authority's private key.
+pub(super) const AUTHORITY_PRIVATE_KEY_KEY: &str = "ca.key";
+/// Secret key of the leaf certificate.
+pub(super) const LEAF_CERTIFICATE_KEY: &str = "tls.crt";
+/// Secret key of the leaf's private key.
+pub(super) const LEAF_PRIVATE_KEY_KEY: &str = "tls.key";
 
-/// A certificate that clients are to trust.
+/// The certificate of an authority that clients trust.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Trusted {
+pub struct TrustedCertificate {
     /// The certificate.
     pub certificate: CertificateDer<'static>,
-    /// From when to when it is good.
+    /// The validity period.
     pub validity: Validity,
-    /// The same certificate as PEM.
+    /// The certificate as PEM.
     pub pem: String,
 }
 
-/// What the replicas share.
+/// The certificates in the Secret.
 #[derive(Default)]
-pub struct Kept {
-    /// The authority that signs; its certificate is the first of `bundle`.
+pub struct TlsSecret {
+    /// The signing authority. Its certificate is the first of `bundle`.
     pub authority: Option<Authority>,
-    /// What clients are to trust: the authority that signs, then older ones whose leaves may still be in use.
-    pub bundle: Vec<Trusted>,
-    /// The leaf, with a key that belongs to it.
+    /// Trusted authorities: the signing authority, then older ones whose leaves may still be in use.
+    pub bundle: Vec<TrustedCertificate>,
+    /// The leaf with its matching key.
     pub leaf: Option<Leaf>,
 }
 
-impl Kept {
-    /// Reads the decoded `data` of the Secret. What cannot be used is left out and named: somebody may have
-    /// edited it, and the answer to that is to make it anew.
+impl TlsSecret {
+    /// Reads the decoded `data` of the Secret. Returns the valid parts and a list of problems. A user may
+    /// have edited the Secret; the caller then creates the missing parts again.
     pub fn read(data: &BTreeMap<String, Vec<u8>>) -> (Self, Vec<String>) {
         let mut problems = Vec::new();
         let text = |key: &str| data.get(key).map(|bytes| String::from_utf8_lossy(bytes).into_owned());
         let mut kept = Self::default();
-        for part in CertificateDer::pem_slice_iter(text(BUNDLE).unwrap_or_default().as_bytes()) {
+        for part in CertificateDer::pem_slice_iter(text(BUNDLE_KEY).unwrap_or_default().as_bytes()) {
             match part.map_err(|e| e.to_string()).and_then(|c| trusted(c).map_err(|e| e.to_string())) {
                 Ok(one) => kept.bundle.push(one),
-                Err(problem) => problems.push(format!("{BUNDLE}: {problem}")),
+                Err(problem) => problems.push(format!("{BUNDLE_KEY}: {problem}")),
             }
         }
-        match (kept.bundle.first(), text(AUTHORITY_KEY)) {
+        match (kept.bundle.first(), text(AUTHORITY_PRIVATE_KEY_KEY)) {
             (Some(first), Some(key)) => match Authority::read(&first.pem, &key) {
                 Ok(authority) => kept.authority = Some(authority),
-                Err(error) => problems.push(format!("{AUTHORITY_KEY}: {error}")),
+                Err(error) => problems.push(format!("{AUTHORITY_PRIVATE_KEY_KEY}: {error}")),
             },
-            (Some(_), None) => problems.push(format!("{AUTHORITY_KEY} is missing")),
-            (None, _) => problems.push(format!("{BUNDLE} holds no certificate")),
+            (Some(_), None) => problems.push(format!("{AUTHORITY_PRIVATE_KEY_KEY} is missing")),
+            (None, _) => problems.push(format!("{BUNDLE_KEY} holds no certificate")),
         }
-        match (text(LEAF), text(LEAF_KEY)) {
+        match (text(LEAF_CERTIFICATE_KEY), text(LEAF_PRIVATE_KEY_KEY)) {
             (Some(certificate), Some(key)) => {
-                let leaf = Leaf::read(&certificate, &key).and_then(|leaf| leaf.presented().map(|_| leaf));
+                let leaf =
+                    Leaf::read(&certificate, &key).and_then(|leaf| leaf.server_certificate().map(|_| leaf));
                 match leaf {
                     Ok(leaf) => kept.leaf = Some(leaf),
-                    Err(error) => problems.push(format!("{LEAF}, {LEAF_KEY}: {error}")),
+                    Err(error) => {
+                        problems.push(format!("{LEAF_CERTIFICATE_KEY}, {LEAF_PRIVATE_KEY_KEY}: {error}"))
+                    }
                 }
             }
-            _ => problems.push(format!("{LEAF} or {LEAF_KEY} is missing")),
+            _ => problems.push(format!("{LEAF_CERTIFICATE_KEY} or {LEAF_PRIVATE_KEY_KEY} is missing")),
         }
         (kept, problems)
     }
 
-    /// The `data` of the Secret, not yet encoded. What is missing is left out.
+    /// Returns the `data` of the Secret, not yet base64-encoded. Missing parts have no key.
     pub fn data(&self) -> BTreeMap<&'static str, String> {
-        let mut data = BTreeMap::from([(BUNDLE, self.bundle_pem())]);
+        let mut data = BTreeMap::from([(BUNDLE_KEY, self.bundle_pem())]);
         if let Some(authority) = &self.authority {
-            data.insert(AUTHORITY_KEY, authority.key_pem());
+            data.insert(AUTHORITY_PRIVATE_KEY_KEY, authority.key_pem());
         }
         if let Some(leaf) = &self.leaf {
-            data.insert(LEAF, leaf.certificate_pem.clone());
-            data.insert(LEAF_KEY, leaf.key_pem.clone());
+            data.insert(LEAF_CERTIFICATE_KEY, leaf.certificate_pem.clone());
+            data.insert(LEAF_PRIVATE_KEY_KEY, leaf.key_pem.clone());
         }
         data
     }
 
-    /// What belongs into `caBundle`: every authority that is trusted, PEM.
+    /// Returns the value of `caBundle`: the certificates of all trusted authorities, PEM.
     pub fn bundle_pem(&self) -> String {
         self.bundle.iter().map(|one| one.pem.as_str()).collect()
     }
 
-    /// Whether a client that trusts the whole bundle takes the leaf at `now`.
+    /// Whether a client that trusts the bundle accepts the leaf at `now`.
     pub fn leaf_is_trusted(&self, now: SystemTime) -> bool {
         self.leaf.as_ref().is_some_and(|leaf| signed_by(&self.bundle, leaf, now))
     }
 
-    /// Whether the leaf was signed by the authority that signs now.
+    /// Whether the current signing authority has signed the leaf.
     pub fn leaf_is_current(&self, now: SystemTime) -> bool {
         let Some(first) = self.bundle.first() else { return false };
         self.leaf.as_ref().is_some_and(|leaf| signed_by(std::slice::from_ref(first), leaf, now))
     }
 
-    /// A new authority, in front of those that were trusted before.
+    /// Creates a signing authority and puts it at the front of the bundle.
     ///
     /// # Errors
-    /// When it cannot be made.
-    pub fn found_authority(&mut self, now: SystemTime) -> Result<(), CertificateError> {
+    /// If it cannot be created.
+    pub fn add_authority(&mut self, now: SystemTime) -> Result<(), CertificateError> {
         let authority = Authority::new(now)?;
         self.bundle.insert(0, trusted(authority.certificate().clone())?);
         self.authority = Some(authority);
         Ok(())
     }
 
-    /// A new leaf by the authority that signs, good for `names` and for all that the leaf before it was good
-    /// for: so two replicas that want different names agree on one leaf in the end.
+    /// Signs a new leaf for `names` and all names of the previous leaf. So two replicas with different names
+    /// converge on one leaf.
     ///
     /// # Errors
-    /// When it cannot be made, or there is no authority.
-    pub fn issue_leaf(&mut self, names: &Names, now: SystemTime) -> Result<(), CertificateError> {
+    /// If the leaf cannot be created, or there is no signing authority.
+    pub fn issue_leaf(&mut self, names: &CertificateNames, now: SystemTime) -> Result<(), CertificateError> {
         let Some(authority) = &self.authority else {
             return Err(CertificateError::Undecodable("there is no authority to sign a leaf".to_owned()));
         };
@@ -132,13 +136,13 @@ impl Kept {
     }
 }
 
-fn trusted(certificate: CertificateDer<'static>) -> Result<Trusted, CertificateError> {
+fn trusted(certificate: CertificateDer<'static>) -> Result<TrustedCertificate, CertificateError> {
     let validity = validity_of(&certificate)?;
     let pem = pem_of(&certificate);
-    Ok(Trusted { certificate, validity, pem })
+    Ok(TrustedCertificate { certificate, validity, pem })
 }
 
-/// RFC 7468: lines of 64 characters.
+/// Encodes a certificate as PEM: lines of 64 characters (RFC 7468).
 fn pem_of(certificate: &CertificateDer<'_>) -> String {
     use base64::Engine as _;
     let body = base64::engine::general_purpose::STANDARD.encode(certificate);
@@ -154,8 +158,8 @@ fn pem_of(certificate: &CertificateDer<'_>) -> String {
     pem
 }
 
-/// Whether a TLS client with these roots takes the leaf for its own first name at `now`.
-fn signed_by(roots: &[Trusted], leaf: &Leaf, now: SystemTime) -> bool {
+/// Whether a TLS client with these roots accepts the leaf for the leaf's first name at `now`.
+fn signed_by(roots: &[TrustedCertificate], leaf: &Leaf, now: SystemTime) -> bool {
     let Ok(names) = leaf.names() else { return false };
     let name = names
         .dns
