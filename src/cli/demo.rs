@@ -101,7 +101,7 @@ pub(super) fn run(args: &DemoArgs) -> Result<ExitStatus> {
             index += 1;
             totals.held += step.expectations.iter().filter(|e| e.verdict.is_ok()).count();
             totals.admitted_gangs +=
-                step.told.iter().filter(|told| told.note.reason == Reason::Lifted).count();
+                step.told.iter().filter(|event| event.note.reason == Reason::Lifted).count();
             if !step.is_as_expected() {
                 step_output::expectations(&mut out, file, &step)?;
                 totals
@@ -126,14 +126,14 @@ pub(super) fn run(args: &DemoArgs) -> Result<ExitStatus> {
 
 /// Prints one act: title, explanation, the marked lines of the manifest, what happens, and the use of the
 /// cards.
-fn print_act(out: &mut impl Write, number: usize, told: &Step, step: &StepResult) -> Result<()> {
+fn print_act(out: &mut impl Write, number: usize, definition: &Step, step: &StepResult) -> Result<()> {
     let say = step.say.as_deref().unwrap_or_default();
     let (title, text) = say.split_once('\n').unwrap_or((say, ""));
     writeln!(out, "\n{}", styled(styles::HEAD, format!("Act {number}  {title}")))?;
     for line in step_output::wrapped(text, "  ") {
         writeln!(out, "{line}")?;
     }
-    if let Some(manifest) = &told.apply {
+    if let Some(manifest) = &definition.apply {
         let lines: Vec<&str> = manifest.value.lines().filter(|line| line.contains(SHOWN_LINE_MARK)).collect();
         if !lines.is_empty() {
             writeln!(out)?;
@@ -150,7 +150,7 @@ fn print_act(out: &mut impl Write, number: usize, told: &Step, step: &StepResult
     if !step.pods.is_empty() {
         step_output::pods(out, &step.pods)?;
     }
-    step_output::told(out, step)?;
+    step_output::events(out, step)?;
     print_remedies(out, step)?;
     step_output::cards(out, &step.nodes)?;
     let (held, all) =

@@ -72,21 +72,21 @@ impl LoadedPolicies {
 ///
 /// # Errors
 /// If a file cannot be read.
-pub(super) fn read_world(paths: &[PathBuf]) -> Result<ClusterData> {
-    let mut world = ClusterData { now: seconds_now(), ..ClusterData::default() };
+pub(super) fn read_cluster_data(paths: &[PathBuf]) -> Result<ClusterData> {
+    let mut data = ClusterData { now: seconds_now(), ..ClusterData::default() };
     for path in paths {
         let name = path.display();
         let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {name}"))?;
         let documents =
             manifest::read(&text).map_err(|problem| anyhow::anyhow!("{name}: {}", problem.problem))?;
         for document in documents {
-            add_object(&mut world, document.value);
+            add_object(&mut data, document.value);
         }
     }
-    Ok(world)
+    Ok(data)
 }
 
-fn add_object(world: &mut ClusterData, object: Value) {
+fn add_object(data: &mut ClusterData, object: Value) {
     let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
     let (kind, name, namespace) = (text("/kind"), text("/metadata/name"), text("/metadata/namespace"));
     let (group, _) = text("/apiVersion").split_once('/').map_or_else(
@@ -94,36 +94,36 @@ fn add_object(world: &mut ClusterData, object: Value) {
         |(group, version)| (group.to_owned(), version.to_owned()),
     );
     match kind.as_str() {
-        "Namespace" => drop(world.namespaces.insert(name, object)),
-        "PriorityClass" => drop(world.priority_classes.get_or_insert_default().insert(name, object)),
-        "RuntimeClass" => drop(world.runtime_classes.get_or_insert_default().insert(name, object)),
-        "ConfigMap" if name == capacity::NAME => {
-            let told = object["data"][capacity::KEY].as_str();
-            let told = told.and_then(|json| serde_json::from_str::<CapacityReport>(json).ok());
+        "Namespace" => drop(data.namespaces.insert(name, object)),
+        "PriorityClass" => drop(data.priority_classes.get_or_insert_default().insert(name, object)),
+        "RuntimeClass" => drop(data.runtime_classes.get_or_insert_default().insert(name, object)),
+        "ConfigMap" if name == capacity::CONFIG_MAP_NAME => {
+            let report = object["data"][capacity::CONFIG_MAP_KEY].as_str();
+            let report = report.and_then(|json| serde_json::from_str::<CapacityReport>(json).ok());
             // Without a time the capacity never expires: the user wants the answer for the state in the file.
-            world.capacity = told.map(|capacity| Arc::new(CapacityReport { at: None, ..capacity }));
+            data.capacity = report.map(|capacity| Arc::new(CapacityReport { at: None, ..capacity }));
         }
-        "Gang" => drop(world.gangs.insert(format!("{namespace}/{name}"), object)),
+        "Gang" => drop(data.gangs.insert(format!("{namespace}/{name}"), object)),
         _ if object["items"].is_array() => {
             for item in object["items"].as_array().cloned().unwrap_or_default() {
-                add_object(world, item);
+                add_object(data, item);
             }
         }
         _ => {
             let known =
                 dialect::group_kinds().any(|k| (k.resource().group, k.resource().kind) == (&*group, &*kind));
             if known {
-                world.groups.insert(format!("{kind}.{group}/{namespace}/{name}"), object);
+                data.groups.insert(format!("{kind}.{group}/{namespace}/{name}"), object);
             }
         }
     }
 }
 
 /// Adds a namespace that is not in the files, with the one label that every namespace has.
-pub(super) fn ensure_namespace(world: &mut ClusterData, namespace: &str) {
-    if !namespace.is_empty() && !world.namespaces.contains_key(namespace) {
+pub(super) fn ensure_namespace(data: &mut ClusterData, namespace: &str) {
+    if !namespace.is_empty() && !data.namespaces.contains_key(namespace) {
         let labels: BTreeMap<&str, &str> = [("kubernetes.io/metadata.name", namespace)].into();
         let object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "labels": labels}});
-        world.namespaces.insert(namespace.to_owned(), object);
+        data.namespaces.insert(namespace.to_owned(), object);
     }
 }

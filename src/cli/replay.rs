@@ -15,7 +15,7 @@ use portcullis_policy::{
 use serde_json::{Value, json};
 
 use super::exit_status::ExitStatus;
-use super::policy_set::{LoadedPolicies, ensure_namespace, read_world};
+use super::policy_set::{LoadedPolicies, ensure_namespace, read_cluster_data};
 use super::styles::{self, styled};
 
 const LONG: &str = "\
@@ -98,13 +98,13 @@ pub(super) fn run(args: &ReplayArgs) -> Result<ExitStatus> {
     let (Some(old), Some(new)) = (LoadedPolicies::load(&args.old)?, LoadedPolicies::load(&args.new)?) else {
         return Ok(ExitStatus::Failure);
     };
-    let mut world = read_world(&args.cluster)?;
+    let mut data = read_cluster_data(&args.cluster)?;
     let files = files(&args.recorded)?;
     let progress = progress(&files);
     let mut report = ReplayReport::default();
     for file in &files {
         read(file, &progress, &mut |value| match review_of(value) {
-            Some(review) => report.take(&old, &new, &review, &mut world),
+            Some(review) => report.take(&old, &new, &review, &mut data),
             None => report.skipped += 1,
         })?;
     }
@@ -117,16 +117,16 @@ pub(super) fn run(args: &ReplayArgs) -> Result<ExitStatus> {
 }
 
 impl ReplayReport {
-    fn take(&mut self, old: &LoadedPolicies, new: &LoadedPolicies, review: &Value, world: &mut ClusterData) {
+    fn take(&mut self, old: &LoadedPolicies, new: &LoadedPolicies, review: &Value, data: &mut ClusterData) {
         let Some(request) = AdmissionRequest::from_review(review) else {
             self.skipped += 1;
             return;
         };
         self.reviews += 1;
-        ensure_namespace(world, request.namespace());
+        ensure_namespace(data, request.namespace());
         let (before, after) = (
-            AdmissionOutcome::evaluate(&old.set, &request, world),
-            AdmissionOutcome::evaluate(&new.set, &request, world),
+            AdmissionOutcome::evaluate(&old.set, &request, data),
+            AdmissionOutcome::evaluate(&new.set, &request, data),
         );
         let object = request.object().unwrap_or(&Value::Null);
         let found = compare_outcomes(object, &before.combined(), &after.combined());

@@ -118,7 +118,7 @@ fn print_step(out: &mut impl Write, file: &str, step: &StepResult) -> Result<()>
         writeln!(out, "{line}")?;
     }
     step_output::terminal(out, step)?;
-    step_output::told(out, step)?;
+    step_output::events(out, step)?;
     step_output::pods(out, &step.pods)?;
     step_output::gangs(out, &step.gangs)?;
     step_output::cards(out, &step.nodes)?;

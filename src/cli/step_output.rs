@@ -157,12 +157,12 @@ fn bar(card: &CardUsage) -> String {
 }
 
 /// Prints the events of the engines.
-pub(super) fn told(out: &mut impl Write, step: &StepResult) -> io::Result<()> {
-    for told in &step.told {
-        let style = if told.note.warning { styles::WARN } else { styles::FAINT };
+pub(super) fn events(out: &mut impl Write, step: &StepResult) -> io::Result<()> {
+    for event in &step.told {
+        let style = if event.note.warning { styles::WARN } else { styles::FAINT };
         let text = format!(
             "engine {}: {} {}: {}",
-            told.replica, told.note.gang.name, told.note.reason, told.note.message
+            event.replica, event.note.gang.name, event.note.reason, event.note.message
         );
         paragraph(out, style, &text)?;
     }

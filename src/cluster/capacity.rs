@@ -1,10 +1,10 @@
-//! What the leader tells of the cluster's GPUs, for policies: computed from the engine's own snapshot, kept
-//! in one ConfigMap.
+//! Reports the cluster's GPU capacity to policies: computed from the engine's snapshot, stored in one
+//! ConfigMap.
 //!
-//! Invariants: only a leader writes, at most every [`PAUSE`], and only when something is different from what
-//! was last written or that is [`REFRESH`] ago, so that readers can tell what still holds from what nobody
-//! tells any more; unless an expression of a policy in force, or of a candidate beside it, asks for it
-//! (`Set::wishes`), nothing is computed at all.
+//! Invariants: only the leader writes, at most every [`REPORT_INTERVAL`]. It writes if the numbers have
+//! changed or the last write is [`REFRESH_INTERVAL`] ago, so that readers can recognize a report without a
+//! writer as expired. Nothing is computed unless an expression of an active or candidate policy needs
+//! capacity (`PolicySet::data_dependencies`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -23,99 +23,107 @@ use tokio::sync::watch;
 use super::client::Client;
 use crate::clock::seconds_now;
 
-/// The ConfigMap, in our own namespace.
-pub(crate) const NAME: &str = "portcullis-capacity";
-/// Its one key.
-pub(crate) const KEY: &str = "capacity.json";
+/// Name of the ConfigMap, in the namespace of the installation.
+pub(crate) const CONFIG_MAP_NAME: &str = "portcullis-capacity";
+/// The only key of the ConfigMap.
+pub(crate) const CONFIG_MAP_KEY: &str = "capacity.json";
 const CONFIG_MAPS: ApiResource = ApiResource { group: "", version: "v1", plural: "configmaps" };
-/// How long between two writes, and between two looks of those who read.
-pub(super) const PAUSE: Duration = Duration::from_secs(2);
-/// How long after a telling the next one comes, when nothing has changed: policies take no numbers that are
-/// older than four of these.
-const REFRESH: Duration = Duration::from_secs(30);
-/// How long after a failed request the next one is sent.
-const AGAIN: Duration = Duration::from_secs(10);
-/// Nodes with cards that do not say which.
-const UNKNOWN: &str = "unknown";
-/// etcd takes no larger object; far above what 1,000 namespaces and 5,000 gangs come to.
-const LARGEST: usize = 900_000;
+/// Minimum interval between two writes, and interval between two reads of a replica.
+pub(super) const REPORT_INTERVAL: Duration = Duration::from_secs(2);
+/// Interval between two reports if nothing has changed. Policies ignore a report that is older than four of
+/// these intervals.
+const REFRESH_INTERVAL: Duration = Duration::from_secs(30);
+/// Delay between a failed request and the next one.
+const RETRY_DELAY: Duration = Duration::from_secs(10);
+/// GPU model of nodes without a product label.
+const UNKNOWN_GPU_MODEL: &str = "unknown";
+/// Upper bound of the report's size, below the object size limit of etcd. The report of 1,000 namespaces and
+/// 5,000 gangs is far smaller.
+const MAX_CONFIG_MAP_BYTES: usize = 900_000;
 
-/// What the engine's loop gives away, at most every [`PAUSE`].
+/// Sends reports from the engine's loop, at most every [`REPORT_INTERVAL`].
 pub(super) struct CapacityReporter {
     wanted: watch::Receiver<bool>,
     out: watch::Sender<Option<CapacityReport>>,
-    /// When it last looked, and when what came of it last went out.
-    looked: Option<Instant>,
-    told: Option<Instant>,
+    /// When the reporter last computed a report.
+    computed: Option<Instant>,
+    /// When the reporter last sent a report.
+    sent: Option<Instant>,
 }
 
 impl CapacityReporter {
-    /// A reporter, and where its reports come out.
+    /// Returns a reporter and the receiver of its reports.
     pub(super) fn new(wanted: watch::Receiver<bool>) -> (Self, watch::Receiver<Option<CapacityReport>>) {
         let (out, reports) = watch::channel(None);
-        (Self { wanted, out, looked: None, told: None }, reports)
+        (Self { wanted, out, computed: None, sent: None }, reports)
     }
 
-    /// How long the loop may sleep before it reports again; `None` while nobody wants to know. `news`:
-    /// something has happened since it last looked.
-    pub(super) fn due(&self, engine: &Engine, news: bool) -> Option<Duration> {
+    /// Returns the time until the next report is due; `None` while no policy needs capacity or this replica
+    /// does not lead. `changed`: the engine has handled an event since the last report was computed.
+    pub(super) fn time_until_due(&self, engine: &Engine, changed: bool) -> Option<Duration> {
         let wanted = *self.wanted.borrow() && engine.leads();
-        let (since, pause) = if news { (self.looked, PAUSE) } else { (self.told, REFRESH) };
-        wanted.then(|| since.map_or(Duration::ZERO, |since| pause.saturating_sub(since.elapsed())))
+        let (since, interval) =
+            if changed { (self.computed, REPORT_INTERVAL) } else { (self.sent, REFRESH_INTERVAL) };
+        wanted.then(|| since.map_or(Duration::ZERO, |since| interval.saturating_sub(since.elapsed())))
     }
 
-    /// Reports, if it is time. Whether there is nothing more to say until something happens or it gets old.
-    pub(super) fn report(&mut self, engine: &Engine, news: bool) -> bool {
+    /// Computes a report if it is due, and sends it if it is new. Returns whether a report was computed: then
+    /// the next one is due after a change or the refresh interval.
+    pub(super) fn report(&mut self, engine: &Engine, changed: bool) -> bool {
         if !engine.leads() {
-            // Whoever leads next says the rest.
+            // The next leader reports.
             self.out.send_if_modified(|report| report.take().is_some());
-            (self.looked, self.told) = (None, None);
+            (self.computed, self.sent) = (None, None);
             return false;
         }
-        if self.due(engine, news) != Some(Duration::ZERO) {
+        if self.time_until_due(engine, changed) != Some(Duration::ZERO) {
             return false;
         }
-        self.looked = Some(Instant::now());
-        let report = of(engine);
-        let old = self.told.is_none_or(|told| told.elapsed() >= REFRESH);
-        let told = self.out.send_if_modified(|last| {
-            // The same numbers at another time are no news.
+        self.computed = Some(Instant::now());
+        let report = capacity_report(engine);
+        let refresh = self.sent.is_none_or(|sent| sent.elapsed() >= REFRESH_INTERVAL);
+        let sent = self.out.send_if_modified(|last| {
+            // A report that differs only in its time is not sent.
             let report = CapacityReport { at: last.as_ref().and_then(|last| last.at), ..report };
-            let tell = old || last.as_ref() != Some(&report);
-            if tell {
+            let send = refresh || last.as_ref() != Some(&report);
+            if send {
                 *last = Some(CapacityReport { at: Some(seconds_now()), ..report });
             }
-            tell
+            send
         });
-        if told {
-            self.told = self.looked;
+        if sent {
+            self.sent = self.computed;
         }
         true
     }
 }
 
-/// Writes what is reported, for ever.
+/// Writes each report to the ConfigMap. Returns when the reporter is dropped.
 pub(super) async fn publish(
     client: Client,
     namespace: String,
     mut reports: watch::Receiver<Option<CapacityReport>>,
 ) {
-    let mut complaint = String::new();
+    let mut logged_problem = String::new();
     while reports.changed().await.is_ok() {
         let Some(report) = reports.borrow_and_update().clone() else { continue };
         let pause = match write(&client, &namespace, &report).await {
             Ok(()) => {
-                complaint.clear();
-                PAUSE
+                logged_problem.clear();
+                REPORT_INTERVAL
             }
             Err(problem) => {
-                if problem != complaint {
-                    tracing::warn!(problem, config_map = NAME, "capacity could not be told to policies");
-                    complaint = problem;
+                if problem != logged_problem {
+                    tracing::warn!(
+                        problem,
+                        config_map = CONFIG_MAP_NAME,
+                        "capacity report could not be written; policies that use capacity get no new numbers"
+                    );
+                    logged_problem = problem;
                 }
-                // The same report is told again.
+                // The same report is written again.
                 reports.mark_changed();
-                AGAIN
+                RETRY_DELAY
             }
         };
         tokio::time::sleep(pause).await;
@@ -124,92 +132,96 @@ pub(super) async fn publish(
 
 async fn write(client: &Client, namespace: &str, report: &CapacityReport) -> Result<(), String> {
     let mut text = serde_json::to_string(report).map_err(|error| error.to_string())?;
-    if text.len() > LARGEST {
-        // Without the gangs the sums still hold; a gang that is applied again then counts twice.
-        let fewer = CapacityReport { gangs: BTreeMap::new(), ..report.clone() };
-        text = serde_json::to_string(&fewer).map_err(|error| error.to_string())?;
+    if text.len() > MAX_CONFIG_MAP_BYTES {
+        // The sums stay correct without the gangs. But a policy then counts a gang twice when a user applies
+        // it again.
+        let without_gangs = CapacityReport { gangs: BTreeMap::new(), ..report.clone() };
+        text = serde_json::to_string(&without_gangs).map_err(|error| error.to_string())?;
     }
     let object = json!({
         "apiVersion": "v1", "kind": "ConfigMap",
-        "metadata": {"name": NAME, "namespace": namespace, "labels": {
+        "metadata": {"name": CONFIG_MAP_NAME, "namespace": namespace, "labels": {
             "app.kubernetes.io/name": "portcullis", "app.kubernetes.io/part-of": "portcullis"}},
-        "data": {KEY: text},
+        "data": {CONFIG_MAP_KEY: text},
     });
-    let patch = json!({"data": {KEY: text}});
-    match ask(client, namespace, ApiVerb::MergePatch(patch)).await {
+    let patch = json!({"data": {CONFIG_MAP_KEY: text}});
+    match send_request(client, namespace, ApiVerb::MergePatch(patch)).await {
         ApiResponse::Object(_) => Ok(()),
         ApiResponse::Status { code: 404, .. } => {
-            match ask(client, namespace, ApiVerb::Create(object)).await {
+            match send_request(client, namespace, ApiVerb::Create(object)).await {
                 ApiResponse::Object(_) => Ok(()),
-                other => Err(refusal(&other)),
+                other => Err(describe_failure(&other)),
             }
         }
-        other => Err(refusal(&other)),
+        other => Err(describe_failure(&other)),
     }
 }
 
-async fn ask(client: &Client, namespace: &str, verb: ApiVerb) -> ApiResponse {
+async fn send_request(client: &Client, namespace: &str, verb: ApiVerb) -> ApiResponse {
     let request = ApiRequest {
         verb,
         resource: CONFIG_MAPS,
         namespace: namespace.to_owned(),
-        name: NAME.to_owned(),
+        name: CONFIG_MAP_NAME.to_owned(),
         subresource: None,
     };
     client.send(&request).await
 }
 
-fn refusal(response: &ApiResponse) -> String {
+fn describe_failure(response: &ApiResponse) -> String {
     match response {
-        ApiResponse::Object(_) => "an unexpected answer".to_owned(),
+        ApiResponse::Object(_) => "an unexpected object in the response".to_owned(),
         ApiResponse::Status { code, message } => format!("{code}: {message}"),
-        ApiResponse::Lost => "no answer of the API server".to_owned(),
+        ApiResponse::Lost => "the API server did not answer".to_owned(),
     }
 }
 
-/// What the leader has written.
+/// Reads the leader's report; `None` if the ConfigMap does not exist.
 ///
 /// # Errors
-/// Why it cannot be read. Where there is none it is `None`.
+/// Why the report cannot be read.
 pub(super) async fn read(client: &Client, namespace: &str) -> Result<Option<CapacityReport>, String> {
-    match ask(client, namespace, ApiVerb::Get).await {
+    match send_request(client, namespace, ApiVerb::Get).await {
         ApiResponse::Object(json) => {
             let object: Value = serde_json::from_str(&json).map_err(|error| error.to_string())?;
-            let text = object["data"][KEY].as_str().ok_or_else(|| format!("it has no key {KEY}"))?;
+            let text = object["data"][CONFIG_MAP_KEY]
+                .as_str()
+                .ok_or_else(|| format!("the ConfigMap has no key {CONFIG_MAP_KEY}"))?;
             serde_json::from_str(text).map(Some).map_err(|error| error.to_string())
         }
         ApiResponse::Status { code: 404, .. } => Ok(None),
-        other => Err(refusal(&other)),
+        other => Err(describe_failure(&other)),
     }
 }
 
-/// What is to be told of what an engine knows.
-fn of(engine: &Engine) -> CapacityReport {
+/// Computes the report from the engine's state.
+fn capacity_report(engine: &Engine) -> CapacityReport {
     let (snapshot, rules) = (engine.snapshot(), GpuRules::default());
     let mut sums = Sums::default();
     let mut members: BTreeSet<&PodUid> = BTreeSet::new();
-    for asking in engine.member_views() {
-        members.insert(&asking.pod.uid);
-        let vram = vram(snapshot, &asking.pod.uid, &asking.pod.shape);
-        let Some(asked) = asked(&asking.pod.shape, vram, &rules) else { continue };
-        let queue = asking.queue.map(|queue| &**queue);
-        sums.add(&asking.pod.key.namespace, queue, Some(asking.gang), asking.placed, asked);
+    for member in engine.member_views() {
+        members.insert(&member.pod.uid);
+        let vram = vram(snapshot, &member.pod.uid, &member.pod.shape);
+        let Some(usage) = gpu_usage(&member.pod.shape, vram, &rules) else { continue };
+        let queue = member.queue.map(|queue| &**queue);
+        sums.add(&member.pod.key.namespace, queue, Some(member.gang), member.placed, usage);
     }
     for (uid, charge) in snapshot.charges().filter(|(uid, _)| !members.contains(uid)) {
         let Some(key) = &charge.key else { continue };
-        if let Some(asked) = asked(&charge.shape, vram(snapshot, uid, &charge.shape), &rules) {
-            sums.add(&key.namespace, None, None, true, asked);
+        if let Some(usage) = gpu_usage(&charge.shape, vram(snapshot, uid, &charge.shape), &rules) {
+            sums.add(&key.namespace, None, None, true, usage);
         }
     }
     for UnplacedPod { uid, key, shape } in engine.unplaced_pods() {
-        if let Some(asked) = asked(shape, vram(snapshot, uid, shape), &rules) {
-            sums.add(&key.namespace, None, None, false, asked);
+        if let Some(usage) = gpu_usage(shape, vram(snapshot, uid, shape), &rules) {
+            sums.add(&key.namespace, None, None, false, usage);
         }
     }
-    CapacityReport { models: models(snapshot, &rules), ..sums.told() }
+    CapacityReport { models: models(snapshot, &rules), ..sums.into_report() }
 }
 
-/// MiB of a share, over all its cards: a fraction counts where its node is known.
+/// Returns the MiB that a pod requests for its shares of all its cards. A fraction of a card counts only if
+/// the pod's node is known.
 fn vram(snapshot: &Snapshot, uid: &PodUid, shape: &Shape) -> u64 {
     let Some(share) = &shape.share else { return 0 };
     let node = snapshot.charged(uid).and_then(|charge| snapshot.node(&charge.node));
@@ -217,13 +229,13 @@ fn vram(snapshot: &Snapshot, uid: &PodUid, shape: &Shape) -> u64 {
     share.on_card(card).0.saturating_mul(share.devices.into())
 }
 
-/// What a pod asks of GPUs; `None` when it asks for nothing.
-fn asked(shape: &Shape, vram_mib: u64, rules: &GpuRules) -> Option<GpuUsage> {
+/// Returns the GPU resources that a pod requests; `None` if it requests none.
+fn gpu_usage(shape: &Shape, vram_mib: u64, rules: &GpuRules) -> Option<GpuUsage> {
     let gpus = rules.whole_gpus(|name| shape.requests.extended(name));
     (gpus > 0 || shape.share.is_some()).then_some(GpuUsage { pods: 1, gpus, vram_mib, gangs: 0 })
 }
 
-/// What is added up, with the gangs that are counted once for each sum.
+/// The sums of a report. Each sum counts a gang once.
 #[derive(Default)]
 struct Sums<'e> {
     namespaces: BTreeMap<String, Sum<'e>>,
@@ -239,17 +251,17 @@ struct Sum<'e> {
 }
 
 impl<'e> Sum<'e> {
-    fn add(&mut self, gang: Option<&'e GangId>, placed: bool, asked: GpuUsage) {
+    fn add(&mut self, gang: Option<&'e GangId>, placed: bool, usage: GpuUsage) {
         let (sum, gangs) = if placed {
             (&mut self.demand.running, &mut self.running)
         } else {
             (&mut self.demand.waiting, &mut self.waiting)
         };
-        *sum += asked;
+        *sum += usage;
         gangs.extend(gang);
     }
 
-    fn told(self) -> GpuDemand {
+    fn into_demand(self) -> GpuDemand {
         let count = |gangs: BTreeSet<&GangId>| u64::try_from(gangs.len()).unwrap_or(u64::MAX);
         let mut demand = self.demand;
         demand.running.gangs = count(self.running);
@@ -265,46 +277,46 @@ impl<'e> Sums<'e> {
         queue: Option<&str>,
         gang: Option<&'e GangId>,
         placed: bool,
-        asked: GpuUsage,
+        usage: GpuUsage,
     ) {
-        self.namespaces.entry(namespace.to_owned()).or_default().add(gang, placed, asked);
+        self.namespaces.entry(namespace.to_owned()).or_default().add(gang, placed, usage);
         if let Some(queue) = queue {
-            self.queues.entry(queue.to_owned()).or_default().add(gang, placed, asked);
+            self.queues.entry(queue.to_owned()).or_default().add(gang, placed, usage);
         }
         if let Some(gang) = gang {
             let sum = self.gangs.entry(format!("{namespace}/{}", gang.object_name())).or_default();
-            *sum += asked;
+            *sum += usage;
             sum.gangs = 1;
         }
     }
 
-    fn told(self) -> CapacityReport {
-        let told = |sums: BTreeMap<String, Sum<'e>>| {
-            sums.into_iter().map(|(name, sum)| (name, sum.told())).collect()
+    fn into_report(self) -> CapacityReport {
+        let demands = |sums: BTreeMap<String, Sum<'e>>| {
+            sums.into_iter().map(|(name, sum)| (name, sum.into_demand())).collect()
         };
         CapacityReport {
             at: None,
             models: BTreeMap::new(),
-            namespaces: told(self.namespaces),
-            queues: told(self.queues),
+            namespaces: demands(self.namespaces),
+            queues: demands(self.queues),
             gangs: self.gangs,
         }
     }
 }
 
-/// The cards, by model.
+/// Returns the cards by GPU model.
 fn models(snapshot: &Snapshot, rules: &GpuRules) -> BTreeMap<String, GpuModelCapacity> {
     let mut models: BTreeMap<String, GpuModelCapacity> = BTreeMap::new();
     for used in snapshot.nodes() {
         let gpus = &used.node.gpus;
         let physical = u64::from(gpus.cards);
-        // A card that is sick, or whose plugin starts anew, is missing of what pods may use now; one that is
-        // time-sliced is in it several times.
+        // `allocatable` does not count an unhealthy card or a card whose device plugin restarts. It counts a
+        // time-sliced card several times.
         let cards = rules.whole_gpus(|name| used.node.allocatable.extended(name)).max(physical);
         if cards == 0 {
             continue;
         }
-        let product = used.node.labels.get(names::NVIDIA_GPU_PRODUCT).map_or(UNKNOWN, |name| name);
+        let product = used.node.labels.get(names::NVIDIA_GPU_PRODUCT).map_or(UNKNOWN_GPU_MODEL, |name| name);
         let model = models.entry(product.to_owned()).or_default();
         let each = gpus.vram_each.unwrap_or_default().0;
         model.nodes += 1;
@@ -312,13 +324,13 @@ fn models(snapshot: &Snapshot, rules: &GpuRules) -> BTreeMap<String, GpuModelCap
         model.vram_mib = model.vram_mib.saturating_add(each.saturating_mul(physical));
         model.largest_card_mib = model.largest_card_mib.max(each);
         model.largest_node_cards = model.largest_node_cards.max(cards);
-        let takes_pods = used.node.ready && !used.node.unschedulable;
+        let schedulable = used.node.ready && !used.node.unschedulable;
         if used.card_state == CardState::Open {
-            for card in used.cards().filter(|_| takes_pods) {
+            for card in used.cards().filter(|_| schedulable) {
                 model.free_vram_mib += card.free.0;
                 model.largest_free_mib = model.largest_free_mib.max(card.free.0);
             }
-        } else if takes_pods {
+        } else if schedulable {
             let free = rules.whole_gpus(|name| used.extended_free(name));
             model.free_cards = model.free_cards.saturating_add(free);
         }
@@ -364,8 +376,7 @@ mod tests {
         Node::read(&node.to_string()).expect("a node")
     }
 
-    /// A pod of no gang that asks for one resource; behind the gate of somebody else, or for the scheduler to
-    /// place.
+    /// A pod without a gang that requests one resource. It may have gates of other controllers.
     fn alone(name: &str, node: &str, resource: &str, number: u32, gates: &[&str]) -> Pod {
         let gates: Vec<_> = gates.iter().map(|gate| json!({"name": gate})).collect();
         let containers = json!([{"name": "c", "resources": {"limits": {resource: number.to_string()}}}]);
@@ -380,18 +391,18 @@ mod tests {
         Pod::read(&pod.to_string()).expect("a pod")
     }
 
-    /// An engine that leads, and knows of these nodes and pods.
+    /// A leading engine with these nodes and pods.
     fn engine(nodes: Vec<Node>, pods: Vec<Pod>) -> Engine {
         let mut engine = Engine::new(EngineSettings::default());
         engine.step(Event::LeaseAcquired(Epoch(1)), NOW);
-        let world = ListedObjects {
+        let listed = ListedObjects {
             nodes: Some(nodes),
             pods: Some(pods),
             groups: BTreeMap::new(),
             gangs: Some(Vec::new()),
             priority_classes: Some(Vec::new()),
         };
-        engine.step(Event::Listed(Epoch(1), world), NOW);
+        engine.step(Event::Listed(Epoch(1), listed), NOW);
         engine
     }
 
@@ -415,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_told_adds_up() {
+    fn a_report_sums_nodes_and_pods() {
         let engine = engine(
             vec![
                 node("a", Some("A100"), "8", false),
@@ -434,9 +445,9 @@ mod tests {
                 pod("idle", "c", &[], 0),
             ],
         );
-        let told = serde_json::to_value(of(&engine)).expect("it can be written");
+        let report = serde_json::to_value(capacity_report(&engine)).expect("a report is valid JSON");
         assert_eq!(
-            told,
+            report,
             json!({
                 "models": {
                     "A100": {"nodes": 2, "cards": 12, "vramMiB": 12 * 40_960, "largestCardMiB": 40_960, "largestNodeCards": 8,
@@ -451,14 +462,14 @@ mod tests {
         );
     }
 
-    /// What comes of an engine under a JSON pointer.
-    fn told(engine: &Engine, pointer: &str) -> Value {
-        let told = serde_json::to_value(of(engine)).expect("it can be written");
-        told.pointer(pointer).cloned().unwrap_or_default()
+    /// Returns the part of an engine's report under a JSON pointer.
+    fn reported(engine: &Engine, pointer: &str) -> Value {
+        let report = serde_json::to_value(capacity_report(engine)).expect("a report is valid JSON");
+        report.pointer(pointer).cloned().unwrap_or_default()
     }
 
     #[test]
-    fn gpus_of_every_vendor_are_there_and_are_asked_for() {
+    fn gpus_of_every_vendor_are_counted() {
         let engine = engine(
             vec![
                 node_with("amd", &json!({}), &json!({"amd.com/gpu": "8", "pods": "10"})),
@@ -467,12 +478,12 @@ mod tests {
             vec![alone("a", "amd", "amd.com/gpu", 5, &[]), alone("b", "intel", "gpu.intel.com/i915", 1, &[])],
         );
         let models = json!({"unknown": {"nodes": 2, "cards": 10, "largestNodeCards": 8, "freeCards": 4}});
-        assert_eq!(told(&engine, "/models"), models);
-        assert_eq!(told(&engine, "/namespaces/ml"), json!({"running": {"pods": 2, "gpus": 6}}));
+        assert_eq!(reported(&engine, "/models"), models);
+        assert_eq!(reported(&engine, "/namespaces/ml"), json!({"running": {"pods": 2, "gpus": 6}}));
     }
 
     #[test]
-    fn time_sliced_cards_are_there_as_often_as_pods_can_ask_for_them() {
+    fn a_time_sliced_card_counts_once_per_replica() {
         let labels = json!({"nvidia.com/gpu.count": "2", "nvidia.com/gpu.replicas": "4", "nvidia.com/gpu.memory": "1000",
             "nvidia.com/gpu.product": "T4-SHARED"});
         for resource in ["nvidia.com/gpu", "nvidia.com/gpu.shared"] {
@@ -482,62 +493,66 @@ mod tests {
             );
             let model = json!({"nodes": 1, "cards": 8, "vramMiB": 2000, "largestCardMiB": 1000, "largestNodeCards": 8,
                 "freeCards": 7});
-            assert_eq!(told(&engine, "/models/T4-SHARED"), model, "{resource}");
-            assert_eq!(told(&engine, "/namespaces/ml/running/gpus"), 1, "{resource}");
+            assert_eq!(reported(&engine, "/models/T4-SHARED"), model, "{resource}");
+            assert_eq!(reported(&engine, "/namespaces/ml/running/gpus"), 1, "{resource}");
         }
     }
 
     #[test]
-    fn cards_that_a_node_does_not_offer_for_now_can_be_had_again() {
+    fn an_unavailable_card_counts_as_a_card_that_is_not_free() {
         let labels = json!({"nvidia.com/gpu.count": "8", "nvidia.com/gpu.product": "A100"});
         let engine =
             engine(vec![node_with("a", &labels, &json!({"nvidia.com/gpu": "7", "pods": "10"}))], vec![]);
         let model = json!({"nodes": 1, "cards": 8, "largestNodeCards": 8, "freeCards": 7});
-        assert_eq!(told(&engine, "/models/A100"), model);
+        assert_eq!(reported(&engine, "/models/A100"), model);
     }
 
     #[test]
-    fn pods_of_no_gang_that_wait_are_counted_until_they_run_or_are_gone() {
+    fn waiting_pods_without_a_gang_count_until_they_run_or_are_deleted() {
         let gpu = names::NVIDIA_GPU;
         let waits = |name: &str, gates: &[&str]| alone(name, "", gpu, 2, gates);
         let mut engine = engine(
             vec![node("a", Some("A100"), "8", false)],
             vec![waits("one", &[]), waits("two", &[]), waits("held", &["kueue.x-k8s.io/admission"])],
         );
-        assert_eq!(told(&engine, "/namespaces/ml"), json!({"waiting": {"pods": 3, "gpus": 6}}));
+        assert_eq!(reported(&engine, "/namespaces/ml"), json!({"waiting": {"pods": 3, "gpus": 6}}));
         engine.step(Event::Pod(Change::Set(alone("one", "a", gpu, 2, &[]))), NOW);
         let both = json!({"running": {"pods": 1, "gpus": 2}, "waiting": {"pods": 2, "gpus": 4}});
-        assert_eq!(told(&engine, "/namespaces/ml"), both);
+        assert_eq!(reported(&engine, "/namespaces/ml"), both);
         engine.step(Event::Pod(Change::Gone("two".into())), NOW);
         engine
             .step(Event::Relisted(ListedObjects { pods: Some(Vec::new()), ..ListedObjects::default() }), NOW);
-        assert_eq!(told(&engine, "/namespaces"), Value::Null);
+        assert_eq!(reported(&engine, "/namespaces"), Value::Null);
     }
 
     #[test]
-    fn the_same_numbers_are_told_again_before_they_are_taken_for_old() {
+    fn an_unchanged_report_is_refreshed_before_it_expires() {
         let engine = engine(vec![node("a", Some("A100"), "8", false)], vec![]);
-        let (_wish, wanted) = watch::channel(true);
+        let (_wanted_sender, wanted) = watch::channel(true);
         let (mut reporter, mut reports) = CapacityReporter::new(wanted);
-        let ago = |time| Instant::now().checked_sub(time).expect("this machine has been up for a minute");
-        let mut look = |reporter: &mut CapacityReporter, news| {
-            let looked = reporter.report(&engine, news);
-            (looked, reports.has_changed().expect("it is there"), reports.borrow_and_update().clone())
+        let ago = |time| Instant::now().checked_sub(time).expect("the machine has been up for a minute");
+        let mut poll = |reporter: &mut CapacityReporter, changed| {
+            let computed = reporter.report(&engine, changed);
+            (
+                computed,
+                reports.has_changed().expect("the reporter exists"),
+                reports.borrow_and_update().clone(),
+            )
         };
-        let (_, told, first) = look(&mut reporter, true);
-        let first = first.expect("it leads");
-        assert!(told && first.at.is_some_and(|at| at > 1_700_000_000), "{first:?}");
-        // Something has happened, and the numbers are the same.
-        reporter.looked = Some(ago(PAUSE));
-        assert_eq!(look(&mut reporter, true), (true, false, Some(first.clone())));
-        assert!(reporter.due(&engine, false).is_some_and(|due| due > PAUSE));
-        assert!(!look(&mut reporter, false).0, "nothing has happened");
-        // Nothing happens for long.
-        reporter.told = Some(ago(REFRESH));
-        assert_eq!(reporter.due(&engine, false), Some(Duration::ZERO));
-        let (looked, told, again) = look(&mut reporter, false);
-        assert!(looked && told, "as if it had been deleted meanwhile");
-        assert_eq!(CapacityReport { at: first.at, ..again.expect("it leads") }, first);
-        assert!(!look(&mut reporter, false).0, "it was told a moment ago");
+        let (_, sent, first) = poll(&mut reporter, true);
+        let first = first.expect("the engine leads");
+        assert!(sent && first.at.is_some_and(|at| at > 1_700_000_000), "{first:?}");
+        // An event has happened, and the numbers are the same.
+        reporter.computed = Some(ago(REPORT_INTERVAL));
+        assert_eq!(poll(&mut reporter, true), (true, false, Some(first.clone())));
+        assert!(reporter.time_until_due(&engine, false).is_some_and(|due| due > REPORT_INTERVAL));
+        assert!(!poll(&mut reporter, false).0, "no event has happened");
+        // No event happens for the refresh interval.
+        reporter.sent = Some(ago(REFRESH_INTERVAL));
+        assert_eq!(reporter.time_until_due(&engine, false), Some(Duration::ZERO));
+        let (computed, sent, again) = poll(&mut reporter, false);
+        assert!(computed && sent, "a user may have deleted the ConfigMap meanwhile");
+        assert_eq!(CapacityReport { at: first.at, ..again.expect("the engine leads") }, first);
+        assert!(!poll(&mut reporter, false).0, "a report was sent a moment ago");
     }
 }

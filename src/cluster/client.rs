@@ -1,8 +1,8 @@
 //! The connection to the API server: one request in, one status and body out.
 //!
-//! Owns configuration, TLS, credentials, the connection pool and the time a request may take. Never retries:
-//! every status reaches the caller, because only the caller knows what a repeated write would mean.
-//! Invariant: every request that is not a watch comes back within [`REQUEST_TIMEOUT`], as a status or as
+//! Owns configuration, TLS, credentials, the connection pool and the request timeout. Never retries: every
+//! status is returned to the caller, because only the caller knows what a repeated write would mean.
+//! Invariant: every request that is not a watch returns within [`REQUEST_TIMEOUT`], as a status or as
 //! [`Lost`].
 
 use std::path::Path;
@@ -26,43 +26,44 @@ use tower::{BoxError, ServiceBuilder, ServiceExt};
 use super::lines::Lines;
 use crate::telemetry::{ClusterMetrics, ResponseCode};
 
-/// How long a request may take, from asking for a connection to the last byte of the answer.
+/// Upper bound of a request's duration, from the wait for a connection to the last byte of the response.
 pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Idle connections are kept this long; the API server closes them after a good deal longer.
-const POOL_IDLE: Duration = Duration::from_secs(60);
-const POOL_SIZE: usize = 128;
-/// Noticed within a minute and a half when a peer is gone without a word.
-const KEEPALIVE: Duration = Duration::from_secs(30);
-/// A page of 500 pods of a few tens of kilobytes each is the most that is asked for at once.
-const LARGEST_BODY: usize = 256 * 1024 * 1024;
+/// Idle connections are closed after this time. The API server closes them later.
+const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(60);
+const MAX_IDLE_CONNECTIONS: usize = 128;
+/// Interval of TCP keepalive probes. A peer that vanished is detected within a minute and a half.
+const TCP_KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
+/// Upper bound of a response body. The largest expected response is a page of 500 pods of a few tens of
+/// kilobytes each.
+const MAX_BODY_BYTES: usize = 256 * 1024 * 1024;
 
-/// Why there is no client.
+/// Why a client cannot be created.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// Neither a kubeconfig nor a service account.
+    /// No usable kubeconfig and no service account.
     #[error(
-        "no cluster to talk to: {0}. Set KUBECONFIG, or run as a pod with a service account (automountServiceAccountToken: true)"
+        "no cluster configuration: {0}. Set KUBECONFIG, or run as a pod with a service account (automountServiceAccountToken: true)"
     )]
     Config(String),
-    /// The configuration names something that cannot be used.
-    #[error("the configuration of the cluster cannot be used: {0}")]
+    /// A setting of the configuration cannot be used.
+    #[error("the cluster configuration cannot be used: {0}")]
     Unusable(String),
 }
 
-/// A request that got no answer: it may have been carried out, may not, and may still be.
+/// A request without a response. The API server may have processed it, may not have, and may still do so.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Lost(pub String);
 
-/// What the API server answered.
+/// A response of the API server.
 #[derive(Clone, Debug)]
 pub struct Reply {
     /// HTTP status code.
     pub code: u16,
     /// The whole body.
     pub body: Bytes,
-    /// How long the server asks to be left alone (`Retry-After`).
+    /// The `Retry-After` header.
     pub retry_after: Option<Duration>,
 }
 
@@ -72,8 +73,8 @@ impl Reply {
         (200..300).contains(&self.code)
     }
 
-    /// `message` of the `Status` that is the body of every refusal, or the start of the body where it is
-    /// none.
+    /// Returns `message` of the `Status` object in the body of an error. Returns the start of the body if it
+    /// is not a `Status`.
     pub fn message(&self) -> String {
         #[derive(Deserialize)]
         struct Status {
@@ -94,52 +95,52 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects as `KUBECONFIG` or `~/.kube/config` says, else as the service account of this pod.
+    /// Creates a client from `KUBECONFIG` or `~/.kube/config`, else from the service account of this pod.
     ///
     /// # Errors
-    /// When there is neither, or what there is cannot be used.
+    /// If none of them exists or can be used.
     pub async fn infer() -> Result<Self, ClientError> {
         let config = Config::infer().await.map_err(|e| ClientError::Config(e.to_string()))?;
         Self::new(config)
     }
 
-    /// Connects as the kubeconfig at `path` says, by its current context.
+    /// Creates a client from the current context of the kubeconfig at `path`.
     ///
     /// # Errors
-    /// When it cannot be read or used.
-    pub async fn of_kubeconfig(path: &Path) -> Result<Self, ClientError> {
+    /// If it cannot be read or used.
+    pub async fn from_kubeconfig(path: &Path) -> Result<Self, ClientError> {
         let unreadable = |e: &dyn std::fmt::Display| ClientError::Config(format!("{}: {e}", path.display()));
         let kubeconfig = Kubeconfig::read_from(path).map_err(|e| unreadable(&e))?;
         let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
         Self::new(config.map_err(|e| unreadable(&e))?)
     }
 
-    /// Connects as `config` says. Nothing is sent yet.
+    /// Creates a client from `config`. Sends nothing.
     ///
     /// # Errors
-    /// When its certificates or credentials cannot be read, or it asks for a proxy.
+    /// If its certificates or credentials cannot be read, or it names a proxy.
     pub fn new(config: Config) -> Result<Self, ClientError> {
         let unusable = |e: &dyn std::fmt::Display| ClientError::Unusable(e.to_string());
         if let Some(proxy) = &config.proxy_url {
             return Err(unusable(&format!(
-                "it asks for the proxy {proxy}, and proxies are not supported: remove proxy-url"
+                "proxy-url is {proxy}, and proxies are not supported: remove proxy-url"
             )));
         }
-        // The crates below may each bring a provider of their own; with two, rustls refuses to choose. An
-        // error says that one is installed already.
+        // Dependencies may enable several crypto providers, and rustls does not choose between them. The only
+        // error is that a provider is installed already.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let mut tcp = HttpConnector::new();
         tcp.enforce_http(false);
         tcp.set_nodelay(true);
-        tcp.set_keepalive(Some(KEEPALIVE));
+        tcp.set_keepalive(Some(TCP_KEEPALIVE_INTERVAL));
         tcp.set_connect_timeout(Some(CONNECT_TIMEOUT));
-        // HTTP/1.1: one request after the other on each of a few connections. HTTP/2 would be
-        // `.enable_http2()` on a connector of our own.
+        // HTTP/1.1: each of a few connections serves one request at a time. HTTP/2 would need a custom
+        // connector with `.enable_http2()`.
         let tls = config.rustls_https_connector_with_connector(tcp).map_err(|e| unusable(&e))?;
         let http = legacy::Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
-            .pool_idle_timeout(POOL_IDLE)
-            .pool_max_idle_per_host(POOL_SIZE)
+            .pool_idle_timeout(POOL_IDLE_TIMEOUT)
+            .pool_max_idle_per_host(MAX_IDLE_CONNECTIONS)
             .build::<_, Body>(tls);
         let service = ServiceBuilder::new()
             .layer(config.base_uri_layer())
@@ -151,42 +152,42 @@ impl Client {
         Ok(Self { kube, server, metrics: None, config: Arc::new(config) })
     }
 
-    /// The same client with connections of its own.
+    /// Returns a client with the same configuration and its own connections.
     ///
     /// # Errors
-    /// When its certificates or credentials can no longer be read.
-    pub fn apart(&self) -> Result<Self, ClientError> {
+    /// If its certificates or credentials can no longer be read.
+    pub fn with_own_connections(&self) -> Result<Self, ClientError> {
         Ok(Self { metrics: self.metrics.clone(), ..Self::new(Config::clone(&self.config))? })
     }
 
-    /// The same client, whose requests are counted.
+    /// Returns this client with metrics of its requests.
     #[must_use]
-    pub fn counted(self, metrics: ClusterMetrics) -> Self {
+    pub fn with_metrics(self, metrics: ClusterMetrics) -> Self {
         Self { metrics: Some(metrics), ..self }
     }
 
-    /// The namespace of the kubeconfig's context, or of the service account.
+    /// Returns the namespace of the kubeconfig's context, or of the service account.
     pub fn namespace(&self) -> &str {
         self.kube.default_namespace()
     }
 
-    /// URL of the API server, for messages.
+    /// Returns the URL of the API server, for messages.
     pub fn server(&self) -> &str {
         &self.server
     }
 
     /// Sends a request about one object. `namespace` is empty for cluster-scoped kinds.
     ///
-    /// A write that ends in 5xx comes back as [`ApiResponse::Lost`]: etcd may have taken it before it timed
-    /// out or changed its leader. Only what admission refused is known not to be done.
+    /// A write with a 5xx status returns [`ApiResponse::Lost`]: etcd may have stored it before it timed out
+    /// or changed its leader. Only a write that admission rejected is known not to be stored.
     pub async fn send(&self, request: &ApiRequest) -> ApiResponse {
         respond(&request.verb, self.exchange(request).await)
     }
 
-    /// The same with the whole reply: for callers that heed `Retry-After`.
+    /// Like [`Client::send`], but returns the whole reply, for callers that use `Retry-After`.
     ///
     /// # Errors
-    /// When there is no answer in time.
+    /// If the response does not arrive within [`REQUEST_TIMEOUT`].
     pub async fn exchange(&self, request: &ApiRequest) -> Result<Reply, Lost> {
         let path = object_path(request);
         let managed = format!("{path}?fieldManager={FIELD_MANAGER}");
@@ -203,7 +204,7 @@ impl Client {
             ApiVerb::MergePatch(patch) => {
                 self.request(Method::PATCH, &managed, MERGE_PATCH, json(patch)).await
             }
-            // Without force: fields that somebody else has written stay theirs.
+            // Without force: fields of other managers stay unchanged.
             ApiVerb::Apply(object) => self.request(Method::PATCH, &managed, APPLY_PATCH, json(object)).await,
             ApiVerb::Delete { uid, resource_version } => {
                 let options = delete_options(uid.as_deref(), resource_version.as_deref());
@@ -212,18 +213,18 @@ impl Client {
         }
     }
 
-    /// Reads a path of the API server, with its query if it needs one.
+    /// Reads a path of the API server. `path` may contain a query.
     ///
     /// # Errors
-    /// When there is no answer in time.
+    /// If the response does not arrive within [`REQUEST_TIMEOUT`].
     pub async fn get(&self, path: &str) -> Result<Reply, Lost> {
         self.request(Method::GET, path, JSON, Vec::new()).await
     }
 
-    /// Sends any request. `content_type` is that of `body`; it is not sent when the body is empty.
+    /// Sends any request. `content_type` describes `body`; it is not sent if the body is empty.
     ///
     /// # Errors
-    /// When there is no answer in time.
+    /// If the response does not arrive within [`REQUEST_TIMEOUT`].
     pub async fn request(
         &self,
         method: Method,
@@ -235,10 +236,10 @@ impl Client {
         let verb = verb(&method, path, content_type);
         let exchange = async {
             let response = self.kube.send(build(method, path, content_type, body)?).await;
-            let response = response.map_err(|e| Lost(sentence(&e)))?;
+            let response = response.map_err(|e| Lost(text_with_causes(&e)))?;
             let (head, body) = response.into_parts();
-            let body = Limited::new(body, LARGEST_BODY).collect().await;
-            let body = body.map_err(|e| Lost(format!("the answer broke off: {e}")))?.to_bytes();
+            let body = Limited::new(body, MAX_BODY_BYTES).collect().await;
+            let body = body.map_err(|e| Lost(format!("the response ended early: {e}")))?.to_bytes();
             let retry_after = head.headers.get(header::RETRY_AFTER);
             let seconds = retry_after.and_then(|v| v.to_str().ok()?.trim().parse().ok());
             Ok(Reply { code: head.status.as_u16(), body, retry_after: seconds.map(Duration::from_secs) })
@@ -246,7 +247,7 @@ impl Client {
         let outcome = match tokio::time::timeout(REQUEST_TIMEOUT, exchange).await {
             Ok(Ok(reply)) => Ok(reply),
             Ok(Err(Lost(problem))) => Err(Lost(format!("{described}: {problem}"))),
-            Err(_) => Err(Lost(format!("{described}: no answer within {REQUEST_TIMEOUT:?}"))),
+            Err(_) => Err(Lost(format!("{described}: no response within {REQUEST_TIMEOUT:?}"))),
         };
         self.count(
             verb,
@@ -262,26 +263,26 @@ impl Client {
         }
     }
 
-    /// Opens a watch, or anything else that answers in lines. The outer error is a lost connection; the inner
-    /// one a refusal. Only the head of the answer has to come in time.
+    /// Opens a watch, or another response that consists of lines. The outer error is a failed connection, the
+    /// inner error is an error status. Only the head of the response must arrive within [`REQUEST_TIMEOUT`].
     ///
     /// # Errors
-    /// When there is no answer in time.
+    /// If the response does not arrive within [`REQUEST_TIMEOUT`].
     pub async fn lines(&self, path: &str) -> Result<Result<Lines, Reply>, Lost> {
         let opening = async {
             let response = self.kube.send(build(Method::GET, path, JSON, Vec::new())?).await;
-            let response = response.map_err(|e| Lost(sentence(&e)))?;
+            let response = response.map_err(|e| Lost(text_with_causes(&e)))?;
             if response.status().is_success() {
                 return Ok(Ok(Lines::new(response.into_body())));
             }
             let code = response.status().as_u16();
-            let body = Limited::new(response.into_body(), LARGEST_BODY).collect().await;
-            let body = body.map_err(|e| Lost(format!("the answer broke off: {e}")))?.to_bytes();
+            let body = Limited::new(response.into_body(), MAX_BODY_BYTES).collect().await;
+            let body = body.map_err(|e| Lost(format!("the response ended early: {e}")))?.to_bytes();
             Ok(Err(Reply { code, body, retry_after: None }))
         };
         let outcome = match tokio::time::timeout(REQUEST_TIMEOUT, opening).await {
             Ok(outcome) => outcome.map_err(|Lost(problem)| Lost(format!("GET {path}: {problem}"))),
-            Err(_) => Err(Lost(format!("GET {path}: no answer within {REQUEST_TIMEOUT:?}"))),
+            Err(_) => Err(Lost(format!("GET {path}: no response within {REQUEST_TIMEOUT:?}"))),
         };
         let code = match &outcome {
             Ok(Ok(_)) => ResponseCode::of(200),
@@ -314,8 +315,8 @@ fn build(method: Method, path: &str, content_type: &str, body: Vec<u8>) -> Resul
     request.body(Body::from(body)).map_err(|e| Lost(format!("not sent: {e}")))
 }
 
-/// An error with its causes, which is where hyper and rustls say what is wrong.
-fn sentence(error: &dyn std::error::Error) -> String {
+/// Returns an error's text with its causes. hyper and rustls put the actual problem into the causes.
+fn text_with_causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {
@@ -328,8 +329,8 @@ fn sentence(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// `/api/v1/namespaces/NAMESPACE/pods`, `/apis/GROUP/VERSION/...`; all namespaces, or a cluster-scoped kind,
-/// when `namespace` is empty.
+/// Returns the path of a collection: `/api/v1/namespaces/NAMESPACE/pods`, `/apis/GROUP/VERSION/...`. An empty
+/// `namespace` means all namespaces, or a cluster-scoped kind.
 pub fn collection_path(resource: &ApiResource, namespace: &str) -> String {
     let root = match resource.group {
         "" => format!("/api/{}", resource.version),
@@ -349,7 +350,7 @@ fn object_path(request: &ApiRequest) -> String {
     }
 }
 
-/// The verb of a request as RBAC calls it.
+/// Returns the RBAC verb of a request.
 fn verb(method: &Method, path: &str, content_type: &str) -> &'static str {
     match *method {
         Method::GET if path.contains("?limit=") || path.contains("&limit=") => "list",
@@ -363,7 +364,7 @@ fn verb(method: &Method, path: &str, content_type: &str) -> &'static str {
     }
 }
 
-/// The resource, with its subresource, that a path leads to.
+/// Returns the resource of a path, with its subresource.
 fn resource(path: &str) -> String {
     let path = path.split('?').next().unwrap_or_default();
     let mut parts = path.trim_start_matches('/').split('/');
@@ -392,12 +393,12 @@ fn delete_options(uid: Option<&str>, resource_version: Option<&str>) -> serde_js
     serde_json::json!({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions})
 }
 
-/// What a reply means to whoever asked for this.
+/// Translates the reply to a request into the engine's terms.
 pub(super) fn respond(verb: &ApiVerb, reply: Result<Reply, Lost>) -> ApiResponse {
     let reply = match reply {
         Ok(reply) => reply,
         Err(Lost(problem)) => {
-            tracing::debug!(problem, "a request was lost");
+            tracing::debug!(problem, "request without a response");
             return ApiResponse::Lost;
         }
     };
@@ -405,18 +406,18 @@ pub(super) fn respond(verb: &ApiVerb, reply: Result<Reply, Lost>) -> ApiResponse
         return match String::from_utf8(reply.body.into()) {
             Ok(json) => ApiResponse::Object(json),
             Err(error) => {
-                tracing::warn!(%error, "an answer of the API server is no text");
+                tracing::warn!(%error, "response of the API server is not UTF-8");
                 ApiResponse::Lost
             }
         };
     }
     let message = reply.message();
-    // The webhooks of others run before anything is stored.
-    let refused = reply.code < 500 || message.contains("failed calling webhook");
-    if refused || matches!(verb, ApiVerb::Get) {
+    // Admission webhooks run before the API server stores the object.
+    let rejected = reply.code < 500 || message.contains("failed calling webhook");
+    if rejected || matches!(verb, ApiVerb::Get) {
         return ApiResponse::Status { code: reply.code, message };
     }
-    tracing::debug!(code = reply.code, message, "a write failed and may have been carried out");
+    tracing::debug!(code = reply.code, message, "write failed with an unknown outcome");
     ApiResponse::Lost
 }
 
@@ -433,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_are_where_the_api_server_keeps_them() {
+    fn object_paths_match_the_api_server() {
         let nodes = ApiResource { group: "", version: "v1", plural: "nodes" };
         for (request, expected) in [
             (request(PODS, "ns", None), "/api/v1/namespaces/ns/pods/a"),
@@ -446,25 +447,25 @@ mod tests {
     }
 
     #[test]
-    fn a_write_that_may_have_been_done_is_lost_and_what_was_refused_is_not() {
+    fn a_failed_write_is_lost_unless_the_api_server_rejected_it() {
         let reply = |code, message: &str| Reply {
             code,
             body: serde_json::json!({"kind": "Status", "message": message}).to_string().into(),
             retry_after: None,
         };
         let write = ApiVerb::MergePatch(serde_json::json!({}));
-        let refused = |code, message: &str| ApiResponse::Status { code, message: message.to_owned() };
+        let rejected = |code, message: &str| ApiResponse::Status { code, message: message.to_owned() };
         for (verb, reply, expected) in [
-            (&write, Ok(reply(409, "conflict")), refused(409, "conflict")),
-            (&write, Ok(reply(429, "slow down")), refused(429, "slow down")),
+            (&write, Ok(reply(409, "conflict")), rejected(409, "conflict")),
+            (&write, Ok(reply(429, "slow down")), rejected(429, "slow down")),
             (&write, Ok(reply(500, "etcdserver: request timed out")), ApiResponse::Lost),
             (&write, Ok(reply(504, "timeout")), ApiResponse::Lost),
             (
                 &write,
                 Ok(reply(500, "Internal error occurred: failed calling webhook \"x\": refused")),
-                refused(500, "Internal error occurred: failed calling webhook \"x\": refused"),
+                rejected(500, "Internal error occurred: failed calling webhook \"x\": refused"),
             ),
-            (&ApiVerb::Get, Ok(reply(500, "etcd")), refused(500, "etcd")),
+            (&ApiVerb::Get, Ok(reply(500, "etcd")), rejected(500, "etcd")),
             (&ApiVerb::Get, Err(Lost("gone".to_owned())), ApiResponse::Lost),
             (
                 &write,
@@ -500,7 +501,7 @@ mod tests {
     }
 
     #[test]
-    fn a_delete_names_what_it_means() {
+    fn delete_options_contain_only_the_given_preconditions() {
         let options = delete_options(Some("u"), None);
         assert_eq!(options["preconditions"], serde_json::json!({"uid": "u"}));
     }

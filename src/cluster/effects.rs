@@ -41,7 +41,7 @@ impl EffectSender {
         Self { client, lease, metrics, slots, concurrency, answers }
     }
 
-    /// Starts an effect: a request about one object, or a read of the lease. EffectSender may overtake each
+    /// Starts an effect: a request about one object, or a read of the lease. Effects may overtake each
     /// other, because the engine has at most one in flight for each target.
     pub(super) fn send(&self, effect: Effect) {
         let this = self.clone();
@@ -147,7 +147,7 @@ fn log(effect: &Effect, response: &ApiResponse, took: Duration) {
         Action::List | Action::ReadLease | Action::StepDown | Action::RecordEvent(_) => String::new(),
     };
     if matches!(effect.action, Action::WriteGroup { .. }) {
-        return log_courtesy(&about, response);
+        return log_group_status_write(&about, response);
     }
     match response {
         ApiResponse::Object(_) => {
@@ -165,7 +165,7 @@ fn log(effect: &Effect, response: &ApiResponse, took: Duration) {
             tracing::debug!(%epoch, action, object = about, message, "object has changed");
         }
         ApiResponse::Status { code: 403, message } => {
-            tracing::error!(%epoch, action, object = about, message, "we may not do this: apply manifests/ again");
+            tracing::error!(%epoch, action, object = about, message, "forbidden by RBAC or an admission policy; if RBAC rules are missing, apply manifests/ again");
         }
         ApiResponse::Status { code, message } => {
             tracing::warn!(%epoch, action, object = about, code, message, "API server rejected the request; trying again");
@@ -176,21 +176,26 @@ fn log(effect: &Effect, response: &ApiResponse, took: Duration) {
     }
 }
 
-/// Nothing rests on the status of a group: that it is refused is said once.
-fn log_courtesy(group: &str, response: &ApiResponse) {
-    static SAID: Once = Once::new();
+/// Logs the outcome of a group status write. A rejection is logged once per process, because no part of the
+/// engine depends on the status of a group.
+fn log_group_status_write(group: &str, response: &ApiResponse) {
+    static LOGGED: Once = Once::new();
     if let ApiResponse::Status { code, message } = response {
-        SAID.call_once(|| {
+        LOGGED.call_once(|| {
             tracing::info!(
                 group,
                 code,
                 message,
-                "the status of a group object is not taken from us; gangs are not affected, and it is said once only \
-                 (metric group_status_refused; --group-status never leaves them alone)"
+                "group status write rejected; gangs are not affected, and further rejections are not logged \
+                 (metric group_status_refused counts them; --group-status never disables these writes)"
             );
         });
     }
-    tracing::debug!(group, accepted = matches!(response, ApiResponse::Object(_)), "told the group");
+    tracing::debug!(
+        group,
+        accepted = matches!(response, ApiResponse::Object(_)),
+        "group status write answered"
+    );
 }
 
 /// The name of an action in logs and fail points.

@@ -1,20 +1,23 @@
-//! Places where a test kills or stops this very process, between two effects. Compiled under the feature
-//! `failpoints` alone; in the ordinary program there is nothing to set off.
+//! Fail points: places between two effects where a test kills or stops this process. They exist only with the
+//! feature `failpoints`.
 //!
-//! `PORTCULLIS_FAILPOINT="after:WriteGang:1=kill,before:Lift:3=stop"`: after the first write of a gang has
-//! been answered, kill -9; before the third lift is sent, SIGSTOP. `PORTCULLIS_FAILPOINT=@FILE` has the same
-//! in a file that is looked at every time, so that a process can be set up while it runs; what is new in it
-//! is counted from then on.
+//! `PORTCULLIS_FAILPOINT="after:WriteGang:1=kill,before:Lift:3=stop"` sends SIGKILL after the response to the
+//! first write of a gang, and SIGSTOP before the third lift is sent. `PORTCULLIS_FAILPOINT=@FILE` reads the
+//! same from a file at every fail point, so a test can set fail points while the process runs. A changed file
+//! resets all counts.
 
 #[cfg(feature = "failpoints")]
 use std::sync::Mutex;
 
-/// On which side of a request.
+#[cfg(feature = "failpoints")]
+use rustix::process::{Signal, getpid, kill_process};
+
+/// Position of a fail point relative to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Side {
-    /// It has not been sent.
+    /// The request has not been sent.
     Before,
-    /// It has been answered, and the engine does not know it yet.
+    /// The response has arrived, and the engine has not read it.
     After,
 }
 
@@ -25,39 +28,50 @@ pub(super) fn reached(_side: Side, _action: &str) {}
 /// Called around every request of the engine with the name of its action.
 #[cfg(feature = "failpoints")]
 pub(super) fn reached(side: Side, action: &str) {
-    static ARMED: Mutex<(String, Vec<Point>)> = Mutex::new((String::new(), Vec::new()));
+    static ARMED: Mutex<(String, Vec<FailPoint>)> = Mutex::new((String::new(), Vec::new()));
     let mut armed = ARMED.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    let text = wanted();
+    let text = configured_points();
     if text != armed.0 {
         *armed = (text.clone(), parse(&text));
     }
     for point in armed.1.iter_mut().filter(|point| point.side == side && point.action == action) {
-        if point.left > 0 {
-            point.left -= 1;
-            if point.left == 0 {
-                tracing::warn!(?side, action, signal = point.signal, "a fail point is reached");
-                let process = std::process::id().to_string();
-                let arguments = ["-c", STRIKE, "strike", point.signal, &process];
-                let _ = std::process::Command::new("sh").args(arguments).status();
+        if point.remaining > 0 {
+            point.remaining -= 1;
+            if point.remaining == 0 {
+                tracing::warn!(?side, action, signal = ?point.signal, "fail point reached");
+                send_to_this_process(point.signal);
             }
         }
     }
 }
 
-/// Signals need a system call, and unsafe code is forbidden here: a shell does it. It comes back when the
-/// process is seen to have stopped: on a busy machine that takes a while, and until then it would go on.
+/// Sends a signal to this process, and returns after the kernel has delivered it. Another thread may receive
+/// SIGSTOP, so on a busy machine the calling thread would otherwise run on for a while.
 #[cfg(feature = "failpoints")]
-const STRIKE: &str = r#"
-kill "$1" "$2"
-tries=500
-while test $tries -gt 0 && read -r _ _ state _ <"/proc/$2/stat" && test "$state" != T; do
-  tries=$((tries - 1))
-  sleep 0.01
-done
-"#;
+fn send_to_this_process(signal: Signal) {
+    if let Err(error) = kill_process(getpid(), signal) {
+        panic!("a fail point cannot send {signal:?} to this process: {error}");
+    }
+    // When a thread takes SIGSTOP off the queue, the kernel marks all threads as stopping in the same step.
+    // This thread then stops at the end of its next system call.
+    while is_pending(signal) {
+        std::thread::yield_now();
+    }
+}
+
+/// Whether the signal is in the queue of this process: bit N - 1 of `ShdPnd` in `/proc/self/status`.
+#[cfg(feature = "failpoints")]
+fn is_pending(signal: Signal) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").expect("Linux provides /proc/self/status");
+    let pending = status
+        .lines()
+        .find_map(|line| u64::from_str_radix(line.strip_prefix("ShdPnd:")?.trim(), 16).ok())
+        .expect("/proc/self/status has the line ShdPnd");
+    (pending >> (signal.as_raw() - 1)) & 1 == 1
+}
 
 #[cfg(feature = "failpoints")]
-fn wanted() -> String {
+fn configured_points() -> String {
     let text = std::env::var("PORTCULLIS_FAILPOINT").unwrap_or_default();
     match text.strip_prefix('@') {
         Some(file) => std::fs::read_to_string(file).unwrap_or_default(),
@@ -66,15 +80,15 @@ fn wanted() -> String {
 }
 
 #[cfg(feature = "failpoints")]
-struct Point {
+struct FailPoint {
     side: Side,
     action: String,
-    left: u32,
-    signal: &'static str,
+    remaining: u32,
+    signal: Signal,
 }
 
 #[cfg(feature = "failpoints")]
-fn parse(text: &str) -> Vec<Point> {
+fn parse(text: &str) -> Vec<FailPoint> {
     let point = |text: &str| {
         let (place, signal) = text.trim().split_once('=')?;
         let mut place = place.split(':');
@@ -84,13 +98,13 @@ fn parse(text: &str) -> Vec<Point> {
             _ => return None,
         };
         let action = place.next()?.to_owned();
-        let left = place.next().map_or(Some(1), |count| count.parse().ok())?;
+        let remaining = place.next().map_or(Some(1), |count| count.parse().ok())?;
         let signal = match signal {
-            "kill" => "-KILL",
-            "stop" => "-STOP",
+            "kill" => Signal::KILL,
+            "stop" => Signal::STOP,
             _ => return None,
         };
-        Some(Point { side, action, left, signal })
+        Some(FailPoint { side, action, remaining, signal })
     };
     let points = text.split(',').filter(|text| !text.trim().is_empty());
     points

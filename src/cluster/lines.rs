@@ -1,4 +1,4 @@
-//! Lines off the wire: a watch answers with one JSON document a line, for minutes.
+//! Splits the body of a watch response into lines. Each line is one JSON document; a watch runs for minutes.
 
 use std::time::Duration;
 
@@ -8,14 +8,15 @@ use kube::client::Body;
 
 use super::client::Lost;
 
-/// A longer line than any object has: etcd takes 1.5 MiB, and JSON is not four times that.
-const LONGEST: usize = 8 * 1024 * 1024;
+/// Upper bound of a line. etcd stores objects of up to 1.5 MiB, and their JSON is less than four times
+/// longer.
+const MAX_LINE_BYTES: usize = 8 * 1024 * 1024;
 
-/// The lines of an answer that is still coming.
+/// The lines of a response body that is still being received.
 pub struct Lines {
     body: Body,
     buffer: BytesMut,
-    /// How far the buffer was searched for the end of a line.
+    /// Number of bytes at the start of `buffer` without a line end.
     searched: usize,
 }
 
@@ -24,21 +25,20 @@ impl Lines {
         Self { body, buffer: BytesMut::new(), searched: 0 }
     }
 
-    /// The next line without its end, or `None` when the server has ended the answer.
+    /// Returns the next line without its line end, or `None` after the end of the response.
     ///
     /// # Errors
-    /// When the connection breaks, nothing comes for as long as `patience`, or a line is longer than any
-    /// object.
-    pub async fn next(&mut self, patience: Duration) -> Result<Option<Bytes>, Lost> {
+    /// If the connection breaks, no data arrives within `timeout`, or a line is longer than any object.
+    pub async fn next(&mut self, timeout: Duration) -> Result<Option<Bytes>, Lost> {
         loop {
             if let Some(line) = self.buffered()? {
                 return Ok(Some(line));
             }
-            let frame = tokio::time::timeout(patience, self.body.frame());
-            let frame = frame.await.map_err(|_| Lost(format!("nothing came for {patience:?}")))?;
+            let frame = tokio::time::timeout(timeout, self.body.frame());
+            let frame = frame.await.map_err(|_| Lost(format!("no data within {timeout:?}")))?;
             match frame {
                 None => return Ok(None),
-                Some(Err(error)) => return Err(Lost(format!("the connection broke: {error}"))),
+                Some(Err(error)) => return Err(Lost(format!("the connection failed: {error}"))),
                 Some(Ok(frame)) => {
                     if let Some(data) = frame.data_ref() {
                         self.buffer.extend_from_slice(data);
@@ -57,8 +57,8 @@ impl Lines {
                 self.searched = 0;
                 Ok(Some(line.freeze()))
             }
-            None if self.buffer.len() > LONGEST => {
-                Err(Lost(format!("a line is longer than {LONGEST} bytes")))
+            None if self.buffer.len() > MAX_LINE_BYTES => {
+                Err(Lost(format!("a line of the response is longer than {MAX_LINE_BYTES} bytes")))
             }
             None => {
                 self.searched = self.buffer.len();
@@ -73,14 +73,14 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn lines_come_whole_however_they_are_cut() {
+    async fn lines_are_complete_and_an_unfinished_last_line_is_dropped() {
         let mut lines = Lines::new(Body::from(b"{\"a\":1}\n\n{\"b\":2}\n{\"cut".to_vec()));
         let mut read = Vec::new();
         while let Some(line) =
-            lines.next(Duration::from_secs(1)).await.expect("a body in memory cannot break")
+            lines.next(Duration::from_secs(1)).await.expect("reading a body in memory does not fail")
         {
             read.push(String::from_utf8(line.to_vec()).expect("UTF-8"));
         }
-        assert_eq!(read, ["{\"a\":1}", "", "{\"b\":2}"], "an unfinished line at the end is no line");
+        assert_eq!(read, ["{\"a\":1}", "", "{\"b\":2}"], "an unfinished line at the end is dropped");
     }
 }

@@ -132,7 +132,7 @@ pub async fn run(
     metrics: ClusterMetrics,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), RunError> {
-    let client = client.counted(metrics.clone());
+    let client = client.with_metrics(metrics.clone());
     let lease = LeaseClient {
         client: client.clone(),
         namespace: options.namespace.clone(),
@@ -145,7 +145,7 @@ pub async fn run(
     let (answer_sender, answers) = mpsc::unbounded_channel();
 
     // The engine has its own connections, because a connection lives on the thread that opened it.
-    let engine_client = client.apart().map_err(RunError::Client)?;
+    let engine_client = client.with_own_connections().map_err(RunError::Client)?;
     let effects = EffectSender::new(
         engine_client.clone(),
         Arc::new(LeaseClient { client: engine_client.clone(), ..lease.clone() }),

@@ -176,14 +176,14 @@ impl PolicyDataCache {
                 Err(problem) if problem != logged_problem => {
                     tracing::warn!(
                         problem,
-                        config_map = capacity::NAME,
+                        config_map = capacity::CONFIG_MAP_NAME,
                         "reading the capacity for policies failed"
                     );
                     logged_problem = problem;
                 }
                 Err(_) => {}
             }
-            tokio::time::sleep(capacity::PAUSE).await;
+            tokio::time::sleep(capacity::REPORT_INTERVAL).await;
         }
     }
 

@@ -89,7 +89,7 @@ impl EngineLoop {
         let mut unreported = true;
         loop {
             let sleep = pause.sleep(engine.next_timer());
-            let sleep = match self.capacity.due(&engine, unreported) {
+            let sleep = match self.capacity.time_until_due(&engine, unreported) {
                 Some(due) => sleep.min(due),
                 None => sleep,
             };

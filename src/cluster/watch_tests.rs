@@ -1,5 +1,5 @@
-//! A follower against an API server of a few prepared answers: pages, gaps, what cannot be read, kinds that
-//! come later.
+//! Tests of the watch driver against an API server with scripted responses: pages, gaps, unreadable objects,
+//! errors.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,20 +14,20 @@ use super::client::Client;
 use super::watch::WatchDriver;
 use crate::telemetry::ClusterMetrics;
 
-/// What was asked, and what is answered next.
+/// The requests so far and the remaining responses.
 #[derive(Default)]
 struct Script {
-    asked: Vec<String>,
-    answers: VecDeque<(u16, String)>,
+    requests: Vec<String>,
+    responses: VecDeque<(u16, String)>,
 }
 
-/// A server that gives these answers in turn, each on a connection of its own; after the last one it says
-/// nothing more.
-async fn server(answers: &[(u16, &str)]) -> (Client, Arc<Mutex<Script>>) {
-    let answers = answers.iter().map(|(code, body)| (*code, (*body).to_owned())).collect();
-    let script = Arc::new(Mutex::new(Script { asked: Vec::new(), answers }));
+/// Starts a server that sends these responses in turn, each on its own connection. It never answers further
+/// requests.
+async fn server(responses: &[(u16, &str)]) -> (Client, Arc<Mutex<Script>>) {
+    let responses = responses.iter().map(|(code, body)| (*code, (*body).to_owned())).collect();
+    let script = Arc::new(Mutex::new(Script { requests: Vec::new(), responses }));
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-    let address = listener.local_addr().expect("it is bound");
+    let address = listener.local_addr().expect("the listener is bound");
     let shared = Arc::clone(&script);
     tokio::spawn(async move {
         while let Ok((connection, _)) = listener.accept().await {
@@ -35,7 +35,7 @@ async fn server(answers: &[(u16, &str)]) -> (Client, Arc<Mutex<Script>>) {
         }
     });
     let uri = format!("http://{address}").parse().expect("a URI");
-    (Client::new(kube::Config::new(uri)).expect("plain HTTP needs nothing"), script)
+    (Client::new(kube::Config::new(uri)).expect("plain HTTP needs no credentials"), script)
 }
 
 async fn answer(mut connection: TcpStream, script: Arc<Mutex<Script>>) {
@@ -50,8 +50,8 @@ async fn answer(mut connection: TcpStream, script: Arc<Mutex<Script>>) {
     let path = request.split(' ').nth(1).unwrap_or_default().to_owned();
     let next = {
         let mut script = script.lock().unwrap_or_else(PoisonError::into_inner);
-        script.asked.push(path);
-        script.answers.pop_front()
+        script.requests.push(path);
+        script.responses.pop_front()
     };
     let Some((code, body)) = next else {
         return std::future::pending().await;
@@ -85,15 +85,16 @@ fn status(code: u16) -> String {
     format!(r#"{{"kind":"Status","message":"no","code":{code}}}"#)
 }
 
-/// What a follower of pods tells, in short: `+name@version`, `-name`, `.` at the end of a list.
-async fn told(answers: &[(u16, &str)], count: usize) -> (Vec<String>, Vec<String>) {
-    let (client, script) = server(answers).await;
+/// Follows pods until `count` events. Returns the events as `+name@version`, `-name` and `.` for the end of a
+/// list, and the requests.
+async fn follow_pods(responses: &[(u16, &str)], count: usize) -> (Vec<String>, Vec<String>) {
+    let (client, script) = server(responses).await;
     let (out, mut seen) = mpsc::channel(16);
     let watches = WatchDriver::new(client, ClusterMetrics::default());
     let following = tokio::spawn(async move { watches.follow_kind(WatchedKind::Pods, out).await });
-    let mut told = Vec::new();
-    while told.len() < count {
-        told.push(match seen.recv().await.expect("a follower goes on for as long as somebody listens") {
+    let mut events = Vec::new();
+    while events.len() < count {
+        events.push(match seen.recv().await.expect("the driver runs until the receiver is dropped") {
             WatchEvent::Changed(Change::Set(WatchedObject::Pod(pod))) => {
                 format!("+{}@{}", pod.key.name, pod.resource_version)
             }
@@ -102,19 +103,19 @@ async fn told(answers: &[(u16, &str)], count: usize) -> (Vec<String>, Vec<String
             other @ WatchEvent::Changed(_) => format!("{other:?}"),
         });
     }
-    // Until the follower has asked again, so that what it asks for is known too.
-    while script.lock().unwrap_or_else(PoisonError::into_inner).asked.len() <= answers.len() {
+    // Waits for the request after the last response, so that the result includes it.
+    while script.lock().unwrap_or_else(PoisonError::into_inner).requests.len() <= responses.len() {
         tokio::task::yield_now().await;
     }
     drop(seen);
-    following.await.expect("a follower does not panic");
-    let asked = script.lock().unwrap_or_else(PoisonError::into_inner).asked.clone();
-    let asked = asked.iter().map(|path| shown(path)).collect();
-    (told, asked)
+    following.await.expect("the driver does not panic");
+    let requests = script.lock().unwrap_or_else(PoisonError::into_inner).requests.clone();
+    let requests = requests.iter().map(|path| short(path)).collect();
+    (events, requests)
 }
 
-/// `list`, `list continue=X`, `watch from V`.
-fn shown(path: &str) -> String {
+/// Returns a request in short: `list`, `list continue=X`, `watch from V`.
+fn short(path: &str) -> String {
     let value = |key: &str| {
         let query = path.split_once('?').map_or("", |(_, query)| query);
         query.split('&').find_map(|pair| pair.strip_prefix(key)?.strip_prefix('=')).unwrap_or("").to_owned()
@@ -127,7 +128,7 @@ fn shown(path: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_list_comes_in_pages_and_the_watch_goes_on_from_there() {
+async fn the_watch_starts_at_the_version_of_a_paged_list() {
     let pages = [list(7, "a/b", &[pod("a", 5)]), list(7, "", &[pod("b", 6)])];
     let changes = [
         line("ADDED", &pod("c", 8)),
@@ -136,48 +137,50 @@ async fn a_list_comes_in_pages_and_the_watch_goes_on_from_there() {
         line("BOOKMARK", r#"{"metadata":{"resourceVersion":"40"}}"#),
     ]
     .concat();
-    let (told, asked) = told(&[(200, &pages[0]), (200, &pages[1]), (200, &changes)], 6).await;
-    assert_eq!(told, ["+a@5", "+b@6", ".", "+c@8", "+a@9", "-b"]);
-    assert_eq!(asked, ["list", "list continue=a%2Fb", "watch from 7", "watch from 40"]);
+    let (events, requests) = follow_pods(&[(200, &pages[0]), (200, &pages[1]), (200, &changes)], 6).await;
+    assert_eq!(events, ["+a@5", "+b@6", ".", "+c@8", "+a@9", "-b"]);
+    assert_eq!(requests, ["list", "list continue=a%2Fb", "watch from 7", "watch from 40"]);
 }
 
 #[tokio::test]
-async fn what_was_missed_in_a_gap_is_told_after_it() {
+async fn changes_that_the_watch_missed_are_reported_after_the_next_list() {
     let first = list(7, "", &[pod("a", 5), pod("b", 6)]);
     let expired = line("ERROR", &status(410));
     let second = list(20, "", &[pod("b", 12), pod("c", 13)]);
-    let (told, asked) = told(&[(200, &first), (200, &expired), (200, &second)], 7).await;
-    assert_eq!(told, ["+a@5", "+b@6", ".", "+b@12", "+c@13", "-a", "."]);
-    assert_eq!(asked, ["list", "watch from 7", "list", "watch from 20"]);
+    let (events, requests) = follow_pods(&[(200, &first), (200, &expired), (200, &second)], 7).await;
+    assert_eq!(events, ["+a@5", "+b@6", ".", "+b@12", "+c@13", "-a", "."]);
+    assert_eq!(requests, ["list", "watch from 7", "list", "watch from 20"]);
 }
 
 #[tokio::test]
-async fn a_list_whose_pages_expire_begins_again() {
+async fn a_list_restarts_after_its_continue_token_expired() {
     let first = list(7, "next", &[pod("a", 5)]);
     let gone = status(410);
     let again = list(9, "", &[pod("a", 5)]);
-    let (told, asked) = told(&[(200, &first), (410, &gone), (200, &again)], 3).await;
-    assert_eq!(told, ["+a@5", "+a@5", "."]);
-    assert_eq!(asked, ["list", "list continue=next", "list", "watch from 9"]);
+    let (events, requests) = follow_pods(&[(200, &first), (410, &gone), (200, &again)], 3).await;
+    assert_eq!(events, ["+a@5", "+a@5", "."]);
+    assert_eq!(requests, ["list", "list continue=next", "list", "watch from 9"]);
 }
 
 #[tokio::test]
-async fn what_cannot_be_read_keeps_its_last_reading() {
+async fn an_unreadable_object_keeps_its_last_readable_version() {
     let first = list(7, "", &[pod("a", 5), pod("b", 6)]);
     let watch = [line("MODIFIED", &bad("a", 8)), line("ERROR", &status(410))].concat();
     let second = list(9, "", &[bad("a", 8), pod("c", 9)]);
     let end = line("DELETED", &bad("a", 10));
-    let (told, asked) = told(&[(200, &first), (200, &watch), (200, &second), (200, &end)], 7).await;
-    assert_eq!(told, ["+a@5", "+b@6", ".", "+c@9", "-b", ".", "-a"], "a is there until it is gone");
-    assert_eq!(asked.last().map(String::as_str), Some("watch from 10"));
+    let (events, requests) =
+        follow_pods(&[(200, &first), (200, &watch), (200, &second), (200, &end)], 7).await;
+    assert_eq!(events, ["+a@5", "+b@6", ".", "+c@9", "-b", ".", "-a"], "pod a exists until it is deleted");
+    assert_eq!(requests.last().map(String::as_str), Some("watch from 10"));
 }
 
 #[tokio::test]
-async fn an_api_server_that_fails_is_asked_again_where_it_was() {
+async fn a_failed_request_is_repeated() {
     let first = list(7, "", &[pod("a", 5)]);
     let failure = status(500);
     let change = line("MODIFIED", &pod("a", 8));
-    let (told, asked) = told(&[(503, &failure), (200, &first), (500, &failure), (200, &change)], 3).await;
-    assert_eq!(told, ["+a@5", ".", "+a@8"]);
-    assert_eq!(asked, ["list", "list", "watch from 7", "watch from 7", "watch from 8"]);
+    let (events, requests) =
+        follow_pods(&[(503, &failure), (200, &first), (500, &failure), (200, &change)], 3).await;
+    assert_eq!(events, ["+a@5", ".", "+a@8"]);
+    assert_eq!(requests, ["list", "list", "watch from 7", "watch from 7", "watch from 8"]);
 }

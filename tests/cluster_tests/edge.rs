@@ -35,7 +35,7 @@ impl<'a> Replica<'a> {
         let (kubeconfig, kept) = (cluster.program().to_path_buf(), Arc::clone(&facts));
         let running = runtime.spawn(async move {
             let client =
-                Client::of_kubeconfig(&kubeconfig).await.expect("the kubeconfig of the test cluster");
+                Client::from_kubeconfig(&kubeconfig).await.expect("the kubeconfig of the test cluster");
             let shutdown = async move {
                 let _ = stopped.await;
             };

@@ -244,14 +244,14 @@ fn load(path: &PathBuf) -> Result<ManifestFile> {
 fn review(document: &Document, source: usize, namespace: &str, rules: &PolicyReviewer) -> Vec<ItemReview> {
     let found = items::objects(document, namespace);
     // Policies review workloads and other objects as they are in the file.
-    let mut said = policies::others(document, &found, rules);
+    let mut replies = policies::review_other_objects(document, &found, rules);
     let mut refused: Vec<(String, ItemReview)> = Vec::new();
     let mut reviewed = Vec::new();
     for found in found {
         let mut warnings = Vec::new();
-        if let Some(PolicyReply { causes, warnings: told }) = said.remove(&found.pointer) {
+        if let Some(PolicyReply { causes, warnings: policy_warnings }) = replies.remove(&found.pointer) {
             if causes.is_empty() {
-                warnings = told;
+                warnings = policy_warnings;
             } else {
                 let one = ItemReview {
                     source,
@@ -260,7 +260,7 @@ fn review(document: &Document, source: usize, namespace: &str, rules: &PolicyRev
                     namespace: found.namespace.clone(),
                     name: found.name.clone(),
                     template: None,
-                    warnings: told,
+                    warnings: policy_warnings,
                     result: ReviewResult::Rejected(causes),
                 };
                 refused.push((found.pointer.clone(), one));

@@ -12,7 +12,7 @@ use portcullis_policy::{
 use serde_json::Value;
 
 use super::super::manifest::{Document, pointer_of};
-use super::super::policy_set::{LoadedPolicies, ensure_namespace, read_world};
+use super::super::policy_set::{LoadedPolicies, ensure_namespace, read_cluster_data};
 use super::items::{ItemContent, ReviewItem};
 use super::pod_review::review_of;
 use super::{PolicyRule, ReviewCause};
@@ -30,20 +30,20 @@ impl PolicyReviewer {
             return Ok(Some(Self(None)));
         }
         let Some(rules) = LoadedPolicies::load(policies)? else { return Ok(None) };
-        Ok(Some(Self(Some((rules, read_world(cluster)?)))))
+        Ok(Some(Self(Some((rules, read_cluster_data(cluster)?)))))
     }
 
     /// Evaluates a review, with at least the name of its namespace known. Returns `None` without policies.
     fn evaluate<T>(
         &self,
         review: &Value,
-        ask: impl FnOnce(&LoadedPolicies, &AdmissionRequest<'_>, &ClusterData) -> T,
+        evaluate: impl FnOnce(&LoadedPolicies, &AdmissionRequest<'_>, &ClusterData) -> T,
     ) -> Option<T> {
-        let (rules, world) = self.0.as_ref()?;
+        let (rules, data) = self.0.as_ref()?;
         let request = AdmissionRequest::from_review(review)?;
-        let mut world = world.clone();
-        ensure_namespace(&mut world, request.namespace());
-        Some(ask(rules, &request, &world))
+        let mut data = data.clone();
+        ensure_namespace(&mut data, request.namespace());
+        Some(evaluate(rules, &request, &data))
     }
 
     /// Returns the object as changed by mutating policies, or `None` if they do not change it.
@@ -51,7 +51,7 @@ impl PolicyReviewer {
     /// # Errors
     /// The denials.
     pub(super) fn mutate(&self, review: &Value) -> Result<Option<Value>, Vec<Denial>> {
-        let mutation = self.evaluate(review, |rules, request, world| rules.set.mutate(request, world));
+        let mutation = self.evaluate(review, |rules, request, data| rules.set.mutate(request, data));
         match mutation {
             None => Ok(None),
             Some(mutation) if mutation.denials.is_empty() => Ok(mutation.object),
@@ -61,7 +61,7 @@ impl PolicyReviewer {
 
     /// Evaluates the validating policies.
     pub(super) fn validate(&self, review: &Value) -> ValidationResult {
-        self.evaluate(review, |rules, request, world| rules.set.validate(request, world)).unwrap_or_default()
+        self.evaluate(review, |rules, request, data| rules.set.validate(request, data)).unwrap_or_default()
     }
 
     /// Returns denials as causes, each with the location of its rule. `cause` adds the line of the manifest.
@@ -82,14 +82,14 @@ impl PolicyReviewer {
         denials.iter().map(one).collect()
     }
 
-    fn other(&self, document: &Document, found: &ReviewItem) -> Option<PolicyReply> {
+    fn review_object(&self, document: &Document, found: &ReviewItem) -> Option<PolicyReply> {
         let ReviewItem { pointer, kind, namespace, .. } = found;
         let object = document.value.pointer(pointer)?;
         let api_version = object["apiVersion"].as_str().unwrap_or_default();
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
         let review = review_of(namespace, [group, version, kind, &plural(group, kind)], object);
-        let through = self.evaluate(&review, |rules, request, world| {
-            AdmissionOutcome::evaluate(&rules.set, request, world)
+        let through = self.evaluate(&review, |rules, request, data| {
+            AdmissionOutcome::evaluate(&rules.set, request, data)
         })?;
         let denials: Vec<Denial> = through.denials().cloned().collect();
         let cause = |field: &str, message: String| ReviewCause {
@@ -114,25 +114,25 @@ pub(super) struct PolicyReply {
 }
 
 /// Evaluates policies for all objects of a document that are not pods. The keys are JSON pointers.
-pub(super) fn others(
+pub(super) fn review_other_objects(
     document: &Document,
     found: &[ReviewItem],
-    judge: &PolicyReviewer,
+    reviewer: &PolicyReviewer,
 ) -> BTreeMap<String, PolicyReply> {
     let is_other = |found: &&ReviewItem| match &found.what {
         ItemContent::Pod(_) => found.template.is_some(),
         ItemContent::Group(Ok(_)) | ItemContent::Other(_) => true,
         ItemContent::Group(Err(_)) | ItemContent::Unreadable(_) => false,
     };
-    let mut said = BTreeMap::new();
+    let mut replies = BTreeMap::new();
     for found in found.iter().filter(is_other) {
-        if !said.contains_key(&found.pointer)
-            && let Some(one) = judge.other(document, found)
+        if !replies.contains_key(&found.pointer)
+            && let Some(one) = reviewer.review_object(document, found)
         {
-            said.insert(found.pointer.clone(), one);
+            replies.insert(found.pointer.clone(), one);
         }
     }
-    said
+    replies
 }
 
 /// Returns the plural of a kind: that of a known group, or as Kubernetes forms it.

@@ -75,13 +75,13 @@ fn difference(out: &mut impl Write, mismatch: &CaseMismatch) -> Result<()> {
 /// Prints one JSON object with all cases.
 pub(super) fn json(ran: &[CaseResult]) -> Result<()> {
     let case = |case: &CaseResult| {
-        let mut said =
+        let mut object =
             json!({ "file": case.file, "line": case.line, "name": case.name, "holds": case.holds() });
         match &case.result {
-            Ok(report) => describe(&mut said, report),
-            Err(why) => said["error"] = why.as_str().into(),
+            Ok(report) => describe(&mut object, report),
+            Err(why) => object["error"] = why.as_str().into(),
         }
-        said
+        object
     };
     let failed = ran.iter().filter(|case| !case.holds()).count();
     let all =
@@ -90,12 +90,12 @@ pub(super) fn json(ran: &[CaseResult]) -> Result<()> {
     Ok(())
 }
 
-fn describe(said: &mut serde_json::Value, report: &CaseReport) {
-    said["verdict"] = report.verdict.as_str().into();
-    said["denials"] = json!(report.denials);
-    said["warnings"] = json!(report.warnings);
-    said["policies"] = json!(report.policies);
+fn describe(object: &mut serde_json::Value, report: &CaseReport) {
+    object["verdict"] = report.verdict.as_str().into();
+    object["denials"] = json!(report.denials);
+    object["warnings"] = json!(report.warnings);
+    object["policies"] = json!(report.policies);
     let mismatches = report.mismatches.iter();
     let mismatches = mismatches.map(|m| json!({ "what": m.what, "expected": m.expected, "got": m.got }));
-    said["mismatches"] = mismatches.collect();
+    object["mismatches"] = mismatches.collect();
 }

@@ -100,11 +100,11 @@ pub(super) struct PolicyRuntime {
     paths: Vec<PathBuf>,
     active: ArcSwap<ActiveSet>,
     failed_reload: ArcSwapOption<FailedReload>,
-    world: ArcSwap<ClusterData>,
+    cluster_data: ArcSwap<ClusterData>,
     shadow: Option<Arc<ShadowEvaluator>>,
     metrics: PolicyMetrics,
     reload_status: watch::Sender<ReloadStatus>,
-    wishes: watch::Sender<DataDependencies>,
+    dependencies: watch::Sender<DataDependencies>,
     logged: RecentlyLogged,
 }
 
@@ -157,19 +157,19 @@ impl PolicyRuntime {
         } else {
             Some(ShadowEvaluator::start(candidate_paths.to_vec(), metrics.clone())?)
         };
-        let wishes = active.set.data_dependencies()
-            | shadow.as_ref().map(|shadow| shadow.wishes()).unwrap_or_default();
+        let dependencies = active.set.data_dependencies()
+            | shadow.as_ref().map(|shadow| shadow.data_dependencies()).unwrap_or_default();
         let (reload_status, _) =
             watch::channel(ReloadStatus { hash: active.set.hash().to_owned(), problem: None });
         let runtime = Arc::new(Self {
             paths,
             active: ArcSwap::from_pointee(active),
             failed_reload: ArcSwapOption::empty(),
-            world: ArcSwap::from_pointee(ClusterData { now: seconds_now(), ..ClusterData::default() }),
+            cluster_data: ArcSwap::from_pointee(ClusterData { now: seconds_now(), ..ClusterData::default() }),
             shadow,
             metrics,
             reload_status,
-            wishes: watch::channel(wishes).0,
+            dependencies: watch::channel(dependencies).0,
             logged: RecentlyLogged::default(),
         });
         runtime.report_active_set();
@@ -203,9 +203,9 @@ impl PolicyRuntime {
     pub(super) fn cluster_data_subscriber(self: &Arc<Self>) -> PolicyDataSubscriber {
         let runtime = Arc::clone(self);
         PolicyDataSubscriber {
-            dependencies: self.wishes.subscribe(),
-            publish: Arc::new(move |world| {
-                runtime.world.store(Arc::new(world));
+            dependencies: self.dependencies.subscribe(),
+            publish: Arc::new(move |cluster_data| {
+                runtime.cluster_data.store(Arc::new(cluster_data));
             }),
         }
     }
@@ -227,12 +227,12 @@ impl PolicyRuntime {
         }
         // Without a cluster, only the time advances, because exceptions expire. Facts that arrive meanwhile
         // are kept.
-        self.world.rcu(|world| {
-            let has_cluster_facts = !world.namespaces.is_empty();
+        self.cluster_data.rcu(|cluster_data| {
+            let has_cluster_facts = !cluster_data.namespaces.is_empty();
             if has_cluster_facts {
-                Arc::clone(world)
+                Arc::clone(cluster_data)
             } else {
-                Arc::new(ClusterData { now: seconds_now(), ..ClusterData::clone(world) })
+                Arc::new(ClusterData { now: seconds_now(), ..ClusterData::clone(cluster_data) })
             }
         });
         self.reload_if_changed(watched);
@@ -241,9 +241,9 @@ impl PolicyRuntime {
 
     /// Requests the cluster facts that both sets need, if they have changed.
     fn request_facts(&self) {
-        let shadow = self.shadow.as_ref().map(|shadow| shadow.wishes()).unwrap_or_default();
-        let wishes = self.active.load().set.data_dependencies() | shadow;
-        self.wishes.send_if_modified(|before| std::mem::replace(before, wishes) != wishes);
+        let shadow = self.shadow.as_ref().map(|shadow| shadow.data_dependencies()).unwrap_or_default();
+        let dependencies = self.active.load().set.data_dependencies() | shadow;
+        self.dependencies.send_if_modified(|before| std::mem::replace(before, dependencies) != dependencies);
     }
 
     /// Reads the files if they may have changed, and loads them if they have.
@@ -321,8 +321,8 @@ impl PolicyRuntime {
         PolicyEndpoints {
             review: Arc::new(move |hook, body, effort| {
                 let active = reviewing.active.load();
-                let world = reviewing.world.load_full();
-                let reviewed = portcullis_policy::review(&active.set, &world, hook, body, effort)?;
+                let cluster_data = reviewing.cluster_data.load_full();
+                let reviewed = portcullis_policy::review(&active.set, &cluster_data, hook, body, effort)?;
                 let Some(reviewed) = reviewed else { return Ok(None) };
                 reviewing.record(&reviewed.outcome);
                 if let Some(shadow) = &reviewing.shadow {
@@ -331,7 +331,7 @@ impl PolicyRuntime {
                         body.len(),
                         reviewed.review,
                         reviewed.outcome,
-                        &world,
+                        &cluster_data,
                         active.set.hash(),
                     );
                 }
@@ -389,7 +389,7 @@ impl PolicyRuntime {
     pub(super) fn readiness_check(self: &Arc<Self>, in_cluster: bool) -> ReadinessCheck {
         let (checking, showing, started) = (Arc::clone(self), Arc::clone(self), Instant::now());
         let check = move || {
-            let known = !in_cluster || !checking.world.load().namespaces.is_empty();
+            let known = !in_cluster || !checking.cluster_data.load().namespaces.is_empty();
             if known || started.elapsed() > NAMESPACES_TIMEOUT {
                 Ok(())
             } else {

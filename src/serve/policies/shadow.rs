@@ -37,7 +37,7 @@ struct AnsweredReview {
     hook: Hook,
     review: Value,
     outcome: HookOutcome,
-    world: Arc<ClusterData>,
+    cluster_data: Arc<ClusterData>,
     active_hash: String,
 }
 
@@ -131,7 +131,7 @@ impl ShadowEvaluator {
     }
 
     /// The cluster facts that the candidate needs.
-    pub(super) fn wishes(&self) -> DataDependencies {
+    pub(super) fn data_dependencies(&self) -> DataDependencies {
         self.candidate.load().as_ref().map(|set| set.data_dependencies()).unwrap_or_default()
     }
 
@@ -142,15 +142,15 @@ impl ShadowEvaluator {
         bytes: usize,
         review: Value,
         outcome: HookOutcome,
-        world: &Arc<ClusterData>,
+        cluster_data: &Arc<ClusterData>,
         active_hash: &str,
     ) {
         if self.candidate.load().is_none() {
             return;
         }
         let queued = bytes <= MAX_REVIEW_BYTES && {
-            let (world, active_hash) = (Arc::clone(world), active_hash.to_owned());
-            self.queue.try_send(AnsweredReview { hook, review, outcome, world, active_hash }).is_ok()
+            let (cluster_data, active_hash) = (Arc::clone(cluster_data), active_hash.to_owned());
+            self.queue.try_send(AnsweredReview { hook, review, outcome, cluster_data, active_hash }).is_ok()
         };
         if !queued {
             self.metrics.count_shadow_review(false);
@@ -162,7 +162,8 @@ impl ShadowEvaluator {
         let Some(request) = AdmissionRequest::from_review(&answered.review) else { return };
         self.metrics.count_shadow_review(true);
         let (hook, effort) = (answered.hook, WorkBudget::unlimited());
-        let Some(outcome) = HookOutcome::evaluate(&candidate, hook, &request, &answered.world, &effort)
+        let Some(outcome) =
+            HookOutcome::evaluate(&candidate, hook, &request, &answered.cluster_data, &effort)
         else {
             return;
         };

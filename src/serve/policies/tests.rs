@@ -35,7 +35,7 @@ spec: {{policyName: p, validationActions: [Deny]}}
 
 #[test]
 fn cluster_facts_are_requested_for_the_active_set_and_the_candidate() {
-    let home = directory("wishes");
+    let home = directory("dependencies");
     let (live, shadow) = (home.join("live"), home.join("shadow"));
     for path in [&live, &shadow] {
         fs::create_dir_all(path).expect("made");
@@ -45,14 +45,14 @@ fn cluster_facts_are_requested_for_the_active_set_and_the_candidate() {
     let metrics = PolicyMetrics::default();
     let candidate = std::slice::from_ref(&shadow);
     let policies = PolicyRuntime::start(vec![live.clone()], candidate, metrics).expect("they are good");
-    let wishes = policies.cluster_data_subscriber().dependencies;
+    let dependencies = policies.cluster_data_subscriber().dependencies;
     let wait_for = |gangs: bool, capacity: bool| {
         let deadline = Instant::now() + Duration::from_secs(20);
-        while *wishes.borrow() != (DataDependencies { gangs, capacity }) {
+        while *dependencies.borrow() != (DataDependencies { gangs, capacity }) {
             assert!(
                 Instant::now() < deadline,
                 "{:?}, not gangs {gangs} capacity {capacity}",
-                *wishes.borrow()
+                *dependencies.borrow()
             );
             std::thread::sleep(Duration::from_millis(20));
         }

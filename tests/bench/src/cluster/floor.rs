@@ -21,7 +21,7 @@ pub(crate) const PROCESS: &str = "floor-process";
 #[tokio::main(flavor = "current_thread")]
 pub(crate) async fn process(arguments: &[String]) -> anyhow::Result<()> {
     let kubeconfig = arguments.first().context("which kubeconfig?")?;
-    let api = Client::of_kubeconfig(kubeconfig.as_ref()).await?;
+    let api = Client::from_kubeconfig(kubeconfig.as_ref()).await?;
     tokio::select! {
         outcome = present(Arc::new(stub)) => outcome,
         outcome = lift(&api) => outcome,

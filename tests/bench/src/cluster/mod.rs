@@ -240,7 +240,7 @@ async fn drive(
     kubeconfig: &Path,
     processes: &BTreeMap<String, Vec<u32>>,
 ) -> anyhow::Result<Outcome> {
-    let api = Client::of_kubeconfig(kubeconfig).await?;
+    let api = Client::from_kubeconfig(kubeconfig).await?;
     load::create(&api, "/api/v1/namespaces", &json!({"metadata": {"name": load::NAMESPACE}})).await?;
     warm_up(&api).await?;
     let marks = Marks::new(scenario.gangs, scenario.size);
