@@ -54,7 +54,7 @@ pub(super) fn run(args: &PolicyArgs) -> Result<ExitStatus> {
     match &args.what {
         PolicyCommand::Variables => write!(out, "{}", variables::documentation())?,
         PolicyCommand::Schema => {
-            writeln!(out, "{}", serde_json::to_string_pretty(&gang_policy::editor_schema())?)?
+            writeln!(out, "{}", serde_json::to_string_pretty(&gang_policy::editor_schema())?)?;
         }
         PolicyCommand::Defaults => writeln!(out, "{}", defaults())?,
         PolicyCommand::Explain { files } => return explain_files(files),

@@ -100,7 +100,7 @@ pub(super) fn play_range(seeds: &SeedRange, as_json: bool) -> Result<ExitStatus>
                     stats.1.add(&one);
                 }
                 Err(failure) => {
-                    failures.lock().expect("no thread panics while it holds the lock").push(failure)
+                    failures.lock().expect("no thread panics while it holds the lock").push(failure);
                 }
             }
             progress.inc(1);

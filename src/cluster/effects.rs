@@ -159,7 +159,7 @@ fn log(effect: &Effect, response: &ApiResponse, took: Duration) {
             }
         }
         ApiResponse::Status { code: 404, .. } => {
-            tracing::debug!(%epoch, action, object = about, "object is gone")
+            tracing::debug!(%epoch, action, object = about, "object is gone");
         }
         ApiResponse::Status { code: 409, message } => {
             tracing::debug!(%epoch, action, object = about, message, "object has changed");

@@ -139,7 +139,7 @@ fn walk(value: &Value, pointer: &str, namespace: &str, found: &mut Vec<ReviewIte
                     }
                 }
                 Err(error) => {
-                    push(name.clone(), None, ItemContent::Group(Err(without_place(&error.problem))))
+                    push(name.clone(), None, ItemContent::Group(Err(without_place(&error.problem))));
                 }
             }
         }

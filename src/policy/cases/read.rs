@@ -307,8 +307,7 @@ impl SuiteReader {
         let found = CaseVerdict::ALL.into_iter().find(|verdict| verdict.as_str() == text);
         if found.is_none() {
             let words = CaseVerdict::ALL.map(CaseVerdict::as_str);
-            let meant =
-                portcullis_core::model::closest(&text.to_lowercase(), words.into_iter()).map(str::to_owned);
+            let meant = portcullis_core::model::closest(&text.to_lowercase(), words).map(str::to_owned);
             let meant = meant.or_else(|| {
                 words.into_iter().find(|word| word.eq_ignore_ascii_case(text)).map(str::to_owned)
             });

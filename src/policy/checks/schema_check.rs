@@ -90,7 +90,7 @@ fn visit(value: &Json, schema: &'static Schema, pointer: &mut String, diagnostic
                 if fields.get(*name).is_none_or(Json::is_null) {
                     let message = format!("the field {name:?} is required");
                     descend(pointer, name, |pointer| {
-                        diagnostics.push(Diagnostic::error(pointer.as_str(), message))
+                        diagnostics.push(Diagnostic::error(pointer.as_str(), message));
                     });
                 }
             }

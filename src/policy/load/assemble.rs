@@ -349,7 +349,7 @@ impl<'a> SetAssembler<'a, '_> {
                     document.kind(),
                     PORTCULLIS_KINDS.join(", ")
                 );
-                let meant = closest(document.kind(), PORTCULLIS_KINDS.into_iter()).map(str::to_owned);
+                let meant = closest(document.kind(), PORTCULLIS_KINDS).map(str::to_owned);
                 self.report(at, Diagnostic::error("/kind", message).suggest(meant));
             }
             DocumentRole::Param => self.param(at),
@@ -532,7 +532,7 @@ impl<'a> SetAssembler<'a, '_> {
                 "a {} is not a policy, and no policy takes parameters of this kind: it is ignored",
                 document.kind()
             );
-            let meant = closest(document.kind(), policies.into_iter()).map(str::to_owned);
+            let meant = closest(document.kind(), policies).map(str::to_owned);
             self.report(at, Diagnostic::warning("/kind", message).suggest(meant));
         }
     }

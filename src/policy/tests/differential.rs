@@ -121,7 +121,7 @@ fn compile(case: &Json) -> CompiledPolicies {
     for document in documents {
         match kind(document).as_str() {
             "ValidatingAdmissionPolicy" => {
-                validating.extend(ValidatingPolicy::compile(document, &mut diagnostics))
+                validating.extend(ValidatingPolicy::compile(document, &mut diagnostics));
             }
             "MutatingAdmissionPolicy" => mutating.extend(MutatingPolicy::compile(document, &mut diagnostics)),
             _ => {}

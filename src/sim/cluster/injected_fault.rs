@@ -77,13 +77,13 @@ impl Cluster {
         match fault {
             InjectedFault::KillLeader(time) => leader.into_iter().for_each(|leader| self.kill(leader, *time)),
             InjectedFault::PauseLeader(time) => {
-                leader.into_iter().for_each(|leader| self.pause(leader, *time))
+                leader.into_iter().for_each(|leader| self.pause(leader, *time));
             }
             InjectedFault::Kill(replica, time) if *replica < self.replicas.len() => {
-                self.kill(*replica, *time)
+                self.kill(*replica, *time);
             }
             InjectedFault::Pause(replica, time) if *replica < self.replicas.len() => {
-                self.pause(*replica, *time)
+                self.pause(*replica, *time);
             }
             InjectedFault::Kill(..) | InjectedFault::Pause(..) => {}
             InjectedFault::Cordon(node, cordoned) => {
@@ -97,7 +97,7 @@ impl Cluster {
                 (0..self.replicas.len()).for_each(|index| self.break_watch(index, *kind, *time));
             }
             InjectedFault::JumpClock(time) => {
-                leader.into_iter().for_each(|leader| self.jump_clock(leader, *time))
+                leader.into_iter().for_each(|leader| self.jump_clock(leader, *time));
             }
         }
     }

@@ -331,7 +331,7 @@ impl Cluster {
                 self.wake_scheduler();
             }
             ObjectKind::Deployment | ObjectKind::ReplicaSet | ObjectKind::StatefulSet | ObjectKind::Job => {
-                self.wake_controllers()
+                self.wake_controllers();
             }
             ObjectKind::Group(_) | ObjectKind::Gang | ObjectKind::PriorityClass | ObjectKind::Namespace => {}
         }

@@ -433,7 +433,7 @@ impl Cluster {
                 world.nodes = Some(objects.filter_map(StoredObject::node).map(|n| Node::clone(n)).collect());
             }
             ObjectKind::Pod => {
-                world.pods = Some(objects.filter_map(StoredObject::pod).map(|p| Pod::clone(p)).collect())
+                world.pods = Some(objects.filter_map(StoredObject::pod).map(|p| Pod::clone(p)).collect());
             }
             ObjectKind::Group(kind) => {
                 let groups = objects.filter_map(StoredObject::group).map(|g| GroupObject::clone(g));

@@ -71,7 +71,7 @@ const EXCEPTIONS: &str = "tests/offline/tidy/exceptions.txt";
 ///
 /// `PORTCULLIS_UPDATE_GOLDENS=1` removes exceptions without a problem from the file instead. It never adds
 /// one.
-pub(super) fn complain_except(check: &str, problems: Vec<(String, String)>) {
+pub(super) fn complain_except(check: &str, problems: &[(String, String)]) {
     // Tests run in parallel, and each rewrites the same file.
     static FILE: std::sync::Mutex<()> = std::sync::Mutex::new(());
     let _one_at_a_time = FILE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);

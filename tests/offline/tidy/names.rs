@@ -66,7 +66,7 @@ fn type_names_are_unique_within_a_crate() {
         let subject = format!("{krate} {name}");
         (subject, format!("crate {krate} declares the type {name} more than once: {}", places.join(", ")))
     });
-    complain_except("type", problems.collect());
+    complain_except("type", &problems.collect::<Vec<_>>());
 }
 
 #[test]

@@ -45,7 +45,7 @@ fn markdown_is_wrapped() {
             }
         }
     }
-    complain_except("width", problems);
+    complain_except("width", &problems);
 }
 
 #[test]
@@ -61,7 +61,7 @@ fn comments_are_as_wide_as_code() {
             }
         }
     }
-    complain_except("comment-width", problems);
+    complain_except("comment-width", &problems);
 }
 
 #[test]
@@ -70,7 +70,7 @@ fn first_pages_are_short() {
         let lines = text(name).lines().count();
         (lines > *limit).then(|| ((*name).to_owned(), format!("{name}: {lines} lines, more than {limit}")))
     });
-    complain_except("length", problems.collect());
+    complain_except("length", &problems.collect::<Vec<_>>());
 }
 
 /// The targets of the inline links of a line: `[text](target)`.
@@ -117,7 +117,7 @@ fn links_lead_somewhere() {
             }
         }
     }
-    complain_except("link", problems);
+    complain_except("link", &problems);
 }
 
 #[test]

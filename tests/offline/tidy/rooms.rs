@@ -188,7 +188,7 @@ fn rooms_use_only_what_the_table_allows() {
     }
     problems.sort();
     problems.dedup();
-    complain_except("edge", problems);
+    complain_except("edge", &problems);
 }
 
 #[test]
@@ -247,7 +247,7 @@ impl Sources {
         let module = self.module(file);
         let mut full = match path.first()?.as_str() {
             "crate" => Vec::new(),
-            "self" => module.clone(),
+            "self" => module,
             "super" => module[..module.len().checked_sub(1)?].to_vec(),
             // A module that is declared in this file.
             first if self.file_of(&[module.as_slice(), &[first.to_owned()]].concat()).is_some() => {
@@ -317,7 +317,7 @@ fn files_of_different_directories_form_no_circle() {
             }
         }
     }
-    complain_except("circle", problems);
+    complain_except("circle", &problems);
 }
 
 #[test]

@@ -72,7 +72,7 @@ fn retired_words_are_not_used() {
             }
         }
     }
-    complain_except("word", problems);
+    complain_except("word", &problems);
 }
 
 #[test]

@@ -208,7 +208,7 @@ impl Engine {
                     full.insert(signature);
                 }
                 FitResult::Yes | FitResult::Unsure if grown => {
-                    agenda.extend(self.queue.next_with_signature(&signature, &rank))
+                    agenda.extend(self.queue.next_with_signature(&signature, &rank));
                 }
                 FitResult::Yes | FitResult::Unsure => {}
             }

@@ -202,7 +202,7 @@ pub(in crate::engine) fn conditions(
             }
         }
         ElasticCondition::Known { holds, reason, message } => {
-            say(ConditionType::Elastic, holds, reason, message)
+            say(ConditionType::Elastic, holds, reason, message);
         }
     }
     let mut doubt = |kind, found: Option<String>, code: [&str; 2], all_well: &str| match found {

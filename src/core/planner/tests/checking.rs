@@ -125,7 +125,7 @@ fn violations_of_card_rules_are_found() {
     });
     finds("whole GPUs mix", |c| charge(&mut c.snapshot, "whole", "s", gpus(1), CardAllocation::Unshared));
     finds("whole GPUs mix", |c| {
-        charge(&mut c.snapshot, "share", "w", vram(1), CardAllocation::Known(vec![0]))
+        charge(&mut c.snapshot, "share", "w", vram(1), CardAllocation::Known(vec![0]));
     });
     finds("whole GPUs and a share", |c| {
         change_shape(c, 0, |s| s.requests = gpus(1).requests);

@@ -24,7 +24,7 @@ fn collect_misnamed(value: &Value<'_>, place: &str, errors: &mut Vec<String>) {
             }
         }
         Value::List(list @ List::Owned(_)) => {
-            list.iter().for_each(|item| collect_misnamed(&item, place, errors))
+            list.iter().for_each(|item| collect_misnamed(&item, place, errors));
         }
         Value::Map(map @ Map::Owned(_)) => {
             map.entries().iter().for_each(|(_, value)| collect_misnamed(value, place, errors));
