@@ -72,7 +72,7 @@ impl TlsSecret {
                 match leaf {
                     Ok(leaf) => kept.leaf = Some(leaf),
                     Err(error) => {
-                        problems.push(format!("{LEAF_CERTIFICATE_KEY}, {LEAF_PRIVATE_KEY_KEY}: {error}"))
+                        problems.push(format!("{LEAF_CERTIFICATE_KEY}, {LEAF_PRIVATE_KEY_KEY}: {error}"));
                     }
                 }
             }
