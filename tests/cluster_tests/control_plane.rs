@@ -116,7 +116,7 @@ fn the_manifests_are_accepted_and_the_webhook_gates_a_pod() {
 /// Runs the first test in a child process with an environment variable, and returns its output.
 fn smoke_with(variable: &str, value: &Path) -> String {
     let output = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "a_node_is_ready_and_a_pod_runs_on_it", "--nocapture"])
+        .args(["--exact", "control_plane::a_node_is_ready_and_a_pod_runs_on_it", "--nocapture"])
         .env_remove("KUBEBUILDER_ASSETS")
         .env_remove("KUBECONFIG")
         .env_remove("PORTCULLIS_TEST_KUBECONFIG")
