@@ -10,11 +10,11 @@ mod pod_validation;
 mod status;
 mod store;
 mod stored_object;
+mod watch_cache;
 
 pub use admission::{AdmissionWebhook, WebhookCall};
 pub use object_kind::{ObjectKey, ObjectKind};
 pub use status::ApiStatus;
 pub use store::ApiServer;
-pub use stored_object::{
-    Actor, LeaseRecord, StoredObject, Subresource, TypedObject, WriteOutcome, WriteRecord,
-};
+pub use stored_object::{Actor, StoredObject, Subresource, TypedObject, WriteOutcome, WriteRecord};
+pub use watch_cache::{LEASE_NAME, LEASE_NAMESPACE};

@@ -75,6 +75,8 @@ kinds! {
     StatefulSet: "apps/v1", "statefulsets", true;
     /// A Job.
     Job: "batch/v1", "jobs", true;
+    /// A lease.
+    Lease: "coordination.k8s.io/v1", "leases", true;
 }
 
 impl ObjectKind {

@@ -1,14 +1,13 @@
 //! The store of objects, and the verbs of the API.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use serde_json::{Value, json};
 
 use super::admission::{AdmissionWebhook, ReviewInput, apply};
-use super::stored_object::{
-    Actor, LeaseRecord, StoredObject, Subresource, TypedObject, WriteOutcome, WriteRecord,
-};
+use super::stored_object::{Actor, StoredObject, Subresource, TypedObject, WriteOutcome, WriteRecord};
+use super::watch_cache::{LEASE_NAME, LEASE_NAMESPACE, OpenList};
 use super::{ApiStatus, ObjectKey, ObjectKind, pod_validation};
 use portcullis_core::api::{ApiRequest, ApiResource, ApiResponse, ApiVerb};
 use portcullis_core::model::{ResourceVersion, Time, str};
@@ -17,9 +16,9 @@ use portcullis_core::pod::Pod;
 
 /// The simulated API server.
 pub struct ApiServer {
-    objects: BTreeMap<ObjectKey, StoredObject>,
+    pub(super) objects: BTreeMap<ObjectKey, StoredObject>,
     writes: Vec<WriteRecord>,
-    version: u64,
+    pub(super) version: u64,
     uids: u64,
     /// Current time.
     pub now: Time,
@@ -27,8 +26,15 @@ pub struct ApiServer {
     pub webhook: AdmissionWebhook,
     /// Whether updates by the engine skip the webhook, as the `matchConditions` of its registration define.
     pub engine_skips_webhook: bool,
-    /// The lease of the leader.
-    pub lease: LeaseRecord,
+    /// Writes that are kept for watches that resume; older ones are compacted.
+    pub history_limit: usize,
+    pub(super) history: VecDeque<WriteRecord>,
+    /// The newest version that is compacted.
+    pub(super) compacted: u64,
+    /// Lists whose later pages were not read yet, by the number in their continue token.
+    pub(super) open_lists: BTreeMap<u64, OpenList>,
+    pub(super) lists: u64,
+    pub(super) lease_key: ObjectKey,
 }
 
 impl ApiServer {
@@ -42,7 +48,12 @@ impl ApiServer {
             now,
             webhook,
             engine_skips_webhook: true,
-            lease: LeaseRecord::default(),
+            history_limit: 10_000,
+            history: VecDeque::new(),
+            compacted: 0,
+            open_lists: BTreeMap::new(),
+            lists: 0,
+            lease_key: ObjectKey::new(ObjectKind::Lease, LEASE_NAMESPACE, LEASE_NAME),
         }
     }
 
@@ -131,8 +142,13 @@ impl ApiServer {
         } else if kind.isolates_status() {
             remove(&mut object, "status");
         }
-        self.uids += 1;
-        object["metadata"]["uid"] = json!(format!("{:08x}-0000-4000-8000-{:012x}", self.uids, self.uids));
+        if kind == ObjectKind::Lease {
+            // UIDs decide generated names. How often leases are created must not.
+            object["metadata"]["uid"] = json!(format!("lease-{}", self.version));
+        } else {
+            self.uids += 1;
+            object["metadata"]["uid"] = json!(format!("{:08x}-0000-4000-8000-{:012x}", self.uids, self.uids));
+        }
         object["metadata"]["creationTimestamp"] = json!(self.now.to_string());
         if kind == ObjectKind::Gang {
             object["metadata"]["generation"] = json!(1);
@@ -377,7 +393,13 @@ impl ApiServer {
         }
         let before = self.objects.remove(key);
         self.version += 1;
-        self.writes.push(WriteRecord { key: key.clone(), actor: actor.clone(), before, after: None });
+        self.record(WriteRecord {
+            key: key.clone(),
+            actor: actor.clone(),
+            version: self.version,
+            before,
+            after: None,
+        });
         true
     }
 
@@ -472,7 +494,7 @@ impl ApiServer {
         }
     }
 
-    fn found(&self, key: &ObjectKey) -> Result<&StoredObject, ApiStatus> {
+    pub(super) fn found(&self, key: &ObjectKey) -> Result<&StoredObject, ApiStatus> {
         self.objects.get(key).ok_or_else(|| {
             let message = format!("{} \"{}\" not found", key.kind.qualified_plural(), key.name);
             ApiStatus::new(404, "NotFound", message)
@@ -495,6 +517,18 @@ impl ApiServer {
         Ok(())
     }
 
+    fn record(&mut self, write: WriteRecord) {
+        if write.key.kind != ObjectKind::Lease {
+            self.history.push_back(write.clone());
+            while self.history.len() > self.history_limit {
+                if let Some(write) = self.history.pop_front() {
+                    self.compacted = self.compacted.max(write.version);
+                }
+            }
+        }
+        self.writes.push(write);
+    }
+
     fn commit(&mut self, actor: &Actor, key: ObjectKey, mut object: Value) -> Arc<Value> {
         self.version += 1;
         object["metadata"]["resourceVersion"] = json!(ResourceVersion(self.version).to_string());
@@ -506,7 +540,13 @@ impl ApiServer {
         };
         let object = stored.object.clone();
         let before = self.objects.insert(key.clone(), stored.clone());
-        self.writes.push(WriteRecord { key, actor: actor.clone(), before, after: Some(stored) });
+        self.record(WriteRecord {
+            key,
+            actor: actor.clone(),
+            version: self.version,
+            before,
+            after: Some(stored),
+        });
         object
     }
 }

@@ -9,9 +9,10 @@ use super::{ObjectKey, ObjectKind};
 use portcullis_core::dialect::GroupObject;
 use portcullis_core::engine::GangRecord;
 use portcullis_core::engine::wire;
-use portcullis_core::model::{Epoch, Str, Time};
+use portcullis_core::model::Str;
 use portcullis_core::objects::{Node, PriorityClass};
 use portcullis_core::pod::Pod;
+use portcullis_edge::LeaseReading;
 
 /// Who writes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -53,6 +54,8 @@ pub enum TypedObject {
     Gang(Arc<GangRecord>),
     /// A priority class.
     PriorityClass(Arc<PriorityClass>),
+    /// The lease of the leader.
+    Lease(Arc<LeaseReading>),
     /// An object of these kinds that cannot be read, with the error.
     Unreadable(String),
     /// An object of a kind that the core does not read.
@@ -75,6 +78,8 @@ impl TypedObject {
             }
             ObjectKind::PriorityClass => PriorityClass::read(&object.to_string())
                 .map_or_else(|e| problem(e.to_string()), |class| Self::PriorityClass(Arc::new(class))),
+            ObjectKind::Lease => LeaseReading::parse(object.to_string().as_bytes())
+                .map_or_else(|e| problem(e.to_string()), |lease| Self::Lease(Arc::new(lease))),
             ObjectKind::Namespace
             | ObjectKind::Deployment
             | ObjectKind::ReplicaSet
@@ -146,6 +151,8 @@ pub struct WriteRecord {
     pub key: ObjectKey,
     /// The client that wrote it.
     pub actor: Actor,
+    /// The resource version that the write made.
+    pub version: u64,
     /// Before the write; `None` for a new object.
     pub before: Option<StoredObject>,
     /// After the write; `None` for a deleted object.
@@ -170,15 +177,4 @@ pub enum Subresource {
     None,
     /// Only the status.
     Status,
-}
-
-/// The fields of the leader's lease (`coordination.k8s.io/v1 Lease`) that the simulation uses.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct LeaseRecord {
-    /// Identity of the holder.
-    pub holder: Option<String>,
-    /// Number of changes of the holder.
-    pub transitions: Epoch,
-    /// Last renewal, by the holder's clock.
-    pub renewed: Time,
 }

@@ -7,16 +7,17 @@
 
 mod checker;
 mod controllers;
+mod election;
 mod eviction_check;
 mod injected_fault;
 mod kubelet;
-mod lease;
 mod options;
 mod placeholder_check;
 mod quorum_history;
 mod replica;
 mod scheduler;
 mod trace;
+mod watches;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -30,10 +31,13 @@ pub use options::{DelayRange, FaultRates, SimOptions, Timing};
 pub use replica::{RecordedEvent, Replica};
 
 use super::api::{Actor, AdmissionWebhook, ApiServer, ObjectKey, ObjectKind, WebhookCall, WriteRecord};
-use portcullis_core::engine::{Effect, Event, ListedObjects};
+use election::{ElectionAnswer, LeaseFault};
+use portcullis_core::engine::{Effect, Event};
 use portcullis_core::model::random::Random;
-use portcullis_core::model::{Epoch, NodeName, Str, Time};
+use portcullis_core::model::{NodeName, Str, Time};
+use portcullis_edge::ElectionRequest;
 use scheduler::Scheduler;
+use watches::WatchMessage;
 
 /// Start time of every simulation: a Saturday at one o'clock.
 pub const START: Time = Time(1_795_266_000_000);
@@ -43,20 +47,21 @@ pub const START: Time = Time(1_795_266_000_000);
 enum SimEvent {
     /// A replica processes its inbox.
     Wake(usize, u64),
-    /// The next event of a watch reaches a replica.
-    Deliver(usize, u64, ObjectKind),
-    /// A replica lists again after a broken watch.
-    Relist(usize, u64, ObjectKind),
+    /// A message or timer of the watches of one term of a replica.
+    Watch(usize, u64, u64, Box<WatchMessage>),
     /// An effect leaves a replica.
     Send(usize, u64, Box<Effect>),
     /// A request reaches the API server.
     Arrive(usize, u64, Box<Effect>, ResponseFate),
-    /// The kinds of a complete list are read one after the other, starting with this index.
-    List(usize, u64, Epoch, usize, Box<ListedObjects>),
     /// A response reaches a replica.
     Answer(usize, u64, Box<Event>),
-    /// A replica renews or acquires the lease.
-    Lease(usize, u64),
+    /// The election of a replica runs what is due. Only the poll that was scheduled last counts.
+    Election(usize, u64, u64),
+    /// A request of an election reaches the API server, with the identity of its sender and the time that
+    /// the response takes.
+    ElectionRequest(usize, u64, String, Box<ElectionRequest>, LeaseFault, Option<Duration>),
+    /// The response to a request of an election reaches the replica.
+    ElectionAnswer(usize, u64, Box<ElectionAnswer>),
     /// A replica processes its timers.
     Tick(usize, u64),
     /// A killed replica restarts.
@@ -78,7 +83,24 @@ enum SimEvent {
 impl SimEvent {
     /// Whether the event counts as activity. Recurring timers do not.
     fn is_work(&self) -> bool {
-        !matches!(self, Self::Lease(..) | Self::Tick(..) | Self::GiveUp(_))
+        match self {
+            Self::Election(..)
+            | Self::ElectionRequest(..)
+            | Self::ElectionAnswer(..)
+            | Self::Tick(..)
+            | Self::GiveUp(_) => false,
+            Self::Watch(_, _, _, message) => !message.is_timer(),
+            _ => true,
+        }
+    }
+
+    /// The replica that has to run for this to happen.
+    fn receiver(&self) -> Option<usize> {
+        match self {
+            Self::Watch(replica, _, _, message) => message.reaches_replica().then_some(*replica),
+            Self::Election(replica, ..) | Self::ElectionAnswer(replica, ..) => Some(*replica),
+            _ => None,
+        }
     }
 }
 
@@ -115,6 +137,7 @@ pub struct Cluster {
     told: Vec<RecordedEvent>,
     controller_lines: Vec<String>,
     steps: u64,
+    connections: u64,
     armed_faults: Vec<injected_fault::ArmedFault>,
     trace: Vec<String>,
 }
@@ -123,7 +146,8 @@ impl Cluster {
     /// An empty cluster whose replicas are about to start. Pods are sent to the webhook `admit`.
     pub fn new(options: SimOptions, seed: u64, admit: Option<WebhookCall>) -> Self {
         let mut random = Random::new(seed);
-        let api = ApiServer::new(START, AdmissionWebhook::new(admit));
+        let mut api = ApiServer::new(START, AdmissionWebhook::new(admit));
+        api.history_limit = options.timing.history_limit;
         let mut cluster = Self {
             api,
             scheduler: Scheduler::new(options.random_ties.then(|| random.fork())),
@@ -140,6 +164,7 @@ impl Cluster {
             told: Vec::new(),
             controller_lines: Vec::new(),
             steps: 0,
+            connections: 0,
             armed_faults: Vec::new(),
             trace: Vec::new(),
             options,
@@ -174,9 +199,7 @@ impl Cluster {
     /// The replica that holds the lease and knows it, where it is running.
     pub fn leader(&self) -> Option<usize> {
         self.replicas.iter().position(|replica| {
-            replica.running()
-                && replica.leads()
-                && self.api.lease.holder.as_deref() == Some(replica.identity())
+            replica.running() && replica.leads() && self.api.lease_holder() == Some(replica.identity())
         })
     }
 
@@ -201,6 +224,10 @@ impl Cluster {
     /// Notifies watches and controllers of writes from outside. Call it after every use of [`Self::api`].
     pub fn settle_writes(&mut self) {
         for write in self.api.take_writes() {
+            // Renewals of the lease never end and do not count as activity.
+            if write.key.kind == ObjectKind::Lease {
+                continue;
+            }
             // The group status sync runs after a quiet period and does not count as activity.
             if !courtesy(&write) {
                 self.last_activity = self.now();
@@ -257,17 +284,24 @@ impl Cluster {
         }
         self.api.now = self.api.now.max(at);
         self.steps += 1;
+        // A paused process handles nothing. Its sockets and timers keep what comes until it goes on.
+        if let Some(index) = happening.receiver()
+            && self.replicas[index].paused
+        {
+            self.replicas[index].stalled.push(happening);
+            return true;
+        }
         match happening {
             SimEvent::Wake(replica, life) => self.wake(replica, life),
-            SimEvent::Deliver(replica, life, kind) => self.deliver(replica, life, kind),
-            SimEvent::Relist(replica, life, kind) => self.relist(replica, life, kind),
+            SimEvent::Watch(replica, life, term, message) => self.deliver(replica, life, term, *message),
             SimEvent::Send(replica, life, effect) => self.send(replica, life, effect),
             SimEvent::Arrive(replica, life, effect, reply) => self.arrive(replica, life, &effect, reply),
-            SimEvent::List(replica, life, epoch, part, world) => {
-                self.list(replica, life, epoch, part, world);
-            }
             SimEvent::Answer(replica, life, event) => self.answer(replica, life, *event),
-            SimEvent::Lease(replica, life) => self.look_after_lease(replica, life),
+            SimEvent::Election(replica, life, poll) => self.poll_election(replica, life, poll),
+            SimEvent::ElectionRequest(replica, life, identity, request, fault, back) => {
+                self.election_request(replica, life, &identity, &request, fault, back);
+            }
+            SimEvent::ElectionAnswer(replica, life, answer) => self.election_answer(replica, life, *answer),
             SimEvent::Tick(replica, life) => self.tick(replica, life),
             SimEvent::Restart(replica) => self.restart(replica),
             SimEvent::Resume(replica) => self.resume(replica),
@@ -333,7 +367,11 @@ impl Cluster {
             ObjectKind::Deployment | ObjectKind::ReplicaSet | ObjectKind::StatefulSet | ObjectKind::Job => {
                 self.wake_controllers();
             }
-            ObjectKind::Group(_) | ObjectKind::Gang | ObjectKind::PriorityClass | ObjectKind::Namespace => {}
+            ObjectKind::Group(_)
+            | ObjectKind::Gang
+            | ObjectKind::PriorityClass
+            | ObjectKind::Namespace
+            | ObjectKind::Lease => {}
         }
     }
 

@@ -64,16 +64,16 @@ pub struct Timing {
     pub grace: DelayRange,
     /// From a change to the reconciliation of the workload controllers.
     pub reconcile: DelayRange,
-    /// Duration of a lease without renewal.
-    pub lease: Duration,
-    /// Interval of renewing and acquiring the lease.
-    pub renew: Duration,
     /// Interval of the timers of an engine.
     pub tick: Duration,
     /// Time without activity after which the cluster has settled.
     pub quiet: Duration,
     /// Time after which the pods of a node that is not ready are deleted.
     pub give_up: Duration,
+    /// Objects on a page of a list.
+    pub page_limit: usize,
+    /// Writes that the API server keeps for watches that resume.
+    pub history_limit: usize,
 }
 
 impl Timing {
@@ -89,11 +89,11 @@ impl Timing {
             start: DelayRange(20, 20),
             grace: DelayRange(1000, 1000),
             reconcile: DelayRange(5, 5),
-            lease: Duration::from_secs(15),
-            renew: Duration::from_secs(2),
             tick: Duration::from_secs(1),
             quiet: Duration::from_millis(2500),
             give_up: Duration::from_secs(60),
+            page_limit: 500,
+            history_limit: 10_000,
         }
     }
 
@@ -109,9 +109,10 @@ impl Timing {
             start: DelayRange(5, 200),
             grace: DelayRange(10, 3000),
             reconcile: DelayRange(5, 100),
-            renew: Duration::from_secs(3),
             tick: Duration::from_secs(2),
             quiet: Duration::from_millis(4500),
+            page_limit: 5,
+            history_limit: 60,
             ..Self::steady()
         }
     }

@@ -1,31 +1,19 @@
 //! One replica: a process with its own engine, inbox, watches and clock, that can be killed, paused and
 //! woken.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
+use super::watches::LeaderTerm;
 use super::{Cluster, DelayRange, FaultTrigger, Invariant, ResponseFate, SimEvent};
-use crate::api::{Actor, ObjectKind, StoredObject, TypedObject, WriteRecord};
+use crate::api::Actor;
 use portcullis_core::api::ApiResponse;
-use portcullis_core::dialect::{self, GroupObject};
 use portcullis_core::engine::wire;
 use portcullis_core::engine::{
-    Action, Change, Effect, Engine, Event, GangEvent, GangRecord, ListedObjects, RequestOutcome,
-    RequestTarget,
+    Action, Change, Effect, Engine, Event, GangEvent, RequestOutcome, RequestTarget,
 };
 use portcullis_core::model::{Epoch, Time};
-use portcullis_core::objects::{Node, PriorityClass};
-use portcullis_core::pod::Pod;
-
-/// The kinds an engine watches, in the order in which a consistent list has to read them: the plans before
-/// the pods, so that every lift of a plan that is not in the list comes after the list of pods.
-pub(super) fn watched() -> impl Iterator<Item = ObjectKind> {
-    let groups = dialect::group_kinds().map(ObjectKind::Group);
-    [ObjectKind::Gang, ObjectKind::Pod, ObjectKind::Node]
-        .into_iter()
-        .chain(groups)
-        .chain([ObjectKind::PriorityClass])
-}
+use portcullis_edge::{Election, highest_epoch};
 
 /// How long a client waits for an answer.
 const CLIENT_TIMEOUT: DelayRange = DelayRange(3000, 10_000);
@@ -46,29 +34,28 @@ pub struct RecordedEvent {
 pub struct Replica {
     identity: String,
     /// Counts starts; whatever belongs to an earlier life is of no concern to a later one.
-    life: u64,
+    pub(super) life: u64,
     alive: bool,
     pub(super) paused: bool,
     engine: Option<Engine>,
     inbox: VecDeque<Event>,
     woken: bool,
-    streams: BTreeMap<ObjectKind, WatchStream>,
+    pub(super) term: Option<LeaderTerm>,
+    /// Counts terms, over all lives.
+    pub(super) terms: u64,
+    /// What waits for a paused process to go on.
+    pub(super) stalled: Vec<SimEvent>,
+    pub(super) election: Option<Election>,
+    /// The poll of the election that was scheduled last.
+    pub(super) election_poll: u64,
+    /// Whether a request of the election is in flight.
+    pub(super) election_busy: bool,
+    /// The highest epoch that was seen anywhere.
+    pub(super) epoch_floor: Epoch,
     /// Effects and requests that waited for a paused process to go on.
     held: Vec<Effect>,
     under_way: BTreeSet<(Epoch, RequestTarget)>,
-    pub(super) epoch: Option<Epoch>,
-    pub(super) renewed: Time,
     pub(super) clock_ahead_ms: u64,
-}
-
-/// A watch of one kind: its events keep their order.
-#[derive(Clone, Debug, Default)]
-struct WatchStream {
-    connected: bool,
-    /// A list is being read and not delivered yet: this watch goes on from where it was read.
-    held: Option<Epoch>,
-    queue: VecDeque<Event>,
-    last_due: Time,
 }
 
 impl Replica {
@@ -81,11 +68,15 @@ impl Replica {
             engine: None,
             inbox: VecDeque::new(),
             woken: false,
-            streams: BTreeMap::new(),
+            term: None,
+            terms: 0,
+            stalled: Vec::new(),
+            election: None,
+            election_poll: 0,
+            election_busy: false,
+            epoch_floor: Epoch::default(),
             held: Vec::new(),
             under_way: BTreeSet::new(),
-            epoch: None,
-            renewed: Time::default(),
             clock_ahead_ms: 0,
         }
     }
@@ -102,12 +93,16 @@ impl Replica {
 
     /// Whether it believes to lead.
     pub fn leads(&self) -> bool {
-        self.epoch.is_some()
+        self.election.as_ref().is_some_and(|election| election.epoch().is_some())
     }
 
     /// Its engine, while it is alive.
     pub fn engine(&self) -> Option<&Engine> {
         self.engine.as_ref()
+    }
+
+    pub(super) fn alive(&self) -> bool {
+        self.alive
     }
 
     pub(super) fn gone(&self, life: u64) -> bool {
@@ -118,6 +113,7 @@ impl Replica {
 impl Cluster {
     pub(super) fn start_replica(&mut self, index: usize) {
         let engine = Engine::new(self.options.settings.clone());
+        let (random, page_limit) = (self.random.fork(), self.options.timing.page_limit);
         let replica = &mut self.replicas[index];
         replica.life += 1;
         let life = replica.life;
@@ -126,15 +122,14 @@ impl Cluster {
             life,
             alive: true,
             engine: Some(engine),
+            election: Some(Election::new(format!("portcullis-{index}_{life}"), page_limit, random)),
+            terms: replica.terms,
             clock_ahead_ms: replica.clock_ahead_ms,
             ..Replica::new(index)
         };
-        for kind in watched() {
-            self.push(self.options.timing.watch, SimEvent::Relist(index, life, kind));
-        }
         let after = |millis| Duration::from_millis(millis);
         let offset = u64::try_from(index).unwrap_or(0) * 100;
-        self.push_at(self.now().after(after(10 + offset)), SimEvent::Lease(index, life));
+        self.push_at(self.now().after(after(10 + offset)), SimEvent::Election(index, life, 0));
         self.push_at(self.now().after(after(500 + offset)), SimEvent::Tick(index, life));
     }
 
@@ -148,7 +143,9 @@ impl Cluster {
         replica.alive = false;
         replica.paused = false;
         replica.engine = None;
-        replica.epoch = None;
+        replica.election = None;
+        replica.term = None;
+        replica.stalled.clear();
         self.push_at(self.now().after(restart_after), SimEvent::Restart(index));
     }
 
@@ -165,16 +162,6 @@ impl Cluster {
     /// Sets a replica's clock ahead of the others by this much.
     pub fn jump_clock(&mut self, index: usize, ahead: Duration) {
         self.replicas[index].clock_ahead_ms = u64::try_from(ahead.as_millis()).unwrap_or(u64::MAX);
-    }
-
-    /// Breaks a replica's watch of a kind.
-    pub fn break_watch(&mut self, index: usize, kind: ObjectKind, relist_after: Duration) {
-        let replica = &mut self.replicas[index];
-        let life = replica.life;
-        let Some(stream) = replica.streams.get_mut(&kind).filter(|stream| stream.connected) else { return };
-        stream.connected = false;
-        stream.queue.clear();
-        self.push_at(self.now().after(relist_after), SimEvent::Relist(index, life, kind));
     }
 
     pub(super) fn restart(&mut self, index: usize) {
@@ -196,8 +183,16 @@ impl Cluster {
             self.push(self.options.timing.send, SimEvent::Send(index, life, Box::new(effect)));
         }
         self.wake_soon(index);
-        // Its own look at the lease may come before or after it has acted on what it last believed.
-        self.push(DelayRange(0, 200), SimEvent::Lease(index, life));
+        let _ = life;
+        let stalled = std::mem::take(&mut self.replicas[index].stalled);
+        for event in stalled {
+            // An election may act before or after the engine has acted on what it last believed.
+            let late = match event {
+                SimEvent::Election(..) | SimEvent::ElectionAnswer(..) => self.random.between(0, 200),
+                _ => 0,
+            };
+            self.push_at(self.now().after(Duration::from_millis(late)), event);
+        }
     }
 
     pub(super) fn tell_replica(&mut self, index: usize, event: Event) {
@@ -239,6 +234,10 @@ impl Cluster {
         let now = self.clock_of(index);
         for event in events.iter().filter(|event| **event != Event::Tick) {
             self.trace(|| format!("replica {index} is told {}", super::trace::event(event)));
+            if let Some(epoch) = epoch_in(event) {
+                let floor = &mut self.replicas[index].epoch_floor;
+                *floor = (*floor).max(epoch);
+            }
             if let Event::Answer { epoch, subject, .. } = event {
                 self.replicas[index].under_way.remove(&(*epoch, subject.clone()));
             }
@@ -282,15 +281,11 @@ impl Cluster {
         }
         self.trace(|| format!("replica {index}: {}", super::trace::effect(&effect)));
         match &effect.action {
-            Action::StepDown => self.step_down(index),
+            Action::StepDown => self.step_down(index, effect.epoch),
             Action::RecordEvent(note) => {
                 self.told.push(RecordedEvent { at: self.now(), replica: index, note: note.clone() });
             }
-            Action::List => {
-                self.last_activity = self.now();
-                let request = self.options.timing.request;
-                self.push(request, SimEvent::List(index, life, effect.epoch, 0, Box::default()));
-            }
+            Action::List => self.begin_term(index, effect.epoch),
             _ => {
                 let moment = FaultTrigger::of(&effect.action);
                 self.request(index, life, effect);
@@ -337,11 +332,10 @@ impl Cluster {
 
     pub(super) fn arrive(&mut self, index: usize, life: u64, effect: &Effect, reply: ResponseFate) {
         let event = if effect.action == Action::ReadLease {
-            let lease = &self.api.lease;
             let replica = &self.replicas[index];
             let ours = !replica.gone(life)
-                && lease.holder.as_deref() == Some(replica.identity())
-                && lease.transitions == effect.epoch;
+                && self.api.lease_holder() == Some(replica.identity())
+                && self.api.lease_transitions() == effect.epoch;
             match reply {
                 ResponseFate::Delivered => lease_answer(effect, Some(ours)),
                 ResponseFate::Rejected(code) => Some(Event::Answer {
@@ -377,169 +371,8 @@ impl Cluster {
         if self.replicas[index].gone(life) {
             return;
         }
-        let listed = if let Event::Listed(epoch, _) = &event { Some(*epoch) } else { None };
         self.tell_replica(index, event);
-        if listed.is_some() {
-            self.release(index, listed);
-        }
     }
-
-    /// Lets the watches go on that a list has held.
-    fn release(&mut self, index: usize, listed: Option<Epoch>) {
-        let life = self.replicas[index].life;
-        let now = self.now();
-        for kind in watched() {
-            let stream = self.replicas[index].streams.entry(kind).or_default();
-            if stream.held == listed {
-                stream.held = None;
-                let waiting = stream.queue.len();
-                let due = stream.last_due.max(now);
-                for _ in 0..waiting {
-                    self.push_at(due, SimEvent::Deliver(index, life, kind));
-                }
-            }
-        }
-    }
-
-    /// Reads one kind after the other, as a real client has to. The watch of each kind goes on from there:
-    /// nothing that is older than the list comes after it, and nothing newer before it.
-    pub(super) fn list(
-        &mut self,
-        index: usize,
-        life: u64,
-        epoch: Epoch,
-        part: usize,
-        mut world: Box<ListedObjects>,
-    ) {
-        if self.replicas[index].gone(life) {
-            return;
-        }
-        let Some(kind) = watched().nth(part) else {
-            let event = Event::Listed(epoch, *world);
-            self.push(self.options.timing.answer, SimEvent::Answer(index, life, Box::new(event)));
-            return;
-        };
-        self.read_kind(kind, &mut world);
-        let stream = self.replicas[index].streams.entry(kind).or_default();
-        stream.queue.clear();
-        stream.held = Some(epoch);
-        self.push(self.options.timing.request, SimEvent::List(index, life, epoch, part + 1, world));
-    }
-
-    fn read_kind(&self, kind: ObjectKind, world: &mut ListedObjects) {
-        let objects = self.api.list(kind).map(|(_, stored)| stored);
-        match kind {
-            ObjectKind::Node => {
-                world.nodes = Some(objects.filter_map(StoredObject::node).map(|n| Node::clone(n)).collect());
-            }
-            ObjectKind::Pod => {
-                world.pods = Some(objects.filter_map(StoredObject::pod).map(|p| Pod::clone(p)).collect());
-            }
-            ObjectKind::Group(kind) => {
-                let groups = objects.filter_map(StoredObject::group).map(|g| GroupObject::clone(g));
-                world.groups.insert(kind, groups.collect());
-            }
-            ObjectKind::Gang => {
-                world.gangs =
-                    Some(objects.filter_map(StoredObject::gang).map(|g| GangRecord::clone(g)).collect());
-            }
-            ObjectKind::PriorityClass => {
-                let classes =
-                    objects.filter_map(StoredObject::priority_class).map(|c| PriorityClass::clone(c));
-                world.priority_classes = Some(classes.collect());
-            }
-            ObjectKind::Namespace
-            | ObjectKind::Deployment
-            | ObjectKind::ReplicaSet
-            | ObjectKind::StatefulSet
-            | ObjectKind::Job => {}
-        }
-    }
-
-    pub(super) fn relist(&mut self, index: usize, life: u64, kind: ObjectKind) {
-        if self.replicas[index].gone(life) {
-            return;
-        }
-        let mut world = ListedObjects::default();
-        self.read_kind(kind, &mut world);
-        let stream = self.replicas[index].streams.entry(kind).or_default();
-        stream.connected = true;
-        self.enqueue(index, kind, Event::Relisted(world), false);
-    }
-
-    /// Puts a write onto a replica's watch of its kind.
-    pub(super) fn watch(&mut self, index: usize, write: &WriteRecord) {
-        let kind = write.key.kind;
-        if !watched().any(|watched| watched == kind) || !self.replicas[index].alive {
-            return;
-        }
-        let stream = self.replicas[index].streams.entry(kind).or_default();
-        if !stream.connected {
-            return;
-        }
-        let gap = self.options.faults.watch_gap;
-        if gap > 0 && self.random.percent(gap) {
-            let after = Duration::from_millis(self.random.between(10, 20_000));
-            self.break_watch(index, kind, after);
-            return;
-        }
-        if let Some(event) = watch_event(write) {
-            self.enqueue(index, kind, event, true);
-        }
-    }
-
-    fn enqueue(&mut self, index: usize, kind: ObjectKind, event: Event, may_lag: bool) {
-        let DelayRange(low, high) = self.options.timing.watch;
-        let lag = if may_lag { self.random.below(self.options.faults.watch_lag_ms + 1) } else { 0 };
-        let due = self.now().after(Duration::from_millis(self.random.between(low, high) + lag));
-        let life = self.replicas[index].life;
-        let stream = self.replicas[index].streams.entry(kind).or_default();
-        stream.last_due = stream.last_due.max(due);
-        stream.queue.push_back(event);
-        let due = stream.last_due;
-        if stream.held.is_none() {
-            self.push_at(due, SimEvent::Deliver(index, life, kind));
-        }
-    }
-
-    pub(super) fn deliver(&mut self, index: usize, life: u64, kind: ObjectKind) {
-        if self.replicas[index].gone(life) {
-            return;
-        }
-        // A broken watch has thrown away what was on it; what is on it now has a delivery of its own.
-        let stream = self.replicas[index].streams.entry(kind).or_default();
-        if stream.held.is_some() {
-            return;
-        }
-        if let Some(event) = stream.queue.pop_front() {
-            self.tell_replica(index, event);
-        }
-    }
-}
-
-/// What a watch tells of a write; nothing of an object that cannot be read.
-fn watch_event(write: &WriteRecord) -> Option<Event> {
-    let typed = match (&write.after, &write.before) {
-        (Some(after), _) => &after.typed,
-        (None, Some(before)) => &before.typed,
-        (None, None) => return None,
-    };
-    let here = write.after.is_some();
-    Some(match typed {
-        TypedObject::Node(node) if here => Event::Node(Change::Set(Node::clone(node))),
-        TypedObject::Node(node) => Event::Node(Change::Gone(node.name.clone())),
-        TypedObject::Pod(pod) if here => Event::Pod(Change::Set(Pod::clone(pod))),
-        TypedObject::Pod(pod) => Event::Pod(Change::Gone(pod.uid.clone())),
-        TypedObject::Group(group) if here => Event::Group(Change::Set(GroupObject::clone(group))),
-        TypedObject::Group(group) => Event::Group(Change::Gone(group.key.clone())),
-        TypedObject::PriorityClass(class) if here => {
-            Event::PriorityClass(Change::Set(PriorityClass::clone(class)))
-        }
-        TypedObject::PriorityClass(class) => Event::PriorityClass(Change::Gone(class.name.clone())),
-        TypedObject::Gang(gang) if here => Event::Gang(Change::Set(GangRecord::clone(gang))),
-        TypedObject::Gang(gang) => Event::Gang(Change::Gone(gang.gang.clone())),
-        TypedObject::Unreadable(_) | TypedObject::Other => return None,
-    })
 }
 
 fn lease_answer(effect: &Effect, ours: Option<bool>) -> Option<Event> {
@@ -570,4 +403,16 @@ fn subject_of(action: &Action) -> Option<RequestTarget> {
         Action::ReadOwner { gang, owner } => RequestTarget::Owner(gang.clone(), owner.clone()),
         Action::List | Action::StepDown | Action::Evict { .. } | Action::RecordEvent(_) => return None,
     })
+}
+
+/// The highest epoch that the gangs in an event name.
+fn epoch_in(event: &Event) -> Option<Epoch> {
+    match event {
+        Event::Gang(Change::Set(record)) => Some(highest_epoch(&record.status)),
+        Event::Answer { outcome: RequestOutcome::Gang(record), .. } => Some(highest_epoch(&record.status)),
+        Event::Listed(_, listed) => {
+            listed.gangs.iter().flatten().map(|record| highest_epoch(&record.status)).max()
+        }
+        _ => None,
+    }
 }

@@ -168,7 +168,7 @@ pub fn play(
     stats.waiting = u64::try_from(seen.gangs.len()).unwrap_or(0) - stats.admitted;
     stats.happenings = runner.cluster().steps();
     stats.reviews = runner.cluster().api.webhook.calls();
-    stats.leaders = runner.cluster().api.lease.transitions.0;
+    stats.leaders = runner.cluster().api.lease_transitions().0;
     Ok(stats)
 }
 

@@ -161,6 +161,7 @@ impl Checker {
             }
             ObjectKind::PriorityClass
             | ObjectKind::Namespace
+            | ObjectKind::Lease
             | ObjectKind::Deployment
             | ObjectKind::ReplicaSet
             | ObjectKind::StatefulSet
