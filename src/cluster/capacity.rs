@@ -520,8 +520,9 @@ mod tests {
         let both = json!({"running": {"pods": 1, "gpus": 2}, "waiting": {"pods": 2, "gpus": 4}});
         assert_eq!(reported(&engine, "/namespaces/ml"), both);
         engine.step(Event::Pod(Change::Gone("two".into())), NOW);
-        engine
-            .step(Event::Relisted(ListedObjects { pods: Some(Vec::new()), ..ListedObjects::default() }), NOW);
+        for uid in ["one", "held"] {
+            engine.step(Event::Pod(Change::Gone(uid.into())), NOW);
+        }
         assert_eq!(reported(&engine, "/namespaces"), Value::Null);
     }
 

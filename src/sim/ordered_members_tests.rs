@@ -5,6 +5,9 @@ use super::fuzz::webhook;
 use super::scenario::{Runner, Scenario};
 use portcullis_core::admission;
 
+// `other` is created one second after `worker-0`. Gangs queue by the creation of their pods,
+// `creationTimestamp` counts whole seconds, and equal seconds are ordered by name: `other` before
+// `training`. A new leader drops a plan without a lifted member, and plans again in that order.
 const SET: &str = r"
 cluster:
   nodes:
@@ -27,7 +30,7 @@ steps:
             resources: {requests: {cpu: '1'}}
   FAULT
   settle: false
-  advance: 400ms
+  advance: 1s
 - say: Another gang is created. It would fit beside the running pods.
   apply: |
     apiVersion: v1

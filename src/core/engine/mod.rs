@@ -192,7 +192,6 @@ impl Engine {
             Event::Listed(epoch, objects) if self.leadership == Leadership::Listing(epoch) => {
                 self.take_over(epoch, objects, step);
             }
-            Event::Relisted(objects) if knows => self.relist(objects, step),
             Event::Node(change) if knows => self.observe_node(change, step),
             Event::Pod(Change::Set(pod)) if knows => self.observe_pod(pod, step),
             Event::Pod(Change::Gone(uid)) if knows => self.remove_pod(&uid, step),
@@ -210,7 +209,6 @@ impl Engine {
             }
             // A follower keeps nothing: it lists all objects when it takes over.
             Event::Listed(..)
-            | Event::Relisted(_)
             | Event::Node(_)
             | Event::Pod(_)
             | Event::Group(_)

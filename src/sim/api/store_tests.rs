@@ -172,3 +172,23 @@ fn what_somebody_else_applied_is_theirs() {
     assert_eq!(apply(&mut server, "Running").unwrap_err().code, 409);
     assert!(server.get(&key).and_then(StoredObject::group).unwrap().groups[0].stored_status.is_foreign());
 }
+
+#[test]
+fn a_watch_resumes_from_a_bookmark_after_its_last_change_is_compacted() {
+    let mut server = server();
+    server.history_limit = 3;
+    server.create(&Actor::User, pod("a", true)).unwrap();
+    let seen = server.version().to_string();
+    for index in 0..4 {
+        let namespace =
+            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": format!("n{index}")}});
+        server.create(&Actor::User, namespace).unwrap();
+    }
+    assert_eq!(server.changes_since(ObjectKind::Pod, &seen).unwrap_err().code, 410);
+    let bookmark: Value = serde_json::from_str(&server.bookmark_line(ObjectKind::Pod)).unwrap();
+    assert_eq!(bookmark["type"], "BOOKMARK");
+    let version = bookmark["object"]["metadata"]["resourceVersion"].as_str().unwrap();
+    assert!(server.changes_since(ObjectKind::Pod, version).unwrap().is_empty());
+    server.create(&Actor::User, pod("b", true)).unwrap();
+    assert_eq!(server.changes_since(ObjectKind::Pod, version).unwrap().len(), 1);
+}

@@ -99,6 +99,12 @@ impl ApiServer {
         Some(json!({"type": what, "object": object}).to_string())
     }
 
+    /// A bookmark: the line that tells a watch of this kind the newest version.
+    pub fn bookmark_line(&self, kind: ObjectKind) -> String {
+        let metadata = json!({"resourceVersion": self.version.to_string()});
+        json!({"type": "BOOKMARK", "object": {"kind": kind.as_str(), "metadata": metadata}}).to_string()
+    }
+
     /// The holder of the leader's lease; `None` while it is free or does not exist.
     pub fn lease_holder(&self) -> Option<&str> {
         let TypedObject::Lease(lease) = &self.get(&self.lease_key)?.typed else { return None };

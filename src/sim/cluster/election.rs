@@ -38,7 +38,7 @@ impl Cluster {
         Monotonic(self.now().since(START))
     }
 
-    /// Lets the election of a replica do what is due. `poll`: only the poll that was scheduled last counts.
+    /// Runs what is due in the election of a replica. Only the poll that was scheduled last counts.
     pub(super) fn poll_election(&mut self, index: usize, life: u64, poll: u64) {
         if self.replicas[index].gone(life) || self.replicas[index].election_poll != poll {
             return;
@@ -108,8 +108,8 @@ impl Cluster {
         self.push_at(at, SimEvent::ElectionRequest(index, life, identity, Box::new(request), fault, back));
     }
 
-    /// A request of an election reaches the API server, also when its sender has died. `back`: how long the answer takes;
-    /// `None` loses it.
+    /// A request of an election reaches the API server, also when its sender has died. `back` is the time
+    /// that the response takes; `None` loses it.
     pub(super) fn election_request(
         &mut self,
         index: usize,
@@ -121,8 +121,7 @@ impl Cluster {
     ) {
         let failed = || ReadFailure::of_status(500, "fault".to_owned());
         let answer = match request {
-            ElectionRequest::ListGangs(list) if fault == LeaseFault::Refused => {
-                let _ = list;
+            ElectionRequest::ListGangs(_) if fault == LeaseFault::Refused => {
                 ElectionAnswer::Gangs(Err(failed()))
             }
             ElectionRequest::ListGangs(list) => {
@@ -212,7 +211,7 @@ impl Cluster {
         }
     }
 
-    /// What time of day a replica believes it is.
+    /// The time of day by a replica's clock.
     pub(super) fn clock_of(&self, index: usize) -> Time {
         let ahead = self.replicas[index].clock_ahead_ms;
         self.now().after(Duration::from_millis(ahead))

@@ -183,7 +183,6 @@ impl Cluster {
             self.push(self.options.timing.send, SimEvent::Send(index, life, Box::new(effect)));
         }
         self.wake_soon(index);
-        let _ = life;
         let stalled = std::mem::take(&mut self.replicas[index].stalled);
         for event in stalled {
             // An election may act before or after the engine has acted on what it last believed.

@@ -70,13 +70,6 @@ pub(super) fn event(event: &Event) -> String {
         Event::Node(Change::Set(node)) => format!("node {}", node.name),
         Event::Group(Change::Set(group)) => format!("group {}/{}", group.key.namespace, group.key.name),
         Event::Listed(epoch, _) => format!("the list of epoch {epoch}"),
-        Event::Relisted(world) => format!(
-            "a relist (nodes {}, pods {}, groups {}, gangs {})",
-            world.nodes.is_some(),
-            world.pods.is_some(),
-            !world.groups.is_empty(),
-            world.gangs.is_some()
-        ),
         Event::Answer { epoch, subject, outcome } => {
             let outcome = match outcome {
                 RequestOutcome::Pod(pod) => format!("pod {}", state(pod)),

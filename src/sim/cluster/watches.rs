@@ -13,6 +13,8 @@ use portcullis_edge::{
 use super::{Cluster, DelayRange, START, SimEvent};
 use crate::api::{ObjectKind, WriteRecord};
 
+/// Interval of the bookmarks on an open watch: the API server sends one about once a minute.
+const BOOKMARK_INTERVAL: Duration = Duration::from_secs(60);
 /// How long a client waits for an answer.
 const CLIENT_TIMEOUT: DelayRange = DelayRange(3000, 10_000);
 
@@ -28,9 +30,9 @@ pub(super) enum ListReader {
 /// A message between a replica and the API server, or a timer of its watches. Belongs to one term.
 #[derive(Clone, Debug)]
 pub(super) enum WatchMessage {
-    /// The takeover looks what is due.
+    /// The takeover runs what is due.
     Takeover,
-    /// A watcher looks what is due.
+    /// A watcher runs what is due.
     Watcher(WatchedKind),
     /// A request for a page reaches the API server. Without an answer when `answered` is false.
     List { reader: ListReader, kind: WatchedKind, request: ListRequest, answered: bool },
@@ -44,6 +46,8 @@ pub(super) enum WatchMessage {
     Line(WatchedKind, u64, String),
     /// The replica notices the end of this connection.
     Ended(WatchedKind, u64, WatchEnd),
+    /// The API server sends a bookmark on this connection.
+    Bookmark(WatchedKind, u64),
     /// The API server closes this connection after `timeoutSeconds`.
     Close(WatchedKind, u64),
 }
@@ -62,7 +66,8 @@ pub(super) struct LeaderTerm {
 #[derive(Clone, Debug)]
 struct WatchStream {
     watcher: Watcher,
-    /// The connection that the API server writes to, and that the replica reads. Both ends forget it when it breaks.
+    /// The connection that the API server writes to, and that the replica reads. Both ends forget it when it
+    /// breaks.
     connection: Option<u64>,
     /// When the last line on it arrives: lines keep their order.
     last_due: Time,
@@ -169,6 +174,7 @@ impl Cluster {
                     self.step_watcher(index, kind);
                 }
             }
+            WatchMessage::Bookmark(kind, connection) => self.send_bookmark(index, kind, connection),
             WatchMessage::Close(kind, connection) => {
                 let Some(stream) = self.stream(index, kind) else { return };
                 if stream.connection == Some(connection) {
@@ -253,8 +259,8 @@ impl Cluster {
         }
     }
 
-    /// What goes wrong with a request of a watcher: `Some` is the failure that the replica sees, and whether the request
-    /// reaches the API server all the same.
+    /// The failure of a list or watch request, and the delay until the replica sees it. `None` when the
+    /// request succeeds.
     fn watch_fault(&mut self) -> Option<(ReadFailure, DelayRange)> {
         let faults = self.options.faults.clone();
         if faults == super::FaultRates::default() {
@@ -338,8 +344,22 @@ impl Cluster {
         for line in lines {
             self.send_line(index, kind, connection, line);
         }
+        let bookmark = self.now().after(BOOKMARK_INTERVAL);
+        self.watch_message_at(bookmark, index, WatchMessage::Bookmark(kind, connection));
         let close = self.now().after(request.timeout);
         self.watch_message_at(close, index, WatchMessage::Close(kind, connection));
+    }
+
+    /// Sends a bookmark on an open connection. All earlier writes are on it, so the watch may resume here.
+    fn send_bookmark(&mut self, index: usize, kind: WatchedKind, connection: u64) {
+        let Some(stored) = stored_kind(kind) else { return };
+        let line = self.api.bookmark_line(stored);
+        if self.stream(index, kind).and_then(|stream| stream.connection) != Some(connection) {
+            return;
+        }
+        self.send_line(index, kind, connection, line);
+        let next = self.now().after(BOOKMARK_INTERVAL);
+        self.watch_message_at(next, index, WatchMessage::Bookmark(kind, connection));
     }
 
     /// Puts a line onto a connection.
@@ -371,7 +391,8 @@ impl Cluster {
         }
     }
 
-    /// Breaks a replica's watch of a kind. Lines on their way are lost. The replica notices after `noticed_after`.
+    /// Breaks a replica's watch of a kind. Lines on their way are lost. The replica notices after
+    /// `noticed_after`.
     pub fn break_watch(&mut self, index: usize, kind: ObjectKind, noticed_after: Duration) {
         let Some(kind) = watched_kind(kind) else { return };
         let Some(stream) = self.stream(index, kind) else { return };
@@ -383,13 +404,13 @@ impl Cluster {
 }
 
 impl WatchMessage {
-    /// Whether the message is a timer that runs as long as the watch is open.
+    /// Whether the message is a timer of an open watch, which is no activity.
     pub(super) fn is_timer(&self) -> bool {
-        matches!(self, Self::Close(..))
+        matches!(self, Self::Bookmark(..) | Self::Close(..))
     }
 
-    /// Whether a paused replica keeps it until it goes on: all but what the API server does.
+    /// Whether the replica handles the message. A paused replica handles it when it continues.
     pub(super) fn reaches_replica(&self) -> bool {
-        !matches!(self, Self::List { .. } | Self::Open(..) | Self::Close(..))
+        !matches!(self, Self::List { .. } | Self::Open(..) | Self::Bookmark(..) | Self::Close(..))
     }
 }

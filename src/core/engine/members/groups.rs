@@ -74,10 +74,6 @@ impl Groups {
         self.by_object.iter().filter_map(|(id, said)| Some((id, said.values().next()?)))
     }
 
-    pub(in crate::engine) fn keys(&self) -> impl Iterator<Item = &GroupKey> {
-        self.objects.keys()
-    }
-
     /// Replaces the descriptions by an object. `None` removes them. Returns all gangs that it described
     /// before or describes now.
     fn set(&mut self, key: &GroupKey, groups: Option<Vec<Group>>) -> BTreeSet<GangId> {

@@ -1,10 +1,8 @@
 //! Takes in objects from watches, lists and answers. The newest version of each object wins, older ones are
 //! ignored. Each new version is charged to the snapshot at once.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::dialect::GroupKey;
 use crate::engine::gang_state::{GangObject, GangState, MemberState};
 use crate::engine::invariants::KNOWN_MEMBER;
 use crate::engine::protocol::plan_progress::PlanInput;
@@ -294,56 +292,24 @@ impl Engine {
         step.touch(id);
     }
 
-    /// Takes in a consistent read after a broken watch. Known objects that are not in it are gone.
-    pub(in crate::engine) fn relist(&mut self, objects: ListedObjects, step: &mut StepContext) {
-        if let Some(nodes) = objects.nodes {
-            let listed: BTreeSet<NodeName> = nodes.iter().map(|n| n.name.clone()).collect();
-            let known: Vec<NodeName> = self.snapshot.node_names().cloned().collect();
-            for name in known.into_iter().filter(|n| !listed.contains(n)) {
-                self.observe_node(Change::Gone(name), step);
-            }
-            for node in nodes {
-                self.observe_node(Change::Set(node), step);
-            }
+    /// Takes in a consistent read of all objects. The engine has known none since it was reset.
+    pub(in crate::engine) fn observe_all(&mut self, objects: ListedObjects, step: &mut StepContext) {
+        for node in objects.nodes.into_iter().flatten() {
+            self.observe_node(Change::Set(node), step);
         }
-        if let Some(pods) = objects.pods {
-            let listed: BTreeSet<PodUid> = pods.iter().map(|p| p.uid.clone()).collect();
-            let alone = self.charged_pods.iter().chain(self.unplaced_pods.keys());
-            let known: Vec<PodUid> = self.members.keys().chain(alone).cloned().collect();
-            for uid in known.iter().filter(|uid| !listed.contains(uid)) {
-                self.remove_pod(uid, step);
-            }
-            for pod in pods {
-                self.observe_pod(pod, step);
-            }
+        for pod in objects.pods.into_iter().flatten() {
+            self.observe_pod(pod, step);
         }
-        for (kind, groups) in objects.groups {
-            let listed: BTreeSet<&GroupKey> = groups.iter().map(|g| &g.key).collect();
-            let known = self.groups.keys().filter(|key| key.kind == kind);
-            let gone: Vec<GroupKey> = known.filter(|key| !listed.contains(key)).cloned().collect();
-            for key in gone {
-                self.observe_group(Change::Gone(key), step);
-            }
-            for group in groups {
-                self.observe_group(Change::Set(group), step);
-            }
+        for group in objects.groups.into_values().flatten() {
+            self.observe_group(Change::Set(group), step);
         }
         if let Some(classes) = objects.priority_classes {
-            let classes = classes.into_iter().map(|class| (class.name, class.value)).collect();
-            if self.priority_classes.as_ref() != Some(&classes) {
-                self.priority_classes = Some(classes);
-                self.requeue_prioritized_gangs(step);
-            }
+            self.priority_classes =
+                Some(classes.into_iter().map(|class| (class.name, class.value)).collect());
+            self.requeue_prioritized_gangs(step);
         }
-        if let Some(gangs) = objects.gangs {
-            let listed: BTreeSet<GangId> = gangs.iter().map(|g| g.gang.clone()).collect();
-            let known: Vec<GangId> = self.gangs.keys().cloned().collect();
-            for gang in known.iter().filter(|g| !listed.contains(g)) {
-                self.remove_gang_object(gang, step);
-            }
-            for record in gangs {
-                self.observe_gang_object(record, step);
-            }
+        for record in objects.gangs.into_iter().flatten() {
+            self.observe_gang_object(record, step);
         }
     }
 

@@ -28,7 +28,7 @@ impl Engine {
                 record.status.plan.iter().flat_map(|plan| plan.members.iter().map(|m| m.uid.clone()))
             })
             .collect();
-        self.relist(objects, step);
+        self.observe_all(objects, step);
         if self.leadership != Leadership::Fencing(epoch) {
             return; // The objects contained a newer epoch, and the engine stepped down.
         }

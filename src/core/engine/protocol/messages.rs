@@ -18,8 +18,6 @@ pub enum Event {
     LeaseLost,
     /// The answer to [`Action::List`] of this epoch: a read of all objects that began after that effect was sent.
     Listed(Epoch, ListedObjects),
-    /// All objects of some kinds from a consistent read, after their watch broke. Objects that are not in it are gone.
-    Relisted(ListedObjects),
     /// A watch event about a node.
     Node(Change<Node, NodeName>),
     /// A watch event about a pod.
@@ -53,7 +51,7 @@ pub enum Change<T, K> {
     Gone(K),
 }
 
-/// A consistent read. [`Event::Relisted`] sets only the kinds that were read.
+/// A consistent read of all objects.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ListedObjects {
     /// All nodes.
