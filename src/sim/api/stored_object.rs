@@ -127,14 +127,6 @@ impl StoredObject {
         }
     }
 
-    /// The priority class, where it can be read.
-    pub fn priority_class(&self) -> Option<&Arc<PriorityClass>> {
-        match &self.typed {
-            TypedObject::PriorityClass(class) => Some(class),
-            _ => None,
-        }
-    }
-
     /// The `Gang` object, where it can be read.
     pub fn gang(&self) -> Option<&Arc<GangRecord>> {
         match &self.typed {
