@@ -143,7 +143,7 @@ impl Cluster {
                     );
                 }
             }
-            WatchMessage::Page(reader, page) => self.page_arrived(index, reader, page),
+            WatchMessage::Page(reader, page) => self.page_arrived(index, reader, &page),
             WatchMessage::Open(kind, request) => self.open_watch(index, kind, &request),
             WatchMessage::Opened(kind, connection, answer) => {
                 let now = self.monotonic();
@@ -287,9 +287,9 @@ impl Cluster {
         self.watch_message_after(self.options.timing.request, index, message);
     }
 
-    fn page_arrived(&mut self, index: usize, reader: ListReader, page: Result<String, ReadFailure>) {
+    fn page_arrived(&mut self, index: usize, reader: ListReader, page: &Result<String, ReadFailure>) {
         let now = self.monotonic();
-        let page = page.as_deref().map(str::as_bytes).map_err(Clone::clone);
+        let page = page.as_ref().map(|page| page.as_bytes()).map_err(Clone::clone);
         match reader {
             ListReader::Takeover => {
                 let term = self.replicas[index].term.as_mut();

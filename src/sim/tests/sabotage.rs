@@ -45,8 +45,8 @@ fn fuzzer_input(seed: u64) -> Vec<u8> {
 
 #[test]
 fn fuzzer_inputs_find_a_planted_bug_as_seeds_do() {
-    let run = |bytes: &[u8], broken| {
-        let options = FuzzOptions { broken, ..FuzzOptions::default() };
+    let run = |bytes: &[u8], disabled_rule| {
+        let options = FuzzOptions { disabled_rule, ..FuzzOptions::default() };
         play(0, &generate_from_bytes(bytes), &options, webhook(admission::AdmissionSettings::default()))
     };
     let found = (0..2000).map(fuzzer_input).find(|bytes| run(bytes, Some(SafetyRule::Reserve)).is_err());
@@ -77,10 +77,10 @@ fn takeover_without_fencing_is_found() {
 /// Runs the scenario of a scale-up without a rule. An expectation of the scenario must fail.
 fn check_story(rule: SafetyRule) {
     let text = include_str!("../../../tests/scenarios/a12-scale-up-waits-as-a-whole.yaml");
-    let good = |broken: Option<SafetyRule>| {
+    let good = |disabled: Option<SafetyRule>| {
         let scenario = Scenario::parse("story.yaml", text).expect("it reads well");
         let mut options = scenario.settings.options();
-        options.settings.disabled_rule = broken;
+        options.settings.disabled_rule = disabled;
         let admit = webhook(admission::AdmissionSettings::default());
         let mut runner = Runner::with_options(options, scenario, Some(admit)).expect("it begins");
         std::iter::from_fn(|| runner.next_step().expect("it can be done")).all(|step| step.is_as_expected())
