@@ -6,7 +6,7 @@
 //! | [`quantity`] | Kubernetes quantities: `100m`, `4Gi`, `1e3` |
 //! | [`duration`] | Go durations: `1h30m`, `500ms` |
 //! | [`timestamp`] | RFC 3339 times, and the calendar |
-//! | [`pointer`] | JSON pointers (RFC 6901) |
+//! | [`mod@pointer`] | JSON pointers (RFC 6901) |
 //! | [`yaml`] | YAML as kubectl reads it, with the position of every value |
 //! | [`plural`], [`truncate`], [`suggestion`] | parts of messages: counts, cut values, "did you mean" |
 //! | [`hash`] | stable hashes for names |

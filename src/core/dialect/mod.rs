@@ -8,13 +8,13 @@
 //! |---|---|
 //! | [`dialect_trait`] | [`Dialect`](dialect_trait::Dialect): the functions that a stack implements |
 //! | [`registry`] | the list of all dialects, and the functions that ask the right one |
-//! | [`membership`] | [`Membership`]: gang and role of a pod, and what the pod declares |
+//! | [`mod@membership`] | [`Membership`]: gang and role of a pod, and what the pod declares |
 //! | [`membership_review`] | [`MembershipReview`]: missing keys, warnings and contradictions, for admission |
 //! | [`group`], [`group_reader`] | [`Group`]: what a group object states about its gangs, and helpers to read it |
 //! | [`quorum`] | [`Quorum`]: when a gang is complete |
 //! | [`gang_policies`] | [`GangPolicies`]: timeout, stale and torn gangs, pins, topology, elastic size |
 //! | [`future_members`] | [`FutureMembers`]: members that are created only after others have started |
-//! | [`group_status`], [`group_event`] | status and events of a group object, in the words of its stack |
+//! | [`mod@group_status`], [`mod@group_event`] | status and events of a group object, in the words of its stack |
 //!
 //! # Add a dialect
 //!

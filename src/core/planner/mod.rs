@@ -5,7 +5,7 @@
 //! clock, no randomness and no hash order: the same snapshot and requests give the same plan and report byte
 //! for byte, in any order of nodes.
 //!
-//! Invariant: every plan passes [`check`], which shares no code with the planner. Debug builds check each
+//! Invariant: every plan passes [`mod@check`], which shares no code with the planner. Debug builds check each
 //! plan.
 //!
 //! A round of one gang: `attempt` groups members by shape and role, scans the nodes for each shape, and
@@ -66,7 +66,7 @@ pub fn is_unschedulable(snapshot: &Snapshot, gang: &PlanningRequest) -> bool {
 /// member is independent.
 ///
 /// # Panics
-/// In debug builds, when [`check`] refutes the plan: a bug of the planner.
+/// In debug builds, when [`mod@check`] refutes the plan: a bug of the planner.
 #[must_use = "planning has no effect but its result"]
 pub fn plan(snapshot: &Snapshot, gangs: &[PlanningRequest]) -> (Plan, PlanningReport) {
     let tie_break = TieBreak::current();
