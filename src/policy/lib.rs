@@ -1,9 +1,10 @@
 //! Policy files: rules that a platform team keeps in git and that Portcullis evaluates for admission
 //! requests.
 //!
-//! [`mod@load`] turns files into a [`PolicySet`], or into a list of every [`Problem`] in them. [`mod@review`] answers
-//! an `AdmissionReview` with a set, from an [`AdmissionRequest`] and [`ClusterData`]. The crate is pure: it
-//! takes bytes and values and returns values. It has no clock, no I/O and no randomness.
+//! [`mod@load`] turns files into a [`PolicySet`], or into a list of every [`Problem`] in them.
+//! [`mod@review`] answers an `AdmissionReview` with a set, from an [`AdmissionRequest`] and [`ClusterData`].
+//! The crate is pure: it takes bytes and values and returns values. It has no clock, no I/O and no
+//! randomness.
 //!
 //! | module | owns |
 //! |---|---|
