@@ -19,7 +19,7 @@ pub const FIELD_MANAGER: &str = "portcullis";
 /// How long a gang may wait for its start, on the group object or where there is none on its pods: `120`,
 /// `2m`, `1h30m`.
 pub const TIMEOUT_ANNOTATION: &str = "portcullis.dev/timeout";
-/// What becomes of a gang that has not started within its timeout, on the group object or where there is none
+/// What happens to a gang that exceeds its timeout, on the group object or where there is none
 /// on its pods: `requeue` or `delete`.
 pub const ON_TIMEOUT_ANNOTATION: &str = "portcullis.dev/on-timeout";
 /// Policy for a stale gang, which was complete and has lost members: `evict` or `keep`. On the same objects.
@@ -46,7 +46,7 @@ pub const GANG_SIZE_KEY: &str = "portcullis.dev/gang-size";
 /// from.
 pub const SCHEDULING_GROUP_ANNOTATION: &str = "portcullis.dev/scheduling-group";
 /// On a StatefulSet whose pods are a gang, and on these pods: [`ORDERED_KEEP`] leaves it as it is, to start
-/// its pods one after the other, and room is held for those to come.
+/// its pods one after the other, and the engine reserves capacity for the missing ones.
 pub const ORDERED_ANNOTATION: &str = "portcullis.dev/ordered";
 /// The value of [`ORDERED_ANNOTATION`] that keeps the order.
 pub const ORDERED_KEEP: &str = "keep";

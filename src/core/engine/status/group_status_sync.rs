@@ -176,9 +176,11 @@ impl Engine {
 
     /// Whether the status of a group object is left over from a gang that is gone.
     pub(in crate::engine) fn is_leftover_group_status(&self, group: &Group) -> bool {
-        let Some(nobody) = dialect::group_status(group, &status_without_members(group)) else { return false };
+        let Some(without_members) = dialect::group_status(group, &status_without_members(group)) else {
+            return false;
+        };
         self.settings.group_status == GroupStatusMode::Auto
-            && group.stored_status.matches(&nobody) == Some(false)
+            && group.stored_status.matches(&without_members) == Some(false)
     }
 
     /// Sends the writes that are due, a few at a time.
