@@ -33,6 +33,7 @@ const (
 	chartDirectory = "../../manifests/chart"
 	manifests      = "../../manifests"
 	namespace      = "portcullis-system"
+	maxShownBytes  = 100
 	generatedMark  = "# Generated from manifests/base and manifests/components by tests/chart. Do not edit."
 )
 
@@ -399,7 +400,16 @@ func differences(path string, wanted, rendered any) []string {
 	if reflect.DeepEqual(wanted, rendered) {
 		return nil
 	}
-	return []string{fmt.Sprintf("%s: kustomize has %v, the chart %v", path, wanted, rendered)}
+	return []string{fmt.Sprintf("%s: kustomize has %s, the chart %s", path, shown(wanted), shown(rendered))}
+}
+
+// shown is a value for a message, cut after maxShownBytes: a value can be the whole schema of a CRD.
+func shown(value any) string {
+	text := fmt.Sprint(value)
+	if len(text) <= maxShownBytes {
+		return text
+	}
+	return strings.ToValidUTF8(text[:maxShownBytes], "") + "…"
 }
 
 func lintChart() []string {

@@ -3,6 +3,7 @@
 //! The modules test the command line, the webhook on loopback, the scenarios, the manifests and the source
 //! tree itself.
 
+mod chart;
 mod check;
 mod cli;
 mod corpus;
