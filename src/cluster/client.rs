@@ -18,9 +18,8 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use kube::Config;
 use kube::client::{Body, ConfigExt};
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use portcullis_core::api::{ApiRequest, ApiResource, ApiResponse, ApiVerb};
+use portcullis_core::api::{ApiRequest, ApiResource, ApiResponse, ApiVerb, ErrorStatus};
 pub use portcullis_core::objects::names::FIELD_MANAGER;
-use serde::Deserialize;
 use tower::{BoxError, ServiceBuilder, ServiceExt};
 
 use super::lines::Lines;
@@ -76,12 +75,7 @@ impl Reply {
     /// Returns `message` of the `Status` object in the body of an error. Returns the start of the body if it
     /// is not a `Status`.
     pub fn message(&self) -> String {
-        #[derive(Deserialize)]
-        struct Status {
-            message: Option<String>,
-        }
-        let text = || String::from_utf8_lossy(&self.body).trim().chars().take(500).collect();
-        serde_json::from_slice::<Status>(&self.body).ok().and_then(|s| s.message).unwrap_or_else(text)
+        ErrorStatus::read(self.code, &self.body).message
     }
 }
 
@@ -411,13 +405,13 @@ pub(super) fn respond(verb: &ApiVerb, reply: Result<Reply, Lost>) -> ApiResponse
             }
         };
     }
-    let message = reply.message();
+    let status = ErrorStatus::read(reply.code, &reply.body);
     // Admission webhooks run before the API server stores the object.
-    let rejected = reply.code < 500 || message.contains("failed calling webhook");
+    let rejected = reply.code < 500 || status.message.contains("failed calling webhook");
     if rejected || matches!(verb, ApiVerb::Get) {
-        return ApiResponse::Status { code: reply.code, message };
+        return ApiResponse::rejected(status);
     }
-    tracing::debug!(code = reply.code, message, "write failed with an unknown outcome");
+    tracing::debug!(code = reply.code, status.message, "write failed with an unknown outcome");
     ApiResponse::Lost
 }
 
@@ -456,7 +450,7 @@ mod tests {
         let write = ApiVerb::MergePatch(serde_json::json!({}));
         let rejected = |code, message: &str| ApiResponse::Status { code, message: message.to_owned() };
         for (verb, reply, expected) in [
-            (&write, Ok(reply(409, "conflict")), rejected(409, "conflict")),
+            (&write, Ok(reply(409, "conflict")), ApiResponse::Stale { message: "conflict".to_owned() }),
             (&write, Ok(reply(429, "slow down")), rejected(429, "slow down")),
             (&write, Ok(reply(500, "etcdserver: request timed out")), ApiResponse::Lost),
             (&write, Ok(reply(504, "timeout")), ApiResponse::Lost),

@@ -161,7 +161,7 @@ fn log(effect: &Effect, response: &ApiResponse, took: Duration) {
         ApiResponse::Status { code: 404, .. } => {
             tracing::debug!(%epoch, action, object = about, "object is gone");
         }
-        ApiResponse::Status { code: 409, message } => {
+        ApiResponse::Stale { message } => {
             tracing::debug!(%epoch, action, object = about, message, "object has changed");
         }
         ApiResponse::Status { code: 403, message } => {
@@ -180,7 +180,12 @@ fn log(effect: &Effect, response: &ApiResponse, took: Duration) {
 /// engine depends on the status of a group.
 fn log_group_status_write(group: &str, response: &ApiResponse) {
     static LOGGED: Once = Once::new();
-    if let ApiResponse::Status { code, message } = response {
+    let rejection = match response {
+        ApiResponse::Status { code, message } => Some((*code, message)),
+        ApiResponse::Stale { message } => Some((409, message)),
+        ApiResponse::Object(_) | ApiResponse::Lost => None,
+    };
+    if let Some((code, message)) = rejection {
         LOGGED.call_once(|| {
             tracing::info!(
                 group,

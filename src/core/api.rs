@@ -3,6 +3,7 @@
 //! The engine, the certificate upkeep and the policy status build [`ApiRequest`]s. A client of a real or of a simulated
 //! API server sends them and returns an [`ApiResponse`].
 
+use serde::Deserialize;
 use serde_json::Value;
 
 /// A resource type of the API server.
@@ -64,6 +65,12 @@ pub enum ApiVerb {
 pub enum ApiResponse {
     /// 2xx: the object after the request, as JSON text. The receiver parses it once, with a view of its own.
     Object(String),
+    /// The request was about a version or an object that the API server does not store any more: HTTP 409, or an
+    /// HTTP 422 that [`ErrorStatus::is_stale`] recognises. Nothing was written.
+    Stale {
+        /// `message` of the returned `Status`.
+        message: String,
+    },
     /// Any other status code, with the message of the returned `Status`.
     Status {
         /// HTTP status code.
@@ -73,4 +80,158 @@ pub enum ApiResponse {
     },
     /// The client received no response: the API server may or may not have carried out the request.
     Lost,
+}
+
+impl ApiResponse {
+    /// The response to a request that the API server rejected.
+    #[must_use]
+    pub fn rejected(status: ErrorStatus) -> Self {
+        if status.is_stale() {
+            return Self::Stale { message: status.message };
+        }
+        // A webhook chooses the code of its denial. Its 404 does not mean that the object is gone.
+        let code = if status.is_webhook_denial() { FORBIDDEN } else { status.code };
+        Self::Status { code, message: status.message }
+    }
+}
+
+/// The `Status` object of an error response, as far as a caller decides by it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct ErrorStatus {
+    /// HTTP status code.
+    #[serde(skip)]
+    pub code: u16,
+    /// Machine-readable reason, for example `Conflict`.
+    pub reason: String,
+    /// Message for people.
+    pub message: String,
+    /// The object and the fields that the error is about.
+    pub details: ErrorDetails,
+}
+
+/// `details` of a `Status` object.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct ErrorDetails {
+    /// Name of the object.
+    pub name: String,
+    /// One entry for each problem.
+    pub causes: Vec<ErrorCause>,
+}
+
+/// One of `details.causes`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct ErrorCause {
+    /// Machine-readable reason, for example `FieldValueInvalid`.
+    pub reason: String,
+    /// Path of the field.
+    pub field: String,
+}
+
+impl ErrorStatus {
+    /// Reads the body of an error response. A body that is no `Status` gives its start as the message.
+    #[must_use]
+    pub fn read(code: u16, body: &[u8]) -> Self {
+        match serde_json::from_slice::<Self>(body) {
+            Ok(status) if !status.message.is_empty() => Self { code, ..status },
+            _ => {
+                let text = String::from_utf8_lossy(body);
+                let message = text.trim().chars().take(MAX_ERROR_TEXT_CHARS).collect();
+                Self { code, message, ..Self::default() }
+            }
+        }
+    }
+
+    /// Whether an admission webhook denied the request. The API server puts these words before the text of the webhook.
+    fn is_webhook_denial(&self) -> bool {
+        self.message.starts_with("admission webhook ")
+    }
+
+    /// Whether the request was about a version or an object that is not stored any more.
+    ///
+    /// Kubernetes 1.36 answers so with 409, with the 422 of a failed `test` in a JSON patch, and with the 422 of a merge
+    /// patch whose `metadata.uid` is another one. The 422 of a failed `test` has no details and a constant message
+    /// (apimachinery, `NewGenericServerResponse`). The 422 of a validating policy names the object, and the message of
+    /// a webhook starts with the name of the webhook: no policy can produce the same response.
+    #[must_use]
+    pub fn is_stale(&self) -> bool {
+        if self.is_webhook_denial() {
+            return false;
+        }
+        match (self.code, &*self.reason) {
+            (409, _) => true,
+            (422, "Invalid") => {
+                let details = &self.details;
+                let unnamed = details.name.is_empty() && details.causes.is_empty();
+                let failed_test = unnamed && self.message.starts_with(FAILED_PATCH_MESSAGE);
+                let other_uid =
+                    |cause: &ErrorCause| cause.reason == "FieldValueInvalid" && cause.field == "metadata.uid";
+                failed_test || details.causes.iter().any(other_uid)
+            }
+            _ => false,
+        }
+    }
+}
+
+/// Upper bound for the part of a body without a `Status` that becomes the message.
+const MAX_ERROR_TEXT_CHARS: usize = 500;
+const FORBIDDEN: u16 = 403;
+/// The message of the API server for a JSON patch that cannot be applied.
+const FAILED_PATCH_MESSAGE: &str = "the server rejected our request due to an error in our request";
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn response(code: u16, reason: &str, message: &str, details: &Value) -> ApiResponse {
+        let body =
+            json!({"kind": "Status", "code": code, "reason": reason, "message": message, "details": details});
+        ApiResponse::rejected(ErrorStatus::read(code, body.to_string().as_bytes()))
+    }
+
+    /// The responses are those of Kubernetes 1.36.3.
+    #[test]
+    fn only_the_api_server_itself_can_say_that_a_request_is_stale() {
+        let uid = json!({"name": "a", "kind": "Pod", "causes": [
+            {"reason": "FieldValueInvalid", "field": "metadata.uid", "message": "Invalid value: field is immutable"}]});
+        for (code, reason, message, details) in [
+            (
+                409,
+                "Conflict",
+                "Operation cannot be fulfilled on pods \"a\"",
+                json!({"name": "a", "kind": "pods"}),
+            ),
+            (409, "AlreadyExists", "gangs.portcullis.dev \"a\" already exists", json!({"name": "a"})),
+            (422, "Invalid", FAILED_PATCH_MESSAGE, json!({})),
+            (422, "Invalid", "Pod \"a\" is invalid: metadata.uid: Invalid value", uid.clone()),
+        ] {
+            let response = response(code, reason, message, &details);
+            assert_eq!(response, ApiResponse::Stale { message: message.to_owned() });
+        }
+        let policy = "pods \"a\" is forbidden: ValidatingAdmissionPolicy 'p' denied request: test failed: testing path";
+        let webhook = format!("admission webhook \"w\" denied the request: {FAILED_PATCH_MESSAGE}");
+        for (code, message, details, expected) in [
+            (422, policy, json!({"name": "a", "kind": "pods", "causes": [{"message": "test failed"}]}), 422),
+            (422, FAILED_PATCH_MESSAGE, json!({"name": "a", "kind": "pods"}), 422),
+            (422, &*webhook, json!({}), 403),
+            (409, &*webhook, json!({}), 403),
+            (404, &*webhook, json!({}), 403),
+            (422, &*webhook, uid, 403),
+        ] {
+            let expected = ApiResponse::Status { code: expected, message: message.to_owned() };
+            assert_eq!(response(code, "Invalid", message, &details), expected);
+        }
+    }
+
+    #[test]
+    fn a_body_without_a_status_becomes_the_message() {
+        let status = ErrorStatus::read(503, b" upstream connect error \n");
+        assert_eq!((status.code, &*status.message), (503, "upstream connect error"));
+        let cut = ErrorStatus::read(502, "\u{fc}".repeat(2_000).as_bytes());
+        assert_eq!(cut.message.chars().count(), MAX_ERROR_TEXT_CHARS);
+    }
 }

@@ -287,13 +287,7 @@ impl CertificateController {
                 let object = serde_json::from_str(&json);
                 object.map(Some).map_err(|e| failed(format!("the response is not valid JSON: {e}")))
             }
-            ApiResponse::Status { code: 404 | 409, .. } => Ok(None),
-            // The API server answers so if the `test` operation of a JSON patch fails.
-            ApiResponse::Status { code: 422, message }
-                if message.contains("the server rejected our request") =>
-            {
-                Ok(None)
-            }
+            ApiResponse::Stale { .. } | ApiResponse::Status { code: 404, .. } => Ok(None),
             ApiResponse::Status { code, message } => Err(failed(format!("{code}: {message}"))),
             ApiResponse::Lost => Err(failed("the API server did not answer".to_owned())),
         }

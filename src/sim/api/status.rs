@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use portcullis_core::api::{ErrorCause, ErrorDetails, ErrorStatus};
 use serde_json::Value;
 
 /// An error response of the API server.
@@ -89,6 +90,17 @@ impl ApiStatus {
             [one] => format!("{head}: {one}"),
             many => many.iter().fold(format!("{head}:"), |text, line| format!("{text}\n* {line}")),
         }
+    }
+}
+
+impl From<ApiStatus> for ErrorStatus {
+    fn from(status: ApiStatus) -> Self {
+        // Every cause that the store itself makes is an invalid field.
+        let cause = |field| ErrorCause { reason: "FieldValueInvalid".to_owned(), field };
+        let causes = status.causes.into_iter().map(|(field, _)| cause(field));
+        let name = status.about.map(|about| about.1).unwrap_or_default();
+        let details = ErrorDetails { name, causes: causes.collect() };
+        Self { code: status.code, reason: status.reason, message: status.message, details }
     }
 }
 

@@ -477,7 +477,7 @@ impl ApiServer {
         };
         match done {
             Ok(object) => ApiResponse::Object(object.to_string()),
-            Err(status) => ApiResponse::Status { code: status.code, message: status.message },
+            Err(status) => ApiResponse::rejected(status.into()),
         }
     }
 

@@ -128,23 +128,7 @@ pub fn event_for(effect: &Effect, response: ApiResponse) -> Option<Event> {
             },
         },
         ApiResponse::Status { code: 404, .. } => RequestOutcome::Gone,
-        ApiResponse::Status { code: 409, .. } => RequestOutcome::Conflict,
-        // A merge patch with the `metadata.uid` of a deleted pod, while another pod has its name: 422 on
-        // Kubernetes 1.36, and 409 if the server compares it as a precondition. The engine reads the pod
-        // again.
-        ApiResponse::Status { code: 422, message } if message.contains("metadata.uid: Invalid value") => {
-            RequestOutcome::Conflict
-        }
-        // The API server answers a failed `test` of a JSON patch with 422 and this text. Other 422s are
-        // validation errors.
-        ApiResponse::Status { code: 422, message } if message.contains("the server rejected our request") => {
-            RequestOutcome::Conflict
-        }
-        ApiResponse::Status { code: 422, message }
-            if message.contains("testing path") || message.contains("test failed") =>
-        {
-            RequestOutcome::Conflict
-        }
+        ApiResponse::Stale { .. } => RequestOutcome::Conflict,
         ApiResponse::Status { code, message } => RequestOutcome::Refused(format!("{code}: {message}")),
     };
     Some(Event::Answer { epoch: effect.epoch, subject, outcome })
@@ -465,12 +449,8 @@ mod tests {
             matches!(o, RequestOutcome::Refused(_))
         });
         check(status(404, "not found"), &|o| *o == RequestOutcome::Gone);
-        check(status(409, "conflict"), &|o| *o == RequestOutcome::Conflict);
-        check(status(422, "the server rejected our request due to an error in our request"), &|o| {
-            *o == RequestOutcome::Conflict
-        });
-        let another = "Pod \"a\" is invalid: metadata.uid: Invalid value: \"u\": field is immutable";
-        check(status(422, another), &|o| *o == RequestOutcome::Conflict);
+        check(ApiResponse::Stale { message: "conflict".to_owned() }, &|o| *o == RequestOutcome::Conflict);
+        check(status(422, "denied request: test failed"), &|o| matches!(o, RequestOutcome::Refused(_)));
         check(status(422, "spec.affinity: Forbidden"), &|o| matches!(o, RequestOutcome::Refused(_)));
         check(status(429, "too many requests"), &|o| matches!(o, RequestOutcome::Refused(_)));
         check(status(500, "etcd"), &|o| matches!(o, RequestOutcome::Refused(_)));

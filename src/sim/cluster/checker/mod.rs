@@ -410,15 +410,18 @@ impl Checker {
 
     /// Checks a response to a request of an engine.
     pub(super) fn answered(&mut self, effect: &Effect, response: &ApiResponse) {
-        let ApiResponse::Status { code: 422, message } = response else { return };
-        // Only two kinds of 422 are allowed: a `test` that found another version, and a merge or apply that
-        // found another object with the same name.
-        let replaced =
-            !matches!(effect.action, Action::Lift { .. }) && message.contains("metadata.uid: Invalid value");
-        let tested = matches!(effect.action, Action::Lift { .. }) && message.contains("value did not match");
-        if !tested && !replaced {
-            self.found(Invariant::Contract, format!("{:?} was rejected: {message}", effect.action));
-        }
+        let problem = match response {
+            ApiResponse::Status { code: 422, message } => message,
+            // A patch whose `test` found another version. Any other patch that cannot be applied is wrong.
+            ApiResponse::Stale { message }
+                if matches!(effect.action, Action::Lift { .. })
+                    && !message.contains("value did not match") =>
+            {
+                message
+            }
+            _ => return,
+        };
+        self.found(Invariant::Contract, format!("{:?} was rejected: {problem}", effect.action));
     }
 }
 
