@@ -67,7 +67,7 @@ impl Budget {
         self.allowed.saturating_sub(self.call.saturating_add(self.rounds))
     }
 
-    /// Cost plus work of all evaluations.
+    /// The used part of the budget: cost plus work of all evaluations.
     #[must_use]
     pub fn used(&self) -> u64 {
         self.spent().saturating_add(self.worked).saturating_add(self.rounds)

@@ -101,7 +101,7 @@ pub(super) fn run(args: &DemoArgs) -> Result<ExitStatus> {
             index += 1;
             totals.held += step.expectations.iter().filter(|e| e.verdict.is_ok()).count();
             totals.admitted_gangs +=
-                step.told.iter().filter(|event| event.note.reason == Reason::Lifted).count();
+                step.events.iter().filter(|event| event.note.reason == Reason::Lifted).count();
             if !step.is_as_expected() {
                 step_output::expectations(&mut out, file, &step)?;
                 totals

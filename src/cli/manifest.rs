@@ -1,8 +1,8 @@
 //! Manifest files: YAML or JSON in, JSON values and the line of every field out.
 //!
 //! The reader is the one of policy files ([`portcullis_text::yaml`]), so all commands read a file as kubectl
-//! does. This module does not judge what a manifest says. Invariant: every line number is a line of the file
-//! on disk, also in the second and later documents.
+//! does. This module does not check the content of a manifest. Invariant: every line number is a line of the
+//! file on disk, also in the second and later documents.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use serde_json::Value;
 /// One document of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Document {
-    /// What it says.
+    /// The document as JSON.
     pub(super) value: Value,
     /// Line of each field, by JSON pointer; the document itself is "".
     lines: BTreeMap<String, u64>,

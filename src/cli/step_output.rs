@@ -158,7 +158,7 @@ fn bar(card: &CardUsage) -> String {
 
 /// Prints the events of the engines.
 pub(super) fn events(out: &mut impl Write, step: &StepResult) -> io::Result<()> {
-    for event in &step.told {
+    for event in &step.events {
         let style = if event.note.warning { styles::WARN } else { styles::FAINT };
         let text = format!(
             "engine {}: {} {}: {}",
@@ -204,7 +204,7 @@ pub(super) fn record(step: &StepResult) -> Value {
         "step": step.number, "line": step.line, "say": step.say, "commands": step.commands, "output": step.output,
         "warnings": step.warnings,
         "rejected": step.rejected.iter().map(|r| json!({"name": r.name, "causes": r.causes})).collect::<Vec<_>>(),
-        "told": step.told.iter().map(|t| json!({"replica": t.replica, "gang": t.note.gang.to_string(),
+        "events": step.events.iter().map(|t| json!({"replica": t.replica, "gang": t.note.gang.to_string(),
             "reason": t.note.reason, "message": t.note.message, "warning": t.note.warning})).collect::<Vec<_>>(),
         "tookMillis": millis(step.took), "atMillis": millis(step.at),
         "pods": step.pods.iter().map(|p| json!({"pod": p.key.to_string(), "status": p.status, "gated": p.gated,

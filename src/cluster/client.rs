@@ -411,7 +411,7 @@ pub(super) fn respond(verb: &ApiVerb, reply: Result<Reply, Lost>) -> ApiResponse
     if rejected || matches!(verb, ApiVerb::Get) {
         return ApiResponse::rejected(status);
     }
-    tracing::debug!(code = reply.code, status.message, "write failed with an unknown outcome");
+    tracing::debug!(code = reply.code, problem = status.message, "write failed with an unknown outcome");
     ApiResponse::Lost
 }
 

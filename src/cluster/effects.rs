@@ -66,7 +66,7 @@ impl EffectSender {
             let outcome = self.lease.verify(effect.epoch).await;
             reached(Side::After, name);
             let duration_us = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
-            tracing::debug!(epoch = %effect.epoch, action = name, ?outcome, duration_us, "done");
+            tracing::debug!(epoch = %effect.epoch, action = name, ?outcome, duration_us, "request completed");
             pending.answer(Event::Answer { epoch: effect.epoch, subject: RequestTarget::Lease, outcome });
             return;
         }
@@ -152,23 +152,23 @@ fn log(effect: &Effect, response: &ApiResponse, took: Duration) {
     match response {
         ApiResponse::Object(_) => {
             if let Action::Evict { message, .. } = &effect.action {
-                tracing::info!(%epoch, pod = about, message, "evicted");
+                tracing::info!(%epoch, pod = about, cause = message, "pod deleted");
             } else {
                 let duration_us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
-                tracing::debug!(%epoch, action, object = about, duration_us, "done");
+                tracing::debug!(%epoch, action, object = about, duration_us, "request completed");
             }
         }
         ApiResponse::Status { code: 404, .. } => {
-            tracing::debug!(%epoch, action, object = about, "object is gone");
+            tracing::debug!(%epoch, action, object = about, "object does not exist any more");
         }
         ApiResponse::Stale { message } => {
-            tracing::debug!(%epoch, action, object = about, message, "object has changed");
+            tracing::debug!(%epoch, action, object = about, problem = message, "object has changed");
         }
         ApiResponse::Status { code: 403, message } => {
-            tracing::error!(%epoch, action, object = about, message, "forbidden by RBAC or an admission policy; if RBAC rules are missing, apply manifests/ again");
+            tracing::error!(%epoch, action, object = about, problem = message, "request forbidden by RBAC or an admission policy; if RBAC rules are missing, apply manifests/ again");
         }
         ApiResponse::Status { code, message } => {
-            tracing::warn!(%epoch, action, object = about, code, message, "API server rejected the request; trying again");
+            tracing::warn!(%epoch, action, object = about, code, problem = message, "API server rejected the request; trying again");
         }
         ApiResponse::Lost => {
             tracing::warn!(%epoch, action, object = about, "write outcome unknown; reading the object again");
@@ -190,7 +190,7 @@ fn log_group_status_write(group: &str, response: &ApiResponse) {
             tracing::info!(
                 group,
                 code,
-                message,
+                problem = message,
                 "group status write rejected; gangs are not affected, and further rejections are not logged \
                  (metric group_status_refused counts them; --group-status never disables these writes)"
             );

@@ -79,9 +79,9 @@ impl EventRecorder {
     pub(super) fn record(&self, note: GangEvent) {
         let (gang, dialect, reason) = (note.gang.to_string(), note.gang.dialect, note.reason);
         if note.warning {
-            tracing::warn!(gang, %dialect, %reason, "{}", note.message);
+            tracing::warn!(gang, %dialect, %reason, detail = note.message, "gang event recorded");
         } else {
-            tracing::info!(gang, %dialect, %reason, "{}", note.message);
+            tracing::info!(gang, %dialect, %reason, detail = note.message, "gang event recorded");
         }
         self.enqueue(QueuedEvent::GangEvent(note));
     }

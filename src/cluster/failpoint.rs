@@ -21,11 +21,11 @@ pub(super) enum Side {
     After,
 }
 
-/// Called around every request of the engine with the name of its action.
+/// Marks one side of a request of the engine. An armed fail point of the action kills or pauses the process.
 #[cfg(not(feature = "failpoints"))]
 pub(super) fn reached(_side: Side, _action: &str) {}
 
-/// Called around every request of the engine with the name of its action.
+/// Marks one side of a request of the engine. An armed fail point of the action kills or pauses the process.
 #[cfg(feature = "failpoints")]
 pub(super) fn reached(side: Side, action: &str) {
     static ARMED: Mutex<(String, Vec<FailPoint>)> = Mutex::new((String::new(), Vec::new()));

@@ -218,7 +218,7 @@ pub async fn run(
     // The election shuts down when every sender of step-downs is dropped.
     drop(step_down_sender);
     if let Err(error) = election.await {
-        tracing::error!(%error, "the election task panicked");
+        tracing::error!(%error, "election task panicked");
     }
     ended.map_err(|error| RunError::Engine(error.to_string()))
 }

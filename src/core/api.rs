@@ -1,7 +1,7 @@
 //! Requests to a Kubernetes API server and its responses, as plain values.
 //!
-//! The engine, the certificate upkeep and the policy status build [`ApiRequest`]s. A client of a real or of a simulated
-//! API server sends them and returns an [`ApiResponse`].
+//! The engine, the certificate upkeep and the policy status build [`ApiRequest`]s. A client of a real or of a
+//! simulated API server sends them and returns an [`ApiResponse`].
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -46,8 +46,8 @@ pub enum ApiVerb {
     Update(Value),
     /// Applies an `application/json-patch+json` patch.
     JsonPatch(Value),
-    /// Applies an `application/merge-patch+json` patch. A `metadata.uid` in the patch must be the UID of the object:
-    /// Kubernetes 1.36 answers a wrong one with HTTP 422, other versions with 409.
+    /// Applies an `application/merge-patch+json` patch. A `metadata.uid` in the patch must be the UID of the
+    /// object: Kubernetes 1.36 answers a wrong one with HTTP 422, other versions with 409.
     MergePatch(Value),
     /// Server-side apply under the field manager of this project, without `force`.
     Apply(Value),

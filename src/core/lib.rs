@@ -1,7 +1,7 @@
-//! The pure heart of Portcullis.
+//! The pure core of Portcullis: every decision about a pod or a gang.
 //!
-//! Everything that is decided is decided here; nothing here reads a clock, a file, a socket or a random source.
-//! Time, objects and answers come in as values, decisions go out as values. See `src/ARCHITECTURE.md` for the rooms.
+//! The core reads no clock, no file, no socket and no random source. Its callers pass time, objects and API
+//! responses in as values, and get decisions back as values. `src/ARCHITECTURE.md` lists the rooms.
 
 pub mod admission;
 pub mod api;

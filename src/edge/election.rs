@@ -2,7 +2,7 @@
 //!
 //! `spec.leaseTransitions` is the epoch. Every acquisition raises it by at least one, also when the same
 //! process acquires again. It never goes back: where the lease was deleted or reset, the next epoch is above
-//! every epoch that any `Gang` object names. So nothing has to be stored beside the lease and the gangs.
+//! every epoch that any `Gang` object names. So the lease and the gangs are the only stored state.
 //!
 //! Invariants:
 //! - Every write is a compare-and-swap on the version that was read, so one of two candidates wins.
@@ -52,8 +52,8 @@ pub enum ElectionRequest {
 }
 
 impl ElectionRequest {
-    /// What an HTTP answer means. `Ok(None)`: the lease does not exist, or the compare-and-swap did not
-    /// match.
+    /// Interprets an HTTP response. `Ok(None)` means that the lease does not exist, or that the
+    /// compare-and-swap did not match.
     ///
     /// # Errors
     /// When the API server refuses for another reason, or the lease cannot be read.
@@ -87,7 +87,7 @@ pub enum ElectionStep {
     Done,
 }
 
-/// What happened in the election: for the engine and the log.
+/// A result of the election, for the engine and the log.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ElectionReport {
     /// This replica leads under this epoch.
@@ -149,7 +149,7 @@ struct HeldLease {
     renewed: Monotonic,
 }
 
-/// The lease of another replica, and since when it has looked like this.
+/// The lease of another replica, and the time of its last observed change.
 #[derive(Clone, Debug, PartialEq)]
 struct ObservedLease {
     reading: LeaseReading,
@@ -165,7 +165,7 @@ pub struct Election {
     state: ElectionState,
     held: Option<HeldLease>,
     observed: Option<ObservedLease>,
-    /// The highest epoch that was seen anywhere; a new epoch is higher.
+    /// The highest epoch that the replica has seen; a new epoch is higher.
     epoch_floor: Epoch,
     /// The epoch whose leader is asked to step down.
     step_down: Option<Epoch>,
@@ -191,12 +191,12 @@ impl Election {
         }
     }
 
-    /// The epoch under which this replica believes to lead.
+    /// The epoch under which this replica leads, as far as it knows; `None` while it does not lead.
     pub fn epoch(&self) -> Option<Epoch> {
         self.held.as_ref().map(|held| held.epoch)
     }
 
-    /// The identity that it writes into the lease.
+    /// The identity that the replica writes into the lease.
     pub fn identity(&self) -> &str {
         &self.identity
     }
@@ -267,7 +267,7 @@ impl Election {
         }
     }
 
-    /// Leaves the idle state when something is due.
+    /// Leaves the idle state when a request is due.
     fn start(&mut self, until: Monotonic, now: Monotonic) {
         let newer_leader = self.step_down.take().is_some_and(|epoch| self.epoch() == Some(epoch));
         if self.shut_down || newer_leader {
@@ -310,7 +310,7 @@ impl Election {
         match answer {
             Ok(lease) => {
                 self.answered(state, lease, now);
-                // A turn of several requests succeeds as a whole.
+                // Several requests in a row count as one success, after the last.
                 if matches!(self.state, ElectionState::Idle { .. }) {
                     self.reports.push(ElectionReport::Succeeded);
                 }
@@ -341,7 +341,7 @@ impl Election {
                 }
                 self.state = ElectionState::Idle { until: sent.after(RENEW_INTERVAL).max(now) };
             }
-            // Another replica took it, or another client touched it.
+            // Another replica acquired the lease, or another client changed it.
             (ElectionState::Renewing { .. }, None) => self.state = ElectionState::CheckingHolder,
             (ElectionState::CheckingHolder, Some(lease)) => {
                 let same = |held: &&mut HeldLease| {
@@ -421,7 +421,7 @@ impl Election {
         Epoch(self.epoch_floor.0.max(transitions) + 1)
     }
 
-    /// Remembers what another's lease looks like. Its expiry starts again whenever it has changed.
+    /// Records the lease of another replica. Each change restarts its expiry.
     fn observe(&mut self, lease: LeaseReading, now: Monotonic) {
         self.raise_epoch_floor(Epoch(lease.transitions));
         if self.observed.as_ref().is_none_or(|observed| observed.reading != lease) {

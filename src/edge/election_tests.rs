@@ -88,7 +88,7 @@ fn store() -> LeaseStore {
     LeaseStore { gangs: no_gangs(), ..LeaseStore::default() }
 }
 
-/// The reports that the engine hears of.
+/// The reports that the driver passes to the engine.
 fn changes(election: &mut Election) -> Vec<String> {
     let reports = election.take_reports().into_iter();
     reports

@@ -409,7 +409,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cannot_be_read_is_still_known_by_its_identity() {
+    fn an_unreadable_object_has_a_key() {
         let of_kai = |kind: &GroupKind| kind.dialect() == DialectId::Kai;
         let kai = dialect::group_kinds().find(of_kai).expect("KAI has a group object");
         let group_key = GroupKey { kind: kai, namespace: str("ns"), name: str("a") };

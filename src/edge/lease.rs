@@ -85,13 +85,13 @@ pub enum LeaseChange {
     Acquire(Epoch),
     /// Renew it.
     Renew,
-    /// Give it up, so that another replica need not wait until it expires.
+    /// Release it, so that another replica need not wait until it expires.
     Release,
 }
 
 impl LeaseChange {
-    /// The fields of `spec` that the change writes. `now` is the time of day as `metav1.MicroTime`, for
-    /// people: no replica compares it.
+    /// The fields of `spec` that the change writes. `now` is the time of day as `metav1.MicroTime`. It is for
+    /// human readers: no replica compares it.
     pub fn spec(self, identity: &str, now: &str) -> Value {
         match self {
             Self::Acquire(epoch) => json!({

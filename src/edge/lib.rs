@@ -5,9 +5,8 @@
 //! - [`Election`] acquires, renews and releases the leader's lease.
 //!
 //! Each machine has the same shape. `step(now)` returns what to do next: send one request, read one line, or
-//! wait. The driver does it and hands the answer back. Results come out as values (`take_events`,
-//! `take_reports`). Time is an argument, and random delays come from a seeded
-//! [`portcullis_core::model::random::Random`].
+//! wait. The driver does it and passes the answer back. `take_events` and `take_reports` return the results.
+//! Time is an argument, and random delays come from a seeded [`portcullis_core::model::random::Random`].
 //!
 //! Two drivers exist: `src/cluster` (tokio and kube) and `src/sim` (the simulation). So random seeds run the
 //! same code as production. This crate opens no connection, reads no clock and writes no log.

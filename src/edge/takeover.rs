@@ -29,7 +29,7 @@ pub enum TakeoverStep {
     Done,
 }
 
-/// What a takeover read.
+/// The result of a takeover.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TakeoverResult {
     /// The lists, for the engine.
@@ -127,7 +127,7 @@ impl Takeover {
         watcher.retry_at(now.after(delay));
     }
 
-    /// Goes on with the next kind.
+    /// Continues with the next kind.
     fn complete(&mut self) {
         self.backoff.reset();
         for object in self.objects.drain(..) {

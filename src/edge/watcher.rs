@@ -1,10 +1,10 @@
 //! Watches one kind: a consistent list in pages, then a watch from the version of that list.
 //!
 //! Invariants:
-//! - Changes of one object come out in order. A watch resumes exactly at the version of the list or of the
-//!   last line.
+//! - The watcher returns the changes of one object in order. A watch resumes exactly at the version of the
+//!   list or of the last line.
 //! - An object that cannot be read is reported, and its last readable state stays.
-//! - An object that came out and is missing in a later complete list comes out as gone.
+//! - An object that is missing in a later complete list is reported as gone.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::{
     Backoff, Monotonic, ObjectReference, ReadFailure, WatchedKey, WatchedKind, WatchedObject, random_between,
 };
 
-/// Objects on one page of a list; kubectl asks for the same number.
+/// Objects on one page of a list, as for kubectl.
 pub const LIST_PAGE_LIMIT: usize = 500;
 /// Silence on a watch after which the driver treats the connection as broken. The API server sends a bookmark
 /// about once a minute.
@@ -33,11 +33,11 @@ const FORBIDDEN_KIND_RETRY: (Duration, Duration) = (Duration::from_secs(10), Dur
 /// Delay before a watch that delivered something is opened again. The API server ends the watches of slow
 /// readers, and the changes that such a reader missed must not wait long.
 const WATCH_RESUME_DELAY: Duration = Duration::from_millis(10);
-/// A watch that lasted this long was healthy, even if nothing came.
+/// Minimum duration of a healthy watch without events. A shorter one without events counts as a failure.
 const HEALTHY_WATCH: Duration = Duration::from_secs(10);
 /// First and longest delay after a failure.
 const RETRY_DELAY: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
-/// Unreadable objects of a kind that are remembered as reported.
+/// Maximum number of unreadable objects of a kind that are remembered as reported.
 const MAX_REPORTED_UNREADABLE: usize = 1000;
 
 /// A change, or the end of a list.
@@ -46,7 +46,7 @@ const MAX_REPORTED_UNREADABLE: usize = 1000;
 pub enum WatchEvent {
     /// An object was created, changed or deleted.
     Changed(Change<WatchedObject, WatchedKey>),
-    /// A list is complete: every object that exists has come out.
+    /// A list is complete: the watcher has returned every existing object.
     ListComplete,
 }
 
@@ -55,7 +55,7 @@ pub enum WatchEvent {
 pub enum WatchEnd {
     /// The server closed it.
     Closed,
-    /// The connection broke, or nothing came within [`WATCH_IDLE_TIMEOUT`]; the problem.
+    /// The connection broke, or no line arrived within [`WATCH_IDLE_TIMEOUT`]. The text is the error.
     Broken(String),
     /// The resource version was too old; the kind is listed again.
     Expired,
@@ -124,15 +124,15 @@ enum WatchState {
     Open { since: Monotonic, received: bool },
 }
 
-/// One kind, and what came out of it.
+/// Watches one kind.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Watcher {
     kind: WatchedKind,
     page_limit: usize,
     state: WatchState,
-    /// Where a watch resumes; `None` when the kind has to be listed.
+    /// Resource version at which a watch resumes; `None` when the kind must be listed.
     resource_version: Option<String>,
-    /// Keys of the objects that came out and are not gone.
+    /// Keys of the objects that were returned and still exist.
     known: BTreeSet<WatchedKey>,
     /// Keys of the unreadable objects that were reported.
     unreadable: BTreeSet<WatchedKey>,

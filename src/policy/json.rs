@@ -2,8 +2,8 @@
 
 use serde_json::Value as Json;
 
-/// Returns the text at a pointer whose steps are plain object keys; empty if there is none. Matching calls this for
-/// every policy, so it allocates nothing.
+/// Returns the text at a pointer whose steps are plain object keys; empty if there is none. Matching calls
+/// this for every policy, so it allocates nothing.
 pub(crate) fn text<'a>(json: &'a Json, pointer: &str) -> &'a str {
     let found = pointer.split('/').skip(1).try_fold(json, |json, name| json.get(name));
     found.and_then(Json::as_str).unwrap_or_default()

@@ -3,7 +3,7 @@
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
-/// Tells whether the process was asked to stop. Cheap to clone.
+/// A flag that is set when the process receives SIGTERM or SIGINT. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct StopSignal(watch::Receiver<bool>);
 

@@ -1,8 +1,7 @@
-//! What every dialect has to get right, played on the embedded cluster: one table of dialects, one story for
-//! each rule.
+//! Conformance tests of the dialects: each test plays one scenario on the simulated cluster for every
+//! dialect.
 //!
-//! The table is `sim/stacks.rs`, which makes pods and group objects as each stack does; a new dialect gets a
-//! line there.
+//! The table of dialects is `stack_fixtures.rs`. A new dialect gets a row there.
 
 use std::fmt::Write as _;
 
@@ -17,7 +16,7 @@ use portcullis_core::engine::Phase;
 use portcullis_core::model::{DialectId, GangId};
 use portcullis_core::objects::view::PodView;
 
-/// A story that is being written: a scenario as text, so that one that fails can be kept as a file.
+/// Builds a scenario as text, so that a failing one can be saved as a file.
 struct ScenarioBuilder<'f> {
     stack: &'f StackFixture,
     cpu: u32,
@@ -25,9 +24,9 @@ struct ScenarioBuilder<'f> {
 }
 
 impl<'f> ScenarioBuilder<'f> {
-    /// On one node with room for so many members.
-    fn on(stack: &'f StackFixture, room: u32) -> Self {
-        Self { stack, cpu: room, steps: String::new() }
+    /// A scenario on one node that has capacity for `members` members.
+    fn on(stack: &'f StackFixture, members: u32) -> Self {
+        Self { stack, cpu: members, steps: String::new() }
     }
 
     fn step(mut self, line: &str) -> Self {
@@ -47,7 +46,7 @@ impl<'f> ScenarioBuilder<'f> {
         self.step(&format!("apply: |\n{}", lines.join("\n    ---\n")))
     }
 
-    /// Members with these indexes.
+    /// Applies the members with these indexes.
     fn pods(self, gang: &str, indexes: std::ops::Range<u32>, size: u32) -> Self {
         let pods: Vec<Value> = indexes.map(|index| self.pod(gang, index, size)).collect();
         self.apply(&pods)
@@ -62,8 +61,7 @@ impl<'f> ScenarioBuilder<'f> {
         pod
     }
 
-    /// The size of a gang is this from now on: by its group object, else by its pods, of which there are so
-    /// many.
+    /// Changes the size of a gang: in its group object, else in its `here` existing pods.
     fn size(self, gang: &str, here: u32, size: u32) -> Self {
         match self.stack.object {
             Some(object) => {
@@ -82,10 +80,10 @@ impl<'f> ScenarioBuilder<'f> {
         let admit = webhook(AdmissionSettings::default());
         let mut runner = Runner::new(scenario, Some(admit)).unwrap_or_else(|e| panic!("{e}\n{text}"));
         while let Some(step) = runner.next_step().unwrap_or_else(|e| panic!("{e}\n{text}")) {
-            let told: Vec<_> = step.told.iter().map(|told| &told.note.message).collect();
+            let events: Vec<_> = step.events.iter().map(|event| &event.note.message).collect();
             assert!(
                 step.is_as_expected(),
-                "{}, step {}: {:#?}\n{told:#?}\n{text}",
+                "{}, step {}: {:#?}\n{events:#?}\n{text}",
                 self.stack.name,
                 step.number,
                 step.failures()
@@ -105,24 +103,24 @@ fn list(stack: &StackFixture, gang: &str, indexes: std::ops::Range<u32>) -> Stri
     format!("[{}]", names.join(", "))
 }
 
-fn each(story: impl Fn(&StackFixture)) {
+fn each(scenario: impl Fn(&StackFixture)) {
     for stack in stacks() {
-        story(&stack);
+        scenario(&stack);
     }
 }
 
-fn each_with_object(story: impl Fn(&StackFixture)) {
+fn each_with_object(scenario: impl Fn(&StackFixture)) {
     each(|stack| {
         if stack.object.is_some() {
-            story(stack);
+            scenario(stack);
         }
     });
 }
 
-fn each_that_declares(story: impl Fn(&StackFixture)) {
+fn each_that_declares(scenario: impl Fn(&StackFixture)) {
     each(|stack| {
         if stack.declares {
-            story(stack);
+            scenario(stack);
         }
     });
 }
@@ -153,7 +151,7 @@ fn members_are_linked_gated_and_started_together() {
         story
             .pods("a", 0..2, 3)
             .expect(&format!(
-                "{{gated: {here}, gangs: {{$A: {{phase: Gathering, members: 2, says: \"2 of 3\"}}}}}}"
+                "{{gated: {here}, gangs: {{$A: {{phase: Gathering, members: 2, message: \"2 of 3\"}}}}}}"
             ))
             .pods("a", 2..3, 3)
             .expect(&format!("{{running: {all}, gangs: {{$A: {{phase: Admitted, members: 3}}}}}}"))
@@ -162,7 +160,7 @@ fn members_are_linked_gated_and_started_together() {
 }
 
 #[test]
-fn a_group_that_is_not_there_is_waited_for_and_that_is_said() {
+fn members_wait_for_a_missing_group_and_the_status_reports_it() {
     each_with_object(|f| {
         if f.declares {
             return;
@@ -171,7 +169,7 @@ fn a_group_that_is_not_there_is_waited_for_and_that_is_said() {
         ScenarioBuilder::on(f, 8)
             .pods("a", 0..3, 3)
             .expect(&format!(
-                "{{gated: {all}, gangs: {{$A: {{phase: Gathering, reason: GroupNotFound, says: \"3 pods name the group\"}}}}}}"
+                "{{gated: {all}, gangs: {{$A: {{phase: Gathering, reason: GroupNotFound, message: \"3 pods name the group\"}}}}}}"
             ))
             .size("a", 3, 3)
             .expect(&format!("{{running: {all}}}"))
@@ -180,7 +178,7 @@ fn a_group_that_is_not_there_is_waited_for_and_that_is_said() {
 }
 
 #[test]
-fn a_group_that_is_made_again_is_another_one() {
+fn a_recreated_group_is_a_new_gang() {
     each_with_object(|f| {
         let two = list(f, "a", 0..2);
         let without = if f.declares { "Gathering" } else { "GroupNotFound" };
@@ -233,7 +231,7 @@ fn the_same_name_in_two_namespaces_is_two_gangs() {
 fn the_size_can_change_while_members_gather() {
     each(|f| {
         let (two, all) = (list(f, "a", 0..2), list(f, "a", 0..4));
-        // Lowered: those that are there are enough.
+        // Lowered: the existing members are enough.
         let begun = |size| {
             let story = ScenarioBuilder::on(f, 8);
             let story = if f.object.is_some() { story.size("a", 0, size) } else { story };
@@ -244,7 +242,7 @@ fn the_size_can_change_while_members_gather() {
             .size("a", 2, 2)
             .expect(&format!("{{running: {two}}}"))
             .play();
-        // Raised: the third is not enough any more.
+        // Raised: a third member does not complete the gang any more.
         let three = list(f, "a", 0..3);
         begun(3)
             .size("a", 2, 4)
@@ -260,12 +258,12 @@ fn the_size_can_change_while_members_gather() {
 fn the_size_can_change_while_a_gang_waits_and_while_it_runs() {
     each(|f| {
         let (two, three) = (list(f, "a", 0..2), list(f, "a", 0..3));
-        let begun = |room| {
-            let story = ScenarioBuilder::on(f, room);
+        let begun = |capacity| {
+            let story = ScenarioBuilder::on(f, capacity);
             let story = if f.object.is_some() { story.size("a", 0, 3) } else { story };
             story.pods("a", 0..3, 3)
         };
-        // Raised while it waits for room: it gathers again. Lowered: what fits starts.
+        // Raised while the gang waits for capacity: it gathers again. Lowered: as many members as fit start.
         begun(2)
             .expect(&format!("{{gated: {three}, gangs: {{$A: {{phase: Waiting}}}}}}"))
             .size("a", 3, 4)
@@ -273,7 +271,7 @@ fn the_size_can_change_while_a_gang_waits_and_while_it_runs() {
             .size("a", 3, 2)
             .expect(&format!("{{running: {two}, gated: [{}]}}", pod_name(f, "a", 2)))
             .play();
-        // While it runs nothing happens to it, and one more is started alone.
+        // A running gang is not affected, and a further member starts alone.
         begun(8)
             .expect(&format!("{{running: {three}}}"))
             .size("a", 3, 5)
@@ -319,7 +317,7 @@ fn priority_orders_the_queue() {
 }
 
 #[test]
-fn members_that_disagree_wait_and_are_told_so() {
+fn members_that_disagree_wait_and_the_status_reports_it() {
     each_that_declares(|f| {
         if f.object.is_some() || f.dialect == DialectId::Yunikorn {
             return;
@@ -329,7 +327,7 @@ fn members_that_disagree_wait_and_are_told_so() {
             .pods("a", 0..2, 3)
             .pods("a", 2..3, 2)
             .expect(&format!(
-                "{{gated: {three}, gangs: {{$A: {{phase: Gathering, reason: MembersDisagree, says: [\"declares 3 members\", \"declares 2\"]}}}}}}"
+                "{{gated: {three}, gangs: {{$A: {{phase: Gathering, reason: MembersDisagree, message: [\"declares 3 members\", \"declares 2\"]}}}}}}"
             ))
             .pods("a", 2..3, 3)
             .expect(&format!("{{running: {three}}}"))
@@ -338,14 +336,14 @@ fn members_that_disagree_wait_and_are_told_so() {
 }
 
 #[test]
-fn the_group_object_counts_for_more_than_what_pods_say() {
+fn the_group_object_has_precedence_over_declarations_of_pods() {
     let old = stacks().into_iter().find(|f| f.name == "coscheduling of old guides").unwrap();
     let two = list(&old, "a", 0..2);
     ScenarioBuilder::on(&old, 8)
         .size("a", 0, 2)
         .pods("a", 0..2, 4)
         .expect(&format!(
-            "{{running: {two}, told: [\"PodGroup a wants 2 members, its pods say 4 (pod-group.scheduling.sigs.k8s.io/min-available): the PodGroup counts\"]}}"
+            "{{running: {two}, events: [\"PodGroup a wants 2 members, its pods say 4 (pod-group.scheduling.sigs.k8s.io/min-available): the PodGroup counts\"]}}"
         ))
         .play();
 }
@@ -365,14 +363,14 @@ fn a_pod_that_names_groups_in_two_dialects_is_rejected() {
             json_patch::merge(&mut pod, &more);
             let fields = [f, other].map(|f| dialect::field(f.dialect));
             let name = pod_name(f, "a", 0);
-            let says = format!(
+            let message = format!(
                 "[\"the pod names two groups\", \"{}\", \"{}\", \"{}\", \"{}\"]",
                 (f.group)("a"),
                 (other.group)("b"),
                 fields[0],
                 fields[1]
             );
-            story.apply(&[pod]).expect(&format!("{{rejected: {{{name}: {{says: {says}}}}}}}")).play();
+            story.apply(&[pod]).expect(&format!("{{rejected: {{{name}: {{message: {message}}}}}}}")).play();
         }
     }
 }
@@ -407,7 +405,7 @@ fn a_group_that_another_stack_adds_later_changes_nothing() {
 }
 
 #[test]
-fn every_dialect_can_say_how_long_it_waits() {
+fn every_dialect_can_set_a_timeout() {
     let own = |f: &StackFixture| -> Option<(Value, u64)> {
         let mut object = f.object?("a", 3);
         match f.dialect {
@@ -456,7 +454,7 @@ fn every_dialect_can_say_how_long_it_waits() {
 }
 
 #[test]
-fn gangs_of_one_name_in_every_dialect_live_side_by_side() {
+fn gangs_of_different_dialects_can_have_one_name() {
     let stacks = stacks();
     let kinds = [DialectId::Kai, DialectId::Coscheduling, DialectId::Volcano, DialectId::Plain];
     let picked: Vec<&StackFixture> =

@@ -70,7 +70,7 @@ fn play(text: &str) -> bool {
             "{text}\nstep {}: {:#?}\n{gangs:#?}\n{:#?}",
             step.number,
             step.failures(),
-            step.told
+            step.events
         );
     }
     true

@@ -60,8 +60,8 @@ fn leader_or_worker(gang: &str, index: u32, size: u32) -> Value {
 }
 
 impl StackFixture {
-    /// The group object of a gang as `kubectl delete` wants it: kind, namespace and name; `None` where there
-    /// is none.
+    /// The group object of a gang as an argument of `kubectl delete`: kind, namespace and name. `None`
+    /// without a group object.
     pub(crate) fn target(&self, namespace: &str, gang: &str) -> Option<String> {
         let object = self.object?(gang, 1);
         Some(format!("{}/{namespace}/{}", self.kind, object["metadata"]["name"].as_str()?))

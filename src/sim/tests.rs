@@ -17,7 +17,7 @@ fn play(text: &str) {
             "step {}: {:#?}\n{gangs:#?}\n{:#?}",
             step.number,
             step.failures(),
-            step.told
+            step.events
         );
     }
 }
@@ -88,7 +88,7 @@ fn some_bytes(seed: u64) -> Vec<u8> {
 }
 
 #[test]
-fn one_byte_decides_one_thing() {
+fn a_changed_byte_changes_one_decision() {
     let bytes = some_bytes(1);
     let yaml = |bytes: &[u8]| super::fuzz::to_yaml(&super::fuzz::generate_from_bytes(bytes));
     assert_eq!(yaml(&bytes), yaml(&bytes));
@@ -97,7 +97,8 @@ fn one_byte_decides_one_thing() {
     let (mut on, mut off) = (bytes.clone(), bytes);
     (on[0], off[0]) = (0, 99);
     let (on, off) = (super::fuzz::generate_from_bytes(&on), super::fuzz::generate_from_bytes(&off));
-    let refused = |scenario: &Scenario| scenario.settings.chaos.as_ref().map(|chaos| chaos.faults.refused);
+    let refused =
+        |scenario: &Scenario| scenario.settings.random_faults.as_ref().map(|random| random.faults.refused);
     assert!(refused(&on) > Some(0), "{:?}", refused(&on));
     assert_eq!(refused(&off), Some(0));
     assert_eq!(format!("{:?}", on.cluster), format!("{:?}", off.cluster));

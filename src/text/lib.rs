@@ -8,12 +8,14 @@
 //! | [`timestamp`] | RFC 3339 times, and the calendar |
 //! | [`mod@pointer`] | JSON pointers (RFC 6901) |
 //! | [`yaml`] | YAML as kubectl reads it, with the position of every value |
-//! | [`plural`], [`truncate`], [`suggestion`] | parts of messages: counts, cut values, "did you mean" |
+//! | [`capitalize`], [`plural`], [`truncate`] | parts of messages: sentences, counts, cut values |
+//! | [`suggestion`] | "did you mean" |
 //! | [`hash`] | stable hashes for names |
 //!
 //! The crate is pure: no clock, no I/O, no randomness. Invariant: reading any text ends in time linear in its
 //! length, and never panics.
 
+pub mod capitalize;
 pub mod duration;
 pub mod hash;
 pub mod plural;
@@ -24,6 +26,7 @@ pub mod timestamp;
 pub mod truncate;
 pub mod yaml;
 
+pub use capitalize::capitalized;
 pub use plural::counted;
 pub use quantity::{Quantity, QuantityError};
 pub use suggestion::closest;

@@ -1,7 +1,7 @@
 //! RFC 3339 times between the years 1 and 9999.
 //!
 //! Source of what is accepted: the layout `time.RFC3339` as Go's `time.Parse` reads it, with which the API
-//! server and CEL read times. The calendar is that of the crate jiff. Nothing here asks what time it is.
+//! server and CEL read times. The calendar is that of the crate jiff. No function reads a clock.
 
 use std::cmp::Ordering;
 use std::fmt;

@@ -36,7 +36,7 @@ pub(super) fn router(dependencies: &WebhookDependencies, stage: watch::Receiver<
         policies: dependencies.policies.clone(),
     });
     Router::new()
-        // Liveness checks nothing: no failure is known that a restart of the process repairs.
+        // The liveness probe always succeeds: no failure is known that a restart of the process repairs.
         .route("/healthz", get(async || "ok\n"))
         .route("/livez", get(async || "ok\n"))
         .route("/readyz", get(handle_readyz))

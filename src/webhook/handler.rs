@@ -165,7 +165,7 @@ impl RequestHandler {
         tracing::debug!(
             reason = refusal.reason(),
             status = refusal.status().as_u16(),
-            message = refusal.message(),
+            problem = refusal.message(),
             "request refused"
         );
         refusal.into_response()

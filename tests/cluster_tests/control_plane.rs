@@ -38,7 +38,7 @@ fn a_node_is_ready_and_a_pod_runs_on_it() {
     );
 
     let namespace = cluster.namespace("smoke").unwrap();
-    assert_eq!(cluster.apply(&namespace, POD).good(), "pod/plain created\n");
+    assert_eq!(cluster.apply(&namespace, POD).expect_success(), "pod/plain created\n");
     let path = format!("/api/v1/namespaces/{namespace}/pods/plain");
     let pod = cluster.wait(&path, "it runs", |pod| has_condition(pod, "Ready"));
     assert_eq!(pod["status"]["phase"], "Running");
@@ -77,7 +77,7 @@ fn a_restarted_control_plane_keeps_its_objects_and_leaves_no_process() {
     }
     cluster.wait(&format!("/api/v1/namespaces/{namespace}"), "it is still there", |found| !found.is_null());
     cluster.create_nodes(&[Node::plain("after")]).unwrap();
-    cluster.apply(&namespace, POD).good();
+    cluster.apply(&namespace, POD).expect_success();
     let path = format!("/api/v1/namespaces/{namespace}/pods/plain");
     cluster.own().pause(Part::Kubelets).unwrap();
     cluster.own().resume(Part::Kubelets).unwrap();
@@ -106,7 +106,7 @@ fn the_manifests_are_accepted_and_the_webhook_gates_a_pod() {
     for replica in 0..portcullis.replicas() {
         portcullis.kill(replica);
     }
-    assert_eq!(cluster.apply("default", POD).good(), "pod/plain created\n");
+    assert_eq!(cluster.apply("default", POD).expect_success(), "pod/plain created\n");
     portcullis.revive(1).unwrap();
     portcullis.wait_ready(1).unwrap();
     wait_gating(&cluster).unwrap();
@@ -178,10 +178,10 @@ fn a_running_cluster_is_used_only_with_its_test_label() {
 
     // The command in the message.
     let mark = format!("{FOR_TESTS}=true");
-    cluster.kubectl(&["label", "namespace", "kube-system", &mark]).good();
+    cluster.kubectl(&["label", "namespace", "kube-system", &mark]).expect_success();
     let said = smoke_with("KUBECONFIG", cluster.admin());
     assert!(!said.contains("left alone") && !said.contains("leave the cluster"), "{said}");
-    let namespaces = cluster.kubectl(&["get", "namespaces", "-o", "name"]).good();
+    let namespaces = cluster.kubectl(&["get", "namespaces", "-o", "name"]).expect_success();
     assert!(namespaces.contains("namespace/smoke-"), "it ran elsewhere\n{said}");
 }
 

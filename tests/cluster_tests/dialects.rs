@@ -17,7 +17,7 @@ struct Case {
     /// Name of the `Gang` object.
     gang: &'static str,
     /// The expected final status of the group object.
-    says: Option<fn(&Value) -> bool>,
+    final_status: Option<fn(&Value) -> bool>,
 }
 
 fn keys(labels: &Value, annotations: &Value) -> Value {
@@ -42,7 +42,7 @@ fn cases() -> Vec<Case> {
                 "/apis/scheduling.run.ai/v2alpha2/namespaces/NS/podgroups/app",
             )),
             gang: "app",
-            says: Some(runs),
+            final_status: Some(runs),
         },
         Case {
             name: "coscheduling",
@@ -55,7 +55,7 @@ fn cases() -> Vec<Case> {
                 "/apis/scheduling.x-k8s.io/v1alpha1/namespaces/NS/podgroups/app",
             )),
             gang: "app.coscheduling",
-            says: Some(|status| runs(status) && status["scheduled"] == 3),
+            final_status: Some(|status| runs(status) && status["scheduled"] == 3),
         },
         Case {
             name: "coscheduling-old",
@@ -71,7 +71,7 @@ fn cases() -> Vec<Case> {
                 "/apis/scheduling.sigs.k8s.io/v1alpha1/namespaces/NS/podgroups/app",
             )),
             gang: "app.coscheduling",
-            says: Some(runs),
+            final_status: Some(runs),
         },
         Case {
             name: "labels-alone",
@@ -84,7 +84,7 @@ fn cases() -> Vec<Case> {
             },
             group: None,
             gang: "app.coscheduling",
-            says: None,
+            final_status: None,
         },
         Case {
             name: "volcano",
@@ -94,7 +94,7 @@ fn cases() -> Vec<Case> {
                 "/apis/scheduling.volcano.sh/v1beta1/namespaces/NS/podgroups/app",
             )),
             gang: "app.volcano",
-            says: Some(|status| runs(status) && status["conditions"][0]["type"] == "Scheduled"),
+            final_status: Some(|status| runs(status) && status["conditions"][0]["type"] == "Scheduled"),
         },
         Case {
             name: "lws",
@@ -111,7 +111,7 @@ fn cases() -> Vec<Case> {
             },
             group: None,
             gang: "app-0.lws",
-            says: None,
+            final_status: None,
         },
         Case {
             name: "yunikorn",
@@ -125,7 +125,7 @@ fn cases() -> Vec<Case> {
             },
             group: None,
             gang: "app.yunikorn",
-            says: None,
+            final_status: None,
         },
         Case {
             name: "plain",
@@ -134,7 +134,7 @@ fn cases() -> Vec<Case> {
             },
             group: None,
             gang: "app.plain",
-            says: None,
+            final_status: None,
         },
         Case {
             name: "plain-by-label",
@@ -143,7 +143,7 @@ fn cases() -> Vec<Case> {
             },
             group: None,
             gang: "app.plain",
-            says: None,
+            final_status: None,
         },
     ]
 }
@@ -160,7 +160,7 @@ fn native() -> Case {
             "/apis/scheduling.k8s.io/v1alpha2/namespaces/NS/podgroups/app",
         )),
         gang: "app.native",
-        says: Some(|status| {
+        final_status: Some(|status| {
             let conditions = status["conditions"].as_array();
             conditions
                 .into_iter()
@@ -197,7 +197,7 @@ fn play(cluster: &Cluster, case: &Case) {
         for object in objects {
             writeln!(text, "{object}\n---").unwrap();
         }
-        cluster.kubectl_with(&["apply", "-n", &namespace, "-f", "-"], &text).good();
+        cluster.kubectl_with(&["apply", "-n", &namespace, "-f", "-"], &text).expect_success();
     };
     let pods = format!("/api/v1/namespaces/{namespace}/pods");
     let group = case.group.iter().map(|(group, _)| group.clone());
@@ -216,9 +216,9 @@ fn play(cluster: &Cluster, case: &Case) {
         let pods = pods["items"].as_array().map_or(&[][..], Vec::as_slice);
         pods.len() == 3 && pods.iter().all(|pod| pod["status"]["phase"] == "Running" && !gated(pod))
     });
-    if let (Some((_, path)), Some(says)) = (&case.group, case.says) {
+    if let (Some((_, path)), Some(final_status)) = (&case.group, case.final_status) {
         let path = path.replace("NS", &namespace);
-        cluster.wait(&path, &format!("{}: the group says so", case.name), |group| says(&group["status"]));
+        cluster.wait(&path, &format!("{}: the group says so", case.name), |group| final_status(&group["status"]));
     }
 }
 
@@ -245,7 +245,8 @@ fn a_gang_of_each_stack_is_gated_and_started() {
         },
         "spec": { "containers": [{ "name": "main", "image": "app:1" }] },
     });
-    let refused = cluster.kubectl_with(&["apply", "-n", &namespace, "-f", "-"], &both.to_string()).refused();
+    let refused =
+        cluster.kubectl_with(&["apply", "-n", &namespace, "-f", "-"], &both.to_string()).expect_failure();
     assert!(
         refused.contains("names two groups") && refused.contains("\"one\"") && refused.contains("\"other\"")
     );
@@ -256,7 +257,7 @@ fn a_gang_of_each_stack_is_gated_and_started() {
     let case = native();
     cluster
         .kubectl_with(&["apply", "-n", &namespace, "--validate=false", "-f", "-"], &pod(&case, 0).to_string())
-        .good();
+        .expect_success();
     let stored = cluster.api().get(&format!("/api/v1/namespaces/{namespace}/pods/app-0")).unwrap();
     assert!(stored["spec"]["schedulingGroup"].is_null() && gated(&stored), "{stored:#}");
     let gang = format!("/apis/portcullis.dev/v1alpha1/namespaces/{namespace}/gangs/app.native");

@@ -84,7 +84,7 @@ fn a_gang_is_lifted_and_leadership_moves_on() {
     }
     let cluster = Cluster::start(&Options::default()).unwrap();
     for file in ["base/namespace.yaml", "base/rbac.yaml", "base/gangs.portcullis.dev.yaml"] {
-        cluster.apply("portcullis-system", &manifest(file)).good();
+        cluster.apply("portcullis-system", &manifest(file)).expect_success();
     }
     let runtime = Runtime::new().unwrap();
     let first = Replica::start(&runtime, &cluster, "first");
@@ -93,10 +93,14 @@ fn a_gang_is_lifted_and_leadership_moves_on() {
 
     // A kind that is installed later is watched.
     cluster.create_nodes(&[Node::whole("edge-1", 8)]).unwrap();
-    cluster.apply("default", &manifest("components/pod-group-crds/podgroups.scheduling.run.ai.yaml")).good();
-    cluster.kubectl(&["wait", "--for=condition=Established", "--timeout=30s", "crd", "--all"]).good();
+    cluster
+        .apply("default", &manifest("components/pod-group-crds/podgroups.scheduling.run.ai.yaml"))
+        .expect_success();
+    cluster
+        .kubectl(&["wait", "--for=condition=Established", "--timeout=30s", "crd", "--all"])
+        .expect_success();
     let namespace = cluster.namespace("edge").unwrap();
-    cluster.apply(&namespace, &gang("train", 2)).good();
+    cluster.apply(&namespace, &gang("train", 2)).expect_success();
     let gangs = format!("/apis/portcullis.dev/v1alpha1/namespaces/{namespace}/gangs");
     let admitted = |gang: &Value| gang["status"]["phase"] == "Admitted";
     let train = cluster.wait(&format!("{gangs}/train"), "the gang is admitted", admitted);
@@ -126,7 +130,7 @@ fn a_gang_is_lifted_and_leadership_moves_on() {
     assert_eq!(group["status"]["scheduled"], 2, "{group:#}");
     assert_eq!(group["status"]["conditions"][0]["message"], "2 of 2 members are bound", "{group:#}");
     cluster.create_nodes(&[Node::whole("edge-2", 8)]).unwrap();
-    cluster.apply(&namespace, &gang("owned", 2)).good();
+    cluster.apply(&namespace, &gang("owned", 2)).expect_success();
     let owned = cluster.wait(&format!("{gangs}/owned"), "the next gang is admitted", admitted);
     let group = cluster.api().get(&format!("{groups}/owned")).unwrap();
     assert_eq!(owned["metadata"]["ownerReferences"][0]["uid"], group["metadata"]["uid"]);

@@ -54,10 +54,12 @@ impl Stage {
         let cluster = Cluster::start(&self.options).unwrap();
         for kind in self.kinds {
             let file = format!("manifests/components/pod-group-crds/{kind}.yaml");
-            cluster.kubectl(&["apply", "-f", &repository().join(file).display().to_string()]).good();
+            cluster
+                .kubectl(&["apply", "-f", &repository().join(file).display().to_string()])
+                .expect_success();
         }
         for namespace in &NAMESPACES[1..] {
-            cluster.kubectl(&["create", "namespace", namespace]).good();
+            cluster.kubectl(&["create", "namespace", namespace]).expect_success();
         }
         let options = ProgramOptions::new(env!("CARGO_BIN_EXE_portcullis"));
         let options = ProgramOptions { components: Vec::new(), ..options };
@@ -65,7 +67,7 @@ impl Stage {
         // The pods of the Deployment run no program here, but would take capacity on a node that varies from
         // run to run.
         let away = ["scale", "deployment", "portcullis", "--replicas=0", "-n", "portcullis-system"];
-        cluster.kubectl(&away).good();
+        cluster.kubectl(&away).expect_success();
         for file in files {
             cluster.check_file(NAMESPACES[0], &file);
             self.clear(&cluster);
@@ -76,15 +78,15 @@ impl Stage {
     fn clear(&self, cluster: &Cluster) {
         let kinds = [&["statefulsets", "deployments", "jobs", "pods"], self.kinds, self.native].concat();
         for namespace in NAMESPACES {
-            cluster.kubectl(&["delete", &kinds.join(","), "--all", "-n", namespace]).good();
+            cluster.kubectl(&["delete", &kinds.join(","), "--all", "-n", namespace]).expect_success();
         }
-        cluster.kubectl(&["delete", "nodes,runtimeclasses", "--all"]).good();
-        cluster.kubectl(&["delete", "priorityclass", "inference", "--ignore-not-found"]).good();
+        cluster.kubectl(&["delete", "nodes,runtimeclasses", "--all"]).expect_success();
+        cluster.kubectl(&["delete", "priorityclass", "inference", "--ignore-not-found"]).expect_success();
         cluster.wait("/apis/portcullis.dev/v1alpha1/gangs", "all gangs are gone", |gangs| {
             gangs["items"].as_array().is_some_and(Vec::is_empty)
         });
         for namespace in NAMESPACES {
-            cluster.kubectl(&["delete", "events.events.k8s.io", "--all", "-n", namespace]).good();
+            cluster.kubectl(&["delete", "events.events.k8s.io", "--all", "-n", namespace]).expect_success();
         }
     }
 }

@@ -84,9 +84,9 @@ fn a_gang_starts_whole_when_the_leader_dies_or_pauses_between_any_two_effects() 
 
 #[test]
 fn a_failed_expectation_is_reported() {
-    let text = "name: wrong\ncluster: {nodes: [{name: n}]}\nsteps:\n- expect: {running: [nobody]}\n";
+    let text = "name: wrong\ncluster: {nodes: [{name: n}]}\nsteps:\n- expect: {running: [missing]}\n";
     let scenario = Scenario::parse("wrong.yaml", text).expect("a valid scenario");
     let mut runner = Runner::new(scenario, None).expect("a cluster");
     let step = runner.next_step().expect("a step").expect("there is a step");
-    assert_eq!(step.failures(), ["line 4: expected that nobody runs, but there is no pod nobody"]);
+    assert_eq!(step.failures(), ["line 4: expected that missing runs, but there is no pod missing"]);
 }

@@ -79,7 +79,7 @@ impl Substitution {
         }
     }
 
-    /// Whether `parameter` can be `to`, and whether it already has a type.
+    /// Whether the type parameter can be substituted by `to`, and whether the parameter already has a type.
     fn substitutes(&mut self, to: &Type, parameter: u32) -> (bool, bool) {
         if *to == Type::Param(parameter) {
             return (true, true);

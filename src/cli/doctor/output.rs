@@ -54,7 +54,7 @@ pub(super) fn json(out: &mut impl Write, checks: &[DoctorCheck]) -> io::Result<(
     let list: Vec<_> = checks
         .iter()
         .map(|check| {
-            json!({"name": check.name, "verdict": word(check.verdict), "says": check.message, "remedy": check.remedy})
+            json!({"name": check.name, "verdict": word(check.verdict), "message": check.message, "remedy": check.remedy})
         })
         .collect();
     let worst = checks.iter().map(|check| check.verdict).max().unwrap_or(CheckLevel::Ok);

@@ -95,7 +95,7 @@ pub struct Group {
     pub gang: GangId,
     /// The object that states it; `None` where the members state it.
     pub object: Option<GroupKey>,
-    /// UID of the object. The same name can come back as another group. Empty where there is no object.
+    /// UID of the object; a recreated group with the same name has another UID. Empty without an object.
     pub uid: Str,
     /// When the object was created.
     pub created: Time,

@@ -1,8 +1,8 @@
 //! Events on a group object, in the words of its stack.
 //!
 //! The `Gang` object, the pods and the log use the reason codes of Portcullis. The group object uses the
-//! reasons that the guides of its stack mention. The message is ours, because it has more detail, except
-//! where users search for the message of the stack.
+//! reasons that the guides of its stack mention. The message is that of Portcullis, because it has more
+//! detail, except where users search for the message of the stack.
 
 use crate::model::Reason;
 

@@ -7,14 +7,14 @@
 //! | file | holds |
 //! |---|---|
 //! | [`dialect_trait`] | [`Dialect`](dialect_trait::Dialect): the functions that a stack implements |
-//! | [`registry`] | the list of all dialects, and the functions that ask the right one |
+//! | [`registry`] | the list of all dialects, and the functions that call the right one |
 //! | [`mod@membership`] | [`Membership`]: gang and role of a pod, and what the pod declares |
-//! | [`membership_review`] | [`MembershipReview`]: missing keys, warnings and contradictions, for admission |
-//! | [`group`], [`group_reader`] | [`Group`]: what a group object states about its gangs, and helpers to read it |
+//! | [`membership_review`] | [`MembershipReview`]: missing keys, warnings, contradictions |
+//! | [`group`], [`group_reader`] | [`Group`]: what a group object states about its gangs; its readers |
 //! | [`quorum`] | [`Quorum`]: when a gang is complete |
 //! | [`gang_policies`] | [`GangPolicies`]: timeout, stale and torn gangs, pins, topology, elastic size |
 //! | [`future_members`] | [`FutureMembers`]: members that are created only after others have started |
-//! | [`mod@group_status`], [`mod@group_event`] | status and events of a group object, in the words of its stack |
+//! | [`mod@group_status`], [`mod@group_event`] | status and events of a group object, in its stack's terms |
 //!
 //! # Add a dialect
 //!
@@ -22,10 +22,10 @@
 //! |---|---|
 //! | 1. Name it | a variant of [`DialectId`](crate::model::DialectId) |
 //! | 2. Add its labels, annotations and API groups | [`objects::names`](crate::objects::names) |
-//! | 3. Implement [`Dialect`](dialect_trait::Dialect) | its own folder, `dialect/<stack>/mod.rs`, with tests |
+//! | 3. Implement [`Dialect`](dialect_trait::Dialect) | the folder `dialect/<stack>`, with its tests |
 //! | 4. Register it | one line in `DIALECTS` of `registry.rs` |
-//! | 5. Describe its pods and group objects for the tests | one line in `stack_fixtures.rs` of the simulation |
-//! | 6. Let the engine read its group objects | RBAC in `manifests/base`; tests compare it with [`group_resources`] |
+//! | 5. Describe its pods and group objects for the tests | one line in `stack_fixtures.rs` of `sim` |
+//! | 6. Let the engine read its group objects | RBAC in `manifests/base`; see [`group_resources`] |
 //!
 //! The conformance tests then run every rule against the new dialect and report what is missing.
 

@@ -1,4 +1,4 @@
-//! The list of all dialects, and the functions that ask the right one.
+//! The list of all dialects, and functions that call the dialect of a gang or kind.
 
 use std::collections::BTreeMap;
 
@@ -168,7 +168,7 @@ impl GroupKind {
     /// Reads an object of this kind.
     ///
     /// # Errors
-    /// When a field we need is missing or has the wrong type.
+    /// When a required field is missing or a field has the wrong type.
     pub fn read(self, json: &str) -> Result<GroupObject, ReadError> {
         read_group_object(self, json, |reader| dialect(self.dialect()).read_group(reader))
     }

@@ -1,21 +1,24 @@
-//! The only source of chance in a simulation: one number, or some bytes, in, always the same sequence out.
+//! Deterministic pseudo-random numbers for simulations and fuzzing: the same seed or the same bytes give the
+//! same sequence.
 
-/// splitmix64 (Steele, Lea, Flood 2014): tiny, and good enough to pick faults with. A fuzzer's bytes go before it.
+/// A pseudo-random number generator: splitmix64 (Steele, Lea, Flood 2014), preceded by the bytes of a fuzzer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Random {
     state: u64,
-    /// Drawn from the end, so in reverse.
+    /// Bytes not drawn yet, last byte first.
     bytes: Vec<u8>,
 }
 
 impl Random {
-    /// The sequence of this seed.
+    /// A generator that starts from a seed.
     pub fn new(seed: u64) -> Self {
         Self { state: seed, bytes: Vec::new() }
     }
 
-    /// These bytes first, and the sequence of seed 0 once they are used up. A choice among up to 256 things takes one
-    /// byte, so that a fuzzer that changes a byte changes one decision and shifts none.
+    /// A generator that returns these bytes first, and the sequence of seed 0 after them.
+    ///
+    /// A choice among up to 256 items takes one byte. So a fuzzer that changes one byte changes one decision
+    /// and shifts no other.
     pub fn from_bytes(bytes: &[u8]) -> Self {
         Self { state: 0, bytes: bytes.iter().rev().copied().collect() }
     }

@@ -41,7 +41,7 @@ impl Reason {
                 | Self::MissingVramLabel
                 | Self::NoNodes
                 | Self::Fragmented
-                | Self::RoomHeld
+                | Self::HeadOfLineReservation
                 | Self::SearchExhausted
                 | Self::PlanDropped
                 | Self::Torn
@@ -97,11 +97,11 @@ reasons! {
     /// Each member fits on a node, but not all at the same time.
     Fragmented,
     /// The free capacity is a head-of-line reservation of an older gang.
-    RoomHeld,
+    HeadOfLineReservation,
     /// Some members have started, and capacity is reserved for their placeholders.
     Reserved,
     /// The engine released the reservations of placeholders.
-    RoomReleased,
+    ReservationReleased,
     /// The gang did not start within its timeout.
     SchedulingTimeout,
     /// The gang was complete and has lost members.

@@ -1,6 +1,6 @@
-//! Every label, annotation, taint, gate, resource and group name the project knows, in one place.
+//! Every label, annotation, taint, gate, resource and group name that the project uses, in one place.
 
-/// The scheduling gate we add and remove. No other gate is ever touched.
+/// The scheduling gate of Portcullis. The project never adds or removes another gate.
 pub const GATE: &str = "portcullis.dev/gang";
 /// Annotation on a lifted VRAM pod: comma-separated indexes of the cards it may use (`0` or `0,1`).
 pub const GPUS_ANNOTATION: &str = "portcullis.dev/gpus";
@@ -10,7 +10,7 @@ pub const FENCE_ANNOTATION: &str = "portcullis.dev/epoch";
 pub const SHARING: &str = "portcullis.dev/gpu-sharing";
 /// The value of [`SHARING`] that means "shared by VRAM".
 pub const SHARING_VRAM: &str = "vram";
-/// API group of our own objects.
+/// API group of the objects of Portcullis.
 pub const API_GROUP: &str = "portcullis.dev";
 
 /// Field manager of all writes by Portcullis (`metadata.managedFields`).

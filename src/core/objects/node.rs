@@ -1,4 +1,4 @@
-//! Nodes as the snapshot uses them, and their physical GPUs, read from labels (design section 5).
+//! Nodes, and their physical GPUs as labels describe them.
 
 use std::collections::BTreeMap;
 
@@ -11,46 +11,47 @@ use crate::model::{NodeName, Quantity, Resources, Str, VramMib, str};
 /// The fields of a node that the engine uses.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Node {
-    /// Name.
+    /// Name of the node.
     pub name: NodeName,
     /// Labels.
     pub labels: BTreeMap<Str, Str>,
     /// Taints, in the node's order.
     pub taints: Vec<Taint>,
-    /// Cordoned.
+    /// Whether the node is cordoned.
     pub unschedulable: bool,
-    /// Condition `Ready` is `True`.
+    /// Whether the condition `Ready` is `True`.
     pub ready: bool,
-    /// What pods may use.
+    /// Amount of each resource that pods may use.
     pub allocatable: Resources,
     /// Maximum number of pods.
     pub max_pods: u64,
-    /// Cards.
+    /// GPUs of the node.
     pub gpus: GpuInventory,
 }
 
-/// Physical cards of a node. Time-slicing multiplies `nvidia.com/gpu`, never cards or memory.
+/// Physical cards of a node. Time-slicing multiplies the resource `nvidia.com/gpu`, but not cards or memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GpuInventory {
-    /// Physical cards.
+    /// Number of physical cards.
     pub cards: u32,
-    /// Memory of each card; `None` without a readable `nvidia.com/gpu.memory` label: then there is no VRAM
+    /// Memory of each card. `None` without a valid label `nvidia.com/gpu.memory`: the node then has no VRAM
     /// capacity.
     pub vram_each: Option<VramMib>,
-    /// Cut into MIG slices: no VRAM shares here.
+    /// Whether MIG partitions the cards. Such a node runs no VRAM shares.
     pub mig: bool,
-    /// Whether cards are shared by VRAM here.
+    /// Whether pods share the cards by VRAM.
     pub sharing: GpuSharing,
 }
 
-/// Label and taint `portcullis.dev/gpu-sharing=vram`: both make a shared node, one alone is a mistake that we
-/// name.
+/// Whether a node has the label and the taint `portcullis.dev/gpu-sharing=vram`.
+///
+/// A shared node has both. One of them alone is a mistake, which messages report.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum GpuSharing {
     /// Neither label nor taint.
     #[default]
     No,
-    /// Label and taint: VRAM shares go here, whole GPUs stay away.
+    /// Label and taint: the node runs pods with VRAM shares and no pods with whole GPUs.
     Vram,
     /// The label without the taint. The taint does not repel whole-GPU pods, so no card is shared.
     LabelOnly,
@@ -58,14 +59,14 @@ pub enum GpuSharing {
     TaintOnly,
 }
 
-/// Upper bound of cards per node. A larger number in the label is a mistake.
+/// Upper bound of cards per node. A larger number in the label counts as this number.
 const MAX_CARDS: u64 = 128;
 
 impl Node {
     /// Reads a node from its JSON.
     ///
     /// # Errors
-    /// When it is no JSON, has no name, or a field we need has the wrong type or an unreadable quantity.
+    /// When the text is not JSON, the name is missing, or a field has the wrong type or an invalid quantity.
     pub fn read(json: &str) -> Result<Self, ReadError> {
         let fail = |name: &str, problem: String| ReadError { kind: "Node", name: name.to_owned(), problem };
         let view: NodeView<'_> = serde_json::from_str(json).map_err(|e| fail("?", e.to_string()))?;
@@ -75,7 +76,7 @@ impl Node {
     /// Reads a node from its view.
     ///
     /// # Errors
-    /// A sentence naming the field.
+    /// A sentence that names the field.
     pub fn from_view(view: &NodeView<'_>) -> Result<Self, String> {
         if view.metadata.name.is_empty() {
             return Err("metadata.name is missing".to_owned());

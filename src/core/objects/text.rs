@@ -1,4 +1,4 @@
-//! Borrowed text and maps of it: no allocation for what stands in the JSON as it is.
+//! Strings, small maps and scalars that borrow from a JSON document.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -6,13 +6,14 @@ use std::ops::Deref;
 
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 
-/// A string that borrows from the document when it holds no escapes, anywhere in a structure (`Cow` borrows
-/// only where a field is annotated, and never inside maps).
+/// A string that borrows from the JSON document if it has no escapes, and is owned otherwise.
+///
+/// `Cow` borrows only in fields with a serde attribute and never inside of maps. This type always does.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Text<'a>(pub Cow<'a, str>);
 
 impl Text<'_> {
-    /// The text itself.
+    /// The text as a slice.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -66,8 +67,8 @@ impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
     }
 }
 
-/// A small JSON object kept in document order; looked up by scanning, which beats a tree at the sizes of
-/// labels and annotations. `null` reads as empty. A key that stands twice keeps its last value, as in Go.
+/// A small JSON object as a list in document order. At the sizes of labels and annotations, a scan is faster
+/// than a tree. `null` reads as empty. The last value of a duplicate key counts, as in Go.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entries<'a, V>(pub Vec<(Text<'a>, V)>);
 
@@ -83,7 +84,7 @@ impl<'a, V> Entries<'a, V> {
         self.0.iter().find(|(k, _)| k.as_str() == key).map(|(_, v)| v)
     }
 
-    /// Whether `key` is there.
+    /// Whether there is an entry with `key`.
     pub fn contains(&self, key: &str) -> bool {
         self.get(key).is_some()
     }
@@ -93,14 +94,14 @@ impl<'a, V> Entries<'a, V> {
         self.0.iter().map(|(k, v)| (k.as_str(), v))
     }
 
-    /// Whether there is nothing in it.
+    /// Whether there are no entries.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }
 
 impl<'a> Entries<'a, Text<'a>> {
-    /// The text of `key`.
+    /// The value of `key` as a slice.
     pub fn text(&self, key: &str) -> Option<&str> {
         self.get(key).map(Text::as_str)
     }
@@ -137,7 +138,7 @@ impl<'de: 'a, 'a, V: Deserialize<'de>> Deserialize<'de> for Entries<'a, V> {
     }
 }
 
-/// A JSON scalar that Kubernetes lets be a string or a number (quantities, ports).
+/// A JSON scalar that may be a string or a number, such as a quantity or a port. Kept as text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scalar<'a>(pub Text<'a>);
 

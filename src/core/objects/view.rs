@@ -1,10 +1,13 @@
-//! Borrowed views of the JSON of pods and nodes: only the fields we need, every one of them optional.
+//! Borrowed views of the JSON of pods, nodes and owners of pods.
+//!
+//! A view has the fields that Portcullis reads, and none is required: an absent field or `null` reads as the
+//! default of its type.
 
 use serde::{Deserialize, Deserializer};
 
 use super::text::{Entries, Scalar, Text};
 
-/// Reads `null` as the default, as Go does.
+/// Reads `null` as the default of the type, as Go does.
 fn nullable<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(
     deserializer: D,
 ) -> Result<T, D::Error> {
@@ -27,7 +30,7 @@ view! {
     Meta {
         /// Empty on a CREATE that uses `generateName`.
         name: Text<'a>,
-        /// Prefix of the name the API server will make.
+        /// Prefix of the name that the API server generates.
         generate_name: Text<'a>,
         /// Empty for cluster-scoped objects, and on some CREATE reviews.
         namespace: Text<'a>,
@@ -35,17 +38,17 @@ view! {
         uid: Text<'a>,
         /// Empty before the object is stored.
         resource_version: Text<'a>,
-        /// RFC 3339.
+        /// Time of creation, RFC 3339.
         creation_timestamp: Text<'a>,
-        /// Set while the object is going away.
+        /// Time of deletion; set while the object is being deleted.
         deletion_timestamp: Option<Text<'a>>,
-        /// Counts changes of the spec.
+        /// `metadata.generation`: the API server increments it with each change of the spec.
         generation: u64,
         /// Labels.
         labels: Entries<'a, Text<'a>>,
         /// Annotations.
         annotations: Entries<'a, Text<'a>>,
-        /// Owners.
+        /// Owners of the object.
         owner_references: Vec<OwnerReference<'a>>,
     }
 }
@@ -81,39 +84,39 @@ view! {
 view! {
     /// `spec` of a pod.
     PodSpec {
-        /// The node the pod is bound to.
+        /// The node that the pod is bound to; empty before.
         node_name: Text<'a>,
-        /// Who is to place it.
+        /// Name of the scheduler that places the pod.
         scheduler_name: Text<'a>,
-        /// What holds it back.
+        /// Scheduling gates: while there is one, no scheduler places the pod.
         scheduling_gates: Vec<Named<'a>>,
         /// Containers.
         containers: Vec<Container<'a>>,
-        /// Init containers, native sidecars among them.
+        /// Init containers, including native sidecars.
         init_containers: Vec<Container<'a>>,
         /// Pod-level resources.
         resources: ResourceRequirements<'a>,
-        /// What the sandbox itself costs.
+        /// Overhead of the pod sandbox, which the RuntimeClass sets.
         overhead: Entries<'a, Scalar<'a>>,
-        /// Labels the node must have.
+        /// Labels that the node must have.
         node_selector: Entries<'a, Text<'a>>,
-        /// Affinity, present or not (its presence decides how a patch must be written).
+        /// Affinity. `None` when absent: a patch must then add the whole object.
         affinity: Option<Affinity<'a>>,
-        /// Taints it puts up with.
+        /// Tolerated taints.
         tolerations: Vec<Toleration<'a>>,
-        /// Resolved priority.
+        /// Priority; the API server resolves it from the PriorityClass.
         priority: i32,
         /// Name of the PriorityClass.
         priority_class_name: Text<'a>,
         /// Name of the RuntimeClass.
         runtime_class_name: Text<'a>,
-        /// DRA claims.
+        /// Claims of Dynamic Resource Allocation (DRA).
         resource_claims: Vec<Named<'a>>,
-        /// Shares the node's network.
+        /// Whether the pod uses the node's network.
         host_network: bool,
-        /// The native group it belongs to (1.36 and later).
+        /// The native PodGroup of the pod (Kubernetes 1.36 and later).
         scheduling_group: Option<SchedulingGroup<'a>>,
-        /// The group of a Workload it belongs to (1.35).
+        /// The Workload of the pod, and its group there (Kubernetes 1.35).
         workload_ref: Option<WorkloadRef<'a>>,
     }
 }
@@ -131,17 +134,17 @@ view! {
     WorkloadRef {
         /// Name of a Workload in the namespace of the pod.
         name: Text<'a>,
-        /// Name of one of its groups.
+        /// Name of a pod group of that Workload.
         pod_group: Text<'a>,
-        /// Tells replicas of that group apart.
+        /// Key of the replica of that group; each replica is a gang.
         pod_group_replica_key: Text<'a>,
     }
 }
 
 view! {
-    /// Anything of which only the name matters.
+    /// A list item whose name alone is read.
     Named {
-        /// Its name.
+        /// Name of the item.
         name: Text<'a>,
     }
 }
@@ -149,15 +152,15 @@ view! {
 view! {
     /// A container or init container.
     Container {
-        /// Unique within the pod.
+        /// Name, unique within the pod.
         name: Text<'a>,
         /// Requests and limits.
         resources: ResourceRequirements<'a>,
         /// `Always` makes an init container a sidecar.
         restart_policy: Text<'a>,
-        /// Ports, for the host ports among them.
+        /// Ports. Portcullis reads the host ports.
         ports: Vec<ContainerPort<'a>>,
-        /// Environment.
+        /// Environment variables.
         env: Option<Vec<EnvVar<'a>>>,
     }
 }
@@ -165,11 +168,11 @@ view! {
 view! {
     /// `resources` of a container or pod.
     ResourceRequirements {
-        /// What it is promised.
+        /// Requested amount of each resource.
         requests: Entries<'a, Scalar<'a>>,
-        /// What it may use at most.
+        /// Maximum amount of each resource.
         limits: Entries<'a, Scalar<'a>>,
-        /// DRA claims it uses.
+        /// DRA claims that the container uses.
         claims: Vec<Named<'a>>,
     }
 }
@@ -177,14 +180,14 @@ view! {
 view! {
     /// One port of a container.
     ContainerPort {
-        /// Port on the node, 0 for none.
+        /// Port on the node; 0 for none.
         host_port: u32,
-        /// Address on the node; empty is all of them.
+        /// Address on the node; empty for all addresses.
         #[serde(rename = "hostIP")]
         host_ip: Text<'a>,
         /// Port in the container.
         container_port: u32,
-        /// `TCP` when empty.
+        /// Protocol; empty means `TCP`.
         protocol: Text<'a>,
     }
 }
@@ -196,15 +199,15 @@ view! {
         name: Text<'a>,
         /// Literal value.
         value: Option<Text<'a>>,
-        /// Where the value comes from.
+        /// Source of the value.
         value_from: Option<EnvSource<'a>>,
     }
 }
 
 view! {
-    /// Where the value of an environment variable comes from, as far as we write or read it.
+    /// Source of the value of an environment variable. Other sources than a field of the pod are not read.
     EnvSource {
-        /// A field of the pod.
+        /// The field of the pod that holds the value.
         field_ref: Option<FieldRef<'a>>,
     }
 }
@@ -212,15 +215,15 @@ view! {
 view! {
     /// A field of the pod, by path.
     FieldRef {
-        /// For example `metadata.annotations['portcullis.dev/gpus']`.
+        /// Path of the field, such as `metadata.annotations['portcullis.dev/gpus']`.
         field_path: Text<'a>,
     }
 }
 
 view! {
-    /// `spec.affinity`, the node part of it.
+    /// `spec.affinity`. Only node affinity is read.
     Affinity {
-        /// `nodeAffinity`, present or not.
+        /// `nodeAffinity`; `None` when absent.
         node_affinity: Option<NodeAffinity<'a>>,
     }
 }
@@ -229,54 +232,54 @@ view! {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", bound(deserialize = "'de: 'a"))]
 pub struct NodeAffinity<'a> {
-    /// Hard requirement.
+    /// Required terms.
     #[serde(default, rename = "requiredDuringSchedulingIgnoredDuringExecution")]
     pub required: Option<NodeSelector<'a>>,
-    /// Soft wishes: only how many there are matters.
+    /// Preferred terms. Only their number is used.
     #[serde(default, rename = "preferredDuringSchedulingIgnoredDuringExecution")]
     pub preferred: Option<Vec<serde::de::IgnoredAny>>,
 }
 
 view! {
-    /// ORed terms.
+    /// Required terms of node affinity, combined with OR.
     NodeSelector {
-        /// Any one of these must match. A term with no requirements matches nothing.
+        /// Terms, at least one of which must match. A term without requirements matches no node.
         node_selector_terms: Vec<NodeSelectorTerm<'a>>,
     }
 }
 
 view! {
-    /// ANDed requirements.
+    /// A term: requirements, combined with AND.
     NodeSelectorTerm {
-        /// On labels.
+        /// Requirements on labels.
         match_expressions: Option<Vec<NodeRequirement<'a>>>,
-        /// On fields; only `metadata.name` exists.
+        /// Requirements on fields. `metadata.name` is the only one that Kubernetes allows.
         match_fields: Option<Vec<NodeRequirement<'a>>>,
     }
 }
 
 view! {
-    /// One requirement on a label or field.
+    /// A requirement on a label or field.
     NodeRequirement {
-        /// Label or field.
+        /// Key of the label, or path of the field.
         key: Text<'a>,
-        /// `In`, `NotIn`, `Exists`, `DoesNotExist`, `Gt`, `Lt`.
+        /// Operator: `In`, `NotIn`, `Exists`, `DoesNotExist`, `Gt` or `Lt`.
         operator: Text<'a>,
-        /// Operands.
+        /// Values that the operator compares with.
         values: Vec<Text<'a>>,
     }
 }
 
 view! {
-    /// One toleration.
+    /// A toleration.
     Toleration {
-        /// Taint key; empty with `Exists` tolerates everything.
+        /// Key of the taint. An empty key with `Exists` tolerates every taint.
         key: Text<'a>,
-        /// `Equal` when empty, or `Exists`.
+        /// Operator: `Equal` (or empty) or `Exists`.
         operator: Text<'a>,
-        /// Taint value.
+        /// Value of the taint.
         value: Text<'a>,
-        /// Taint effect; empty is all of them.
+        /// Effect of the taint; empty for all effects.
         effect: Text<'a>,
     }
 }
@@ -284,31 +287,31 @@ view! {
 view! {
     /// `status` of a pod.
     PodStatus {
-        /// `Pending`, `Running`, `Succeeded`, `Failed`, `Unknown`.
+        /// Phase: `Pending`, `Running`, `Succeeded`, `Failed` or `Unknown`.
         phase: Text<'a>,
-        /// Where the scheduler means to put it.
+        /// The node that the scheduler intends to bind the pod to.
         nominated_node_name: Text<'a>,
         /// Conditions.
         conditions: Vec<Condition<'a>>,
-        /// What kubelet has allocated, per container (in-place resize).
+        /// Status of each container, with its allocated resources (in-place resize).
         container_statuses: Vec<ContainerStatus<'a>>,
-        /// The same for init containers.
+        /// Status of each init container.
         init_container_statuses: Vec<ContainerStatus<'a>>,
-        /// Pod-level allocation (in-place resize of pod-level resources).
+        /// Pod-level resources that kubelet has allocated (in-place resize of pod-level resources).
         allocated_resources: Entries<'a, Scalar<'a>>,
-        /// Pod-level resources as they are in force; absent before the kubelet has said so.
+        /// Pod-level resources that are configured; absent before kubelet reports them.
         resources: Option<ResourceRequirements<'a>>,
     }
 }
 
 view! {
-    /// The part of a container's status that bears on capacity.
+    /// Status of a container: the fields that affect capacity.
     ContainerStatus {
         /// Name of the container.
         name: Text<'a>,
-        /// What kubelet has admitted.
+        /// Resources that kubelet has allocated.
         allocated_resources: Entries<'a, Scalar<'a>>,
-        /// What is in force; absent before the kubelet has said so.
+        /// Resources that are configured; absent before kubelet reports them.
         resources: Option<ResourceRequirements<'a>>,
     }
 }
@@ -316,19 +319,19 @@ view! {
 view! {
     /// A condition of any object.
     Condition {
-        /// Its type.
+        /// Type of the condition.
         r#type: Text<'a>,
-        /// `True`, `False`, `Unknown`.
+        /// Status: `True`, `False` or `Unknown`.
         status: Text<'a>,
-        /// Machine-readable cause.
+        /// Reason: a word for programs.
         reason: Text<'a>,
-        /// Sentence.
+        /// Message for people.
         message: Text<'a>,
     }
 }
 
 view! {
-    /// A StatefulSet, as far as it decides how its pods come into being.
+    /// A StatefulSet: the fields that decide when its controller creates the pods.
     StatefulSetView {
         /// `metadata`.
         metadata: Meta<'a>,
@@ -340,7 +343,7 @@ view! {
 view! {
     /// `spec` of a StatefulSet.
     StatefulSetSpec {
-        /// `OrderedReady` when empty, or `Parallel`. Cannot be changed later.
+        /// `OrderedReady` (or empty) or `Parallel`. Immutable.
         pod_management_policy: Text<'a>,
         /// `metadata` and `spec` of its pods.
         template: PodView<'a>,
@@ -348,7 +351,7 @@ view! {
 }
 
 view! {
-    /// A Deployment, ReplicaSet, StatefulSet or Job, as far as it says how many pods it wants, and of which
+    /// A Deployment, ReplicaSet, StatefulSet or Job: the fields that set the number of its pods and their
     /// gang.
     OwnerView {
         /// `metadata`.
@@ -363,13 +366,13 @@ view! {
 view! {
     /// `spec` of an owner of pods.
     OwnerSpec {
-        /// How many pods; 1 where it is not said.
+        /// Wanted number of pods; absent means 1.
         replicas: Option<u32>,
-        /// Of a Job: how many pods at the same time; 1 where it is not said.
+        /// Job: maximum number of pods at the same time; absent means 1.
         parallelism: Option<u32>,
-        /// Of a Job: how many pods have to end well; any one where it is not said.
+        /// Job: number of pods that must succeed; absent means that one success completes the Job.
         completions: Option<u32>,
-        /// Of a Job: it has no pods for now.
+        /// Job: whether it is suspended, and so has no pods.
         suspend: bool,
         /// `metadata` and `spec` of its pods.
         template: PodView<'a>,
@@ -377,11 +380,11 @@ view! {
 }
 
 view! {
-    /// `status` of an owner of pods: that of a Job.
+    /// `status` of an owner of pods. The fields are those of a Job.
     OwnerStatus {
-        /// How many pods have ended well.
+        /// Number of succeeded pods.
         succeeded: u32,
-        /// Pods that have ended and are not counted yet.
+        /// Finished pods that the other counts do not include yet.
         uncounted_terminated_pods: UncountedTerminatedPods<'a>,
         /// Conditions.
         conditions: Vec<Condition<'a>>,
@@ -391,7 +394,7 @@ view! {
 view! {
     /// `status.uncountedTerminatedPods` of a Job.
     UncountedTerminatedPods {
-        /// UIDs of those that have ended well.
+        /// UIDs of succeeded pods.
         succeeded: Vec<Text<'a>>,
     }
 }
@@ -411,7 +414,7 @@ view! {
 view! {
     /// `spec` of a node.
     NodeSpec {
-        /// Cordoned.
+        /// Whether the node is cordoned.
         unschedulable: bool,
         /// Taints.
         taints: Vec<TaintView<'a>>,
@@ -419,13 +422,13 @@ view! {
 }
 
 view! {
-    /// One taint.
+    /// A taint.
     TaintView {
         /// Key.
         key: Text<'a>,
         /// Value.
         value: Text<'a>,
-        /// `NoSchedule`, `PreferNoSchedule`, `NoExecute`.
+        /// Effect: `NoSchedule`, `PreferNoSchedule` or `NoExecute`.
         effect: Text<'a>,
     }
 }
@@ -433,9 +436,9 @@ view! {
 view! {
     /// `status` of a node.
     NodeStatus {
-        /// What pods may use.
+        /// Amount of each resource that pods may use.
         allocatable: Entries<'a, Scalar<'a>>,
-        /// What is there.
+        /// Amount of each resource that the node has.
         capacity: Entries<'a, Scalar<'a>>,
         /// Conditions.
         conditions: Vec<Condition<'a>>,

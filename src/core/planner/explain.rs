@@ -123,7 +123,7 @@ fn unplaced_member(attempt: &PlacementAttempt<'_>, outcome: &AttemptOutcome) -> 
         .or_else(|| attempt.kinds.iter().find_map(|kind| first_unplaced(kind, false)))
 }
 
-/// What is known about the unplaced member, from which all texts are made.
+/// The facts about the unplaced member that all texts use.
 struct Diagnosis<'e, 'a> {
     attempt: &'e PlacementAttempt<'a>,
     shapes: &'e ResolvedShapes<'a>,

@@ -33,7 +33,7 @@ pub(super) fn is_surely_short<'a>(
     shapes: &ResolvedShapes<'a>,
     overlay: &SnapshotOverlay<'a>,
 ) -> bool {
-    // Subgroup quorums do not say which members are needed.
+    // Subgroup quorums do not determine which members are needed.
     matches!(attempt.request.quorum, Quorum::Count(_))
         && [ResourceKind::Vram, ResourceKind::Gpus, ResourceKind::Cpu, ResourceKind::Memory]
             .into_iter()

@@ -94,7 +94,7 @@ impl Pod {
     /// Reads a pod from its JSON.
     ///
     /// # Errors
-    /// When it is no JSON, lacks name or UID, or a field we need has the wrong type or an unreadable value.
+    /// When the text is not JSON, name or UID is missing, or a field has the wrong type or an invalid value.
     pub fn read(json: &str) -> Result<Self, ReadError> {
         let fail = |name: String, problem: String| ReadError { kind: "Pod", name, problem };
         let view: PodView<'_> =
@@ -106,7 +106,7 @@ impl Pod {
     /// Reads a pod from its view.
     ///
     /// # Errors
-    /// A sentence naming the field.
+    /// A sentence that names the field.
     pub fn from_view(view: &PodView<'_>) -> Result<Self, String> {
         let (meta, spec, status) = (&view.metadata, &view.spec, &view.status);
         if meta.name.is_empty() || meta.uid.is_empty() {

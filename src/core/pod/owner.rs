@@ -24,7 +24,7 @@ impl OwnerState {
     /// Reads an owner of this kind from its JSON.
     ///
     /// # Errors
-    /// When it is no JSON, or a field we need has the wrong type.
+    /// When the text is not JSON, or a field has the wrong type.
     pub fn read(kind: OwnerKind, json: &str) -> Result<Self, ReadError> {
         let fail = |problem: String| ReadError { kind: kind.as_str(), name: "?".to_owned(), problem };
         let mut view: OwnerView<'_> = serde_json::from_str(json).map_err(|e| fail(e.to_string()))?;
@@ -33,7 +33,7 @@ impl OwnerState {
             OwnerKind::Job => desired_by_job(&view),
             _ => view.spec.replicas.unwrap_or(1),
         };
-        // Pods live in the namespace of their owner; the template does not state it.
+        // Pods are in the namespace of their owner; the template does not state it.
         view.spec.template.metadata.namespace = meta.namespace.clone();
         Ok(Self {
             uid: str(meta.uid.as_str()),

@@ -32,7 +32,7 @@ impl Shape {
     /// Reads the requirements of a pod.
     ///
     /// # Errors
-    /// A sentence naming the field.
+    /// A sentence that names the field.
     pub fn of(view: &PodView<'_>) -> Result<Self, String> {
         let spec = &view.spec;
         let containers = spec.containers.iter().chain(&spec.init_containers);

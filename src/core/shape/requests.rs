@@ -18,7 +18,7 @@ use crate::objects::{read_resource, read_resources};
 /// scheduler's.
 ///
 /// # Errors
-/// A sentence naming the field whose quantity cannot be read.
+/// A sentence that names the field with the invalid quantity.
 pub fn effective_requests(pod: &PodView<'_>) -> Result<Resources, String> {
     let (spec, status) = (&pod.spec, &pod.status);
     let resize = Resize::of(pod);

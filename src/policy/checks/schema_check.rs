@@ -167,7 +167,7 @@ mod tests {
     use crate::schema::Schema;
 
     #[test]
-    fn everything_is_told_at_once() {
+    fn all_problems_are_reported_at_once() {
         let schema =
             Schema::of("admissionregistration.k8s.io", "v1", "ValidatingAdmissionPolicy").expect("known");
         let object = json!({

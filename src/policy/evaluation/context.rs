@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_policy_takes_a_request_to_be_does_not_depend_on_who_was_asked_before() {
+    fn the_matched_kind_does_not_depend_on_earlier_policies() {
         // Conditions see the resource that the user sent, and the kind that the policy matched.
         let a = |name: &str| policy(name, "v2", "Equivalent", "request.kind.version == 'v2'", "false");
         let b = |name: &str| {

@@ -139,7 +139,7 @@ pub const GANG_POLICY_FIELDS: &[GangPolicyField] = &[
         "defaults.topology",
         FieldFormat::Text,
         "none",
-        "Node label whose value all members share, if the nodes of one value have room for all of them: topology.kubernetes.io/zone.",
+        "Node label whose value all members share, if the nodes of one value have capacity for all of them: topology.kubernetes.io/zone.",
     ),
     setting(
         "defaults.ordered",

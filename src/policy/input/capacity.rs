@@ -7,9 +7,9 @@
 //!
 //! ```json
 //! { "at": 1763800000,
-//!   "models": { "NVIDIA-A100-SXM4-80GB": { "nodes": 2, "cards": 16, "vramMiB": 1310720, "largestCardMiB": 81920,
-//!                                          "largestNodeCards": 8, "freeCards": 3, "freeVramMiB": 40960,
-//!                                          "largestFreeMiB": 30720 } },
+//!   "models": { "NVIDIA-A100-SXM4-80GB": {
+//!     "nodes": 2, "cards": 16, "vramMiB": 1310720, "largestCardMiB": 81920, "largestNodeCards": 8,
+//!     "freeCards": 3, "freeVramMiB": 40960, "largestFreeMiB": 30720 } },
 //!   "namespaces": { "ml": { "running": { "pods": 8, "gpus": 8, "gangs": 1 },
 //!                           "waiting": { "pods": 4, "vramMiB": 32000, "gangs": 1 } } },
 //!   "queues": { "team-a": { "running": { "pods": 8, "gpus": 8, "gangs": 1 } } },

@@ -8,8 +8,8 @@ use serde_json::Value as Json;
 
 use crate::input::CapacityReport;
 
-/// What the evaluation knows about the cluster, as JSON objects. The cluster edge, a test case or a file
-/// provides them.
+/// The data about the cluster that an evaluation can use, as JSON objects. The cluster edge, a test case or a
+/// file provides them.
 ///
 /// `None` or an absent entry means "unknown". An expression that reads unknown data fails with a message, and
 /// the `failurePolicy` of its policy decides what follows.

@@ -1,4 +1,5 @@
-//! What an evaluation reads besides the policies: the admission request, data about the cluster, and the work budget.
+//! Inputs of an evaluation besides the policies: the admission request, data about the cluster, and the work
+//! budget.
 
 mod capacity;
 mod cluster_data;

@@ -71,7 +71,7 @@ fn an_exception_allows_matching_objects_until_it_expires() {
     ] {
         let (found, excepted) = refused(&exceptions, &request(namespace, name, label), now);
         assert_eq!(found, left, "{namespace}/{name} {label} at {now}");
-        assert_eq!(found.len() + excepted, 4, "what is let in is noted");
+        assert_eq!(found.len() + excepted, 4, "every exempted denial is counted");
     }
 }
 

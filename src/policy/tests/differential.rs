@@ -1,7 +1,8 @@
-//! Compares the evaluation with the API server's answers. `tests/cluster_tests/policies` records the cases of
-//! `tests/data/policies/differential/*.json` on a real control plane. Verdict, message, warnings, audit
-//! annotations and object must be the same. `tests/data/policies/differences.json` lists intended differences,
-//! with the reason.
+//! Compares the evaluation with the API server's answers.
+//!
+//! `tests/cluster_tests/policies` records the cases of `tests/data/policies/differential/*.json` on a real
+//! control plane. Decision, message, warnings, audit annotations and object must be equal.
+//! `tests/data/policies/differences.json` lists intended differences, with the reason.
 
 #![expect(clippy::disallowed_methods, reason = "the test reads recorded answers")]
 

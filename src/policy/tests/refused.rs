@@ -1,5 +1,6 @@
 //! The loader rejects the documents that the API server rejects, and no others. The documents are in
-//! `tests/data/policies/differential`, with the API server's answers that `tests/cluster_tests/policies` records.
+//! `tests/data/policies/differential`, with the API server's answers that `tests/cluster_tests/policies`
+//! records.
 
 #![expect(clippy::disallowed_methods, reason = "the test reads recorded answers")]
 

@@ -1,5 +1,5 @@
-//! Tests of the starter set in `policies/`: every file loads, alone and with all others, every case passes, and
-//! the head comments show the real messages.
+//! Tests of the starter set in `policies/`: every file loads, alone and with all others, every case passes,
+//! and the head comments show the real messages.
 
 #![expect(clippy::disallowed_methods, reason = "the test reads the starter policies")]
 

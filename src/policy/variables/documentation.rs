@@ -38,7 +38,7 @@ const MARKDOWN_COLUMNS: usize = 100;
 pub fn documentation() -> String {
     let mut page = INTRODUCTION.to_owned();
     for variable in VARIABLES {
-        let _ = write!(page, "\n## {}\n\n{}\n", variable.name, wrap(variable.summary));
+        let _ = write!(page, "\n## {}\n\n{}\n", variable.name, wrap(variable.summary, ""));
         let _ = write!(page, "\n```cel\n{}\n```\n", variable.example);
         match variable.kind {
             FieldType::Structure(name) => fields(&mut page, &format!("{}.", variable.name), name),
@@ -59,10 +59,10 @@ fn fields(page: &mut String, prefix: &str, name: &str) {
     else {
         return;
     };
-    page.push_str("\n| field | type | meaning |\n|---|---|---|\n");
+    page.push_str("\nFields, with their types:\n\n");
     for field in *of {
-        let _ =
-            writeln!(page, "| `{prefix}{}` | {} | {} |", field.name, type_name(field.kind), field.summary);
+        let item = format!("`{prefix}{}` ({}): {}", field.name, type_name(field.kind), field.summary);
+        let _ = writeln!(page, "- {}", wrap(&item, "  "));
     }
     for field in *of {
         if let FieldType::Map(inner) = field.kind {
@@ -71,16 +71,18 @@ fn fields(page: &mut String, prefix: &str, name: &str) {
     }
 }
 
-/// Wraps a paragraph at [`MARKDOWN_COLUMNS`].
-fn wrap(text: &str) -> String {
+/// Wraps a paragraph at [`MARKDOWN_COLUMNS`]. `indent` begins every line but the first, and leaves as many
+/// columns on the first.
+fn wrap(text: &str, indent: &str) -> String {
     let mut wrapped = String::new();
-    let mut column = 0;
+    let mut column = indent.len();
     for word in text.split_whitespace() {
         let width = word.chars().count();
-        if column > 0 && column + 1 + width > MARKDOWN_COLUMNS {
+        if column > indent.len() && column + 1 + width > MARKDOWN_COLUMNS {
             wrapped.push('\n');
-            column = 0;
-        } else if column > 0 {
+            wrapped.push_str(indent);
+            column = indent.len();
+        } else if column > indent.len() {
             wrapped.push(' ');
             column += 1;
         }

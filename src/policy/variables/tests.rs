@@ -357,7 +357,7 @@ fn every_field_has_a_value_of_its_type_and_is_documented() {
                 declared => value.kind() == declared,
             };
             assert!(right, "{}.{}: {value}", variable.name, field.name);
-            assert!(page.contains(&format!("| `{}.{}` |", variable.name, field.name)));
+            assert!(page.contains(&format!("- `{}.{}` (", variable.name, field.name)));
         }
         assert_eq!(program(variable.example).result(), &Type::Bool, "{}", variable.example);
     }
@@ -418,11 +418,11 @@ fn misspelt_fields_are_rejected_at_compile_time() {
 fn the_documentation_page_matches_the_code() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../policies/VARIABLES.md");
     if std::env::var_os("PORTCULLIS_UPDATE_GOLDENS").is_some() {
-        std::fs::write(path, documentation()).expect("it can be written");
+        std::fs::write(path, documentation()).expect("a writable page");
     }
-    let page_there = std::fs::read_to_string(path).expect("it is there");
+    let committed = std::fs::read_to_string(path).expect("a readable page");
     assert!(
-        page_there == documentation(),
-        "policies/VARIABLES.md is not what the code says: run this test with PORTCULLIS_UPDATE_GOLDENS=1"
+        committed == documentation(),
+        "policies/VARIABLES.md differs from the definitions: run this test with PORTCULLIS_UPDATE_GOLDENS=1"
     );
 }

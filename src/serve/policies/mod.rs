@@ -355,7 +355,13 @@ impl PolicyRuntime {
         for excepted in outcome.applied_exceptions() {
             let portcullis_policy::AppliedException { exception, owner, policy, message, .. } = excepted;
             if self.logged.is_new(&format!("{exception} {policy} {message}")) {
-                tracing::info!(policy, exception, owner, message, "denial suppressed by a PolicyException");
+                tracing::info!(
+                    policy,
+                    exception,
+                    owner,
+                    denial = message,
+                    "denial suppressed by a PolicyException"
+                );
             }
         }
     }

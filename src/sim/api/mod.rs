@@ -1,8 +1,8 @@
 //! An API server in memory, with the rules of Kubernetes 1.36 for the kinds that gangs use.
 //!
-//! Owns every object, its versions, and the record of every write. It starts nothing by itself: schedulers,
-//! kubelets and controllers are clients. Invariants: one global resource version, which only a write that
-//! changes an object raises; UIDs are unique.
+//! Owns every object, its versions, and the record of every write. It never acts without a request:
+//! schedulers, kubelets and controllers are clients. Invariants: one global resource version, which only a
+//! write that changes an object raises; UIDs are unique.
 
 mod admission;
 mod object_kind;

@@ -48,7 +48,7 @@ macro_rules! kinds {
                 }
             }
 
-            /// Whether its objects live in a namespace.
+            /// Whether objects of the kind belong to a namespace.
             pub fn namespaced(self) -> bool {
                 match self { $(Self::$name => $namespaced,)* Self::Group(_) => true }
             }
@@ -108,7 +108,7 @@ impl ObjectKind {
         })
     }
 
-    /// How kubectl prefixes names of this kind: `pod`, `podgroup.scheduling.run.ai`.
+    /// The prefix that kubectl prints before names of this kind: `pod`, `podgroup.scheduling.run.ai`.
     pub fn kubectl_name(self) -> String {
         let lower = self.as_str().to_ascii_lowercase();
         match self.group_version() {

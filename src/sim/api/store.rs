@@ -117,9 +117,9 @@ impl ApiServer {
                 object: &object,
                 old: None,
             };
-            let (mutated, told) = self.webhook.mutate(&review)?;
+            let (mutated, returned) = self.webhook.mutate(&review)?;
             object = mutated;
-            warnings = told;
+            warnings = returned;
         }
         let mut name = text(&object, "name");
         if name.is_empty() {
@@ -240,16 +240,16 @@ impl ApiServer {
             let before = &*old.object;
             let old = Some(before);
             if !skipped {
-                let (mutated, told) =
+                let (mutated, returned) =
                     self.webhook.mutate(&ReviewInput { user, name, namespace, object: &new, old })?;
                 new = mutated;
-                warnings = told;
+                warnings = returned;
             }
             pod_validation::validate_update(&key.name, before, &new)?;
             if !skipped {
-                let told =
+                let returned =
                     self.webhook.validate(&ReviewInput { user, name, namespace, object: &new, old })?;
-                warnings.extend(told);
+                warnings.extend(returned);
             }
         }
         if new == *old.object {

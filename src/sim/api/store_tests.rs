@@ -67,7 +67,7 @@ fn versions_and_uids_are_compared_before_anything_is_written() {
 }
 
 #[test]
-fn status_has_a_door_of_its_own() {
+fn only_the_status_subresource_changes_the_status() {
     let mut server = server();
     let mut gang = json!({
         "apiVersion": "portcullis.dev/v1alpha1", "kind": "Gang", "metadata": {"name": "g", "namespace": "default"},
@@ -144,7 +144,7 @@ fn reviews_carry_the_object_and_patches_are_applied() {
 }
 
 #[test]
-fn what_somebody_else_applied_is_theirs() {
+fn a_status_of_another_manager_is_not_overwritten() {
     let mut server = server();
     let group = json!({
         "apiVersion": "scheduling.run.ai/v2alpha2", "kind": "PodGroup", "metadata": {"name": "g", "namespace": "default"},
@@ -152,19 +152,19 @@ fn what_somebody_else_applied_is_theirs() {
     });
     let made = server.create(&Actor::User, group).unwrap().object;
     let key = ObjectKey::new(ObjectKind::named("podgroup").unwrap(), "default", "g");
-    let said =
+    let with_phase =
         |phase: &str| json!({"metadata": {"uid": made["metadata"]["uid"]}, "status": {"phase": phase}});
     let apply = |server: &mut ApiServer, phase: &str| {
-        server.apply(&Actor::Engine(0), &key, Subresource::Status, &said(phase))
+        server.apply(&Actor::Engine(0), &key, Subresource::Status, &with_phase(phase))
     };
     assert!(apply(&mut server, "Pending").unwrap().changed);
     let again = apply(&mut server, "Pending").unwrap();
     assert!(!again.changed, "nothing new is no write");
     assert_eq!(again.object["spec"]["minMember"], 3);
     let group = server.get(&key).and_then(StoredObject::group).unwrap().clone();
-    let said = &group.groups[0].stored_status;
-    assert_eq!(said.matches(&json!({"phase": "Pending"})), Some(true));
-    assert!(matches!(said, StoredStatus::Own(status) if status["phase"] == "Pending"));
+    let stored = &group.groups[0].stored_status;
+    assert_eq!(stored.matches(&json!({"phase": "Pending"})), Some(true));
+    assert!(matches!(stored, StoredStatus::Own(status) if status["phase"] == "Pending"));
 
     let mut theirs = (*again.object).clone();
     theirs["metadata"]["managedFields"] = json!([{"manager": "kai-scheduler", "subresource": "status"}]);

@@ -1,5 +1,4 @@
-//! What is in the store, who wrote it, and what a write came to: values, without a rule of the API server in
-//! them.
+//! Stored objects, their writers and the results of writes: plain values, without rules of the API server.
 
 use std::sync::Arc;
 
@@ -14,7 +13,7 @@ use portcullis_core::objects::{Node, PriorityClass};
 use portcullis_core::pod::Pod;
 use portcullis_edge::LeaseReading;
 
-/// Who writes.
+/// The client that writes an object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Actor {
     /// A person with kubectl.
@@ -23,7 +22,7 @@ pub enum Actor {
     Engine(usize),
     /// kube-scheduler.
     Scheduler,
-    /// A kubelet, or what stands in for it when a node is gone.
+    /// A kubelet, or the garbage collector for pods of a deleted node.
     Kubelet,
     /// A workload controller.
     Controller,

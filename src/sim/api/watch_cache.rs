@@ -12,7 +12,7 @@ use super::{ApiServer, ApiStatus, ObjectKey, ObjectKind, TypedObject, WriteRecor
 pub const LEASE_NAMESPACE: &str = "portcullis";
 /// Name of the lease of the leader.
 pub const LEASE_NAME: &str = "portcullis";
-/// Lists whose later pages may be read; a list above this number is compacted.
+/// Maximum number of lists with unread pages. Beyond it, the oldest list is compacted.
 const MAX_OPEN_LISTS: usize = 64;
 
 /// The rest of a list whose first pages were read.
@@ -23,7 +23,7 @@ pub(super) struct OpenList {
 }
 
 impl ApiServer {
-    /// An object as it is read.
+    /// Reads an object.
     ///
     /// # Errors
     /// 404 when it does not exist.
@@ -83,7 +83,7 @@ impl ApiServer {
         Ok(missed.filter_map(|write| self.watch_line(write)).collect())
     }
 
-    /// The line of a watch that tells of this write.
+    /// The watch event of this write, as one JSON line.
     pub fn watch_line(&self, write: &WriteRecord) -> Option<String> {
         let (what, object) = match (&write.before, &write.after) {
             (None, Some(after)) => ("ADDED", Value::clone(&after.object)),
@@ -99,7 +99,7 @@ impl ApiServer {
         Some(json!({"type": what, "object": object}).to_string())
     }
 
-    /// A bookmark: the line that tells a watch of this kind the newest version.
+    /// A bookmark: a watch event, as one JSON line, with the newest resource version.
     pub fn bookmark_line(&self, kind: ObjectKind) -> String {
         let metadata = json!({"resourceVersion": self.version.to_string()});
         json!({"type": "BOOKMARK", "object": {"kind": kind.as_str(), "metadata": metadata}}).to_string()

@@ -15,16 +15,16 @@ use crate::api::{Actor, LEASE_NAME, LEASE_NAMESPACE, ObjectKey, ObjectKind, Subr
 /// The answer to a request of an election.
 #[derive(Clone, Debug)]
 pub(super) enum ElectionAnswer {
-    /// To a request about the lease.
+    /// The answer to a request about the lease.
     Lease(Result<Option<LeaseReading>, ReadFailure>),
-    /// To a page of the list of gangs.
+    /// The answer to a request for a page of the gangs.
     Gangs(Result<String, ReadFailure>),
 }
 
-/// What happens to a request of an election.
+/// A fault of a request of an election.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LeaseFault {
-    /// Nothing.
+    /// No fault.
     None,
     /// The API server answers 500 and does nothing.
     Refused,

@@ -1,5 +1,5 @@
-//! Faults, at once or at a step of the lift protocol. Examples: the leader is killed right after its second
-//! lift, or a node is cordoned right after a plan was written.
+//! Injected faults: at once, or at a step of the lift protocol. For example, the simulation kills the leader
+//! right after its second lift, or cordons a node right after a plan was written.
 
 use std::time::Duration;
 

@@ -94,7 +94,7 @@ impl SimEvent {
         }
     }
 
-    /// The replica that has to run for this to happen.
+    /// The replica that handles this event.
     fn receiver(&self) -> Option<usize> {
         match self {
             Self::Watch(replica, _, _, message) => message.reaches_replica().then_some(*replica),
@@ -134,7 +134,7 @@ pub struct Cluster {
     evictions: u64,
     scheduling: bool,
     reconciling: bool,
-    told: Vec<RecordedEvent>,
+    recorded_events: Vec<RecordedEvent>,
     controller_lines: Vec<String>,
     steps: u64,
     connections: u64,
@@ -161,7 +161,7 @@ impl Cluster {
             evictions: 0,
             scheduling: false,
             reconciling: false,
-            told: Vec::new(),
+            recorded_events: Vec::new(),
             controller_lines: Vec::new(),
             steps: 0,
             connections: 0,
@@ -196,7 +196,7 @@ impl Cluster {
         &self.replicas
     }
 
-    /// The replica that holds the lease and knows it, where it is running.
+    /// The running replica that holds the lease and knows it.
     pub fn leader(&self) -> Option<usize> {
         self.replicas.iter().position(|replica| {
             replica.running() && replica.leads() && self.api.lease_holder() == Some(replica.identity())
@@ -204,8 +204,8 @@ impl Cluster {
     }
 
     /// Events that the engines recorded since the last call.
-    pub fn take_told(&mut self) -> Vec<RecordedEvent> {
-        std::mem::take(&mut self.told)
+    pub fn take_recorded_events(&mut self) -> Vec<RecordedEvent> {
+        std::mem::take(&mut self.recorded_events)
     }
 
     /// Errors of the workload controllers since the last call, in the words of their events.
@@ -229,7 +229,7 @@ impl Cluster {
                 continue;
             }
             // The group status sync runs after a quiet period and does not count as activity.
-            if !courtesy(&write) {
+            if !is_group_status_sync(&write) {
                 self.last_activity = self.now();
             }
             let evicted = write.key.kind == ObjectKind::Pod && write.after.is_none();
@@ -255,8 +255,8 @@ impl Cluster {
     /// everything. Returns whether this happened within `most`.
     pub fn settle(&mut self, most: Duration) -> bool {
         let (quiet, evictions) = (self.options.timing.quiet, self.evictions);
-        // Pods that a timeout deletes and a controller recreates come and go for ever, at different times for
-        // each gang.
+        // Where a timeout deletes pods and a controller recreates them, the activity never ends. Each gang
+        // has its own rhythm.
         self.settle_for(quiet, most) || (self.evictions > evictions + 2 && self.settle_for(quiet / 2, most))
     }
 
@@ -284,7 +284,7 @@ impl Cluster {
         }
         self.api.now = self.api.now.max(at);
         self.steps += 1;
-        // A paused process handles nothing. Its sockets and timers keep what comes until it goes on.
+        // A paused process handles no events. They wait in its sockets and timers until it resumes.
         if let Some(index) = happening.receiver()
             && self.replicas[index].paused
         {
@@ -390,6 +390,6 @@ impl Cluster {
 }
 
 /// Whether this is a write of a group status by an engine.
-fn courtesy(write: &WriteRecord) -> bool {
+fn is_group_status_sync(write: &WriteRecord) -> bool {
     matches!(write.key.kind, ObjectKind::Group(_)) && matches!(write.actor, Actor::Engine(_))
 }

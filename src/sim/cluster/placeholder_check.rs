@@ -47,8 +47,8 @@ impl PlannedUsage {
     }
 
     /// Checks a node when a member of this gang is lifted to it: gang pods and reservations of placeholders
-    /// must fit together. Counts plans with lifted members, including this one. Pods without a gang are not
-    /// counted, because the engine may not have seen them yet.
+    /// must fit together. All plans with lifted members count, including this one. Pods without a gang do not
+    /// count, because the engine may not have observed them yet.
     pub(super) fn given_twice(
         &self,
         gang: &GangId,
@@ -87,7 +87,7 @@ impl PlannedUsage {
             || given.cards.values().any(|used| *used > node.gpus.vram_each.unwrap_or_default());
         (given.held && over).then(|| {
             format!(
-                "node {name}: plans and the room held in them give away {:?} and of its cards {:?}, and it has {has:?}",
+                "node {name}: plans and their placeholders reserve {:?} and of its cards {:?}, and it has {has:?}",
                 given.resources, given.cards
             )
         })
@@ -106,7 +106,7 @@ impl ChargedUsage {
     }
 }
 
-/// Whether all new members of a plan are pods that took a placeholder of the previous plan.
+/// Whether all new members of a plan are pods that took over a placeholder of the previous plan.
 pub(super) fn places_taken(before: Option<&GangRecord>, after: &GangRecord) -> bool {
     let (Some(before), Some(after)) = (before.and_then(|b| b.status.plan.as_ref()), &after.status.plan)
     else {

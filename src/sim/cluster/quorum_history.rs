@@ -14,7 +14,7 @@ use portcullis_core::pod::{OwnerState, Pod, PodPhase};
 #[derive(Debug, Default)]
 pub(super) struct QuorumHistory {
     quorums: BTreeMap<GangId, Vec<Quorum>>,
-    /// Gangs that have followed their owners.
+    /// Gangs whose size their owners have determined at some time.
     followed: BTreeSet<GangId>,
     /// Gangs that have had the policy to evict when torn.
     evicted: BTreeSet<GangId>,
@@ -28,7 +28,7 @@ impl QuorumHistory {
         }
     }
 
-    /// Records the demand of owners, once it has reached the quorum of the group.
+    /// Records the gangs whose owners want at least the quorum of the group.
     pub(super) fn owners(&mut self, api: &ApiServer) {
         let gangs: BTreeSet<&GangId> =
             api.pods().filter_map(|pod| Some(&pod.membership.as_ref()?.gang)).collect();
@@ -54,7 +54,7 @@ impl QuorumHistory {
         }
     }
 
-    /// Whether the gang has ever followed the owners of its pods.
+    /// Whether the owners of its pods have ever determined the size of the gang.
     pub(super) fn followed(&self, gang: &GangId) -> bool {
         self.followed.contains(gang)
     }
@@ -102,7 +102,7 @@ pub(super) struct OwnerDemand {
     pub(super) own: Option<Quorum>,
     /// Number of unfinished pods that the owners want.
     pub(super) number: u32,
-    /// Pods are about to be created or deleted, or an owner wants pods and has none.
+    /// Whether a controller is about to create or delete pods, or an owner lacks all its pods.
     pub(super) moving: bool,
 }
 

@@ -1,5 +1,5 @@
-//! One replica: a process with its own engine, inbox, watches and clock, that can be killed, paused and
-//! woken.
+//! One replica: a process with its own engine, inbox, watches and clock. The simulation can kill, pause and
+//! restart it.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
@@ -15,17 +15,17 @@ use portcullis_core::engine::{
 use portcullis_core::model::{Epoch, Time};
 use portcullis_edge::{Election, highest_epoch};
 
-/// How long a client waits for an answer.
+/// How long a client waits for a response, in milliseconds.
 const CLIENT_TIMEOUT: DelayRange = DelayRange(3000, 10_000);
 
-/// Something an engine told people.
+/// An event that an engine recorded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordedEvent {
-    /// When.
+    /// Time of the event.
     pub at: Time,
-    /// Which replica.
+    /// Index of the replica.
     pub replica: usize,
-    /// What.
+    /// The event.
     pub note: GangEvent,
 }
 
@@ -33,7 +33,7 @@ pub struct RecordedEvent {
 #[derive(Clone, Debug)]
 pub struct Replica {
     identity: String,
-    /// Counts starts; whatever belongs to an earlier life is of no concern to a later one.
+    /// Number of starts. A replica ignores messages to an earlier life.
     pub(super) life: u64,
     alive: bool,
     pub(super) paused: bool,
@@ -41,18 +41,18 @@ pub struct Replica {
     inbox: VecDeque<Event>,
     woken: bool,
     pub(super) term: Option<LeaderTerm>,
-    /// Counts terms, over all lives.
+    /// Number of terms as leader, over all lives.
     pub(super) terms: u64,
-    /// What waits for a paused process to go on.
+    /// Simulation events that reached the replica while it was paused.
     pub(super) stalled: Vec<SimEvent>,
     pub(super) election: Option<Election>,
     /// The poll of the election that was scheduled last.
     pub(super) election_poll: u64,
     /// Whether a request of the election is in flight.
     pub(super) election_busy: bool,
-    /// The highest epoch that was seen anywhere.
+    /// The highest epoch that the replica has seen.
     pub(super) epoch_floor: Epoch,
-    /// Effects and requests that waited for a paused process to go on.
+    /// Effects that the engine returned and that the replica sends when it resumes.
     held: Vec<Effect>,
     under_way: BTreeSet<(Epoch, RequestTarget)>,
     pub(super) clock_ahead_ms: u64,
@@ -81,22 +81,22 @@ impl Replica {
         }
     }
 
-    /// The name under which it holds the lease: another one in every life.
+    /// The identity that the replica writes into the lease. Every life has a different one.
     pub fn identity(&self) -> &str {
         &self.identity
     }
 
-    /// Whether it is up and not paused.
+    /// Whether the replica is alive and not paused.
     pub fn running(&self) -> bool {
         self.alive && !self.paused
     }
 
-    /// Whether it believes to lead.
+    /// Whether the election of the replica holds the lease, as far as the replica knows.
     pub fn leads(&self) -> bool {
         self.election.as_ref().is_some_and(|election| election.epoch().is_some())
     }
 
-    /// Its engine, while it is alive.
+    /// The engine; `None` while the replica is dead.
     pub fn engine(&self) -> Option<&Engine> {
         self.engine.as_ref()
     }
@@ -133,8 +133,8 @@ impl Cluster {
         self.push_at(self.now().after(after(500 + offset)), SimEvent::Tick(index, life));
     }
 
-    /// Kills a replica: whatever it knew is gone, whatever it has sent is on its way. It starts again after a
-    /// while.
+    /// Kills a replica. It loses its state, and requests that it has sent still arrive. It restarts after
+    /// `restart_after`.
     pub fn kill(&mut self, index: usize, restart_after: Duration) {
         let replica = &mut self.replicas[index];
         if !replica.alive {
@@ -149,7 +149,7 @@ impl Cluster {
         self.push_at(self.now().after(restart_after), SimEvent::Restart(index));
     }
 
-    /// Stops a replica in its tracks; it goes on later as if nothing had been.
+    /// Pauses a replica, as SIGSTOP does. It resumes with its old state after `resume_after`.
     pub fn pause(&mut self, index: usize, resume_after: Duration) {
         let replica = &mut self.replicas[index];
         if !replica.running() {
@@ -159,7 +159,7 @@ impl Cluster {
         self.push_at(self.now().after(resume_after), SimEvent::Resume(index));
     }
 
-    /// Sets a replica's clock ahead of the others by this much.
+    /// Sets a replica's clock ahead of the others.
     pub fn jump_clock(&mut self, index: usize, ahead: Duration) {
         self.replicas[index].clock_ahead_ms = u64::try_from(ahead.as_millis()).unwrap_or(u64::MAX);
     }
@@ -185,7 +185,7 @@ impl Cluster {
         self.wake_soon(index);
         let stalled = std::mem::take(&mut self.replicas[index].stalled);
         for event in stalled {
-            // An election may act before or after the engine has acted on what it last believed.
+            // The election may act before or after the engine has acted on its last state.
             let late = match event {
                 SimEvent::Election(..) | SimEvent::ElectionAnswer(..) => self.random.between(0, 200),
                 _ => 0,
@@ -214,11 +214,11 @@ impl Cluster {
         }
         let next = self.now().after(self.options.timing.tick);
         self.push_at(next, SimEvent::Tick(index, life));
-        // Called directly: a timer is no work that is under way.
+        // Called directly and not queued: the queue counts its entries as activity, and a timer is none.
         self.wake(index, life);
     }
 
-    /// Everything in the inbox, then a tick: so does the real edge.
+    /// Passes all events in the inbox to the engine and then a tick, as the production edge does.
     pub(super) fn wake(&mut self, index: usize, life: u64) {
         if self.replicas[index].gone(life) || self.replicas[index].paused {
             return;
@@ -232,7 +232,7 @@ impl Cluster {
     fn step_engine(&mut self, index: usize, events: Vec<Event>) {
         let now = self.clock_of(index);
         for event in events.iter().filter(|event| **event != Event::Tick) {
-            self.trace(|| format!("replica {index} is told {}", super::trace::event(event)));
+            self.trace(|| format!("replica {index} receives {}", super::trace::event(event)));
             if let Some(epoch) = epoch_in(event) {
                 let floor = &mut self.replicas[index].epoch_floor;
                 *floor = (*floor).max(epoch);
@@ -251,7 +251,7 @@ impl Cluster {
             if !same {
                 self.checker.found(
                     Invariant::Determinism,
-                    format!("the same engine, told the same, decided otherwise: {events:?}"),
+                    format!("the same engine state and events gave different effects: {events:?}"),
                 );
             }
         }
@@ -282,7 +282,11 @@ impl Cluster {
         match &effect.action {
             Action::StepDown => self.step_down(index, effect.epoch),
             Action::RecordEvent(note) => {
-                self.told.push(RecordedEvent { at: self.now(), replica: index, note: note.clone() });
+                self.recorded_events.push(RecordedEvent {
+                    at: self.now(),
+                    replica: index,
+                    note: note.clone(),
+                });
             }
             Action::List => self.begin_term(index, effect.epoch),
             _ => {
@@ -386,7 +390,7 @@ fn lease_answer(effect: &Effect, ours: Option<bool>) -> Option<Event> {
     })
 }
 
-/// What an answered effect is about.
+/// The object or target that a request of an effect is about; `None` without an answer.
 fn subject_of(action: &Action) -> Option<RequestTarget> {
     Some(match action {
         Action::ReadLease => RequestTarget::Lease,
@@ -404,7 +408,7 @@ fn subject_of(action: &Action) -> Option<RequestTarget> {
     })
 }
 
-/// The highest epoch that the gangs in an event name.
+/// The highest epoch in the gangs of an event.
 fn epoch_in(event: &Event) -> Option<Epoch> {
     match event {
         Event::Gang(Change::Set(record)) => Some(highest_epoch(&record.status)),

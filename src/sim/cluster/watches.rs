@@ -15,7 +15,7 @@ use crate::api::{ObjectKind, WriteRecord};
 
 /// Interval of the bookmarks on an open watch: the API server sends one about once a minute.
 const BOOKMARK_INTERVAL: Duration = Duration::from_secs(60);
-/// How long a client waits for an answer.
+/// How long a client waits for a response, in milliseconds.
 const CLIENT_TIMEOUT: DelayRange = DelayRange(3000, 10_000);
 
 /// Who reads a page of a list.
@@ -55,7 +55,7 @@ pub(super) enum WatchMessage {
 /// A term of one replica: from the engine's request for a list to the end of its lease.
 #[derive(Clone, Debug)]
 pub(super) struct LeaderTerm {
-    /// Unlike that of any other term of this replica: messages of an older term are dropped.
+    /// Number of the term, unique in the replica. Messages of an older term are dropped.
     number: u64,
     epoch: Epoch,
     takeover: Option<Takeover>,
@@ -97,7 +97,7 @@ fn watched_kind(kind: ObjectKind) -> Option<WatchedKind> {
 }
 
 impl Cluster {
-    /// Starts a term: the engine asked for a list of everything.
+    /// Starts a term: the engine has requested the lists of all kinds.
     pub(super) fn begin_term(&mut self, index: usize, epoch: Epoch) {
         let mut random = self.random.fork();
         let takeover = Takeover::new(self.options.timing.page_limit, &mut random);
@@ -254,7 +254,7 @@ impl Cluster {
             }
             WatcherStep::List(request) => self.send_list(index, ListReader::Watcher(kind), kind, request),
             WatcherStep::OpenWatch(request) => self.send_open(index, kind, request),
-            // The next line, or the end, comes by itself.
+            // The stream delivers the next line, or its end, as an event.
             WatcherStep::ReadLine => {}
         }
     }
@@ -321,7 +321,7 @@ impl Cluster {
         }
     }
 
-    /// The API server opens a watch, with everything that happened since the version of the request.
+    /// The API server opens a watch and sends all changes since the version of the request.
     fn open_watch(&mut self, index: usize, kind: WatchedKind, request: &WatchRequest) {
         let Some(stored) = stored_kind(kind) else { return };
         let missed = self.api.changes_since(stored, &request.resource_version);

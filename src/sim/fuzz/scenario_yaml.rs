@@ -26,7 +26,7 @@ pub fn to_yaml(scenario: &Scenario) -> String {
     put("staleGrace", settings.stale_grace.map(span));
     put("holdAfter", settings.hold_after.map(span));
     put("reserveFor", settings.reserve_for.map(span));
-    put("chaos", settings.chaos.as_ref().and_then(|chaos| serde_json::to_value(chaos).ok()));
+    put("randomFaults", settings.random_faults.as_ref().and_then(|random| serde_json::to_value(random).ok()));
     line(&mut out, &format!("settings: {}", Value::Object(values)));
     line(&mut out, "cluster:\n  nodes:");
     for spec in &scenario.cluster.nodes {

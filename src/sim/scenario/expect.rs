@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::format::OneOrMany;
 use super::runner::StepResult;
+use crate::cluster::RecordedEvent;
 
 /// The expected state after the cluster has settled. Every expectation must hold. Pods are named `name` or
 /// `namespace/name`.
@@ -44,7 +45,7 @@ pub struct Expect {
     /// Parts of warnings of this step.
     pub warnings: Vec<String>,
     /// Parts of events that the engines recorded in this step, as `Reason: message`.
-    pub told: Vec<String>,
+    pub events: Vec<String>,
     /// Number of schedulable nodes.
     pub schedulable_nodes: Option<usize>,
 }
@@ -58,7 +59,7 @@ pub struct GangExpect {
     /// Reason.
     pub reason: Option<String>,
     /// Parts of the message or remedy.
-    pub says: Option<OneOrMany>,
+    pub message: Option<OneOrMany>,
     /// Number of members.
     pub members: Option<u32>,
     /// Number of bound members.
@@ -74,7 +75,7 @@ pub struct GroupExpect {
     /// `status.scheduled`.
     pub scheduled: Option<u32>,
     /// Parts of the message of a condition.
-    pub says: Option<OneOrMany>,
+    pub message: Option<OneOrMany>,
 }
 
 /// The expected rejection of an object.
@@ -84,7 +85,7 @@ pub struct RejectExpect {
     /// The exact causes, as `field: message`.
     pub causes: Option<Vec<String>>,
     /// Parts of the output of kubectl.
-    pub says: Option<OneOrMany>,
+    pub message: Option<OneOrMany>,
 }
 
 impl Expect {
@@ -192,8 +193,12 @@ impl Expect {
                 );
             }
             let text = format!("{} | {}", status.message, status.remedy.as_deref().unwrap_or(""));
-            for part in wanted.says.iter().flat_map(OneOrMany::all) {
-                one(format!("says {part:?}"), text.contains(part.as_str()), format!("it says {text:?}"));
+            for part in wanted.message.iter().flat_map(OneOrMany::all) {
+                one(
+                    format!("reports {part:?}"),
+                    text.contains(part.as_str()),
+                    format!("it reports {text:?}"),
+                );
             }
             if let Some(members) = wanted.members {
                 one(
@@ -243,10 +248,10 @@ impl Expect {
                 one(format!("has {scheduled} scheduled"), status["scheduled"] == scheduled);
             }
             let conditions = || status["conditions"].as_array().into_iter().flatten();
-            for part in wanted.says.iter().flat_map(OneOrMany::all) {
+            for part in wanted.message.iter().flat_map(OneOrMany::all) {
                 let matches =
                     |c: &Value| c["message"].as_str().is_some_and(|text| text.contains(part.as_str()));
-                one(format!("says {part:?}"), conditions().any(matches));
+                one(format!("reports {part:?}"), conditions().any(matches));
             }
         }
     }
@@ -263,10 +268,10 @@ impl Expect {
                 let verdict = if found == causes { Ok(()) } else { Err(format!("{found:#?}")) };
                 verdicts.push((format!("{name} is rejected for {causes:#?}"), verdict));
             }
-            for part in wanted.says.iter().flat_map(OneOrMany::all) {
+            for part in wanted.message.iter().flat_map(OneOrMany::all) {
                 let holds = rejection.printed.contains(part.as_str());
                 let verdict = if holds { Ok(()) } else { Err(rejection.printed.clone()) };
-                verdicts.push((format!("the rejection of {name} says {part:?}"), verdict));
+                verdicts.push((format!("the rejection of {name} contains {part:?}"), verdict));
             }
         }
         let unexpected: Vec<&str> = seen
@@ -281,11 +286,11 @@ impl Expect {
         for part in &self.warnings {
             let holds = seen.warnings.iter().any(|warning| warning.contains(part.as_str()));
             let verdict = if holds { Ok(()) } else { Err(format!("warnings: {:?}", seen.warnings)) };
-            verdicts.push((format!("a warning says {part:?}"), verdict));
+            verdicts.push((format!("a warning contains {part:?}"), verdict));
         }
-        for part in &self.told {
-            let lines: Vec<String> =
-                seen.told.iter().map(|told| format!("{}: {}", told.note.reason, told.note.message)).collect();
+        for part in &self.events {
+            let line = |event: &RecordedEvent| format!("{}: {}", event.note.reason, event.note.message);
+            let lines: Vec<String> = seen.events.iter().map(line).collect();
             let holds = lines.iter().any(|line| line.contains(part.as_str()));
             let verdict = if holds { Ok(()) } else { Err(format!("recorded events: {lines:#?}")) };
             verdicts.push((format!("the engine records an event with {part:?}"), verdict));

@@ -88,7 +88,7 @@ pub struct SettingsSpec {
     /// Whether members without a VRAM share are pinned by required node affinity.
     pub pin_all: Option<bool>,
     /// Random delays and random faults.
-    pub chaos: Option<RandomFaults>,
+    pub random_faults: Option<RandomFaults>,
 }
 
 /// Random delays, so that messages overtake each other, and rates of random faults in percent.
@@ -194,11 +194,11 @@ impl SettingsSpec {
         };
         let without_faults =
             SimOptions { replicas: self.replicas.unwrap_or(2), settings, ..SimOptions::default() };
-        match &self.chaos {
+        match &self.random_faults {
             None => without_faults,
-            Some(chaos) => SimOptions {
+            Some(random) => SimOptions {
                 timing: Timing::jittery(),
-                faults: chaos.faults.clone(),
+                faults: random.faults.clone(),
                 random_ties: true,
                 ..without_faults
             },

@@ -38,7 +38,7 @@ pub struct StepResult {
     /// Rejected objects.
     pub rejected: Vec<Rejection>,
     /// Events that the engines recorded, in order.
-    pub told: Vec<RecordedEvent>,
+    pub events: Vec<RecordedEvent>,
     /// Simulated time from the first action until the cluster settled.
     pub took: Duration,
     /// Simulated time at the end of the step, since the start of the scenario.
@@ -114,12 +114,12 @@ impl Runner {
         scenario: Scenario,
         admit: Option<WebhookCall>,
     ) -> Result<Self, ScenarioError> {
-        let seed = scenario.settings.chaos.as_ref().map_or(0, |chaos| chaos.seed);
+        let seed = scenario.settings.random_faults.as_ref().map_or(0, |random| random.seed);
         let cluster = Cluster::new(options, seed, admit);
         let mut runner = Self { cluster, scenario, next: 0 };
         runner.set_up()?;
         runner.cluster.settle(SETTLE_TIMEOUT);
-        runner.cluster.take_told();
+        runner.cluster.take_recorded_events();
         Ok(runner)
     }
 
@@ -182,7 +182,7 @@ impl Runner {
         result.took = self.cluster.now().since(begun);
         (result.pods, result.nodes, result.at) = (seen.pods, seen.nodes, seen.at);
         (result.gangs, result.groups) = (seen.gangs, seen.groups);
-        result.told = self.cluster.take_told();
+        result.events = self.cluster.take_recorded_events();
         result.output.extend(self.cluster.take_controller_lines());
         if !settled {
             result.expectations.push(Expectation {

@@ -10,8 +10,8 @@ use portcullis_sim::cluster::Invariant as Broken;
 use portcullis_sim::fuzz::{Failure, FuzzOptions, fuzz, generate_from_bytes, play, webhook};
 use portcullis_sim::scenario::{Runner, Scenario};
 
-/// The maximum number of seeds. Most bugs are found within a few hundred. A missing fence takes some
-/// thousand, because node pins give the next leader nearly the same information.
+/// The maximum number of seeds. A few hundred find most bugs. A missing fence takes a few thousand, because
+/// node pins give the next leader nearly the same information.
 const BUDGET: u64 = 16000;
 
 /// The first run that violates one of these invariants. Runs that violate only others are skipped.
@@ -75,7 +75,7 @@ fn takeover_without_fencing_is_found() {
 }
 
 /// Runs the scenario of a scale-up without a rule. An expectation of the scenario must fail.
-fn check_story(rule: SafetyRule) {
+fn check_scenario(rule: SafetyRule) {
     let text = include_str!("../../../tests/scenarios/a12-scale-up-waits-as-a-whole.yaml");
     let good = |disabled: Option<SafetyRule>| {
         let scenario = Scenario::parse("story.yaml", text).expect("it reads well");

@@ -35,7 +35,7 @@ pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
 
     eprintln!("  two replicas ...");
     let portcullis = Portcullis::start(&cluster, ProgramOptions::new(binary))?;
-    let has_read = |number: usize| says(&portcullis.log(number), "takeover complete");
+    let has_read = |number: usize| contains(&portcullis.log(number), "takeover complete");
     let leader = wait_for("a leader to read everything", || (0..2).find(|number| has_read(*number)))?;
     let told = settled(&cluster, filled.waiting)?;
     let memory = |number: usize| -> anyhow::Result<String> {
@@ -48,7 +48,7 @@ pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
     eprintln!("  the leader is killed ...");
     let killed = Instant::now();
     portcullis.kill(leader);
-    wait_for("another leader", || says(&portcullis.log(1 - leader), "acquired the lease").then_some(()))?;
+    wait_for("another leader", || contains(&portcullis.log(1 - leader), "acquired the lease").then_some(()))?;
     let leading = killed.elapsed();
     wait_for("it to read everything", || has_read(1 - leader).then_some(()))?;
     let took = killed.elapsed();
@@ -86,8 +86,10 @@ fn fill(cluster: &Cluster, pods: usize) -> anyhow::Result<Filled> {
         (0..nodes).map(|n| Node { pods: 250, ..Node::whole(&format!("node-{n:04}"), 8) }).collect();
     cluster.create_nodes(&all)?;
     let components = Path::new("manifests/components/pod-group-crds").display().to_string();
-    cluster.kubectl(&["apply", "-k", &components]).good();
-    cluster.kubectl(&["wait", "--for=condition=Established", "--timeout=30s", "crd", "--all"]).good();
+    cluster.kubectl(&["apply", "-k", &components]).expect_success();
+    cluster
+        .kubectl(&["wait", "--for=condition=Established", "--timeout=30s", "crd", "--all"])
+        .expect_success();
     let api = cluster.api();
     api.create("/api/v1/namespaces", &json!({"metadata": {"name": NAMESPACE}}))?;
     let node = |number: usize| format!("node-{:04}", number % nodes);
@@ -117,7 +119,7 @@ async fn create_all(api: &Api, objects: impl Iterator<Item = (String, Value)>) -
             let answer =
                 Api::request(client, http::Method::POST, &path, "application/json", Some(&object)).await?;
             drop(slot);
-            answer.good()
+            answer.into_result()
         });
         while let Some(done) = tasks.try_join_next() {
             done??;
@@ -190,7 +192,7 @@ fn settled(cluster: &Cluster, waiting: usize) -> anyhow::Result<Duration> {
 }
 
 /// Whether a log contains this text.
-fn says(log: &Path, words: &str) -> bool {
+fn contains(log: &Path, words: &str) -> bool {
     std::fs::read_to_string(log).is_ok_and(|text| text.contains(words))
 }
 

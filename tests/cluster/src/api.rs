@@ -29,7 +29,7 @@ impl Answer {
     ///
     /// # Errors
     /// The message of the API server.
-    pub fn good(self) -> Result<Value> {
+    pub fn into_result(self) -> Result<Value> {
         if self.code < 400 {
             return Ok(self.body);
         }
@@ -121,7 +121,9 @@ impl Api {
     /// # Errors
     /// No answer, or a refusal.
     pub fn get(&self, path: &str) -> Result<Value> {
-        self.send(Method::GET, path, "application/json", None)?.good().with_context(|| format!("GET {path}"))
+        self.send(Method::GET, path, "application/json", None)?
+            .into_result()
+            .with_context(|| format!("GET {path}"))
     }
 
     /// Reads an object that may be absent.
@@ -133,7 +135,7 @@ impl Api {
         if answer.code == 404 {
             return Ok(None);
         }
-        answer.good().map(Some).with_context(|| format!("GET {path}"))
+        answer.into_result().map(Some).with_context(|| format!("GET {path}"))
     }
 
     /// Creates an object in the collection `path`.
@@ -142,7 +144,7 @@ impl Api {
     /// No answer, or a refusal.
     pub fn create(&self, path: &str, object: &Value) -> Result<Value> {
         self.send(Method::POST, path, "application/json", Some(object))?
-            .good()
+            .into_result()
             .with_context(|| format!("POST {path} {}", object["metadata"]["name"]))
     }
 
@@ -152,7 +154,7 @@ impl Api {
     /// No answer, or a refusal.
     pub fn merge(&self, path: &str, change: &Value) -> Result<Value> {
         self.send(Method::PATCH, path, "application/merge-patch+json", Some(change))?
-            .good()
+            .into_result()
             .with_context(|| format!("PATCH {path}"))
     }
 
@@ -162,7 +164,7 @@ impl Api {
     /// No answer, or a refusal.
     pub fn patch(&self, path: &str, operations: &Value) -> Result<Value> {
         self.send(Method::PATCH, path, "application/json-patch+json", Some(operations))?
-            .good()
+            .into_result()
             .with_context(|| format!("PATCH {path}"))
     }
 
@@ -173,7 +175,7 @@ impl Api {
     pub fn delete(&self, path: &str) -> Result<()> {
         let answer = self.send(Method::DELETE, path, "application/json", None)?;
         if answer.code != 404 {
-            answer.good().with_context(|| format!("DELETE {path}"))?;
+            answer.into_result().with_context(|| format!("DELETE {path}"))?;
         }
         Ok(())
     }

@@ -177,11 +177,11 @@ impl Drop for Cluster {
 /// # Panics
 /// When they cannot run and `PORTCULLIS_REQUIRE_CLUSTER` is set.
 pub fn available(version: Version) -> bool {
-    static SAID: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    static REPORTED_REASONS: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
     let Some(reason) = Binaries::unavailable(version) else { return true };
     assert!(!binaries::is_required(), "{reason}");
     // The test runner captures `eprintln!` of a test that passes, so this writes to stderr directly.
-    if SAID.lock().unwrap_or_else(PoisonError::into_inner).insert(reason.clone()) {
+    if REPORTED_REASONS.lock().unwrap_or_else(PoisonError::into_inner).insert(reason.clone()) {
         let _ = writeln!(std::io::stderr(), "left out the tests on a real Kubernetes: {reason}");
     }
     false

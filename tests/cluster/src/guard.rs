@@ -64,7 +64,7 @@ impl Guard {
         Ok(Self { input: Mutex::new(child.stdin.take()), child: Mutex::new(child) })
     }
 
-    fn say(&self, line: &str) -> Result<()> {
+    fn write_line(&self, line: &str) -> Result<()> {
         let mut input = self.input.lock().unwrap_or_else(PoisonError::into_inner);
         let input = input.as_mut().ok_or_else(|| anyhow!("the cluster has been stopped"))?;
         writeln!(input, "{line}").context("the guard of the test cluster is gone")
@@ -72,12 +72,12 @@ impl Guard {
 
     /// Keeps the directory.
     pub fn keep_directory(&self) {
-        let _ = self.say("keep");
+        let _ = self.write_line("keep");
     }
 
     /// Keeps the directory and all processes after the end of this process.
     pub fn release(&self) {
-        let _ = self.say("release");
+        let _ = self.write_line("release");
     }
 
     /// Kills the processes and removes the directory now, and waits for that.
@@ -123,7 +123,7 @@ impl Recipe {
         command.stdin(Stdio::piped()).stdout(log.try_clone()?).stderr(log).process_group(0);
         let mut child = command.spawn().with_context(|| format!("cannot start {}", self.name))?;
         if let Some(guard) = guard {
-            guard.say(&format!("add {}", child.id()))?;
+            guard.write_line(&format!("add {}", child.id()))?;
         }
         let input = child.stdin.take();
         if let Some(mut input) = input {
@@ -208,7 +208,7 @@ impl Process {
     /// Reports the end of the process to the guard.
     pub fn forget(&self, guard: Option<&Guard>) {
         if let Some(guard) = guard {
-            let _ = guard.say(&format!("gone {}", self.child.id()));
+            let _ = guard.write_line(&format!("gone {}", self.child.id()));
         }
     }
 }

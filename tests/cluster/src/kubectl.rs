@@ -26,7 +26,7 @@ impl Output {
     /// # Panics
     /// When the command failed.
     #[track_caller]
-    pub fn good(self) -> String {
+    pub fn expect_success(self) -> String {
         assert!(self.code == 0, "kubectl ended with {}\n{}{}", self.code, self.stdout, self.stderr);
         self.stdout
     }
@@ -36,7 +36,7 @@ impl Output {
     /// # Panics
     /// When the command succeeded.
     #[track_caller]
-    pub fn refused(self) -> String {
+    pub fn expect_failure(self) -> String {
         assert!(self.code != 0, "kubectl was to be refused\n{}{}", self.stdout, self.stderr);
         self.stderr
     }

@@ -26,5 +26,5 @@ pub use cluster::{Cluster, available, may_be_used, shared};
 pub use control_plane::{ControlPlane, Options, Part};
 pub use nodes::Node;
 pub use program::{Portcullis, ProgramOptions};
-pub use proxy::{Proxy, Rule, What};
+pub use proxy::{FaultAction, Proxy, Rule};
 pub use rustix::process::Signal;

@@ -76,10 +76,10 @@ fn answers() -> bool {
 pub fn up() -> Result<()> {
     if answers() {
         println!("The playground is up already.");
-        greet();
+        print_instructions();
         return Ok(());
     }
-    sweep();
+    kill_remaining();
     let began = Instant::now();
     let step = |what: &str| eprintln!("{:>4} s  {what}", began.elapsed().as_secs());
     let binary = program()?;
@@ -112,7 +112,7 @@ pub fn up() -> Result<()> {
 
     detach(&cluster, &portcullis)?;
     step("ready");
-    greet();
+    print_instructions();
     Ok(())
 }
 
@@ -139,7 +139,7 @@ fn program() -> Result<PathBuf> {
     Ok(path)
 }
 
-fn greet() {
+fn print_instructions() {
     let here = std::env::current_dir().unwrap_or_default();
     let root = root();
     let shown = |path: &Path| path.strip_prefix(&here).unwrap_or(path).display().to_string();
@@ -208,7 +208,7 @@ pub fn down() -> Result<()> {
         println!("There is no playground.");
         return Ok(());
     }
-    let ended = sweep();
+    let ended = kill_remaining();
     if directory().exists() {
         bail!("{} cannot be removed", directory().display());
     }
@@ -217,7 +217,7 @@ pub fn down() -> Result<()> {
 }
 
 /// Ends the remaining processes of a playground, and returns their number.
-fn sweep() -> usize {
+fn kill_remaining() -> usize {
     let mut groups: Vec<i32> = processes().into_iter().map(|(_, group)| group).collect();
     // The API server ends before etcd.
     groups.reverse();
@@ -254,7 +254,7 @@ pub fn status() -> Result<()> {
     let nodes: &Vec<Value> = nodes["items"].as_array().unwrap_or(&empty);
     let ready = nodes.iter().filter(|node| has_condition(node, "Ready")).count();
     let _ = writeln!(std::io::stdout(), "{ready} of {} nodes are ready", nodes.len());
-    greet();
+    print_instructions();
     Ok(())
 }
 

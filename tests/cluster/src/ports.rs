@@ -16,14 +16,14 @@ const FIRST_PORT: u16 = 20_000;
 const PORT_COUNT: u16 = 12_000;
 
 /// The ports that this process has returned. It returns none twice, even if no process listens there yet.
-static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
+static RETURNED_PORTS: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
 
 /// A port on which no process listens now.
 ///
 /// # Errors
 /// When none is found in thousands of tries.
 pub fn free() -> Result<u16> {
-    let mut given = GIVEN.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut given = RETURNED_PORTS.lock().unwrap_or_else(PoisonError::into_inner);
     let nanos = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.subsec_nanos());
     let start = nanos.wrapping_add(std::process::id().wrapping_mul(7919)) % u32::from(PORT_COUNT);
     for step in 0..u32::from(PORT_COUNT) {

@@ -37,9 +37,9 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::cluster::Cluster;
 
-/// What the proxy does to a request.
+/// An action of the proxy on a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum What {
+pub enum FaultAction {
     /// Forwards it after a delay.
     Delay(Duration),
     /// Holds it until the rule is removed.
@@ -74,12 +74,12 @@ pub struct Rule {
     first: u64,
     last: u64,
     percent: u64,
-    what: What,
+    what: FaultAction,
 }
 
 impl Rule {
-    /// A rule for every request. [`Proxy::struck`] counts it under `name`.
-    pub fn new(name: impl Into<String>, what: What) -> Self {
+    /// A rule for every request. [`Proxy::applied`] counts it under `name`.
+    pub fn new(name: impl Into<String>, what: FaultAction) -> Self {
         Self {
             name: name.into(),
             methods: Vec::new(),
@@ -125,32 +125,32 @@ impl Rule {
     }
 }
 
-struct State {
+struct ProxyState {
     rules: Vec<(Rule, u64)>,
-    struck: BTreeMap<String, u64>,
+    applied: BTreeMap<String, u64>,
     dice: Random,
 }
 
 struct Shared {
-    state: Mutex<State>,
+    state: Mutex<ProxyState>,
     /// Counts changes of the rules, for held requests.
     changes: watch::Sender<u64>,
     upstream: Client,
 }
 
 impl Shared {
-    fn locked(&self) -> MutexGuard<'_, State> {
+    fn locked(&self) -> MutexGuard<'_, ProxyState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn choose(&self, method: &Method, path: &str) -> Option<Rule> {
         let mut state = self.locked();
-        let State { rules, struck, dice } = &mut *state;
+        let ProxyState { rules, applied, dice } = &mut *state;
         for (rule, seen) in rules.iter_mut().filter(|(rule, _)| rule.is_about(method, path)) {
             *seen += 1;
             let chosen = *seen == rule.first || dice.percent(rule.percent);
             if (rule.first..=rule.last).contains(seen) && chosen {
-                *struck.entry(rule.name.clone()).or_default() += 1;
+                *applied.entry(rule.name.clone()).or_default() += 1;
                 return Some(rule.clone());
             }
         }
@@ -182,7 +182,7 @@ impl Proxy {
         config["clusters"][0]["cluster"]["server"] = json!(format!("https://127.0.0.1:{port}"));
         let kubeconfig = cluster.directory().join(format!("proxy-{port}.kubeconfig"));
         fs::write(&kubeconfig, config.to_string())?;
-        let state = State { rules: Vec::new(), struck: BTreeMap::new(), dice: Random::new(seed) };
+        let state = ProxyState { rules: Vec::new(), applied: BTreeMap::new(), dice: Random::new(seed) };
         let changes = watch::Sender::new(0);
         let shared = Arc::new(Shared { state: Mutex::new(state), changes, upstream });
         let task = runtime.spawn(accept(listener, TlsAcceptor::from(Arc::new(tls)), Arc::clone(&shared)));
@@ -202,8 +202,8 @@ impl Proxy {
     }
 
     /// How often each rule has applied since the proxy started.
-    pub fn struck(&self) -> BTreeMap<String, u64> {
-        self.shared.locked().struck.clone()
+    pub fn applied(&self) -> BTreeMap<String, u64> {
+        self.shared.locked().applied.clone()
     }
 }
 
@@ -274,33 +274,33 @@ async fn answer(request: Request<Incoming>, shared: &Shared) -> Option<Response<
     let rule = shared.choose(&head.method, &path);
     let body = body.collect().await.ok()?.to_bytes();
     match rule.as_ref().map(|rule| rule.what) {
-        Some(What::DropBefore) => return None,
-        Some(What::Answer { code, retry_after }) => return Some(made_up(code, retry_after)),
-        Some(What::Delay(long)) => sleep(long).await,
-        Some(What::Hold) => {
+        Some(FaultAction::DropBefore) => return None,
+        Some(FaultAction::Answer { code, retry_after }) => return Some(status_response(code, retry_after)),
+        Some(FaultAction::Delay(long)) => sleep(long).await,
+        Some(FaultAction::Hold) => {
             let mut changes = shared.changes.subscribe();
             let name = rule.as_ref().map(|rule| rule.name.clone());
             while shared.locked().rules.iter().any(|(rule, _)| Some(&rule.name) == name.as_ref()) {
                 changes.changed().await.ok()?;
             }
         }
-        Some(What::DropAfter | What::AnswerAfter { .. } | What::CutAfter(_)) | None => {}
+        Some(FaultAction::DropAfter | FaultAction::AnswerAfter { .. } | FaultAction::CutAfter(_)) | None => {}
     }
     head.headers.remove(header::HOST);
     head.headers.remove(header::AUTHORIZATION);
     head.uri = path.parse().ok()?;
     let forwarded = Request::from_parts(head, kube::client::Body::from(body));
     let (head, body) = shared.upstream.send(forwarded).await.ok()?.into_parts();
-    let end: Option<End> = match rule.map(|rule| rule.what) {
-        Some(What::DropAfter) => {
+    let end: Option<CutTime> = match rule.map(|rule| rule.what) {
+        Some(FaultAction::DropAfter) => {
             let _ = body.collect().await;
             return None;
         }
-        Some(What::AnswerAfter { code }) => {
+        Some(FaultAction::AnswerAfter { code }) => {
             let _ = body.collect().await;
-            return Some(made_up(code, None));
+            return Some(status_response(code, None));
         }
-        Some(What::CutAfter(long)) => Some(Box::pin(sleep(long))),
+        Some(FaultAction::CutAfter(long)) => Some(Box::pin(sleep(long))),
         // New rules cut open watches, so that the client watches again under them.
         None if path.contains("watch=1") => {
             let mut changes = shared.changes.subscribe();
@@ -310,12 +310,12 @@ async fn answer(request: Request<Incoming>, shared: &Shared) -> Option<Response<
         }
         _ => None,
     };
-    let body = Cut { body: BodyExt::map_err(body, Into::into).boxed_unsync(), end };
+    let body = CutBody { body: BodyExt::map_err(body, Into::into).boxed_unsync(), end };
     Some(Response::from_parts(head, body.boxed_unsync()))
 }
 
 /// A `Status` as the API server writes it.
-fn made_up(code: u16, retry_after: Option<u64>) -> Response<AnswerBody> {
+fn status_response(code: u16, retry_after: Option<u64>) -> Response<AnswerBody> {
     let status = json!({
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": code,
         "message": format!("the proxy of the test answers {code}"),
@@ -328,15 +328,15 @@ fn made_up(code: u16, retry_after: Option<u64>) -> Response<AnswerBody> {
     response.body(body.boxed_unsync()).expect("status codes and headers above are valid")
 }
 
-type End = Pin<Box<dyn Future<Output = ()> + Send>>;
+type CutTime = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// A body that is cut at a given time.
-struct Cut {
+struct CutBody {
     body: AnswerBody,
-    end: Option<End>,
+    end: Option<CutTime>,
 }
 
-impl Body for Cut {
+impl Body for CutBody {
     type Data = Bytes;
     type Error = Box<dyn std::error::Error + Send + Sync>;
 

@@ -298,7 +298,7 @@ impl Cluster {
             let context = ["config", "set-context", "--current", "--namespace", namespace];
             crate::kubectl::run(self.kubectl_command(), Path::new(&kubeconfig), &context, "")
                 .expect("kubectl runs")
-                .good();
+                .expect_success();
         }
         let output = Command::new("sh")
             .args(["-c", &format!("exec 2>&1\n{command}")])

@@ -8,24 +8,25 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use http::Method;
 use portcullis_core::model::random::Random;
 use portcullis_test_cluster::wait::WAIT_TIMEOUT;
-use portcullis_test_cluster::{Node, Portcullis, ProgramOptions, Proxy, Rule, What};
+use portcullis_test_cluster::{FaultAction, Node, Portcullis, ProgramOptions, Proxy, Rule};
 
-use super::stage::{Ask, Gang, Stage, cluster, program};
+use super::stage::{Gang, MemberRequest, Stage, cluster, program};
 
 const WRITES: [Method; 4] = [Method::POST, Method::PUT, Method::PATCH, Method::DELETE];
 
 /// Each kind of fault alone.
 fn kinds() -> Vec<Vec<Rule>> {
     let some = |name: &str, percent, what| Rule::new(name, what).percent(percent);
-    let answer = |code, retry_after| What::Answer { code, retry_after };
-    let done = |code| What::AnswerAfter { code };
+    let answer = |code, retry_after| FaultAction::Answer { code, retry_after };
+    let done = |code| FaultAction::AnswerAfter { code };
     let too_old = some("watch too old", 40, answer(410, None)).path("watch=1");
-    let broken =
-        some("list broken off", 30, What::CutAfter(Duration::ZERO)).methods(&[Method::GET]).path("limit=");
+    let broken = some("list broken off", 30, FaultAction::CutAfter(Duration::ZERO))
+        .methods(&[Method::GET])
+        .path("limit=");
     let alone = [
-        some("late", 30, What::Delay(Duration::from_millis(300))),
-        some("never sent", 20, What::DropBefore),
-        some("done and not answered", 30, What::DropAfter).methods(&WRITES),
+        some("late", 30, FaultAction::Delay(Duration::from_millis(300))),
+        some("never sent", 20, FaultAction::DropBefore),
+        some("done and not answered", 30, FaultAction::DropAfter).methods(&WRITES),
         some("409", 20, answer(409, None)).methods(&WRITES),
         some("done and answered 409", 20, done(409)).methods(&WRITES),
         some("422", 20, answer(422, None)).methods(&[Method::PATCH]),
@@ -34,11 +35,11 @@ fn kinds() -> Vec<Vec<Rule>> {
         some("done and answered 500", 30, done(500)).methods(&WRITES),
         some("503", 20, answer(503, Some(1))),
         some("done and answered 504", 20, done(504)).methods(&WRITES),
-        some("watch cut", 100, What::CutAfter(Duration::from_millis(150))).path("watch=1"),
+        some("watch cut", 100, FaultAction::CutAfter(Duration::from_millis(150))).path("watch=1"),
     ];
     let mut kinds: Vec<Vec<Rule>> = alone.into_iter().map(|rule| vec![rule]).collect();
     // A client whose resource version is too old must list, again and again.
-    let cut = some("watch cut soon", 100, What::CutAfter(Duration::from_millis(300))).path("watch=1");
+    let cut = some("watch cut soon", 100, FaultAction::CutAfter(Duration::from_millis(300))).path("watch=1");
     kinds.push(vec![broken, too_old, cut]);
     kinds
 }
@@ -65,27 +66,27 @@ fn gangs_start_whole_when_answers_are_late_lost_or_errors() {
         for rules in kinds() {
             let names: Vec<String> = rules.iter().map(|rule| rule.name().to_owned()).collect();
             proxy.set(rules);
-            story(&stage, &proxy, &names.join(", "), 8, &mut random);
-            let struck = proxy.struck();
+            create_and_delete_gangs(&stage, &proxy, &names.join(", "), 8, &mut random);
+            let applied = proxy.applied();
             for name in names {
-                assert!(struck.contains_key(&name), "the rule {name} has never applied: {struck:?}");
+                assert!(applied.contains_key(&name), "the rule {name} has never applied: {applied:?}");
             }
         }
         // A few percent of each kind at any time, and watches that are cut soon.
         proxy.set(kinds().into_iter().flatten().map(|rule| rule.percent(4)));
-        story(&stage, &proxy, "all of them", 20, &mut random);
+        create_and_delete_gangs(&stage, &proxy, "all of them", 20, &mut random);
     });
-    println!("{:#?}", proxy.struck());
+    println!("{:#?}", proxy.applied());
 }
 
 /// Gangs are created in waves and deleted, before or after they are admitted. All remaining gangs must start
 /// at the end.
-fn story(stage: &Stage<'_>, proxy: &Proxy, what: &str, count: usize, random: &mut Random) {
+fn create_and_delete_gangs(stage: &Stage<'_>, proxy: &Proxy, what: &str, count: usize, random: &mut Random) {
     let began = Instant::now();
     let namespace = stage.namespace("answers");
     let mut here: Vec<Gang> = Vec::new();
     for index in 0..count {
-        let ask = if random.percent(50) { Ask::Vram(10_000) } else { Ask::Whole(2) };
+        let ask = if random.percent(50) { MemberRequest::Vram(10_000) } else { MemberRequest::Whole(2) };
         let gang = Gang::new(&namespace, &format!("gang-{index}"), 3, ask);
         stage.create_gang(&gang);
         here.push(gang);

@@ -2,10 +2,10 @@
 //! not lift yet. Meanwhile a node or a pod changes, so that the plan no longer fits.
 
 use http::Method;
-use portcullis_test_cluster::{Node, Portcullis, ProgramOptions, Proxy, Rule, What};
+use portcullis_test_cluster::{FaultAction, Node, Portcullis, ProgramOptions, Proxy, Rule};
 use serde_json::{Value, json};
 
-use super::stage::{Ask, Gang, Stage, cluster, program};
+use super::stage::{Gang, MemberRequest, Stage, cluster, program};
 
 #[test]
 fn gangs_start_whole_when_nodes_and_pods_change_between_plan_and_lift() {
@@ -18,7 +18,7 @@ fn gangs_start_whole_when_nodes_and_pods_change_between_plan_and_lift() {
     let portcullis = Portcullis::start(&cluster, options).unwrap();
     let stage = Stage::new(&cluster, &portcullis);
     stage.watched(|| {
-        for ask in [Ask::Vram(10_000), Ask::Whole(2)] {
+        for ask in [MemberRequest::Vram(10_000), MemberRequest::Whole(2)] {
             for (what, change) in CHANGES {
                 node_changes(&stage, &proxy, &format!("{what}, {ask:?}"), ask, *change);
             }
@@ -51,20 +51,20 @@ fn merge(stage: &Stage<'_>, change: &Value) {
     stage.cluster.api().merge(FIRST, change).unwrap();
 }
 
-fn node(name: &str, ask: Ask) -> Node {
+fn node(name: &str, ask: MemberRequest) -> Node {
     match ask {
-        Ask::Whole(_) => Node::whole(name, 8),
+        MemberRequest::Whole(_) => Node::whole(name, 8),
         _ => Node::shared(name, 1, 32_768),
     }
 }
 
 /// Holds every read of the lease.
 fn hold(proxy: &Proxy) {
-    proxy.set([Rule::new("hold", What::Hold).methods(&[Method::GET]).path("/leases/portcullis")]);
+    proxy.set([Rule::new("hold", FaultAction::Hold).methods(&[Method::GET]).path("/leases/portcullis")]);
 }
 
 /// A gang that is planned on the node `first` and not lifted.
-fn planned(stage: &Stage<'_>, proxy: &Proxy, what: &str, ask: Ask) -> Gang {
+fn planned(stage: &Stage<'_>, proxy: &Proxy, what: &str, ask: MemberRequest) -> Gang {
     let namespace = stage.namespace("change");
     stage.cluster.create_nodes(&[node("first", ask)]).unwrap();
     hold(proxy);
@@ -102,7 +102,7 @@ fn leave(stage: &Stage<'_>, gang: &Gang) {
     }
 }
 
-fn node_changes(stage: &Stage<'_>, proxy: &Proxy, what: &str, ask: Ask, change: ChangeNode) {
+fn node_changes(stage: &Stage<'_>, proxy: &Proxy, what: &str, ask: MemberRequest, change: ChangeNode) {
     let gang = planned(stage, proxy, what, ask);
     stage.cluster.create_nodes(&[node("second", ask)]).unwrap();
     change(stage);
@@ -117,7 +117,7 @@ fn node_changes(stage: &Stage<'_>, proxy: &Proxy, what: &str, ask: Ask, change: 
     leave(stage, &gang);
 }
 
-fn pod_deleted(stage: &Stage<'_>, proxy: &Proxy, ask: Ask) {
+fn pod_deleted(stage: &Stage<'_>, proxy: &Proxy, ask: MemberRequest) {
     let what = format!("a member is deleted, {ask:?}");
     let gang = planned(stage, proxy, &what, ask);
     let collection = format!("/api/v1/namespaces/{}/pods", gang.namespace);
@@ -135,7 +135,7 @@ fn pod_deleted(stage: &Stage<'_>, proxy: &Proxy, ask: Ask) {
 /// A pod without a gang is bound to the planned node, by its creator or by the scheduler.
 fn room_taken(stage: &Stage<'_>, proxy: &Proxy, node_name: Option<&str>) {
     let what = format!("the room is taken, by {node_name:?}");
-    let gang = planned(stage, proxy, &what, Ask::Whole(2));
+    let gang = planned(stage, proxy, &what, MemberRequest::Whole(2));
     let collection = format!("/api/v1/namespaces/{}/pods", gang.namespace);
     let resources = json!({"limits": {"nvidia.com/gpu": "4"}});
     let mut thief = json!({
@@ -165,10 +165,13 @@ fn room_taken(stage: &Stage<'_>, proxy: &Proxy, node_name: Option<&str>) {
 fn node_deleted_in_the_middle(stage: &Stage<'_>, proxy: &Proxy) {
     let what = "the node goes in the middle";
     let namespace = stage.namespace("change");
-    let ask = Ask::Vram(10_000);
+    let ask = MemberRequest::Vram(10_000);
     stage.cluster.own().pause(portcullis_test_cluster::Part::Scheduler).unwrap();
     stage.cluster.create_nodes(&[node("first", ask)]).unwrap();
-    proxy.set([Rule::new("hold", What::Hold).methods(&[Method::PATCH]).path("/pods/").from_to(2, u64::MAX)]);
+    proxy.set([Rule::new("hold", FaultAction::Hold)
+        .methods(&[Method::PATCH])
+        .path("/pods/")
+        .from_to(2, u64::MAX)]);
     let gang = Gang::new(&namespace, "gang", 3, ask);
     stage.create_gang(&gang);
     let list = format!("/api/v1/namespaces/{namespace}/pods");

@@ -1,8 +1,8 @@
 //! The invariants of a cluster after any fault, computed only from the objects in the API server.
 //!
-//! There are two kinds of violations. [`State::never`] returns those that are wrong at any moment: an
-//! overbooked node or card, or a lifted pod that differs from the durable plan. [`State::unsettled`] returns
-//! those that may hold for a while but not permanently.
+//! [`ClusterObjects::safety_violations`] returns states that must never occur: an overbooked node or card, or
+//! a lifted pod that differs from the durable plan. [`ClusterObjects::liveness_violations`] returns states
+//! that may occur for a while but must end.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,17 +19,17 @@ use serde_json::Value;
 /// The objects of the API server that the invariants need. Pods are read before gangs, because a plan is
 /// written before its pods are lifted.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct State {
+pub(crate) struct ClusterObjects {
     pub(crate) nodes: Vec<Node>,
     pub(crate) pods: Vec<Pod>,
     pub(crate) groups: Vec<Group>,
     pub(crate) gangs: Vec<GangRecord>,
     /// Gangs with a Torn event.
-    pub(crate) said_torn: BTreeSet<(String, String)>,
+    pub(crate) gangs_with_torn_event: BTreeSet<(String, String)>,
     pub(crate) now: Time,
 }
 
-impl State {
+impl ClusterObjects {
     /// Reads nodes, pods and gangs.
     pub(crate) fn read(api: &Api) -> anyhow::Result<Self> {
         let nodes = each(&api.get("/api/v1/nodes")?, |json| Ok(Node::read(json)?))?;
@@ -57,14 +57,14 @@ impl State {
             let (about, text) =
                 (&event["regarding"], |value: &Value| value.as_str().unwrap_or("").to_owned());
             if event["reason"] == "Torn" && about["kind"] == "Gang" {
-                state.said_torn.insert((text(&about["namespace"]), text(&about["name"])));
+                state.gangs_with_torn_event.insert((text(&about["namespace"]), text(&about["name"])));
             }
         }
         Ok(state)
     }
 
-    /// The violations that are wrong at any moment.
-    pub(crate) fn never(&self) -> Vec<String> {
+    /// The states that must never occur.
+    pub(crate) fn safety_violations(&self) -> Vec<String> {
         let mut wrong = Vec::new();
         for node in &self.nodes {
             self.one_node(node, &mut wrong);
@@ -145,8 +145,8 @@ impl State {
         self.gangs.iter().find(|gang| gang.gang == *id)
     }
 
-    /// The violations that may hold only for a while.
-    pub(crate) fn unsettled(&self) -> Vec<String> {
+    /// The states that may occur for a while but must end.
+    pub(crate) fn liveness_violations(&self) -> Vec<String> {
         let mut wrong = Vec::new();
         let mut gangs: BTreeMap<&GangId, Vec<&Pod>> = BTreeMap::new();
         for pod in self.pods.iter().filter(|pod| is_live(pod)) {
@@ -184,7 +184,7 @@ impl State {
         };
         let active = count(&bound);
         if torn {
-            if !self.said_torn.contains(&(id.namespace.to_string(), id.name.to_string())) {
+            if !self.gangs_with_torn_event.contains(&(id.namespace.to_string(), id.name.to_string())) {
                 wrong.push(format!("{id} is torn, and no event says so"));
             }
             return;

@@ -7,7 +7,7 @@ use portcullis_core::objects::Node;
 use portcullis_core::pod::Pod;
 use serde_json::{Value, json};
 
-use super::checker::State;
+use super::checker::ClusterObjects;
 
 fn node(name: &str, cards: u32, labels: &Value, taints: &Value) -> Node {
     let amounts = json!({"cpu": "8", "memory": "64Gi", "pods": "10", "nvidia.com/gpu": cards.to_string()});
@@ -85,24 +85,24 @@ fn record(gang: &str, phase: Phase) -> GangRecord {
 }
 
 /// A valid state: one gang runs on the card, another waits.
-fn well() -> State {
+fn valid_state() -> ClusterObjects {
     let pods =
         (0..3).map(|index| read(&bound("a", index))).chain((0..3).map(|index| read(&waiting("b", index))));
-    State {
+    ClusterObjects {
         nodes: vec![card()],
         pods: pods.collect(),
         groups: vec![group("a"), group("b")],
         gangs: vec![record("a", Phase::Admitted)],
         now: Time(2000),
-        ..State::default()
+        ..ClusterObjects::default()
     }
 }
 
-fn check(break_it: impl FnOnce(&mut State), never: &[&str], unsettled: &[&str]) {
-    let mut state = well();
+fn check(break_it: impl FnOnce(&mut ClusterObjects), never: &[&str], unsettled: &[&str]) {
+    let mut state = valid_state();
     break_it(&mut state);
-    assert_eq!(state.never(), never);
-    assert_eq!(state.unsettled(), unsettled);
+    assert_eq!(state.safety_violations(), never);
+    assert_eq!(state.liveness_violations(), unsettled);
 }
 
 #[test]
@@ -133,21 +133,21 @@ fn an_overbooked_card_is_found() {
         &["x/b is lifted in part and not torn: 1 lifted, 0 bound of 3"],
     );
     // A torn gang with and without its event.
-    let torn = |state: &mut State| {
+    let torn = |state: &mut ClusterObjects| {
         state.pods[3] = read(&lifted("b", 0));
         state.gangs.push(record("b", Phase::Torn));
     };
     check(torn, &[wrong], &["x/b is torn, and no event says so"]);
-    let said = |state: &mut State| {
+    let said = |state: &mut ClusterObjects| {
         torn(state);
-        state.said_torn.insert(("x".to_owned(), "b".to_owned()));
+        state.gangs_with_torn_event.insert(("x".to_owned(), "b".to_owned()));
     };
     check(said, &[wrong], &[]);
 }
 
 #[test]
 fn unknown_and_unnamed_cards_are_found() {
-    let gpus = |cards: Option<Vec<u32>>| move |state: &mut State| state.pods[0].gpus = cards;
+    let gpus = |cards: Option<Vec<u32>>| move |state: &mut ClusterObjects| state.pods[0].gpus = cards;
     check(gpus(Some(vec![1])), &["x/a-0 on card has the cards [1] and wants 1"], &[]);
     check(gpus(None), &["x/a-0 on card has the cards [] and wants 1"], &[]);
 }
@@ -166,20 +166,20 @@ fn an_overbooked_node_is_found() {
 
 #[test]
 fn lifted_members_that_differ_from_the_plan_are_found() {
-    let alone = |state: &mut State| {
+    let alone = |state: &mut ClusterObjects| {
         state.pods.truncate(3);
         state.pods[2] = read(&lifted("a", 2));
         state.groups.pop();
     };
     let partly = ["x/a is lifted in part, past its deadline, and not torn: 3 lifted, 2 bound of 3"];
     check(alone, &[], &partly);
-    let elsewhere = |state: &mut State| {
+    let elsewhere = |state: &mut ClusterObjects| {
         alone(state);
         let plan = state.gangs[0].status.plan.as_mut().unwrap();
         plan.members[2].node = "other".into();
     };
     check(elsewhere, &["x/a-2 is lifted to card [0], and planned on other [0]"], &partly);
-    let unplanned = |state: &mut State| {
+    let unplanned = |state: &mut ClusterObjects| {
         alone(state);
         state.gangs[0].status.plan = None;
     };
@@ -189,13 +189,13 @@ fn lifted_members_that_differ_from_the_plan_are_found() {
 
 #[test]
 fn a_waiting_gang_that_fits_is_found() {
-    let freed = |state: &mut State| {
+    let freed = |state: &mut ClusterObjects| {
         state.pods.drain(..3);
         state.gangs = vec![record("b", Phase::Waiting)];
     };
     check(freed, &[], &["x/b fits and does not start; it is Waiting"]);
     // Two of three members are incomplete.
-    let short = |state: &mut State| {
+    let short = |state: &mut ClusterObjects| {
         freed(state);
         state.pods.pop();
     };

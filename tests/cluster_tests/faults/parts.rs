@@ -6,7 +6,7 @@ use std::time::Duration;
 use portcullis_test_cluster::{Node, Part, Portcullis};
 use serde_json::Value;
 
-use super::stage::{Ask, Gang, Stage, cluster, program};
+use super::stage::{Gang, MemberRequest, Stage, cluster, program};
 
 #[test]
 fn gangs_start_whole_while_parts_of_the_control_plane_restart() {
@@ -40,7 +40,7 @@ fn stream(stage: &Stage<'_>, what: &str, parts: &[Part]) {
             let mut here = Vec::new();
             let mut index = 0;
             while !over.load(Ordering::Relaxed) || index < 8 {
-                let gang = Gang::new(&namespace, &format!("gang-{index}"), 3, Ask::Vram(10_000));
+                let gang = Gang::new(&namespace, &format!("gang-{index}"), 3, MemberRequest::Vram(10_000));
                 stage.create_gang(&gang);
                 here.push(gang);
                 index += 1;
@@ -75,7 +75,7 @@ fn stream(stage: &Stage<'_>, what: &str, parts: &[Part]) {
 fn absent_scheduler(stage: &Stage<'_>) {
     let plane = stage.cluster.own();
     let namespace = stage.namespace("unbound");
-    let soon = Gang::new(&namespace, "soon", 3, Ask::Vram(10_000));
+    let soon = Gang::new(&namespace, "soon", 3, MemberRequest::Vram(10_000));
     plane.stop_part(Part::Scheduler);
     // The members are nominated. A restarted scheduler has to read the nominations again.
     stage.create_rival(&namespace);
@@ -90,7 +90,7 @@ fn absent_scheduler(stage: &Stage<'_>) {
     stage.wait_phase(&soon, "Admitted");
     stage.settle("a scheduler that is restarted");
 
-    let late = Gang::new(&namespace, "late", 3, Ask::Vram(10_000));
+    let late = Gang::new(&namespace, "late", 3, MemberRequest::Vram(10_000));
     plane.stop_part(Part::Scheduler);
     stage.create_gang(&late);
     stage.wait_phase(&late, "Torn");

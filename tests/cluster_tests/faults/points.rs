@@ -14,80 +14,81 @@ use portcullis_test_cluster::wait::WAIT_TIMEOUT;
 use portcullis_test_cluster::{Node, Portcullis, Signal};
 use serde_json::json;
 
-use super::stage::{Ask, End, Gang, Stage, cluster, persist, program};
+use super::stage::{Gang, MemberRequest, SetOnDrop, Stage, cluster, program, retry};
 
 /// The replica with the fail point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Who {
+enum FaultyReplica {
     /// The leader when pods and groups are created.
     EarlyLeader,
     /// The leader when the groups are created after all pods.
     Leader,
     /// The replica that takes over at the start, because the leader is killed.
-    Heir,
+    Successor,
     /// The replica that takes over when the leader is killed after it has written the plan.
-    HeirOfPlan,
+    SuccessorAfterPlan,
     /// As `Leader`, but the lease expires by itself, and the others wait for that.
-    LeaderOfWholeLease,
+    LeaderUntilExpiry,
     /// As `Leader`, while a pod without a gang waits, so that members are nominated first.
     ContendedLeader,
 }
 
-const POINTS: &[(Who, &str)] = &[
-    (Who::EarlyLeader, "before:CreateGang:1"),
-    (Who::EarlyLeader, "after:CreateGang:1"),
-    (Who::Leader, "before:WriteGang:1"),
-    (Who::Leader, "after:WriteGang:1"),
-    (Who::Leader, "before:WriteGang:2"),
-    (Who::Leader, "after:WriteGang:2"),
-    (Who::Leader, "before:WriteGang:3"),
-    (Who::Leader, "after:WriteGang:3"),
-    (Who::Leader, "before:ReadLease:1"),
-    (Who::Leader, "after:ReadLease:1"),
-    (Who::Leader, "before:Lift:1"),
-    (Who::Leader, "after:Lift:1"),
-    (Who::Leader, "before:Lift:2"),
-    (Who::Leader, "after:Lift:2"),
-    (Who::Leader, "before:Lift:3"),
-    (Who::Leader, "after:Lift:3"),
-    (Who::Leader, "before:Lift:4"),
-    (Who::Leader, "before:RecordEvent:1"),
-    (Who::Leader, "before:DeleteGang:1"),
-    (Who::Leader, "after:DeleteGang:1"),
-    (Who::ContendedLeader, "before:Nominate:1"),
-    (Who::ContendedLeader, "after:Nominate:1"),
-    (Who::ContendedLeader, "before:Nominate:3"),
-    (Who::ContendedLeader, "after:Nominate:3"),
-    (Who::LeaderOfWholeLease, "after:Lift:2"),
-    (Who::Heir, "before:List:1"),
-    (Who::HeirOfPlan, "before:Fence:1"),
-    (Who::HeirOfPlan, "after:Fence:1"),
-    (Who::HeirOfPlan, "before:Fence:3"),
-    (Who::HeirOfPlan, "after:Fence:3"),
+const POINTS: &[(FaultyReplica, &str)] = &[
+    (FaultyReplica::EarlyLeader, "before:CreateGang:1"),
+    (FaultyReplica::EarlyLeader, "after:CreateGang:1"),
+    (FaultyReplica::Leader, "before:WriteGang:1"),
+    (FaultyReplica::Leader, "after:WriteGang:1"),
+    (FaultyReplica::Leader, "before:WriteGang:2"),
+    (FaultyReplica::Leader, "after:WriteGang:2"),
+    (FaultyReplica::Leader, "before:WriteGang:3"),
+    (FaultyReplica::Leader, "after:WriteGang:3"),
+    (FaultyReplica::Leader, "before:ReadLease:1"),
+    (FaultyReplica::Leader, "after:ReadLease:1"),
+    (FaultyReplica::Leader, "before:Lift:1"),
+    (FaultyReplica::Leader, "after:Lift:1"),
+    (FaultyReplica::Leader, "before:Lift:2"),
+    (FaultyReplica::Leader, "after:Lift:2"),
+    (FaultyReplica::Leader, "before:Lift:3"),
+    (FaultyReplica::Leader, "after:Lift:3"),
+    (FaultyReplica::Leader, "before:Lift:4"),
+    (FaultyReplica::Leader, "before:RecordEvent:1"),
+    (FaultyReplica::Leader, "before:DeleteGang:1"),
+    (FaultyReplica::Leader, "after:DeleteGang:1"),
+    (FaultyReplica::ContendedLeader, "before:Nominate:1"),
+    (FaultyReplica::ContendedLeader, "after:Nominate:1"),
+    (FaultyReplica::ContendedLeader, "before:Nominate:3"),
+    (FaultyReplica::ContendedLeader, "after:Nominate:3"),
+    (FaultyReplica::LeaderUntilExpiry, "after:Lift:2"),
+    (FaultyReplica::Successor, "before:List:1"),
+    (FaultyReplica::SuccessorAfterPlan, "before:Fence:1"),
+    (FaultyReplica::SuccessorAfterPlan, "after:Fence:1"),
+    (FaultyReplica::SuccessorAfterPlan, "before:Fence:3"),
+    (FaultyReplica::SuccessorAfterPlan, "after:Fence:3"),
 ];
 
-/// When a paused process resumes.
+/// The time at which a paused process resumes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Wake {
+enum ResumeTime {
     /// As soon as another replica leads.
-    AtOnce,
+    WhenReplaced,
     /// At the end of the sequence.
-    AtTheEnd,
+    AfterSequence,
 }
 
 /// The points at which the leader has planned a gang and lifted no member. The point after a write does not
 /// count: the watch may deliver the write, and lifts may be sent, before the answer is handled.
-const DECIDED: &[&str] = &["before:WriteGang:1", "before:ReadLease:1", "after:ReadLease:1", "before:Lift:1"];
+const POINTS_AFTER_PLAN: &[&str] =
+    &["before:WriteGang:1", "before:ReadLease:1", "after:ReadLease:1", "before:Lift:1"];
 
 #[test]
 fn gangs_start_whole_when_the_leader_is_killed_between_any_two_requests() {
-    play(|point, _| (format!("{point}=kill"), Wake::AtOnce));
+    play(|point, _| (format!("{point}=kill"), ResumeTime::WhenReplaced));
 }
 
 #[test]
 fn gangs_start_whole_when_the_leader_is_paused_between_any_two_requests() {
     play(|point, index| {
-        let wake = if index % 3 == 2 { Wake::AtTheEnd } else { Wake::AtOnce };
+        let wake = if index % 3 == 2 { ResumeTime::AfterSequence } else { ResumeTime::WhenReplaced };
         (format!("{point}=stop"), wake)
     });
 }
@@ -100,7 +101,7 @@ fn a_leader_paused_until_the_plan_changes_does_no_harm() {
     let portcullis = Portcullis::start(&cluster, program(&cluster)).unwrap();
     let stage = Stage::new(&cluster, &portcullis);
     stage.watched(|| {
-        for point in DECIDED {
+        for point in POINTS_AFTER_PLAN {
             superseded(&stage, point);
         }
     });
@@ -109,7 +110,8 @@ fn a_leader_paused_until_the_plan_changes_does_no_harm() {
 fn superseded(stage: &Stage<'_>, point: &str) {
     let portcullis = stage.portcullis;
     let namespace = stage.namespace("point");
-    let [first, second] = ["first", "second"].map(|name| Gang::new(&namespace, name, 3, Ask::Vram(10_000)));
+    let [first, second] =
+        ["first", "second"].map(|name| Gang::new(&namespace, name, 3, MemberRequest::Vram(10_000)));
     stage.settle(&format!("before {point}"));
     let leader = portcullis.leader().expect("settled with a leader");
     for gang in [&first, &second] {
@@ -118,16 +120,18 @@ fn superseded(stage: &Stage<'_>, point: &str) {
     }
     arm(stage, leader, &format!("{point}=stop"));
     stage.create_group(&first);
-    stage.cluster.wait_until(&format!("{point} is reached"), || life(portcullis, leader) == Life::Stopped);
+    stage.cluster.wait_until(&format!("{point} is reached"), || {
+        process_state(portcullis, leader) == ProcessState::Stopped
+    });
     // No other replica leads yet, and two of three members may not start.
     let pods = format!("/api/v1/namespaces/{namespace}/pods");
     stage.cluster.api().delete(&format!("{pods}/first-2")).unwrap();
     stage.create_group(&second);
-    let nemesis = Nemesis::new(stage, Wake::AtTheEnd, true);
-    nemesis.pass_on(leader);
+    let monitor = FaultMonitor::new(stage, ResumeTime::AfterSequence, true);
+    monitor.expire_lease(leader);
     stage.wait_phase(&second, "Admitted");
     let log = fs::read_to_string(portcullis.log(leader)).unwrap_or_default().len();
-    nemesis.wake(leader, log);
+    monitor.wake(leader, log);
     // By then the process has sent its pending requests. A longer wait could only find more.
     std::thread::sleep(Duration::from_millis(300));
     stage.settle(&format!("after {point}"));
@@ -143,7 +147,7 @@ fn superseded(stage: &Stage<'_>, point: &str) {
     portcullis.wait_ready(leader).unwrap();
 }
 
-fn play(how: impl Fn(&str, usize) -> (String, Wake)) {
+fn play(how: impl Fn(&str, usize) -> (String, ResumeTime)) {
     let Some(cluster) = cluster() else { return };
     cluster.create_nodes(&[Node::shared("card", 1, 32_768), Node::plain("elsewhere")]).unwrap();
     let portcullis = Portcullis::start(&cluster, program(&cluster)).unwrap();
@@ -158,40 +162,40 @@ fn play(how: impl Fn(&str, usize) -> (String, Wake)) {
     });
 }
 
-fn row(stage: &Stage<'_>, who: Who, point: &str, wake: Wake) {
+fn row(stage: &Stage<'_>, who: FaultyReplica, point: &str, wake: ResumeTime) {
     let portcullis = stage.portcullis;
     let namespace = stage.namespace("point");
-    let gangs = ["first", "second"].map(|name| Gang::new(&namespace, name, 3, Ask::Vram(10_000)));
+    let gangs = ["first", "second"].map(|name| Gang::new(&namespace, name, 3, MemberRequest::Vram(10_000)));
     stage.settle(&format!("before {point}"));
     let leader = portcullis.leader().expect("settled with a leader");
     let heir = 1 - leader;
-    let nemesis = Nemesis::new(stage, wake, who != Who::LeaderOfWholeLease);
-    let struck = std::thread::scope(|scope| {
-        let struck = scope.spawn(|| nemesis.run());
-        let end = nemesis.ends_with_this();
-        if who == Who::EarlyLeader {
+    let monitor = FaultMonitor::new(stage, wake, who != FaultyReplica::LeaderUntilExpiry);
+    let reached = std::thread::scope(|scope| {
+        let reached = scope.spawn(|| monitor.run());
+        let end = monitor.stop_guard();
+        if who == FaultyReplica::EarlyLeader {
             arm(stage, leader, point);
         }
         for gang in &gangs {
             stage.create_pods(gang);
         }
-        if who == Who::ContendedLeader {
+        if who == FaultyReplica::ContendedLeader {
             stage.create_rival(&namespace);
         }
         match who {
-            Who::EarlyLeader => {}
-            Who::Leader | Who::LeaderOfWholeLease | Who::ContendedLeader => {
+            FaultyReplica::EarlyLeader => {}
+            FaultyReplica::Leader | FaultyReplica::LeaderUntilExpiry | FaultyReplica::ContendedLeader => {
                 // By then the events for pods without a group are written.
                 for gang in &gangs {
                     stage.wait_phase(gang, "Gathering");
                 }
                 arm(stage, leader, point);
             }
-            Who::Heir => {
+            FaultyReplica::Successor => {
                 arm(stage, heir, point);
                 portcullis.signal(leader, Signal::KILL).unwrap();
             }
-            Who::HeirOfPlan => {
+            FaultyReplica::SuccessorAfterPlan => {
                 for gang in &gangs {
                     stage.wait_phase(gang, "Gathering");
                 }
@@ -210,10 +214,14 @@ fn row(stage: &Stage<'_>, who: Who, point: &str, wake: Wake) {
         stage.delete_gang(second);
         stage.wait_gone(&namespace);
         drop(end);
-        struck.join().unwrap()
+        reached.join().unwrap()
     });
-    let armed = if matches!(who, Who::Heir | Who::HeirOfPlan) { heir } else { leader };
-    assert!(struck.contains_key(&armed), "{point} was not reached");
+    let armed = if matches!(who, FaultyReplica::Successor | FaultyReplica::SuccessorAfterPlan) {
+        heir
+    } else {
+        leader
+    };
+    assert!(reached.contains_key(&armed), "{point} was not reached");
     stage.cluster.api().delete(&format!("/api/v1/namespaces/{namespace}/pods?gracePeriodSeconds=0")).unwrap();
     for replica in 0..portcullis.replicas() {
         arm(stage, replica, "");
@@ -244,61 +252,61 @@ fn arm(stage: &Stage<'_>, replica: usize, points: &str) {
 
 /// The state of a process in the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Life {
+pub(crate) enum ProcessState {
     Running,
     Stopped,
     Dead,
 }
 
-pub(crate) fn life(portcullis: &Portcullis<'_>, replica: usize) -> Life {
-    let Some(process) = portcullis.process(replica) else { return Life::Dead };
+pub(crate) fn process_state(portcullis: &Portcullis<'_>, replica: usize) -> ProcessState {
+    let Some(process) = portcullis.process(replica) else { return ProcessState::Dead };
     let text = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
     match text.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next()) {
-        Some('T' | 't') => Life::Stopped,
-        Some('Z' | 'X') | None => Life::Dead,
-        Some(_) => Life::Running,
+        Some('T' | 't') => ProcessState::Stopped,
+        Some('Z' | 'X') | None => ProcessState::Dead,
+        Some(_) => ProcessState::Running,
     }
 }
 
 /// Watches processes at their fail points, and restarts or resumes them.
-struct Nemesis<'a> {
+struct FaultMonitor<'a> {
     stage: &'a Stage<'a>,
-    wake: Wake,
+    wake: ResumeTime,
     frees_the_lease: bool,
     over: AtomicBool,
 }
 
-impl<'a> Nemesis<'a> {
-    fn new(stage: &'a Stage<'a>, wake: Wake, frees_the_lease: bool) -> Self {
+impl<'a> FaultMonitor<'a> {
+    fn new(stage: &'a Stage<'a>, wake: ResumeTime, frees_the_lease: bool) -> Self {
         Self { stage, wake, frees_the_lease, over: AtomicBool::new(false) }
     }
 
-    fn ends_with_this(&self) -> End<'_> {
-        End(&self.over)
+    fn stop_guard(&self) -> SetOnDrop<'_> {
+        SetOnDrop(&self.over)
     }
 
     /// Runs until the sequence ends. Returns the state of each replica that reached its fail point.
-    fn run(&self) -> BTreeMap<usize, Life> {
+    fn run(&self) -> BTreeMap<usize, ProcessState> {
         let portcullis = self.stage.portcullis;
-        let mut struck = BTreeMap::new();
+        let mut reached = BTreeMap::new();
         let mut asleep = Vec::new();
         loop {
             let over = self.over.load(Ordering::Relaxed);
             for replica in 0..portcullis.replicas() {
-                let life = life(portcullis, replica);
-                if life == Life::Running || asleep.contains(&replica) {
+                let life = process_state(portcullis, replica);
+                if life == ProcessState::Running || asleep.contains(&replica) {
                     continue;
                 }
-                struck.insert(replica, life);
+                reached.insert(replica, life);
                 arm(self.stage, replica, "");
                 let log = fs::read_to_string(portcullis.log(replica)).unwrap_or_default().len();
                 if !over {
-                    self.pass_on(replica);
+                    self.expire_lease(replica);
                 }
                 match (life, self.wake) {
-                    (Life::Dead, _) => portcullis.revive(replica).unwrap(),
-                    (_, Wake::AtOnce) => self.wake(replica, log),
-                    (_, Wake::AtTheEnd) => asleep.push(replica),
+                    (ProcessState::Dead, _) => portcullis.revive(replica).unwrap(),
+                    (_, ResumeTime::WhenReplaced) => self.wake(replica, log),
+                    (_, ResumeTime::AfterSequence) => asleep.push(replica),
                 }
             }
             if over {
@@ -310,14 +318,14 @@ impl<'a> Nemesis<'a> {
             let log = fs::read_to_string(portcullis.log(replica)).unwrap_or_default().len();
             self.wake(replica, log);
         }
-        struck
+        reached
     }
 
     /// Expires the lease of a dead replica at once, so that another takes it.
-    fn pass_on(&self, replica: usize) {
+    fn expire_lease(&self, replica: usize) {
         let stage = self.stage;
         if self.frees_the_lease && stage.portcullis.leader() == Some(replica) {
-            persist("the lease", || {
+            retry("the lease", || {
                 let spec = json!({"spec": {"holderIdentity": null}});
                 stage.cluster.api().merge(LEASE, &spec).map(drop).map_err(|error| format!("{error:#}"))
             });

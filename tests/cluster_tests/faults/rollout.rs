@@ -9,8 +9,8 @@ use portcullis_test_cluster::wait::WAIT_TIMEOUT;
 use portcullis_test_cluster::{Node, Portcullis, Signal};
 use serde_json::{Value, json};
 
-use super::points::{Life, life};
-use super::stage::{Ask, Gang, Stage, cluster, program};
+use super::points::{ProcessState, process_state};
+use super::stage::{Gang, MemberRequest, Stage, cluster, program};
 
 const SECRET: &str = "/api/v1/namespaces/portcullis-system/secrets/portcullis-tls";
 
@@ -26,7 +26,7 @@ fn no_create_fails_while_replicas_and_authority_are_replaced() {
     let stream = Stream::default();
     stage.watched(|| {
         std::thread::scope(|scope| {
-            let end = super::stage::End(&stream.over);
+            let end = super::stage::SetOnDrop(&stream.over);
             for thread in 0..3 {
                 let (stage, stream) = (&stage, &stream);
                 scope.spawn(move || stream.run(stage, thread));
@@ -62,7 +62,7 @@ fn replace(stage: &Stage<'_>, old: usize) {
     portcullis.wait_ready(new).unwrap();
     portcullis.signal(old, Signal::TERM).unwrap();
     let deadline = Instant::now() + WAIT_TIMEOUT;
-    while life(portcullis, old) != Life::Dead {
+    while process_state(portcullis, old) != ProcessState::Dead {
         assert!(Instant::now() < deadline, "portcullis-{old} does not end");
         std::thread::sleep(Duration::from_millis(50));
     }
@@ -87,7 +87,7 @@ impl Stream {
                 break;
             }
             let next = Instant::now() + Duration::from_millis(300);
-            let gang = Gang::new(&namespace, &format!("gang-{thread}-{index}"), 3, Ask::Nothing);
+            let gang = Gang::new(&namespace, &format!("gang-{thread}-{index}"), 3, MemberRequest::NoGpu);
             stage.create_group(&gang);
             for member in 0..gang.members {
                 self.create(stage, &gang, member);

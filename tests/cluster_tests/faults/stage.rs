@@ -12,19 +12,19 @@ use portcullis_test_cluster::wait::WAIT_TIMEOUT;
 use portcullis_test_cluster::{Cluster, Options, Portcullis, ProgramOptions, Version, available};
 use serde_json::{Value, json};
 
-use super::checker::State;
+use super::checker::ClusterObjects;
 
 pub(crate) const PODGROUPS: &str = "/apis/scheduling.run.ai/v2alpha2";
 pub(crate) const GANGS: &str = "/apis/portcullis.dev/v1alpha1";
 
 /// A new cluster for a test; `None` where fault tests cannot run.
 pub(crate) fn cluster() -> Option<Cluster> {
-    static SAID: Once = Once::new();
+    static REPORTED: Once = Once::new();
     if !cfg!(feature = "failpoints") {
         // The test runner captures `eprintln!` of a test that passes, so this writes to stderr directly.
         let left_out =
             "left out the faults on a real Kubernetes: cargo cluster-tests --features failpoints faults";
-        SAID.call_once(|| {
+        REPORTED.call_once(|| {
             let _ = writeln!(std::io::stderr(), "{left_out}");
         });
         return None;
@@ -45,13 +45,13 @@ pub(crate) fn program(cluster: &Cluster) -> ProgramOptions {
 
 /// The request of each member of a gang.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Ask {
+pub(crate) enum MemberRequest {
     /// MiB of one card.
     Vram(u64),
     /// Whole cards.
     Whole(u64),
     /// No GPU.
-    Nothing,
+    NoGpu,
 }
 
 /// The description of a gang to create.
@@ -60,11 +60,11 @@ pub(crate) struct Gang {
     pub(crate) namespace: String,
     pub(crate) name: String,
     pub(crate) members: u32,
-    pub(crate) ask: Ask,
+    pub(crate) ask: MemberRequest,
 }
 
 impl Gang {
-    pub(crate) fn new(namespace: &str, name: &str, members: u32, ask: Ask) -> Self {
+    pub(crate) fn new(namespace: &str, name: &str, members: u32, ask: MemberRequest) -> Self {
         Self { namespace: namespace.to_owned(), name: name.to_owned(), members, ask }
     }
 
@@ -73,9 +73,9 @@ impl Gang {
         let mut annotations = json!({names::KAI_GROUP_ANNOTATION: name});
         let mut limits = json!({"cpu": "1", "memory": "1Gi"});
         match self.ask {
-            Ask::Vram(mib) => annotations[names::GPU_MEMORY] = mib.to_string().into(),
-            Ask::Whole(cards) => limits[names::NVIDIA_GPU] = cards.to_string().into(),
-            Ask::Nothing => {}
+            MemberRequest::Vram(mib) => annotations[names::GPU_MEMORY] = mib.to_string().into(),
+            MemberRequest::Whole(cards) => limits[names::NVIDIA_GPU] = cards.to_string().into(),
+            MemberRequest::NoGpu => {}
         }
         json!({
             "metadata": {
@@ -102,7 +102,7 @@ impl Gang {
 pub(crate) struct Stage<'a> {
     pub(crate) cluster: &'a Cluster,
     pub(crate) portcullis: &'a Portcullis<'a>,
-    /// Violations that are wrong at any moment.
+    /// Safety violations seen so far.
     seen: Mutex<BTreeSet<String>>,
     over: AtomicBool,
 }
@@ -116,13 +116,13 @@ impl<'a> Stage<'a> {
     pub(crate) fn watched(&self, story: impl FnOnce()) {
         std::thread::scope(|scope| {
             let sentry = scope.spawn(|| self.watch());
-            let end = End(&self.over);
+            let end = SetOnDrop(&self.over);
             story();
             drop(end);
             let looks = sentry.join().unwrap();
             assert!(looks > 0, "the checker never ran");
         });
-        self.nothing_seen("while all this was played");
+        self.assert_no_violation("while all this was played");
     }
 
     fn watch(&self) -> u32 {
@@ -130,9 +130,9 @@ impl<'a> Stage<'a> {
         let mut suspects = Vec::new();
         while !self.over.load(Ordering::Relaxed) {
             // Nothing changes while the API server is stopped.
-            if let Ok(state) = State::read(self.cluster.api()) {
+            if let Ok(state) = ClusterObjects::read(self.cluster.api()) {
                 looks += 1;
-                let never = state.never();
+                let never = state.safety_violations();
                 // Pods and gangs are read one after the other, so a violation counts when it is seen twice.
                 let certain = never.iter().filter(|wrong| suspects.contains(*wrong));
                 self.seen.lock().unwrap().extend(certain.cloned());
@@ -144,7 +144,7 @@ impl<'a> Stage<'a> {
     }
 
     #[track_caller]
-    fn nothing_seen(&self, what: &str) {
+    fn assert_no_violation(&self, what: &str) {
         let seen = self.seen.lock().unwrap().clone();
         assert!(seen.is_empty(), "{what}: this may never be so:\n{}", Vec::from_iter(seen).join("\n"));
     }
@@ -154,11 +154,11 @@ impl<'a> Stage<'a> {
     pub(crate) fn settle(&self, what: &str) {
         let deadline = Instant::now() + WAIT_TIMEOUT;
         loop {
-            self.nothing_seen(what);
-            let wrong = match State::read_all(self.cluster.api()) {
+            self.assert_no_violation(what);
+            let wrong = match ClusterObjects::read_all(self.cluster.api()) {
                 Ok(state) => {
-                    let mut wrong = state.never();
-                    wrong.extend(state.unsettled());
+                    let mut wrong = state.safety_violations();
+                    wrong.extend(state.liveness_violations());
                     wrong.extend(self.leaders());
                     wrong
                 }
@@ -204,7 +204,7 @@ impl<'a> Stage<'a> {
     #[track_caller]
     pub(crate) fn namespace(&self, name: &str) -> String {
         let mut made = String::new();
-        persist("a namespace", || match self.cluster.namespace(name) {
+        retry("a namespace", || match self.cluster.namespace(name) {
             Ok(namespace) => {
                 made = namespace;
                 Ok(())
@@ -227,7 +227,7 @@ impl<'a> Stage<'a> {
     /// Creates an object with retries, as a controller does.
     #[track_caller]
     pub(crate) fn create(&self, collection: &str, object: &Value) {
-        persist(&format!("{collection} {}", object["metadata"]["name"]), || {
+        retry(&format!("{collection} {}", object["metadata"]["name"]), || {
             let answer =
                 self.cluster.api().send(http::Method::POST, collection, "application/json", Some(object));
             match answer {
@@ -266,7 +266,7 @@ impl<'a> Stage<'a> {
             format!("/api/v1/namespaces/{namespace}/pods?labelSelector=gang={name}&gracePeriodSeconds=0"),
         ];
         for path in paths {
-            persist(&path, || self.cluster.api().delete(&path).map_err(|error| format!("{error:#}")));
+            retry(&path, || self.cluster.api().delete(&path).map_err(|error| format!("{error:#}")));
         }
     }
 
@@ -293,17 +293,17 @@ impl<'a> Stage<'a> {
 }
 
 /// Sets a flag when dropped, also when a test panics, because a scope waits for its threads.
-pub(crate) struct End<'a>(pub(crate) &'a AtomicBool);
+pub(crate) struct SetOnDrop<'a>(pub(crate) &'a AtomicBool);
 
-impl Drop for End<'_> {
+impl Drop for SetOnDrop<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }
 }
 
-/// Retries until the function succeeds.
+/// Calls the function until it succeeds.
 #[track_caller]
-pub(crate) fn persist(what: &str, mut attempt: impl FnMut() -> Result<(), String>) {
+pub(crate) fn retry(what: &str, mut attempt: impl FnMut() -> Result<(), String>) {
     let deadline = Instant::now() + WAIT_TIMEOUT;
     while let Err(problem) = attempt() {
         assert!(Instant::now() < deadline, "{what}: {problem}");

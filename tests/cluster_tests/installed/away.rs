@@ -10,12 +10,12 @@ fn without_the_webhook_only_members_are_refused() {
     let Some(cluster) = cluster() else { return };
     let portcullis = start(&cluster, options());
     let namespace = cluster.namespace("away").unwrap();
-    cluster.apply(&namespace, &gang("train", 3, 2)).good();
+    cluster.apply(&namespace, &gang("train", 3, 2)).expect_success();
     let pod = format!("/api/v1/namespaces/{namespace}/pods/train-1");
     cluster.api().merge(&pod, &json!({"metadata": {"finalizers": ["example.com/held"]}})).unwrap();
     let gate_kept = r#"
 $ kubectl patch pod train-1 --type=json -p '[{"op":"remove","path":"/spec/schedulingGates"}]'
-Error from server (Forbidden): pods "train-1" is forbidden: ValidatingAdmissionPolicy 'portcullis-gate' with binding 'portcullis-gate' denied request: the gate portcullis.dev/gang is lifted by Portcullis alone, for the whole gang at once: kubectl get gangs tells what it waits for. To lift it by hand all the same, first run: kubectl delete validatingadmissionpolicybinding portcullis-gate
+Error from server (Forbidden): pods "train-1" is forbidden: ValidatingAdmissionPolicy 'portcullis-gate' with binding 'portcullis-gate' denied request: the gate portcullis.dev/gang is lifted by Portcullis alone, for the whole gang at once: kubectl get gangs shows what it waits for. To lift it by hand all the same, first run: kubectl delete validatingadmissionpolicybinding portcullis-gate
 "#;
     // While a replica answers, an administrator may neither remove the gate of one pod nor move the pod to
     // another gang.
@@ -78,7 +78,7 @@ train-2   0/1     SchedulingGated   0          …
     portcullis.wait_ready(0).unwrap();
     wait_gating(&cluster).unwrap();
     for number in [1, 3] {
-        cluster.apply(&namespace, &member("train", number, "")).good();
+        cluster.apply(&namespace, &member("train", number, "")).expect_success();
     }
     cluster.check(
         &namespace,
@@ -135,7 +135,7 @@ exit 1
     // The fallback gates a pod with a single key of a group as well.
     let lonely = "apiVersion: v1\nkind: Pod\nmetadata: {name: lonely, annotations: {pod-group-name: other}}\n\
                   spec: {containers: [{name: main, image: example.com/nothing}]}\n";
-    cluster.apply(&namespace, lonely).good();
+    cluster.apply(&namespace, lonely).expect_success();
     let lonely = cluster.api().get(&format!("/api/v1/namespaces/{namespace}/pods/lonely")).unwrap();
     assert_eq!(lonely["spec"]["schedulingGates"], json!([{"name": "portcullis.dev/gang"}]));
 

@@ -44,13 +44,13 @@ fn definitions() -> String {
 }
 
 /// The simulated cert-manager, cainjector and mount.
-struct Played<'a> {
+struct SimulatedCertManager<'a> {
     cluster: &'a Cluster,
     authority: Authority,
     mount: PathBuf,
 }
 
-impl Played<'_> {
+impl SimulatedCertManager<'_> {
     /// Cert-manager: writes or renews the Secret of a Certificate at `now`. Returns the end of its validity
     /// in seconds since 1970.
     fn issue(&self, now: SystemTime) -> u64 {
@@ -147,7 +147,7 @@ fn mounted(component: &Path, directory: &Path) -> Vec<String> {
 #[test]
 fn certificates_of_cert_manager_are_loaded_and_reloaded() {
     let Some(cluster) = cluster() else { return };
-    cluster.apply("default", &definitions()).good();
+    cluster.apply("default", &definitions()).expect_success();
     let established = ["wait", "--for=condition=Established", "--timeout=30s", "crd", "--all"];
     assert_eq!(cluster.kubectl(&established).code, 0);
 
@@ -159,12 +159,16 @@ fn certificates_of_cert_manager_are_loaded_and_reloaded() {
     options.flags.extend(mounted(Path::new(component), &mount));
     options.replicas = 0;
     let portcullis = start(&cluster, options);
-    let played = Played { cluster: &cluster, authority: Authority::new(SystemTime::now()).unwrap(), mount };
+    let simulated = SimulatedCertManager {
+        cluster: &cluster,
+        authority: Authority::new(SystemTime::now()).unwrap(),
+        mount,
+    };
     // Issued so long ago that it must be renewed now: the Certificate is valid for 720h and renewed 240h
     // before the end.
-    let first = played.issue(SystemTime::now() - Duration::from_secs(480 * 3600));
-    played.show(1);
-    played.inject();
+    let first = simulated.issue(SystemTime::now() - Duration::from_secs(480 * 3600));
+    simulated.show(1);
+    simulated.inject();
     for replica in 0..2 {
         portcullis.add().unwrap();
         portcullis.wait_ready(replica).unwrap();
@@ -189,9 +193,9 @@ exit 0
 
     let namespace = cluster.namespace("stream").unwrap();
     without_a_failed_create(&cluster, &namespace, || {
-        let second = played.issue(SystemTime::now());
+        let second = simulated.issue(SystemTime::now());
         assert_ne!(first, second);
-        played.show(2);
+        simulated.show(2);
         for replica in 0..2 {
             cluster.wait_until("every replica shows the renewed one", || ends(replica, second));
         }

@@ -104,9 +104,9 @@ secret/portcullis-tls patched
 /// Creates members of a gang continuously while a function runs. Every create must succeed.
 pub(crate) fn without_a_failed_create(cluster: &Cluster, namespace: &str, act: impl FnOnce()) {
     /// Ends the stream, also when the test fails.
-    struct End<'a>(&'a AtomicBool);
+    struct SetOnDrop<'a>(&'a AtomicBool);
 
-    impl Drop for End<'_> {
+    impl Drop for SetOnDrop<'_> {
         fn drop(&mut self) {
             self.0.store(true, Ordering::Relaxed);
         }
@@ -115,7 +115,7 @@ pub(crate) fn without_a_failed_create(cluster: &Cluster, namespace: &str, act: i
     let stop = AtomicBool::new(false);
     let (created, failed) = std::thread::scope(|scope| {
         let stream = scope.spawn(|| stream(cluster, namespace, &stop));
-        let end = End(&stop);
+        let end = SetOnDrop(&stop);
         act();
         drop(end);
         stream.join().unwrap()

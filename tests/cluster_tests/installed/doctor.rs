@@ -134,7 +134,7 @@ $ cat <<E | kubectl apply -f -
 > kind: Pod
 > metadata: {name: forgotten}
 > spec:
->   schedulerName: nobody
+>   schedulerName: not-installed
 >   containers: [{name: main, image: example.com/nothing}]
 > E
 node/half created
@@ -151,7 +151,7 @@ warn  shared nodes        half: label without taint, so its cards are not shared
       kubectl taint node half portcullis.dev/gpu-sharing=vram:NoSchedule
 warn  shared nodes        pods use whole GPUs on shared nodes (default/whole on shared-1): the cards are unknown, so these nodes accept no more shares
       kubectl delete pod -n default whole
-warn  scheduler names     pods wait for schedulers that have bound no pod and hold no Lease: nobody (default/forgotten)
+warn  scheduler names     pods wait for schedulers that have bound no pod and hold no Lease: not-installed (default/forgotten)
       # install that scheduler, or name it in --rewrite-schedulers (manifests/base/deployment.yaml), or remove
       # spec.schedulerName from the manifest; then create the pods again
 ok    gated pods          no pod waits behind the gate
@@ -173,7 +173,7 @@ fn after_uninstall_pods_keep_their_gate_until_it_is_removed_by_hand() {
     let Some(cluster) = cluster() else { return };
     let portcullis = start(&cluster, options());
     let namespace = cluster.namespace("left").unwrap();
-    cluster.apply(&namespace, &gang("train", 3, 2)).good();
+    cluster.apply(&namespace, &gang("train", 3, 2)).expect_success();
     cluster.check(
         &namespace,
         "

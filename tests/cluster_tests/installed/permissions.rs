@@ -42,7 +42,7 @@ FAIL  permissions         system:serviceaccount:portcullis-system:portcullis may
     // The next leader starts without this kind.
     portcullis.kill(first);
     cluster.wait_until("the other one leads", || portcullis.leader() == Some(next));
-    cluster.apply(&namespace, &gang("train", 2, 2)).good();
+    cluster.apply(&namespace, &gang("train", 2, 2)).expect_success();
     cluster.check(
         &namespace,
         "

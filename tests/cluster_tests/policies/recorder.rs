@@ -8,19 +8,19 @@ use serde_json::{Value as Json, json};
 
 /// The last recorded requests.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Seen {
+pub(crate) struct RecordedRequests {
     pub(crate) mutating: Option<Json>,
     pub(crate) validating: Option<Json>,
 }
 
 pub(crate) struct Recorder {
     webhook: LocalWebhook,
-    seen: Arc<Mutex<Seen>>,
+    seen: Arc<Mutex<RecordedRequests>>,
 }
 
 impl Recorder {
     pub(crate) fn start() -> Self {
-        let seen = Arc::new(Mutex::new(Seen::default()));
+        let seen = Arc::new(Mutex::new(RecordedRequests::default()));
         let kept = Arc::clone(&seen);
         let webhook = LocalWebhook::start_with_handler(Arc::new(move |hook, body: &[u8]| {
             let review: Json = serde_json::from_slice(body).unwrap();
@@ -52,7 +52,7 @@ impl Recorder {
     }
 
     /// Returns and clears the recorded requests.
-    pub(crate) fn take(&self) -> Seen {
+    pub(crate) fn take(&self) -> RecordedRequests {
         std::mem::take(&mut *self.seen.lock().unwrap())
     }
 

@@ -12,7 +12,7 @@ use portcullis_test_cluster::{Cluster, Options, Part};
 use serde_json::{Value as Json, json};
 
 use super::cases::{Case, Request, collection, namespace};
-use super::recorder::{Recorder, Seen};
+use super::recorder::{RecordedRequests, Recorder};
 
 pub(crate) struct Stage {
     cluster: Cluster,
@@ -127,7 +127,7 @@ impl Stage {
     }
 
     /// Sends the requests of all cases. Returns each answer and the request that the webhook recorded.
-    fn asked(&self, cases: &[Case]) -> Vec<Vec<(Answer, Seen)>> {
+    fn asked(&self, cases: &[Case]) -> Vec<Vec<(Answer, RecordedRequests)>> {
         let ask = |request: &Request| {
             self.recorder.take();
             (self.send(request), self.recorder.take())
@@ -154,7 +154,7 @@ impl Stage {
                     .into_iter()
                     .zip(after)
                     .map(|((earlier, before), (answer, after))| {
-                        told(case, earlier.code, before, &answer, after, &audit)
+                        golden_request(case, earlier.code, before, &answer, after, &audit)
                     })
                     .collect();
                 json!({
@@ -228,12 +228,12 @@ fn unquoted(header: &str) -> String {
 }
 
 /// One request of a golden: the request as policies see it, and its result.
-fn told(
+fn golden_request(
     case: &Case,
     plain: u16,
-    before: Seen,
+    before: RecordedRequests,
     answer: &Answer,
-    after: Seen,
+    after: RecordedRequests,
     audit: &BTreeMap<String, Json>,
 ) -> Json {
     let mutates = case.documents.iter().any(|document| document["kind"] == "MutatingAdmissionPolicy");
@@ -246,30 +246,30 @@ fn told(
         .filter(|(key, _)| key.starts_with(&case.name) || key.starts_with("validation.policy."))
         .map(|(key, value)| (key.clone(), value.clone()))
         .collect();
-    let mut told = json!({ "plain": plain, "code": answer.code });
+    let mut golden = json!({ "plain": plain, "code": answer.code });
     if mutates {
-        told["mutating"] = before.mutating.map_or(Json::Null, cleaned);
+        golden["mutating"] = before.mutating.map_or(Json::Null, cleaned);
         if let Some(mutated) = after.mutating {
-            told["object"] = cleaned(mutated)["object"].take();
+            golden["object"] = cleaned(mutated)["object"].take();
         }
     }
     if validates {
         // The mutated object is known only if no policy refuses the request.
         let seen = if mutates { after.validating } else { before.validating };
-        told["validating"] = seen.map_or(Json::Null, cleaned);
+        golden["validating"] = seen.map_or(Json::Null, cleaned);
     }
     if answer.code >= 400 {
-        told["message"] = answer.body["message"].clone();
-        told["reason"] = answer.body["reason"].clone();
-        told["causes"] = answer.body["details"]["causes"].clone();
+        golden["message"] = answer.body["message"].clone();
+        golden["reason"] = answer.body["reason"].clone();
+        golden["causes"] = answer.body["details"]["causes"].clone();
     }
     if !answer.warnings.is_empty() {
-        told["warnings"] = json!(answer.warnings);
+        golden["warnings"] = json!(answer.warnings);
     }
     if !annotations.is_empty() {
-        told["audit"] = json!(annotations);
+        golden["audit"] = json!(annotations);
     }
-    told
+    golden
 }
 
 /// Replaces the random suffix of a generated name.

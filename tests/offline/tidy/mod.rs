@@ -1,6 +1,7 @@
 //! House rules as tests: what a reviewer would otherwise repeat in every review.
 
 mod files;
+mod logs;
 mod names;
 mod pages;
 mod rooms;

@@ -1,5 +1,5 @@
-//! Markdown pages: line width, length, and links that lead somewhere. Comments in Rust keep to the width of
-//! the code.
+//! Markdown pages: line width, length, links and paths of existing files. Comments in Rust keep to the width
+//! of the code.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -118,6 +118,56 @@ fn links_lead_somewhere() {
         }
     }
     complain_except("link", &problems);
+}
+
+/// Directories whose paths pages and comments name from the root of the repository.
+const NAMED_DIRECTORIES: &[&str] =
+    &["src/", "tests/", "manifests/", "policies/", "certs/", "fuzz/", ".ci/", ".github/"];
+
+/// The words in backquotes of a line that are paths of this repository, or names of Rust files.
+fn named_paths(line: &str) -> impl Iterator<Item = &str> {
+    let is_path = |word: &&str| {
+        let characters = |c: char| c.is_alphanumeric() || "/._-".contains(c);
+        let root = NAMED_DIRECTORIES.iter().any(|start| word.starts_with(start));
+        word.chars().all(characters) && (root || word.ends_with(".rs")) && !word.contains("NAME")
+    };
+    line.split('`').skip(1).step_by(2).filter(is_path)
+}
+
+/// Whether a path exists from the root, from the directory of the naming file, or as the end of a source
+/// path.
+fn is_found(path: &str, directory: &Path, sources: &[String]) -> bool {
+    let end = format!("/{path}");
+    root().join(path).exists()
+        || directory.join(path).exists()
+        || sources.iter().any(|source| source.ends_with(&end))
+}
+
+#[test]
+fn named_paths_exist() {
+    let sources = sources();
+    let mut problems = Vec::new();
+    for name in pages().into_iter().chain(sources.clone()) {
+        let directory = root().join(Path::new(&name).parent().expect("a file lies in a directory"));
+        let is_source = name.ends_with(".rs");
+        for (index, line) in text(&name).lines().enumerate() {
+            if is_source && !line.trim_start().starts_with("//") {
+                continue;
+            }
+            for path in named_paths(line).filter(|path| !is_found(path, &directory, &sources)) {
+                problems.push((name.clone(), format!("{name}:{}: there is no {path}", index + 1)));
+            }
+        }
+    }
+    complain_except("path", &problems);
+}
+
+#[test]
+fn paths_in_backquotes_are_found() {
+    let found: Vec<&str> =
+        named_paths("`src/a.rs`, `b.rs` and `kube-system`: see `tests/x/NAME.yaml`, `a b.rs`, src/c")
+            .collect();
+    assert_eq!(found, ["src/a.rs", "b.rs"]);
 }
 
 #[test]

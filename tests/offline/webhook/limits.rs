@@ -195,7 +195,7 @@ async fn a_late_review_keeps_its_body_charged_and_counts_as_refused() {
     let server = start(config).await;
     let reply = server.post("/policies/validate?timeout=1500ms", "hold").await;
     reply.is_refusal(504, &["while its policies were evaluated"]);
-    // The thread that still reads the body holds all bytes that may be held.
+    // The thread of the late review still holds a body of the maximum total size.
     server.post("/mutate", "{}").await.is_refusal(429, &["held in memory"]);
     server.gate.open();
     wait_until("the bytes of the late review are released", async || {

@@ -291,7 +291,7 @@ impl Engine {
             gang.reported.lifted_event_recorded = came == 0;
         }
         if let Some(message) = message {
-            self.record_event(id, Reason::RoomReleased, message, !finished, Vec::new(), step);
+            self.record_event(id, Reason::ReservationReleased, message, !finished, Vec::new(), step);
         }
     }
 

@@ -206,7 +206,7 @@ impl Engine {
         let nodes = self.snapshot.node_names().count();
         let are = if members == 1 { "1 member".to_owned() } else { format!("{members} members") };
         Explanation {
-            reason: Reason::RoomHeld,
+            reason: Reason::HeadOfLineReservation,
             message: format!(
                 "there is capacity for {are}, but it is reserved for gang {gang}, which is ahead in the queue and has waited{since}"
             ),

@@ -9,9 +9,9 @@
 //! such a gang is planned in every round.
 //!
 //! [`head_of_line`] reserves capacity for the oldest gang that does not fit. [`timeout`] ends attempts to
-//! start. `minResources` of Coscheduling and Volcano (`planner/minimum.rs`) is a sum over feasible nodes. It
-//! is checked when all members of a gang without started members have nodes, and reserves nothing: two groups
-//! may count the same free GPUs, and the first in the queue gets them.
+//! start. `minResources` of Coscheduling and Volcano (`planner/min_resources.rs`) is a sum over feasible
+//! nodes. It is checked when all members of a gang without started members have nodes, and reserves nothing:
+//! two groups may count the same free GPUs, and the first in the queue gets them.
 
 #[cfg(debug_assertions)]
 mod comparison;

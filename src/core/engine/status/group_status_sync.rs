@@ -84,7 +84,7 @@ impl Engine {
             _ => stored.message.clone(),
         };
         if let Some(remedy) = &stored.remedy {
-            message = format!("{message}. What would help: {remedy}");
+            message = format!("{message}. {}", portcullis_text::capitalized(remedy));
         }
         let status = GroupStatus {
             phase,

@@ -303,7 +303,7 @@ impl Engine {
             if plan.released > 0 { self.missing_members(id, self.by_role(counts)).len() } else { 0 };
         if missing > 0 {
             let all = usize::try_from(counts.present()).unwrap_or(usize::MAX).saturating_add(missing);
-            wanted.reason = Some(Reason::RoomReleased);
+            wanted.reason = Some(Reason::ReservationReleased);
             wanted.message = format!(
                 "{} of {all} started, and no capacity is reserved for {missing} more",
                 counts.started()
@@ -387,7 +387,7 @@ impl Engine {
             Phase::Gathering => changed && reason != Reason::Gathering,
             // A stale gang gets its event after the grace period, and a released reservation when it is
             // released.
-            Phase::Torn => changed && !matches!(reason, Reason::StaleJob | Reason::RoomReleased),
+            Phase::Torn => changed && !matches!(reason, Reason::StaleJob | Reason::ReservationReleased),
             Phase::Planned | Phase::Lifting | Phase::Admitted => false,
         };
         if worth {

@@ -210,7 +210,7 @@ fn taints_selectors_and_readiness_are_respected() {
             fits,
         );
     }
-    check("no room for pods", &|n, _| n.max_pods = 0, false);
+    check("no capacity for pods", &|n, _| n.max_pods = 0, false);
     check("cpu to the last", &|n, _| n.allocatable.cpu = MilliCpu(1000), true);
     check("cpu", &|n, _| n.allocatable.cpu = MilliCpu(999), false);
     check("memory", &|_, s| s.requests.memory = Bytes((256 << 30) + 1), false);
@@ -283,7 +283,7 @@ fn each_subgroup_has_its_quorum() {
         request
     };
     assert_eq!(placed(&snapshot, &request(1, 2)).len(), 3);
-    assert_eq!(placed(&snapshot, &request(2, 1)).len(), 3, "the workers leave room for both leaders");
+    assert_eq!(placed(&snapshot, &request(2, 1)).len(), 3, "the workers leave capacity for both leaders");
     assert_eq!(placed(&snapshot, &request(2, 2)).len(), 0);
 }
 

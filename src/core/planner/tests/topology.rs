@@ -28,8 +28,8 @@ fn a_gang_starts_in_one_rack_that_fits_all_of_it() {
     let nodes = [("a", "r1", 1), ("b", "r2", 2), ("c", "r2", 2), ("d", "r3", 8), ("e", "r3", 8)];
     for (what, members, together, expected) in [
         ("nothing is asked", 3, None, "g-0 -> a; g-1 -> b; g-2 -> b"),
-        ("the smallest rack with room", 3, Some("rack"), "g-0 -> b; g-1 -> b; g-2 -> c"),
-        ("only the large one has room", 5, Some("rack"), "g-0 -> d; g-1 -> d; g-2 -> d; g-3 -> d; g-4 -> d"),
+        ("the smallest rack with capacity", 3, Some("rack"), "g-0 -> b; g-1 -> b; g-2 -> c"),
+        ("only the large one fits", 5, Some("rack"), "g-0 -> d; g-1 -> d; g-2 -> d; g-3 -> d; g-4 -> d"),
         ("a label that no node has", 3, Some("zone"), "g-0 -> a; g-1 -> b; g-2 -> b"),
     ] {
         assert_eq!(start(&nodes, members, together).join("; "), expected, "{what}");

@@ -111,7 +111,7 @@ impl Checker {
                     .collect();
                 self.found(
                     Invariant::Liveness,
-                    format!("gang {} waits, and there is room: {}", request.gang, places.join(", ")),
+                    format!("gang {} waits although it fits: {}", request.gang, places.join(", ")),
                 );
             }
         }

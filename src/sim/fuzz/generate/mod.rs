@@ -30,14 +30,14 @@ pub fn generate_from_bytes(bytes: &[u8]) -> Scenario {
     scenario("bytes".to_owned(), Random::from_bytes(rest), Random::from_bytes(swarm))
 }
 
-/// As many as the swarm draws when every fault is on: two for each of eight, one more for the widest, one for
-/// each mishap.
+/// Number of bytes that decide which kinds of faults are on, and their rates, when all are on: two for each
+/// of eight rates, one more for the rate with the widest range, one for each of nine kinds of injected fault.
 const SWARM_BYTES: usize = 26;
 
 fn scenario(name: String, mut random: Random, mut swarm: Random) -> Scenario {
     let nodes = nodes(&mut random);
     let names: Vec<String> = nodes.iter().map(|node| node.name.clone()).collect();
-    let chaos = RandomFaults { seed: random.draw() >> 1, faults: faults(&mut swarm) };
+    let random_faults = RandomFaults { seed: random.draw() >> 1, faults: faults(&mut swarm) };
     let settings = SettingsSpec {
         replicas: Some(if random.percent(30) { 3 } else { 2 }),
         bind_timeout: Some(seconds(15)),
@@ -53,7 +53,7 @@ fn scenario(name: String, mut random: Random, mut swarm: Random) -> Scenario {
         stale_grace: Some(seconds(random.between(2, 20))),
         hold_after: Some(seconds(if random.percent(50) { 0 } else { random.between(1, 20) })),
         reserve_for: Some(seconds(random.between(5, 60))),
-        chaos: Some(chaos),
+        random_faults: Some(random_faults),
     };
     let mut maker = ScenarioGenerator {
         stacks: stacks(),

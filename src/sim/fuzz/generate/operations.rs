@@ -58,7 +58,7 @@ impl ScenarioGenerator {
             27 => step.crash = one(bare),
             24..=25 => step.objects = self.resized(gang),
             17 if self.random.percent(40) => {
-                // Stored by nobody's rules: what a bug or an older release may have left.
+                // An invalid pod, as a bug or an older release may have stored it.
                 let (namespace, name) = (gang.namespace, &gang.name);
                 step.inject_objects = vec![json!({
                     "apiVersion": "v1", "kind": "Pod",

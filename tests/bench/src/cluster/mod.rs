@@ -170,7 +170,7 @@ impl<'a> Running<'a> {
                 Ok(Self::Portcullis(Portcullis::start(cluster, options)?))
             }
             System::Floor => {
-                cluster.kubectl(&["apply", "-k", "manifests/components/pod-group-crds"]).good();
+                cluster.kubectl(&["apply", "-k", "manifests/components/pod-group-crds"]).expect_success();
                 cluster.wait("/apis/scheduling.run.ai/v2alpha2/podgroups", "it is served", |list| {
                     list["items"].is_array()
                 });
@@ -183,7 +183,7 @@ impl<'a> Running<'a> {
                 let mut output = BufReader::new(child.stdout.take().context("piped")?);
                 let (address, ca_pem) = presented(&mut output)?;
                 let registration = floor::registration(address, &ca_pem);
-                cluster.kubectl_with(&["create", "-f", "-"], &registration.to_string()).good();
+                cluster.kubectl_with(&["create", "-f", "-"], &registration.to_string()).expect_success();
                 Ok(Self::Floor(child))
             }
         }
