@@ -6,8 +6,8 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/names"
 )
 
-// quotedName is a name in an error message.
-var quotedName = regexp.MustCompile(`"[^"]*"`)
+// objectName is the name of an object in an error message: quoted, or with its namespace.
+var objectName = regexp.MustCompile(`"[^"]*"|\b[abc]/[a-z0-9-]+`)
 
 // groups are the tables. A case has 25 pods on average.
 var groups = []group{
@@ -16,6 +16,8 @@ var groups = []group{
 	{"affinity", 180, affinityCase},
 	{"spread", 160, spreadCase},
 	{"nominated", 60, nominatedCase},
+	{"volumes", 160, volumesCase},
+	{"features", 20, featuresCase},
 }
 
 // groupPlugins are the plugins that a group stresses.
@@ -26,10 +28,14 @@ var groupPlugins = map[string][]string{
 	"resources": {names.NodeResourcesFit},
 	"affinity":  {names.InterPodAffinity},
 	"spread":    {names.PodTopologySpread},
+	"volumes": {
+		names.VolumeRestrictions, names.VolumeBinding, names.VolumeZone, names.NodeVolumeLimits,
+	},
+	"features":  {names.NodeDeclaredFeatures},
 	"nominated": {names.NodePorts, names.NodeResourcesFit, names.PodTopologySpread, names.InterPodAffinity},
 }
 
-// withoutNames replaces the names of objects in a reason by a placeholder, so that reasons can be counted.
+// withoutNames replaces the names of objects in a reason, so that reasons can be counted.
 func withoutNames(reason string) string {
-	return quotedName.ReplaceAllString(reason, `"…"`)
+	return objectName.ReplaceAllString(reason, "…")
 }

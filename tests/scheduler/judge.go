@@ -44,6 +44,7 @@ type cluster struct {
 	csiNodes          []*storagev1.CSINode
 	csiDrivers        []*storagev1.CSIDriver
 	storageCapacities []*storagev1.CSIStorageCapacity
+	attachments       []*storagev1.VolumeAttachment
 }
 
 // refusal is one verdict of one plugin on some nodes, or on the pod as a whole.
@@ -108,6 +109,9 @@ func (c *cluster) objects() []runtime.Object {
 	}
 	for _, capacity := range c.storageCapacities {
 		list = append(list, capacity)
+	}
+	for _, attachment := range c.attachments {
+		list = append(list, attachment)
 	}
 	return list
 }

@@ -1,8 +1,7 @@
 // Command scheduler asks the filter plugins of the real kube-scheduler about generated clusters and pods.
 //
-//	go run . write     writes ../data/scheduler
-//	go run . check     generates the tables again and compares them with ../data/scheduler
-//	go run . reasons   counts the reasons in ../data/scheduler
+//	go run . write   writes ../data/scheduler
+//	go run . check   generates the tables again and compares them with ../data/scheduler
 //
 // README.md describes the tables and how to raise the Kubernetes version.
 package main
@@ -35,10 +34,8 @@ func main() {
 		err = writeTables(directory)
 	case "check":
 		err = checkTables(directory)
-	case "reasons":
-		err = printReasons(directory)
 	default:
-		err = fmt.Errorf("usage: go run . write|check|reasons")
+		err = fmt.Errorf("usage: go run . write|check")
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -19,14 +19,17 @@ import (
 // storedPod returns the pod as the API server stores it: with defaults and with match label keys in the selectors.
 // The error says why the API server rejects the pod.
 //
-// Tolerations with the operators Lt and Gt stay, although the API server rejects them by default: their feature gate may
-// have been on when the pod was created.
+// Two kinds of pods stay, although the API server rejects them by default: tolerations with the operators Lt and Gt, and
+// pods on the network of the host in a user namespace. Their feature gates may have been on when the pod was created.
 func storedPod(pod *v1.Pod) (*v1.Pod, error) {
 	submitted := pod.DeepCopy()
 	isComparison := func(t v1.Toleration) bool {
 		return t.Operator == v1.TolerationOpLt || t.Operator == v1.TolerationOpGt
 	}
 	submitted.Spec.Tolerations = slices.DeleteFunc(submitted.Spec.Tolerations, isComparison)
+	if submitted.Spec.HostNetwork {
+		submitted.Spec.HostUsers = nil
+	}
 	legacyscheme.Scheme.Default(submitted)
 	internal := &api.Pod{}
 	if err := legacyscheme.Scheme.Convert(submitted, internal, nil); err != nil {
@@ -45,6 +48,7 @@ func storedPod(pod *v1.Pod) (*v1.Pod, error) {
 	stored.Status = pod.Status
 	stored.DeletionTimestamp = pod.DeletionTimestamp
 	stored.UID = pod.UID
+	stored.Spec.HostUsers = pod.Spec.HostUsers
 	for _, toleration := range pod.Spec.Tolerations {
 		if isComparison(toleration) {
 			stored.Spec.Tolerations = append(stored.Spec.Tolerations, toleration)

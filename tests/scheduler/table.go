@@ -6,6 +6,7 @@ import (
 	"compress/gzip"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -28,6 +29,7 @@ type testCase struct {
 	CSINodes          []json.RawMessage `json:"csiNodes,omitempty"`
 	CSIDrivers        []json.RawMessage `json:"csiDrivers,omitempty"`
 	StorageCapacities []json.RawMessage `json:"csiStorageCapacities,omitempty"`
+	Attachments       []json.RawMessage `json:"volumeAttachments,omitempty"`
 	Judged            []judgedPod       `json:"judged"`
 }
 
@@ -102,31 +104,23 @@ func (j *judge) judged(submitted *v1.Pod) (*judgedPod, error) {
 }
 
 func (c *testCase) encodeCluster(world *cluster) error {
-	var err error
-	encodeInto := func(list *[]json.RawMessage, encoded []json.RawMessage, failure error) {
-		*list = encoded
-		if err == nil {
-			err = failure
-		}
-	}
-	encode := func(list *[]json.RawMessage) func([]json.RawMessage, error) {
-		return func(encoded []json.RawMessage, failure error) { encodeInto(list, encoded, failure) }
-	}
-	encode(&c.Nodes)(encodeAll(world.nodes))
-	encode(&c.Namespaces)(encodeAll(world.namespaces))
-	encode(&c.Pods)(encodeAll(world.pods))
-	encode(&c.Volumes)(encodeAll(world.volumes))
-	encode(&c.Claims)(encodeAll(world.claims))
-	encode(&c.StorageClasses)(encodeAll(world.storageClasses))
-	encode(&c.CSINodes)(encodeAll(world.csiNodes))
-	encode(&c.CSIDrivers)(encodeAll(world.csiDrivers))
-	encode(&c.StorageCapacities)(encodeAll(world.storageCapacities))
-	return err
+	var errs [10]error
+	c.Nodes, errs[0] = encodeAll(world.nodes)
+	c.Namespaces, errs[1] = encodeAll(world.namespaces)
+	c.Pods, errs[2] = encodeAll(world.pods)
+	c.Volumes, errs[3] = encodeAll(world.volumes)
+	c.Claims, errs[4] = encodeAll(world.claims)
+	c.StorageClasses, errs[5] = encodeAll(world.storageClasses)
+	c.CSINodes, errs[6] = encodeAll(world.csiNodes)
+	c.CSIDrivers, errs[7] = encodeAll(world.csiDrivers)
+	c.StorageCapacities, errs[8] = encodeAll(world.storageCapacities)
+	c.Attachments, errs[9] = encodeAll(world.attachments)
+	return errors.Join(errs[:]...)
 }
 
 func (c *testCase) decodeCluster() (*cluster, error) {
 	world := &cluster{}
-	var errs [9]error
+	var errs [10]error
 	world.nodes, errs[0] = decodeAll[v1.Node](c.Nodes)
 	world.namespaces, errs[1] = decodeAll[v1.Namespace](c.Namespaces)
 	world.pods, errs[2] = decodeAll[v1.Pod](c.Pods)
@@ -136,12 +130,8 @@ func (c *testCase) decodeCluster() (*cluster, error) {
 	world.csiNodes, errs[6] = decodeAll[storagev1.CSINode](c.CSINodes)
 	world.csiDrivers, errs[7] = decodeAll[storagev1.CSIDriver](c.CSIDrivers)
 	world.storageCapacities, errs[8] = decodeAll[storagev1.CSIStorageCapacity](c.StorageCapacities)
-	for _, err := range errs {
-		if err != nil {
-			return nil, err
-		}
-	}
-	return world, nil
+	world.attachments, errs[9] = decodeAll[storagev1.VolumeAttachment](c.Attachments)
+	return world, errors.Join(errs[:]...)
 }
 
 // table returns the lines of a group, generated on all cores.
@@ -165,12 +155,7 @@ func (g group) table() ([][]byte, error) {
 	}
 	close(next)
 	workers.Wait()
-	for _, err := range errs {
-		if err != nil {
-			return nil, err
-		}
-	}
-	return lines, nil
+	return lines, errors.Join(errs...)
 }
 
 func (g group) path(directory string) string {
@@ -200,7 +185,11 @@ func writeTables(directory string) error {
 			return err
 		}
 	}
-	return nil
+	page, err := reasonsPage(directory)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(reasonsPath(directory), []byte(page), 0o644)
 }
 
 // readTable returns the committed lines of a group.
