@@ -523,6 +523,7 @@ fn every_field_of_a_typed_pod_is_read() {
             role: Some(str("workers")),
             declared: None,
         }),
+        node_bound: false,
         owner: Some(ObjectRef {
             api_version: str("batch/v1"),
             kind: str("Job"),

@@ -75,7 +75,7 @@ pub fn decide(
         };
     }
     let Some(pod) = &review.pod else { return Decision::untouched() };
-    if settings.excluded_namespaces.contains(review.namespace.as_str()) || is_node_bound(&pod.view) {
+    if settings.excluded_namespaces.contains(review.namespace.as_str()) || pod.view.is_node_bound() {
         return Decision::untouched();
     }
     match (review.operation, &review.old_pod) {
@@ -85,18 +85,6 @@ pub fn decide(
         (Operation::Update, Some(old)) => updated(settings, old, &pod.view),
         _ => Decision::untouched(),
     }
-}
-
-/// Whether the pod is bound to a node by its kind: static pods, mirror pods and pods of DaemonSets.
-fn is_node_bound(pod: &PodView<'_>) -> bool {
-    let annotations = &pod.metadata.annotations;
-    annotations.contains(names::MIRROR_POD)
-        || annotations.contains(names::STATIC_POD_SOURCE)
-        || pod
-            .metadata
-            .owner_references
-            .iter()
-            .any(|o| o.kind.as_str() == "DaemonSet" && o.api_version.starts_with("apps/"))
 }
 
 fn created(settings: &AdmissionSettings, facts: &KnownClasses, hook: Hook, pod: &PodView<'_>) -> Decision {

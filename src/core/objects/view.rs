@@ -5,6 +5,7 @@
 
 use serde::{Deserialize, Deserializer};
 
+use super::names;
 use super::text::{Entries, Scalar, Text};
 
 /// Reads `null` as the default of the type, as Go does.
@@ -442,5 +443,21 @@ view! {
         capacity: Entries<'a, Scalar<'a>>,
         /// Conditions.
         conditions: Vec<Condition<'a>>,
+    }
+}
+
+impl PodView<'_> {
+    /// Whether the pod belongs to its node and runs as long as the node does: a static pod, its mirror pod, or a pod of a
+    /// DaemonSet.
+    #[must_use]
+    pub fn is_node_bound(&self) -> bool {
+        let annotations = &self.metadata.annotations;
+        annotations.contains(names::MIRROR_POD)
+            || annotations.contains(names::STATIC_POD_SOURCE)
+            || self
+                .metadata
+                .owner_references
+                .iter()
+                .any(|owner| owner.kind.as_str() == "DaemonSet" && owner.api_version.starts_with("apps/"))
     }
 }

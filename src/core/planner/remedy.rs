@@ -22,7 +22,7 @@ use crate::model::{PodUid, Str, str};
 use crate::objects::affinity::{Taint, TaintEffect, Toleration};
 use crate::objects::names;
 use crate::shape::Shape;
-use crate::snapshot::{CardState, Charge};
+use crate::snapshot::{CardState, Charge, ChargeState};
 
 /// Upper bound of trials per gang. Each trial is a planning round for one gang.
 const MAX_TRIALS: usize = 12;
@@ -256,7 +256,7 @@ fn holders_on<'a>(
     let charges = overlay.snapshot().charged_to(&state.node.name);
     let mut holders: Vec<Holder<'a>> = charges
         .map(|(uid, charge)| Holder { held: held_by(charge), node, uid: uid.clone(), charge })
-        .filter(|holder| holder.held > 0)
+        .filter(|holder| holder.held > 0 && holder.charge.state != ChargeState::NodeBound)
         .collect();
     holders.sort_by(|a, b| (b.held, &a.uid).cmp(&(a.held, &b.uid)));
     holders.truncate(MAX_PODS_PER_NODE);

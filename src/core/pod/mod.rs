@@ -82,6 +82,8 @@ pub struct Pod {
     pub gpus: Option<Vec<u32>>,
     /// The gang it belongs to.
     pub membership: Option<Membership>,
+    /// The pod runs as long as its node: see [`PodView::is_node_bound`].
+    pub node_bound: bool,
     /// Its controller. `None` also where the pod belongs to no gang.
     pub owner: Option<ObjectRef>,
     /// What the planner needs to place it.
@@ -154,6 +156,7 @@ impl Pod {
             gpus,
             owner: membership.as_ref().and_then(|_| ObjectRef::controller_of(meta)),
             membership,
+            node_bound: view.is_node_bound(),
             shape: Arc::new(Shape::of(view)?),
             affinity,
         })

@@ -57,6 +57,9 @@ pub enum ChargeState {
     Reserved,
     /// Bound to the node.
     Bound,
+    /// Bound to the node, and runs as long as the node does: a pod of a DaemonSet or a static pod. No reservation and no
+    /// remedy waits for its end.
+    NodeBound,
 }
 
 /// What one pod holds on a node.

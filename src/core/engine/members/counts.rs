@@ -146,6 +146,8 @@ impl Engine {
         if pod.shape.share.is_some() && self.snapshot.card_state(name) != Some(open) {
             return Some(format!("node {name} no longer shares its cards"));
         }
-        self.snapshot.overbooked(name).map(|what| format!("node {name} has no room any more: {what}"))
+        self.snapshot
+            .overbooked_for(name, &pod.shape)
+            .map(|what| format!("node {name} has no room any more: {what}"))
     }
 }

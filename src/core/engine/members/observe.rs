@@ -225,7 +225,7 @@ impl Engine {
         };
         match place {
             Some(charge)
-                if charge.state == ChargeState::Bound || self.settings.enforces(SafetyRule::Reserve) =>
+                if charge.state != ChargeState::Reserved || self.settings.enforces(SafetyRule::Reserve) =>
             {
                 self.snapshot.charge(uid, charge);
             }
@@ -364,7 +364,7 @@ fn bound_charge(pod: &Pod, node: &NodeName) -> Charge {
         node: node.clone(),
         shape: pod.shape.clone(),
         cards,
-        state: ChargeState::Bound,
+        state: if pod.node_bound { ChargeState::NodeBound } else { ChargeState::Bound },
     }
 }
 

@@ -22,7 +22,7 @@ use crate::engine::protocol::placeholder::Placeholder;
 use crate::engine::protocol::plan_progress::{PlanInput, Progress};
 use crate::engine::protocol::{PlanRecord, PlannedMember};
 use crate::engine::{Engine, SafetyRule, StepContext};
-use crate::model::{GangId, NodeName, PodKey, PodUid, Reason, Str, str};
+use crate::model::{GangId, PodKey, PodUid, Reason, Str, str};
 use crate::objects::names;
 use crate::planner;
 use crate::pod::Pod;
@@ -348,7 +348,7 @@ impl Engine {
         reasons: &mut Vec<String>,
     ) -> Vec<Placeholder> {
         let (kept, lost) =
-            plan.placeholders.drain(..).partition(|place| match self.reservation_unfit_reason(&place.node) {
+            plan.placeholders.drain(..).partition(|place| match self.reservation_unfit_reason(place) {
                 Some(why) => {
                     if !reasons.contains(&why) {
                         reasons.push(why);
@@ -362,12 +362,15 @@ impl Engine {
     }
 
     /// The reason why a node cannot keep a reservation. `None` while it can.
-    pub(in crate::engine) fn reservation_unfit_reason(&self, name: &NodeName) -> Option<String> {
+    pub(in crate::engine) fn reservation_unfit_reason(&self, place: &Placeholder) -> Option<String> {
+        let name = &place.node;
         let Some(node) = self.snapshot.node(name) else { return Some(format!("node {name} is gone")) };
         if !node.ready {
             return Some(format!("node {name} is not ready"));
         }
-        self.snapshot.overbooked(name).map(|what| format!("node {name} has no room any more: {what}"))
+        self.snapshot
+            .overbooked_for(name, &place.shape)
+            .map(|what| format!("node {name} has no room any more: {what}"))
     }
 
     /// The reason to release all reservations. `None` while members may still be created.

@@ -75,9 +75,7 @@ impl Engine {
                 return Some(why);
             }
         }
-        if let Some(why) =
-            plan.placeholders.iter().find_map(|place| self.reservation_unfit_reason(&place.node))
-        {
+        if let Some(why) = plan.placeholders.iter().find_map(|place| self.reservation_unfit_reason(place)) {
             return Some(why);
         }
         let Some(group) = self.group(id) else { return Some("its group object is gone".to_owned()) };

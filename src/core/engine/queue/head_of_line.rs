@@ -14,7 +14,8 @@
 //! holds on all nodes of the reservation, and the planner, which is asked whenever a pod ends, finds at least
 //! these assignments. The same is true of each card. The assignments are chosen again when the gang or one of
 //! its nodes changes, and from time to time if strictly fewer pods block them; that happens only a bounded
-//! number of times. A gang that does not fit into an empty cluster gets no reservation. Only one gang has a
+//! number of times. A gang that does not fit into a cluster in which only pods of DaemonSets and static pods
+//! run gets no reservation. Only one gang has a
 //! reservation: the next one is older than all that arrive later, so its turn comes.
 //!
 //! The reservation is not durable. It promises nothing; it only makes others wait. `minResources` is not
@@ -219,7 +220,7 @@ impl Engine {
 }
 
 /// Assignments for a gang that need the fewest nodes to be emptied. Pods of gangs are removed first, because
-/// they are more likely to end. `None` if the gang does not fit into an empty cluster.
+/// they are more likely to end. Pods that belong to their nodes stay. `None` if the gang does not fit beside those.
 fn choose_assignments(
     snapshot: &Snapshot,
     request: &PlanningRequest,
@@ -231,7 +232,9 @@ fn choose_assignments(
     let attempt = |emptied: usize, all: bool| {
         let mut emptied_snapshot = snapshot.clone();
         for (_, name) in &nodes[..emptied] {
-            for (uid, _) in snapshot.charged_to(name).filter(|(uid, _)| all || ends(uid)) {
+            let charges = snapshot.charged_to(name);
+            let ending = charges.filter(|(_, charge)| charge.state != ChargeState::NodeBound);
+            for (uid, _) in ending.filter(|(uid, _)| all || ends(uid)) {
                 emptied_snapshot.release(uid);
             }
         }

@@ -20,7 +20,9 @@ use portcullis_core::api::ApiResponse;
 use portcullis_core::dialect::OnTorn;
 use portcullis_core::dialect::Quorum;
 use portcullis_core::engine::{Action, Effect, EngineSettings, GangRecord, Phase};
-use portcullis_core::model::{GangId, NodeName, PodUid, Reason, Resources, Str, Time, VramMib};
+use portcullis_core::model::{
+    Bytes, GangId, MilliCpu, NodeName, PodUid, Reason, Resources, Str, Time, VramMib,
+};
 use portcullis_core::objects::{Node, names};
 use portcullis_core::pod::Pod;
 use portcullis_core::snapshot::SharingMode;
@@ -85,6 +87,8 @@ pub struct Checker {
     pods: BTreeMap<PodUid, (Arc<Pod>, Option<Time>)>,
     quorums: QuorumHistory,
     rooms: PlannedUsage,
+    /// What the pods of each node may use: its allocatable resources, or what they used when those became fewer.
+    limits: BTreeMap<NodeName, Resources>,
     recount: bool,
 }
 
@@ -97,6 +101,7 @@ impl Checker {
             pods: BTreeMap::new(),
             quorums: QuorumHistory::default(),
             rooms: PlannedUsage::default(),
+            limits: BTreeMap::new(),
             recount: false,
         }
     }
@@ -384,9 +389,17 @@ impl Checker {
                 ));
             }
         }
+        self.limits.retain(|name, _| nodes.contains_key(name));
+        for (name, node) in &nodes {
+            let nothing = (Resources::default(), 0);
+            let (used, _) = bound.get(name).unwrap_or(&nothing);
+            let before = self.limits.get(name).unwrap_or(&node.allocatable);
+            let limit = usage_limit(&node.allocatable, before, used);
+            self.limits.insert((*name).clone(), limit);
+        }
         for (name, (used, pods)) in &bound {
             let Some(node) = nodes.get(name) else { continue };
-            let has = &node.allocatable;
+            let has = &self.limits[*name];
             let over = used.cpu > has.cpu
                 || used.memory > has.memory
                 || used.ephemeral_storage > has.ephemeral_storage
@@ -422,6 +435,26 @@ impl Checker {
             _ => return,
         };
         self.found(Invariant::Contract, format!("{:?} was rejected: {problem}", effect.action));
+    }
+}
+
+/// What pods may use of a node: what it has, or what they used already before it had less.
+fn usage_limit(has: &Resources, before: &Resources, used: &Resources) -> Resources {
+    let limit = |has: u64, before: u64, used: u64| has.max(before.min(used));
+    let names = has.extended.keys().chain(before.extended.keys());
+    let extended = names.map(|name| {
+        let amount = limit(has.extended(name), before.extended(name), used.extended(name));
+        (name.clone(), amount)
+    });
+    Resources {
+        cpu: MilliCpu(limit(has.cpu.0, before.cpu.0, used.cpu.0)),
+        memory: Bytes(limit(has.memory.0, before.memory.0, used.memory.0)),
+        ephemeral_storage: Bytes(limit(
+            has.ephemeral_storage.0,
+            before.ephemeral_storage.0,
+            used.ephemeral_storage.0,
+        )),
+        extended: extended.collect(),
     }
 }
 
