@@ -150,26 +150,40 @@ func amount(d dice, name string, size int) resource.Quantity {
 	return quantity(text)
 }
 
-// resize puts the pod into one of the states of a resize in place: what the kubelet allocated differs from the spec.
+// resize puts the pod into a state of a resize in place: what the kubelet allocated differs from the spec.
 func resize(d dice, pod *v1.Pod) {
 	if pod.Status.Phase != "" {
 		return
 	}
 	for _, container := range pod.Spec.Containers {
-		status := v1.ContainerStatus{Name: container.Name}
+		pod.Status.ContainerStatuses = append(pod.Status.ContainerStatuses, resizedContainer(d, container.Name))
+	}
+	for _, container := range pod.Spec.InitContainers {
+		pod.Status.InitContainerStatuses = append(pod.Status.InitContainerStatuses, resizedContainer(d, container.Name))
+	}
+	if pod.Spec.Resources != nil && d.percent(70) {
 		if d.percent(80) {
-			status.AllocatedResources = resources("cpu", pick(d, "100m", "1", "3"), "memory", pick(d, "64Mi", "2Gi"))
+			pod.Status.AllocatedResources = resources("cpu", pick(d, "1", "4"), "memory", pick(d, "1Gi", "4Gi"))
 		}
-		if d.percent(60) {
-			status.Resources = &v1.ResourceRequirements{
-				Requests: resources("cpu", pick(d, "200m", "2"), "memory", pick(d, "32Mi", "3Gi")),
-			}
+		pod.Status.Resources = &v1.ResourceRequirements{
+			Requests: resources("cpu", pick(d, "500m", "5"), "memory", pick(d, "512Mi", "5Gi")),
 		}
-		pod.Status.ContainerStatuses = append(pod.Status.ContainerStatuses, status)
 	}
 	if d.percent(60) {
-		pod.Status.Conditions = []v1.PodCondition{{
-			Type: v1.PodResizePending, Status: v1.ConditionTrue, Reason: pick(d, v1.PodReasonInfeasible, v1.PodReasonDeferred),
-		}}
+		reason := pick(d, v1.PodReasonInfeasible, v1.PodReasonDeferred)
+		pod.Status.Conditions = []v1.PodCondition{{Type: v1.PodResizePending, Status: v1.ConditionTrue, Reason: reason}}
 	}
+}
+
+func resizedContainer(d dice, name string) v1.ContainerStatus {
+	status := v1.ContainerStatus{Name: name}
+	if d.percent(80) {
+		status.AllocatedResources = resources("cpu", pick(d, "100m", "1", "3"), "memory", pick(d, "64Mi", "2Gi"))
+	}
+	if d.percent(60) {
+		status.Resources = &v1.ResourceRequirements{
+			Requests: resources("cpu", pick(d, "200m", "2"), "memory", pick(d, "32Mi", "3Gi")),
+		}
+	}
+	return status
 }

@@ -37,14 +37,14 @@ func volumesCase(d dice) (*cluster, []*v1.Pod) {
 			s.addClaim(namespace)
 		}
 	}
-	s.world.pods = runningPods(d, s.world.nodes, d.between(0, 14), func(pod *v1.Pod) {
-		s.addVolumes(pod)
-	})
+	s.reserveVolumes()
+	s.world.pods = runningPods(d, s.world.nodes, d.between(0, 14), s.addVolumes)
+	s.world.pods = append(s.world.pods, nominatedPods(d, s.world.nodes, pick(d, 0, 0, 0, 1, 2), s.addVolumes)...)
 	for _, pod := range s.world.pods {
 		s.addEphemeralClaims(pod)
 	}
 	s.addAttachments()
-	pods := submittedPods(d, func(pod *v1.Pod) { s.addVolumes(pod) })
+	pods := submittedPods(d, s.addVolumes)
 	for _, pod := range pods {
 		s.addEphemeralClaims(pod)
 	}
@@ -113,7 +113,7 @@ func disk(d dice) v1.VolumeSource {
 	}
 }
 
-// addEphemeralClaims adds the claims that belong to the generic ephemeral volumes of a pod, or claims that only seem so.
+// addEphemeralClaims adds the claims of the generic ephemeral volumes of a pod, or claims that only seem to be theirs.
 func (s *storage) addEphemeralClaims(pod *v1.Pod) {
 	d := s.d
 	for _, volume := range pod.Spec.Volumes {
@@ -144,6 +144,14 @@ func (s *storage) addClaim(namespace string) {
 	s.count++
 	claim := s.newClaim(namespace, fmt.Sprintf("c%d", s.count), s.claimSpec())
 	s.bindOrNot(claim)
+	if s.d.percent(3) {
+		// The older way to name a class.
+		if claim.Annotations == nil {
+			claim.Annotations = map[string]string{}
+		}
+		claim.Annotations[v1.BetaStorageClassAnnotation] = pick(s.d, "local", "wait", "immediate")
+		claim.Spec.StorageClassName = nil
+	}
 	if s.usable == nil {
 		s.usable = map[string][]string{}
 	}
@@ -165,15 +173,20 @@ func (s *storage) claimSpec() v1.PersistentVolumeClaimSpec {
 	spec := v1.PersistentVolumeClaimSpec{
 		AccessModes: []v1.PersistentVolumeAccessMode{pick(d, v1.ReadWriteOnce, v1.ReadWriteOnce, v1.ReadWriteOnce,
 			v1.ReadWriteOncePod, v1.ReadWriteOncePod, v1.ReadWriteMany)},
-		Resources: v1.VolumeResourceRequirements{Requests: resources("storage", pick(d, "1Gi", "5Gi", "10Gi", "40Gi", "5G"))},
+		Resources: v1.VolumeResourceRequirements{
+			Requests: resources("storage", pick(d, "1Gi", "5Gi", "10Gi", "40Gi", "5G")),
+		},
 	}
 	mode := v1.PersistentVolumeFilesystem
 	if d.percent(8) {
 		mode = v1.PersistentVolumeBlock
 	}
 	spec.VolumeMode = &mode
-	class := pick(d, "immediate", "wait", "wait", "wait", "zonal", "zonal", "finite", "finite", "finite", "finite-zonal", "local",
-		"local", "local", "local", "no-such-class", "")
+	class := pick(d, "immediate", "wait", "wait", "wait", "zonal", "zonal", "finite", "finite", "finite", "finite-zonal",
+		"local", "local", "local", "local", "no-such-class", "")
+	if d.percent(3) {
+		class = "disks"
+	}
 	if d.percent(98) {
 		spec.StorageClassName = &class
 	}
@@ -220,6 +233,31 @@ func (s *storage) bindOrNot(claim *v1.PersistentVolumeClaim) {
 		deleted := metav1.Unix(1700000000, 0)
 		claim.DeletionTimestamp = &deleted
 		claim.Finalizers = []string{"kubernetes.io/pvc-protection"}
+	}
+}
+
+// reserveVolumes reserves some free volumes for claims that wait. A claim has one such volume at most.
+func (s *storage) reserveVolumes() {
+	d := s.d
+	var waiting []*v1.PersistentVolumeClaim
+	for _, claim := range s.world.claims {
+		if className(claim) == "local" && claim.Spec.VolumeName == "" {
+			waiting = append(waiting, claim)
+		}
+	}
+	for _, volume := range s.world.volumes {
+		if volume.Spec.ClaimRef != nil || len(waiting) == 0 || !d.percent(15) {
+			continue
+		}
+		claim := waiting[0]
+		waiting = waiting[1:]
+		volume.Spec.ClaimRef = &v1.ObjectReference{Namespace: claim.Namespace, Name: claim.Name}
+		switch n := d.IntN(100); {
+		case n < 50:
+			volume.Spec.ClaimRef.UID = claim.UID
+		case n < 65:
+			volume.Spec.ClaimRef.UID = "uid-of-another"
+		}
 	}
 }
 

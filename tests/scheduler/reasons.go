@@ -16,8 +16,8 @@ type reasonCount struct {
 
 func reasonsPath(directory string) string { return filepath.Join(directory, "reasons.md") }
 
-// reasonsPage returns a Markdown page that says how often each reason occurs in the committed tables, and how many pods
-// each plugin refuses on no, some or all nodes.
+// reasonsPage returns a Markdown page that says how often each reason occurs in the committed tables, and how many
+// pods each plugin refuses on no, some or all nodes.
 func reasonsPage(directory string) (string, error) {
 	counts := map[[3]string]*reasonCount{}
 	shares := map[string]*[3]int{}

@@ -72,6 +72,7 @@ func (s *storage) addClasses() {
 	class("finite", finiteDrives, &wait, nil)
 	class("finite-zonal", finiteDrives, &wait, topologyTerms(d))
 	class("local", "kubernetes.io/no-provisioner", &wait, nil)
+	class("disks", "kubernetes.io/gce-pd", &wait, nil)
 	for i := range d.between(1, 5) {
 		s.world.storageCapacities = append(s.world.storageCapacities, s.capacity(i))
 	}
@@ -121,8 +122,8 @@ func (s *storage) capacity(index int) *storagev1.CSIStorageCapacity {
 	return result
 }
 
-// addStaticVolumes adds volumes of class local that no claim has yet. Each has another size, because the smallest volume
-// that fits is taken and the order of equal ones is not defined.
+// addStaticVolumes adds volumes of class local that no claim has yet. No two have the same size, because the smallest
+// volume that fits is taken and the order of equal ones is not defined.
 func (s *storage) addStaticVolumes() {
 	d := s.d
 	for i := range d.between(0, 8) {
@@ -137,17 +138,16 @@ func (s *storage) addStaticVolumes() {
 		volume.Labels = map[string]string{"speed": pick(d, "fast", "slow")}
 		volume.Status.Phase = pick(d, v1.VolumeAvailable, v1.VolumeAvailable, v1.VolumeAvailable, v1.VolumeAvailable,
 			v1.VolumeReleased, v1.VolumePending)
+		if d.percent(6) {
+			volume.Annotations = map[string]string{v1.BetaStorageClassAnnotation: "local"}
+			volume.Spec.StorageClassName = pick(d, "", "wait")
+		}
 		switch n := d.IntN(100); {
-		case n < 8:
-			// Reserved for a claim, by name only.
-			volume.Spec.ClaimRef = &v1.ObjectReference{Namespace: "a", Name: fmt.Sprintf("c%d", i+1)}
-		case n < 11:
-			volume.Spec.ClaimRef = &v1.ObjectReference{Namespace: "a", Name: fmt.Sprintf("c%d", i+1), UID: "uid-of-another"}
-		case n < 15:
+		case n < 4:
 			deleted := metav1.Unix(1700000000, 0)
 			volume.DeletionTimestamp = &deleted
 			volume.Finalizers = []string{"kubernetes.io/pv-protection"}
-		case n < 20:
+		case n < 9:
 			attributes := "gold"
 			volume.Spec.VolumeAttributesClassName = &attributes
 		}
@@ -162,14 +162,19 @@ func (s *storage) newVolume(name string) *v1.PersistentVolume {
 	volume.Spec.CSI = &v1.CSIPersistentVolumeSource{
 		Driver: pick(d, manyDrives, manyDrives, finiteDrives), VolumeHandle: "handle-of-" + name,
 	}
-	if d.percent(8) {
+	switch n := d.IntN(100); {
+	case n < 3:
+		volume.Spec.CSI = nil
+		volume.Spec.GCEPersistentDisk = &v1.GCEPersistentDiskVolumeSource{PDName: name}
+	case n < 10:
 		volume.Spec.CSI = nil
 		volume.Spec.NFS = &v1.NFSVolumeSource{Server: "10.0.0.1", Path: "/"}
 	}
 	if d.percent(55) {
 		volume.Spec.NodeAffinity = volumeAffinity(d, pick(d, hostname, zone, zone, zone, region))
 	}
-	if d.percent(25) {
+	// The names of these zones are not those of GCE, so a disk of GCE has no label with one.
+	if volume.Spec.GCEPersistentDisk == nil && d.percent(25) {
 		key := pick(d, zone, zone, zone, region)
 		value := map[string]string{
 			zone: pick(d, "z1", "z2", "z3", "z1__z2", "z2__z3", "z1__"), region: pick(d, "r1", "r1", "r2"),
@@ -197,6 +202,12 @@ func volumeAffinity(d dice, key string) *v1.VolumeNodeAffinity {
 			{Key: zone, Operator: v1.NodeSelectorOpNotIn, Values: []string{"z1"}},
 		}})
 	}
+	if d.percent(2) {
+		// The API server accepts any one value, and the scheduler cannot read this one.
+		terms = append(terms, v1.NodeSelectorTerm{MatchExpressions: []v1.NodeSelectorRequirement{
+			{Key: zone, Operator: v1.NodeSelectorOpGt, Values: []string{"four"}},
+		}})
+	}
 	return &v1.VolumeNodeAffinity{Required: &v1.NodeSelector{NodeSelectorTerms: terms}}
 }
 
@@ -207,7 +218,7 @@ func (s *storage) addAttachments() {
 		if volume.Spec.CSI == nil || !d.percent(12) {
 			continue
 		}
-		name := volume.Name
+		name := pick(d, volume.Name, volume.Name, volume.Name, volume.Name, "gone")
 		s.world.attachments = append(s.world.attachments, &storagev1.VolumeAttachment{
 			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("attachment-%d", i)},
 			Spec: storagev1.VolumeAttachmentSpec{

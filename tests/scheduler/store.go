@@ -19,8 +19,8 @@ import (
 // storedPod returns the pod as the API server stores it: with defaults and with match label keys in the selectors.
 // The error says why the API server rejects the pod.
 //
-// Two kinds of pods stay, although the API server rejects them by default: tolerations with the operators Lt and Gt, and
-// pods on the network of the host in a user namespace. Their feature gates may have been on when the pod was created.
+// Two kinds of pods stay, although the API server rejects them by default: pods with tolerations by Lt and Gt, and
+// pods on the network of the host in a user namespace. Their feature gates may have been on at their creation.
 func storedPod(pod *v1.Pod) (*v1.Pod, error) {
 	submitted := pod.DeepCopy()
 	isComparison := func(t v1.Toleration) bool {
@@ -109,10 +109,12 @@ func encode(object runtime.Object) (json.RawMessage, error) {
 		// The names of what a node runs, and of images that a container runs.
 		delete(status, "nodeInfo")
 		delete(status, "daemonEndpoints")
-		containers, _ := status["containerStatuses"].([]any)
-		for _, container := range containers {
-			for _, name := range []string{"image", "imageID", "lastState", "ready", "restartCount", "state"} {
-				delete(container.(map[string]any), name)
+		for _, list := range []string{"containerStatuses", "initContainerStatuses"} {
+			containers, _ := status[list].([]any)
+			for _, container := range containers {
+				for _, name := range []string{"image", "imageID", "lastState", "ready", "restartCount", "state"} {
+					delete(container.(map[string]any), name)
+				}
 			}
 		}
 	}

@@ -238,8 +238,8 @@ func newPod(d dice, name string) *v1.Pod {
 	}
 }
 
-// runningPods returns pods that run on the nodes. Some are terminating, some have ended, some name a node that is gone.
-// change gives each pod what the group needs.
+// runningPods returns pods that run on the nodes. Some are terminating, some have ended, some name a node that is
+// gone. change gives each pod what the group needs.
 func runningPods(d dice, nodes []*v1.Node, count int, change func(pod *v1.Pod)) []*v1.Pod {
 	var list []*v1.Pod
 	for i := range count {
