@@ -6,9 +6,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
+use portcullis_core::capacity::CapacityReport;
 use portcullis_core::dialect;
 use portcullis_policy::{
-    CapacityReport, ClusterData, Denial, PolicyEntry, PolicySet, Severity, SourceFile, load, render_problems,
+    ClusterData, Denial, PolicyEntry, PolicySet, Severity, SourceFile, load, render_problems,
 };
 use serde_json::{Value, json};
 

@@ -16,7 +16,7 @@
 //! gangs.rs           UIDs and counts of `Gang` objects, for events and metrics
 //! known_classes.rs   names of classes, for reviews
 //! policy_data.rs     objects, for policies
-//! capacity.rs        the leader's GPU accounting, for policies
+//! capacity.rs        the leader's capacity report, for policies
 //! random.rs          seeds and unique names
 //! failpoint.rs       where tests stop or kill the process
 //! ```

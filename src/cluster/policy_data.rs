@@ -13,11 +13,12 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use futures_util::future::join_all;
 use portcullis_core::admission::KnownClasses;
+use portcullis_core::capacity::CapacityReport;
 use portcullis_core::dialect;
 use portcullis_core::engine::Change;
 use portcullis_core::model::Str;
 use portcullis_edge::{PolicyKind, WatchEvent, WatchedKey, WatchedKind, WatchedObject};
-use portcullis_policy::{CapacityReport, ClusterData, DataDependencies};
+use portcullis_policy::{ClusterData, DataDependencies};
 use serde_json::Value;
 use tokio::sync::{Notify, mpsc, watch};
 
@@ -25,7 +26,7 @@ use super::capacity;
 use super::client::Client;
 use super::watch::WatchDriver;
 use crate::clock::seconds_now;
-use crate::telemetry::ClusterMetrics;
+use crate::telemetry::{ClusterMetrics, LastProblem};
 
 /// Least time between two publications.
 const PUBLISH_INTERVAL: Duration = Duration::from_millis(250);
@@ -160,12 +161,12 @@ impl PolicyDataCache {
     /// Polls the ConfigMap that the leader writes. RBAC allows `get` on this one object only, so it cannot be
     /// watched.
     async fn capacity(&self, namespace: String, mut dependencies: watch::Receiver<DataDependencies>) {
-        let mut logged_problem = String::new();
+        let mut last_problem = LastProblem::default();
         loop {
             used(&mut dependencies, |used| used.capacity).await;
             match capacity::read(&self.client, &namespace).await {
                 Ok(capacity) => {
-                    logged_problem.clear();
+                    last_problem.clear();
                     let mut known = self.known();
                     if known.capacity.as_deref() != capacity.as_ref() {
                         known.capacity = capacity.map(Arc::new);
@@ -173,13 +174,12 @@ impl PolicyDataCache {
                         self.changed.notify_one();
                     }
                 }
-                Err(problem) if problem != logged_problem => {
+                Err(problem) if last_problem.is_new(&problem) => {
                     tracing::warn!(
                         problem,
                         config_map = capacity::CONFIG_MAP_NAME,
                         "reading the capacity for policies failed"
                     );
-                    logged_problem = problem;
                 }
                 Err(_) => {}
             }

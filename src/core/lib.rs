@@ -5,6 +5,7 @@
 
 pub mod admission;
 pub mod api;
+pub mod capacity;
 pub mod dialect;
 pub mod engine;
 pub mod gpu;

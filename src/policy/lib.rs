@@ -43,10 +43,7 @@ pub mod variables;
 
 pub use diagnostic::{Diagnostic, Severity};
 pub use evaluation::{AppliedException, Denial, MutationResult, ValidationResult};
-pub use input::{
-    AdmissionRequest, CapacityReport, ClusterData, DataDependencies, GpuDemand, GpuModelCapacity, GpuUsage,
-    GroupVersionResource, WorkBudget,
-};
+pub use input::{AdmissionRequest, ClusterData, DataDependencies, GroupVersionResource, WorkBudget};
 pub use load::{
     LoadCounts, LoadResult, LoadedTestSuites, Problem, SourceFile, fuzz_load, load,
     problems_as_github_annotations, problems_as_json, problems_as_sarif, read_manifest, read_test_suites,

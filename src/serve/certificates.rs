@@ -12,6 +12,7 @@ use std::time::{Duration, SystemTime};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use portcullis_core::api::{ApiRequest, ApiResource, ApiResponse, ApiVerb};
+use portcullis_text::hash::fnv1a;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -24,7 +25,7 @@ use crate::cluster::Client;
 use crate::installation::{
     GANG_WEBHOOK_CONFIGURATION, POLICY_WEBHOOK_CONFIGURATION, TLS_SECRET, read_tls_secret,
 };
-use crate::telemetry::Metrics;
+use crate::telemetry::{LastProblem, Metrics};
 
 const SECRETS: ApiResource = ApiResource { group: "", version: "v1", plural: "secrets" };
 const WEBHOOK_CONFIGURATION_RESOURCES: [ApiResource; 2] = [
@@ -106,11 +107,11 @@ impl CertificateController {
 
     /// Reconciles at an interval; never returns.
     pub(super) async fn run(mut self) {
-        let mut logged_problem = String::new();
+        let mut last_problem = LastProblem::default();
         loop {
             let pause = match self.reconcile().await {
                 Ok(false) => {
-                    logged_problem.clear();
+                    last_problem.clear();
                     RECONCILE_INTERVAL
                 }
                 Ok(true) => RECONCILE_SOON_INTERVAL,
@@ -118,12 +119,11 @@ impl CertificateController {
                     self.metrics.count_certificate_reload_failure();
                     let problem = error.to_string();
                     // Logged once, not every second of an outage.
-                    if problem != logged_problem {
+                    if last_problem.is_new(&problem) {
                         tracing::warn!(
                             problem,
                             "certificate reconciliation failed; the previous certificate is still served"
                         );
-                        logged_problem = problem;
                     }
                     RECONCILE_SOON_INTERVAL
                 }
@@ -304,11 +304,9 @@ fn hours_left(validity: Validity, now: SystemTime) -> u64 {
     validity.not_after.duration_since(now).unwrap_or_default().as_secs() / 3600
 }
 
-/// Returns 0 to [`MAX_RENEWAL_DELAY_PERMILLE`], derived from the replica's name by FNV-1a. Replicas renew at
-/// different times, so usually only one of them writes.
+/// Returns 0 to [`MAX_RENEWAL_DELAY_PERMILLE`], derived from the replica's name. Replicas renew at different
+/// times, so usually only one of them writes.
 fn renewal_delay_permille(replica: &str) -> u32 {
-    let hash = replica
-        .bytes()
-        .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
-    hash % (MAX_RENEWAL_DELAY_PERMILLE + 1)
+    let delay = fnv1a(replica) % u64::from(MAX_RENEWAL_DELAY_PERMILLE + 1);
+    u32::try_from(delay).unwrap_or(MAX_RENEWAL_DELAY_PERMILLE)
 }

@@ -1,24 +1,14 @@
 //! The decision log: one line for each review that changed or denied an object.
 //!
-//! A ReplicaSet controller retries a denied pod for ever. The same denial is therefore logged once per
-//! [`REPEATED_LOG_INTERVAL`]. The next line has the number of suppressed lines in the field `repeated`.
+//! The same denial is logged once per minute, because a ReplicaSet controller retries a denied pod for ever.
+//! The next line has the number of suppressed lines in the field `repeated`.
 
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use moka::sync::Cache;
 use portcullis_core::admission::{AdmissionVerdict, ReviewSummary};
 
+use super::repeated::RepeatedLines;
 use crate::route::Route;
-
-/// Minimum time between two log lines of the same denial.
-pub const REPEATED_LOG_INTERVAL: Duration = Duration::from_secs(60);
-
-/// Maximum number of remembered denials. Evicting one causes an extra log line, never a missing one.
-const MAX_REMEMBERED_DENIALS: u64 = 1024;
-
-/// A denial that is not repeated within this time is forgotten.
-const REMEMBERED_DENIAL_TTL: Duration = Duration::from_secs(600);
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct DenialKey {
@@ -28,24 +18,10 @@ struct DenialKey {
     causes: Vec<String>,
 }
 
-/// When a denial was last logged, and how many of its lines were suppressed since then.
-#[derive(Debug)]
-struct DenialHistory {
-    last_logged: Instant,
-    suppressed: u64,
-}
-
 /// Writes the log lines of reviews.
+#[derive(Default)]
 pub struct DecisionLog {
-    denials: Cache<DenialKey, Arc<Mutex<DenialHistory>>>,
-}
-
-impl Default for DecisionLog {
-    fn default() -> Self {
-        let denials =
-            Cache::builder().max_capacity(MAX_REMEMBERED_DENIALS).time_to_idle(REMEMBERED_DENIAL_TTL).build();
-        Self { denials }
-    }
+    denials: RepeatedLines<DenialKey>,
 }
 
 impl DecisionLog {
@@ -109,21 +85,7 @@ impl DecisionLog {
             name: summary.name.clone(),
             causes: summary.causes.clone(),
         };
-        let mut is_first = false;
-        let history = self.denials.get_with(denial, || {
-            is_first = true;
-            Arc::new(Mutex::new(DenialHistory { last_logged: now, suppressed: 0 }))
-        });
-        if is_first {
-            return Some(0);
-        }
-        let mut history = history.lock().unwrap_or_else(PoisonError::into_inner);
-        if now.saturating_duration_since(history.last_logged) < REPEATED_LOG_INTERVAL {
-            history.suppressed += 1;
-            return None;
-        }
-        history.last_logged = now;
-        Some(std::mem::take(&mut history.suppressed))
+        self.denials.record(denial, now)
     }
 }
 

@@ -10,15 +10,17 @@ mod cluster;
 mod decisions;
 mod metrics;
 mod policies;
+mod repeated;
 
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
 pub use cluster::{ClusterMetrics, ResponseCode, WatchEnd};
-pub use decisions::{DecisionLog, REPEATED_LOG_INTERVAL};
+pub use decisions::DecisionLog;
 pub use metrics::Metrics;
 pub use policies::{PolicyMetrics, PolicySetRole};
+pub use repeated::{LastProblem, RepeatedLines};
 
 /// Format of the log lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]

@@ -4,6 +4,7 @@
 use std::fs;
 use std::path::PathBuf;
 
+use portcullis_core::model::random::Random;
 use portcullis_core::{admission, model};
 
 /// The committed inputs of a target with their file names.
@@ -22,49 +23,32 @@ fn corpus(target: &str) -> Vec<(String, Vec<u8>)> {
     inputs
 }
 
-/// A small generator (SplitMix64): the same bytes in every run.
-struct Random(u64);
+/// Up to `most` random bytes.
+fn random_bytes(random: &mut Random, most: usize) -> Vec<u8> {
+    let length = random.index(most);
+    (0..length).map(|_| random.draw().to_le_bytes()[0]).collect()
+}
 
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        mixed ^ (mixed >> 31)
-    }
-
-    fn below(&mut self, bound: usize) -> usize {
-        let bound = u64::try_from(bound.max(1)).expect("lengths fit");
-        usize::try_from(self.next() % bound).expect("a remainder of a length fits")
-    }
-
-    fn bytes(&mut self, most: usize) -> Vec<u8> {
-        let length = self.below(most);
-        (0..length).map(|_| self.next().to_le_bytes()[0]).collect()
-    }
-
-    /// A committed input with a few bytes changed, removed, or copied from another input.
-    fn mutated(&mut self, inputs: &[(String, Vec<u8>)]) -> Vec<u8> {
-        let mut bytes = inputs[self.below(inputs.len())].1.clone();
-        for _ in 0..=self.below(4) {
-            let at = self.below(bytes.len() + 1);
-            match self.below(4) {
-                0 => bytes.truncate(at),
-                1 if at < bytes.len() => bytes[at] = self.next().to_le_bytes()[0],
-                2 if at < bytes.len() => {
-                    bytes.drain(at..(at + 1 + self.below(8)).min(bytes.len()));
-                }
-                _ => {
-                    let other = &inputs[self.below(inputs.len())].1;
-                    let from = self.below(other.len() + 1);
-                    let to = (from + self.below(40)).min(other.len());
-                    bytes.splice(at..at, other[from..to].iter().copied());
-                }
+/// A committed input with a few bytes changed, removed, or copied from another input.
+fn mutated(random: &mut Random, inputs: &[(String, Vec<u8>)]) -> Vec<u8> {
+    let mut bytes = inputs[random.index(inputs.len())].1.clone();
+    for _ in 0..=random.index(4) {
+        let at = random.index(bytes.len() + 1);
+        match random.index(4) {
+            0 => bytes.truncate(at),
+            1 if at < bytes.len() => bytes[at] = random.draw().to_le_bytes()[0],
+            2 if at < bytes.len() => {
+                bytes.drain(at..(at + 1 + random.index(8)).min(bytes.len()));
+            }
+            _ => {
+                let other = &inputs[random.index(inputs.len())].1;
+                let from = random.index(other.len() + 1);
+                let to = (from + random.index(40)).min(other.len());
+                bytes.splice(at..at, other[from..to].iter().copied());
             }
         }
-        bytes
     }
+    bytes
 }
 
 /// Runs an entry point over the corpus and over `rounds` random and mutated inputs. A failure prints the
@@ -78,10 +62,10 @@ fn check(target: &str, rounds: usize, entry: fn(&[u8])) {
     for (name, bytes) in &inputs {
         run(name, bytes);
     }
-    let mut random = Random(7);
+    let mut random = Random::new(7);
     for round in 0..rounds {
-        run(&format!("random input {round}"), &random.bytes(64));
-        run(&format!("mutated input {round}"), &random.mutated(&inputs));
+        run(&format!("random input {round}"), &random_bytes(&mut random, 64));
+        run(&format!("mutated input {round}"), &mutated(&mut random, &inputs));
     }
 }
 

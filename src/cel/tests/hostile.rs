@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use portcullis_cel::{Activation, Budget, Env, Type, Value, compile};
+use portcullis_core::model::random::Random;
 use serde_json::Value as Json;
 
 fn read(name: &str) -> Json {
@@ -10,18 +11,6 @@ fn read(name: &str) -> Json {
     #[expect(clippy::disallowed_methods, reason = "a test reads its data")]
     let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     serde_json::from_str(&text).unwrap_or_else(|e| panic!("{name}: {e}"))
-}
-
-/// A random number generator with a fixed sequence.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self, below: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        usize::try_from(self.0 >> 16).unwrap_or(0) % below.max(1)
-    }
 }
 
 const MAX_COST: u64 = 20_000;
@@ -112,31 +101,31 @@ fn evaluation_of_mutated_expressions_ends() {
     let (table, pod, other, env) = (read("table.json"), read("pod.json"), read("other.json"), environment());
     let sources: Vec<&str> =
         table.as_array().expect("rows").iter().filter_map(|row| row["expression"].as_str()).collect();
-    let mut numbers = Random(0x9e37_79b9_7f4a_7c15);
+    let mut random = Random::new(0x9e37_79b9_7f4a_7c15);
     let mut reached = std::collections::BTreeMap::new();
     for _ in 0..40_000 {
-        let mut source: Vec<u8> = sources[numbers.next(sources.len())].into();
-        for _ in 0..=numbers.next(4) {
-            let at = numbers.next(source.len() + 1);
-            match numbers.next(6) {
+        let mut source: Vec<u8> = sources[random.index(sources.len())].into();
+        for _ in 0..=random.index(4) {
+            let at = random.index(source.len() + 1);
+            match random.index(6) {
                 0 => {
-                    let piece = PIECES[numbers.next(PIECES.len())];
+                    let piece = PIECES[random.index(PIECES.len())];
                     source.splice(at..at, piece.bytes());
                 }
                 1 => {
-                    let end = (at + numbers.next(8)).min(source.len());
+                    let end = (at + random.index(8)).min(source.len());
                     source.drain(at..end);
                 }
                 2 => {
-                    let other = sources[numbers.next(sources.len())].as_bytes();
+                    let other = sources[random.index(sources.len())].as_bytes();
                     source.truncate(at);
-                    source.extend_from_slice(&other[numbers.next(other.len())..]);
+                    source.extend_from_slice(&other[random.index(other.len())..]);
                 }
                 3 => {
-                    let other = sources[numbers.next(sources.len())];
+                    let other = sources[random.index(sources.len())];
                     source.splice(at..at, other.bytes());
                 }
-                4 => source.insert(at, u8::try_from(numbers.next(256)).expect("a byte")),
+                4 => source.insert(at, u8::try_from(random.index(256)).expect("a byte")),
                 _ => {
                     let copy = source.clone();
                     source.splice(at..at, copy.into_iter().take(64));
@@ -155,10 +144,10 @@ fn evaluation_of_mutated_expressions_ends() {
 #[test]
 fn evaluation_of_random_bytes_ends() {
     let (pod, other, env) = (read("pod.json"), read("other.json"), environment());
-    let mut numbers = Random(0x1234_5678_9abc_def1);
+    let mut random = Random::new(0x1234_5678_9abc_def1);
     for _ in 0..20_000 {
-        let length = numbers.next(60);
-        let bytes: Vec<u8> = (0..length).map(|_| u8::try_from(numbers.next(256)).expect("a byte")).collect();
+        let length = random.index(60);
+        let bytes: Vec<u8> = (0..length).map(|_| u8::try_from(random.index(256)).expect("a byte")).collect();
         run(&String::from_utf8_lossy(&bytes), &env, &pod, &other);
         let bytes: Vec<u8> =
             bytes.iter().map(|byte| b"()[]{}.,:?&|=<>+-*/%!\"'\\ax1 ul"[usize::from(*byte) % 30]).collect();

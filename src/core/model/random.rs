@@ -1,34 +1,32 @@
-//! Deterministic pseudo-random numbers for simulations and fuzzing: the same seed or the same bytes give the
-//! same sequence.
+//! Deterministic random numbers, for simulations, tests and jitter. The caller provides the seed.
 
-/// A pseudo-random number generator: splitmix64 (Steele, Lea, Flood 2014), preceded by the bytes of a fuzzer.
+/// A generator of random numbers: splitmix64 (Steele, Lea, Flood 2014), which is small and fast. The same
+/// seed gives the same sequence in every version, because recorded seeds are test cases. Not for secrets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Random {
     state: u64,
-    /// Bytes not drawn yet, last byte first.
+    /// A fuzzer's bytes, which come before the sequence of the seed. Reversed, because they are popped.
     bytes: Vec<u8>,
 }
 
 impl Random {
-    /// A generator that starts from a seed.
+    /// Returns the sequence of a seed.
     pub fn new(seed: u64) -> Self {
         Self { state: seed, bytes: Vec::new() }
     }
 
-    /// A generator that returns these bytes first, and the sequence of seed 0 after them.
-    ///
-    /// A choice among up to 256 items takes one byte. So a fuzzer that changes one byte changes one decision
-    /// and shifts no other.
+    /// Returns a sequence that consists of these bytes, and then of the sequence of seed 0. A choice among up
+    /// to 256 things takes one byte. So a fuzzer that changes a byte changes one decision and shifts none.
     pub fn from_bytes(bytes: &[u8]) -> Self {
         Self { state: 0, bytes: bytes.iter().rev().copied().collect() }
     }
 
-    /// The next bytes as a number, the first of them its lowest; zeros where they end.
+    /// Returns the next bytes as a little-endian number, with zeros after the last byte.
     fn take(&mut self, count: u32) -> u64 {
         (0..count).fold(0, |number, index| number | u64::from(self.bytes.pop().unwrap_or(0)) << (8 * index))
     }
 
-    /// The next 64 bits.
+    /// Returns the next 64 bits.
     pub fn draw(&mut self) -> u64 {
         if !self.bytes.is_empty() {
             return self.take(8);
@@ -40,7 +38,7 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// A number from 0 up to, and without, `end`; 0 when `end` is 0.
+    /// Returns a number below `end`; 0 if `end` is 0.
     pub fn below(&mut self, end: u64) -> u64 {
         match end {
             0 => 0,
@@ -49,23 +47,34 @@ impl Random {
         }
     }
 
-    /// A number between `low` and `high`, both included.
+    /// Returns an index below `count`; 0 if `count` is 0.
+    pub fn index(&mut self, count: usize) -> usize {
+        let index = self.below(u64::try_from(count).unwrap_or(u64::MAX));
+        usize::try_from(index).unwrap_or(0)
+    }
+
+    /// Returns a number from `low` to `high`, both included.
     pub fn between(&mut self, low: u64, high: u64) -> u64 {
         low + self.below(high.saturating_sub(low) + 1)
     }
 
-    /// True in `percent` of 100 cases.
+    /// Returns true in one of `number` cases.
+    pub fn one_in(&mut self, number: u64) -> bool {
+        self.below(number) == 0
+    }
+
+    /// Returns true in `percent` of 100 cases.
     pub fn percent(&mut self, percent: u64) -> bool {
         self.below(100) < percent
     }
 
-    /// One of `items`; `None` when there are none.
+    /// Returns one of `items`; `None` if there are none.
     pub fn pick<'a, T>(&mut self, items: &'a [T]) -> Option<&'a T> {
-        let index = self.below(items.len() as u64);
-        items.get(usize::try_from(index).unwrap_or(0))
+        let index = self.index(items.len());
+        items.get(index)
     }
 
-    /// An independent sequence, so that one consumer drawing more does not shift the others.
+    /// Returns an independent sequence. A consumer that draws more from it does not shift other consumers.
     #[must_use]
     pub fn fork(&mut self) -> Self {
         Self::new(self.draw())

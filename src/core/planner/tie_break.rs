@@ -53,11 +53,8 @@ pub mod sabotage {
         Some(seed)
     }
 
-    /// One step of splitmix64.
+    /// A number that looks unrelated to the seed.
     pub(super) fn mix(seed: u64) -> u64 {
-        let mut z = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        crate::model::random::Random::new(seed).draw()
     }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::*;
 use crate::gpu::{GpuShare, ShareSize};
+use crate::model::random::Random;
 use crate::model::{Bytes, MilliCpu, Resources, VramMib, str};
 use crate::objects::{GpuInventory, GpuSharing};
 
@@ -167,20 +168,11 @@ fn card_state_follows_labels_taints_and_sharing_mode() {
     assert_eq!(seen(Any, &|g| g.mig = true), CardState::Mig);
 }
 
-/// One step of splitmix64.
-fn next(seed: &mut u64) -> u64 {
-    *seed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mut z = *seed;
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
-}
-
 #[test]
 fn snapshots_with_the_same_nodes_and_charges_are_equal_whatever_their_history() {
     for seed in 0..200_u64 {
-        let mut random = seed;
-        let mut below = |end: u64| next(&mut random) % end;
+        let mut random = Random::new(seed);
+        let mut below = |end: u64| random.below(end);
         let mut snapshot = Snapshot::new(SharingMode::Labelled);
         let (mut nodes, mut charges) = (BTreeMap::new(), BTreeMap::new());
         for _ in 0..120 {

@@ -16,11 +16,11 @@ mod tests;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use portcullis_core::capacity::CapacityReport;
 use portcullis_core::model::closest;
 use serde_json::Value as Json;
 
 use crate::diagnostic::Diagnostic;
-use crate::input::CapacityReport;
 
 pub use read::read;
 pub use run::{CaseMismatch, CaseReport, CaseVerdict};

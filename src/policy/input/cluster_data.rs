@@ -4,9 +4,8 @@ use std::collections::BTreeMap;
 use std::ops::BitOr;
 use std::sync::Arc;
 
+use portcullis_core::capacity::CapacityReport;
 use serde_json::Value as Json;
-
-use crate::input::CapacityReport;
 
 /// The data about the cluster that an evaluation can use, as JSON objects. The cluster edge, a test case or a
 /// file provides them.

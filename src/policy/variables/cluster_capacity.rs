@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use portcullis_cel::{Error, Key, Value};
+use portcullis_core::capacity::{CapacityReport, GpuModelCapacity};
 
 use super::{FieldResult, FieldValue, map, number};
-use crate::input::{CapacityReport, GpuModelCapacity};
 
 /// A field of `cluster` and its models, and how the values of several models are combined.
 struct CapacityField {

@@ -1,11 +1,11 @@
 //! The variables `queue` and `quota`: how much is in use and how much waits.
 
 use portcullis_cel::{Error, Value};
+use portcullis_core::capacity::{CapacityReport, GpuDemand};
 
 use super::gang::{GangAttributes, GpuAmounts};
 use super::{FieldResult, FieldValue, number};
 use crate::input::ClusterData;
-use crate::input::{CapacityReport, GpuDemand};
 
 const NO_REPORT: &str = "the capacity of the cluster is not known yet: the leading replica publishes it within seconds of its start";
 const NO_QUEUE: &str = "this object names no queue: check queue.name first";

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use portcullis_cel::{Activation, Budget, Env, MAX_POLICY_COST, Program, Type, Value, compile};
+use portcullis_core::capacity::CapacityReport;
 use serde_json::{Value as Json, json};
 
 use super::definitions::{FieldType, STRUCTURES, VARIABLES};
 use super::{LazyVariable, RequestVariables, VariableSources, data_dependencies, declare, documentation};
 use crate::input::AdmissionRequest;
-use crate::input::CapacityReport;
 use crate::input::{ClusterData, DataDependencies};
 
 fn env() -> Env {

@@ -26,10 +26,9 @@ mod shadow;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use anstream::adapter::strip_str;
@@ -47,7 +46,7 @@ use crate::background::{caught, spawn_background_loop};
 use crate::clock::seconds_now;
 use crate::cluster::PolicyDataSubscriber;
 use crate::policy_files::{self, Fingerprint};
-use crate::telemetry::{Metrics, PolicyMetrics, PolicySetRole, REPEATED_LOG_INTERVAL};
+use crate::telemetry::{Metrics, PolicyMetrics, PolicySetRole, RepeatedLines};
 use crate::webhook::{PolicyEndpoints, ReadinessCheck};
 use shadow::ShadowEvaluator;
 
@@ -105,29 +104,8 @@ pub(super) struct PolicyRuntime {
     metrics: PolicyMetrics,
     reload_status: watch::Sender<ReloadStatus>,
     dependencies: watch::Sender<DataDependencies>,
-    logged: RecentlyLogged,
-}
-
-/// Messages that were logged within [`REPEATED_LOG_INTERVAL`]. A controller retries the same request for
-/// ever.
-#[derive(Default)]
-struct RecentlyLogged(Mutex<BTreeMap<String, Instant>>);
-
-impl RecentlyLogged {
-    const MAX_MESSAGES: usize = 1000;
-
-    /// Whether a message was not logged recently; remembers it.
-    fn is_new(&self, message: &str) -> bool {
-        let mut logged = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if logged.get(message).is_some_and(|at| at.elapsed() < REPEATED_LOG_INTERVAL) {
-            return false;
-        }
-        if logged.len() >= Self::MAX_MESSAGES {
-            logged.clear();
-        }
-        logged.insert(message.to_owned(), Instant::now());
-        true
-    }
+    /// Lines about ignored rules and exceptions.
+    logged: RepeatedLines<String>,
 }
 
 /// The files as they were last read.
@@ -170,7 +148,7 @@ impl PolicyRuntime {
             metrics,
             reload_status,
             dependencies: watch::channel(dependencies).0,
-            logged: RecentlyLogged::default(),
+            logged: RepeatedLines::default(),
         });
         runtime.report_active_set();
         let mut watched = WatchedFiles { fingerprint, files, checks_since_read: 0, read_error: None };
@@ -343,23 +321,30 @@ impl PolicyRuntime {
 
     /// Counts and logs denials, ignored rules and exceptions of one review.
     fn record(&self, outcome: &portcullis_policy::HookOutcome) {
+        let now = Instant::now();
         for denial in outcome.denials() {
             self.metrics.count_denial(&denial.policy);
         }
         self.metrics.count_ignored_rules(outcome.ignored_errors().len());
         for rule in outcome.ignored_errors() {
-            if self.logged.is_new(rule) {
-                tracing::warn!(rule, "policy rule ignored: its evaluation failed (failurePolicy: Ignore)");
+            if let Some(repeated) = self.logged.record(rule.clone(), now) {
+                tracing::warn!(
+                    rule,
+                    repeated,
+                    "policy rule ignored: its evaluation failed (failurePolicy: Ignore)"
+                );
             }
         }
         for excepted in outcome.applied_exceptions() {
             let portcullis_policy::AppliedException { exception, owner, policy, message, .. } = excepted;
-            if self.logged.is_new(&format!("{exception} {policy} {message}")) {
+            let line = format!("{exception} {policy} {message}");
+            if let Some(repeated) = self.logged.record(line, now) {
                 tracing::info!(
                     policy,
                     exception,
                     owner,
                     denial = message,
+                    repeated,
                     "denial suppressed by a PolicyException"
                 );
             }

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use portcullis_core::dialect::Quorum;
 use portcullis_core::gpu::{GpuShare, ShareSize};
+use portcullis_core::model::random::Random;
 use portcullis_core::model::{Bytes, DialectId, GangId, MilliCpu, PodKey, PodUid, Resources, VramMib, str};
 use portcullis_core::objects::affinity::{Taint, TaintEffect, Toleration};
 use portcullis_core::objects::{GpuInventory, GpuSharing, Node, names};
@@ -118,7 +119,7 @@ fn row(cluster: &str, what: &str, verdict: &str, times: &mut [Duration]) {
 
 /// Nodes with this many GPUs, every other node shared, with nine tenths of the GPUs and of each card in use.
 fn filled(mix: &[(usize, u32)], seed: u64) -> Snapshot {
-    let mut seed = seed;
+    let mut random = Random::new(seed);
     let mut snapshot = Snapshot::new(SharingMode::Labelled);
     let mut number = 0_u32;
     let mut pods = 0_u32;
@@ -133,10 +134,10 @@ fn filled(mix: &[(usize, u32)], seed: u64) -> Snapshot {
                 let holders = if !shared {
                     vec![(gpus(1), CardAllocation::Unshared)]
                 } else {
-                    let share = CARD * (80 + next(&mut seed) % 21) / 400;
+                    let share = CARD * (80 + random.below(21)) / 400;
                     vec![(vram(share), CardAllocation::Known(vec![card])); 4]
                 };
-                if !shared && next(&mut seed).is_multiple_of(10) {
+                if !shared && random.one_in(10) {
                     continue;
                 }
                 for (mut shape, cards) in holders {
@@ -236,13 +237,4 @@ fn gang(shapes: &[Shape]) -> PlanningRequest {
         topology_key: None,
         gang_nodes: BTreeSet::new(),
     }
-}
-
-/// The step of splitmix64.
-fn next(seed: &mut u64) -> u64 {
-    *seed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mut z = *seed;
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
 }

@@ -1,36 +1,21 @@
 //! Random pods and damaged reviews: invariants of every response.
 
 use super::*;
+use crate::model::random::Random;
 
-/// splitmix64: deterministic for a seed.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, bound: usize) -> usize {
-        usize::try_from(self.next() % u64::try_from(bound).unwrap()).unwrap()
-    }
-
-    fn pick<'v, T>(&mut self, values: &'v [T]) -> &'v T {
-        &values[self.below(values.len())]
-    }
+/// One of the values.
+fn pick<T: Clone>(random: &mut Random, values: &[T]) -> T {
+    random.pick(values).expect("values to choose from").clone()
 }
 
 fn random_map(random: &mut Random, entries: &[(&str, &[&str])]) -> Value {
-    if random.below(8) == 0 {
-        return random.pick(&[json!(null), json!({})]).clone();
+    if random.index(8) == 0 {
+        return pick(random, &[json!(null), json!({})]);
     }
     let mut map = serde_json::Map::new();
     for (key, values) in entries {
-        if random.below(2) == 0 {
-            map.insert((*key).to_owned(), json!(random.pick(values)));
+        if random.index(2) == 0 {
+            map.insert((*key).to_owned(), json!(pick(random, values)));
         }
     }
     Value::Object(map)
@@ -53,8 +38,8 @@ fn random_container(random: &mut Random, name: &str) -> Value {
         json!({ "limits": { "nvidia.com/gpu": 1 }, "requests": { "nvidia.com/gpu": 1 } }),
         json!({ "requests": { "nvidia.com/mig-1g.5gb": "1" } }),
     ];
-    let few = random.below(3) + 4;
-    json!({ "name": name, "env": random.pick(&envs), "resources": random.pick(&resources[..few.min(6)]) })
+    let few = random.index(3) + 4;
+    json!({ "name": name, "env": pick(random, &envs), "resources": pick(random, &resources[..few.min(6)]) })
 }
 
 fn random_review(random: &mut Random) -> Value {
@@ -75,18 +60,18 @@ fn random_review(random: &mut Random) -> Value {
     let tolerations =
         [json!(null), json!([]), json!([{ "operator": "Exists" }]), json!([{ "key": "a", "value": "b" }])];
     let mut containers = vec![random_container(random, "main")];
-    if random.below(2) == 0 {
+    if random.index(2) == 0 {
         containers.push(random_container(random, "second"));
     }
-    let init = if random.below(2) == 0 { json!([random_container(random, "load")]) } else { json!(null) };
+    let init = if random.index(2) == 0 { json!([random_container(random, "load")]) } else { json!(null) };
     let object = json!({
         "apiVersion": "v1", "kind": "Pod",
         "metadata": { "name": "p", "labels": labels, "annotations": annotations, "managedFields": [{ "manager": "m" }] },
         "spec": {
             "containers": containers, "initContainers": init,
-            "schedulingGates": random.pick(&gates), "tolerations": random.pick(&tolerations),
-            "runtimeClassName": random.pick(&[json!(null), json!("own")]),
-            "schedulerName": random.pick(&["default-scheduler", "kai-scheduler"]),
+            "schedulingGates": pick(random, &gates), "tolerations": pick(random, &tolerations),
+            "runtimeClassName": pick(random, &[json!(null), json!("own")]),
+            "schedulerName": pick(random, &["default-scheduler", "kai-scheduler"]),
         },
         "status": {}
     });
@@ -110,7 +95,7 @@ fn validate_denies_exactly_what_mutate_would_still_add_to_the_spec() {
     let settings = AdmissionSettings::default();
     let mut refused = [0, 0];
     for seed in 0..3000 {
-        let asked = random_review(&mut Random(seed));
+        let asked = random_review(&mut Random::new(seed));
         let (answer, mutated) = ask(&settings, Hook::Mutate, &asked);
         if mutated.verdict == AdmissionVerdict::Denied {
             continue;
@@ -133,7 +118,7 @@ fn invariants_hold_for_random_pods() {
     let mut seen = std::collections::BTreeMap::new();
     let settings = AdmissionSettings::default();
     for seed in 0..3000 {
-        let asked = random_review(&mut Random(seed));
+        let asked = random_review(&mut Random::new(seed));
         let body = serde_json::to_vec(&asked).unwrap();
         fuzz_review(&body);
         for hook in [Hook::Mutate, Hook::Validate] {
@@ -190,25 +175,25 @@ fn damaged_reviews_never_panic() {
     ];
     let mut read = 0;
     for seed in 0..6000 {
-        let mut random = Random(seed ^ 0x5eed_0000_0000);
+        let mut random = Random::new(seed ^ 0x5eed_0000_0000);
         let mut body = serde_json::to_vec(&random_review(&mut random)).unwrap();
-        for _ in 0..=random.below(2) {
-            let at = random.below(body.len());
-            match random.below(8) {
-                0 => body[at] = u8::try_from(random.below(256)).unwrap(),
+        for _ in 0..=random.index(2) {
+            let at = random.index(body.len());
+            match random.index(8) {
+                0 => body[at] = u8::try_from(random.index(256)).unwrap(),
                 1 => body.truncate(at.max(1)),
                 2 => {
-                    let end = (at + 1 + random.below(12)).min(body.len());
+                    let end = (at + 1 + random.index(12)).min(body.len());
                     body.drain(at..end);
                     body.push(b'}');
                 }
                 3 => {
-                    let end = (at + random.below(40)).min(body.len());
+                    let end = (at + random.index(40)).min(body.len());
                     let copy = body[at..end].to_vec();
                     body.splice(at..at, copy);
                 }
                 _ => {
-                    let word = random.pick(&words).to_vec();
+                    let word = pick(&mut random, &words).to_vec();
                     body.splice(at..at, word);
                 }
             }

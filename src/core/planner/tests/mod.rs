@@ -14,6 +14,7 @@ use std::sync::Arc;
 use super::{Plan, PlanningRequest, WaitingMember};
 use crate::dialect::Quorum;
 use crate::gpu::{GpuShare, ShareSize};
+use crate::model::random::Random;
 use crate::model::{Bytes, DialectId, GangId, MilliCpu, NodeName, PodKey, PodUid, Resources, VramMib, str};
 use crate::objects::affinity::{Taint, TaintEffect, Toleration};
 use crate::objects::{GpuInventory, GpuSharing, Node, names};
@@ -158,30 +159,9 @@ pub(super) fn lines(plan: &Plan) -> Vec<String> {
         .collect()
 }
 
-/// splitmix64: one seed replays a whole test case.
-pub(super) struct Random(pub(super) u64);
-
-impl Random {
-    pub(super) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// A number below `end`.
-    pub(super) fn below(&mut self, end: u64) -> u64 {
-        self.next() % end.max(1)
-    }
-
-    pub(super) fn one_in(&mut self, number: u64) -> bool {
-        self.below(number) == 0
-    }
-
-    pub(super) fn pick<T: Clone>(&mut self, from: &[T]) -> T {
-        from[usize::try_from(self.below(from.len() as u64)).expect("an index")].clone()
-    }
+/// One of the values.
+pub(super) fn pick<T: Clone>(random: &mut Random, values: &[T]) -> T {
+    random.pick(values).expect("values to choose from").clone()
 }
 
 /// Names of the nodes of a snapshot.

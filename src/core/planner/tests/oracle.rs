@@ -171,18 +171,18 @@ fn random_shape(random: &mut Random) -> Shape {
         0 => gpus(1 + random.below(2)),
         1 => cpu(1000 * (1 + random.below(4))),
         2 => vram_on(1000 * (1 + random.below(6)), 2),
-        3 => fraction(random.pick(&[250_000_000, 500_000_000, 333_333_333])),
+        3 => fraction(pick(random, &[250_000_000, 500_000_000, 333_333_333])),
         _ => vram(1000 * (1 + random.below(8))),
     };
-    shape.requests.cpu = MilliCpu(random.pick(&[0, 0, 500, 1000]) + shape.requests.cpu.0);
+    shape.requests.cpu = MilliCpu(pick(random, &[0, 0, 500, 1000]) + shape.requests.cpu.0);
     if random.one_in(8) {
-        shape.host_ports.insert((str(random.pick(&["", "10.0.0.1"])), str("TCP"), 80));
+        shape.host_ports.insert((str(pick(random, &["", "10.0.0.1"])), str("TCP"), 80));
     }
     if random.one_in(6) {
-        shape.node_affinity.selector.insert(str("zone"), str(random.pick(&["a", "b"])));
+        shape.node_affinity.selector.insert(str("zone"), str(pick(random, &["a", "b"])));
     }
     if random.one_in(10) {
-        shape.node_affinity.selector.insert(str(names::HOSTNAME_LABEL), str(random.pick(&["n0", "n1"])));
+        shape.node_affinity.selector.insert(str(names::HOSTNAME_LABEL), str(pick(random, &["n0", "n1"])));
     }
     if random.one_in(8) {
         shape.tolerations.push(toleration("test"));
@@ -203,12 +203,12 @@ fn random_node(random: &mut Random, index: u64) -> Node {
     };
     made.allocatable.cpu = MilliCpu(1000 * (1 + random.below(5)));
     made.max_pods = 1 + random.below(5);
-    made.labels.insert(str("zone"), str(random.pick(&["a", "b"])));
+    made.labels.insert(str("zone"), str(pick(random, &["a", "b"])));
     if random.one_in(8) {
         made.taints.push(taint(
             "test",
             "blocked",
-            random.pick(&[TaintEffect::NoSchedule, TaintEffect::PreferNoSchedule]),
+            pick(random, &[TaintEffect::NoSchedule, TaintEffect::PreferNoSchedule]),
         ));
     }
     made.ready = !random.one_in(20);
@@ -255,7 +255,7 @@ fn build(
 fn random_gang(random: &mut Random, name: &str, most_members: u64) -> PlanningRequest {
     let kinds: Vec<Shape> = (0..1 + random.below(3)).map(|_| random_shape(random)).collect();
     let members = 1 + random.below(most_members);
-    let mut request = gang(name, (0..members).map(|_| random.pick(&kinds)).collect::<Vec<_>>());
+    let mut request = gang(name, (0..members).map(|_| pick(random, &kinds)).collect::<Vec<_>>());
     let members = u32::try_from(members).expect("small");
     if random.one_in(2) {
         request.quorum =
@@ -263,7 +263,7 @@ fn random_gang(random: &mut Random, name: &str, most_members: u64) -> PlanningRe
     }
     if random.one_in(4) {
         for member in &mut request.members {
-            member.role = Some(str(random.pick(&["x", "y"])));
+            member.role = Some(str(pick(random, &["x", "y"])));
         }
         let min = 1 + u32::try_from(random.below(2)).expect("small");
         let mut least = || Quorum::Count(u32::try_from(random.below(3)).expect("small"));
@@ -277,7 +277,7 @@ fn random_gang(random: &mut Random, name: &str, most_members: u64) -> PlanningRe
     if random.one_in(5) {
         request.active.insert(request.members[0].role.clone(), 1);
         if random.one_in(2) {
-            request.gang_nodes.insert(random.pick(&["n0", "n1", "n7"]).into());
+            request.gang_nodes.insert(pick(random, &["n0", "n1", "n7"]).into());
         }
     }
     if random.one_in(5) {
@@ -303,7 +303,7 @@ fn enough(world: &[Free], request: &PlanningRequest) -> bool {
 fn plans_are_valid_and_unplanned_gangs_do_not_fit() {
     let (mut placed, mut refused, mut unsure, mut short) = (0, 0, 0, 0);
     for seed in 0..4000 {
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let (nodes, charges, mode) = random_world(&mut random);
         let snapshot = build(&nodes, &charges, mode, 0..nodes.len());
         snapshot.assert_consistent();
@@ -354,7 +354,7 @@ fn plans_are_valid_and_unplanned_gangs_do_not_fit() {
 #[test]
 fn the_order_of_nodes_and_charges_does_not_matter() {
     for seed in 10_000..10_500 {
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let (nodes, charges, mode) = random_world(&mut random);
         let gangs: Vec<PlanningRequest> =
             (0..3).map(|index| random_gang(&mut random, &format!("g{index}"), 4)).collect();
@@ -386,7 +386,7 @@ fn packed_and_full_numbers_give_the_same_result() {
     use crate::planner::requirements::PodRequirements;
     let mut decided = 0;
     for seed in 20_000..22_000 {
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let (nodes, charges, mode) = random_world(&mut random);
         let snapshot = build(&nodes, &charges, mode, 0..nodes.len());
         for _ in 0..4 {
@@ -434,7 +434,7 @@ fn packed_and_full_numbers_give_the_same_result() {
 fn the_end_of_the_pod_in_the_remedy_lets_the_gang_fit() {
     let (mut named, mut waiting) = (0, 0);
     for seed in 30_000..34_000 {
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let (nodes, charges, mode) = random_world(&mut random);
         let mut snapshot = build(&nodes, &charges, mode, 0..nodes.len());
         let gangs = [random_gang(&mut random, "g", 4)];

@@ -1,9 +1,6 @@
-//! The capacity report: GPUs of the cluster, what is free of them, and which pods use or wait for them. The
-//! leader publishes it to all replicas.
+//! The types of the report and their JSON form: camel case, without numbers that are 0 and without empty maps.
 //!
-//! This module owns the types and their JSON form: camel case, without numbers that are 0 and without empty
-//! maps. Unknown fields are ignored, so that replicas of two releases understand each other. The leader
-//! computes the numbers from its snapshot; this crate never does.
+//! Unknown fields are ignored, so that replicas of two releases understand each other.
 //!
 //! ```json
 //! { "at": 1763800000,
@@ -136,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_json_is_what_is_documented() {
+    fn the_json_has_the_documented_form() {
         let published = json!({
             "at": 1_763_800_000,
             "models": { "A100": { "nodes": 2, "cards": 16, "vramMiB": 1_310_720, "largestCardMiB": 81_920, "largestNodeCards": 8,
@@ -145,19 +142,22 @@ mod tests {
             "queues": { "team-a": { "running": { "pods": 8, "gpus": 8, "gangs": 1 } } },
             "gangs": { "ml/pytorch-training": { "pods": 8, "gpus": 8, "gangs": 1 } },
         });
-        let read: CapacityReport = serde_json::from_value(published.clone()).expect("it is of the shape");
-        assert_eq!(serde_json::to_value(&read).expect("it can be written"), published);
+        let read: CapacityReport = serde_json::from_value(published.clone()).expect("a valid report");
+        assert_eq!(serde_json::to_value(&read).expect("a report is valid JSON"), published);
         let total = read.namespaces["ml"].total();
         assert_eq!(total, GpuUsage { pods: 12, gpus: 8, vram_mib: 32_000, gangs: 2 });
     }
 
     #[test]
-    fn what_another_release_adds_is_passed_over() {
+    fn unknown_fields_of_another_release_are_ignored() {
         let read: CapacityReport = serde_json::from_value(
             json!({ "models": { "A100": { "cards": 4, "colour": "green" } }, "more": 1 }),
         )
-        .expect("what is not known is no error");
+        .expect("unknown fields are ignored");
         assert_eq!(read.models["A100"], GpuModelCapacity { cards: 4, ..GpuModelCapacity::default() });
-        assert_eq!(serde_json::to_value(CapacityReport::default()).expect("it can be written"), json!({}));
+        assert_eq!(
+            serde_json::to_value(CapacityReport::default()).expect("a report is valid JSON"),
+            json!({})
+        );
     }
 }
