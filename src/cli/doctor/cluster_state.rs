@@ -97,21 +97,12 @@ pub(super) async fn read_cluster(client: &Client, namespace: &str, try_in: &str)
         format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/portcullis"),
         format!("/apis/apps/v1/namespaces/{namespace}/deployments/portcullis"),
     ];
-    let found = join_all(paths.iter().map(|path| read(client, path))).await;
-    let [
-        crd,
-        mutating,
-        validating,
-        policy_mutating,
-        policy_validating,
-        policy_files,
-        guard,
-        guard_binding,
-        fallback,
-        secret,
-        lease,
-        deployment,
-    ] = <[Lookup; 12]>::try_from(found).map_err(|_| anyhow!("as many answers as questions"))?;
+    let found: [Lookup; 12] = join_all(paths.iter().map(|path| read(client, path)))
+        .await
+        .try_into()
+        .map_err(|_| anyhow!("as many answers as questions"))?;
+    let mut found = found.into_iter();
+    let mut next = || found.next().unwrap_or_default();
     let access = join_all(required_permissions().into_iter().map(|need| async move {
         let allowed = allowed(client, namespace, &need).await;
         (need, allowed)
@@ -121,18 +112,19 @@ pub(super) async fn read_cluster(client: &Client, namespace: &str, try_in: &str)
         version: version["gitVersion"].as_str().unwrap_or("of unknown version").to_owned(),
         namespace: namespace.to_owned(),
         try_in: try_in.to_owned(),
-        crd,
-        mutating,
-        validating,
-        policy_mutating,
-        policy_validating,
-        policy_files,
-        guard,
-        guard_binding,
-        fallback,
-        secret,
-        lease,
-        deployment,
+        // In the order of `paths`.
+        crd: next(),
+        mutating: next(),
+        validating: next(),
+        policy_mutating: next(),
+        policy_validating: next(),
+        policy_files: next(),
+        guard: next(),
+        guard_binding: next(),
+        fallback: next(),
+        secret: next(),
+        lease: next(),
+        deployment: next(),
         nodes: list(client, "/api/v1/nodes", |text| Node::read(text).ok()).await,
         pods: list(client, "/api/v1/pods", |text| Pod::read(text).ok()).await,
         leases: list(client, "/apis/coordination.k8s.io/v1/leases", name_of).await.unwrap_or_default(),

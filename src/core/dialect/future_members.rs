@@ -55,7 +55,7 @@ impl FutureMembers {
         if is_ordered(pod) {
             return Some(Self::Copies);
         }
-        let set = meta.labels.text(names::LWS_NAME_LABEL).filter(|set| !set.is_empty())?;
+        let set = meta.labels.non_empty(names::LWS_NAME_LABEL)?;
         let size = meta.annotations.text(names::LWS_SIZE_ANNOTATION).and_then(parse_member_count)?;
         Some(Self::Replica { set: GangId::new(DialectId::Lws, meta.namespace.as_str(), set), size })
     }

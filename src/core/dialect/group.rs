@@ -28,6 +28,11 @@ pub struct GroupResource {
 }
 
 impl GroupResource {
+    /// The resource `podgroups` of an API group.
+    pub(super) const fn pod_groups(group: &'static str, version: &'static str, status: StatusWrite) -> Self {
+        Self { group, version, kind: "PodGroup", plural: "podgroups", status }
+    }
+
     /// `group/version`.
     pub fn api_version(&self) -> String {
         format!("{}/{}", self.group, self.version)

@@ -105,6 +105,11 @@ impl<'a> Entries<'a, Text<'a>> {
     pub fn text(&self, key: &str) -> Option<&str> {
         self.get(key).map(Text::as_str)
     }
+
+    /// The text of `key`, if it is not empty.
+    pub fn non_empty(&self, key: &str) -> Option<&str> {
+        self.text(key).filter(|text| !text.is_empty())
+    }
 }
 
 struct EntriesVisitor<V>(std::marker::PhantomData<V>);

@@ -271,8 +271,7 @@ mod tests {
     use serde_json::{Value as Json, json};
 
     use crate::evaluation::{CompiledPolicies, ParamStore, ValidatingPolicy};
-    use crate::input::AdmissionRequest;
-    use crate::input::ClusterData;
+    use crate::input::{AdmissionRequest, ClusterData, WorkBudget};
 
     /// Returns a policy for one version of autoscalers, with one match condition and one rule.
     fn policy(name: &str, version: &str, matching: &str, condition: &str, rule: &str) -> ValidatingPolicy {
@@ -305,7 +304,11 @@ mod tests {
             "requestResource": resource(sent), "requestKind": kind(sent),
         });
         let rules = CompiledPolicies::new(policies, Vec::new(), ParamStore::default());
-        let validation = rules.validate(&AdmissionRequest { json: &request }, &ClusterData::default());
+        let validation = rules.validate(
+            &AdmissionRequest { json: &request },
+            &ClusterData::default(),
+            &WorkBudget::unlimited(),
+        );
         validation.denials.into_iter().map(|denial| denial.policy).collect()
     }
 

@@ -5,8 +5,7 @@ use serde_json::{Value as Json, json};
 
 use super::{CompiledPolicies, ParamStore, ValidatingPolicy};
 use crate::diagnostic::Diagnostic;
-use crate::input::AdmissionRequest;
-use crate::input::ClusterData;
+use crate::input::{AdmissionRequest, ClusterData, WorkBudget};
 use crate::load::{SourceFile, load};
 
 /// Returns a policy for pods with these variables and this rule.
@@ -50,7 +49,11 @@ fn denial_messages(mut policy: ValidatingPolicy) -> Vec<String> {
         "kind": { "group": "", "version": "v1", "kind": "Pod" },
     });
     let rules = CompiledPolicies::new(vec![policy], Vec::new(), ParamStore::default());
-    let validation = rules.validate(&AdmissionRequest { json: &request }, &ClusterData::default());
+    let validation = rules.validate(
+        &AdmissionRequest { json: &request },
+        &ClusterData::default(),
+        &WorkBudget::unlimited(),
+    );
     validation.denials.into_iter().map(|denial| denial.detail).collect()
 }
 

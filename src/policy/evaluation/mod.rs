@@ -76,17 +76,13 @@ impl CompiledPolicies {
         all.fold(DataDependencies::default(), DataDependencies::bitor)
     }
 
-    /// Evaluates the validating policies.
+    /// Evaluates the validating policies. The result must be discarded if the work budget is exhausted.
     #[must_use]
-    pub fn validate(&self, request: &AdmissionRequest<'_>, cluster: &ClusterData) -> ValidationResult {
-        self.validate_within(&WorkBudget::unlimited(), request, cluster)
-    }
-
-    pub(crate) fn validate_within(
+    pub fn validate(
         &self,
-        work_budget: &WorkBudget,
         request: &AdmissionRequest<'_>,
         cluster: &ClusterData,
+        work_budget: &WorkBudget,
     ) -> ValidationResult {
         let mut validation = ValidationResult::default();
         let attributes = RequestAttributes::new(*request, request.object());
@@ -100,18 +96,14 @@ impl CompiledPolicies {
         validation
     }
 
-    /// Evaluates the mutating policies.
+    /// Evaluates the mutating policies, without those that an exception covers. The result must be discarded if
+    /// the work budget is exhausted.
     #[must_use]
-    pub fn mutate(&self, request: &AdmissionRequest<'_>, cluster: &ClusterData) -> MutationResult {
-        self.mutate_within(&WorkBudget::unlimited(), request, cluster, &|_| None)
-    }
-
-    /// Same as [`Self::mutate`], without policies that an exception covers.
-    pub(crate) fn mutate_within(
+    pub fn mutate(
         &self,
-        work_budget: &WorkBudget,
         request: &AdmissionRequest<'_>,
         cluster: &ClusterData,
+        work_budget: &WorkBudget,
         exception_for: &dyn Fn(&str) -> Option<AppliedException>,
     ) -> MutationResult {
         let Some(object) = request.object() else { return MutationResult::default() };

@@ -7,7 +7,7 @@
 use std::time::Instant;
 
 use portcullis_policy::evaluation::{CompiledPolicies, MutatingPolicy, ParamStore, ValidatingPolicy};
-use portcullis_policy::{AdmissionRequest, ClusterData, SourceFile, load};
+use portcullis_policy::{AdmissionRequest, ClusterData, SourceFile, WorkBudget, load};
 use serde_json::{Value as Json, json};
 
 /// Twenty typical policies.
@@ -121,7 +121,7 @@ fn main() {
     let request = AdmissionRequest::from_review(&parsed).expect("a request");
     let started = Instant::now();
     for _ in 0..ROUNDS {
-        assert!(mutating.mutate(&request, &cluster).object.is_some());
+        assert!(mutating.mutate(&request, &cluster, &WorkBudget::unlimited(), &|_| None).object.is_some());
     }
     println!(
         "{:.1} µs for an apply configuration",
@@ -133,7 +133,7 @@ fn main() {
         let hostile =
             CompiledPolicies::new(vec![policy("hostile", &[rule; 100])], Vec::new(), ParamStore::default());
         let started = Instant::now();
-        let validation = hostile.validate(&request, &cluster);
+        let validation = hostile.validate(&request, &cluster, &WorkBudget::unlimited());
         let first = validation.denials.first().map_or("allowed", |denial| denial.detail.as_str());
         println!(
             "{:8.1} ms  {rule}: {}",

@@ -7,8 +7,7 @@ use serde_json::{Value as Json, json};
 use super::{GANG_POLICY_FIELDS, editor_schema, translate};
 use crate::diagnostic::{Diagnostic, Severity};
 use crate::evaluation::{CompiledPolicies, MutatingPolicy, ParamStore, ValidatingPolicy};
-use crate::input::AdmissionRequest;
-use crate::input::ClusterData;
+use crate::input::{AdmissionRequest, ClusterData, WorkBudget};
 
 fn policy(spec: &Json) -> Json {
     json!({ "apiVersion": "portcullis.dev/v1alpha1", "kind": "GangPolicy", "metadata": { "name": "research" }, "spec": spec })
@@ -85,7 +84,8 @@ fn with_gpus(annotations: &Json, gpus: u32) -> Json {
 }
 
 fn denial_messages(spec: &Json, request: &Json) -> Vec<String> {
-    let validation = compiled(spec).validate(&AdmissionRequest { json: request }, &cluster());
+    let validation =
+        compiled(spec).validate(&AdmissionRequest { json: request }, &cluster(), &WorkBudget::unlimited());
     assert_eq!(validation.ignored_errors, Vec::<String>::new());
     let head = "ValidatingAdmissionPolicy 'research' with binding 'research' denied request: ";
     validation.denials.iter().map(|d| d.message.strip_prefix(head).unwrap_or(&d.message).to_owned()).collect()
@@ -311,12 +311,16 @@ fn match_selects_the_requests_of_the_policy() {
 fn action_can_warn_and_failure_policy_can_allow_unknown_usage() {
     let spec = json!({ "action": "Warn", "limits": { "pod": { "gpus": 1 } } });
     let request = with_gpus(&json!({}), 2);
-    let validation = compiled(&spec).validate(&AdmissionRequest { json: &request }, &cluster());
+    let validation =
+        compiled(&spec).validate(&AdmissionRequest { json: &request }, &cluster(), &WorkBudget::unlimited());
     assert_eq!((validation.denials.len(), validation.warnings.len()), (0, 1));
     for (policy, denials, ignored) in [("Fail", 1, 0), ("Ignore", 0, 1)] {
         let spec = json!({ "failurePolicy": policy, "limits": { "namespace": { "gpus": 1 } } });
-        let validation =
-            compiled(&spec).validate(&AdmissionRequest { json: &request }, &ClusterData::default());
+        let validation = compiled(&spec).validate(
+            &AdmissionRequest { json: &request },
+            &ClusterData::default(),
+            &WorkBudget::unlimited(),
+        );
         assert_eq!(
             (validation.denials.len(), validation.ignored_errors.len()),
             (denials, ignored),
@@ -330,7 +334,12 @@ fn action_can_warn_and_failure_policy_can_allow_unknown_usage() {
 
 /// Checks the changed parts of the object, by pointer.
 fn check_changes(spec: &Json, request: &Json, expected: &[(&str, Json)]) {
-    let mutation = compiled(spec).mutate(&AdmissionRequest { json: request }, &cluster());
+    let mutation = compiled(spec).mutate(
+        &AdmissionRequest { json: request },
+        &cluster(),
+        &WorkBudget::unlimited(),
+        &|_| None,
+    );
     assert!(mutation.denials.is_empty() && mutation.ignored_errors.is_empty(), "{spec}: {mutation:?}");
     let object = mutation.object.unwrap_or_else(|| request["object"].clone());
     let diff = json_patch::diff(&request["object"], &object);

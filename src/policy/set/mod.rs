@@ -81,7 +81,7 @@ impl PolicySet {
         request: &AdmissionRequest<'_>,
         cluster: &ClusterData,
     ) -> ValidationResult {
-        let mut validation = self.rules.validate_within(work_budget, request, cluster);
+        let mut validation = self.rules.validate(request, cluster, work_budget);
         let exceptions = active_exceptions(&self.exceptions, request, cluster.now);
         // A GangPolicy denies under its own name, so exceptions name it and not the translated policy.
         let names = self.policies.iter().map(|policy| policy.name.as_str());
@@ -104,7 +104,7 @@ impl PolicySet {
     ) -> MutationResult {
         let exceptions = active_exceptions(&self.exceptions, request, cluster.now);
         let exception_for = |policy: &str| exception_for(policy, &exceptions);
-        self.rules.mutate_within(work_budget, request, cluster, &exception_for)
+        self.rules.mutate(request, cluster, work_budget, &exception_for)
     }
 }
 

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use portcullis_policy::evaluation::{CompiledPolicies, MutatingPolicy, ParamStore, ValidatingPolicy};
 use portcullis_policy::{
-    AdmissionRequest, ClusterData, Denial, Severity, SourceFile, ValidationResult, load,
+    AdmissionRequest, ClusterData, Denial, Severity, SourceFile, ValidationResult, WorkBudget, load,
 };
 use serde_json::{Value as Json, json};
 
@@ -178,7 +178,8 @@ fn request(rules: &CompiledPolicies, cluster: &ClusterData, told: &Json) -> Vec<
     let (mutating, validating) = (&told["mutating"], &told["validating"]);
     let mut ours: Option<Json> = None;
     if mutating.is_object() {
-        let mutation = rules.mutate(&AdmissionRequest { json: mutating }, cluster);
+        let mutation =
+            rules.mutate(&AdmissionRequest { json: mutating }, cluster, &WorkBudget::unlimited(), &|_| None);
         if !mutation.denials.is_empty() {
             ours = Some(refusal(mutating, &mutation.denials, true));
         } else if told["object"].is_object() {
@@ -187,7 +188,8 @@ fn request(rules: &CompiledPolicies, cluster: &ClusterData, told: &Json) -> Vec<
         }
     }
     if validating.is_object() && ours.is_none() {
-        let validation = rules.validate(&AdmissionRequest { json: validating }, cluster);
+        let validation =
+            rules.validate(&AdmissionRequest { json: validating }, cluster, &WorkBudget::unlimited());
         if !validation.denials.is_empty() {
             ours = Some(refusal(validating, &validation.denials, false));
         }

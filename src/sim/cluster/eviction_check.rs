@@ -7,8 +7,8 @@ use std::time::Duration;
 use super::checker::met;
 use super::quorum_history::QuorumHistory;
 use portcullis_core::dialect::OnStale;
-use portcullis_core::engine::{ConditionStatus, ConditionType, GangRecord, GangStatus};
-use portcullis_core::model::{PodUid, Str, Time};
+use portcullis_core::engine::{ConditionStatus, ConditionType, GangRecord, GangStatus, Phase};
+use portcullis_core::model::{PodUid, Reason, Str, Time};
 use portcullis_core::planner::{self, PlanningRequest};
 use portcullis_core::pod::Pod;
 use portcullis_core::snapshot::Snapshot;
@@ -84,14 +84,17 @@ pub(super) fn overdue(
     problems
 }
 
-/// Whether a gang that fits waits for the head-of-line reservation of a gang that would fit into an empty
-/// cluster.
-pub(super) fn held_for_another(
+/// Whether a gang that fits waits for a head-of-line reservation: its status gives that reason, and another gang
+/// may have the reservation. That gang has waited long enough, does not fit, and would fit into an empty cluster.
+pub(super) fn waits_for_reservation(
     status: &GangStatus,
-    requests: &[PlanningRequest],
+    others: &[(&PlanningRequest, GangStatus)],
     snapshot: &Snapshot,
     hold_after: Duration,
+    now: Time,
 ) -> bool {
+    // A gang whose start timeout is over has that reason instead, whatever it waits for.
+    let explained = matches!(status.reason, Some(Reason::RoomHeld | Reason::SchedulingTimeout));
     let fits = |snapshot: &Snapshot, request: &PlanningRequest| {
         let (plan, _) = planner::plan(snapshot, std::slice::from_ref(request));
         !plan.gangs.is_empty()
@@ -100,9 +103,11 @@ pub(super) fn held_for_another(
     for uid in snapshot.charges().map(|(uid, _)| uid).collect::<Vec<_>>() {
         empty.release(uid);
     }
-    let named = |request: &&PlanningRequest| {
-        status.message.contains(&format!("reserved for gang {}, ", request.gang))
+    let may_hold = |(request, status): &(&PlanningRequest, GangStatus)| {
+        status.phase == Phase::Waiting
+            && now.since(status.since) >= hold_after
+            && !fits(snapshot, request)
+            && fits(&empty, request)
     };
-    !hold_after.is_zero()
-        && requests.iter().filter(named).any(|request| !fits(snapshot, request) && fits(&empty, request))
+    explained && !hold_after.is_zero() && others.iter().any(may_hold)
 }

@@ -40,17 +40,11 @@ struct CoschedulingSpec<'a> {
 
 /// The value of a label, where it is not empty.
 fn label<'p>(pod: &'p PodView<'_>, key: &str) -> Option<&'p str> {
-    pod.metadata.labels.text(key).filter(|text| !text.is_empty())
+    pod.metadata.labels.non_empty(key)
 }
 
 const fn resource(group: &'static str) -> GroupResource {
-    GroupResource {
-        group,
-        version: "v1alpha1",
-        kind: "PodGroup",
-        plural: "podgroups",
-        status: StatusWrite::Subresource,
-    }
+    GroupResource::pod_groups(group, "v1alpha1", StatusWrite::Subresource)
 }
 
 impl Dialect for Coscheduling {

@@ -86,19 +86,13 @@ impl Dialect for Kai {
     }
 
     fn group_resources(&self) -> &'static [GroupResource] {
-        &[GroupResource {
-            group: names::KAI_API_GROUP,
-            version: "v2alpha2",
-            kind: "PodGroup",
-            plural: "podgroups",
-            status: StatusWrite::Subresource,
-        }]
+        const { &[GroupResource::pod_groups(names::KAI_API_GROUP, "v2alpha2", StatusWrite::Subresource)] }
     }
 
     fn review(&self, pod: &PodView<'_>) -> MembershipReview {
         let meta = &pod.metadata;
-        let annotation = meta.annotations.text(names::KAI_GROUP_ANNOTATION).filter(|t| !t.is_empty());
-        let label = meta.labels.text(names::KAI_GROUP_LABEL).filter(|t| !t.is_empty());
+        let annotation = meta.annotations.non_empty(names::KAI_GROUP_ANNOTATION);
+        let label = meta.labels.non_empty(names::KAI_GROUP_LABEL);
         let mut review = MembershipReview::default();
         match (annotation, label) {
             (None, None) => return review,
@@ -115,12 +109,11 @@ impl Dialect for Kai {
 
     fn membership(&self, pod: &PodView<'_>) -> Option<Membership> {
         let meta = &pod.metadata;
-        let named = |text: Option<&str>| text.filter(|t| !t.is_empty()).map(str);
-        let name = named(meta.annotations.text(names::KAI_GROUP_ANNOTATION))
-            .or_else(|| named(meta.labels.text(names::KAI_GROUP_LABEL)))?;
+        let annotation = meta.annotations.non_empty(names::KAI_GROUP_ANNOTATION);
+        let name = annotation.or_else(|| meta.labels.non_empty(names::KAI_GROUP_LABEL))?;
         Some(Membership {
             gang: GangId::new(DialectId::Kai, meta.namespace.as_str(), name),
-            role: named(meta.labels.text(names::KAI_SUBGROUP_LABEL)),
+            role: meta.labels.non_empty(names::KAI_SUBGROUP_LABEL).map(str),
             declared: PodDeclaration::read(pod, None),
         })
     }

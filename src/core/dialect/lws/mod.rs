@@ -87,7 +87,7 @@ impl Dialect for Lws {
 
     fn membership(&self, pod: &PodView<'_>) -> Option<Membership> {
         let meta = &pod.metadata;
-        let set = meta.labels.text(names::LWS_NAME_LABEL).filter(|set| !set.is_empty())?;
+        let set = meta.labels.non_empty(names::LWS_NAME_LABEL)?;
         let name = format!("{set}-{}", index(pod, set)?);
         let leader_first = meta.annotations.contains(names::LWS_EXCLUSIVE_ANNOTATION);
         let min_members = if leader_first { Some(1) } else { size(pod).and_then(parse_member_count) };

@@ -19,13 +19,7 @@ use crate::objects::names;
 use crate::objects::text::Text;
 
 const fn pod_groups(version: &'static str) -> GroupResource {
-    GroupResource {
-        group: names::NATIVE_API_GROUP,
-        version,
-        kind: "PodGroup",
-        plural: "podgroups",
-        status: StatusWrite::Subresource,
-    }
+    GroupResource::pod_groups(names::NATIVE_API_GROUP, version, StatusWrite::Subresource)
 }
 
 /// The resources of 1.37, 1.36 and 1.35. The status of the last has no fields.

@@ -46,7 +46,7 @@ fn gang_in_spec<'p>(pod: &'p PodView<'_>) -> Option<Cow<'p, str>> {
 
 /// The gang that the annotation names.
 fn gang_in_annotation<'p>(pod: &'p PodView<'_>) -> Option<&'p str> {
-    pod.metadata.annotations.text(names::SCHEDULING_GROUP_ANNOTATION).filter(|text| !text.is_empty())
+    pod.metadata.annotations.non_empty(names::SCHEDULING_GROUP_ANNOTATION)
 }
 
 impl Dialect for Native {

@@ -17,9 +17,8 @@ pub(super) struct Plain;
 /// The value of a key and the map that has it: the annotation, or else the label.
 fn value_of<'p>(pod: &'p PodView<'_>, key: &str) -> Option<(&'static str, &'p str)> {
     let meta = &pod.metadata;
-    let annotation = meta.annotations.text(key).map(|text| ("annotations", text));
-    let label = meta.labels.text(key).map(|text| ("labels", text));
-    annotation.filter(|(_, text)| !text.is_empty()).or(label.filter(|(_, text)| !text.is_empty()))
+    let annotation = meta.annotations.non_empty(key).map(|text| ("annotations", text));
+    annotation.or_else(|| meta.labels.non_empty(key).map(|text| ("labels", text)))
 }
 
 impl Dialect for Plain {

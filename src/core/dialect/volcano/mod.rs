@@ -75,24 +75,17 @@ impl Dialect for Volcano {
     }
 
     fn group_resources(&self) -> &'static [GroupResource] {
-        &[GroupResource {
-            group: names::VOLCANO_API_GROUP,
-            version: "v1beta1",
-            kind: "PodGroup",
-            plural: "podgroups",
-            status: StatusWrite::Object,
-        }]
+        const { &[GroupResource::pod_groups(names::VOLCANO_API_GROUP, "v1beta1", StatusWrite::Object)] }
     }
 
     fn membership(&self, pod: &PodView<'_>) -> Option<Membership> {
         let meta = &pod.metadata;
-        let non_empty = |text: Option<&str>| text.filter(|t| !t.is_empty()).map(str);
-        let name = non_empty(meta.annotations.text(names::VOLCANO_GROUP_ANNOTATION))?;
-        let task = non_empty(meta.annotations.text(names::VOLCANO_TASK_KEY))
-            .or_else(|| non_empty(meta.labels.text(names::VOLCANO_TASK_KEY)));
+        let name = meta.annotations.non_empty(names::VOLCANO_GROUP_ANNOTATION)?;
+        let task = meta.annotations.non_empty(names::VOLCANO_TASK_KEY);
+        let task = task.or_else(|| meta.labels.non_empty(names::VOLCANO_TASK_KEY));
         Some(Membership {
             gang: GangId::new(DialectId::Volcano, meta.namespace.as_str(), name),
-            role: task,
+            role: task.map(str),
             declared: PodDeclaration::read(pod, None),
         })
     }

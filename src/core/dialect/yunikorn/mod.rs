@@ -21,11 +21,11 @@ pub(super) struct Yunikorn;
 /// The application, by the keys that YuniKorn reads, in its order.
 fn application<'p>(pod: &'p PodView<'_>) -> Option<&'p str> {
     let meta = &pod.metadata;
-    let non_empty = |text: Option<&'p str>| text.filter(|t| !t.is_empty());
-    non_empty(meta.labels.text(names::YUNIKORN_APP_ID))
-        .or_else(|| non_empty(meta.annotations.text(names::YUNIKORN_APP_ID)))
-        .or_else(|| non_empty(meta.labels.text(names::YUNIKORN_OLD_APP_ID)))
-        .or_else(|| non_empty(meta.labels.text(names::SPARK_APP_SELECTOR)))
+    let label = |key: &str| meta.labels.non_empty(key);
+    label(names::YUNIKORN_APP_ID)
+        .or_else(|| meta.annotations.non_empty(names::YUNIKORN_APP_ID))
+        .or_else(|| label(names::YUNIKORN_OLD_APP_ID))
+        .or_else(|| label(names::SPARK_APP_SELECTOR))
 }
 
 /// The quorum: every task group with its `minMember`.
@@ -103,8 +103,8 @@ impl Dialect for Yunikorn {
 
     fn membership(&self, pod: &PodView<'_>) -> Option<Membership> {
         let annotations = &pod.metadata.annotations;
-        let role = annotations.text(names::YUNIKORN_TASK_GROUP_NAME).filter(|role| !role.is_empty());
-        let groups = annotations.text(names::YUNIKORN_TASK_GROUPS).filter(|groups| !groups.is_empty());
+        let role = annotations.non_empty(names::YUNIKORN_TASK_GROUP_NAME);
+        let groups = annotations.non_empty(names::YUNIKORN_TASK_GROUPS);
         if role.is_none() && groups.is_none() {
             return None;
         }
@@ -124,8 +124,7 @@ impl Dialect for Yunikorn {
 
     fn review(&self, pod: &PodView<'_>) -> MembershipReview {
         let mut review = MembershipReview { membership: self.membership(pod), ..MembershipReview::default() };
-        if let Some(text) =
-            pod.metadata.annotations.text(names::YUNIKORN_TASK_GROUPS).filter(|t| !t.is_empty())
+        if let Some(text) = pod.metadata.annotations.non_empty(names::YUNIKORN_TASK_GROUPS)
             && let Err(problem) = task_groups(text)
         {
             review.faults.push(Finding {

@@ -92,18 +92,19 @@ impl Checker {
             if let Err(problems) = planner::check(&snapshot, alone, &plan) {
                 self.found(Invariant::AllOrNone, problems.join("; "));
             }
-            let held = || {
-                let record = gang_object(api, &request.gang);
-                record.is_some_and(|record| {
-                    eviction_check::held_for_another(
-                        &record.status,
-                        &requests,
-                        &snapshot,
-                        self.settings.hold_after,
-                    )
+            let waits_for_reservation = || {
+                let status =
+                    |request: &PlanningRequest| Some(gang_object(api, &request.gang)?.status.clone());
+                let others: Vec<_> = (requests.iter())
+                    .filter(|other| other.gang != request.gang)
+                    .filter_map(|other| Some((other, status(other)?)))
+                    .collect();
+                let hold_after = self.settings.hold_after;
+                status(request).is_some_and(|status| {
+                    eviction_check::waits_for_reservation(&status, &others, &snapshot, hold_after, api.now)
                 })
             };
-            if let Some(planned) = plan.gangs.first().filter(|_| !held()) {
+            if let Some(planned) = plan.gangs.first().filter(|_| !waits_for_reservation()) {
                 let places: Vec<String> = planned
                     .assignments
                     .iter()
