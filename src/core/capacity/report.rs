@@ -1,4 +1,5 @@
-//! The types of the report and their JSON form: camel case, without numbers that are 0 and without empty maps.
+//! The types of the report and their JSON form: camel case, without numbers that are 0 and without empty
+//! maps.
 //!
 //! Unknown fields are ignored, so that replicas of two releases understand each other.
 //!

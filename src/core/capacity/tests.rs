@@ -1,3 +1,5 @@
+//! Reports of small clusters.
+
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};

@@ -96,8 +96,8 @@ impl CompiledPolicies {
         validation
     }
 
-    /// Evaluates the mutating policies, without those that an exception covers. The result must be discarded if
-    /// the work budget is exhausted.
+    /// Evaluates the mutating policies, without those that an exception covers. The result must be discarded
+    /// if the work budget is exhausted.
     #[must_use]
     pub fn mutate(
         &self,

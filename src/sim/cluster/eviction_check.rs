@@ -84,8 +84,9 @@ pub(super) fn overdue(
     problems
 }
 
-/// Whether a gang that fits waits for a head-of-line reservation: its status gives that reason, and another gang
-/// may have the reservation. That gang has waited long enough, does not fit, and would fit into an empty cluster.
+/// Whether a gang that fits waits for a head-of-line reservation: its status gives that reason, and another
+/// gang may have the reservation. That gang has waited long enough, does not fit, and would fit into an empty
+/// cluster.
 pub(super) fn waits_for_reservation(
     status: &GangStatus,
     others: &[(&PlanningRequest, GangStatus)],
