@@ -95,7 +95,7 @@ pub(super) fn waits_for_reservation(
     now: Time,
 ) -> bool {
     // A gang whose start timeout is over has that reason instead, whatever it waits for.
-    let explained = matches!(status.reason, Some(Reason::RoomHeld | Reason::SchedulingTimeout));
+    let explained = matches!(status.reason, Some(Reason::HeadOfLineReservation | Reason::SchedulingTimeout));
     let fits = |snapshot: &Snapshot, request: &PlanningRequest| {
         let (plan, _) = planner::plan(snapshot, std::slice::from_ref(request));
         !plan.gangs.is_empty()
