@@ -113,7 +113,7 @@ func disk(d dice) v1.VolumeSource {
 	}
 }
 
-// addEphemeralClaims adds the claims of the generic ephemeral volumes of a pod, or claims that only seem to be theirs.
+// addEphemeralClaims adds the claims of the generic ephemeral volumes of a pod, or claims that only look like them.
 func (s *storage) addEphemeralClaims(pod *v1.Pod) {
 	d := s.d
 	for _, volume := range pod.Spec.Volumes {

@@ -81,37 +81,25 @@ func hasEnded(pod *v1.Pod) bool {
 // objects returns what the scheduler's informers list.
 func (c *cluster) objects() []runtime.Object {
 	var list []runtime.Object
-	for _, node := range c.nodes {
-		list = append(list, node)
-	}
-	for _, namespace := range c.namespaces {
-		list = append(list, namespace)
-	}
 	for _, pod := range c.pods {
 		if !hasEnded(pod) {
 			list = append(list, pod)
 		}
 	}
-	for _, volume := range c.volumes {
-		list = append(list, volume)
-	}
-	for _, claim := range c.claims {
-		list = append(list, claim)
-	}
-	for _, class := range c.storageClasses {
-		list = append(list, class)
-	}
-	for _, node := range c.csiNodes {
-		list = append(list, node)
-	}
-	for _, driver := range c.csiDrivers {
-		list = append(list, driver)
-	}
-	for _, capacity := range c.storageCapacities {
-		list = append(list, capacity)
-	}
-	for _, attachment := range c.attachments {
-		list = append(list, attachment)
+	list = appendObjects(list, c.nodes)
+	list = appendObjects(list, c.namespaces)
+	list = appendObjects(list, c.volumes)
+	list = appendObjects(list, c.claims)
+	list = appendObjects(list, c.storageClasses)
+	list = appendObjects(list, c.csiNodes)
+	list = appendObjects(list, c.csiDrivers)
+	list = appendObjects(list, c.storageCapacities)
+	return appendObjects(list, c.attachments)
+}
+
+func appendObjects[T runtime.Object](list []runtime.Object, objects []T) []runtime.Object {
+	for _, object := range objects {
+		list = append(list, object)
 	}
 	return list
 }
@@ -119,44 +107,85 @@ func (c *cluster) objects() []runtime.Object {
 // newJudge starts informers over the cluster, fills the scheduler's cache and takes a snapshot of it.
 // The caller cancels ctx when the last pod is judged.
 func newJudge(ctx context.Context, world *cluster) (*judge, error) {
-	logger := klog.Background()
 	for _, pod := range world.pods {
 		setUID(pod)
 	}
+	snapshot, err := world.snapshot(ctx)
+	if err != nil {
+		return nil, err
+	}
+	nominated, err := world.nominations()
+	if err != nil {
+		return nil, err
+	}
+	client := fake.NewSimpleClientset(world.objects()...)
+	factory := informers.NewSharedInformerFactory(client, 0)
+	frameworks, err := newFrameworks(ctx,
+		frameworkruntime.WithClientSet(client),
+		frameworkruntime.WithInformerFactory(factory),
+		frameworkruntime.WithSnapshotSharedLister(snapshot),
+		frameworkruntime.WithPodNominator(nominated),
+		frameworkruntime.WithParallelism(1),
+		frameworkruntime.WithMetricsRecorder(metrics.NewMetricsAsyncRecorder(1000, time.Second, ctx.Done())),
+		frameworkruntime.WithSharedCSIManager(
+			nodevolumelimits.NewCSIManager(factory.Storage().V1().CSINodes().Lister())),
+	)
+	if err != nil {
+		return nil, err
+	}
+	factory.Start(ctx.Done())
+	for informer, synced := range factory.WaitForCacheSync(ctx.Done()) {
+		if !synced {
+			return nil, fmt.Errorf("informer of %s is not synced", informer)
+		}
+	}
+	return &judge{ctx: ctx, snapshot: snapshot, frameworks: frameworks}, nil
+}
+
+// snapshot returns the snapshot that the scheduler takes of its cache.
+func (c *cluster) snapshot(ctx context.Context) (*internalcache.Snapshot, error) {
+	logger := klog.Background()
 	cache := internalcache.New(ctx, nil, false)
-	for _, node := range world.nodes {
+	for _, node := range c.nodes {
 		cache.AddNode(logger, node)
 	}
-	nominated := nominations{byNode: map[string][]fwk.PodInfo{}}
-	for _, pod := range world.pods {
-		switch {
-		case hasEnded(pod):
-		case pod.Spec.NodeName != "":
-			if err := cache.AddPod(logger, pod); err != nil {
-				return nil, err
-			}
-		case pod.Status.NominatedNodeName != "":
-			info, err := framework.NewPodInfo(pod)
-			if err != nil {
-				return nil, err
-			}
-			nominated.byNode[pod.Status.NominatedNodeName] = append(nominated.byNode[pod.Status.NominatedNodeName], info)
+	for _, pod := range c.pods {
+		if pod.Spec.NodeName == "" || hasEnded(pod) {
+			continue
+		}
+		if err := cache.AddPod(logger, pod); err != nil {
+			return nil, err
 		}
 	}
 	snapshot := internalcache.NewEmptySnapshot()
-	if err := cache.UpdateSnapshot(logger, snapshot); err != nil {
-		return nil, err
-	}
+	return snapshot, cache.UpdateSnapshot(logger, snapshot)
+}
 
-	client := fake.NewSimpleClientset(world.objects()...)
-	factory := informers.NewSharedInformerFactory(client, 0)
+// nominations returns the pods that wait for the node that the scheduler nominated.
+func (c *cluster) nominations() (nominations, error) {
+	byNode := map[string][]fwk.PodInfo{}
+	for _, pod := range c.pods {
+		node := pod.Status.NominatedNodeName
+		if node == "" || pod.Spec.NodeName != "" || hasEnded(pod) {
+			continue
+		}
+		info, err := framework.NewPodInfo(pod)
+		if err != nil {
+			return nominations{}, err
+		}
+		byNode[node] = append(byNode[node], info)
+	}
+	return nominations{byNode: byNode}, nil
+}
+
+// newFrameworks returns one framework for each judged plugin, with the arguments of the default profile.
+func newFrameworks(ctx context.Context, options ...frameworkruntime.Option) ([]framework.Framework, error) {
 	profile, err := defaultProfile()
 	if err != nil {
 		return nil, err
 	}
-	result := &judge{ctx: ctx, snapshot: snapshot}
 	registry := plugins.NewInTreeRegistry()
-	recorder := metrics.NewMetricsAsyncRecorder(1000, time.Second, ctx.Done())
+	var list []framework.Framework
 	for _, plugin := range judgedPlugins {
 		alone := &config.KubeSchedulerProfile{
 			SchedulerName: v1.DefaultSchedulerName,
@@ -167,28 +196,13 @@ func newJudge(ctx context.Context, world *cluster) (*judge, error) {
 				MultiPoint: config.PluginSet{Enabled: []config.Plugin{{Name: plugin, Weight: 1}}},
 			},
 		}
-		f, err := frameworkruntime.NewFramework(ctx, registry, alone,
-			frameworkruntime.WithClientSet(client),
-			frameworkruntime.WithInformerFactory(factory),
-			frameworkruntime.WithSnapshotSharedLister(snapshot),
-			frameworkruntime.WithPodNominator(nominated),
-			frameworkruntime.WithParallelism(1),
-			frameworkruntime.WithMetricsRecorder(recorder),
-			frameworkruntime.WithSharedCSIManager(
-				nodevolumelimits.NewCSIManager(factory.Storage().V1().CSINodes().Lister())),
-		)
+		f, err := frameworkruntime.NewFramework(ctx, registry, alone, options...)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", plugin, err)
 		}
-		result.frameworks = append(result.frameworks, f)
+		list = append(list, f)
 	}
-	factory.Start(ctx.Done())
-	for informer, synced := range factory.WaitForCacheSync(ctx.Done()) {
-		if !synced {
-			return nil, fmt.Errorf("informer of %s is not synced", informer)
-		}
-	}
-	return result, nil
+	return list, nil
 }
 
 // defaultProfile returns the default profile with the arguments of its plugins.

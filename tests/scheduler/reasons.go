@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"path/filepath"
+	"runtime/debug"
 	"sort"
 	"strings"
 )
@@ -42,7 +43,7 @@ func reasonsPage(directory string) (string, error) {
 	}
 	var page strings.Builder
 	fmt.Fprintf(&page, "# What the tables hold\n\n`go run . write` in `tests/scheduler` writes this page. ")
-	fmt.Fprintf(&page, "%d clusters, %d pods.\n", clusters, pods)
+	fmt.Fprintf(&page, "Kubernetes %s,\n%d clusters, %d pods.\n", kubernetesVersion(), clusters, pods)
 	fmt.Fprintf(&page, "\n| table | plugin | pods accepted on all nodes | on some | on none |\n|---|---|---|---|---|\n")
 	var names []string
 	for name := range shares {
@@ -69,6 +70,18 @@ func reasonsPage(directory string) (string, error) {
 		fmt.Fprintf(&page, "| %s | `%s` | %s | %d | %d |\n", row.plugin, row.reason, row.code, row.pods, row.verdicts)
 	}
 	return page.String(), nil
+}
+
+// kubernetesVersion returns the version of the module that the plugins are from.
+func kubernetesVersion() string {
+	if build, ok := debug.ReadBuildInfo(); ok {
+		for _, module := range build.Deps {
+			if module.Path == "k8s.io/kubernetes" {
+				return strings.TrimPrefix(module.Version, "v")
+			}
+		}
+	}
+	return "of an unknown version"
 }
 
 func countReasons(judged judgedPod, nodes int, counts map[[3]string]*reasonCount) {
