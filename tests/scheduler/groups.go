@@ -18,6 +18,7 @@ var groups = []group{
 	{"nominated", 60, nominatedCase},
 	{"volumes", 160, volumesCase},
 	{"features", 20, featuresCase},
+	{"hostnames", 40, hostnamesCase},
 }
 
 // groupPlugins are the plugins that a group stresses.
@@ -32,6 +33,7 @@ var groupPlugins = map[string][]string{
 		names.VolumeRestrictions, names.VolumeBinding, names.VolumeZone, names.NodeVolumeLimits,
 	},
 	"features":  {names.NodeDeclaredFeatures},
+	"hostnames": {names.PodTopologySpread, names.InterPodAffinity},
 	"nominated": {names.NodePorts, names.NodeResourcesFit, names.PodTopologySpread, names.InterPodAffinity},
 }
 
