@@ -16,7 +16,7 @@ pub struct AssumedSizes {
 }
 
 impl Default for AssumedSizes {
-    /// AssumedSizes that most pods do not reach: 32 entries, 256 characters.
+    /// Sizes that most pods do not reach: 32 entries, 256 characters.
     fn default() -> Self {
         Self { entries: 32, text: 256 }
     }

@@ -31,11 +31,11 @@ pub(crate) fn expression(source: &str) {
     let checked = check(source, &env);
     let program = match (&checked, compile(source, &env)) {
         (Ok(found), Ok(program)) => {
-            assert_eq!(found, program.result(), "both say the same type");
+            assert_eq!(found, program.result(), "both have the same type");
             program
         }
         (Err(first), Err(second)) => {
-            assert!(first == &second && !first.is_empty(), "both say the same issues");
+            assert!(first == &second && !first.is_empty(), "both have the same issues");
             assert!(first.iter().all(|issue| issue.offset <= source.len() && !issue.message.is_empty()));
             return;
         }

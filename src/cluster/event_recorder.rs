@@ -37,7 +37,7 @@ const EVENT_BURST: u32 = 100;
 const SERIES_WINDOW: Duration = Duration::from_secs(30 * 60);
 /// Least time between two writes of a series.
 const SERIES_WRITE_INTERVAL: Duration = Duration::from_secs(60);
-/// EventSeries that are remembered.
+/// Maximum number of event series that are remembered.
 const MAX_REMEMBERED_SERIES: usize = 4096;
 /// Longest `note` of an event that the API server accepts.
 const MAX_EVENT_NOTE_BYTES: usize = 1024;

@@ -65,8 +65,8 @@ pub enum ApiVerb {
 pub enum ApiResponse {
     /// 2xx: the object after the request, as JSON text. The receiver parses it once, with a view of its own.
     Object(String),
-    /// The request was about a version or an object that the API server does not store any more: HTTP 409, or an
-    /// HTTP 422 that [`ErrorStatus::is_stale`] recognises. Nothing was written.
+    /// The request was about a version or an object that the API server does not store any more: HTTP 409, or
+    /// an HTTP 422 that [`ErrorStatus::is_stale`] recognises. Nothing was written.
     Stale {
         /// `message` of the returned `Status`.
         message: String,
@@ -144,17 +144,19 @@ impl ErrorStatus {
         }
     }
 
-    /// Whether an admission webhook denied the request. The API server puts these words before the text of the webhook.
+    /// Whether an admission webhook denied the request. The API server puts these words before the text of
+    /// the webhook.
     fn is_webhook_denial(&self) -> bool {
         self.message.starts_with("admission webhook ")
     }
 
     /// Whether the request was about a version or an object that is not stored any more.
     ///
-    /// Kubernetes 1.36 answers so with 409, with the 422 of a failed `test` in a JSON patch, and with the 422 of a merge
-    /// patch whose `metadata.uid` is another one. The 422 of a failed `test` has no details and a constant message
-    /// (apimachinery, `NewGenericServerResponse`). The 422 of a validating policy names the object, and the message of
-    /// a webhook starts with the name of the webhook: no policy can produce the same response.
+    /// Kubernetes 1.36 answers so with 409, with the 422 of a failed `test` in a JSON patch, and with the 422
+    /// of a merge patch whose `metadata.uid` is another one. The 422 of a failed `test` has no details and a
+    /// constant message (apimachinery, `NewGenericServerResponse`). The 422 of a validating policy names the
+    /// object, and the message of a webhook starts with the name of the webhook: no policy can produce the
+    /// same response.
     #[must_use]
     pub fn is_stale(&self) -> bool {
         if self.is_webhook_denial() {

@@ -139,7 +139,7 @@ impl ClusterMetrics {
         );
         registry.register(
             "gangs",
-            "Gangs by phase, as the leader knows them. Waiting stays high: kubectl get gangs -A shows what each gang waits for. Torn above zero: kubectl describe gang shows which pods were not bound and why",
+            "Gangs by phase, as the leader observes them. Waiting stays high: kubectl get gangs -A shows what each gang waits for. Torn above zero: kubectl describe gang shows which pods were not bound and why",
             self.gangs.clone(),
         );
         registry.register(

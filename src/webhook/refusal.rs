@@ -96,7 +96,7 @@ impl Refusal {
     pub(super) fn message(&self) -> String {
         match self {
             Self::UnknownPath { path } => format!(
-                "Nothing is served at {path}. Reviews go to POST /mutate and POST /validate. Correct the path in the \
+                "There is no endpoint at {path}. Reviews go to POST /mutate and POST /validate. Correct the path in the \
                  webhook configuration."
             ),
             Self::NoPolicies => {

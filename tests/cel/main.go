@@ -1,11 +1,11 @@
-// Command cel asks the API server's own CEL what an expression is worth.
+// Command cel evaluates expressions with the CEL library of the API server and writes the results as tables.
 //
 //	go run . -signatures ../../src/cel/library/signatures.tsv
 //	go run . -data ../data/cel -expressions expressions.txt -table ../data/cel/table.json
 //	go run . -data ../data/cel -expressions mutated.txt -table ../data/cel/mutated.json
 //
-// The first form writes the declaration of every function of the environment, the others what each expression compiles
-// and evaluates to: issues with their positions, value or error text, cost. src/cel/tests/table.rs holds our evaluator to it.
+// The first form writes the declaration of every function of the environment. The other forms write the result of each
+// expression: issues with their positions, value or error text, and cost. src/cel/tests/table.rs compares with them.
 // Another version of Kubernetes: change go.mod, run all three, and look at what changed.
 package main
 
@@ -300,7 +300,7 @@ func evaluate(env *cel.Env, bindings map[string]any, expression string) (result 
 	return result
 }
 
-// stable says whether an expression is worth the same every time: maps are walked in random order.
+// stable reports whether an expression has the same value in every run: Go iterates over maps in random order.
 func stable(env *cel.Env, bindings map[string]any, first row) bool {
 	for range 8 {
 		again := evaluate(env, bindings, first.Expression)

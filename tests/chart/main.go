@@ -5,7 +5,7 @@
 //
 // An object that depends on nothing but its namespace and on the choice of components is generated: the kustomize
 // output of every choice of components is rendered, and the template repeats it. The Deployment and the ConfigMap of
-// policies have values of their own, so a person writes them. The comparison renders both sides for every choice of
+// policies have their own values, so their templates are written by hand. The comparison renders both sides for every choice of
 // components, with the template engine of Helm and the library of kustomize.
 package main
 
@@ -50,7 +50,7 @@ var components = []component{
 	{"pod-group-crds", "podGroupCRDs", ".Values.podGroupCRDs.enabled"},
 }
 
-// handWritten lists the objects whose templates have values of their own.
+// handWritten lists the objects whose templates are written by hand, because they have their own values.
 var handWritten = map[string]bool{
 	"Deployment/portcullis":         true,
 	"ConfigMap/portcullis-policies": true,
@@ -129,7 +129,7 @@ func kustomize(c choice) (map[string]object, error) {
 		return nil, err
 	}
 	defer os.RemoveAll(directory)
-	// The image and whatever else the installed kustomization sets, with other components.
+	// The image and the other fields that the installed kustomization sets, with other components.
 	installed, err := os.ReadFile(filepath.Join(manifests, "kustomization.yaml"))
 	if err != nil {
 		return nil, err
@@ -234,7 +234,7 @@ func normalise(one object) {
 	}
 }
 
-// generate makes a template for every object that no person writes.
+// generate makes a template for every object that is not in handWritten.
 func generate(wanted map[choice]map[string]object) (map[string]string, error) {
 	keys := make(map[string]bool)
 	for _, objects := range wanted {
@@ -297,7 +297,7 @@ func branches(bodies map[choice]string, fixed choice, from int) string {
 	return bodies[fixed]
 }
 
-// depends tells whether component i changes the object for any choice of the components after it.
+// depends reports whether component i changes the object for any choice of the components after it.
 func depends(bodies map[choice]string, fixed choice, i int) bool {
 	for rest := choice(0); rest < 1<<len(components); rest += 1 << (i + 1) {
 		if bodies[fixed|rest] != bodies[fixed|rest|1<<i] {
@@ -323,7 +323,7 @@ func write(templates map[string]string) error {
 	return nil
 }
 
-// stale names the generated templates that are not what would be generated now.
+// stale returns the names of generated templates that differ from what would be generated now.
 func stale(templates map[string]string) []string {
 	directory := filepath.Join(chartDirectory, "templates", "generated")
 	var problems []string

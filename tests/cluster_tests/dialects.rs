@@ -218,7 +218,7 @@ fn play(cluster: &Cluster, case: &Case) {
     });
     if let (Some((_, path)), Some(final_status)) = (&case.group, case.final_status) {
         let path = path.replace("NS", &namespace);
-        cluster.wait(&path, &format!("{}: the group says so", case.name), |group| {
+        cluster.wait(&path, &format!("{}: the status of the group", case.name), |group| {
             final_status(&group["status"])
         });
     }

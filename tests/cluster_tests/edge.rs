@@ -124,7 +124,7 @@ fn a_gang_is_lifted_and_leadership_moves_on() {
 
     // The status of the group is written a little later, and the Gang object has the group as its owner.
     let groups = format!("/apis/scheduling.run.ai/v2alpha2/namespaces/{namespace}/podgroups");
-    let group = cluster.wait(&format!("{groups}/train"), "the group says how its gang stands", |group| {
+    let group = cluster.wait(&format!("{groups}/train"), "the status of the group", |group| {
         group["status"]["phase"] == "Running"
     });
     assert_eq!(group["status"]["scheduled"], 2, "{group:#}");
@@ -167,6 +167,6 @@ fn a_gang_is_lifted_and_leadership_moves_on() {
         "--all",
         "--wait=false",
     ]);
-    cluster.wait(&format!("{gangs}/train"), "our object is gone", Value::is_null);
+    cluster.wait(&format!("{gangs}/train"), "the Gang object is deleted", Value::is_null);
     third.stop();
 }

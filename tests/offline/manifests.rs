@@ -106,7 +106,7 @@ fn the_webhooks_match_every_label_and_annotation_that_the_program_reads() {
             ],
             "groups.portcullis.dev" => continue,
             "owners.portcullis.dev" => {
-                stateful_sets_of_gangs_are_asked_about(&hook);
+                check_stateful_set_conditions(&hook);
                 continue;
             }
             other => panic!("unknown webhook {other}"),
@@ -145,7 +145,7 @@ fn the_webhooks_match_every_label_and_annotation_that_the_program_reads() {
 /// Checks the conditions for StatefulSets: ordered creation of pods, and a pod template that names a group by
 /// any key. The controller of LeaderWorkerSet sets the policy of its own StatefulSets. Pods with a share of a
 /// card are not a gang by that alone.
-fn stateful_sets_of_gangs_are_asked_about(hook: &Value) {
+fn check_stateful_set_conditions(hook: &Value) {
     assert_eq!(
         hook["rules"],
         json!([{ "apiGroups": ["apps"], "apiVersions": ["v1"], "resources": ["statefulsets"], "operations": ["CREATE", "UPDATE"],

@@ -1,4 +1,4 @@
-//! Compares our views of pods and nodes with the typed objects of a Kubernetes release.
+//! Compares the views of pods and nodes with the typed objects of a Kubernetes release.
 //!
 //! Every field of a view is optional, so a misspelt field would always read as absent, and no other test
 //! would fail. Here every field gets its own value under the name in the schema of Kubernetes. The views are

@@ -81,7 +81,7 @@ func generatedNamespaces(d dice) []*v1.Namespace {
 	return list
 }
 
-// generatedNodes returns 3 to 8 nodes with room for every pod.
+// generatedNodes returns 3 to 8 nodes with capacity for every pod.
 func generatedNodes(d dice) []*v1.Node {
 	var list []*v1.Node
 	// In most clusters every node has every topology label.

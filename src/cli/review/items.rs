@@ -112,7 +112,7 @@ fn walk(value: &Value, pointer: &str, namespace: &str, found: &mut Vec<ReviewIte
         push(
             name,
             None,
-            ItemContent::Unreadable(format!("{missing} is missing: it says what the object is")),
+            ItemContent::Unreadable(format!("{missing} is missing: it states the type of the object")),
         );
     } else if let Some(items) =
         value.get("items").and_then(Value::as_array).filter(|_| kind.ends_with("List") || kind == "List")
@@ -197,7 +197,9 @@ fn review(value: &Value, pointer: &str, namespace: &str, found: &mut Vec<ReviewI
         own => own,
     };
     let what = if kind.is_empty() {
-        ItemContent::Unreadable("request.kind.kind is missing: it says what is being reviewed".to_owned())
+        ItemContent::Unreadable(
+            "request.kind.kind is missing: it states the kind of the reviewed object".to_owned(),
+        )
     } else {
         ItemContent::Pod(PodItem { pod: object.clone(), review: Some(value.clone()), owner: None })
     };

@@ -144,7 +144,7 @@ pub(super) fn review_of(namespace: &str, [group, version, kind, plural]: [&str; 
 fn response(body: &[u8]) -> Value {
     serde_json::from_slice::<Value>(body)
         .map(|mut review| review["response"].take())
-        .expect("admission answers with JSON of its own making")
+        .expect("the response of admission is JSON")
 }
 
 fn patch_of(response: &Value) -> Value {

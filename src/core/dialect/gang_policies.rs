@@ -56,7 +56,7 @@ pub struct GangPolicies {
     /// be.
     pub pin: Option<bool>,
     /// `portcullis.dev/topology`: a node label. All members go to nodes with one value of it, where such
-    /// nodes have room.
+    /// nodes have capacity.
     pub topology: Option<Str>,
     /// `portcullis.dev/elastic`: whether the gang has as many members as the owners of its pods want.
     pub elastic: Option<bool>,

@@ -1,6 +1,6 @@
 //! What the engine does when one of its own promises is broken.
 //!
-//! A missing entry is either an ordinary case, and the code says so with `if let` or a comment, or a broken promise. A
+//! A missing entry is an ordinary case, which the code handles with `if let` or a comment, or a broken promise. A
 //! broken promise panics in debug builds, in which all tests and the simulation run. In release builds the engine counts
 //! it, and the cluster edge exports the count as `portcullis_engine_invariant_violations_total`.
 

@@ -101,7 +101,7 @@ impl GpuFindings {
         }
         if let Some(value) = devices {
             let message = format!(
-                "{DEVICES_ALONE}: the annotation says {} cards, and nothing says how much of each. Add gpu-memory (MiB) or \
+                "{DEVICES_ALONE}: the annotation requests {} cards, and no annotation sets the share of each. Add gpu-memory (MiB) or \
                  gpu-fraction, or remove gpu-fraction-num-devices and ask for whole GPUs.",
                 shown_number(value)
             );
@@ -115,7 +115,7 @@ impl GpuFindings {
         if let Some(value) = container {
             let message = format!(
                 "cannot choose a container for a share without specifying fraction portion or gpu-memory: container {} \
-                 is named, and nothing says how much of a card it gets. Add gpu-memory (MiB) or gpu-fraction, or remove \
+                 is named, and no annotation sets its share of a card. Add gpu-memory (MiB) or gpu-fraction, or remove \
                  gpu-fraction-container-name.",
                 shown(value)
             );
@@ -200,7 +200,7 @@ impl GpuFindings {
         let remove = places.into_iter().collect::<Vec<_>>().join(" and ");
         let whole = match remove.as_str() {
             names::NVIDIA_GPU | names::AMD_GPU | names::INTEL_GPU => "for a whole GPU".to_owned(),
-            _ => format!("to get what {remove} says"),
+            _ => format!("to keep {remove}"),
         };
         let fix =
             format!("Keep one: remove the annotation {key} {whole}, or remove {remove} to share a card.");

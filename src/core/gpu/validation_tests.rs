@@ -260,8 +260,8 @@ fn the_finding_at_the_annotation_lists_all_claims() {
         ),
         "cannot request both GPU and GPU memory: this pod asks for 4000 MiB of a shared card and, in container \"a\", for \
          2 whole GPUs (limits nvidia.com/gpu), and, in container \"b\", for 1 MIG slice (limits nvidia.com/mig-1g.5gb), \
-         and for devices by the resource claim \"c\". Keep one: remove the annotation gpu-memory to get what \
-         nvidia.com/gpu and nvidia.com/mig-1g.5gb and spec.resourceClaims says, or remove nvidia.com/gpu and \
+         and for devices by the resource claim \"c\". Keep one: remove the annotation gpu-memory to keep \
+         nvidia.com/gpu and nvidia.com/mig-1g.5gb and spec.resourceClaims, or remove nvidia.com/gpu and \
          nvidia.com/mig-1g.5gb and spec.resourceClaims to share a card."
     );
     assert_eq!(

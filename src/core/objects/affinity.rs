@@ -159,7 +159,7 @@ pub struct Taint {
     pub key: Str,
     /// Value, often empty.
     pub value: Str,
-    /// TaintEffect.
+    /// Effect of the taint.
     pub effect: TaintEffect,
 }
 

@@ -17,7 +17,7 @@ pub struct Denial {
     pub field: Option<String>,
     /// The API server's message: `ValidatingAdmissionPolicy 'a' with binding 'b' denied request: no`.
     pub message: String,
-    /// The message of the rule: `no`.
+    /// The message of the rule alone, such as `no`.
     pub detail: String,
     /// The reason of the status: `Invalid`, `Forbidden`, ...
     pub reason: String,

@@ -37,7 +37,7 @@ fn is_default(key: &str, value: &Json) -> bool {
     .contains(&(key, value.clone()))
 }
 
-/// Collects the differences between our object and the API server's.
+/// Collects the differences between the object of the evaluation and that of the API server.
 fn differs(ours: &Json, theirs: &Json, path: &str, found: &mut Vec<String>) {
     match (ours, theirs) {
         (Json::Object(ours), Json::Object(theirs)) => {

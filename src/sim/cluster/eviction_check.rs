@@ -27,7 +27,7 @@ pub(super) fn expired(
     let there =
         forgotten.filter_map(|uid| pods.get(uid)).filter(|(pod, gone)| gone.is_none() && !pod.terminating);
     let mut problems: Vec<String> = (there.filter(|(pod, _)| !pod.finished()))
-        .map(|(pod, _)| format!("{} had expired, and gang {} does not say so any more", pod.key, after.gang))
+        .map(|(pod, _)| format!("{} had expired, and gang {} does not list it any more", pod.key, after.gang))
         .collect();
     if new.is_empty() {
         return problems;

@@ -49,7 +49,7 @@ pub(crate) fn run() {
         decision(name, &cluster, "5000 x 1 GPU of two kinds", &crowd);
         events(name, &mut cluster);
     }
-    hard();
+    decisions_at_the_step_limit();
 }
 
 fn decision(cluster: &str, snapshot: &Snapshot, what: &str, shapes: &[Shape]) {
@@ -67,7 +67,7 @@ fn decision(cluster: &str, snapshot: &Snapshot, what: &str, shapes: &[Shape]) {
 }
 
 /// Forty different sizes on cards that they nearly fill, so that the search reaches its step limit.
-fn hard() {
+fn decisions_at_the_step_limit() {
     let sizes: Vec<Shape> = (0..40_u64).map(|index| vram(1009 + (index * 7919) % 1500)).collect();
     let total: u64 = (0..40_u64).map(|index| 1009 + (index * 7919) % 1500).sum();
     let mut node = node("node", 13, true);

@@ -196,7 +196,7 @@ struct InProcessServer {
     child: Child,
     address: SocketAddr,
     ca_pem: String,
-    /// TlsSecret open, so that the server can write.
+    /// Kept open, so that the server can write.
     _output: BufReader<ChildStdout>,
 }
 

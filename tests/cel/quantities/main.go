@@ -1,9 +1,9 @@
-// Command quantities asks the API server's own parser what a quantity is worth.
+// Command quantities parses quantities with the parser of the API server and writes the results as a table.
 //
 //	go run ./quantities -table ../../src/text/quantity_cases.tsv
 //
 // It reads the first column of the table, an input as a JSON string, and writes the other columns again.
-// The tests of src/text/quantity.rs hold the Rust parser to every row. To add an input, add a line with that input alone.
+// The tests of src/text/quantity.rs compare the Rust parser with every row. To add an input, add a line with that input alone.
 // Another version of Kubernetes: change go.mod, run it, and look at what changed.
 package main
 

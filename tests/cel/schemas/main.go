@@ -1,9 +1,9 @@
-// Command schemas writes the fields of the kinds that policies are about: what the API server serves as OpenAPI v3, without prose.
+// Command schemas writes the schemas of the kinds that policies match: the OpenAPI v3 of the API server, without descriptions.
 //
 //	go run ./schemas -specs "$(cd ../cluster && go list -m -f '{{.Dir}}' k8s.io/kubernetes)/api/openapi-spec/v3" \
 //		-definitions ../../manifests/components/pod-group-crds -to ../../src/policy/schema/schemas.json
 //
-// One definition a line, so that another version of Kubernetes (raise it in ../cluster/go.mod) is a difference that can be read.
+// Each definition is one line, so that a diff shows what another version of Kubernetes (see ../cluster/go.mod) changes.
 package main
 
 import (
@@ -20,7 +20,7 @@ import (
 	"go.yaml.in/yaml/v2"
 )
 
-// The groups whose kinds are taken, as their files are called.
+// The file names of the API groups whose kinds are written.
 var groups = []string{
 	"api__v1", "apis__apps__v1", "apis__batch__v1", "apis__policy__v1", "apis__rbac.authorization.k8s.io__v1",
 	"apis__networking.k8s.io__v1", "apis__node.k8s.io__v1", "apis__autoscaling__v2", "apis__coordination.k8s.io__v1",
@@ -35,7 +35,7 @@ type resource struct {
 	Version    string `json:"version"`
 	Resource   string `json:"resource"`
 	Namespaced bool   `json:"namespaced"`
-	// The kind of its objects, which for a subresource may be of another group.
+	// The kind of the objects. For a subresource it can belong to another group.
 	Kind       string `json:"kind"`
 	Definition string `json:"definition"`
 }
@@ -47,7 +47,7 @@ func must[T any](value T, err error) T {
 	return value
 }
 
-// short is the name of a definition without what is the same in all of them.
+// short returns the name of a definition without the prefix that all names share.
 func short(name string) string {
 	name = name[strings.LastIndex(name, "/")+1:]
 	for _, prefix := range []string{
@@ -61,7 +61,7 @@ func short(name string) string {
 	return name
 }
 
-// What of a schema is kept as it is.
+// The schema keywords that are copied unchanged.
 var kept = []string{
 	"type", "format", "required", "enum", "x-kubernetes-list-type", "x-kubernetes-list-map-keys", "x-kubernetes-map-type",
 	"x-kubernetes-int-or-string", "x-kubernetes-preserve-unknown-fields", "x-kubernetes-embedded-resource",
@@ -74,7 +74,7 @@ func reduce(schema object) object {
 			reduced[key] = value
 		}
 	}
-	// Defaults of keys matter where lists are merged; an empty one says nothing.
+	// Defaults of keys matter where lists are merged. An empty default has no effect.
 	switch value := schema["default"].(type) {
 	case string:
 		if value != "" {
@@ -115,7 +115,7 @@ func reduce(schema object) object {
 	return reduced
 }
 
-// plain makes YAML's maps JSON's.
+// plain converts maps of YAML to maps of JSON.
 func plain(value any) any {
 	switch value := value.(type) {
 	case map[any]any:

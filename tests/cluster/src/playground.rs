@@ -161,7 +161,7 @@ A Kubernetes cluster of your own, with Portcullis. In your shell:
   kubectl get gangs
   kubectl get pods -o wide
 
-2. Without room the gang waits as one, and says for what. As soon as there is room, it starts:
+2. Without capacity the gang waits as one, and its status names what is short. Then it starts:
 
   kubectl delete -f {example}
   kubectl cordon shared-1 shared-2 shared-3

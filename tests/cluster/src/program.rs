@@ -240,8 +240,8 @@ impl Drop for Portcullis<'_> {
 /// The path of the Lease by which the replicas elect a leader.
 pub const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/portcullis-system/leases/portcullis";
 
-/// The paths of both kinds of webhook configurations, and the names of ours. The second name is that of the
-/// component `policies`.
+/// The paths of both kinds of webhook configurations, and the names of Portcullis's own. The second name is
+/// that of the component `policies`.
 const REGISTRATIONS: [&str; 2] = [
     "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations",
     "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations",

@@ -6,7 +6,7 @@
 //! app     1/1     Running   0          …
 //! ```
 //!
-//! `$ ` runs a line in a shell once, `$~ ` again and again until the output is as it stands there, `> `
+//! `$ ` runs a line in a shell once, `$~ ` repeats it until the output matches the expected one, `> `
 //! continues the line above (a here-document). `…` stands for any text within a line, a line of `…` alone for
 //! any lines. The width of columns does not count. Lines that begin with `#` are remarks. In a Markdown file
 //! the sessions are the blocks that begin with "```console"; one that stands in a comment is played as well,
@@ -131,7 +131,7 @@ fn lines(text: &str) -> Vec<String> {
 }
 
 /// A line as it is recorded: text that varies from run to run becomes `…`.
-fn without_chance(line: &str) -> String {
+fn with_placeholders(line: &str) -> String {
     const FIELDS: [&str; 9] = [
         "UID:",
         "Resource Version:",
@@ -189,7 +189,7 @@ fn as_written(step: &Step, printed: &str) -> String {
     let sign = if step.is_repeated { "$~ " } else { "$ " };
     let _ = writeln!(text, "{sign}{}", step.command.replace('\n', "\n> "));
     for line in printed.trim_end().lines() {
-        let _ = writeln!(text, "{}", without_chance(line));
+        let _ = writeln!(text, "{}", with_placeholders(line));
     }
     text
 }
@@ -247,7 +247,7 @@ impl Cluster {
         while step.is_repeated && since.elapsed() < SETTLE_TIME && begun.elapsed() < WAIT_TIMEOUT {
             std::thread::sleep(Duration::from_millis(200));
             let again = self.shell(namespace, &command);
-            let plain = |text: &str| text.lines().map(without_chance).collect::<Vec<_>>();
+            let plain = |text: &str| text.lines().map(with_placeholders).collect::<Vec<_>>();
             if plain(&again) != plain(&printed) {
                 since = Instant::now();
             }
@@ -357,7 +357,7 @@ mod tests {
             ("app   1/1   Running   0   5s   10.0.0.1   gpu-1", "app   1/1   Running   0   …   …   gpu-1"),
             ("model-1 needs 8000 MiB", "model-1 needs 8000 MiB"),
         ] {
-            assert_eq!(without_chance(line), written);
+            assert_eq!(with_placeholders(line), written);
         }
         let session = "# why\n$~ kubectl get pods\nNAME   AGE\napp    …\n";
         assert_eq!(as_written(&steps(session)[0], "NAME   AGE\napp    7s\n"), session);

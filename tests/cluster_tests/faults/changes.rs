@@ -25,7 +25,7 @@ fn gangs_start_whole_when_nodes_and_pods_change_between_plan_and_lift() {
             pod_deleted(&stage, &proxy, ask);
         }
         for node_name in [Some("first"), None] {
-            room_taken(&stage, &proxy, node_name);
+            capacity_used(&stage, &proxy, node_name);
         }
         node_deleted_in_the_middle(&stage, &proxy);
     });
@@ -133,8 +133,8 @@ fn pod_deleted(stage: &Stage<'_>, proxy: &Proxy, ask: MemberRequest) {
 }
 
 /// A pod without a gang is bound to the planned node, by its creator or by the scheduler.
-fn room_taken(stage: &Stage<'_>, proxy: &Proxy, node_name: Option<&str>) {
-    let what = format!("the room is taken, by {node_name:?}");
+fn capacity_used(stage: &Stage<'_>, proxy: &Proxy, node_name: Option<&str>) {
+    let what = format!("another pod uses the capacity of {node_name:?}");
     let gang = planned(stage, proxy, &what, MemberRequest::Whole(2));
     let collection = format!("/api/v1/namespaces/{}/pods", gang.namespace);
     let resources = json!({"limits": {"nvidia.com/gpu": "4"}});

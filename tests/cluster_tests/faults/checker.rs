@@ -185,7 +185,7 @@ impl ClusterObjects {
         let active = count(&bound);
         if torn {
             if !self.gangs_with_torn_event.contains(&(id.namespace.to_string(), id.name.to_string())) {
-                wrong.push(format!("{id} is torn, and no event says so"));
+                wrong.push(format!("{id} is torn without a Torn event"));
             }
             return;
         }

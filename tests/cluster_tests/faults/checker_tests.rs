@@ -137,7 +137,7 @@ fn an_overbooked_card_is_found() {
         state.pods[3] = read(&lifted("b", 0));
         state.gangs.push(record("b", Phase::Torn));
     };
-    check(torn, &[wrong], &["x/b is torn, and no event says so"]);
+    check(torn, &[wrong], &["x/b is torn without a Torn event"]);
     let said = |state: &mut ClusterObjects| {
         torn(state);
         state.gangs_with_torn_event.insert(("x".to_owned(), "b".to_owned()));

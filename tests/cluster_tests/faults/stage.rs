@@ -287,8 +287,9 @@ impl<'a> Stage<'a> {
     #[track_caller]
     pub(crate) fn wait_gone(&self, namespace: &str) {
         let path = format!("{GANGS}/namespaces/{namespace}/gangs");
-        self.cluster
-            .wait(&path, "our objects are gone", |list| list["items"].as_array().is_some_and(Vec::is_empty));
+        self.cluster.wait(&path, "the Gang objects are deleted", |list| {
+            list["items"].as_array().is_some_and(Vec::is_empty)
+        });
     }
 }
 

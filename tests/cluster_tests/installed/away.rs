@@ -24,7 +24,7 @@ Error from server (Forbidden): pods "train-1" is forbidden: ValidatingAdmissionP
         &namespace,
         r#"
 $ kubectl label pod train-1 --overwrite kai.scheduler/podgroup=another
-The Pod "train-1" is invalid: metadata.labels[kai.scheduler/podgroup]: "another" is not the group that the annotation pod-group-name says ("train"). Give both the name of one PodGroup, or remove one of them: the other is then filled in.
+The Pod "train-1" is invalid: metadata.labels[kai.scheduler/podgroup]: "another" is not the group in the annotation pod-group-name ("train"). Give both the name of one PodGroup, or remove one of them: the other is then filled in.
 $ kubectl get pods -L kai.scheduler/podgroup
 NAME      READY   STATUS            RESTARTS   AGE   PODGROUP
 train-1   0/1     SchedulingGated   0          …     train

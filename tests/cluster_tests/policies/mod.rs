@@ -1,6 +1,6 @@
 //! Records how the API server evaluates policies. The test creates the policies of
 //! `tests/data/policies/differential/*.yaml` on a real control plane, sends their requests, and compares
-//! every answer with the `.json` beside them. The tests of `src/policy` compare our own evaluation with the
+//! every answer with the `.json` beside them. The tests of `src/policy` compare the evaluation with the
 //! same files.
 //!
 //! `PORTCULLIS_UPDATE_GOLDENS=1 cargo cluster-tests policies` rewrites the files.

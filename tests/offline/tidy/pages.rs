@@ -9,20 +9,32 @@ use super::files::{complain_except, pages, root, sources, text};
 /// Columns of a line of prose.
 const MAX_PROSE_COLUMNS: usize = 100;
 /// Columns of a line in a table. Code blocks hold commands and output, which are never wrapped.
-const MAX_TABLE_COLUMNS: usize = 200;
+const MAX_TABLE_COLUMNS: usize = 110;
 /// Columns of a comment in Rust; `.rustfmt.toml` sets the same for code.
 const MAX_COMMENT_COLUMNS: usize = 110;
 /// Lines of the pages that a newcomer reads first.
 const MAX_PAGE_LINES: &[(&str, usize)] = &[("README.md", 180), ("src/ARCHITECTURE.md", 200)];
 
-/// The lines of a page, each with whether it is prose: neither in a code block nor in a table.
-fn lines(page: &str) -> impl Iterator<Item = (usize, &str, bool)> {
+/// The part of a page that a line belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LineKind {
+    Prose,
+    Table,
+    Code,
+}
+
+/// The lines of a page with their numbers, from 1.
+fn lines(page: &str) -> impl Iterator<Item = (usize, &str, LineKind)> {
     let mut fenced = false;
     page.lines().enumerate().map(move |(index, line)| {
         let fence = line.trim_start().starts_with("```");
-        let prose = !fence && !fenced && !line.trim_start().starts_with('|');
+        let kind = match fence || fenced {
+            true => LineKind::Code,
+            false if line.trim_start().starts_with('|') => LineKind::Table,
+            false => LineKind::Prose,
+        };
         fenced ^= fence;
-        (index + 1, line, prose)
+        (index + 1, line, kind)
     })
 }
 
@@ -30,11 +42,11 @@ fn lines(page: &str) -> impl Iterator<Item = (usize, &str, bool)> {
 fn markdown_is_wrapped() {
     let mut problems = Vec::new();
     for name in pages() {
-        for (number, line, prose) in lines(&text(&name)) {
-            let limit = match (prose, line.trim_start().starts_with('|')) {
-                (true, _) => MAX_PROSE_COLUMNS,
-                (false, true) => MAX_TABLE_COLUMNS,
-                (false, false) => continue,
+        for (number, line, kind) in lines(&text(&name)) {
+            let limit = match kind {
+                LineKind::Prose => MAX_PROSE_COLUMNS,
+                LineKind::Table => MAX_TABLE_COLUMNS,
+                LineKind::Code => continue,
             };
             let columns = line.chars().count();
             // A link or a path that is longer than a line cannot be wrapped.
@@ -81,7 +93,7 @@ fn links(line: &str) -> impl Iterator<Item = &str> {
 /// The anchors of a page: its headings, as GitHub writes them.
 fn anchors(page: &str) -> BTreeSet<String> {
     lines(page)
-        .filter(|(_, line, prose)| *prose && line.starts_with('#'))
+        .filter(|(_, line, kind)| *kind == LineKind::Prose && line.starts_with('#'))
         .map(|(_, line, _)| {
             let title = line.trim_start_matches('#').trim().to_lowercase();
             let kept = title.chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c));
@@ -96,9 +108,8 @@ fn links_lead_somewhere() {
     for name in pages() {
         let page = text(&name);
         let directory = root().join(Path::new(&name).parent().expect("a file lies in a directory"));
-        for (number, line, prose) in lines(&page) {
-            let table = line.trim_start().starts_with('|');
-            for target in links(line).filter(|_| prose || table) {
+        for (number, line, kind) in lines(&page) {
+            for target in links(line).filter(|_| kind != LineKind::Code) {
                 if target.contains("://") || target.starts_with("mailto:") {
                     continue;
                 }
@@ -124,12 +135,16 @@ fn links_lead_somewhere() {
 const NAMED_DIRECTORIES: &[&str] =
     &["src/", "tests/", "manifests/", "policies/", "certs/", "fuzz/", ".ci/", ".github/"];
 
+/// Parts of paths that stand for any name.
+const PLACEHOLDERS: &[&str] = &["NAME", "TABLE"];
+
 /// The words in backquotes of a line that are paths of this repository, or names of Rust files.
 fn named_paths(line: &str) -> impl Iterator<Item = &str> {
     let is_path = |word: &&str| {
         let characters = |c: char| c.is_alphanumeric() || "/._-".contains(c);
+        let placeholder = PLACEHOLDERS.iter().any(|placeholder| word.contains(placeholder));
         let root = NAMED_DIRECTORIES.iter().any(|start| word.starts_with(start));
-        word.chars().all(characters) && (root || word.ends_with(".rs")) && !word.contains("NAME")
+        word.chars().all(characters) && (root || word.ends_with(".rs")) && !placeholder
     };
     line.split('`').skip(1).step_by(2).filter(is_path)
 }
@@ -175,6 +190,9 @@ fn headings_become_anchors_and_links_are_found() {
     let page = "# What it is\n```sh\n# not a heading\n```\n## `serve`: options, and why\n";
     let expected = ["serve-options-and-why", "what-it-is"];
     assert_eq!(anchors(page).into_iter().collect::<Vec<_>>(), expected);
+    let kinds: Vec<LineKind> = lines("a\n| b |\n```\n| c |\n```").map(|(_, _, kind)| kind).collect();
+    assert_eq!(kinds[..3], [LineKind::Prose, LineKind::Table, LineKind::Code]);
+    assert!(kinds[3..].iter().all(|kind| *kind == LineKind::Code), "{kinds:?}");
     let found: Vec<&str> = links("see [a](b.md#c) and [d](https://e/f), not (g)").collect();
     assert_eq!(found, ["b.md#c", "https://e/f"]);
 }

@@ -343,7 +343,7 @@ fn pods_without_a_name_or_namespace_are_reviewed() {
     assert_eq!(
         summary.causes,
         [
-            r#"metadata.labels[kai.scheduler/podgroup]: "a" is not the group that the annotation pod-group-name says ("b"). Give both the name of one PodGroup, or remove one of them: the other is then filled in."#
+            r#"metadata.labels[kai.scheduler/podgroup]: "a" is not the group in the annotation pod-group-name ("b"). Give both the name of one PodGroup, or remove one of them: the other is then filled in."#
         ]
     );
 }

@@ -86,7 +86,7 @@ impl Dialect for Coscheduling {
                 value: old.to_owned(),
                 rule: FindingRule::GroupsDiffer,
                 message: format!(
-                    "{} is not the group that the label {} says ({}). Give both the name of one PodGroup, or remove one of them.",
+                    "{} is not the group in the label {} ({}). Give both the name of one PodGroup, or remove one of them.",
                     quoted(old),
                     names::COSCHEDULING_LABEL,
                     quoted(new)
@@ -196,7 +196,7 @@ mod tests {
             Some("g"),
             None,
             &[
-                r#"metadata.labels[pod-group.scheduling.sigs.k8s.io/name]: "h" is not the group that the label scheduling.x-k8s.io/pod-group says ("g"). Give both the name of one PodGroup, or remove one of them."#,
+                r#"metadata.labels[pod-group.scheduling.sigs.k8s.io/name]: "h" is not the group in the label scheduling.x-k8s.io/pod-group ("g"). Give both the name of one PodGroup, or remove one of them."#,
             ],
         );
         for bad in ["0", "-1", "four", "4.0", "2147483648"] {

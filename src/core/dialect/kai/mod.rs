@@ -64,7 +64,7 @@ fn groups_differ(annotation: &str, label: &str) -> Finding {
         value: label.to_owned(),
         rule: FindingRule::GroupsDiffer,
         message: format!(
-            "{} is not the group that the annotation {annotation_key} says ({}). {suggestion}Give both the name of one PodGroup, \
+            "{} is not the group in the annotation {annotation_key} ({}). {suggestion}Give both the name of one PodGroup, \
              or remove one of them: the other is then filled in.",
             quoted(label),
             quoted(annotation)
@@ -193,7 +193,7 @@ mod tests {
             Some("app-with-models"),
             None,
             &[
-                r#""app-with-model" is not the group that the annotation pod-group-name says ("app-with-models"). Did you mean "app-with-models"? Give both the name of one PodGroup, or remove one of them: the other is then filled in."#,
+                r#""app-with-model" is not the group in the annotation pod-group-name ("app-with-models"). Did you mean "app-with-models"? Give both the name of one PodGroup, or remove one of them: the other is then filled in."#,
             ],
         );
         check(
@@ -202,7 +202,7 @@ mod tests {
             Some("training"),
             None,
             &[
-                r#""serving" is not the group that the annotation pod-group-name says ("training"). Give both the name of one PodGroup, or remove one of them: the other is then filled in."#,
+                r#""serving" is not the group in the annotation pod-group-name ("training"). Give both the name of one PodGroup, or remove one of them: the other is then filled in."#,
             ],
         );
         check(json!({}), json!({ "app": "x" }), None, None, &[]);

@@ -53,7 +53,7 @@ impl Dialect for Plain {
                     value: label.to_owned(),
                     rule: FindingRule::GroupsDiffer,
                     message: format!(
-                        "{} is not what the annotation of the same name says ({}). Give both the same value, or remove one of them.",
+                        "{} differs from the annotation of the same name ({}). Give both the same value, or remove one of them.",
                         quoted(label),
                         quoted(annotation)
                     ),
@@ -138,7 +138,7 @@ mod tests {
             &json!({ GANG: "h" }),
             Some(("g", Some(3))),
             &[
-                r#"metadata.labels[portcullis.dev/gang]: "h" is not what the annotation of the same name says ("g"). Give both the same value, or remove one of them."#,
+                r#"metadata.labels[portcullis.dev/gang]: "h" differs from the annotation of the same name ("g"). Give both the same value, or remove one of them."#,
             ],
         );
     }

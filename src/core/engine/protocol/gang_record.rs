@@ -114,7 +114,7 @@ fn is_zero(number: &u32) -> bool {
 pub struct PlanRecord {
     /// The epoch of the leader.
     pub epoch: Epoch,
-    /// Every member should be bound by this time. FutureMembers the gang is torn.
+    /// Time by which every member should be bound. After it, the gang is torn.
     pub deadline: Time,
     /// The assignment of each member.
     pub members: Vec<PlannedMember>,

@@ -122,7 +122,7 @@ fn plain_member(name: &str) -> Pod {
 }
 
 #[test]
-fn nominated_members_are_pinned_to_their_nodes_if_the_policy_says_so() {
+fn nominated_members_are_pinned_to_their_nodes_if_the_policy_requires_it() {
     for (set, said, pin) in [
         (false, None, NodePinning::Preferred),
         (true, None, NodePinning::Required),

@@ -128,7 +128,7 @@ impl Checker {
             if let Some(pod) = live.iter().find(|pod| pod.gated()) {
                 self.found(
                     Invariant::Explained,
-                    format!("{} waits, and there is no Gang object {gang} to say why", pod.key),
+                    format!("{} waits, and no Gang object {gang} reports why", pod.key),
                 );
             }
             return;

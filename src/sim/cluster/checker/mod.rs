@@ -264,7 +264,7 @@ impl Checker {
             {
                 self.found(
                     Invariant::AllOrNone,
-                    format!("{} was lifted to {pinned:?} {cards:?}, the plan says {planned:?}", pod.key),
+                    format!("{} was lifted to {pinned:?} {cards:?}, the plan has {planned:?}", pod.key),
                 );
             }
         }

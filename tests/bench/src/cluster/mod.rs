@@ -82,7 +82,7 @@ const SCENARIOS: [Scenario; 4] = [
     },
     Scenario {
         name: "crowd",
-        title: "300 gangs of 8 created interleaved, room for 200",
+        title: "300 gangs of 8 created interleaved, capacity for 200",
         gangs: 300,
         size: 8,
         arrival: Arrival::InFlight { creates: 20, interleaved: true },
