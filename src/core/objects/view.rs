@@ -447,8 +447,8 @@ view! {
 }
 
 impl PodView<'_> {
-    /// Whether the pod belongs to its node and runs as long as the node does: a static pod, its mirror pod, or a pod of a
-    /// DaemonSet.
+    /// Whether the pod belongs to its node and runs as long as the node does: a static pod, its mirror pod,
+    /// or a pod of a DaemonSet.
     #[must_use]
     pub fn is_node_bound(&self) -> bool {
         let annotations = &self.metadata.annotations;

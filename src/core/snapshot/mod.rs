@@ -57,8 +57,8 @@ pub enum ChargeState {
     Reserved,
     /// Bound to the node.
     Bound,
-    /// Bound to the node, and runs as long as the node does: a pod of a DaemonSet or a static pod. No reservation and no
-    /// remedy waits for its end.
+    /// Bound to the node, and runs as long as the node does: a pod of a DaemonSet or a static pod. No
+    /// reservation and no remedy waits for its end.
     NodeBound,
 }
 

@@ -11,14 +11,15 @@ impl Snapshot {
         self.states.iter().map(|state| &state.node.name)
     }
 
-    /// The resource that a node is overbooked on and that the pod requests, with numbers; `None` when there is none, and
-    /// for an unknown node. A node may be overbooked on a resource that the pod does not request, for example on GPUs
-    /// after a device failed: kube-scheduler binds the pod all the same.
+    /// The resource that a node is overbooked on and that the pod requests, with numbers; `None` when there
+    /// is none, and for an unknown node. A node may be overbooked on a resource that the pod does not
+    /// request, for example on GPUs after a device failed: kube-scheduler binds the pod all the same.
     pub fn overbooked_for(&self, name: &NodeName, pod: &Shape) -> Option<String> {
         self.overbooked_resource(name, Some(pod))
     }
 
-    /// The resource that a node is overbooked on, with numbers; `None` when it is not, and for an unknown node.
+    /// The resource that a node is overbooked on, with numbers; `None` when it is not, and for an unknown
+    /// node.
     pub fn overbooked(&self, name: &NodeName) -> Option<String> {
         self.overbooked_resource(name, None)
     }

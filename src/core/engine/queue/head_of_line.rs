@@ -220,7 +220,8 @@ impl Engine {
 }
 
 /// Assignments for a gang that need the fewest nodes to be emptied. Pods of gangs are removed first, because
-/// they are more likely to end. Pods that belong to their nodes stay. `None` if the gang does not fit beside those.
+/// they are more likely to end. Pods that belong to their nodes stay. `None` if the gang does not fit beside
+/// those.
 fn choose_assignments(
     snapshot: &Snapshot,
     request: &PlanningRequest,

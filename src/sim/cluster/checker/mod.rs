@@ -87,7 +87,8 @@ pub struct Checker {
     pods: BTreeMap<PodUid, (Arc<Pod>, Option<Time>)>,
     quorums: QuorumHistory,
     rooms: PlannedUsage,
-    /// What the pods of each node may use: its allocatable resources, or what they used when those became fewer.
+    /// What the pods of each node may use: its allocatable resources, or what they used when those became
+    /// fewer.
     limits: BTreeMap<NodeName, Resources>,
     recount: bool,
 }
