@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"reflect"
 	"slices"
 	"sort"
 	"time"
@@ -145,7 +146,7 @@ func newJudge(ctx context.Context, world *cluster) (*judge, error) {
 // snapshot returns the snapshot that the scheduler takes of its cache.
 func (c *cluster) snapshot(ctx context.Context) (*internalcache.Snapshot, error) {
 	logger := klog.Background()
-	cache := internalcache.New(ctx, nil, false)
+	cache := newCache(ctx)
 	for _, node := range c.nodes {
 		cache.AddNode(logger, node)
 	}
@@ -159,6 +160,17 @@ func (c *cluster) snapshot(ctx context.Context) (*internalcache.Snapshot, error)
 	}
 	snapshot := internalcache.NewEmptySnapshot()
 	return snapshot, cache.UpdateSnapshot(logger, snapshot)
+}
+
+// newCache returns an empty cache of the scheduler. New versions of Kubernetes add arguments, one for each alpha feature.
+// Zero values switch these features off. The program reads how many there are, so that `raise` needs no change here.
+func newCache(ctx context.Context) internalcache.Cache {
+	constructor := reflect.ValueOf(internalcache.New)
+	arguments := []reflect.Value{reflect.ValueOf(ctx)}
+	for i := 1; i < constructor.Type().NumIn(); i++ {
+		arguments = append(arguments, reflect.Zero(constructor.Type().In(i)))
+	}
+	return constructor.Call(arguments)[0].Interface().(internalcache.Cache)
 }
 
 // nominations returns the pods that wait for the node that the scheduler nominated.

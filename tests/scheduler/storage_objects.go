@@ -18,14 +18,17 @@ var betaLabels = map[string]string{
 // addDrivers adds the CSI drivers and what runs of them on each node.
 func (s *storage) addDrivers() {
 	d := s.d
-	yes, no := true, false
-	s.world.csiDrivers = []*storagev1.CSIDriver{
-		{ObjectMeta: metav1.ObjectMeta{Name: finiteDrives}, Spec: storagev1.CSIDriverSpec{StorageCapacity: &yes}},
-	}
-	if d.percent(70) {
+	driver := func(name string, capacity bool) {
+		// 1.36 ignores the second field unless the gate VolumeLimitScaling is on.
+		required := d.percent(50)
 		s.world.csiDrivers = append(s.world.csiDrivers, &storagev1.CSIDriver{
-			ObjectMeta: metav1.ObjectMeta{Name: manyDrives}, Spec: storagev1.CSIDriverSpec{StorageCapacity: &no},
+			ObjectMeta: metav1.ObjectMeta{Name: name},
+			Spec:       storagev1.CSIDriverSpec{StorageCapacity: &capacity, PreventPodSchedulingIfMissing: &required},
 		})
+	}
+	driver(finiteDrives, true)
+	if d.percent(70) {
+		driver(manyDrives, false)
 	}
 	for _, node := range s.world.nodes {
 		if d.percent(8) {
