@@ -19,7 +19,7 @@ use portcullis_core::model::random::Random;
 
 use crate::{
     LeaseChange, LeaseReading, ListRequest, Monotonic, ReadFailure, WatchEvent, WatchedKind, WatchedObject,
-    Watcher, WatcherReport, WatcherStep, highest_epoch, random_between,
+    Watcher, WatcherReport, WatcherStep, highest_epoch,
 };
 
 /// How often the leader renews.
@@ -457,7 +457,7 @@ impl Election {
     }
 
     fn read_later(&mut self, now: Monotonic) {
-        let delay = random_between(&mut self.random, READ_INTERVAL.0, READ_INTERVAL.1);
+        let delay = self.random.duration_between(READ_INTERVAL.0, READ_INTERVAL.1);
         self.state = ElectionState::Idle { until: now.after(delay) };
     }
 }

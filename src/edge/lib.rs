@@ -11,7 +11,6 @@
 //! Two drivers exist: `src/cluster` (tokio and kube) and `src/sim` (the simulation). So random seeds run the
 //! same code as production. This crate opens no connection, reads no clock and writes no log.
 
-mod backoff;
 mod clock;
 mod election;
 mod failure;
@@ -27,7 +26,6 @@ mod takeover_tests;
 #[cfg(test)]
 mod watcher_tests;
 
-pub use backoff::{Backoff, random_between};
 pub use clock::Monotonic;
 pub use election::{Election, ElectionReport, ElectionRequest, ElectionStep};
 pub use failure::ReadFailure;

@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use portcullis_core::engine::{Change, ListedObjects};
 use portcullis_core::model::random::Random;
-use portcullis_core::model::{GangId, Str};
+use portcullis_core::model::{Backoff, GangId, Str};
 
 use crate::{
-    Backoff, ListRequest, Monotonic, ReadFailure, WatchEvent, WatchedKind, WatchedObject, Watcher,
-    WatcherReport, WatcherStep,
+    ListRequest, Monotonic, ReadFailure, WatchEvent, WatchedKind, WatchedObject, Watcher, WatcherReport,
+    WatcherStep,
 };
 
 /// First and longest delay before a required kind is listed again.
@@ -123,7 +123,7 @@ impl Takeover {
             self.complete();
             return;
         }
-        let delay = self.backoff.next_delay(watcher.random());
+        let delay = self.backoff.fail_with_jitter(watcher.random());
         watcher.retry_at(now.after(delay));
     }
 

@@ -10,13 +10,12 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use portcullis_core::engine::Change;
+use portcullis_core::model::Backoff;
 use portcullis_core::model::random::Random;
 use portcullis_core::objects::ReadError;
 
 use crate::kinds::{self, ListPage, WatchLine};
-use crate::{
-    Backoff, Monotonic, ObjectReference, ReadFailure, WatchedKey, WatchedKind, WatchedObject, random_between,
-};
+use crate::{Monotonic, ObjectReference, ReadFailure, WatchedKey, WatchedKind, WatchedObject};
 
 /// Objects on one page of a list, as for kubectl.
 pub const LIST_PAGE_LIMIT: usize = 500;
@@ -182,7 +181,7 @@ impl Watcher {
             }
             self.state = match self.resource_version {
                 Some(_) => {
-                    let timeout = random_between(&mut self.random, WATCH_TIMEOUT.0, WATCH_TIMEOUT.1);
+                    let timeout = self.random.duration_between(WATCH_TIMEOUT.0, WATCH_TIMEOUT.1);
                     WatchState::Opening { since: now, timeout }
                 }
                 None => WatchState::Listing { continue_token: String::new(), missing: self.known.clone() },
@@ -327,7 +326,7 @@ impl Watcher {
             self.backoff.reset();
             WATCH_RESUME_DELAY
         } else {
-            self.backoff.next_delay(&mut self.random)
+            self.backoff.fail_with_jitter(&mut self.random)
         };
         self.state = WatchState::Idle { until: now.after(delay) };
     }
@@ -353,17 +352,17 @@ impl Watcher {
                 let known = self.known.clone();
                 self.remove(known);
                 self.resource_version = None;
-                random_between(&mut self.random, ABSENT_KIND_RETRY.0, ABSENT_KIND_RETRY.1)
+                self.random.duration_between(ABSENT_KIND_RETRY.0, ABSENT_KIND_RETRY.1)
             }
             ReadFailure::Forbidden(_) => {
-                random_between(&mut self.random, FORBIDDEN_KIND_RETRY.0, FORBIDDEN_KIND_RETRY.1)
+                self.random.duration_between(FORBIDDEN_KIND_RETRY.0, FORBIDDEN_KIND_RETRY.1)
             }
             ReadFailure::Expired(_) => {
                 self.resource_version = None;
                 self.reports.push(WatcherReport::WatchEnded(WatchEnd::Expired));
-                self.backoff.next_delay(&mut self.random)
+                self.backoff.fail_with_jitter(&mut self.random)
             }
-            ReadFailure::Failed(_) => self.backoff.next_delay(&mut self.random),
+            ReadFailure::Failed(_) => self.backoff.fail_with_jitter(&mut self.random),
         };
         self.reports.push(WatcherReport::Failed(failure));
         self.state = WatchState::Idle { until: now.after(delay) };

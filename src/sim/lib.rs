@@ -8,6 +8,7 @@
 pub mod api;
 pub mod cluster;
 pub mod fuzz;
+mod planning_comparison;
 pub mod scenario;
 pub(crate) mod stack_fixtures;
 

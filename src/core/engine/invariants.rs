@@ -1,22 +1,20 @@
 //! What the engine does when one of its own promises is broken.
 //!
-//! A missing entry is an ordinary case, which the code handles with `if let` or a comment, or a broken promise. A
-//! broken promise panics in debug builds, in which all tests and the simulation run. In release builds the engine counts
-//! it, and the cluster edge exports the count as `portcullis_engine_invariant_violations_total`.
+//! A missing entry is an ordinary case, which the code handles with `if let` or a comment, or a broken
+//! promise. A broken promise panics in debug builds, in which all tests and the simulation run. In release
+//! builds the engine counts it, and the cluster edge exports the count as
+//! `portcullis_engine_invariant_violations_total`.
 
 use std::hash::{Hash, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::Engine;
-use super::gang_state::{GangState, MemberState};
-use crate::model::{GangId, PodUid};
-
 /// Every gang that the engine touches, queues or sets a timer for is in `Engine::gangs`.
 pub(super) const KNOWN_GANG: &str = "the engine knows the gang that it works on";
-/// Every UID in `GangState::members` is in `Engine::members`.
-pub(super) const KNOWN_MEMBER: &str = "the engine knows every member of a gang";
+/// Every pod in `Engine::gang_by_pod` is a member of its gang.
+pub(super) const KNOWN_MEMBER: &str = "the gang of a pod has the pod as a member";
 
-/// The number of broken promises. It takes no part in comparing and hashing engines: it says nothing of the cluster.
+/// The number of broken promises. It takes no part in comparing and hashing engines: it says nothing of the
+/// cluster.
 #[derive(Debug, Default)]
 pub(super) struct InvariantViolations(AtomicU64);
 
@@ -51,37 +49,4 @@ impl Eq for InvariantViolations {}
 
 impl Hash for InvariantViolations {
     fn hash<H: Hasher>(&self, _: &mut H) {}
-}
-
-impl Engine {
-    /// The gang with this id. The caller promises that it exists.
-    #[track_caller]
-    pub(super) fn expect_gang(&self, id: &GangId) -> Option<&GangState> {
-        let gang = self.gangs.get(id);
-        self.violations.check(gang.is_some(), KNOWN_GANG);
-        gang
-    }
-
-    /// The gang with this id. The caller promises that it exists.
-    #[track_caller]
-    pub(super) fn expect_gang_mut(&mut self, id: &GangId) -> Option<&mut GangState> {
-        let gang = self.gangs.get_mut(id);
-        self.violations.check(gang.is_some(), KNOWN_GANG);
-        gang
-    }
-
-    /// The member with this UID. The caller promises that it exists.
-    #[track_caller]
-    pub(super) fn expect_member(&self, uid: &PodUid) -> Option<&MemberState> {
-        let member = self.members.get(uid);
-        self.violations.check(member.is_some(), KNOWN_MEMBER);
-        member
-    }
-
-    /// Reports a broken promise that is no missing entry.
-    #[track_caller]
-    pub(super) fn expect(&self, holds: bool, promise: &'static str) -> bool {
-        self.violations.check(holds, promise);
-        holds
-    }
 }

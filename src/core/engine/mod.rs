@@ -1,38 +1,42 @@
 //! The gang-admission engine: a state machine that takes [`Event`]s and returns [`Effect`]s.
 //!
-//! It gathers the members of each gang, queues complete gangs, plans them as a whole, records the plan in the `Gang`
-//! object, lifts the gates and observes the result. It performs no effect itself: the cluster edge does, and watches and
-//! answers come back as events. The engine trusts what it reads, never what it has sent: nearly everything it does next
-//! follows from the objects as it knows them. So a lost answer or a crash leaves nothing to repair.
+//! It gathers the members of each gang, queues complete gangs, plans them as a whole, records the plan in the
+//! `Gang` object, lifts the gates and observes the result. It performs no effect itself: the cluster edge
+//! does, and watches and answers come back as events. The engine trusts what it reads, never what it has
+//! sent: nearly everything it does next follows from the objects as it knows them. So a lost answer or a
+//! crash leaves nothing to repair.
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`protocol`] | inputs and outputs, the `Gang` object, the state machine of a plan, leadership and fencing |
+//! | [`state`] | a gang with its members, what its logic may read besides it, and where it puts effects |
+//! | [`protocol`] | inputs and outputs, the `Gang` object, the state machine of a plan, leadership, fencing |
 //! | [`members`] | pods and groups: counting, elastic gangs, placeholders, stale gangs |
-//! | [`queue`] | planning order, start timeouts, the head-of-line reservation |
+//! | [`queue`] | planning order, planning rounds, start timeouts, the head-of-line reservation |
 //! | [`status`] | status, conditions and events of a gang, and the status of its group object |
+//!
+//! The logic of one gang is methods of `Gang`. They change this gang and its members, read the rest through
+//! an `EngineView`, and push to `Effects`. Methods of [`Engine`] do what concerns several gangs: they take in
+//! events, charge the snapshot, keep the queue and the timers, and lead.
 //!
 //! # Invariants
 //!
-//! - A gate is removed only under a plan that is durable in the `Gang` object under the epoch of this engine, after a read
-//!   of the lease that was sent after the plan became durable, and only at the version of the pod that was known when
-//!   that read was sent.
-//! - Every planned or lifted pod that is not bound is charged to its node in the snapshot. Every bound pod is charged
-//!   until it has ended or is gone.
+//! - A gate is removed only under a plan that is durable in the `Gang` object under the epoch of this engine,
+//!   after a read of the lease that was sent after the plan became durable, and only at the version of the
+//!   pod that was known when that read was sent.
+//! - Every planned or lifted pod that is not bound is charged to its node in the snapshot. Every bound pod is
+//!   charged until it has ended or is gone.
 //! - Each pod, each `Gang` object and the lease have at most one unanswered request.
 //! - State is keyed by identity, and no counter only grows: engines that know the same objects are equal.
-//!   `explore.rs` depends on it. The counter of invariant violations is outside of that comparison.
+//!   `tests/explore` depends on it. The counter of invariant violations is outside of that comparison.
 
-mod gang_state;
 mod invariants;
 mod members;
 mod protocol;
 mod queue;
 mod settings;
+mod state;
 mod status;
 
-#[cfg(test)]
-mod explore;
 #[cfg(test)]
 mod tests;
 
@@ -40,21 +44,22 @@ use std::collections::{BTreeMap, BTreeSet};
 
 pub use members::pending::{MemberView, UnplacedPod};
 pub use protocol::{
-    Action, Change, Effect, Event, GangEvent, GangRecord, GangStatus, ListedObjects, NodePinning, Phase,
-    Placeholder, PlanRecord, PlannedMember, PodRef, RequestOutcome, RequestTarget, wire,
+    Action, Change, Condition, ConditionStatus, ConditionType, Effect, Event, GangEvent, GangRecord,
+    GangStatus, ListedObjects, NodePinning, Phase, Placeholder, PlanRecord, PlannedMember, PodRef,
+    RequestOutcome, RequestTarget, wire,
 };
+pub use queue::{PlanningObserver, PlanningRound, QueuedGang};
 pub use settings::{EngineSettings, GroupStatusMode, NominationMode, SafetyRule};
-pub use status::conditions::{Condition, ConditionStatus, ConditionType};
 
 use crate::model::{Epoch, GangId, PodKey, PodUid, ResourceVersion, Str, Time};
 use crate::shape::Shape;
 use crate::snapshot::Snapshot;
-use gang_state::{Backoff, GangState, Leadership, MemberState};
-use invariants::InvariantViolations;
-use members::groups::Groups;
-use protocol::plan_progress::Progress;
+use invariants::{InvariantViolations, KNOWN_GANG};
+use protocol::leadership::Leadership;
+use protocol::plan_progress::{PlanInput, Progress};
 use queue::Queue;
 use queue::head_of_line::HeadOfLineReservation;
+use state::{Effects, EngineView, Gang, GroupObjects, MemberState, RetryTimer, StepContext};
 use status::group_status_sync::GroupStatusQueue;
 
 /// The engine of one replica. It plans only while its replica holds the lease.
@@ -64,25 +69,25 @@ pub struct Engine {
     leadership: Leadership,
     /// Nodes and what is charged to them: bound pods, planned members and placeholders.
     snapshot: Snapshot,
-    /// Pods that belong to a gang.
-    members: BTreeMap<PodUid, MemberState>,
+    gangs: BTreeMap<GangId, Gang>,
+    /// The gang of each member.
+    gang_by_pod: BTreeMap<PodUid, GangId>,
     /// Pods without a gang that are charged to a node.
     charged_pods: BTreeSet<PodUid>,
     /// Pods without a gang that wait for a scheduler. They could take planned capacity before the bind.
     unscheduled_pods: BTreeSet<PodUid>,
-    /// Pods without a gang and without a node, `unscheduled_pods` included, with their resource requests. Only for
-    /// reports.
+    /// Pods without a gang and without a node, `unscheduled_pods` included, with their resource requests.
+    /// Only for reports.
     unplaced_pods: BTreeMap<PodUid, (PodKey, std::sync::Arc<Shape>)>,
     /// Values of the PriorityClasses by name. `None` if RBAC forbids reading them.
     priority_classes: Option<BTreeMap<Str, i32>>,
-    groups: Groups,
-    gangs: BTreeMap<GangId, GangState>,
+    group_objects: GroupObjects,
     /// The timer of each gang that has one.
     timers: BTreeSet<(Time, GangId)>,
     /// The lease read that is under way: the pods that it may grant a lift permit, with their versions.
     pending_permits: Option<BTreeMap<PodUid, ResourceVersion>>,
     /// Delay after failed reads of the lease.
-    lease_backoff: Backoff,
+    lease_retry: RetryTimer,
     /// Gangs with a durable plan and members that are still gated.
     lifting: BTreeSet<GangId>,
     /// Complete gangs that wait for a plan.
@@ -93,7 +98,8 @@ pub struct Engine {
     head_of_line: Option<HeadOfLineReservation>,
     /// Requests that do not fit into an empty cluster. Cleared when a node changes.
     infeasible_signatures: BTreeSet<std::sync::Arc<queue::RequestSignature>>,
-    /// Gangs that the next planning round enqueues again, because something that bears on planning has changed.
+    /// Gangs that the next planning round enqueues again, because something that bears on planning has
+    /// changed.
     changed_gangs: BTreeSet<GangId>,
     /// Capacity may have been freed since the last planning round.
     capacity_grew: bool,
@@ -104,27 +110,6 @@ pub struct Engine {
     violations: InvariantViolations,
 }
 
-/// The time and the output of one call of [`Engine::steps`], and the gangs that it still has to look at.
-struct StepContext {
-    now: Time,
-    epoch: Epoch,
-    effects: Vec<Effect>,
-    touched: BTreeSet<GangId>,
-}
-
-impl StepContext {
-    fn send(&mut self, action: Action) {
-        self.effects.push(Effect { epoch: self.epoch, action });
-    }
-
-    /// Has the engine look at a gang before the step ends.
-    fn touch(&mut self, gang: &GangId) {
-        if !self.touched.contains(gang) {
-            self.touched.insert(gang.clone());
-        }
-    }
-}
-
 impl Engine {
     /// An engine without any knowledge, as a follower.
     pub fn new(settings: EngineSettings) -> Self {
@@ -133,16 +118,16 @@ impl Engine {
             settings,
             leadership: Leadership::Follower,
             snapshot,
-            members: BTreeMap::new(),
+            gangs: BTreeMap::new(),
+            gang_by_pod: BTreeMap::new(),
             charged_pods: BTreeSet::new(),
             unscheduled_pods: BTreeSet::new(),
             unplaced_pods: BTreeMap::new(),
             priority_classes: None,
-            groups: Groups::default(),
-            gangs: BTreeMap::new(),
+            group_objects: GroupObjects::default(),
             timers: BTreeSet::new(),
             pending_permits: None,
-            lease_backoff: Backoff::default(),
+            lease_retry: RetryTimer::default(),
             lifting: BTreeSet::new(),
             queue: Queue::default(),
             placeholder_owners: BTreeMap::new(),
@@ -161,32 +146,51 @@ impl Engine {
         self.steps(std::iter::once(event), now)
     }
 
-    /// Takes events in order, all at this time, and returns the effects that follow from all of them. A gang that many of
-    /// the events are about is looked at once.
+    /// Takes events in order, all at this time, and returns the effects that follow from all of them. A gang
+    /// that many of the events are about is looked at once.
     ///
-    /// Guarantees: the result is deterministic. No effect lifts a gate unless the invariants of this module hold.
+    /// Guarantees: the result is deterministic. No effect lifts a gate unless the invariants of this module
+    /// hold.
     ///
-    /// Assumptions: watch events of one kind come in order and continue from the preceding list. Each effect that asks
-    /// for an answer gets exactly one.
+    /// Assumptions: watch events of one kind come in order and continue from the preceding list. Each effect
+    /// that asks for an answer gets exactly one.
     ///
     /// Caveats: `now` may jump in either direction. Only timeouts, delays and messages depend on it.
     pub fn steps(&mut self, events: impl IntoIterator<Item = Event>, now: Time) -> Vec<Effect> {
-        let epoch = self.epoch().unwrap_or_default();
-        let mut step = StepContext { now, epoch, effects: Vec::new(), touched: BTreeSet::new() };
+        self.run(events, now, None)
+    }
+
+    /// The same as [`Engine::steps`], and shows every planning round to an observer.
+    pub fn steps_observed(
+        &mut self,
+        events: impl IntoIterator<Item = Event>,
+        now: Time,
+        observer: &mut dyn PlanningObserver,
+    ) -> Vec<Effect> {
+        self.run(events, now, Some(observer))
+    }
+
+    fn run(
+        &mut self,
+        events: impl IntoIterator<Item = Event>,
+        now: Time,
+        observer: Option<&mut dyn PlanningObserver>,
+    ) -> Vec<Effect> {
+        let mut step = StepContext::new(self.epoch().unwrap_or_default(), now, observer);
         for event in events {
             self.handle_event(event, &mut step);
         }
         self.finish_batch(&mut step);
-        step.effects
+        step.into_effects()
     }
 
-    fn handle_event(&mut self, event: Event, step: &mut StepContext) {
+    fn handle_event(&mut self, event: Event, step: &mut StepContext<'_>) {
         let knows = matches!(self.leadership, Leadership::Fencing(_) | Leadership::Leading(_));
         match event {
             Event::LeaseAcquired(epoch) => {
-                step.epoch = epoch;
+                step.set_epoch(epoch);
                 self.reset(Leadership::Listing(epoch));
-                step.send(Action::List);
+                step.effects.send(Action::List);
             }
             Event::LeaseLost => self.reset(Leadership::Follower),
             Event::Listed(epoch, objects) if self.leadership == Leadership::Listing(epoch) => {
@@ -220,7 +224,7 @@ impl Engine {
     }
 
     /// Looks at every touched gang, and remembers whether capacity grew.
-    fn finish_batch(&mut self, step: &mut StepContext) {
+    fn finish_batch(&mut self, step: &mut StepContext<'_>) {
         self.drive_touched(step);
         if self.snapshot.take_grown() {
             self.capacity_grew = true;
@@ -256,25 +260,23 @@ impl Engine {
     /// The earliest time at which an [`Event::Tick`] does something without any other event.
     pub fn next_timer(&self) -> Option<Time> {
         let gang = self.timers.first().map(|(at, _)| *at);
-        gang.into_iter().chain(self.lease_backoff.until()).chain(self.next_group_status()).min()
+        gang.into_iter().chain(self.lease_retry.until()).chain(self.next_group_status()).min()
     }
 
-    fn tick(&mut self, step: &mut StepContext) {
+    fn tick(&mut self, step: &mut StepContext<'_>) {
         while let Some((at, id)) = self.timers.first().cloned() {
             if at > step.now {
                 break;
             }
             self.timers.pop_first();
-            let again = self.queue.replan_interval();
-            let leads = self.leads();
-            let Some(gang) = self.expect_gang_mut(&id) else { continue };
+            let Some((gang, view)) = self.gang_and_view(&id, step.now) else { continue };
             gang.timers.next = None;
-            let due = |last: Time| step.now.since(last) >= again || step.now < last;
-            if gang.queueing.rank.is_some() && gang.timers.last_planned.is_some_and(due) {
-                self.mark_for_planning(&id);
+            let mut plan_again = gang.is_replan_due(&view);
+            if view.leads {
+                plan_again |= gang.check_timeout(&view);
             }
-            if leads {
-                self.check_timeout(&id, step.now);
+            if plan_again {
+                self.mark_for_planning(&id);
             }
             step.touched.insert(id);
         }
@@ -286,7 +288,7 @@ impl Engine {
     }
 
     /// Does what follows for every touched gang, then reads the lease if a member needs a lift permit.
-    fn drive_touched(&mut self, step: &mut StepContext) {
+    fn drive_touched(&mut self, step: &mut StepContext<'_>) {
         while let Some(gang) = step.touched.pop_first() {
             if matches!(self.leadership, Leadership::Follower | Leadership::Listing(_)) {
                 step.touched.clear();
@@ -298,10 +300,78 @@ impl Engine {
         self.verify_lease(step);
     }
 
+    /// Does everything that follows for one gang from what is known of it.
+    fn drive_gang(&mut self, id: &GangId, step: &mut StepContext<'_>) {
+        // Ordinary: a group object without a gang was touched, or the gang was forgotten earlier in this
+        // step.
+        if !self.gangs.contains_key(id) {
+            return;
+        }
+        self.drive(id, step, |gang, _, _| gang.update_declared_group());
+        if self.leads() {
+            self.drive(id, step, Gang::update_elastic_size);
+            self.review_plan(id, step);
+            self.review_placeholders(id, step);
+            self.drive(id, step, |gang, view, _| gang.check_timeout(view));
+            self.drive(id, step, Gang::check_stale);
+        }
+        self.drive(id, step, |gang, view, effects| {
+            gang.drive_members(view, effects);
+            false
+        });
+        if self.leads() {
+            let Some((gang, view)) = self.gang_and_view(id, step.now) else { return };
+            gang.delete_expired(&view, &mut step.effects);
+            if !gang.drive_object(&view, &mut step.effects) {
+                self.forget_if_empty(id, step.now);
+            }
+            // Ordinary: nothing is left of the gang, and the engine has forgotten it.
+            if !self.gangs.contains_key(id) {
+                self.lifting.remove(id);
+                return;
+            }
+            let Some((gang, view)) = self.gang_and_view(id, step.now) else { return };
+            gang.record_lifted_event(&view, &mut step.effects);
+        }
+        self.update_lifting_set(id);
+        self.schedule_group_status(id, step.now);
+        self.set_timer(id, step.now);
+    }
+
+    /// Runs a part of the logic of one gang. If it returns true, the gang is planned again.
+    fn drive(
+        &mut self,
+        id: &GangId,
+        step: &mut StepContext<'_>,
+        part: impl FnOnce(&mut Gang, &EngineView<'_>, &mut Effects) -> bool,
+    ) {
+        let Some((gang, view)) = self.gang_and_view(id, step.now) else { return };
+        if part(gang, &view, &mut step.effects) {
+            self.mark_for_planning(id);
+        }
+    }
+
+    fn review_plan(&mut self, id: &GangId, step: &mut StepContext<'_>) {
+        let Some((gang, view)) = self.gang_and_view(id, step.now) else { return };
+        if let Some(input) = gang.review_plan(&view, &mut step.effects) {
+            self.advance_plan(id, input, step);
+        }
+    }
+
+    fn review_placeholders(&mut self, id: &GangId, step: &mut StepContext<'_>) {
+        let Some((gang, view)) = self.gang_and_view(id, step.now) else { return };
+        let Some(review) = gang.review_placeholders(&view, &mut step.effects) else { return };
+        self.advance_plan(id, PlanInput::Planned(review.plan), step);
+        // A member without a placeholder is queued. It can be planned once this plan is durable.
+        self.mark_for_planning(id);
+        if let Some(gang) = self.gangs.get_mut(id) {
+            gang.reported.lifted_event_recorded = review.joined == 0;
+        }
+    }
+
     fn update_lifting_set(&mut self, id: &GangId) {
-        let gated = |uid: &PodUid| self.members.get(uid).is_some_and(|m| m.pod.gated());
         let lifting = self.gangs.get(id).is_some_and(|gang| match &gang.lifecycle.progress {
-            Progress::Recorded(plan) => plan.members.iter().any(|m| gated(&m.uid)),
+            Progress::Recorded(plan) => gang.has_gated(plan),
             Progress::Undecided | Progress::Recording(_) | Progress::Dropping(..) => false,
         });
         if lifting {
@@ -311,33 +381,61 @@ impl Engine {
         }
     }
 
-    /// Does everything that follows for one gang from what is known of it.
-    fn drive_gang(&mut self, id: &GangId, step: &mut StepContext) {
-        // Ordinary: a group object without a gang was touched, or the gang was forgotten earlier in this step.
-        if !self.gangs.contains_key(id) {
-            return;
+    /// The gang with this id, and what its logic may read besides it. The caller promises that it exists.
+    #[track_caller]
+    fn gang_and_view(&mut self, id: &GangId, now: Time) -> Option<(&mut Gang, EngineView<'_>)> {
+        let epoch = self.epoch().unwrap_or_default();
+        let leads = self.leads();
+        let gang = self.gangs.get_mut(id);
+        self.violations.check(gang.is_some(), KNOWN_GANG);
+        let view = EngineView {
+            now,
+            epoch,
+            leads,
+            settings: &self.settings,
+            snapshot: &self.snapshot,
+            group_objects: &self.group_objects,
+            priority_classes: self.priority_classes.as_ref(),
+            queue: &self.queue,
+            head_of_line: self.head_of_line.as_ref().map(|reservation| &reservation.gang),
+            timers: u32::try_from(self.timers.len()).unwrap_or(u32::MAX),
+            is_contended: !self.unscheduled_pods.is_empty(),
+        };
+        Some((gang?, view))
+    }
+
+    /// What the logic of any gang may read.
+    fn view(&self, now: Time) -> EngineView<'_> {
+        EngineView {
+            now,
+            epoch: self.epoch().unwrap_or_default(),
+            leads: self.leads(),
+            settings: &self.settings,
+            snapshot: &self.snapshot,
+            group_objects: &self.group_objects,
+            priority_classes: self.priority_classes.as_ref(),
+            queue: &self.queue,
+            head_of_line: self.head_of_line.as_ref().map(|reservation| &reservation.gang),
+            timers: u32::try_from(self.timers.len()).unwrap_or(u32::MAX),
+            is_contended: !self.unscheduled_pods.is_empty(),
         }
-        self.update_declared_group(id);
-        if self.leads() {
-            self.update_elastic_size(id, step);
-            self.review_plan(id, step);
-            self.review_placeholders(id, step);
-            self.check_timeout(id, step.now);
-            self.check_stale(id, step);
-        }
-        self.drive_members(id, step);
-        if self.leads() {
-            self.delete_expired(id, step);
-            self.drive_gang_object(id, step);
-            // Ordinary: nothing is left of the gang, and the engine has forgotten it.
-            if !self.gangs.contains_key(id) {
-                self.lifting.remove(id);
-                return;
-            }
-            self.record_lifted_event(id, step);
-        }
-        self.update_lifting_set(id);
-        self.schedule_group_status(id, step.now);
-        self.set_timer(id, step.now);
+    }
+
+    /// The gang with this id. The caller promises that it exists.
+    #[track_caller]
+    fn expect_gang(&self, id: &GangId) -> Option<&Gang> {
+        let gang = self.gangs.get(id);
+        self.violations.check(gang.is_some(), KNOWN_GANG);
+        gang
+    }
+
+    /// The member with this UID, of any gang.
+    fn member(&self, uid: &PodUid) -> Option<&MemberState> {
+        self.gangs.get(self.gang_by_pod.get(uid)?)?.members.get(uid)
+    }
+
+    /// The member with this UID, of any gang.
+    fn member_mut(&mut self, uid: &PodUid) -> Option<&mut MemberState> {
+        self.gangs.get_mut(self.gang_by_pod.get(uid)?)?.members.get_mut(uid)
     }
 }

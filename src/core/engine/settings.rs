@@ -23,7 +23,7 @@ pub struct EngineSettings {
     pub pin_all: bool,
     /// How long the status of a gathering or waiting gang must be stable before it is written. Most gangs
     /// gather and lift within this time and need no such write.
-    pub quiet: Duration,
+    pub status_delay: Duration,
     /// Whether the engine writes the status of group objects.
     pub group_status: GroupStatusMode,
     /// Policy for a gang that has not started within its timeout, if its group sets none.
@@ -50,7 +50,7 @@ impl Default for EngineSettings {
             on_torn: OnTorn::default(),
             nominate: NominationMode::default(),
             pin_all: false,
-            quiet: Duration::from_millis(500),
+            status_delay: Duration::from_millis(500),
             group_status: GroupStatusMode::default(),
             on_timeout: OnTimeout::default(),
             on_stale: OnStale::default(),
@@ -134,5 +134,5 @@ pub enum SafetyRule {
     /// Expiry of pods is durable before one of them is deleted.
     ExpireFirst,
     /// A leader deletes pods that a stored status calls expired, and neither plans nor forgets them.
-    HeedExpired,
+    ObserveExpired,
 }

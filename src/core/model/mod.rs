@@ -3,6 +3,7 @@
 //! They have no behaviour beyond arithmetic, parsing and display. All identities are ordered, so that every
 //! sort can end with a unique key.
 
+mod backoff;
 mod finding;
 mod ids;
 pub mod random;
@@ -11,6 +12,7 @@ mod resources;
 mod time;
 mod units;
 
+pub use backoff::Backoff;
 pub use finding::{Finding, FindingRule};
 pub use ids::{DialectId, Epoch, GangId, NodeName, PodKey, PodUid, ResourceVersion, Str, str};
 pub use portcullis_text::quantity::{self, Quantity, QuantityError};

@@ -1,5 +1,7 @@
 //! Deterministic random numbers, for simulations, tests and jitter. The caller provides the seed.
 
+use std::time::Duration;
+
 /// A generator of random numbers: splitmix64 (Steele, Lea, Flood 2014), which is small and fast. The same
 /// seed gives the same sequence in every version, because recorded seeds are test cases. Not for secrets.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,6 +58,12 @@ impl Random {
     /// Returns a number from `low` to `high`, both included.
     pub fn between(&mut self, low: u64, high: u64) -> u64 {
         low + self.below(high.saturating_sub(low) + 1)
+    }
+
+    /// A duration between `least` and `most`, both included, in whole milliseconds.
+    pub fn duration_between(&mut self, least: Duration, most: Duration) -> Duration {
+        let span = u64::try_from(most.saturating_sub(least).as_millis()).unwrap_or(u64::MAX);
+        least + Duration::from_millis(self.between(0, span))
     }
 
     /// Returns true in one of `number` cases.

@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::watches::LeaderTerm;
 use super::{Cluster, DelayRange, FaultTrigger, Invariant, ResponseFate, SimEvent};
 use crate::api::Actor;
+use crate::planning_comparison::PlanningComparison;
 use portcullis_core::api::ApiResponse;
 use portcullis_core::engine::wire;
 use portcullis_core::engine::{
@@ -244,7 +245,15 @@ impl Cluster {
         let life = self.replicas[index].life;
         let Some(engine) = self.replicas[index].engine.as_mut() else { return };
         let again = self.options.step_twice.then(|| (engine.clone(), events.clone()));
-        let effects = engine.steps(events, now);
+        let mut comparison = PlanningComparison::default();
+        let effects = if cfg!(debug_assertions) {
+            engine.steps_observed(events, now, &mut comparison)
+        } else {
+            engine.steps(events, now)
+        };
+        for problem in comparison.problems {
+            self.checker.found(Invariant::PlanningShortcut, problem);
+        }
         engine.snapshot().assert_consistent();
         if let Some((mut twin, events)) = again {
             let same = twin.steps(events.clone(), now) == effects && twin == *engine;

@@ -106,7 +106,7 @@ fn deleting_a_gang_that_is_not_durably_expired_is_found() {
 
 #[test]
 fn ignoring_an_expiry_of_another_leader_is_found() {
-    check(SafetyRule::HeedExpired, &[Broken::AllOrNone]);
+    check(SafetyRule::ObserveExpired, &[Broken::AllOrNone]);
 }
 
 #[test]

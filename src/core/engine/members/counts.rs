@@ -3,20 +3,25 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::dialect::Quorum;
-use crate::engine::Engine;
-use crate::engine::gang_state::MemberState;
-use crate::model::{GangId, NodeName, PodUid, Str};
+use crate::engine::state::{Gang, MemberState};
+use crate::model::{NodeName, PodUid, Str};
+use crate::objects::names;
 use crate::pod::Pod;
+
+/// Numbers of members by role.
+pub(in crate::engine) type RoleCounts = BTreeMap<Option<Str>, u32>;
 
 /// The members of one gang, counted by state.
 #[derive(Debug, Default)]
 pub(in crate::engine) struct MemberCounts {
     /// Members that only the gate of this project holds back, by creation time and name.
     pub ready: Vec<PodUid>,
+    /// The same members, by role.
+    pub ready_by_role: RoleCounts,
     /// Members that another scheduling gate holds back too: pod name and that gate.
     pub held: Vec<(Str, Str)>,
     /// Started members that run or have succeeded, by role. Succeeded members of an earlier run do not count.
-    pub active: BTreeMap<Option<Str>, u32>,
+    pub active: RoleCounts,
     /// Succeeded members among `active`.
     pub succeeded: u32,
     /// All ended members belong to an earlier run, and so does the plan.
@@ -35,6 +40,13 @@ impl MemberCounts {
         self.started().saturating_add(u32::try_from(self.ready.len()).unwrap_or(u32::MAX))
     }
 
+    /// Ready and started members, by role.
+    pub(in crate::engine) fn present_by_role(&self) -> RoleCounts {
+        let mut by_role = self.active.clone();
+        add(&mut by_role, &self.ready_by_role);
+        by_role
+    }
+
     /// Started members.
     pub(in crate::engine) fn started(&self) -> u32 {
         self.active.values().sum()
@@ -44,8 +56,26 @@ impl MemberCounts {
     pub(in crate::engine) fn running(&self) -> u32 {
         self.started().saturating_sub(self.succeeded)
     }
+
+    /// Whether the started members complete the gang.
+    pub(in crate::engine) fn started_satisfy(&self, quorum: &Quorum) -> bool {
+        quorum.is_satisfied(&self.active)
+    }
+
+    /// Whether the started and the ready members complete the gang.
+    pub(in crate::engine) fn present_satisfy(&self, quorum: &Quorum) -> bool {
+        quorum.is_satisfied(&self.present_by_role())
+    }
 }
 
+/// Adds numbers of members by role.
+fn add(counts: &mut RoleCounts, more: &RoleCounts) {
+    for (role, number) in more {
+        *counts.entry(role.clone()).or_default() += number;
+    }
+}
+
+/// The role of a pod in its gang.
 pub(in crate::engine) fn role(pod: &Pod) -> Option<&Str> {
     pod.membership.as_ref().and_then(|m| m.role.as_ref())
 }
@@ -66,15 +96,12 @@ fn is_new_run<'m>(members: &(impl Iterator<Item = &'m MemberState> + Clone)) -> 
         .any(|member| member.pod.owner.is_some() && ended().any(|other| other.pod.owner == member.pod.owner))
 }
 
-impl Engine {
-    /// Counts the members of a gang.
-    pub(in crate::engine) fn count_members(&self, id: &GangId) -> MemberCounts {
-        let mut counts = MemberCounts::default();
-        let Some(gang) = self.expect_gang(id) else { return counts };
-        let members = || gang.members.iter().filter_map(|uid| self.members.get(uid));
-        counts.is_new_run = is_new_run(&members());
-        for uid in &gang.members {
-            let Some(member) = self.expect_member(uid) else { continue };
+impl Gang {
+    /// Counts the members of the gang.
+    pub(in crate::engine) fn count_members(&self) -> MemberCounts {
+        let mut counts =
+            MemberCounts { is_new_run: is_new_run(&self.members.values()), ..MemberCounts::default() };
+        for (uid, member) in &self.members {
             let pod = &member.pod;
             if counts.is_new_run && pod.finished() {
                 continue;
@@ -89,8 +116,9 @@ impl Engine {
                 counts.succeeded += u32::from(pod.finished());
             } else if member.ready() {
                 counts.ready.push(uid.clone());
+                *counts.ready_by_role.entry(role(pod).cloned()).or_default() += 1;
             } else if member.live()
-                && let Some(gate) = pod.gates.iter().find(|g| &***g != crate::objects::names::GATE)
+                && let Some(gate) = pod.gates.iter().find(|gate| &***gate != names::GATE)
             {
                 counts.held.push((pod.key.name.clone(), gate.clone()));
             }
@@ -101,53 +129,8 @@ impl Engine {
         counts
     }
 
-    /// Whether these members and the started ones complete the gang.
-    pub(in crate::engine) fn is_complete(
-        &self,
-        quorum: &Quorum,
-        counts: &MemberCounts,
-        more: &[PodUid],
-    ) -> bool {
-        let mut by_role = counts.active.clone();
-        for uid in more {
-            if let Some(member) = self.members.get(uid) {
-                *by_role.entry(role(&member.pod).cloned()).or_default() += 1;
-            }
-        }
-        quorum.is_satisfied(&by_role)
-    }
-
-    /// The reason why a planned pod cannot use a node any more. `None` while it can.
-    pub(in crate::engine) fn node_unfit_reason(&self, pod: &Pod, name: &NodeName) -> Option<String> {
-        let Some(node) = self.snapshot.node(name) else { return Some(format!("node {name} is gone")) };
-        if !node.ready {
-            return Some(format!("node {name} is not ready"));
-        }
-        if !pod.shape.node_affinity.matches(&node.name, &node.labels) {
-            return Some(format!(
-                "node {name} no longer matches the node selector or affinity of {}",
-                pod.key.name
-            ));
-        }
-        if let Some(taint) = (node.taints.iter())
-            .find(|taint| taint.forbids() && !pod.shape.tolerations.iter().any(|t| t.tolerates(taint)))
-        {
-            return Some(format!(
-                "node {name} has the taint {taint}, which {} does not tolerate",
-                pod.key.name
-            ));
-        }
-        if node.unschedulable
-            && !node.taints.iter().any(|t| &*t.key == crate::objects::names::TAINT_UNSCHEDULABLE)
-        {
-            return Some(format!("node {name} is cordoned"));
-        }
-        let open = crate::snapshot::CardState::Open;
-        if pod.shape.share.is_some() && self.snapshot.card_state(name) != Some(open) {
-            return Some(format!("node {name} no longer shares its cards"));
-        }
-        self.snapshot
-            .overbooked_for(name, &pod.shape)
-            .map(|what| format!("node {name} has no room any more: {what}"))
+    /// The pods of these members. Members that do not exist are left out.
+    pub(in crate::engine) fn pods<'a>(&'a self, uids: &'a [PodUid]) -> impl Iterator<Item = &'a Pod> {
+        uids.iter().filter_map(|uid| self.members.get(uid)).map(|member| &member.pod)
     }
 }

@@ -32,10 +32,16 @@ pub struct UnplacedPod<'e> {
 impl Engine {
     /// Every live member of a gang, by UID.
     pub fn member_views(&self) -> impl Iterator<Item = MemberView<'_>> {
-        self.members.iter().filter(|(_, member)| member.live()).filter_map(|(uid, member)| {
-            let gang = &member.pod.membership.as_ref()?.gang;
-            let queue = self.groups.get(gang).and_then(|group| group.queue.as_ref());
-            Some(MemberView { pod: &member.pod, gang, queue, placed: self.snapshot.charged(uid).is_some() })
+        self.gang_by_pod.iter().filter_map(|(uid, id)| {
+            let gang = self.gangs.get(id)?;
+            let member = gang.members.get(uid).filter(|member| member.live())?;
+            let queue = gang.group_among(&self.group_objects).and_then(|group| group.queue.as_ref());
+            Some(MemberView {
+                pod: &member.pod,
+                gang: &gang.id,
+                queue,
+                placed: self.snapshot.charged(uid).is_some(),
+            })
         })
     }
 

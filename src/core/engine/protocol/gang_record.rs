@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::Placeholder;
-use crate::engine::Condition;
+use super::condition::Condition;
 use crate::model::{Epoch, GangId, NodeName, PodUid, Reason, ResourceVersion, Str, Time};
 
 /// A `Gang` object as it was read.
@@ -55,7 +55,8 @@ impl Phase {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct GangStatus {
-    /// The epoch of the leader that wrote the status. A leader that reads a newer epoch than its own steps down.
+    /// The epoch of the leader that wrote the status. A leader that reads a newer epoch than its own steps
+    /// down.
     pub epoch: Epoch,
     /// The phase.
     pub phase: Phase,
@@ -91,11 +92,12 @@ pub struct GangStatus {
     /// Conditions, for `kubectl wait` and for tools.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
-    /// The number of members when the gang was last complete. Zero before that, and after members have succeeded: then
-    /// the gang is on its way to its end.
+    /// The number of members when the gang was last complete. Zero before that, and after members have
+    /// succeeded: then the gang is on its way to its end.
     #[serde(skip_serializing_if = "is_zero")]
     pub started_with: u32,
-    /// Pods that the engine deletes, because the gang timed out or went stale. The engine never lifts one of them.
+    /// Pods that the engine deletes, because the gang timed out or went stale. The engine never lifts one of
+    /// them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub expired: Vec<PodUid>,
     /// The durable plan. The engine lifts only members of it.

@@ -2,10 +2,26 @@
 //! [`crate::engine::protocol`].
 
 use super::plan_progress::PlanInput;
-use super::{ListedObjects, PlanRecord, RequestOutcome, RequestTarget};
-use crate::engine::gang_state::{GangObject, Leadership, PodRequest};
-use crate::engine::{Action, Engine, SafetyRule, StepContext};
-use crate::model::{Epoch, GangId, PodUid};
+use super::{Action, ListedObjects, PlanRecord, RequestOutcome, RequestTarget};
+use crate::engine::Engine;
+use crate::engine::settings::SafetyRule;
+use crate::engine::state::{EngineView, Gang, MemberState, PodRequest, StepContext};
+use crate::model::{Epoch, GangId, PodUid, Time, str};
+use crate::objects::ObjectRef;
+use crate::pod::Pod;
+
+/// The leadership state of this replica.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(in crate::engine) enum Leadership {
+    /// This replica does not hold the lease.
+    Follower,
+    /// This replica holds the lease and reads all objects.
+    Listing(Epoch),
+    /// All objects are known. The engine fences the still-gated members of plans of older epochs.
+    Fencing(Epoch),
+    /// The engine plans and lifts.
+    Leading(Epoch),
+}
 
 impl Engine {
     /// Forgets all objects and continues in this state.
@@ -14,8 +30,15 @@ impl Engine {
         *self = Self { leadership, violations, ..Self::new(self.settings.clone()) };
     }
 
-    /// Takes in the consistent read at the start of leading. The engine fences the members of all plans in it before it
-    /// does anything else: after that, no older leader can lift one of them.
+    /// Stops leading, because another replica has a newer epoch.
+    pub(in crate::engine) fn step_down(&mut self, step: &mut StepContext) {
+        self.reset(Leadership::Follower);
+        step.touched.clear();
+        step.effects.send(Action::StepDown);
+    }
+
+    /// Takes in the consistent read at the start of leading. The engine fences the members of all plans in it
+    /// before it does anything else: after that, no older leader can lift one of them.
     pub(in crate::engine) fn take_over(
         &mut self,
         epoch: Epoch,
@@ -23,109 +46,81 @@ impl Engine {
         step: &mut StepContext,
     ) {
         self.leadership = Leadership::Fencing(epoch);
-        let planned: Vec<PodUid> = (objects.gangs.iter().flatten())
-            .flat_map(|record| {
-                record.status.plan.iter().flat_map(|plan| plan.members.iter().map(|m| m.uid.clone()))
-            })
-            .collect();
+        let plans = objects.gangs.iter().flatten().filter_map(|record| record.status.plan.as_ref());
+        let planned: Vec<PodUid> =
+            plans.flat_map(|plan| plan.members.iter().map(|m| m.uid.clone())).collect();
         self.observe_all(objects, step);
         if self.leadership != Leadership::Fencing(epoch) {
             return; // The objects contained a newer epoch, and the engine stepped down.
         }
+        let fences = self.settings.enforces(SafetyRule::Fence);
         for uid in planned {
             // A planned pod may be gone by now.
-            if let Some(member) = self.members.get_mut(&uid) {
-                member.must_fence = member.pod.gated() && self.settings.enforces(SafetyRule::Fence);
+            if let Some(member) = self.member_mut(&uid) {
+                member.must_fence = member.pod.gated() && fences;
             }
         }
-        let gangs: Vec<GangId> = self.gangs.keys().cloned().collect();
-        for gang in gangs {
-            step.touch(&gang);
+        for gang in self.gangs.keys() {
+            step.touch(gang);
         }
     }
 
-    /// Starts to lead once every still-gated member of every stored plan is fenced. From then on the engine knows which
-    /// members are lifted: it adopts plans that have started and drops the others.
+    /// Starts to lead once every still-gated member of every stored plan is fenced. From then on the engine
+    /// knows which members are lifted: it adopts plans that have started and drops the others.
     pub(in crate::engine) fn finish_fencing(&mut self, step: &mut StepContext) {
         let Leadership::Fencing(epoch) = self.leadership else { return };
-        if self.members.values().any(|m| m.must_fence) {
+        if self.gangs.values().any(|gang| gang.members.values().any(|m| m.must_fence)) {
             return;
         }
         self.leadership = Leadership::Leading(epoch);
         self.changed_gangs = self.gangs.keys().cloned().collect();
         self.plan_needed = true;
-        let found: Vec<(GangId, PlanRecord)> = (self.gangs.iter())
-            .filter_map(|(id, gang)| match &gang.record.object {
-                GangObject::Known(_, status) => status.plan.clone().map(|plan| (id.clone(), plan)),
-                GangObject::Absent => None,
-            })
-            .collect();
-        for (id, plan) in found {
-            self.adopt_plan(&id, &plan, step);
-        }
         let gangs: Vec<GangId> = self.gangs.keys().cloned().collect();
-        for gang in &gangs {
-            self.drive_gang(gang, step);
+        for id in &gangs {
+            let Some((gang, view)) = self.gang_and_view(id, step.now) else { continue };
+            if let Some(plan) = gang.adopted_plan(&view) {
+                self.advance_plan(id, PlanInput::Planned(plan), step);
+            }
+        }
+        for id in &gangs {
+            self.drive_gang(id, step);
         }
     }
 
-    /// Continues with a plan of an older epoch if a member of it is lifted and not every member is bound.
-    fn adopt_plan(&mut self, id: &GangId, plan: &PlanRecord, step: &mut StepContext) {
-        let members: Vec<_> = plan
-            .members
-            .iter()
-            .filter(|m| self.members.get(&m.uid).is_some_and(|m| !m.pod.finished()))
-            .collect();
-        let lifted = |m: &PodUid| self.members.get(m).is_some_and(|m| !m.pod.gated());
-        let bound = |m: &PodUid| self.members.get(m).is_some_and(|m| m.pod.node.is_some());
-        let started = members.iter().any(|m| lifted(&m.uid));
-        // A plan with placeholders is adopted also when all its pods are bound: it still holds reservations, or records
-        // that some were released.
-        let reserves = !plan.placeholders.is_empty() || plan.released > 0;
-        let done = !reserves && members.iter().all(|m| bound(&m.uid));
-        if !started || done {
-            return;
-        }
-        let plan = PlanRecord {
-            epoch: step.epoch,
-            deadline: step.now.after(self.settings.bind_timeout),
-            members: members.into_iter().cloned().collect(),
-            ..plan.clone()
-        };
-        self.advance_plan(id, PlanInput::Planned(plan), step);
-    }
-
-    /// Reads the lease if a member could be lifted. The pods and versions that the read may grant a permit are fixed
-    /// before the request is sent.
+    /// Reads the lease if a member could be lifted. The pods and versions that the read may grant a permit
+    /// are fixed before the request is sent.
     pub(in crate::engine) fn verify_lease(&mut self, step: &mut StepContext) {
-        self.lease_backoff.pass(step.now);
-        if self.pending_permits.is_some() || !self.leads() || self.lease_backoff.waits(step.now).is_some() {
+        self.lease_retry.pass(step.now);
+        if self.pending_permits.is_some() || !self.leads() || self.lease_retry.waits(step.now).is_some() {
             return;
         }
-        let wanted = self.members_without_permit();
+        let lifting = self.lifting.iter().filter_map(|id| self.gangs.get(id));
+        let wanted: std::collections::BTreeMap<_, _> =
+            lifting.flat_map(Gang::members_without_permit).collect();
         if wanted.is_empty() {
             return;
         }
+        self.pending_permits = Some(wanted);
         if self.settings.enforces(SafetyRule::Verify) {
-            self.pending_permits = Some(wanted);
-            step.send(Action::ReadLease);
+            step.effects.send(Action::ReadLease);
         } else {
-            self.pending_permits = Some(wanted);
             self.grant_permits(step);
         }
     }
 
-    /// Grants the pending lift permits: this replica held the lease after everything in the pending set was known.
+    /// Grants the pending lift permits: this replica held the lease after everything in the pending set was
+    /// known.
     fn grant_permits(&mut self, step: &mut StepContext) {
         for (uid, version) in self.pending_permits.take().unwrap_or_default() {
+            let Some(gang) = self.gang_by_pod.get(&uid).and_then(|id| self.gangs.get_mut(id)) else {
+                continue;
+            };
             // No permit for a pod that is gone or has changed since the lease read was sent.
-            if let Some(member) = self.members.get_mut(&uid)
+            if let Some(member) = gang.members.get_mut(&uid)
                 && member.pod.resource_version == version
             {
                 member.permit = Some(version);
-                if let Some(membership) = &member.pod.membership {
-                    step.touched.insert(membership.gang.clone());
-                }
+                step.touch(&gang.id);
             }
         }
         while let Some(gang) = step.touched.pop_first() {
@@ -143,14 +138,14 @@ impl Engine {
         match target {
             RequestTarget::Lease => match outcome {
                 RequestOutcome::Lease { ours: true } => {
-                    self.lease_backoff.succeed();
+                    self.lease_retry.succeed();
                     self.grant_permits(step);
                 }
                 RequestOutcome::Lease { ours: false } => self.step_down(step),
                 // The holder is unknown: read again after a delay.
                 _ => {
                     self.pending_permits = None;
-                    self.lease_backoff.fail(step.now);
+                    self.lease_retry.fail(step.now);
                 }
             },
             RequestTarget::Gang(gang) => self.handle_gang_answer(&gang, outcome, step),
@@ -160,59 +155,107 @@ impl Engine {
         }
     }
 
+    fn handle_owner_answer(
+        &mut self,
+        id: &GangId,
+        owner: &ObjectRef,
+        outcome: RequestOutcome,
+        step: &mut StepContext,
+    ) {
+        // Ordinary: the gang was forgotten before the answer arrived.
+        let Some(gang) = self.gangs.get_mut(id) else { return };
+        if gang.handle_owner_answer(owner, outcome, step.now, &mut step.effects) {
+            self.mark_for_planning(id);
+            step.touch(id);
+        }
+    }
+
     fn handle_pod_answer(&mut self, uid: &PodUid, outcome: RequestOutcome, step: &mut StepContext) {
         // Ordinary: the pod was deleted, or deleted and created again, before the answer arrived.
-        let Some(member) = self.members.get_mut(uid) else { return };
+        let Some(id) = self.gang_by_pod.get(uid).cloned() else { return };
+        let Some(member) = self.member_mut(uid) else { return };
         let Some(request) = member.request.take() else { return };
-        let gang = member.pod.membership.as_ref().map(|m| m.gang.clone());
         let api_error = match &outcome {
-            RequestOutcome::Refused(message) => Some(format!("{}: {message}", member.pod.key.name)),
+            RequestOutcome::Refused(message) => Some(str(format!("{}: {message}", member.pod.key.name))),
             _ => None,
         };
+        if outcome == RequestOutcome::Gone {
+            return self.remove_pod(uid, step);
+        }
+        if let Some(pod) = member.settle(request, outcome, step.now) {
+            self.update_member(*pod, step);
+        }
+        // A member that was fenced can be planned now.
+        if request == PodRequest::Fence {
+            self.mark_for_planning(&id);
+        }
+        if let Some(gang) = self.gangs.get_mut(&id) {
+            gang.record.api_error = api_error;
+            if let Some(member) = gang.members.get_mut(uid) {
+                member.must_fence &= member.pod.gated();
+            }
+        }
+        step.touch(&id);
+    }
+}
+
+impl Gang {
+    /// The stored plan of an older epoch under the epoch of this engine, if the engine continues with it: a
+    /// member of it is lifted and not every member is bound.
+    fn adopted_plan(&self, view: &EngineView<'_>) -> Option<PlanRecord> {
+        let plan = self.record.object.status()?.plan.as_ref()?;
+        let unfinished = || self.present(plan).filter(|(_, member)| !member.pod.finished());
+        let started = unfinished().any(|(_, member)| !member.pod.gated());
+        // A plan with placeholders is adopted also when all its pods are bound: it still holds reservations,
+        // or records that some were released.
+        let reserves = !plan.placeholders.is_empty() || plan.released > 0;
+        let done = !reserves && unfinished().all(|(_, member)| member.pod.node.is_some());
+        if !started || done {
+            return None;
+        }
+        Some(PlanRecord {
+            epoch: view.epoch,
+            deadline: view.now.after(view.settings.bind_timeout),
+            members: unfinished().map(|(planned, _)| planned.clone()).collect(),
+            ..plan.clone()
+        })
+    }
+}
+
+impl MemberState {
+    /// Takes in the answer to a request about the pod. Returns the pod if the answer contains it.
+    fn settle(&mut self, request: PodRequest, outcome: RequestOutcome, now: Time) -> Option<Box<Pod>> {
         match (request, outcome) {
-            (_, RequestOutcome::Gone) => return self.remove_pod(uid, step),
             (request, RequestOutcome::Pod(pod)) => {
-                member.backoff.succeed();
+                self.retry.succeed();
                 if request == PodRequest::Fence {
-                    member.must_fence = false;
+                    self.must_fence = false;
                 }
                 // A read settles it also if it returns the known version: then no change caused the conflict.
                 if request == PodRequest::Read {
-                    member.must_read = false;
+                    self.must_read = false;
                 }
-                self.update_member(*pod, step);
+                return Some(pod);
             }
             // The patch was not applied. Read the pod, and then the lease.
             (_, RequestOutcome::Conflict) => {
-                member.permit = None;
-                member.must_read = true;
+                self.permit = None;
+                self.must_read = true;
             }
-            // The lift may still arrive at the API server. Only a write of this engine settles the state of the pod.
+            // The lift may still arrive at the API server. Only a write of this engine settles the state of
+            // the pod.
             (PodRequest::Lift, RequestOutcome::Unknown) => {
-                member.permit = None;
-                member.must_fence = true;
+                self.permit = None;
+                self.must_fence = true;
             }
-            // No decision depends on a nomination. Read the pod, because the nomination may have been written.
+            // No decision depends on a nomination. Read the pod, because the nomination may have been
+            // written.
             (PodRequest::Nominate, _) => {
-                member.must_read = true;
-                member.backoff.fail(step.now);
+                self.must_read = true;
+                self.retry.fail(now);
             }
-            (PodRequest::Read | PodRequest::Fence | PodRequest::Lift, _) => member.backoff.fail(step.now),
+            (PodRequest::Read | PodRequest::Fence | PodRequest::Lift, _) => self.retry.fail(now),
         }
-        if let Some(member) = self.members.get_mut(uid)
-            && !member.pod.gated()
-        {
-            member.must_fence = false;
-        }
-        if let Some(id) = gang {
-            // A member that was fenced can be planned now.
-            if request == PodRequest::Fence {
-                self.mark_for_planning(&id);
-            }
-            if let Some(gang) = self.expect_gang_mut(&id) {
-                gang.record.api_error = api_error.as_deref().map(crate::model::str);
-            }
-            step.touch(&id);
-        }
+        None
     }
 }

@@ -16,7 +16,8 @@ pub enum Event {
     LeaseAcquired(Epoch),
     /// This replica does not hold the lease any more, or cannot renew it.
     LeaseLost,
-    /// The answer to [`Action::List`] of this epoch: a read of all objects that began after that effect was sent.
+    /// The answer to [`Action::List`] of this epoch: a read of all objects that began after that effect was
+    /// sent.
     Listed(Epoch, ListedObjects),
     /// A watch event about a node.
     Node(Change<Node, NodeName>),
@@ -28,8 +29,8 @@ pub enum Event {
     PriorityClass(Change<PriorityClass, Str>),
     /// A watch event about a `Gang` object.
     Gang(Change<GangRecord, GangId>),
-    /// The result of an effect. Every effect whose action asks for an answer (see [`Action`]) gets exactly one. A lost
-    /// request is answered with [`RequestOutcome::Unknown`].
+    /// The result of an effect. Every effect whose action asks for an answer (see [`Action`]) gets exactly
+    /// one. A lost request is answered with [`RequestOutcome::Unknown`].
     Answer {
         /// The epoch of the effect.
         epoch: Epoch,
@@ -99,7 +100,8 @@ pub enum RequestOutcome {
     Done,
     /// The object does not exist, or another object has its name.
     Gone,
-    /// The object has changed since the version the engine knows: HTTP 409, or 422 for a failed `test` of a patch.
+    /// The object has changed since the version the engine knows: HTTP 409, or 422 for a failed `test` of a
+    /// patch.
     Conflict,
     /// The API server refused the request, with this message. The engine retries later.
     Refused(String),
@@ -129,8 +131,8 @@ pub enum Action {
     CreateGang {
         /// The gang.
         gang: GangId,
-        /// The group object, as owner of the `Gang` object. `None` if the group object does not exist (yet): then the
-        /// engine deletes the `Gang` object after the last pod.
+        /// The group object, as owner of the `Gang` object. `None` if the group object does not exist (yet):
+        /// then the engine deletes the `Gang` object after the last pod.
         owner: Option<ObjectRef>,
     },
     /// Read the `Gang` object. The answer is about [`RequestTarget::Gang`].
@@ -138,7 +140,8 @@ pub enum Action {
         /// The gang.
         gang: GangId,
     },
-    /// Replace the status of the `Gang` object by compare-and-swap. The answer is about [`RequestTarget::Gang`].
+    /// Replace the status of the `Gang` object by compare-and-swap. The answer is about
+    /// [`RequestTarget::Gang`].
     WriteGang {
         /// The gang.
         gang: GangId,
@@ -147,16 +150,17 @@ pub enum Action {
         /// The whole status.
         status: GangStatus,
     },
-    /// Delete the `Gang` object. The answer is about [`RequestTarget::Gang`]; [`RequestOutcome::Gone`] is success.
+    /// Delete the `Gang` object. The answer is about [`RequestTarget::Gang`]; [`RequestOutcome::Gone`] is
+    /// success.
     DeleteGang {
         /// The gang.
         gang: GangId,
         /// The version that the object must have.
         expected: ResourceVersion,
     },
-    /// Write the status of the group object, best effort. The write is not fenced, because no other part of the engine
-    /// depends on it and the next write replaces a late one. The answer is about [`RequestTarget::Group`];
-    /// [`RequestOutcome::Done`] is success.
+    /// Write the status of the group object, best effort. The write is not fenced, because no other part of
+    /// the engine depends on it and the next write replaces a late one. The answer is about
+    /// [`RequestTarget::Group`]; [`RequestOutcome::Done`] is success.
     WriteGroup {
         /// The gang.
         gang: GangId,
@@ -167,8 +171,8 @@ pub enum Action {
         /// The content of the status.
         status: GroupStatus,
     },
-    /// Read an owner of pods of an elastic gang, of a kind in [`crate::objects::OwnerKind`]. The answer is about
-    /// [`RequestTarget::Owner`].
+    /// Read an owner of pods of an elastic gang, of a kind in [`crate::objects::OwnerKind`]. The answer is
+    /// about [`RequestTarget::Owner`].
     ReadOwner {
         /// The gang of the pods.
         gang: GangId,
@@ -180,12 +184,13 @@ pub enum Action {
         /// The pod.
         pod: PodRef,
     },
-    /// Fence a pod: write its annotation `portcullis.dev/epoch`, so that no patch that tests an older version of the pod
-    /// can be applied. The answer is about [`RequestTarget::Pod`].
+    /// Fence a pod: write its annotation `portcullis.dev/epoch`, so that no patch that tests an older version
+    /// of the pod can be applied. The answer is about [`RequestTarget::Pod`].
     Fence {
         /// The pod.
         pod: PodRef,
-        /// The value of the annotation. It differs from every value written before, so that the version changes.
+        /// The value of the annotation. It differs from every value written before, so that the version
+        /// changes.
         token: Str,
     },
     /// Set or clear `status.nominatedNodeName`. The answer is about [`RequestTarget::Pod`].
@@ -195,12 +200,13 @@ pub enum Action {
         /// The planned node. `None` clears an earlier nomination.
         node: Option<NodeName>,
     },
-    /// Remove the gate, pin the pod to its node and write its cards, in one patch that tests the version of the pod. The
-    /// answer is about [`RequestTarget::Pod`].
+    /// Remove the gate, pin the pod to its node and write its cards, in one patch that tests the version of
+    /// the pod. The answer is about [`RequestTarget::Pod`].
     Lift {
         /// The pod as the engine knows it. The patch depends on its gates and its affinity.
         pod: Box<Pod>,
-        /// The version that the pod must have. `None` only if a test has disabled [`super::SafetyRule::LiftPermit`].
+        /// The version that the pod must have. `None` only if a test has disabled
+        /// [`super::SafetyRule::LiftPermit`].
         permit: Option<ResourceVersion>,
         /// The planned node.
         node: NodeName,
@@ -236,8 +242,8 @@ impl PodRef {
     }
 }
 
-/// A Kubernetes event about a gang. The cluster edge records it on the `Gang` object, on the group object if there is
-/// one, and on the listed pods, and writes a log line.
+/// A Kubernetes event about a gang. The cluster edge records it on the `Gang` object, on the group object if
+/// there is one, and on the listed pods, and writes a log line.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct GangEvent {
     /// The gang.

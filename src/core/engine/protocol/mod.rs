@@ -1,8 +1,9 @@
 //! How the engine talks to the API server, and how it carries a plan out.
 //!
-//! [`messages`] holds inputs and outputs, [`gang_record`] the content of the `Gang` object, [`wire`] the requests for
-//! them. [`plan_progress`] is the state machine of a plan. [`plan_execution`] nominates and lifts members.
-//! [`gang_object`] writes the `Gang` object. [`leadership`] takes over and keeps a deposed leader from acting.
+//! [`messages`] holds inputs and outputs, [`gang_record`] the content of the `Gang` object, [`wire`] the
+//! requests for them. [`plan_progress`] is the state machine of a plan. [`plan_execution`] nominates and
+//! lifts members. [`gang_object`] writes the `Gang` object. [`leadership`] takes over and keeps a deposed
+//! leader from acting.
 //!
 //! What the engine does to a member follows from the pod as the engine knows it, never from earlier requests:
 //!
@@ -14,42 +15,46 @@
 //! | changed since the last read | reads it |
 //! | the target of a lift without an answer | fences it |
 //!
-//! So a new leader continues in the same way as the old one, and there is no recovery code besides the takeover.
+//! So a new leader continues in the same way as the old one, and there is no recovery code besides the
+//! takeover.
 //!
 //! # Fencing
 //!
-//! No clock keeps a deposed leader from acting. Four rules do. `explore.rs` searches every order of events in small
-//! clusters with two leaders, and shows for each rule how a card is overbooked without it.
+//! No clock keeps a deposed leader from acting. Four rules do. `tests/explore` searches every order of events in
+//! small clusters with two leaders, and shows for each rule how a card is overbooked without it.
 //!
-//! | rule | meaning | code |
+//! | [rule](crate::engine::SafetyRule) | meaning | code |
 //! |---|---|---|
-//! | [`SafetyRule::Verify`] | lifts are sent after the plan is durable and the lease was read after that | `verify_lease` |
-//! | [`SafetyRule::LiftPermit`] | a lift tests the version of the pod that was known before that read | `grant_permits` |
-//! | [`SafetyRule::Fence`] | a new leader writes every still-gated member of every plan it finds | `take_over` |
-//! | [`SafetyRule::NewerEpoch`] | a leader that reads a newer epoch steps down | `observe_gang_object` |
+//! | `Verify` | lifts are sent after the plan is durable and the lease was read after that | `verify_lease` |
+//! | `LiftPermit` | a lift tests the version of the pod that was known before that read | `grant_permits` |
+//! | `Fence` | a new leader writes every still-gated member of every plan it finds | `take_over` |
+//! | `NewerEpoch` | a leader that reads a newer epoch steps down | `observe_gang_object` |
 //!
 //! # Pins
 //!
-//! A member with a share of a card is always tied to its node with required node affinity, because no scheduler looks at
-//! cards. A member with whole GPUs gets preferred affinity if it is nominated, and required affinity otherwise.
-//! kube-scheduler tries a nominated node first, but a preferred node only among the nodes that it scores: one in two in a
-//! cluster of 200 nodes. With preferred affinity alone, 300 gangs on capacity for 200 ended with 54 torn gangs. With a
-//! nomination, preferred affinity is enough, and a node that dies before the bind does not block the member.
+//! A member with a share of a card is always tied to its node with required node affinity, because no
+//! scheduler looks at cards. A member with whole GPUs gets preferred affinity if it is nominated, and
+//! required affinity otherwise. kube-scheduler tries a nominated node first, but a preferred node only among
+//! the nodes that it scores: one in two in a cluster of 200 nodes. With preferred affinity alone, 300 gangs
+//! on capacity for 200 ended with 54 torn gangs. With a nomination, preferred affinity is enough, and a node
+//! that dies before the bind does not block the member.
 
-pub(in crate::engine) mod gang_object;
+pub(in crate::engine) mod condition;
+mod gang_object;
 pub(in crate::engine) mod gang_record;
 pub(in crate::engine) mod leadership;
 pub(in crate::engine) mod messages;
 pub(in crate::engine) mod placeholder;
-pub(in crate::engine) mod plan_execution;
+mod plan_execution;
 pub(in crate::engine) mod plan_progress;
+mod plan_review;
+mod plan_transition;
 pub mod wire;
 
+pub use condition::{Condition, ConditionStatus, ConditionType};
 pub use gang_record::{GangRecord, GangStatus, Phase, PlanRecord, PlannedMember};
 pub use messages::{
     Action, Change, Effect, Event, GangEvent, ListedObjects, NodePinning, PodRef, RequestOutcome,
     RequestTarget,
 };
 pub use placeholder::Placeholder;
-
-pub(in crate::engine) use crate::engine::settings::SafetyRule;

@@ -10,12 +10,11 @@
 //!                          Dropped
 //! ```
 //!
-//! [`Progress::next`] decides every transition. `Engine::apply_transition` is the only code that assigns the new state
-//! and does what goes with it: charges, lift permits, planning.
+//! [`Progress::next`] decides every transition. `Gang::advance_plan` is the only code that assigns the new
+//! state, and names what goes with it: charges, lift permits, planning.
 
-use super::{PlanRecord, SafetyRule};
-use crate::engine::{Engine, StepContext};
-use crate::model::{GangId, PodUid, Str};
+use super::PlanRecord;
+use crate::model::Str;
 
 /// How far the plan of a gang is carried out.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -25,9 +24,11 @@ pub(in crate::engine) enum Progress {
     Undecided,
     /// The gang has a plan that is not known to be durable.
     Recording(PlanRecord),
-    /// The plan is durable in the `Gang` object under the epoch of this engine. The engine carries it out, or has done so.
+    /// The plan is durable in the `Gang` object under the epoch of this engine. The engine carries it out, or
+    /// has done so.
     Recorded(PlanRecord),
-    /// The plan is durable, and the engine removes it from the `Gang` object for this reason. No member is lifted.
+    /// The plan is durable, and the engine removes it from the `Gang` object for this reason. No member is
+    /// lifted.
     Dropping(PlanRecord, Str),
 }
 
@@ -64,7 +65,8 @@ pub(in crate::engine) enum Transition {
     RecordAgain(PlanRecord),
     /// `Recorded` to `Dropping`: the plan cannot be carried out, and no member is lifted.
     Drop(PlanRecord, Str),
-    /// To `Undecided` from a plan that is not durable. The next write replaces a write that is still on its way.
+    /// To `Undecided` from a plan that is not durable. The next write replaces a write that is still on its
+    /// way.
     Abandon,
     /// `Dropping` to `Undecided`: the stored object contains the plan no more.
     Dropped,
@@ -99,64 +101,6 @@ impl Progress {
                 Self::Undecided | Self::Recording(_) | Self::Recorded(_) | Self::Dropping(..),
                 PlanInput::Stored(_) | PlanInput::Infeasible { .. } | PlanInput::Expired,
             ) => Transition::Stay,
-        }
-    }
-}
-
-impl Engine {
-    /// Changes the plan of a gang as [`Progress::next`] says, with everything that goes with the transition.
-    pub(in crate::engine) fn advance_plan(
-        &mut self,
-        id: &GangId,
-        input: PlanInput<'_>,
-        step: &mut StepContext,
-    ) {
-        let Some(gang) = self.expect_gang(id) else { return };
-        let transition = gang.lifecycle.progress.next(input);
-        self.apply_transition(id, transition, step);
-    }
-
-    fn apply_transition(&mut self, id: &GangId, transition: Transition, step: &mut StepContext) {
-        let durable_first = self.settings.enforces(SafetyRule::RecordFirst);
-        let Some(gang) = self.gangs.get_mut(id) else { return };
-        match transition {
-            Transition::Stay => {}
-            Transition::Record(plan) => {
-                gang.lifecycle.progress =
-                    if durable_first { Progress::Recording(plan) } else { Progress::Recorded(plan) };
-                gang.queueing.wait_reason = None;
-                gang.reported.lifted_event_recorded = false;
-                self.revoke_permits(id);
-                self.charge_gang(id);
-            }
-            Transition::Confirm(plan) => {
-                // Members outside of the plan can be planned from now on, above all those of an amended plan.
-                let planned = |uid: &PodUid| plan.members.iter().any(|m| m.uid == *uid);
-                let unplanned = !gang.members.iter().all(planned);
-                gang.lifecycle.progress = Progress::Recorded(plan);
-                if !std::mem::take(&mut gang.lifecycle.released_placeholders).is_empty() {
-                    self.charge_placeholders(id);
-                }
-                if unplanned {
-                    self.mark_for_planning(id);
-                }
-            }
-            Transition::RecordAgain(plan) => {
-                gang.lifecycle.progress = Progress::Recording(plan);
-                self.revoke_permits(id);
-            }
-            Transition::Drop(plan, why) => {
-                gang.lifecycle.progress = Progress::Dropping(plan, why);
-                self.revoke_permits(id);
-            }
-            Transition::Abandon | Transition::Dropped => {
-                gang.lifecycle.progress = Progress::Undecided;
-                gang.lifecycle.released_placeholders = Vec::new();
-                self.revoke_permits(id);
-                self.charge_gang(id);
-                self.mark_for_planning(id);
-                step.touch(id);
-            }
         }
     }
 }

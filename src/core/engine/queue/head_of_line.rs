@@ -53,7 +53,7 @@ pub(in crate::engine) struct HeadOfLineReservation {
 
 impl HeadOfLineReservation {
     /// Charges the assignments in addition to what exists.
-    pub(in crate::engine) fn charge(&self, snapshot: &mut Snapshot) {
+    fn charge(&self, snapshot: &mut Snapshot) {
         for (uid, charge) in &self.assignments {
             snapshot.charge(uid, charge.clone());
         }
@@ -63,6 +63,11 @@ impl HeadOfLineReservation {
         for (uid, _) in &self.assignments {
             snapshot.release(uid);
         }
+    }
+
+    /// What is charged while others are planned, under UIDs that no pod has.
+    pub(super) fn charges(&self) -> &[(PodUid, Charge)] {
+        &self.assignments
     }
 
     /// The number of pods on nodes of the reservation without enough free capacity.
@@ -128,9 +133,10 @@ impl Engine {
             if let Some(known) = known.filter(|_| !look) {
                 return Some(known.clone());
             }
-            let Some((_, request)) = self.planning_request(&rank.gang) else { continue };
-            let Some(places) =
-                choose_assignments(&self.snapshot, &request, |uid| self.members.contains_key(uid))
+            let Some(gang) = self.expect_gang(&rank.gang) else { continue };
+            let Some((_, request)) = gang.planning_request(&self.view(now)) else { continue };
+            let Some(assignments) =
+                choose_assignments(&self.snapshot, &request, |uid| self.gang_by_pod.contains_key(uid))
             else {
                 self.infeasible_signatures.insert(signature);
                 continue;
@@ -138,7 +144,7 @@ impl Engine {
             let chosen = HeadOfLineReservation {
                 gang: rank.gang,
                 signature,
-                assignments: places,
+                assignments,
                 chosen: now,
                 is_unreliable: false,
             };
@@ -165,7 +171,8 @@ impl Engine {
             let (rank, signature) = self.queue.after(&from)?;
             let long = |since: Time| now.since(since) >= self.settings.hold_after;
             from = if long(rank.since) {
-                let waits = || self.complete_since(&rank.gang).is_some_and(long);
+                let gang = self.gangs.get(&rank.gang);
+                let waits = || gang.and_then(|gang| gang.complete_since(&self.view(now))).is_some_and(long);
                 if !self.infeasible_signatures.contains(signature) && waits() {
                     return Some((rank.clone(), signature.clone()));
                 }
@@ -201,11 +208,13 @@ impl Engine {
         &self,
         reservation: &HeadOfLineReservation,
         members: usize,
+        now: Time,
     ) -> Explanation {
         let gang = &reservation.gang;
-        let since = self.complete_since(gang).map(|since| format!(" since {since}")).unwrap_or_default();
+        let since = self.gangs.get(gang).and_then(|holder| holder.complete_since(&self.view(now)));
+        let since = since.map(|since| format!(" since {since}")).unwrap_or_default();
         let nodes = self.snapshot.node_names().count();
-        let are = if members == 1 { "1 member".to_owned() } else { format!("{members} members") };
+        let are = portcullis_text::counted(members, "member", "members");
         Explanation {
             reason: Reason::HeadOfLineReservation,
             message: format!(

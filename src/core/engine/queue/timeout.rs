@@ -16,62 +16,35 @@
 
 use std::time::Duration;
 
-use crate::dialect::{Group, OnTimeout};
-use crate::engine::gang_state::{GangObject, PodRequest};
-use crate::engine::protocol::PodRef;
+use crate::dialect::OnTimeout;
+use crate::engine::members::role;
 use crate::engine::protocol::plan_progress::{PlanInput, Progress};
-use crate::engine::{Action, Engine, SafetyRule, StepContext};
-use crate::model::{GangId, PodUid, Time};
+use crate::engine::protocol::{Action, PodRef};
+use crate::engine::settings::SafetyRule;
+use crate::engine::state::{Effects, EngineView, Gang, GangObject, TimeoutState, format_seconds};
+use crate::model::{PodUid, Time};
 
 /// After this time the engine deletes an expired pod again if it still exists.
 pub(in crate::engine) const DELETION_RETRY_INTERVAL: Duration = Duration::from_secs(5);
 
-/// The attempts of a gang to start.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(in crate::engine) struct TimeoutState {
-    /// When the last attempt ended without a start. `None` during the first one.
-    pub last_expiry: Option<Time>,
-    /// When the current attempt ends.
-    pub next_expiry: Time,
-}
-
-impl TimeoutState {
-    /// The state of a gang that could have started since `since`. The attempts last one, two, four, ...
-    /// timeouts.
-    fn of(since: Time, timeout: Duration, now: Time) -> Self {
-        let timeout = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX).max(1);
-        let waited = now.0.saturating_sub(since.0);
-        // The highest bit of the number of timeouts, the current one included, is the number of attempts that
-        // are over.
-        let attempts = (waited / timeout).saturating_add(1).ilog2();
-        let end = |attempts: u32| {
-            let timeouts = 1_u64.checked_shl(attempts).map_or(u64::MAX, |power| power - 1);
-            Time(since.0.saturating_add(timeout.saturating_mul(timeouts)))
-        };
-        Self { last_expiry: (attempts > 0).then(|| end(attempts)), next_expiry: end(attempts + 1) }
-    }
-}
-
-impl Engine {
+impl Gang {
     /// Since when a gang without started members could have started: creation of the last pod that it needs,
     /// or of its group.
-    pub(in crate::engine) fn complete_since(&self, id: &GangId) -> Option<Time> {
-        let group = self.group(id)?;
-        let mut counts = self.count_members(id);
+    pub(in crate::engine) fn complete_since(&self, view: &EngineView<'_>) -> Option<Time> {
+        let group = self.group(view)?;
+        let mut counts = self.count_members();
         if counts.started() > 0 {
             return None;
         }
-        let missing = self.missing_members(id, self.by_role(&counts));
-        let quorum = if missing.is_empty() { group.quorum.clone() } else { self.full_quorum(id, group) };
+        let missing = self.missing_members(view, counts.present_by_role());
+        let quorum = if missing.is_empty() { group.quorum.clone() } else { self.full_quorum(view, group) };
         for member in missing {
             *counts.active.entry(member.role).or_default() += 1;
         }
-        let ready = std::mem::take(&mut counts.ready);
         let mut last = group.created;
-        for uid in &ready {
-            let member = self.members.get(uid)?;
-            *counts.active.entry(crate::engine::members::role(&member.pod).cloned()).or_default() += 1;
-            last = last.max(member.pod.created);
+        for pod in self.pods(&counts.ready) {
+            *counts.active.entry(role(pod).cloned()).or_default() += 1;
+            last = last.max(pod.created);
             if quorum.is_satisfied(&counts.active) {
                 return Some(last);
             }
@@ -79,164 +52,112 @@ impl Engine {
         None
     }
 
-    /// Checks whether an attempt is over, and applies the policy.
-    pub(in crate::engine) fn check_timeout(&mut self, id: &GangId, now: Time) {
-        if self.are_owners_being_read(id) {
-            return;
+    /// Checks whether an attempt is over, and applies the policy. Returns whether the gang has to be planned
+    /// again.
+    pub(in crate::engine) fn check_timeout(&mut self, view: &EngineView<'_>) -> bool {
+        if self.are_owners_being_read() {
+            return false;
         }
-        let timeout = self.group(id).and_then(|group| group.timeout);
-        let Some(gang) = self.expect_gang(id) else { return };
+        let timeout = self.group(view).and_then(|group| group.timeout);
         // The clock stops while the gang has a plan.
-        let state = if gang.lifecycle.progress == Progress::Undecided {
-            timeout.and_then(|timeout| Some(TimeoutState::of(self.complete_since(id)?, timeout, now)))
+        let state = if self.lifecycle.progress == Progress::Undecided {
+            timeout.and_then(|timeout| Some(TimeoutState::of(self.complete_since(view)?, timeout, view.now)))
         } else {
-            gang.lifecycle.timeout.filter(|_| timeout.is_some())
+            self.lifecycle.timeout.filter(|_| timeout.is_some())
         };
         // The engine does not lift a pod that is being deleted, so it need not be remembered.
-        let here = |uid: &&PodUid| self.members.get(*uid).is_some_and(|m| m.live());
-        let left: Vec<PodUid> = gang.lifecycle.expired.iter().filter(here).cloned().collect();
+        let live = |uid: &&PodUid| self.members.get(*uid).is_some_and(|m| m.live());
+        let left: Vec<PodUid> = self.lifecycle.expired.iter().filter(live).cloned().collect();
         let expired = if left.is_empty() && state.is_some_and(|state| state.last_expiry.is_some()) {
-            self.pods_to_expire(id)
+            self.pods_to_expire(view)
         } else {
             left
         };
-        let Some(gang) = self.expect_gang_mut(id) else { return };
-        let at = |state: Option<TimeoutState>| state.and_then(|state| state.last_expiry);
-        let news = at(gang.lifecycle.timeout) != at(state) || gang.lifecycle.expired.iter().ne(&expired);
-        gang.lifecycle.timeout = state;
-        gang.lifecycle.expired = expired.into_iter().collect();
-        if news {
-            self.mark_for_planning(id);
-        }
+        let last_expiry = |state: Option<TimeoutState>| state.and_then(|state| state.last_expiry);
+        let changed = last_expiry(self.lifecycle.timeout) != last_expiry(state)
+            || self.lifecycle.expired.iter().ne(&expired);
+        self.lifecycle.timeout = state;
+        self.lifecycle.expired = expired.into_iter().collect();
+        changed
     }
 
     /// The pods to delete after the timeout: all gated pods, if that is the policy and no pod is or may be
     /// lifted.
-    fn pods_to_expire(&self, id: &GangId) -> Vec<PodUid> {
-        let policy = self.group(id).and_then(|group| group.policies.on_timeout);
-        let Some(gang) = self.expect_gang(id) else { return Vec::new() };
-        let members = || gang.members.iter().filter_map(|uid| self.members.get(uid));
-        let unsure = members().any(|m| m.must_fence || m.request == Some(PodRequest::Lift));
-        if policy.unwrap_or(self.settings.on_timeout) != OnTimeout::Delete
-            || gang.lifecycle.progress != Progress::Undecided
-            || unsure
+    fn pods_to_expire(&self, view: &EngineView<'_>) -> Vec<PodUid> {
+        let policy = self.group(view).and_then(|group| group.policies.on_timeout);
+        if policy.unwrap_or(view.settings.on_timeout) != OnTimeout::Delete
+            || self.lifecycle.progress != Progress::Undecided
+            || self.members.values().any(|member| member.may_be_lifted())
         {
             return Vec::new();
         }
-        members().filter(|m| m.pod.gated() && m.live()).map(|m| m.pod.uid.clone()).collect()
+        let gated = self.members.iter().filter(|(_, member)| member.pod.gated() && member.live());
+        gated.map(|(uid, _)| uid.clone()).collect()
     }
 
-    /// Takes in the expired pods of a stored status, also when another leader wrote it.
+    /// Takes in the expired pods of a stored status, also when another leader wrote it. Returns what follows
+    /// for the plan.
     pub(in crate::engine) fn observe_expired(
         &mut self,
-        id: &GangId,
         expired: &[PodUid],
-        step: &mut StepContext,
-    ) {
-        if !self.settings.enforces(SafetyRule::HeedExpired) {
-            return;
+        view: &EngineView<'_>,
+    ) -> Option<PlanInput<'static>> {
+        if !view.enforces(SafetyRule::ObserveExpired) {
+            return None;
         }
-        let Some(gang) = self.expect_gang_mut(id) else { return };
-        gang.lifecycle.expired.extend(expired.iter().filter(|uid| gang.members.contains(*uid)).cloned());
-        let expired = gang.lifecycle.expired.clone();
-        // The expiry was durable before this plan, so no leader has lifted a member of the plan, and none ever will.
-        if let Some(plan) = self.gangs.get(id).and_then(|gang| gang.lifecycle.progress.plan())
-            && plan.members.iter().any(|m| expired.contains(&m.uid))
-            && !self.has_started(plan)
-        {
-            self.advance_plan(id, PlanInput::Expired, step);
-        }
+        let members = &self.members;
+        self.lifecycle.expired.extend(expired.iter().filter(|uid| members.contains_key(*uid)).cloned());
+        // The expiry was durable before this plan, so no leader has lifted a member of the plan, and none
+        // ever will.
+        let plan = self.plan()?;
+        let expires = plan.members.iter().any(|m| self.lifecycle.expired.contains(&m.uid));
+        (expires && !self.has_started(plan)).then_some(PlanInput::Expired)
     }
 
     /// Deletes the pods whose expiry is durable.
-    pub(in crate::engine) fn delete_expired(&mut self, id: &GangId, step: &mut StepContext) {
-        let Some(gang) = self.expect_gang(id) else { return };
-        if gang.lifecycle.expired.is_empty() {
+    pub(in crate::engine) fn delete_expired(&mut self, view: &EngineView<'_>, effects: &mut Effects) {
+        // Without an object no expiry is durable.
+        let GangObject::Known(_, stored) = &self.record.object else { return };
+        if self.lifecycle.expired.is_empty() || self.evicted_recently(DELETION_RETRY_INTERVAL, view.now) {
             return;
         }
-        // Without an object no expiry is durable.
-        let GangObject::Known(_, stored) = &gang.record.object else { return };
-        let again = gang
-            .timers
-            .last_eviction
-            .is_none_or(|at| step.now.since(at) >= DELETION_RETRY_INTERVAL || step.now < at);
-        let durable = self.settings.enforces(SafetyRule::ExpireFirst);
-        let expired: Vec<&PodUid> =
-            if durable { stored.expired.iter().collect() } else { gang.lifecycle.expired.iter().collect() };
+        let expired: Vec<&PodUid> = if view.enforces(SafetyRule::ExpireFirst) {
+            stored.expired.iter().collect()
+        } else {
+            self.lifecycle.expired.iter().collect()
+        };
         let going: Vec<PodRef> = (expired.into_iter())
             .filter_map(|uid| self.members.get(uid))
-            .filter(|m| m.live())
-            .map(|m| PodRef::of(&m.pod))
+            .filter(|member| member.live())
+            .map(|member| PodRef::of(&member.pod))
             .collect();
-        if !again || going.is_empty() {
+        if going.is_empty() {
             return;
         }
-        let why = if gang.lifecycle.timeout.is_some() {
+        let why = if self.lifecycle.timeout.is_some() {
             "has not started within its timeout"
         } else {
             "is not whole any more"
         };
-        let message = format!("gang {} {why}", id.name);
+        let message = format!("gang {} {why}", self.id.name);
         for pod in going {
-            step.send(Action::Evict { pod, message: message.clone() });
+            effects.send(Action::Evict { pod, message: message.clone() });
         }
-        if let Some(gang) = self.gangs.get_mut(id) {
-            gang.timers.last_eviction = Some(step.now);
-        }
+        self.timers.last_eviction = Some(view.now);
     }
 
     /// Message of a gang whose timeout has expired. `None` for all other gangs.
-    pub(in crate::engine) fn timeout_message(&self, id: &GangId) -> Option<String> {
-        let gang = self.gangs.get(id)?;
-        gang.lifecycle.timeout?.last_expiry?;
-        if !gang.lifecycle.expired.is_empty() {
-            let pods = match gang.lifecycle.expired.len() {
+    pub(in crate::engine) fn timeout_message(&self, view: &EngineView<'_>) -> Option<String> {
+        self.lifecycle.timeout?.last_expiry?;
+        let limit = self.group(view).and_then(|group| group.timeout);
+        let limit = limit.map(|timeout| format!(" within {}", format_seconds(timeout)));
+        if !self.lifecycle.expired.is_empty() {
+            let pods = match self.lifecycle.expired.len() {
                 1 => "its pod is".to_owned(),
                 many => format!("its {many} pods are"),
             };
-            let limit = self.timeout_suffix(id).unwrap_or_default();
-            return Some(format!("not started{limit}: {pods} deleted"));
+            return Some(format!("not started{}: {pods} deleted", limit.unwrap_or_default()));
         }
-        let limit = self.timeout_suffix(id)?;
-        Some(format!("not started{limit}: queued again, behind the others of its priority"))
-    }
-
-    fn timeout_suffix(&self, id: &GangId) -> Option<String> {
-        let timeout = self.group(id).and_then(|group: &Group| group.timeout)?;
-        Some(format!(" within {}", format_seconds(timeout)))
-    }
-}
-
-/// A duration as text: `120 s`, `1.5 s`.
-pub(in crate::engine) fn format_seconds(time: Duration) -> String {
-    let (whole, millis) = (time.as_secs(), time.subsec_millis());
-    if millis == 0 { format!("{whole} s") } else { format!("{whole}.{millis:03} s") }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn each_attempt_lasts_twice_as_long_as_the_one_before() {
-        let check = |waited: u64, at: Option<u64>, next: u64| {
-            let state = TimeoutState::of(Time(1000), Duration::from_secs(10), Time(1000 + waited));
-            assert_eq!(
-                state,
-                TimeoutState { last_expiry: at.map(|at| Time(1000 + at)), next_expiry: Time(1000 + next) },
-                "{waited}"
-            );
-        };
-        check(0, None, 10_000);
-        check(9_999, None, 10_000);
-        check(10_000, Some(10_000), 30_000);
-        check(29_999, Some(10_000), 30_000);
-        check(30_000, Some(30_000), 70_000);
-        check(70_000, Some(70_000), 150_000);
-        // A clock that is behind changes nothing, and extreme times do not overflow.
-        let early = TimeoutState::of(Time(5000), Duration::from_secs(1), Time(0));
-        assert_eq!(early, TimeoutState { last_expiry: None, next_expiry: Time(6000) });
-        let late = TimeoutState::of(Time(0), Duration::from_millis(1), Time(u64::MAX));
-        assert!(late.last_expiry.is_some() && late.next_expiry >= Time(u64::MAX - 1), "{late:?}");
+        Some(format!("not started{}: queued again, behind the others of its priority", limit?))
     }
 }

@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::dialect::GangPolicies;
-use crate::engine::status::conditions::{ConditionStatus, ConditionType};
+use crate::engine::{ConditionStatus, ConditionType};
 use crate::pod::PodPhase;
 
 fn owner(kind: &str, name: &str) -> ObjectRef {
@@ -96,7 +96,7 @@ fn running() -> Lab {
 
 fn elastic_condition(lab: &Lab) -> (ConditionStatus, String) {
     let found = lab.status().conditions.iter().find(|c| c.kind == ConditionType::Elastic);
-    let found = found.expect("it is said of an elastic gang");
+    let found = found.expect("an elastic gang has the condition");
     (found.status, found.message.clone())
 }
 
@@ -288,7 +288,7 @@ fn a_new_leader_reads_the_owners_and_starts_replacements_alone() {
     // One of three members is missing, and the owners want two more: one of these three exists.
     pods.push(replica(7));
     let (settings, stored) =
-        (EngineSettings { quiet: Duration::ZERO, ..EngineSettings::default() }, lab.stored.clone());
+        (EngineSettings { status_delay: Duration::ZERO, ..EngineSettings::default() }, lab.stored.clone());
     let mut next = Lab {
         engine: Engine::new(EngineSettings { group_status: GroupStatusMode::Never, ..settings }),
         pods: pods.iter().map(|pod| (pod.uid.clone(), pod.clone())).collect(),

@@ -3,7 +3,11 @@
 
 mod counting;
 mod elastic;
+mod explore;
 mod lab;
+#[path = "../../../sim/planning_comparison.rs"]
+mod planning_comparison;
+mod planning_rounds;
 mod status_writes;
 mod timeouts;
 
@@ -252,7 +256,7 @@ fn the_next_leader_lifts_the_rest_of_a_partly_lifted_gang() {
     let lifts = lab.run(actions, is_lift);
     lab.carry_out(&lifts[0]);
     // The leader dies here. Its other two lifts may still arrive.
-    let settings = EngineSettings { quiet: Duration::ZERO, ..EngineSettings::default() };
+    let settings = EngineSettings { status_delay: Duration::ZERO, ..EngineSettings::default() };
     lab.engine = Engine::new(settings);
     assert_eq!(lab.step(Event::LeaseAcquired(Epoch(4))), [Action::List]);
     let world = ListedObjects {
@@ -393,7 +397,7 @@ fn the_gang_object_is_deleted_with_the_last_member() {
 /// The cost of a gang that fits: two writes of its object, one write per gate, and one event.
 #[test]
 fn a_gang_that_fits_costs_the_minimum_of_requests() {
-    let settings = EngineSettings { quiet: Duration::from_millis(500), ..EngineSettings::default() };
+    let settings = EngineSettings { status_delay: Duration::from_millis(500), ..EngineSettings::default() };
     let (mut lab, actions) = leading_three();
     lab.engine.settings = settings;
     let mut sent: Vec<String> = Vec::new();

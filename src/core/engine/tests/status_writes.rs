@@ -9,7 +9,7 @@ use crate::pod::PodPhase;
 
 /// Sets the write delays of production.
 fn real(lab: &mut Lab) {
-    lab.engine.settings.quiet = Duration::from_millis(500);
+    lab.engine.settings.status_delay = Duration::from_millis(500);
     lab.engine.settings.group_status = GroupStatusMode::Auto;
 }
 

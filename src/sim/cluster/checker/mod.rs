@@ -36,6 +36,8 @@ pub enum Invariant {
     NeverOverbook,
     /// The same engine with the same events decides the same.
     Determinism,
+    /// A planning round of the engine plans the same as one that asks the planner about every gang.
+    PlanningShortcut,
     /// A patch of the webhook applies, and mutation is idempotent.
     Webhook,
     /// Every gang that does not start has a reason and numbers.

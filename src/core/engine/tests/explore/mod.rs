@@ -9,6 +9,8 @@
 //! Left out, because it adds states and no danger: a leader lists at the moment it takes the lease. Before
 //! the list it does nothing.
 
+mod api;
+
 use std::cell::RefCell;
 use std::collections::hash_map::DefaultHasher;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -16,14 +18,15 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{
-    Action, Change, Effect, Engine, EngineSettings, Event, GangRecord, GangStatus, GroupStatusMode,
-    ListedObjects, NominationMode, RequestOutcome, RequestTarget, SafetyRule,
+use api::{Api, gang, pods, record};
+
+use super::planning_comparison::PlanningComparison;
+use crate::engine::state::GangObject;
+use crate::engine::{
+    Action, Change, Effect, Engine, EngineSettings, Event, GroupStatusMode, NominationMode, RequestTarget,
+    SafetyRule,
 };
-use crate::dialect::{Group, Quorum, objects_by_kind};
-use crate::engine::gang_state::GangObject;
-use crate::model::{DialectId, Epoch, GangId, PodUid, ResourceVersion, Time, VramMib};
-use crate::objects::Node;
+use crate::model::{Epoch, GangId, PodUid, ResourceVersion, Time, VramMib};
 use crate::pod::Pod;
 
 const CARD_MIB: u64 = 2000;
@@ -74,18 +77,6 @@ fn fingerprint(value: &impl Hash) -> u128 {
     half(0) << 64 | half(1)
 }
 
-/// The objects of the API server. Each object counts its own versions, so that equal contents are equal
-/// states.
-#[derive(Clone, Debug, Hash)]
-struct Api {
-    holder: usize,
-    epoch: Epoch,
-    gangs: BTreeMap<GangId, (ResourceVersion, Arc<GangStatus>)>,
-    pods: BTreeMap<PodUid, Arc<Pod>>,
-    /// The gang that is first in the queue and is created later.
-    late: Vec<Arc<Pod>>,
-}
-
 type RequestKey = (u8, Epoch, Option<RequestTarget>);
 type Requests = BTreeMap<RequestKey, Arc<Effect>>;
 
@@ -112,7 +103,7 @@ impl State {
         let gangs = ["late", "first"].map(|name| (gang(name), (ResourceVersion(1), Arc::default())));
         let settings = EngineSettings {
             nominate: NominationMode::Never,
-            quiet: Duration::from_secs(3600),
+            status_delay: Duration::from_secs(3600),
             // No decision depends on it: it would add states and no danger.
             group_status: GroupStatusMode::Never,
             // Time does not pass in this search.
@@ -189,7 +180,10 @@ impl State {
             return effects.clone();
         }
         let mut engine = (*replica.engine.value).clone();
-        let effects: Vec<Arc<Effect>> = engine.step(event.clone(), NOW).into_iter().map(Arc::new).collect();
+        let mut comparison = PlanningComparison::default();
+        let effects = engine.steps_observed([event.clone()], NOW, &mut comparison);
+        assert_eq!(comparison.problems, Vec::<String>::new(), "a round without the shortcut plans the same");
+        let effects: Vec<Arc<Effect>> = effects.into_iter().map(Arc::new).collect();
         engine.snapshot().assert_consistent();
         replica.engine = Fingerprinted::new(engine);
         steps.borrow_mut().insert(key, (replica.engine.clone(), effects.clone()));
@@ -246,14 +240,14 @@ impl State {
                 branch(SearchStep::Plans(index), &|state| state.tell(index, &Event::Tick, steps));
             }
             for (uid, pod) in &api.pods {
-                let newest = engine.members.get(uid).map(|m| m.pod.resource_version);
+                let newest = engine.member(uid).map(|m| m.pod.resource_version);
                 if newest != Some(pod.resource_version) {
                     branch(SearchStep::PodObserved(index, uid.clone()), &|state| {
                         state.tell(index, &Event::Pod(Change::Set((**pod).clone())), steps);
                     });
                 }
             }
-            for uid in engine.members.keys().filter(|uid| !api.pods.contains_key(*uid)) {
+            for uid in engine.gang_by_pod.keys().filter(|uid| !api.pods.contains_key(*uid)) {
                 branch(SearchStep::PodObserved(index, uid.clone()), &|state| {
                     state.tell(index, &Event::Pod(Change::Gone(uid.clone())), steps);
                 });
@@ -342,143 +336,6 @@ fn request_key(effect: &Effect) -> Option<RequestKey> {
     Some((kind, effect.epoch, subject))
 }
 
-fn record(id: &GangId, version: ResourceVersion, status: &GangStatus) -> GangRecord {
-    GangRecord { gang: id.clone(), resource_version: version, generation: 1, status: status.clone() }
-}
-
-impl Api {
-    fn carry_out(&mut self, replica: usize, effect: &Effect) -> Event {
-        let (subject, outcome) = match &effect.action {
-            Action::ReadLease => {
-                let ours = self.holder == replica && self.epoch == effect.epoch;
-                (RequestTarget::Lease, RequestOutcome::Lease { ours })
-            }
-            Action::ReadGang { gang } => (RequestTarget::Gang(gang.clone()), self.gang(gang)),
-            Action::WriteGang { gang, expected, status } => {
-                let outcome = match self.gangs.get_mut(gang) {
-                    Some((version, stored)) if version == expected => {
-                        *version = ResourceVersion(version.0 + 1);
-                        *stored = Arc::new(status.clone());
-                        self.gang(gang)
-                    }
-                    Some(_) => RequestOutcome::Conflict,
-                    None => RequestOutcome::Gone,
-                };
-                (RequestTarget::Gang(gang.clone()), outcome)
-            }
-            // Both `Gang` objects exist all the time. If a new object started with a new version, the search
-            // would see a lag that no API server has.
-            Action::CreateGang { gang, .. } | Action::DeleteGang { gang, .. } => {
-                (RequestTarget::Gang(gang.clone()), RequestOutcome::Refused("not in this world".to_owned()))
-            }
-            Action::ReadPod { pod } => (RequestTarget::Pod(pod.uid.clone()), self.pod(&pod.uid)),
-            Action::Fence { pod, .. } => {
-                self.write(&pod.uid, |_| {});
-                (RequestTarget::Pod(pod.uid.clone()), self.pod(&pod.uid))
-            }
-            Action::Lift { pod, permit, node, cards, .. } => {
-                let stored = self.pods.get(&pod.uid);
-                let outcome = match stored {
-                    None => RequestOutcome::Gone,
-                    Some(stored) if permit.is_some_and(|l| l != stored.resource_version) => {
-                        RequestOutcome::Conflict
-                    }
-                    Some(stored) if !stored.gated() => RequestOutcome::Conflict,
-                    Some(_) => {
-                        self.write(&pod.uid, |pod| {
-                            pod.gates.clear();
-                            pod.nominated = Some(node.clone());
-                            pod.gpus = Some(cards.clone());
-                        });
-                        self.pod(&pod.uid)
-                    }
-                };
-                (RequestTarget::Pod(pod.uid.clone()), outcome)
-            }
-            Action::List
-            | Action::StepDown
-            | Action::Nominate { .. }
-            | Action::Evict { .. }
-            | Action::RecordEvent(_)
-            | Action::ReadOwner { .. }
-            | Action::WriteGroup { .. } => {
-                unreachable!("not sent in this world")
-            }
-        };
-        Event::Answer { epoch: effect.epoch, subject, outcome }
-    }
-
-    fn write(&mut self, uid: &PodUid, change: impl Fn(&mut Pod)) {
-        if let Some(pod) = self.pods.get_mut(uid) {
-            let mut changed = (**pod).clone();
-            change(&mut changed);
-            changed.resource_version = ResourceVersion(pod.resource_version.0 + 1);
-            *pod = Arc::new(changed);
-        }
-    }
-
-    fn pod(&self, uid: &PodUid) -> RequestOutcome {
-        self.pods.get(uid).map_or(RequestOutcome::Gone, |pod| RequestOutcome::Pod(Box::new((**pod).clone())))
-    }
-
-    fn gang(&self, id: &GangId) -> RequestOutcome {
-        self.gangs.get(id).map_or(RequestOutcome::Gone, |(version, status)| {
-            RequestOutcome::Gang(Box::new(record(id, *version, status)))
-        })
-    }
-
-    fn everything(&self) -> ListedObjects {
-        let node = format!(
-            r#"{{"metadata":{{"name":"gpu-1","labels":{{"nvidia.com/gpu.count":"1","nvidia.com/gpu.memory":"{CARD_MIB}",
-                "portcullis.dev/gpu-sharing":"vram"}}}},
-                "spec":{{"taints":[{{"key":"portcullis.dev/gpu-sharing","value":"vram","effect":"NoSchedule"}}]}},
-                "status":{{"allocatable":{{"cpu":"8","memory":"16Gi","pods":"110","nvidia.com/gpu":"1"}},
-                "conditions":[{{"type":"Ready","status":"True"}}]}}}}"#
-        );
-        let members = u32::try_from(self.members()).unwrap_or(0);
-        let groups = self.gangs.keys().map(|id| Group {
-            created: NOW,
-            ..Group::new(id.clone(), Quorum::Count(members)).with_object(&id.name)
-        });
-        ListedObjects {
-            priority_classes: None,
-            nodes: Some(vec![Node::read(&node).expect("the node above can be read")]),
-            pods: Some(self.pods.values().map(|pod| (**pod).clone()).collect()),
-            groups: objects_by_kind(groups),
-            gangs: Some(
-                self.gangs.iter().map(|(id, (version, status))| record(id, *version, status)).collect(),
-            ),
-        }
-    }
-
-    fn members(&self) -> usize {
-        let any = self.pods.values().chain(&self.late).next();
-        any.and_then(|p| p.shape.share)
-            .map_or(1, |share| usize::try_from(CARD_MIB / share.on_card(VramMib(CARD_MIB)).0).unwrap_or(1))
-    }
-}
-
-fn gang(name: &str) -> GangId {
-    GangId::new(DialectId::Kai, "default", name)
-}
-
-/// The members of a gang. The older gang is planned first.
-fn pods(group: &str, second: usize, members: usize) -> Vec<Arc<Pod>> {
-    let each = CARD_MIB / members as u64;
-    (0..members)
-        .map(|index| {
-            let json = format!(
-                r#"{{"metadata":{{"namespace":"default","name":"{group}-{index}","uid":"{group}-{index}",
-                    "resourceVersion":"1","creationTimestamp":"1970-01-01T00:00:0{second}Z",
-                    "annotations":{{"pod-group-name":"{group}","gpu-memory":"{each}"}}}},
-                    "spec":{{"schedulingGates":[{{"name":"portcullis.dev/gang"}}],"containers":[{{"name":"main"}}],
-                    "tolerations":[{{"key":"portcullis.dev/gpu-sharing","operator":"Exists"}}]}}}}"#
-            );
-            Arc::new(Pod::read(&json).expect("the pod above can be read"))
-        })
-        .collect()
-}
-
 /// Searches breadth first. Returns the number of states, and the shortest path to an overbooked card.
 fn explore(size: Size, broken: Option<SafetyRule>, most: usize) -> (usize, Option<Vec<String>>) {
     let steps = Steps::default();
@@ -513,7 +370,8 @@ fn explore(size: Size, broken: Option<SafetyRule>, most: usize) -> (usize, Optio
     (seen.len(), None)
 }
 
-/// Whether the searches that take minutes run as well: `PORTCULLIS_EXPLORE=large`, as CI does in an optimised profile.
+/// Whether the searches that take minutes run as well: `PORTCULLIS_EXPLORE=large`, as CI does in an optimised
+/// profile.
 fn is_large() -> bool {
     std::env::var("PORTCULLIS_EXPLORE").is_ok_and(|value| value == "large")
 }

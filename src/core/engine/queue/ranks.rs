@@ -1,0 +1,148 @@
+//! The queue of complete gangs, as a data structure: gangs in planning order, grouped by equal requests.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::dialect::Quorum;
+use crate::model::{GangId, Resources, Str, Time};
+use crate::planner::PlanningRequest;
+use crate::shape::Shape;
+
+/// The place of a gang in the queue: gangs with started members first, then by priority, then by age.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(in crate::engine) struct QueueRank {
+    /// No member has started. `false` sorts first.
+    pub not_started: bool,
+    /// Higher priorities sort first.
+    pub priority: Reverse<i32>,
+    /// Creation of the oldest waiting member, or the end of the last start timeout.
+    pub since: Time,
+    /// The gang, as tie-break.
+    pub gang: GangId,
+}
+
+/// Minimum interval between updates of the wait reason of a waiting gang.
+const MIN_REPLAN_INTERVAL: Duration = Duration::from_secs(1);
+/// Lower bound of that interval for each queued gang: at most twenty updates each second.
+const REPLAN_INTERVAL_PER_GANG: Duration = Duration::from_millis(50);
+
+/// Everything about a gang that decides whether it fits. Gangs with equal signatures fit alike.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(in crate::engine) struct RequestSignature {
+    /// Role and resource requests of each waiting member, sorted.
+    members: Vec<(Option<Str>, Arc<Shape>)>,
+    quorum: Quorum,
+    active: BTreeMap<Option<Str>, u32>,
+    minimum: Resources,
+    together: Option<Str>,
+}
+
+impl RequestSignature {
+    /// The signature of a request to the planner.
+    pub(in crate::engine) fn of(request: &PlanningRequest) -> Self {
+        let mut members: Vec<_> = request.members.iter().map(|m| (m.role.clone(), m.shape.clone())).collect();
+        members.sort();
+        let (quorum, active) = (request.quorum.clone(), request.active.clone());
+        Self {
+            members,
+            quorum,
+            active,
+            minimum: request.min_resources.clone(),
+            together: request.topology_key.clone(),
+        }
+    }
+}
+
+/// The complete gangs without a plan under way.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(in crate::engine) struct Queue {
+    ranks: BTreeMap<QueueRank, Arc<RequestSignature>>,
+    /// The same ranks by signature. There are no empty sets.
+    by_signature: BTreeMap<Arc<RequestSignature>, BTreeSet<QueueRank>>,
+}
+
+impl Queue {
+    /// Adds a gang with this rank.
+    pub(super) fn insert(&mut self, rank: QueueRank, signature: RequestSignature) {
+        let signature = match self.by_signature.get_key_value(&signature) {
+            Some((known, _)) => known.clone(),
+            None => Arc::new(signature),
+        };
+        self.by_signature.entry(signature.clone()).or_default().insert(rank.clone());
+        self.ranks.insert(rank, signature);
+    }
+
+    /// Removes a gang.
+    pub(super) fn remove(&mut self, rank: &QueueRank) {
+        let Some(signature) = self.ranks.remove(rank) else {
+            debug_assert!(false, "the queue holds the rank of every queued gang");
+            return;
+        };
+        if let Some(ranks) = self.by_signature.get_mut(&signature) {
+            ranks.remove(rank);
+            if ranks.is_empty() {
+                self.by_signature.remove(&signature);
+            }
+        }
+    }
+
+    /// The number of queued gangs.
+    #[cfg(test)]
+    pub(in crate::engine) fn len(&self) -> usize {
+        self.ranks.len()
+    }
+
+    /// Position of a gang, from 1.
+    pub(in crate::engine) fn position(&self, rank: &QueueRank) -> u32 {
+        u32::try_from(self.ranks.range(..=rank).count()).unwrap_or(u32::MAX)
+    }
+
+    /// Interval after which the wait reason of a gang is updated.
+    pub(in crate::engine) fn replan_interval(&self) -> Duration {
+        let waiting = u32::try_from(self.ranks.len()).unwrap_or(u32::MAX);
+        MIN_REPLAN_INTERVAL.max(REPLAN_INTERVAL_PER_GANG.saturating_mul(waiting))
+    }
+
+    /// Whether the queue is too long to update every wait reason at the minimum interval.
+    pub(in crate::engine) fn is_long(&self) -> bool {
+        self.replan_interval() > MIN_REPLAN_INTERVAL
+    }
+
+    /// The signature of the gang with this rank. `None` if the gang is not queued.
+    pub(super) fn signature(&self, rank: &QueueRank) -> Option<&Arc<RequestSignature>> {
+        self.ranks.get(rank)
+    }
+
+    /// All ranks, in planning order.
+    pub(super) fn ranks(&self) -> impl Iterator<Item = &QueueRank> {
+        self.ranks.keys()
+    }
+
+    /// The first rank of each signature.
+    pub(super) fn first_of_each_signature(&self) -> impl Iterator<Item = &QueueRank> {
+        self.by_signature.values().filter_map(|ranks| ranks.first())
+    }
+
+    /// The next rank of each signature after this one.
+    pub(super) fn next_of_each_signature(&self, after: &QueueRank) -> impl Iterator<Item = QueueRank> {
+        self.by_signature.keys().filter_map(|signature| self.next_with_signature(signature, after))
+    }
+
+    /// The next rank from this bound on.
+    pub(super) fn after(&self, from: &Bound<QueueRank>) -> Option<(&QueueRank, &Arc<RequestSignature>)> {
+        self.ranks.range((from.as_ref(), Bound::Unbounded)).next()
+    }
+
+    /// The next rank with this signature.
+    pub(super) fn next_with_signature(
+        &self,
+        signature: &RequestSignature,
+        after: &QueueRank,
+    ) -> Option<QueueRank> {
+        let ranks = self.by_signature.get(signature)?;
+        ranks.range((Bound::Excluded(after), Bound::Unbounded)).next().cloned()
+    }
+}

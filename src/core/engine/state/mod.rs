@@ -1,0 +1,29 @@
+//! What the engine remembers of each gang, and what the logic of one gang may read besides it.
+//!
+//! A [`Gang`] owns its members and everything that the engine knows of it. Its logic is methods of `Gang` in
+//! the folders [`super::members`], [`super::protocol`], [`super::queue`] and [`super::status`]: they change
+//! this gang, read the rest of the engine through an [`EngineView`], and push requests and events to
+//! [`Effects`]. They never see another gang. `Engine` does what concerns several gangs: charges, the queue,
+//! timers, leadership.
+
+mod effects;
+mod gang;
+mod group_objects;
+mod group_status;
+mod member;
+mod owners;
+mod retry;
+mod timeout;
+mod view;
+
+pub(super) use effects::{Effects, StepContext};
+pub(super) use gang::{
+    Gang, GangObject, GangObjectRequest, ObjectSync, PendingStatus, StaleState, StatusDigest,
+};
+pub(super) use group_objects::GroupObjects;
+pub(super) use group_status::GroupStatusSync;
+pub(super) use member::{MemberState, PodRequest};
+pub(super) use owners::{CountedOwner, ElasticState, OwnerLookup, OwnerReadRound, deployment_of};
+pub(super) use retry::RetryTimer;
+pub(super) use timeout::{TimeoutState, format_seconds};
+pub(super) use view::EngineView;
