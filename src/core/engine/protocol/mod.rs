@@ -20,8 +20,8 @@
 //!
 //! # Fencing
 //!
-//! No clock keeps a deposed leader from acting. Four rules do. `engine/tests/explore` searches every order of events in
-//! small clusters with two leaders, and shows for each rule how a card is overbooked without it.
+//! No clock keeps a deposed leader from acting. Four rules do. `engine/tests/explore` searches every order of
+//! events in small clusters with two leaders, and shows for each rule how a card is overbooked without it.
 //!
 //! | [rule](crate::engine::SafetyRule) | meaning | code |
 //! |---|---|---|

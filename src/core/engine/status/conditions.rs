@@ -4,6 +4,8 @@
 //! out (unknown); one that exists stays. `lastTransitionTime` changes only when the status of the condition
 //! changes.
 
+use portcullis_text::counted;
+
 use crate::engine::members::placeholders::placeholders_summary;
 use crate::engine::protocol::{Condition, ConditionStatus, ConditionType, GangStatus, Phase};
 use crate::model::{Reason, Time};
@@ -50,124 +52,151 @@ pub(in crate::engine) fn conditions(
     generation: u64,
     now: Time,
 ) -> Vec<Condition> {
-    let known = |kind| stored.iter().find(|c| c.kind == kind);
-    let mut list = Vec::new();
-    let mut say = |kind, holds: bool, reason: &str, message: String| {
-        let status = if holds { ConditionStatus::True } else { ConditionStatus::False };
-        let since = known(kind).filter(|c| c.status == status).map(|c| c.last_transition_time);
-        list.push(Condition {
-            kind,
-            status,
-            reason: reason.to_owned(),
-            message,
-            last_transition_time: since.unwrap_or(Time(now.0 / 1000 * 1000)),
-            observed_generation: generation,
-        });
-    };
+    let mut list = ConditionList { stored, generation, now, conditions: Vec::new() };
     let reason = wanted.reason.map_or("Unknown", |reason| reason.as_str());
-    let message = || wanted.message.clone();
-    let planned = matches!(wanted.phase, Phase::Planned | Phase::Lifting | Phase::Admitted | Phase::Torn);
-    match wanted.phase {
-        Phase::Gathering => say(ConditionType::Complete, false, reason, message()),
-        _ => {
-            let some = wanted.phase == Phase::Waiting && wanted.members < wanted.min_member;
-            let held = wanted.plan.as_ref().is_some_and(|plan| !plan.placeholders.is_empty());
-            let text = match wanted.min_member {
-                least if wanted.phase == Phase::Admitted && (1..least).contains(&wanted.started_with) => {
-                    let had = wanted.started_with;
-                    format!(
-                        "it was complete with {had} {}, and its owners want {least}",
-                        if had == 1 { "member" } else { "members" }
-                    )
-                }
-                least if some || held => {
-                    format!("the group wants {least} members, and the missing ones are known")
-                }
-                1 => "the group wants 1 member, and it is here".to_owned(),
-                least => format!("the group wants {least} members, and they are here"),
-            };
-            say(ConditionType::Complete, true, "Complete", text);
+    list.add_complete(wanted, reason);
+    list.add_planned(wanted, reason);
+    list.add_admitted(wanted, reason, inputs.grows);
+    let timed_out = wanted.reason == Some(Reason::SchedulingTimeout);
+    let stale_reason = if inputs.stale { "StaleJob" } else { reason };
+    for (kind, holds, reason) in [
+        (ConditionType::Torn, wanted.phase == Phase::Torn, reason),
+        (ConditionType::SchedulingTimeout, timed_out, reason),
+        (ConditionType::Stale, inputs.stale, stale_reason),
+    ] {
+        if holds || list.stored(kind).is_some() {
+            list.add(kind, holds, reason, wanted.message.clone());
         }
     }
-    if let Some(plan) = wanted.plan.as_ref().filter(|_| planned) {
-        let members = plan.members.len();
-        let mut text =
-            format!("{members} {} a place", if members == 1 { "member has" } else { "members have" });
-        if !plan.placeholders.is_empty() {
-            let reserved = placeholders_summary(&plan.placeholders);
-            text = format!("{text}, and capacity is reserved for {reserved}");
-        }
-        say(ConditionType::Planned, true, "Planned", text);
-    } else if wanted.phase == Phase::Waiting || (!planned && known(ConditionType::Planned).is_some()) {
-        say(ConditionType::Planned, false, reason, message());
-    }
-    match wanted.phase {
-        Phase::Admitted => say(ConditionType::Admitted, true, "Admitted", message()),
-        Phase::Torn => say(ConditionType::Admitted, false, reason, message()),
-        Phase::Planned | Phase::Lifting if inputs.grows => {
-            let text =
-                format!("{} of {} members are bound, and more of them start", wanted.bound, wanted.members);
-            say(ConditionType::Admitted, true, "Admitted", text);
-        }
-        Phase::Planned | Phase::Lifting => {
-            let text = format!("{} of {} members are bound", wanted.bound, wanted.members);
-            say(ConditionType::Admitted, false, reason, text);
-        }
-        Phase::Gathering | Phase::Waiting => {
-            if known(ConditionType::Admitted).is_some() {
-                say(ConditionType::Admitted, false, reason, message());
-            }
-        }
-    }
-    if wanted.phase == Phase::Torn {
-        say(ConditionType::Torn, true, reason, message());
-    } else if known(ConditionType::Torn).is_some() {
-        say(ConditionType::Torn, false, reason, message());
-    }
-    if wanted.reason == Some(Reason::SchedulingTimeout) {
-        say(ConditionType::SchedulingTimeout, true, reason, message());
-    } else if known(ConditionType::SchedulingTimeout).is_some() {
-        say(ConditionType::SchedulingTimeout, false, reason, message());
-    }
-    if inputs.stale {
-        say(ConditionType::Stale, true, "StaleJob", message());
-    } else if known(ConditionType::Stale).is_some() {
-        say(ConditionType::Stale, false, reason, message());
-    }
-    match inputs.elastic {
-        ElasticCondition::Absent => {}
-        ElasticCondition::Unchanged => {
-            if let Some(before) = known(ConditionType::Elastic) {
-                say(
-                    ConditionType::Elastic,
-                    before.status == ConditionStatus::True,
-                    &before.reason,
-                    before.message.clone(),
-                );
-            }
-        }
-        ElasticCondition::Known { holds, reason, message } => {
-            say(ConditionType::Elastic, holds, reason, message);
-        }
-    }
-    let mut doubt = |kind, found: Option<String>, code: [&str; 2], all_well: &str| match found {
-        Some(text) => say(kind, false, code[0], text),
-        None if known(kind).is_some() => say(kind, true, code[1], all_well.to_owned()),
-        None => {}
-    };
-    doubt(
+    list.add_elastic(inputs.elastic);
+    list.add_doubt(
         ConditionType::PriorityClassFound,
         inputs.class_missing,
         ["PriorityClassNotFound", "Found"],
         "the PriorityClass that the group names exists",
     );
-    doubt(
+    list.add_doubt(
         ConditionType::SizeAgrees,
         inputs.size_conflict,
         ["SizesDiffer", "SizesAgree"],
         "the pods say what the group object says",
     );
-    list
+    list.conditions
+}
+
+/// New conditions, and the stored ones that they replace.
+struct ConditionList<'a> {
+    stored: &'a [Condition],
+    generation: u64,
+    now: Time,
+    conditions: Vec<Condition>,
+}
+
+impl<'a> ConditionList<'a> {
+    /// The stored condition of this type.
+    fn stored(&self, kind: ConditionType) -> Option<&'a Condition> {
+        self.stored.iter().find(|condition| condition.kind == kind)
+    }
+
+    fn add(&mut self, kind: ConditionType, holds: bool, reason: &str, message: String) {
+        let status = if holds { ConditionStatus::True } else { ConditionStatus::False };
+        let since = self.stored(kind).filter(|c| c.status == status).map(|c| c.last_transition_time);
+        self.conditions.push(Condition {
+            kind,
+            status,
+            reason: reason.to_owned(),
+            message,
+            last_transition_time: since.unwrap_or(Time(self.now.0 / 1000 * 1000)),
+            observed_generation: self.generation,
+        });
+    }
+
+    fn add_complete(&mut self, wanted: &GangStatus, reason: &str) {
+        if wanted.phase == Phase::Gathering {
+            self.add(ConditionType::Complete, false, reason, wanted.message.clone());
+        } else {
+            self.add(ConditionType::Complete, true, "Complete", complete_sentence(wanted));
+        }
+    }
+
+    fn add_planned(&mut self, wanted: &GangStatus, reason: &str) {
+        let planned = matches!(wanted.phase, Phase::Planned | Phase::Lifting | Phase::Admitted | Phase::Torn);
+        if let Some(plan) = wanted.plan.as_ref().filter(|_| planned) {
+            let mut text = format!("{} a place", counted(plan.members.len(), "member has", "members have"));
+            if !plan.placeholders.is_empty() {
+                let reserved = placeholders_summary(&plan.placeholders);
+                text = format!("{text}, and capacity is reserved for {reserved}");
+            }
+            self.add(ConditionType::Planned, true, "Planned", text);
+        } else if wanted.phase == Phase::Waiting
+            || (!planned && self.stored(ConditionType::Planned).is_some())
+        {
+            self.add(ConditionType::Planned, false, reason, wanted.message.clone());
+        }
+    }
+
+    fn add_admitted(&mut self, wanted: &GangStatus, reason: &str, grows: bool) {
+        let kind = ConditionType::Admitted;
+        let (bound, members) = (wanted.bound, wanted.members);
+        match wanted.phase {
+            Phase::Admitted => self.add(kind, true, "Admitted", wanted.message.clone()),
+            Phase::Torn => self.add(kind, false, reason, wanted.message.clone()),
+            Phase::Planned | Phase::Lifting if grows => {
+                let text = format!("{bound} of {members} members are bound, and more of them start");
+                self.add(kind, true, "Admitted", text);
+            }
+            Phase::Planned | Phase::Lifting => {
+                self.add(kind, false, reason, format!("{bound} of {members} members are bound"));
+            }
+            Phase::Gathering | Phase::Waiting => {
+                if self.stored(kind).is_some() {
+                    self.add(kind, false, reason, wanted.message.clone());
+                }
+            }
+        }
+    }
+
+    fn add_elastic(&mut self, content: ElasticCondition) {
+        let kind = ConditionType::Elastic;
+        match content {
+            ElasticCondition::Absent => {}
+            ElasticCondition::Unchanged => {
+                if let Some(stored) = self.stored(kind) {
+                    let holds = stored.status == ConditionStatus::True;
+                    self.add(kind, holds, &stored.reason, stored.message.clone());
+                }
+            }
+            ElasticCondition::Known { holds, reason, message } => self.add(kind, holds, reason, message),
+        }
+    }
+
+    /// Adds a condition that holds unless there is a problem. Left out until there was one. The codes are the
+    /// reasons with and without a problem.
+    fn add_doubt(&mut self, kind: ConditionType, problem: Option<String>, codes: [&str; 2], fine: &str) {
+        match problem {
+            Some(text) => self.add(kind, false, codes[0], text),
+            None if self.stored(kind).is_some() => self.add(kind, true, codes[1], fine.to_owned()),
+            None => {}
+        }
+    }
+}
+
+/// The message of the condition `Complete` of a complete gang.
+fn complete_sentence(wanted: &GangStatus) -> String {
+    let some = wanted.phase == Phase::Waiting && wanted.members < wanted.min_member;
+    let reserved = wanted.plan.as_ref().is_some_and(|plan| !plan.placeholders.is_empty());
+    let least = wanted.min_member;
+    let started_with = wanted.started_with;
+    if wanted.phase == Phase::Admitted && (1..least).contains(&started_with) {
+        let members = counted(started_with, "member", "members");
+        format!("it was complete with {members}, and its owners want {least}")
+    } else if some || reserved {
+        format!("the group wants {least} members, and the missing ones are known")
+    } else if least == 1 {
+        "the group wants 1 member, and it is here".to_owned()
+    } else {
+        format!("the group wants {least} members, and they are here")
+    }
 }
 
 #[cfg(test)]
