@@ -91,12 +91,12 @@ fn check_scenario(rule: SafetyRule) {
 
 #[test]
 fn scale_up_one_pod_at_a_time_is_found() {
-    check_story(SafetyRule::GrowTogether);
+    check_scenario(SafetyRule::GrowTogether);
 }
 
 #[test]
 fn planning_without_reading_the_owners_is_found() {
-    check_story(SafetyRule::AskOwners);
+    check_scenario(SafetyRule::AskOwners);
 }
 
 #[test]
