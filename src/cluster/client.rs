@@ -200,6 +200,15 @@ impl Client {
             }
             // Without force: fields of other managers stay unchanged.
             ApiVerb::Apply(object) => self.request(Method::PATCH, &managed, APPLY_PATCH, json(object)).await,
+            ApiVerb::Evict { uid } => {
+                let eviction = serde_json::json!({
+                    "apiVersion": "policy/v1",
+                    "kind": "Eviction",
+                    "metadata": {"namespace": request.namespace, "name": request.name},
+                    "deleteOptions": delete_options(Some(uid), None),
+                });
+                self.request(Method::POST, &format!("{path}/eviction"), JSON, json(&eviction)).await
+            }
             ApiVerb::Delete { uid, resource_version } => {
                 let options = delete_options(uid.as_deref(), resource_version.as_deref());
                 self.request(Method::DELETE, &path, JSON, json(&options)).await

@@ -77,8 +77,10 @@ impl EffectSender {
         reached(Side::Before, name);
         let reply = self.client.exchange(&request).await;
         reached(Side::After, name);
+        // The 429 of an eviction comes from a PodDisruptionBudget, not from an overloaded API server.
         if let Ok(reply) = &reply
             && reply.code == 429
+            && !matches!(effect.action, Action::Evict { .. })
         {
             // The slot stays taken, so other requests wait, too.
             tokio::time::sleep(reply.retry_after.unwrap_or_default().min(MAX_RETRY_AFTER)).await;
@@ -163,6 +165,9 @@ fn log(effect: &Effect, response: &ApiResponse, took: Duration) {
         }
         ApiResponse::Stale { message } => {
             tracing::debug!(%epoch, action, object = about, problem = message, "object has changed");
+        }
+        ApiResponse::Status { code: 429, message } if matches!(effect.action, Action::Evict { .. }) => {
+            tracing::warn!(%epoch, pod = about, problem = message, "a PodDisruptionBudget forbids the eviction; trying again");
         }
         ApiResponse::Status { code: 403, message } => {
             tracing::error!(%epoch, action, object = about, problem = message, "request forbidden by RBAC or an admission policy; if RBAC rules are missing, apply manifests/ again");

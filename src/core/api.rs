@@ -51,6 +51,13 @@ pub enum ApiVerb {
     MergePatch(Value),
     /// Server-side apply under the field manager of this project, without `force`.
     Apply(Value),
+    /// Creates an `Eviction` (`policy/v1`) of the pod with this UID. The API server then respects
+    /// PodDisruptionBudgets, sets the condition `DisruptionTarget`, which a `podFailurePolicy` can ignore,
+    /// and deletes the pod.
+    Evict {
+        /// Evict the pod only if it has this UID.
+        uid: String,
+    },
     /// Deletes the object, with `preconditions.uid` and `preconditions.resourceVersion` where they are set.
     Delete {
         /// Delete the object only if it has this UID.

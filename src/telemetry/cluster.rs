@@ -282,8 +282,9 @@ impl ClusterMetrics {
 }
 
 const VERBS: [&str; 8] = ["get", "list", "watch", "create", "update", "patch", "delete", "apply"];
-const RESOURCES: [&str; 16] = [
+const RESOURCES: [&str; 17] = [
     "pods",
+    "pods/eviction",
     "pods/status",
     "nodes",
     "gangs",

@@ -386,6 +386,23 @@ impl ApiServer {
         Ok(WriteOutcome { object: old.object, changed: true, warnings: Vec::new() })
     }
 
+    /// Evicts a pod with this UID. There are no PodDisruptionBudgets.
+    ///
+    /// # Errors
+    /// 404, and 409 for another UID.
+    fn evict(&mut self, actor: &Actor, key: &ObjectKey, uid: &str) -> Result<WriteOutcome, ApiStatus> {
+        let found = &self.found(key)?.uid;
+        if **found != *uid {
+            return Err(precondition(key, uid, found));
+        }
+        let message = "Eviction API: evicting";
+        let condition = json!({
+            "type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI", "message": message,
+        });
+        self.set_condition(&Actor::ApiServer, key, uid, &condition);
+        self.delete(actor, key, Some(uid), None)
+    }
+
     /// Removes an object from the store at once, if it has this UID. Returns whether it did.
     pub fn remove(&mut self, actor: &Actor, key: &ObjectKey, uid: &str) -> bool {
         if self.objects.get(key).is_none_or(|stored| &*stored.uid != uid) {
@@ -471,6 +488,7 @@ impl ApiServer {
             ApiVerb::Apply(object) => {
                 self.apply(actor, &key, subresource, object).map(|applied| applied.object)
             }
+            ApiVerb::Evict { uid } => self.evict(actor, &key, uid).map(|applied| applied.object),
             ApiVerb::Delete { uid, resource_version } => self
                 .delete(actor, &key, uid.as_deref(), resource_version.as_deref())
                 .map(|applied| applied.object),

@@ -26,6 +26,8 @@ pub enum Actor {
     Kubelet,
     /// A workload controller.
     Controller,
+    /// The API server itself, while it handles a request.
+    ApiServer,
 }
 
 impl Actor {
@@ -36,6 +38,7 @@ impl Actor {
             Self::Scheduler => "system:kube-scheduler",
             Self::Kubelet => "system:node",
             Self::Controller => "system:serviceaccount:kube-system:replicaset-controller",
+            Self::ApiServer => "system:apiserver",
         }
     }
 }

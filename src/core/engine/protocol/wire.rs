@@ -81,9 +81,7 @@ pub fn request_for(effect: &Effect) -> Option<ApiRequest> {
             let patch = lift_patch(which, *permit, node, *pin, cards);
             pod(ApiVerb::JsonPatch(patch), &PodRef::of(which), None)
         }
-        Action::Evict { pod: which, .. } => {
-            pod(ApiVerb::Delete { uid: Some(which.uid.to_string()), resource_version: None }, which, None)
-        }
+        Action::Evict { pod: which, .. } => pod(ApiVerb::Evict { uid: which.uid.to_string() }, which, None),
     })
 }
 
