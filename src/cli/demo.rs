@@ -93,7 +93,7 @@ pub(super) fn run(args: &DemoArgs) -> Result<ExitStatus> {
         let scenario = Scenario::parse(file, text)?;
         let mut runner = Runner::new(scenario, Some(admit(&webhook, &latencies)))?;
         writeln!(out)?;
-        step_output::cards(&mut out, &runner.look().nodes)?;
+        step_output::cards(&mut out, &runner.current_state().nodes)?;
         let mut index = 0;
         while let Some(step) = runner.next_step()? {
             totals.acts += 1;
@@ -111,7 +111,7 @@ pub(super) fn run(args: &DemoArgs) -> Result<ExitStatus> {
             out.flush()?;
             std::thread::sleep(pause);
         }
-        totals.cluster_time += runner.look().at;
+        totals.cluster_time += runner.current_state().at;
         totals.steps += runner.cluster().steps();
     }
     totals.acts += 1;

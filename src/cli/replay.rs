@@ -104,7 +104,7 @@ pub(super) fn run(args: &ReplayArgs) -> Result<ExitStatus> {
     let mut report = ReplayReport::default();
     for file in &files {
         read(file, &progress, &mut |value| match review_of(value) {
-            Some(review) => report.take(&old, &new, &review, &mut data),
+            Some(review) => report.compare(&old, &new, &review, &mut data),
             None => report.skipped += 1,
         })?;
     }
@@ -117,7 +117,13 @@ pub(super) fn run(args: &ReplayArgs) -> Result<ExitStatus> {
 }
 
 impl ReplayReport {
-    fn take(&mut self, old: &LoadedPolicies, new: &LoadedPolicies, review: &Value, data: &mut ClusterData) {
+    fn compare(
+        &mut self,
+        old: &LoadedPolicies,
+        new: &LoadedPolicies,
+        review: &Value,
+        data: &mut ClusterData,
+    ) {
         let Some(request) = AdmissionRequest::from_review(review) else {
             self.skipped += 1;
             return;

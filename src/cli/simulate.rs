@@ -82,7 +82,7 @@ pub(super) fn play_steps(file: &str, runner: &mut Runner, as_json: bool) -> Resu
         for line in step_output::wrapped(&scenario.description, "  ") {
             writeln!(out, "{line}")?;
         }
-        step_output::cards(&mut out, &runner.look().nodes)?;
+        step_output::cards(&mut out, &runner.current_state().nodes)?;
     }
     let (mut steps, mut held, mut failed) = (0, 0, Vec::new());
     while let Some(step) = runner.next_step()? {

@@ -17,7 +17,11 @@ use super::watch::WatchDriver;
 use crate::telemetry::ClusterMetrics;
 
 /// Watches both kinds and keeps `classes` up to date for as long as the future is polled.
-pub(super) async fn keep(client: Client, metrics: ClusterMetrics, classes: Arc<ArcSwap<KnownClasses>>) {
+pub(super) async fn watch_classes(
+    client: Client,
+    metrics: ClusterMetrics,
+    classes: Arc<ArcSwap<KnownClasses>>,
+) {
     let watches = WatchDriver::new(client, metrics);
     let each = |kind| keep_kind(watches.clone(), kind, Arc::clone(&classes));
     tokio::join!(each(WatchedKind::PriorityClasses), each(WatchedKind::RuntimeClasses));

@@ -201,10 +201,10 @@ pub async fn run(
             match options.policy_data {
                 Some(subscriber) => {
                     let publishing = capacity::publish(capacity_client, namespace.clone(), reports);
-                    let data = policy_data::keep(client, metrics, namespace, classes, subscriber);
+                    let data = policy_data::watch_policy_data(client, metrics, namespace, classes, subscriber);
                     tokio::join!(data, publishing);
                 }
-                None => known_classes::keep(client, metrics, classes).await,
+                None => known_classes::watch_classes(client, metrics, classes).await,
             }
         } => None,
     };

@@ -64,7 +64,7 @@ struct PolicyDataCache {
 
 /// Publishes data to `subscriber` and keeps `classes` up to date for as long as the future is polled.
 /// `namespace` is that of this program.
-pub(super) async fn keep(
+pub(super) async fn watch_policy_data(
     client: Client,
     metrics: ClusterMetrics,
     namespace: String,

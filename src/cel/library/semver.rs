@@ -162,7 +162,7 @@ pub(crate) fn is_semver<'a>(values: &[Value<'a>]) -> CallResult<'a> {
     Ok(Value::Bool(read(values)?.is_ok()))
 }
 
-fn part<'a>(values: &[Value<'a>], index: usize) -> CallResult<'a> {
+fn version_part<'a>(values: &[Value<'a>], index: usize) -> CallResult<'a> {
     match &values[0] {
         Value::Opaque(opaque) => match opaque.as_ref() {
             Opaque::Semver(version) => {
@@ -175,13 +175,13 @@ fn part<'a>(values: &[Value<'a>], index: usize) -> CallResult<'a> {
 }
 
 pub(crate) fn major<'a>(values: &[Value<'a>]) -> CallResult<'a> {
-    part(values, 0)
+    version_part(values, 0)
 }
 
 pub(crate) fn minor<'a>(values: &[Value<'a>]) -> CallResult<'a> {
-    part(values, 1)
+    version_part(values, 1)
 }
 
 pub(crate) fn patch<'a>(values: &[Value<'a>]) -> CallResult<'a> {
-    part(values, 2)
+    version_part(values, 2)
 }

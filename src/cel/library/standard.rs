@@ -134,7 +134,7 @@ pub(crate) fn to_timestamp<'a>(arguments: &[Value<'a>]) -> CallResult<'a> {
 }
 
 /// A part of the date and time in the zone of the second argument, or in UTC.
-fn part<'a>(arguments: &[Value<'a>], of: fn(&DateTime) -> i64) -> CallResult<'a> {
+fn date_part<'a>(arguments: &[Value<'a>], of: fn(&DateTime) -> i64) -> CallResult<'a> {
     let zone = arguments.get(1).and_then(Value::as_str).unwrap_or_default();
     match &arguments[0] {
         Value::Timestamp(moment) => {
@@ -145,27 +145,27 @@ fn part<'a>(arguments: &[Value<'a>], of: fn(&DateTime) -> i64) -> CallResult<'a>
 }
 
 pub(crate) fn full_year<'a>(arguments: &[Value<'a>]) -> CallResult<'a> {
-    part(arguments, |civil| civil.year().into())
+    date_part(arguments, |civil| civil.year().into())
 }
 
 pub(crate) fn month<'a>(arguments: &[Value<'a>]) -> CallResult<'a> {
-    part(arguments, |civil| i64::from(civil.month()) - 1)
+    date_part(arguments, |civil| i64::from(civil.month()) - 1)
 }
 
 pub(crate) fn day_of_year<'a>(arguments: &[Value<'a>]) -> CallResult<'a> {
-    part(arguments, |civil| i64::from(civil.day_of_year()) - 1)
+    date_part(arguments, |civil| i64::from(civil.day_of_year()) - 1)
 }
 
 pub(crate) fn day_of_month<'a>(arguments: &[Value<'a>]) -> CallResult<'a> {
-    part(arguments, |civil| i64::from(civil.day()) - 1)
+    date_part(arguments, |civil| i64::from(civil.day()) - 1)
 }
 
 pub(crate) fn date<'a>(arguments: &[Value<'a>]) -> CallResult<'a> {
-    part(arguments, |civil| civil.day().into())
+    date_part(arguments, |civil| civil.day().into())
 }
 
 pub(crate) fn day_of_week<'a>(arguments: &[Value<'a>]) -> CallResult<'a> {
-    part(arguments, |civil| civil.weekday().to_sunday_zero_offset().into())
+    date_part(arguments, |civil| civil.weekday().to_sunday_zero_offset().into())
 }
 
 const NANOS_PER_MILLI: i64 = 1_000_000;
@@ -174,7 +174,7 @@ const NANOS_PER_MILLI: i64 = 1_000_000;
 fn part_or_units<'a>(arguments: &[Value<'a>], unit: i64, of: fn(&DateTime) -> i64) -> CallResult<'a> {
     match &arguments[0] {
         Value::Duration(value) => Ok(Value::Int(value / unit)),
-        _ => part(arguments, of),
+        _ => date_part(arguments, of),
     }
 }
 

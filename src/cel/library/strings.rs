@@ -46,7 +46,7 @@ pub(crate) fn ends_with<'a>(values: &[Value<'a>]) -> CallResult<'a> {
 }
 
 /// A part of a string, borrowed where the string is.
-fn part<'a>(value: &Value<'a>, from: usize, to: usize) -> Value<'a> {
+fn substring_of<'a>(value: &Value<'a>, from: usize, to: usize) -> Value<'a> {
     match value {
         Value::String(Text::Borrowed(text)) => Value::text(&text[from..to]),
         other => Value::string(&other.as_str().unwrap_or_default()[from..to]),
@@ -58,7 +58,7 @@ pub(crate) fn char_at<'a>(values: &[Value<'a>]) -> CallResult<'a> {
     let position = usize::try_from(index).ok().and_then(|index| byte_of(text, index));
     let Some(from) = position else { return out_of_range(index) };
     let to = from + text[from..].chars().next().map_or(0, char::len_utf8);
-    Ok(part(&values[0], from, to))
+    Ok(substring_of(&values[0], from, to))
 }
 
 pub(crate) fn index_of<'a>(values: &[Value<'a>]) -> CallResult<'a> {
@@ -175,14 +175,14 @@ pub(crate) fn substring<'a>(values: &[Value<'a>]) -> CallResult<'a> {
             None => return out_of_range(end),
         },
     };
-    Ok(part(&values[0], from, to))
+    Ok(substring_of(&values[0], from, to))
 }
 
 pub(crate) fn trim<'a>(values: &[Value<'a>]) -> CallResult<'a> {
     let text = arguments(values, 0)?;
     let start = text.len() - text.trim_start().len();
     let end = start + text[start..].trim_end().len();
-    Ok(part(&values[0], start, end))
+    Ok(substring_of(&values[0], start, end))
 }
 
 pub(crate) fn join<'a>(values: &[Value<'a>]) -> CallResult<'a> {

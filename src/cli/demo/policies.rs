@@ -66,7 +66,7 @@ pub(super) fn play_act(
     for (image, allowed) in
         [("registry.example/trainer:latest", false), ("registry.example/trainer:v1.4", true)]
     {
-        let response = ask(webhook, image)?;
+        let response = send_review(webhook, image)?;
         writeln!(
             out,
             "  {}",
@@ -97,7 +97,7 @@ pub(super) fn play_act(
 }
 
 /// Sends a review of a pod with this image and returns the response.
-fn ask(webhook: &LocalWebhook, image: &str) -> Result<Value> {
+fn send_review(webhook: &LocalWebhook, image: &str) -> Result<Value> {
     let kind = json!({"group": "", "version": "v1", "kind": "Pod"});
     let resource = json!({"group": "", "version": "v1", "resource": "pods"});
     let review = json!({

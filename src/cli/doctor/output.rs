@@ -8,7 +8,7 @@ use serde_json::json;
 use super::checks::{CheckLevel, DoctorCheck};
 use crate::cli::styles;
 
-fn look(verdict: CheckLevel) -> (&'static str, Style) {
+fn word_and_style(verdict: CheckLevel) -> (&'static str, Style) {
     match verdict {
         CheckLevel::Ok => ("ok  ", styles::GOOD),
         CheckLevel::Warn => ("warn", styles::WARN),
@@ -20,7 +20,7 @@ fn look(verdict: CheckLevel) -> (&'static str, Style) {
 pub(super) fn text(out: &mut impl Write, checks: &[DoctorCheck]) -> io::Result<()> {
     let widest = checks.iter().map(|check| check.name.len()).max().unwrap_or_default();
     for check in checks {
-        let (word, style) = look(check.verdict);
+        let (word, style) = word_and_style(check.verdict);
         writeln!(out, "{}  {:widest$}  {}", styles::styled(style, word), check.name, check.message)?;
         for line in &check.remedy {
             let style = if line.starts_with('#') { styles::FAINT } else { styles::COMMAND };

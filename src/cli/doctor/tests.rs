@@ -31,14 +31,14 @@ fn manifest(file: &str, kind: &str) -> Value {
     objects.into_iter().find(|object| object["kind"] == kind).unwrap()
 }
 
-fn kept() -> TlsSecret {
+fn tls_secret() -> TlsSecret {
     let mut kept = TlsSecret::default();
     let names = CertificateNames::of_service("portcullis", "portcullis-system");
     apply_step(RenewalStep::Bootstrap, &mut kept, &names, now() - Duration::from_secs(86_400)).unwrap();
     kept
 }
 
-fn believing(mut configuration: Value, bundle: &str) -> Lookup {
+fn with_bundle(mut configuration: Value, bundle: &str) -> Lookup {
     for hook in configuration["webhooks"].as_array_mut().unwrap() {
         hook["clientConfig"]["caBundle"] = STANDARD.encode(bundle).into();
     }
@@ -73,7 +73,7 @@ fn gate() -> Value {
 
 /// A cluster without problems.
 fn healthy() -> ClusterState {
-    let kept = kept();
+    let kept = tls_secret();
     let bundle = kept.bundle_pem();
     let mut crd = manifest("gangs.portcullis.dev.yaml", "CustomResourceDefinition");
     crd["status"] = json!({"conditions": [{"type": "Established", "status": "True"}]});
@@ -93,8 +93,8 @@ fn healthy() -> ClusterState {
         namespace: "portcullis-system".to_owned(),
         try_in: "default".to_owned(),
         crd: Lookup::Object(crd),
-        mutating: believing(manifest("webhooks.yaml", "MutatingWebhookConfiguration"), &bundle),
-        validating: believing(manifest("webhooks.yaml", "ValidatingWebhookConfiguration"), &bundle),
+        mutating: with_bundle(manifest("webhooks.yaml", "MutatingWebhookConfiguration"), &bundle),
+        validating: with_bundle(manifest("webhooks.yaml", "ValidatingWebhookConfiguration"), &bundle),
         policy_mutating: Lookup::Missing,
         policy_validating: Lookup::Missing,
         policy_files: Lookup::Missing,
@@ -117,8 +117,8 @@ fn healthy() -> ClusterState {
 /// A cluster with a problem in every check that can be partly wrong.
 fn half_right() -> ClusterState {
     let mut state = healthy();
-    let other = kept().bundle_pem();
-    state.mutating = believing(manifest("webhooks.yaml", "MutatingWebhookConfiguration"), &other);
+    let other = tls_secret().bundle_pem();
+    state.mutating = with_bundle(manifest("webhooks.yaml", "MutatingWebhookConfiguration"), &other);
     if let Lookup::Object(validating) = &mut state.validating {
         validating["webhooks"][0]["failurePolicy"] = "Ignore".into();
     }
@@ -231,9 +231,10 @@ fn of_policies(file: &str, kind: &str) -> Value {
 fn with_policies(files: &[(&str, &str)]) -> ClusterState {
     let mut state = healthy();
     let bundle = kept_bundle(&state);
-    state.policy_mutating = believing(of_policies("webhooks.yaml", "MutatingWebhookConfiguration"), &bundle);
+    state.policy_mutating =
+        with_bundle(of_policies("webhooks.yaml", "MutatingWebhookConfiguration"), &bundle);
     state.policy_validating =
-        believing(of_policies("webhooks.yaml", "ValidatingWebhookConfiguration"), &bundle);
+        with_bundle(of_policies("webhooks.yaml", "ValidatingWebhookConfiguration"), &bundle);
     let data: Value = files.iter().map(|(name, text)| ((*name).to_owned(), Value::from(*text))).collect();
     state.policy_files = Lookup::Object(json!({"data": data}));
     if let Lookup::Object(deployment) = &mut state.deployment {

@@ -28,7 +28,7 @@ fn document(ran: &[CaseResult]) -> String {
             counts(&suite.iter().collect::<Vec<_>>())
         );
         for case in suite {
-            one(&mut xml, case);
+            write_case(&mut xml, case);
         }
         xml.push_str("  </testsuite>\n");
         rest = others;
@@ -44,7 +44,7 @@ fn counts(cases: &[&CaseResult]) -> String {
     format!("tests=\"{}\" failures=\"{failures}\" errors=\"{errors}\" time=\"{seconds:.6}\"", cases.len())
 }
 
-fn one(xml: &mut String, case: &CaseResult) {
+fn write_case(xml: &mut String, case: &CaseResult) {
     let (name, file) = (escaped(&case.name), escaped(&case.file));
     let head = format!(
         "    <testcase name=\"{name}\" classname=\"{file}\" file=\"{file}\" line=\"{}\" time=\"{:.6}\"",

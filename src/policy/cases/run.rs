@@ -85,7 +85,7 @@ impl TestCase {
             let request = request(object, &self.request_attributes);
             let namespace = AdmissionRequest { json: &request }.namespace().to_owned();
             ensure_namespace(&mut cluster, &namespace);
-            observations.one(set, &request, &cluster);
+            observations.evaluate_request(set, &request, &cluster);
             // Objects are visible to the objects after them.
             add_object(&mut cluster, object, &namespace);
         }
@@ -201,7 +201,7 @@ fn all_match(patterns: &[TextPattern], texts: &[String]) -> bool {
 
 impl CaseObservations {
     /// Evaluates one request: mutating policies first, then validating policies.
-    fn one(&mut self, set: &PolicySet, request: &Json, cluster: &crate::input::ClusterData) {
+    fn evaluate_request(&mut self, set: &PolicySet, request: &Json, cluster: &crate::input::ClusterData) {
         let through = AdmissionOutcome::evaluate(set, &AdmissionRequest { json: request }, cluster);
         let before = request.get("object").cloned().unwrap_or_default();
         self.denials.extend(through.denials().map(|denial| (denial.policy.clone(), denial.message.clone())));

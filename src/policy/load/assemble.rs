@@ -106,7 +106,7 @@ pub(super) fn assemble(documents: &[SourceDocument], texts: &[SourceText<'_>]) -
         assembler.policy(at);
     }
     for at in 0..documents.len() {
-        assembler.others(at);
+        assembler.process_other_object(at);
     }
     assembler.finish()
 }
@@ -323,7 +323,7 @@ impl<'a> SetAssembler<'a, '_> {
     }
 
     /// Processes an object that is not a policy.
-    fn others(&mut self, at: usize) {
+    fn process_other_object(&mut self, at: usize) {
         let document = &self.documents[at];
         match document.role() {
             DocumentRole::ValidatingBinding | DocumentRole::MutatingBinding => {

@@ -104,7 +104,7 @@ impl<'r> VariableSources<'r> {
         RequestSubject::of(&self.request)
     }
 
-    fn ask(&self) -> &GpuRequest {
+    fn gpu_request(&self) -> &GpuRequest {
         self.ask.get_or_init(|| GpuRequest::of(&self.subject()))
     }
 
@@ -160,7 +160,7 @@ impl LazyVariable<'_> {
         let shared = &self.shared;
         self.fields.get_or_init(|| match self.name {
             "gang" => shared.gang().fields(),
-            "gpu" => shared.ask().fields(),
+            "gpu" => shared.gpu_request().fields(),
             "queue" => gpu_demand::queue(shared.gang(), shared.cluster),
             "quota" => gpu_demand::quota(shared.gang(), shared.request.namespace(), shared.cluster),
             "cluster" => cluster_capacity::fields(&gpu_demand::capacity(shared.cluster)),

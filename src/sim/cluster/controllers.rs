@@ -106,7 +106,7 @@ impl Cluster {
         live.sort_by(|a, b| (a.keep, &a.key).cmp(&(b.keep, &b.key)));
         let wanted = usize::try_from(wanted).unwrap_or(usize::MAX);
         for _ in live.len()..wanted {
-            if !self.make(owner, owner.pod()) {
+            if !self.create_object(owner, owner.pod()) {
                 break;
             }
         }
@@ -115,7 +115,7 @@ impl Cluster {
         }
     }
 
-    fn make(&mut self, owner: &PodOwner, object: Value) -> bool {
+    fn create_object(&mut self, owner: &PodOwner, object: Value) -> bool {
         let made = self.api.create(&Actor::Controller, object);
         if let Err(status) = &made {
             self.controller_lines.push(format!("{}: Error creating: {}", owner.key, status.message));
@@ -130,7 +130,7 @@ impl Cluster {
         let wanted = owner.replicas;
         let Some(new) = sets.iter().find(|set| *set.key.name == *name) else {
             let first = if sets.is_empty() { wanted } else { 0 };
-            self.make(owner, owner.replica_set(&name, first));
+            self.create_object(owner, owner.replica_set(&name, first));
             return;
         };
         let old: Vec<&&PodOwner> = sets.iter().filter(|set| set.uid != new.uid && set.replicas > 0).collect();
@@ -199,7 +199,7 @@ impl Cluster {
                     let mut pod = owner.pod();
                     pod["metadata"]["name"] = json!(format!("{}-{ordinal}", owner.key.name));
                     pod["metadata"]["labels"][REVISION] = json!(revision);
-                    if !self.make(owner, pod) || !parallel {
+                    if !self.create_object(owner, pod) || !parallel {
                         break;
                     }
                 }

@@ -40,7 +40,7 @@ impl Cluster {
 
     /// Runs what is due in the election of a replica. Only the poll that was scheduled last counts.
     pub(super) fn poll_election(&mut self, index: usize, life: u64, poll: u64) {
-        if self.replicas[index].gone(life) || self.replicas[index].election_poll != poll {
+        if self.replicas[index].has_ended(life) || self.replicas[index].election_poll != poll {
             return;
         }
         self.step_election(index);
@@ -168,7 +168,7 @@ impl Cluster {
     }
 
     pub(super) fn election_answer(&mut self, index: usize, life: u64, answer: ElectionAnswer) {
-        if self.replicas[index].gone(life) {
+        if self.replicas[index].has_ended(life) {
             return;
         }
         let now = self.monotonic();

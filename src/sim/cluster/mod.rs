@@ -218,7 +218,7 @@ impl Cluster {
         for problem in self.api.webhook.violations.drain(..) {
             self.checker.found(Invariant::Webhook, problem);
         }
-        self.checker.take()
+        self.checker.take_violations()
     }
 
     /// Notifies watches and controllers of writes from outside. Call it after every use of [`Self::api`].

@@ -72,11 +72,11 @@ impl PlannedUsage {
                 // A pod that was bound to another node does not count here.
                 let pod = here(&member.uid).filter(|pod| pod.node.as_ref().is_none_or(|node| node == name));
                 if let Some(pod) = pod {
-                    given.take(node, &pod.shape, &member.gpus);
+                    given.charge(node, &pod.shape, &member.gpus);
                 }
             }
             for place in plan.placeholders.iter().filter(|place| place.node == *name) {
-                given.take(node, &place.shape, &place.gpus);
+                given.charge(node, &place.shape, &place.gpus);
                 given.held = true;
             }
         }
@@ -95,7 +95,7 @@ impl PlannedUsage {
 }
 
 impl ChargedUsage {
-    fn take(&mut self, node: &Node, shape: &Shape, cards: &[u32]) {
+    fn charge(&mut self, node: &Node, shape: &Shape, cards: &[u32]) {
         self.resources.add(&shape.requests);
         let each = node.gpus.vram_each.unwrap_or_default();
         for card in cards {

@@ -21,7 +21,7 @@ pub(super) struct QuorumHistory {
 }
 
 impl QuorumHistory {
-    fn note(&mut self, gang: &GangId, quorum: &Quorum) {
+    fn record_quorum(&mut self, gang: &GangId, quorum: &Quorum) {
         let known = self.quorums.entry(gang.clone()).or_default();
         if !known.contains(quorum) {
             known.push(quorum.clone());
@@ -49,7 +49,7 @@ impl QuorumHistory {
             // A leader may read the owners before it sees a change of the group.
             if self.followed.contains(gang) || wanted.own.iter().chain(self.of(gang)).any(met) {
                 self.followed.insert(gang.clone());
-                self.note(gang, &Quorum::Count(wanted.number));
+                self.record_quorum(gang, &Quorum::Count(wanted.number));
             }
         }
     }
@@ -74,7 +74,7 @@ impl QuorumHistory {
     pub(super) fn group(&mut self, object: &GroupObject) {
         for group in &object.groups {
             self.policies(&group.gang, &group.policies);
-            self.note(&group.gang, &group.quorum);
+            self.record_quorum(&group.gang, &group.quorum);
         }
     }
 
@@ -83,7 +83,7 @@ impl QuorumHistory {
         let Some(declared) = &membership.declared else { return };
         self.policies(&membership.gang, &declared.policies);
         if let Some(quorum) = &declared.quorum {
-            self.note(&membership.gang, quorum);
+            self.record_quorum(&membership.gang, quorum);
         }
     }
 

@@ -106,7 +106,7 @@ impl Replica {
         self.alive
     }
 
-    pub(super) fn gone(&self, life: u64) -> bool {
+    pub(super) fn has_ended(&self, life: u64) -> bool {
         !self.alive || self.life != life
     }
 }
@@ -210,7 +210,7 @@ impl Cluster {
     }
 
     pub(super) fn tick(&mut self, index: usize, life: u64) {
-        if self.replicas[index].gone(life) {
+        if self.replicas[index].has_ended(life) {
             return;
         }
         let next = self.now().after(self.options.timing.tick);
@@ -221,7 +221,7 @@ impl Cluster {
 
     /// Passes all events in the inbox to the engine and then a tick, as the production edge does.
     pub(super) fn wake(&mut self, index: usize, life: u64) {
-        if self.replicas[index].gone(life) || self.replicas[index].paused {
+        if self.replicas[index].has_ended(life) || self.replicas[index].paused {
             return;
         }
         self.replicas[index].woken = false;
@@ -280,7 +280,7 @@ impl Cluster {
 
     pub(super) fn send(&mut self, index: usize, life: u64, effect: Box<Effect>) {
         let replica = &mut self.replicas[index];
-        if replica.gone(life) {
+        if replica.has_ended(life) {
             return;
         }
         if replica.paused {
@@ -345,7 +345,7 @@ impl Cluster {
     pub(super) fn arrive(&mut self, index: usize, life: u64, effect: &Effect, reply: ResponseFate) {
         let event = if effect.action == Action::ReadLease {
             let replica = &self.replicas[index];
-            let ours = !replica.gone(life)
+            let ours = !replica.has_ended(life)
                 && self.api.lease_holder() == Some(replica.identity())
                 && self.api.lease_transitions() == effect.epoch;
             match reply {
@@ -380,7 +380,7 @@ impl Cluster {
     }
 
     pub(super) fn answer(&mut self, index: usize, life: u64, event: Event) {
-        if self.replicas[index].gone(life) {
+        if self.replicas[index].has_ended(life) {
             return;
         }
         self.tell_replica(index, event);

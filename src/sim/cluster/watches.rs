@@ -127,7 +127,7 @@ impl Cluster {
     /// Delivers a message of this term at once.
     pub(super) fn deliver(&mut self, index: usize, life: u64, term: u64, message: WatchMessage) {
         let current = self.replicas[index].term.as_ref().map(|term| term.number);
-        if self.replicas[index].gone(life) || current != Some(term) {
+        if self.replicas[index].has_ended(life) || current != Some(term) {
             return;
         }
         match message {

@@ -158,7 +158,7 @@ pub fn play(
             }
         }
     }
-    let seen = runner.look();
+    let seen = runner.current_state();
     let admitted = seen
         .gangs
         .iter()

@@ -139,7 +139,7 @@ impl Runner {
     }
 
     /// The current state of the cluster.
-    pub fn look(&self) -> StepResult {
+    pub fn current_state(&self) -> StepResult {
         StepResult {
             pods: cluster_view::pods(&self.cluster.api),
             gangs: cluster_view::gangs(&self.cluster.api),
@@ -166,7 +166,7 @@ impl Runner {
         };
         let fail = |problem| ScenarioError { file: self.scenario.file.clone(), line: result.line, problem };
         let failed = fail(String::new());
-        match self.act(&step.value, &mut result) {
+        match self.perform_actions(&step.value, &mut result) {
             Ok(()) => {}
             Err(StepError::Text(_)) if step.value.tolerant => {}
             Err(problem) => {
@@ -178,7 +178,7 @@ impl Runner {
             result.violations = self.cluster.take_violations();
             return Ok(Some(result));
         }
-        let seen = self.look();
+        let seen = self.current_state();
         result.took = self.cluster.now().since(begun);
         (result.pods, result.nodes, result.at) = (seen.pods, seen.nodes, seen.at);
         (result.gangs, result.groups) = (seen.gangs, seen.groups);
@@ -223,7 +223,7 @@ impl Runner {
         settled
     }
 
-    fn act(&mut self, step: &Step, result: &mut StepResult) -> Result<(), StepError> {
+    fn perform_actions(&mut self, step: &Step, result: &mut StepResult) -> Result<(), StepError> {
         let cluster = &mut self.cluster;
         if let Some(fault) = &step.fault {
             let injected = fault.value.injected_fault()?;
@@ -236,12 +236,12 @@ impl Runner {
             cluster.stop_faults();
         }
         for object in &step.objects {
-            take(kubectl::apply(cluster, object), result);
+            add_outcome(kubectl::apply(cluster, object), result);
         }
         if let Some(block) = &step.apply {
             result.commands.push("kubectl apply -f -".to_owned());
             for document in self.scenario.documents(block).map_err(StepError::Scenario)? {
-                take(kubectl::apply(&mut self.cluster, &document), result);
+                add_outcome(kubectl::apply(&mut self.cluster, &document), result);
             }
         }
         for object in &step.inject_objects {
@@ -258,7 +258,7 @@ impl Runner {
             if let Some((_, status)) = outcome.refused.as_ref().filter(|_| !step.tolerant) {
                 return Err(StepError::Text(status.kubectl()));
             }
-            take(outcome, result);
+            add_outcome(outcome, result);
         }
         for (name, replicas) in &step.scale {
             result.commands.push(format!("kubectl scale deployment {name} --replicas={replicas}"));
@@ -347,7 +347,7 @@ impl From<String> for StepError {
     }
 }
 
-fn take(outcome: CommandOutcome, result: &mut StepResult) {
+fn add_outcome(outcome: CommandOutcome, result: &mut StepResult) {
     let printed = outcome.lines.join("\n");
     result.output.extend(outcome.lines);
     result.warnings.extend(outcome.warnings);

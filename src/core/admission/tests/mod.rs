@@ -35,7 +35,7 @@ fn nvidia() -> KnownClasses {
     KnownClasses { runtime_classes: names(&["nvidia"]), priority_classes: names(&["inference", "train"]) }
 }
 
-fn ask(settings: &AdmissionSettings, hook: Hook, review: &Value) -> (Value, ReviewSummary) {
+fn send(settings: &AdmissionSettings, hook: Hook, review: &Value) -> (Value, ReviewSummary) {
     let body = serde_json::to_vec(review).unwrap();
     fuzz_review(&body);
     let answer = handle_review(settings, &nvidia(), hook, &body).unwrap();
@@ -60,7 +60,7 @@ fn a_member_with_only_the_label_gets_all_fields() {
         "spec": { "containers": [{ "name": "model", "image": "m" }] }
     });
     let (answer, summary) =
-        ask(&AdmissionSettings::default(), Hook::Mutate, &review("CREATE", &object, None));
+        send(&AdmissionSettings::default(), Hook::Mutate, &review("CREATE", &object, None));
     assert_eq!(summary.verdict, AdmissionVerdict::Patched);
     assert_eq!(
         answer["response"]["warnings"],
@@ -94,7 +94,7 @@ fn a_pod_with_gpu_and_gpu_memory_gets_both_fields_and_both_fixes() {
             "requests": { "nvidia.com/gpu": "1" } } }] }
     });
     let (answer, summary) =
-        ask(&AdmissionSettings::default(), Hook::Mutate, &review("CREATE", &object, None));
+        send(&AdmissionSettings::default(), Hook::Mutate, &review("CREATE", &object, None));
     assert_eq!(summary.verdict, AdmissionVerdict::Denied);
     let status = &answer["response"]["status"];
     assert_eq!((&status["code"], &status["reason"]), (&json!(422), &json!("Invalid")));
@@ -117,7 +117,7 @@ fn pod(labels: Value, annotations: Value, spec: Value) -> Value {
 }
 
 fn create(object: &Value) -> (Value, ReviewSummary) {
-    ask(&AdmissionSettings::default(), Hook::Mutate, &review("CREATE", object, None))
+    send(&AdmissionSettings::default(), Hook::Mutate, &review("CREATE", object, None))
 }
 
 const GROUP: &str = "pod-group-name";
@@ -131,7 +131,7 @@ fn objects_without_a_gang_or_share_are_untouched() {
         let mut asked = review("CREATE", &member, None);
         change(&mut asked["request"]);
         for hook in [Hook::Mutate, Hook::Validate] {
-            let (answer, summary) = ask(&AdmissionSettings::default(), hook, &asked);
+            let (answer, summary) = send(&AdmissionSettings::default(), hook, &asked);
             let expected = match (hook, expected) {
                 // No webhook gated it before.
                 (Hook::Validate, Patched) => AdmissionVerdict::Denied,
@@ -315,7 +315,7 @@ fn only_members_that_portcullis_places_get_cards() {
         (json!({ GROUP: "g", "portcullis.dev/gpus": "0" }), json!({}), (true, false, None, 1)),
     ] {
         let object = pod(json!({}), annotations.clone(), spec.clone());
-        let (answer, summary) = ask(&settings, Hook::Mutate, &review("CREATE", &object, None));
+        let (answer, summary) = send(&settings, Hook::Mutate, &review("CREATE", &object, None));
         let object = patched(&answer, &object);
         let text = object.to_string();
         let got = (
@@ -337,7 +337,7 @@ fn pods_without_a_name_or_namespace_are_reviewed() {
     let mut asked = review("CREATE", &object, None);
     asked["request"]["namespace"] = json!(null);
     asked["request"]["object"]["metadata"]["namespace"] = json!("ml");
-    let (answer, summary) = ask(&AdmissionSettings::default(), Hook::Mutate, &asked);
+    let (answer, summary) = send(&AdmissionSettings::default(), Hook::Mutate, &asked);
     assert_eq!((summary.namespace.as_str(), summary.name.as_str()), ("ml", "worker-*"));
     assert_eq!(answer["response"]["status"]["details"]["name"], "worker-*");
     assert_eq!(

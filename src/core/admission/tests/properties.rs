@@ -96,7 +96,7 @@ fn validate_denies_exactly_what_mutate_would_still_add_to_the_spec() {
     let mut refused = [0, 0];
     for seed in 0..3000 {
         let asked = random_review(&mut Random::new(seed));
-        let (answer, mutated) = ask(&settings, Hook::Mutate, &asked);
+        let (answer, mutated) = send(&settings, Hook::Mutate, &asked);
         if mutated.verdict == AdmissionVerdict::Denied {
             continue;
         }
@@ -104,7 +104,7 @@ fn validate_denies_exactly_what_mutate_would_still_add_to_the_spec() {
         let after = &patched(&answer, &asked["request"]["object"])["spec"];
         let fields = ["schedulingGates", "tolerations", "containers", "initContainers"];
         let added: Vec<&str> = fields.into_iter().filter(|field| before[field] != after[field]).collect();
-        let causes = ask(&settings, Hook::Validate, &asked).1.causes;
+        let causes = send(&settings, Hook::Validate, &asked).1.causes;
         let named = causes.iter().map(|cause| cause["spec.".len()..].split(['[', ':']).next().unwrap());
         assert_eq!(named.collect::<Vec<_>>(), added, "seed {seed}: {asked}");
         let denied = !causes.is_empty();

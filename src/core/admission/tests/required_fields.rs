@@ -3,11 +3,11 @@
 use super::*;
 
 fn validated(object: &Value) -> (Value, ReviewSummary) {
-    ask(&AdmissionSettings::default(), Hook::Validate, &review("CREATE", object, None))
+    send(&AdmissionSettings::default(), Hook::Validate, &review("CREATE", object, None))
 }
 
 /// A member as patched by `/mutate`.
-fn made(annotations: Value, spec: Value) -> Value {
+fn patched_member(annotations: Value, spec: Value) -> Value {
     let object = pod(json!({ LABEL: "g" }), annotations, spec);
     patched(&create(&object).0, &object)
 }
@@ -39,7 +39,7 @@ fn validate_denies_exactly_the_fields_that_mutate_would_add() {
     let none = json!({});
     let check =
         |what: &str, annotations: &Value, spec: &Value, undo: &dyn Fn(&mut Value), expected: &[&str]| {
-            let mut object = made(annotations.clone(), spec.clone());
+            let mut object = patched_member(annotations.clone(), spec.clone());
             assert_eq!(validated(&object).1.verdict, AdmissionVerdict::Allowed, "{what}: as it was made");
             undo(&mut object);
             let (_, summary) = validated(&object);

@@ -67,7 +67,7 @@ fn a_stateful_set_of_a_gang_creates_its_pods_all_at_once() {
     for (stack, template) in stacks() {
         for policy in [json!("OrderedReady"), json!(null)] {
             let asked = set_review("CREATE", policy, &metadata, &template);
-            let (answer, summary) = ask(&AdmissionSettings::default(), Hook::Mutate, &asked);
+            let (answer, summary) = send(&AdmissionSettings::default(), Hook::Mutate, &asked);
             assert_eq!(
                 (summary.verdict, &*summary.name),
                 (AdmissionVerdict::Patched, "workers"),
@@ -103,14 +103,14 @@ fn other_stateful_sets_are_unchanged() {
         if let Some(namespace) = metadata["namespace"].as_str() {
             asked["request"]["namespace"] = json!(namespace);
         }
-        let (answer, summary) = ask(&AdmissionSettings::default(), Hook::Mutate, &asked);
+        let (answer, summary) = send(&AdmissionSettings::default(), Hook::Mutate, &asked);
         assert_eq!(summary.verdict, expected, "{asked}");
         assert!(answer["response"]["warnings"].is_null(), "{answer}");
     }
     let mut scaled = set_review("UPDATE", json!("OrderedReady"), &named, &member);
     scaled["request"]["subResource"] = json!("scale");
     assert_eq!(
-        ask(&AdmissionSettings::default(), Hook::Mutate, &scaled).1.verdict,
+        send(&AdmissionSettings::default(), Hook::Mutate, &scaled).1.verdict,
         AdmissionVerdict::Untouched
     );
 }
@@ -124,7 +124,7 @@ fn a_manifest_with_an_explicit_order_can_be_applied_again() {
         let mut old = asked["request"]["object"].clone();
         old["spec"]["podManagementPolicy"] = json!(was);
         asked["request"]["oldObject"] = old.clone();
-        let (answer, summary) = ask(&AdmissionSettings::default(), Hook::Mutate, &asked);
+        let (answer, summary) = send(&AdmissionSettings::default(), Hook::Mutate, &asked);
         assert_eq!(summary.verdict, expected, "{was} {becomes}");
         if expected == AdmissionVerdict::Patched {
             assert_eq!(patched(&answer, &asked["request"]["object"]), old);
@@ -144,7 +144,7 @@ fn a_requested_order_is_kept_with_a_warning() {
     let check = |wish: &str, verdict: AdmissionVerdict, expected: &[&str]| {
         let metadata = json!({ "name": "w", "annotations": { "portcullis.dev/ordered": wish } });
         let asked = set_review("CREATE", json!("OrderedReady"), &metadata, &member);
-        let (answer, summary) = ask(&AdmissionSettings::default(), Hook::Mutate, &asked);
+        let (answer, summary) = send(&AdmissionSettings::default(), Hook::Mutate, &asked);
         assert_eq!(summary.verdict, verdict, "{wish}");
         assert_eq!(answer["response"]["warnings"], json!(expected), "{wish}");
     };
@@ -170,7 +170,7 @@ fn pods_of_an_ordered_set_get_the_annotation() {
         let set = json!({ "name": "w", "annotations": keep });
         let asked = set_review("CREATE", json!("OrderedReady"), &set, &template);
         let object = &asked["request"]["object"];
-        let (answer, _) = ask(&AdmissionSettings::default(), Hook::Mutate, &asked);
+        let (answer, _) = send(&AdmissionSettings::default(), Hook::Mutate, &asked);
         let mut expected = object.clone();
         expected["spec"]["template"]["metadata"]["annotations"]["portcullis.dev/ordered"] = json!("keep");
         assert_eq!(patched(&answer, object), expected, "{stack}");
@@ -179,7 +179,7 @@ fn pods_of_an_ordered_set_get_the_annotation() {
         again["request"]["object"] = expected;
         for (hook, metadata) in [(Hook::Mutate, &set), (Hook::Mutate, &plain), (Hook::Validate, &set)] {
             again["request"]["object"]["metadata"] = metadata.clone();
-            let (answer, summary) = ask(&AdmissionSettings::default(), hook, &again);
+            let (answer, summary) = send(&AdmissionSettings::default(), hook, &again);
             assert_eq!(summary.verdict, AdmissionVerdict::Allowed, "{stack} {hook:?}");
             assert!(answer["response"]["patch"].is_null(), "{stack} {hook:?}");
         }
@@ -191,7 +191,7 @@ fn the_warning_for_the_longest_name_is_not_truncated() {
     let template = template(json!({ "kai.scheduler/podgroup": "g".repeat(63) }), json!({}), json!({}));
     for metadata in [json!({ "name": "w" }), json!({ "annotations": { "portcullis.dev/ordered": "keep" } })] {
         let asked = set_review("CREATE", json!(null), &metadata, &template);
-        let (answer, _) = ask(&AdmissionSettings::default(), Hook::Mutate, &asked);
+        let (answer, _) = send(&AdmissionSettings::default(), Hook::Mutate, &asked);
         let warning = answer["response"]["warnings"][0].as_str().unwrap();
         assert!(warning.len() < 256, "{} characters: {warning}", warning.len());
     }
@@ -205,7 +205,7 @@ fn a_scheduler_that_is_not_installed_is_replaced_in_new_members() {
     };
     let check = |annotations: Value, named: &str, expected: &str, warned: &[&str]| {
         let object = pod(json!({}), annotations, json!({ "schedulerName": named }));
-        let (answer, _) = ask(&settings, Hook::Mutate, &review("CREATE", &object, None));
+        let (answer, _) = send(&settings, Hook::Mutate, &review("CREATE", &object, None));
         let result = patched(&answer, &object);
         assert_eq!(result["spec"]["schedulerName"], json!(expected), "{named}");
         let warnings = answer["response"]["warnings"].as_array().cloned().unwrap_or_default();
@@ -234,7 +234,7 @@ fn a_scheduler_that_is_not_installed_is_replaced_in_new_members() {
     let result = check(share.clone(), "kai-scheduler", default, &[kai]);
     assert_eq!(result["spec"]["containers"][0]["env"][0]["name"], "NVIDIA_VISIBLE_DEVICES");
     let elsewhere = pod(json!({}), share, json!({ "schedulerName": "kai-scheduler" }));
-    let (answer, _) = ask(&AdmissionSettings::default(), Hook::Mutate, &review("CREATE", &elsewhere, None));
+    let (answer, _) = send(&AdmissionSettings::default(), Hook::Mutate, &review("CREATE", &elsewhere, None));
     let result = patched(&answer, &elsewhere);
     assert!(result["spec"]["containers"][0]["env"].is_null() && result["spec"]["tolerations"].is_null());
 
@@ -244,6 +244,6 @@ fn a_scheduler_that_is_not_installed_is_replaced_in_new_members() {
         new["metadata"]["labels"] = json!({ "note": "x" });
         new
     });
-    let (answer, _) = ask(&settings, Hook::Mutate, &review("UPDATE", &new, Some(&old)));
+    let (answer, _) = send(&settings, Hook::Mutate, &review("UPDATE", &new, Some(&old)));
     assert!(answer["response"]["patch"].is_null());
 }

@@ -4,7 +4,8 @@ use super::*;
 
 fn update(old: &Value, new: &Value) -> (AdmissionVerdict, Vec<String>) {
     let asked = review("UPDATE", new, Some(old));
-    let answers = [Hook::Mutate, Hook::Validate].map(|hook| ask(&AdmissionSettings::default(), hook, &asked));
+    let answers =
+        [Hook::Mutate, Hook::Validate].map(|hook| send(&AdmissionSettings::default(), hook, &asked));
     let [(first, summary), (second, _)] = answers;
     assert_eq!(first, second, "both hooks say the same on UPDATE");
     (summary.verdict, summary.causes)

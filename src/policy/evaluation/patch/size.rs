@@ -23,7 +23,7 @@ impl SizeCounter {
         MAX_OBJECT_BYTES - self.left
     }
 
-    fn take(&mut self, bytes: usize) -> bool {
+    fn charge(&mut self, bytes: usize) -> bool {
         let fits = bytes <= self.left;
         self.left = self.left.saturating_sub(bytes);
         fits
@@ -32,13 +32,15 @@ impl SizeCounter {
     /// Counts a JSON value. False if the limit is exceeded.
     pub(crate) fn json(&mut self, value: &Json) -> bool {
         match value {
-            Json::Null | Json::Bool(_) => self.take(4),
-            Json::Number(_) => self.take(8),
-            Json::String(text) => self.take(text.len() + 2),
-            Json::Array(items) => self.take(2) && items.iter().all(|item| self.take(1) && self.json(item)),
+            Json::Null | Json::Bool(_) => self.charge(4),
+            Json::Number(_) => self.charge(8),
+            Json::String(text) => self.charge(text.len() + 2),
+            Json::Array(items) => {
+                self.charge(2) && items.iter().all(|item| self.charge(1) && self.json(item))
+            }
             Json::Object(fields) => {
-                self.take(2)
-                    && fields.iter().all(|(name, value)| self.take(name.len() + 4) && self.json(value))
+                self.charge(2)
+                    && fields.iter().all(|(name, value)| self.charge(name.len() + 4) && self.json(value))
             }
         }
     }
@@ -46,33 +48,35 @@ impl SizeCounter {
     /// Counts a CEL value. False if the limit is exceeded.
     pub(crate) fn value(&mut self, value: &Value<'_>) -> bool {
         match value {
-            Value::Null | Value::Bool(_) => self.take(4),
-            Value::String(text) => self.take(text.as_str().len() + 2),
-            Value::Bytes(bytes) => self.take(bytes.len() * 4 / 3 + 2),
+            Value::Null | Value::Bool(_) => self.charge(4),
+            Value::String(text) => self.charge(text.as_str().len() + 2),
+            Value::Bytes(bytes) => self.charge(bytes.len() * 4 / 3 + 2),
             Value::List(List::Json(items)) => {
-                self.take(2) && items.iter().all(|item| self.take(1) && self.json(item))
+                self.charge(2) && items.iter().all(|item| self.charge(1) && self.json(item))
             }
-            Value::List(list) => self.take(2) && list.iter().all(|item| self.take(1) && self.value(&item)),
+            Value::List(list) => {
+                self.charge(2) && list.iter().all(|item| self.charge(1) && self.value(&item))
+            }
             Value::Map(Map::Json(fields)) => {
-                self.take(2)
-                    && fields.iter().all(|(name, value)| self.take(name.len() + 4) && self.json(value))
+                self.charge(2)
+                    && fields.iter().all(|(name, value)| self.charge(name.len() + 4) && self.json(value))
             }
             Value::Map(map) => {
-                self.take(2)
+                self.charge(2)
                     && map
                         .entries()
                         .iter()
-                        .all(|(key, value)| self.take(4) && self.value(key) && self.value(value))
+                        .all(|(key, value)| self.charge(4) && self.value(key) && self.value(value))
             }
             Value::Message(message) => {
-                self.take(2)
+                self.charge(2)
                     && message
                         .fields
                         .iter()
-                        .all(|(name, value)| self.take(name.len() + 4) && self.value(value))
+                        .all(|(name, value)| self.charge(name.len() + 4) && self.value(value))
             }
             Value::Optional(Some(inner)) => self.value(inner),
-            _ => self.take(8),
+            _ => self.charge(8),
         }
     }
 }

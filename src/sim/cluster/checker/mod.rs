@@ -109,7 +109,7 @@ impl Checker {
         }
     }
 
-    pub(super) fn take(&mut self) -> Vec<Violation> {
+    pub(super) fn take_violations(&mut self) -> Vec<Violation> {
         std::mem::take(&mut self.violations)
     }
 
