@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"reflect"
+	"slices"
 )
 
 // maxPrintedDifferences bounds what check prints for one table.
@@ -66,14 +68,30 @@ func printDifference(committed, generated []byte) {
 	}
 	verdicts := 0
 	for i := range before.Judged {
-		old, _ := json.Marshal(before.Judged[i].Refusals)
-		new, _ := json.Marshal(after.Judged[i].Refusals)
-		if !bytes.Equal(old, new) {
+		removed := missing(before.Judged[i].Refusals, after.Judged[i].Refusals)
+		added := missing(after.Judged[i].Refusals, before.Judged[i].Refusals)
+		if len(removed)+len(added) > 0 {
 			verdicts++
-			fmt.Printf("%s: pod %s\n  committed: %s\n  generated: %s\n", after.Case, after.Judged[i].Pod, old, new)
+			fmt.Printf("%s: pod %s\n", after.Case, after.Judged[i].Pod)
+			printRefusals("committed", removed)
+			printRefusals("generated", added)
 		}
 	}
 	if verdicts == 0 {
 		fmt.Printf("%s: same verdicts, other objects\n", after.Case)
+	}
+}
+
+// missing returns the refusals of a list that another list does not have.
+func missing(list, other []refusal) []refusal {
+	return slices.DeleteFunc(slices.Clone(list), func(r refusal) bool {
+		return slices.ContainsFunc(other, func(o refusal) bool { return reflect.DeepEqual(r, o) })
+	})
+}
+
+func printRefusals(from string, list []refusal) {
+	for _, r := range list {
+		text, _ := json.Marshal(r)
+		fmt.Printf("  %s: %s\n", from, text)
 	}
 }
