@@ -7,6 +7,7 @@
 mod admission;
 mod object_kind;
 mod pod_validation;
+mod requests;
 mod status;
 mod store;
 mod stored_object;

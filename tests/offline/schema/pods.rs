@@ -1,17 +1,9 @@
-//! Compares the views of pods and nodes with the typed objects of a Kubernetes release.
-//!
-//! Every field of a view is optional, so a misspelt field would always read as absent, and no other test
-//! would fail. Here every field gets its own value under the name in the schema of Kubernetes. The views are
-//! written out in full: a new field without a value here does not compile.
+//! Pods: the view of the webhook, and what the engine reads from it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use k8s_openapi::api::apps::v1 as apps;
-use k8s_openapi::api::batch::v1 as batch;
 use k8s_openapi::api::core::v1 as typed;
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1 as meta;
 use portcullis_core::dialect::Membership;
 use portcullis_core::gpu::{GpuShare, ShareSize};
 use portcullis_core::model::{
@@ -19,97 +11,13 @@ use portcullis_core::model::{
     VramMib, str,
 };
 use portcullis_core::objects::affinity::{
-    AffinityTerm, Operator, RequiredNodeAffinity, Requirement, Taint, TaintEffect, Toleration,
+    AffinityTerm, Operator, RequiredNodeAffinity, Requirement, TaintEffect, Toleration,
 };
-use portcullis_core::objects::text::{Entries, Scalar, Text};
-use portcullis_core::objects::{GpuInventory, GpuSharing, Node, ObjectRef, view};
+use portcullis_core::objects::{ObjectRef, view};
 use portcullis_core::pod::{AffinityLayout, Pod, PodPhase, TermLayout};
 use portcullis_core::shape::Shape;
 
-const MI: u64 = 1 << 20;
-const GI: u64 = 1 << 30;
-
-/// `Some` text of a typed object.
-fn set(text: &str) -> Option<String> {
-    Some(text.to_owned())
-}
-
-fn text(text: &str) -> Text<'_> {
-    Text(text.into())
-}
-
-type Pairs<'a> = &'a [(&'a str, &'a str)];
-
-fn map(pairs: Pairs<'_>) -> Option<BTreeMap<String, String>> {
-    Some(pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect())
-}
-
-fn quantities(pairs: Pairs<'_>) -> Option<BTreeMap<String, Quantity>> {
-    Some(pairs.iter().map(|(key, value)| ((*key).to_owned(), Quantity((*value).to_owned()))).collect())
-}
-
-/// The same pairs as a view holds them, sorted by key as in a typed map.
-fn entries<'a>(pairs: Pairs<'a>) -> Entries<'a, Text<'a>> {
-    Entries(pairs.iter().map(|(key, value)| (text(key), text(value))).collect())
-}
-
-fn scalars<'a>(pairs: Pairs<'a>) -> Entries<'a, Scalar<'a>> {
-    Entries(pairs.iter().map(|(key, value)| (text(key), Scalar(text(value)))).collect())
-}
-
-fn time(text: &str) -> Option<meta::Time> {
-    Some(meta::Time(text.parse().expect("a time")))
-}
-
-const LABELS: Pairs<'_> = &[("kai.scheduler/podgroup", "app"), ("kai.scheduler/subgroup-name", "workers")];
-const ANNOTATIONS: Pairs<'_> =
-    &[("gpu-memory", "8000"), ("pod-group-name", "app"), ("portcullis.dev/gpus", "0,2")];
-
-fn typed_meta(name: &str, labels: Pairs<'_>) -> meta::ObjectMeta {
-    meta::ObjectMeta {
-        name: set(name),
-        generate_name: set("worker-"),
-        namespace: set("training"),
-        uid: set("uid-1"),
-        resource_version: set("4711"),
-        creation_timestamp: time("2026-11-21T09:14:03Z"),
-        deletion_timestamp: time("2026-11-21T10:00:00Z"),
-        generation: Some(3),
-        labels: map(labels),
-        annotations: map(ANNOTATIONS),
-        owner_references: Some(vec![meta::OwnerReference {
-            api_version: "batch/v1".to_owned(),
-            kind: "Job".to_owned(),
-            name: "job".to_owned(),
-            uid: "uid-2".to_owned(),
-            controller: Some(true),
-            block_owner_deletion: Some(true),
-        }]),
-        ..meta::ObjectMeta::default()
-    }
-}
-
-fn meta_view<'a>(name: &'a str, labels: Pairs<'a>) -> view::Meta<'a> {
-    view::Meta {
-        name: text(name),
-        generate_name: text("worker-"),
-        namespace: text("training"),
-        uid: text("uid-1"),
-        resource_version: text("4711"),
-        creation_timestamp: text("2026-11-21T09:14:03Z"),
-        deletion_timestamp: Some(text("2026-11-21T10:00:00Z")),
-        generation: 3,
-        labels: entries(labels),
-        annotations: entries(ANNOTATIONS),
-        owner_references: vec![view::OwnerReference {
-            api_version: text("batch/v1"),
-            kind: text("Job"),
-            name: text("job"),
-            uid: text("uid-2"),
-            controller: true,
-        }],
-    }
-}
+use super::*;
 
 /// Resources with these requests, limits, and the name of a claim.
 struct Needs<'a>(Pairs<'a>, Pairs<'a>, &'a str);
@@ -268,7 +176,7 @@ fn typed_affinity() -> typed::Affinity {
     }
 }
 
-fn typed_pod() -> typed::Pod {
+pub(super) fn typed_pod() -> typed::Pod {
     typed::Pod {
         metadata: typed_meta("worker-1", LABELS),
         spec: Some(typed::PodSpec {
@@ -385,106 +293,6 @@ fn every_field_of_the_pod_view_exists_in_kubernetes() {
 }
 
 #[test]
-fn every_field_of_the_stateful_set_view_exists_in_kubernetes() {
-    let pod = typed_pod();
-    let set = apps::StatefulSet {
-        metadata: typed_meta("workers", LABELS),
-        spec: apps::StatefulSetSpec {
-            pod_management_policy: set("OrderedReady"),
-            template: typed::PodTemplateSpec { metadata: Some(pod.metadata), spec: pod.spec },
-            ..apps::StatefulSetSpec::default()
-        },
-        status: None,
-    };
-    let json = serde_json::to_string(&set).expect("a StatefulSet serialises");
-    let read: view::StatefulSetView<'_> = serde_json::from_str(&json).expect("a StatefulSet reads");
-    let json = serde_json::to_string(&typed_pod()).expect("a pod serialises");
-    let pod: view::PodView<'_> = serde_json::from_str(&json).expect("a pod reads");
-    let template = view::PodView { status: view::PodStatus::default(), ..pod };
-    let expected = view::StatefulSetView {
-        metadata: meta_view("workers", LABELS),
-        spec: view::StatefulSetSpec { pod_management_policy: text("OrderedReady"), template },
-    };
-    assert_eq!(read, expected);
-}
-
-#[test]
-fn every_field_of_the_owner_view_exists_in_kubernetes() {
-    let pod = typed_pod();
-    let job = batch::Job {
-        metadata: typed_meta("train", LABELS),
-        spec: Some(batch::JobSpec {
-            parallelism: Some(4),
-            completions: Some(8),
-            suspend: Some(true),
-            template: typed::PodTemplateSpec {
-                metadata: pod.metadata.clone().into(),
-                spec: pod.spec.clone(),
-            },
-            ..batch::JobSpec::default()
-        }),
-        status: Some(batch::JobStatus {
-            succeeded: Some(2),
-            uncounted_terminated_pods: Some(batch::UncountedTerminatedPods {
-                succeeded: Some(vec!["uid-3".to_owned()]),
-                ..batch::UncountedTerminatedPods::default()
-            }),
-            conditions: Some(vec![batch::JobCondition {
-                type_: "Failed".to_owned(),
-                status: "True".to_owned(),
-                reason: set("BackoffLimitExceeded"),
-                message: set("it has failed"),
-                ..batch::JobCondition::default()
-            }]),
-            ..batch::JobStatus::default()
-        }),
-    };
-    let json = serde_json::to_string(&job).expect("a Job serialises");
-    let read: view::OwnerView<'_> = serde_json::from_str(&json).expect("a Job reads");
-    let json = serde_json::to_string(&pod).expect("a pod serialises");
-    let typed: view::PodView<'_> = serde_json::from_str(&json).expect("a pod reads");
-    let template = view::PodView { status: view::PodStatus::default(), ..typed };
-    let expected = view::OwnerView {
-        metadata: meta_view("train", LABELS),
-        spec: view::OwnerSpec {
-            replicas: None,
-            parallelism: Some(4),
-            completions: Some(8),
-            suspend: true,
-            template: template.clone(),
-        },
-        status: view::OwnerStatus {
-            succeeded: 2,
-            uncounted_terminated_pods: view::UncountedTerminatedPods { succeeded: vec![text("uid-3")] },
-            conditions: vec![view::Condition {
-                r#type: text("Failed"),
-                status: text("True"),
-                reason: text("BackoffLimitExceeded"),
-                message: text("it has failed"),
-            }],
-        },
-    };
-    assert_eq!(read, expected);
-    let set = apps::Deployment {
-        metadata: typed_meta("web", LABELS),
-        spec: apps::DeploymentSpec {
-            replicas: Some(3),
-            template: typed::PodTemplateSpec { metadata: pod.metadata.into(), spec: pod.spec },
-            ..apps::DeploymentSpec::default()
-        },
-        status: None,
-    };
-    let json = serde_json::to_string(&set).expect("a Deployment serialises");
-    let read: view::OwnerView<'_> = serde_json::from_str(&json).expect("a Deployment reads");
-    let expected = view::OwnerView {
-        metadata: meta_view("web", LABELS),
-        spec: view::OwnerSpec { replicas: Some(3), template, ..view::OwnerSpec::default() },
-        status: view::OwnerStatus::default(),
-    };
-    assert_eq!(read, expected);
-}
-
-#[test]
 fn every_field_of_a_typed_pod_is_read() {
     let mut pod = typed_pod();
     // A share and a claim contradict each other, and no share is read from a pod with a contradiction.
@@ -561,100 +369,4 @@ fn every_field_of_a_typed_pod_is_read() {
     };
     let read = Pod::read(&json).expect("a pod reads");
     assert_eq!(read, expected, "\n{read:#?}\n{expected:#?}");
-}
-
-const NODE_LABELS: Pairs<'_> = &[("nvidia.com/gpu.memory", "81559"), ("portcullis.dev/gpu-sharing", "vram")];
-const ALLOCATABLE: Pairs<'_> = &[
-    ("cpu", "31500m"),
-    ("ephemeral-storage", "90Gi"),
-    ("memory", "120Gi"),
-    ("nvidia.com/gpu", "4"),
-    ("pods", "110"),
-];
-const CAPACITY: Pairs<'_> = &[("cpu", "32"), ("memory", "128Gi"), ("nvidia.com/gpu", "8")];
-
-fn typed_node() -> typed::Node {
-    typed::Node {
-        metadata: typed_meta("node-1", NODE_LABELS),
-        spec: Some(typed::NodeSpec {
-            unschedulable: Some(true),
-            taints: Some(vec![typed::Taint {
-                key: "portcullis.dev/gpu-sharing".to_owned(),
-                value: set("vram"),
-                effect: "NoSchedule".to_owned(),
-                time_added: None,
-            }]),
-            ..typed::NodeSpec::default()
-        }),
-        status: Some(typed::NodeStatus {
-            allocatable: quantities(ALLOCATABLE),
-            capacity: quantities(CAPACITY),
-            conditions: Some(vec![typed::NodeCondition {
-                type_: "Ready".to_owned(),
-                status: "True".to_owned(),
-                reason: set("KubeletReady"),
-                message: set("kubelet is posting ready status"),
-                ..typed::NodeCondition::default()
-            }]),
-            ..typed::NodeStatus::default()
-        }),
-    }
-}
-
-#[test]
-fn every_field_of_the_node_view_exists_in_kubernetes() {
-    let json = serde_json::to_string(&typed_node()).expect("a node serialises");
-    let read: view::NodeView<'_> = serde_json::from_str(&json).expect("a node reads");
-    let expected = view::NodeView {
-        metadata: meta_view("node-1", NODE_LABELS),
-        spec: view::NodeSpec {
-            unschedulable: true,
-            taints: vec![view::TaintView {
-                key: text("portcullis.dev/gpu-sharing"),
-                value: text("vram"),
-                effect: text("NoSchedule"),
-            }],
-        },
-        status: view::NodeStatus {
-            allocatable: scalars(ALLOCATABLE),
-            capacity: scalars(CAPACITY),
-            conditions: vec![view::Condition {
-                r#type: text("Ready"),
-                status: text("True"),
-                reason: text("KubeletReady"),
-                message: text("kubelet is posting ready status"),
-            }],
-        },
-    };
-    assert_eq!(read, expected, "\n{read:#?}\n{expected:#?}");
-}
-
-#[test]
-fn every_field_of_a_typed_node_is_read() {
-    let json = serde_json::to_string(&typed_node()).expect("a node serialises");
-    let expected = Node {
-        name: NodeName(str("node-1")),
-        labels: NODE_LABELS.iter().map(|(key, value)| (str(key), str(value))).collect(),
-        taints: vec![Taint {
-            key: str("portcullis.dev/gpu-sharing"),
-            value: str("vram"),
-            effect: TaintEffect::NoSchedule,
-        }],
-        unschedulable: true,
-        ready: true,
-        allocatable: Resources {
-            cpu: MilliCpu(31_500),
-            memory: Bytes(120 * GI),
-            ephemeral_storage: Bytes(90 * GI),
-            extended: BTreeMap::from([(str("nvidia.com/gpu"), 4)]),
-        },
-        max_pods: 110,
-        gpus: GpuInventory {
-            cards: 4,
-            vram_each: Some(VramMib(81_559)),
-            mig: false,
-            sharing: GpuSharing::Vram,
-        },
-    };
-    assert_eq!(Node::read(&json).expect("a node reads"), expected);
 }
