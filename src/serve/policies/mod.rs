@@ -260,10 +260,11 @@ impl PolicyRuntime {
         let started = Instant::now();
         match load_set(files) {
             Ok(next) => {
-                self.metrics.count_reload(true);
                 self.active.store(Arc::new(next));
                 self.failed_reload.store(None);
                 self.report_active_set();
+                // Last, so that the set is visible wherever the count is.
+                self.metrics.count_reload(true);
                 tracing::info!(took_ms = started.elapsed().as_millis(), "policies reloaded");
             }
             Err(text) => self.report_failed_reload(text),
@@ -271,7 +272,6 @@ impl PolicyRuntime {
     }
 
     fn report_failed_reload(&self, text: String) {
-        self.metrics.count_reload(false);
         let hash = self.active.load().set.hash().to_owned();
         tracing::error!(
             policies = hash,
@@ -280,6 +280,7 @@ impl PolicyRuntime {
         );
         self.reload_status.send_replace(ReloadStatus { hash, problem: Some(text.clone()) });
         self.failed_reload.store(Some(Arc::new(FailedReload::now(text))));
+        self.metrics.count_reload(false);
     }
 
     fn report_active_set(&self) {

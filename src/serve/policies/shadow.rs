@@ -81,9 +81,10 @@ impl ShadowEvaluator {
 
     fn set_candidate(&self, set: PolicySet) {
         let (hash, count) = (set.hash().to_owned(), set.policies().len());
+        self.candidate.store(Some(Arc::new(set)));
+        // After the candidate, so that reviews are compared wherever the metric shows it.
         self.metrics.set_loaded(PolicySetRole::Shadow, &hash, count, SystemTime::now());
         tracing::info!(shadow = hash, count, "candidate policy set loaded for shadow evaluation");
-        self.candidate.store(Some(Arc::new(set)));
     }
 
     /// Loads the files if they have changed. If they have errors, the previous candidate stays.

@@ -47,7 +47,7 @@ fn cluster_facts_are_requested_for_the_active_set_and_the_candidate() {
     let policies = PolicyRuntime::start(vec![live.clone()], candidate, metrics).expect("they are good");
     let dependencies = policies.cluster_data_subscriber().dependencies;
     let wait_for = |gangs: bool, capacity: bool| {
-        let deadline = Instant::now() + Duration::from_secs(20);
+        let deadline = Instant::now() + Duration::from_secs(120);
         while *dependencies.borrow() != (DataDependencies { gangs, capacity }) {
             assert!(
                 Instant::now() < deadline,

@@ -19,8 +19,8 @@ use tokio::time::{sleep, timeout};
 
 /// Period of the readiness probe. The probe of the manifests has two seconds, which is too slow for tests.
 const PROBE_PERIOD: Duration = Duration::from_millis(200);
-/// A replica that takes longer than this to answer its probe is not ready.
-const READINESS_TIMEOUT: Duration = Duration::from_secs(1);
+/// A replica that takes longer than this to answer its probe is not ready: `timeoutSeconds` in the manifests.
+const READINESS_TIMEOUT: Duration = Duration::from_secs(2);
 
 #[derive(Clone, Copy, Debug)]
 struct Backend {

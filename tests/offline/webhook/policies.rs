@@ -75,9 +75,12 @@ fn becomes(admin: SocketAddr, path: &str, part: &str) -> String {
     }
 }
 
+/// Writes a file in one step, so that a reload never reads a part of it.
 fn write(path: &Path, name: &str, text: &str) {
     fs::create_dir_all(path).unwrap();
-    fs::write(path.join(name), text).unwrap();
+    let whole = path.with_extension("new");
+    fs::write(&whole, text).unwrap();
+    fs::rename(whole, path.join(name)).unwrap();
 }
 
 #[tokio::test]
@@ -115,7 +118,7 @@ async fn policies_are_evaluated_reloaded_and_compared_with_a_candidate() {
     becomes(admin, "/policies", "wants-queue");
     let both = ask(json!({})).await;
     assert_eq!(both["status"]["details"]["causes"].as_array().map(Vec::len), Some(2), "{both}");
-    assert!(get(admin, "/metrics").contains(r#"portcullis_policy_reloads_total{result="success"} 1"#));
+    becomes(admin, "/metrics", r#"portcullis_policy_reloads_total{result="success"} 1"#);
 
     // An invalid file keeps the active set, and the error names its place.
     write(&live, "queue.yaml", &wants("queue").replace("object.metadata", "object.metdata"));
@@ -125,7 +128,7 @@ async fn policies_are_evaluated_reloaded_and_compared_with_a_candidate() {
         "{ready}"
     );
     assert_eq!(ask(json!({})).await["status"]["details"]["causes"].as_array().map(Vec::len), Some(2));
-    assert!(get(admin, "/metrics").contains(r#"portcullis_policy_reloads_total{result="failed"} 1"#));
+    becomes(admin, "/metrics", r#"portcullis_policy_reloads_total{result="failed"} 1"#);
 
     // The corrected file is loaded.
     write(&live, "queue.yaml", &wants("queue"));
