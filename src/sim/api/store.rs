@@ -300,7 +300,12 @@ impl ApiServer {
     ///
     /// # Errors
     /// 404, and 409 for another UID.
-    fn evict(&mut self, actor: &Actor, key: &ObjectKey, uid: &str) -> Result<WriteOutcome, ApiStatus> {
+    pub(super) fn evict(
+        &mut self,
+        actor: &Actor,
+        key: &ObjectKey,
+        uid: &str,
+    ) -> Result<WriteOutcome, ApiStatus> {
         let found = &self.found(key)?.uid;
         if **found != *uid {
             return Err(precondition(key, uid, found));
