@@ -1,8 +1,8 @@
 //! Plans every planning round a second time, without the shortcut of the engine, and compares the plans.
 //!
-//! The engine asks the planner only about gangs that may fit (`core/engine/queue`). This comparison asks about
-//! every gang, in queue order. It reads an engine through [`PlanningRound`] and changes nothing. The unit
-//! tests of the engine include this file too.
+//! The engine asks the planner only about gangs that may fit (`core/engine/queue`). This comparison asks
+//! about every gang, in queue order. It reads an engine through [`PlanningRound`] and changes nothing. The
+//! unit tests of the engine include this file too.
 
 use portcullis_core::engine::{PlanningObserver, PlanningRound, QueuedGang};
 use portcullis_core::model::Reason;
@@ -43,8 +43,8 @@ impl PlanningObserver for PlanningComparison {
     }
 }
 
-/// The plan of a round that asks the planner about every gang. `None` if the planner ran out of steps: such an
-/// answer proves nothing.
+/// The plan of a round that asks the planner about every gang. `None` if the planner ran out of steps: such
+/// an answer proves nothing.
 fn plan_every_gang(round: &PlanningRound<'_>, queue: Vec<QueuedGang>) -> Option<Plan> {
     if round.head_of_line().is_some() {
         return plan_one_by_one(round, &queue);
