@@ -126,10 +126,12 @@ impl Engine {
         if agenda.changed.contains(&rank.gang) {
             return true;
         }
+        if agenda.infeasible.contains(signature) {
+            return false;
+        }
         // In a long queue, a gang that has a wait reason and is still infeasible gets a new one only at its
         // interval: an explanation costs several times as much as the check.
-        !agenda.infeasible.contains(signature)
-            && !(self.queue.is_long() && self.is_still_infeasible(&rank.gang, now))
+        !self.queue.is_long() || !self.is_still_infeasible(&rank.gang, now)
     }
 
     fn is_still_infeasible(&self, id: &GangId, now: Time) -> bool {
