@@ -91,6 +91,8 @@ fn charge_assignment(snapshot: &mut Snapshot, assignment: &Assignment, member: &
     let charge = Charge {
         key: Some(assignment.key.clone()),
         node: assignment.node.clone(),
+        labels: member.labels.clone(),
+        terminating: false,
         shape: member.shape.clone(),
         cards,
         state: ChargeState::Reserved,

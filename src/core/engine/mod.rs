@@ -103,6 +103,8 @@ pub struct Engine {
     changed_gangs: BTreeSet<GangId>,
     /// Capacity may have been freed since the last planning round.
     capacity_grew: bool,
+    /// Pods or namespaces changed since the last planning round, and a queued gang has rules about them.
+    other_pods_changed: bool,
     /// The next tick plans.
     plan_needed: bool,
     /// Group objects whose status is to be written.
@@ -135,6 +137,7 @@ impl Engine {
             infeasible_signatures: BTreeSet::new(),
             changed_gangs: BTreeSet::new(),
             capacity_grew: false,
+            other_pods_changed: false,
             plan_needed: false,
             group_status_queue: GroupStatusQueue::default(),
             violations: InvariantViolations::default(),
@@ -223,11 +226,15 @@ impl Engine {
         }
     }
 
-    /// Looks at every touched gang, and remembers whether capacity grew.
+    /// Looks at every touched gang, and remembers whether capacity grew and whether pods changed.
     fn finish_batch(&mut self, step: &mut StepContext<'_>) {
         self.drive_touched(step);
         if self.snapshot.take_grown() {
             self.capacity_grew = true;
+            self.plan_needed = true;
+        }
+        if self.snapshot.take_pods_changed() && self.queue.has_pod_rules() {
+            self.other_pods_changed = true;
             self.plan_needed = true;
         }
     }

@@ -36,6 +36,8 @@ impl Reason {
                 | Self::HostPortConflict
                 | Self::UntoleratedTaint
                 | Self::NodeAffinityMismatch
+                | Self::PodAffinityMismatch
+                | Self::TopologySpread
                 | Self::NodeUnavailable
                 | Self::NoSharedNode
                 | Self::MissingVramLabel
@@ -86,6 +88,10 @@ reasons! {
     UntoleratedTaint,
     /// Too few nodes match the node selector or the required node affinity.
     NodeAffinityMismatch,
+    /// Too few nodes meet the required affinity and anti-affinity between pods.
+    PodAffinityMismatch,
+    /// Topology spread constraints allow too few nodes.
+    TopologySpread,
     /// Nodes are cordoned or not ready.
     NodeUnavailable,
     /// Pods request GPU memory and no node is a shared node.

@@ -36,7 +36,7 @@ pub struct Requirement {
 }
 
 impl Requirement {
-    fn read(view: &view::NodeRequirement<'_>) -> Self {
+    pub(super) fn read(view: &view::NodeRequirement<'_>) -> Self {
         let values = || view.values.iter().map(|v| str(v.as_str())).collect();
         let number = || match view.values.as_slice() {
             [one] => one.parse().ok(),
@@ -54,7 +54,7 @@ impl Requirement {
         Self { key: str(view.key.as_str()), operator }
     }
 
-    fn matches(&self, value: Option<&str>) -> bool {
+    pub(super) fn matches(&self, value: Option<&str>) -> bool {
         match (&self.operator, value) {
             (Operator::In(values), Some(value)) => values.iter().any(|v| &**v == value),
             (Operator::NotIn(values), Some(value)) => values.iter().all(|v| &**v != value),

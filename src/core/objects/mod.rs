@@ -13,6 +13,7 @@ mod node;
 mod owner;
 mod priority;
 mod resource_list;
+mod selector;
 pub mod text;
 pub mod view;
 
@@ -20,6 +21,8 @@ pub use node::{GpuInventory, GpuSharing, Node};
 pub use owner::{ObjectRef, OwnerKind};
 pub use priority::{PriorityClass, class_not_found};
 pub(crate) use resource_list::{read_resource, read_resources};
+pub(crate) use selector::namespace_label;
+pub use selector::{LabelSelector, PodLabels};
 
 /// An object that could not be read. The message names the object and the field.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

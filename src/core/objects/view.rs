@@ -115,6 +115,8 @@ view! {
         resource_claims: Vec<Named<'a>>,
         /// Whether the pod uses the node's network.
         host_network: bool,
+        /// Constraints on how pods spread over topology domains.
+        topology_spread_constraints: Vec<TopologySpreadConstraint<'a>>,
         /// The native PodGroup of the pod (Kubernetes 1.36 and later).
         scheduling_group: Option<SchedulingGroup<'a>>,
         /// The Workload of the pod, and its group there (Kubernetes 1.35).
@@ -222,10 +224,77 @@ view! {
 }
 
 view! {
-    /// `spec.affinity`. Only node affinity is read.
+    /// `spec.affinity`. Only required terms are read.
     Affinity {
         /// `nodeAffinity`; `None` when absent.
         node_affinity: Option<NodeAffinity<'a>>,
+        /// `podAffinity`.
+        pod_affinity: PodAffinity<'a>,
+        /// `podAntiAffinity`.
+        pod_anti_affinity: PodAffinity<'a>,
+    }
+}
+
+/// `spec.affinity.podAffinity` or `podAntiAffinity`: the required terms.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", bound(deserialize = "'de: 'a"))]
+pub struct PodAffinity<'a> {
+    /// Required terms. All of them count.
+    #[serde(
+        default,
+        rename = "requiredDuringSchedulingIgnoredDuringExecution",
+        deserialize_with = "nullable"
+    )]
+    pub required: Vec<PodAffinityTerm<'a>>,
+}
+
+view! {
+    /// A required term of pod affinity or anti-affinity.
+    PodAffinityTerm {
+        /// Selects pods; absent selects none.
+        label_selector: Option<LabelSelector<'a>>,
+        /// Namespaces of the pods.
+        namespaces: Vec<Text<'a>>,
+        /// Selects further namespaces; absent selects none.
+        namespace_selector: Option<LabelSelector<'a>>,
+        /// Node label whose values are the domains.
+        topology_key: Text<'a>,
+        /// Keys whose value of the new pod is required. The API server adds them to the selector at create.
+        match_label_keys: Vec<Text<'a>>,
+        /// Keys whose value of the new pod is excluded. The API server adds them to the selector at create.
+        mismatch_label_keys: Vec<Text<'a>>,
+    }
+}
+
+view! {
+    /// A label selector.
+    LabelSelector {
+        /// Labels with these values.
+        match_labels: Entries<'a, Text<'a>>,
+        /// Requirements on labels.
+        match_expressions: Vec<NodeRequirement<'a>>,
+    }
+}
+
+view! {
+    /// One of `spec.topologySpreadConstraints`.
+    TopologySpreadConstraint {
+        /// Largest difference between a domain and the emptiest one.
+        max_skew: i32,
+        /// Node label whose values are the domains.
+        topology_key: Text<'a>,
+        /// `DoNotSchedule` or `ScheduleAnyway`.
+        when_unsatisfiable: Text<'a>,
+        /// Selects the pods that are counted; absent selects none.
+        label_selector: Option<LabelSelector<'a>>,
+        /// With fewer domains than this, the emptiest one counts as empty.
+        min_domains: Option<i32>,
+        /// Whether nodes that the pod's selector and affinity exclude are no domains: `Honor` when empty.
+        node_affinity_policy: Text<'a>,
+        /// Whether nodes with an untolerated taint are no domains: `Ignore` when empty.
+        node_taints_policy: Text<'a>,
+        /// Keys whose value of the pod is added to the selector.
+        match_label_keys: Vec<Text<'a>>,
     }
 }
 

@@ -3,10 +3,12 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use super::candidates::{CandidateNodes, NodeRanking, ResolvedShapes};
 use super::min_resources;
 use super::overlay::SnapshotOverlay;
+use super::pod_rules::GangPodRules;
 use super::requirements::{CardOrder, PodRequirements};
 use super::search;
 use super::shortage;
@@ -45,6 +47,8 @@ pub(super) struct PlacementAttempt<'a> {
     pub(super) kinds: Vec<MemberKind>,
     /// The shape of each member; `None` for the second occurrence of a pod.
     pub(super) shape_of: Vec<Option<usize>>,
+    /// Rules about other pods that bear on the gang.
+    pub(super) pod_rules: Option<Arc<GangPodRules<'a>>>,
 }
 
 /// The outcome of an attempt.
@@ -75,7 +79,13 @@ impl<'a> PlacementAttempt<'a> {
         overlay: &SnapshotOverlay<'a>,
         tie_break: TieBreak,
     ) -> Self {
-        let mut attempt = Self { request, shapes: Vec::new(), kinds: Vec::new(), shape_of: Vec::new() };
+        let mut attempt = Self {
+            request,
+            shapes: Vec::new(),
+            kinds: Vec::new(),
+            shape_of: Vec::new(),
+            pod_rules: GangPodRules::new(request, overlay).map(Arc::new),
+        };
         attempt.group_members(shapes, overlay);
         for candidates in &mut attempt.shapes {
             candidates.scan(shapes.need(candidates.need), overlay, request.members.len(), tie_break);
@@ -86,7 +96,7 @@ impl<'a> PlacementAttempt<'a> {
 
     /// Fills `shapes`, `kinds` and `shape_of` from the request.
     fn group_members(&mut self, shapes: &mut ResolvedShapes<'a>, overlay: &SnapshotOverlay<'a>) {
-        let mut shape_indexes: BTreeMap<usize, usize> = BTreeMap::new();
+        let mut shape_indexes: BTreeMap<(usize, usize), usize> = BTreeMap::new();
         let mut kind_indexes: BTreeMap<(usize, Option<&Str>), usize> = BTreeMap::new();
         let mut last = None;
         let mut seen = BTreeSet::new();
@@ -98,8 +108,9 @@ impl<'a> PlacementAttempt<'a> {
             }
             let number = shapes.number(member, overlay.snapshot(), last);
             last = Some((member, number));
-            let shape = *shape_indexes.entry(number).or_insert_with(|| {
-                self.shapes.push(CandidateNodes::new(number));
+            let profile = self.pod_rules.as_ref().map_or(0, |rules| rules.profile_of(index));
+            let shape = *shape_indexes.entry((number, profile)).or_insert_with(|| {
+                self.shapes.push(CandidateNodes::new(number, profile));
                 self.shapes.len() - 1
             });
             self.shapes[shape].members += 1;
@@ -151,6 +162,7 @@ impl<'a> PlacementAttempt<'a> {
             shapes: narrowed.collect::<Option<_>>()?,
             kinds: self.kinds.clone(),
             shape_of: self.shape_of.clone(),
+            pod_rules: self.pod_rules.clone(),
         })
     }
 
@@ -164,6 +176,9 @@ impl<'a> PlacementAttempt<'a> {
         let mut changed = self.clone();
         for candidates in &mut changed.shapes {
             candidates.add_freed_node(node, shapes.need(candidates.need), overlay);
+        }
+        if changed.pod_rules.is_some() {
+            changed.pod_rules = GangPodRules::new(self.request, overlay).map(Arc::new);
         }
         changed
     }
@@ -193,8 +208,13 @@ impl<'a> PlacementAttempt<'a> {
         if let Some(outcome) = self.place_near_gang(shapes, overlay, tie_break) {
             return outcome;
         }
-        let best_effort = self.place_greedily(shapes, overlay, tie_break);
-        let (mut best, exhausted) = self.meet_quorum(&best_effort, shapes, overlay, steps);
+        let (best_effort, mut best, exhausted) = if let Some(rules) = self.pod_rules.clone() {
+            self.place_by_rules(&rules, shapes, overlay, tie_break, steps)
+        } else {
+            let best_effort = self.place_greedily(shapes, overlay, tie_break);
+            let (best, exhausted) = self.meet_quorum(&best_effort, shapes, overlay, steps);
+            (best_effort, best, exhausted)
+        };
         if !best.is_empty() && !min_resources::shortages(self.request, overlay).is_empty() {
             return AttemptOutcome {
                 assignments: Vec::new(),
@@ -319,19 +339,22 @@ impl<'a> PlacementAttempt<'a> {
     }
 
     /// Sum over the shapes of the pods that fit when no other shape is placed.
-    fn max_alone(&self) -> u64 {
+    pub(super) fn max_alone(&self) -> u64 {
         self.shapes.iter().map(|shape| shape.max_alone).sum()
     }
 
     /// Upper bounds of placed members by kind: each shape alone.
-    fn upper_bounds(&self) -> impl Iterator<Item = (usize, u64)> {
+    pub(super) fn upper_bounds(&self) -> impl Iterator<Item = (usize, u64)> {
         self.kinds
             .iter()
             .enumerate()
             .map(|(index, kind)| (index, (kind.members.len() as u64).min(self.shapes[kind.shape].max_alone)))
     }
 
-    fn count_by_kind(&self, assignments: &[TentativeAssignment]) -> impl Iterator<Item = (usize, u64)> {
+    pub(super) fn count_by_kind(
+        &self,
+        assignments: &[TentativeAssignment],
+    ) -> impl Iterator<Item = (usize, u64)> {
         let placed: BTreeSet<usize> = assignments.iter().map(|assignment| assignment.member).collect();
         self.kinds.iter().enumerate().map(move |(index, kind)| {
             (index, kind.members.iter().filter(|member| placed.contains(member)).count() as u64)
@@ -345,6 +368,11 @@ impl<'a> PlacementAttempt<'a> {
         overlay: &mut SnapshotOverlay<'a>,
         tie_break: TieBreak,
     ) -> AttemptOutcome {
+        if let Some(rules) = self.pod_rules.clone() {
+            let assignments = self.place_individually_by_rules(&rules, shapes, overlay, tie_break);
+            self.assign_all(&assignments, shapes, overlay);
+            return AttemptOutcome::of(assignments);
+        }
         let mut assignments = self.place_near(shapes, overlay, tie_break);
         let near: BTreeSet<usize> = assignments.iter().map(|assignment| assignment.member).collect();
         let mut ranking = NodeRanking::new(self.shapes.len(), &assignments);

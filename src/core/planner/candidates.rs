@@ -75,6 +75,8 @@ fn ranked(
 pub(super) struct CandidateNodes {
     /// Number in [`ResolvedShapes`].
     pub(super) need: usize,
+    /// Profile in the rules of the gang about other pods; 0 for a gang without such rules.
+    pub(super) profile: usize,
     /// Indexes of the feasible nodes, ascending.
     pub(super) nodes: Vec<u32>,
     /// The best nodes, as many as the gang has members. Whatever other members take, the best remaining node
@@ -88,8 +90,8 @@ pub(super) struct CandidateNodes {
 
 impl CandidateNodes {
     /// Candidates without nodes for the shape with this number.
-    pub(super) fn new(need: usize) -> Self {
-        Self { need, nodes: Vec::new(), best: Vec::new(), max_alone: 0, members: 0 }
+    pub(super) fn new(need: usize, profile: usize) -> Self {
+        Self { need, profile, nodes: Vec::new(), best: Vec::new(), max_alone: 0, members: 0 }
     }
 
     /// Scans all nodes and keeps the `most` best ones.

@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::check_pod_rules::check_pod_rules;
 use super::types::{Assignment, Plan, PlanningRequest, WaitingMember};
 use crate::dialect::Quorum;
 use crate::gpu::GpuShare;
@@ -32,6 +33,7 @@ pub fn check(snapshot: &Snapshot, gangs: &[PlanningRequest], plan: &Plan) -> Res
         }
     }
     check_min_resources(snapshot, gangs, plan, &mut wrong);
+    check_pod_rules(snapshot, gangs, plan, &mut wrong);
     if wrong.is_empty() { Ok(()) } else { Err(wrong) }
 }
 

@@ -15,7 +15,7 @@ use super::report::{Explanation, PlanningOutcome, UnschedulableReason};
 use super::requirements::{InfeasibleReason, PodRequirements};
 use super::resource_kind::ResourceKind;
 use super::shortage::{GangShortage, requested, saturate};
-use super::survey::{NodeSurvey, ReasonStats};
+use super::survey::{NodeSurvey, ReasonStats, SurveyedRules};
 use super::types::MembersByRole;
 use crate::dialect::Quorum;
 use crate::model::Reason;
@@ -154,7 +154,15 @@ impl<'e, 'a> Diagnosis<'e, 'a> {
         if with_best_effort {
             attempt.assign_all(&outcome.best_effort, shapes, overlay);
         }
-        let survey = NodeSurvey::new(need, overlay);
+        let pod_rules = attempt.pod_rules.as_deref().map(|rules| {
+            let mut counts = rules.initial();
+            let placed = if with_best_effort { &outcome.best_effort } else { &outcome.assignments };
+            for assignment in placed {
+                rules.add(&mut counts, rules.profile_of(assignment.member), assignment.node);
+            }
+            SurveyedRules { rules, counts, profile: rules.profile_of(unplaced.member) }
+        });
+        let survey = NodeSurvey::new(need, overlay, pod_rules.as_ref());
         if with_best_effort {
             attempt.unassign_all(&outcome.best_effort, shapes, overlay);
         }

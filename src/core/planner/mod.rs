@@ -11,16 +11,20 @@
 //! A round of one gang: `attempt` groups members by shape and role, scans the nodes for each shape, and
 //! places members greedily, the hardest first, on the best node (`requirements`). `search` improves on the
 //! greedy result for small gangs of different pods. `topology` and `proximity` are preferences: one topology
-//! domain for a gang that starts, nodes near the gang for members that start later. For unplaced members,
-//! `survey` counts infeasible nodes, `explain` writes the message, and `remedy` tries what would make the
-//! gang fit.
+//! domain for a gang that starts, nodes near the gang for members that start later. `pod_rules` has the rules
+//! about other pods. `pod_rules_placement` places the gangs that they touch, and no other gang pays for them.
+//! For unplaced members, `survey` counts infeasible nodes, `explain` writes the message, and `remedy` tries
+//! what would make the gang fit.
 
 mod attempt;
 mod candidates;
 mod check;
+mod check_pod_rules;
 mod explain;
 mod min_resources;
 mod overlay;
+mod pod_rules;
+mod pod_rules_placement;
 mod proximity;
 mod remedy;
 mod report;
@@ -59,6 +63,13 @@ pub fn is_unschedulable(snapshot: &Snapshot, gang: &PlanningRequest) -> bool {
     outcome.assignments.is_empty() && !outcome.exhausted
 }
 
+/// Whether rules about other pods bear on a gang: its own, or the anti-affinity of charged pods. Such a gang
+/// may fit although another one with equal shapes does not, and may fit when a pod is added.
+#[must_use]
+pub fn depends_on_other_pods(snapshot: &Snapshot, gang: &PlanningRequest) -> bool {
+    pod_rules::GangPodRules::new(gang, &SnapshotOverlay::new(snapshot)).is_some()
+}
+
 /// Plans the gangs in the order given. Each gang sees the assignments of the gangs before it.
 ///
 /// A gang gets assignments for all its waiting members. When not all fit, it gets as many as fit, if they and
@@ -90,6 +101,9 @@ pub fn plan(snapshot: &Snapshot, gangs: &[PlanningRequest]) -> (Plan, PlanningRe
             node: snapshot.states()[assignment.node as usize].node.name.clone(),
             cards: assignment.cards.clone(),
         });
+        for assignment in &outcome.assignments {
+            overlay.add_planned(assignment.node, &request.members[assignment.member]);
+        }
         plan.gangs.push(PlannedGang { gang: request.gang.clone(), assignments: assignments.collect() });
     }
     #[cfg(debug_assertions)]

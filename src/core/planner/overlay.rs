@@ -4,6 +4,7 @@
 //! is. Every assignment can be undone, in any order.
 
 use super::requirements::PodRequirements;
+use super::types::WaitingMember;
 use crate::snapshot::{Charge, FreeResources, NodeState, Snapshot};
 
 #[derive(Clone)]
@@ -14,12 +15,23 @@ pub(super) struct SnapshotOverlay<'a> {
     modified: Vec<FreeResources>,
     /// For each entry of `modified`, the number of its changes.
     versions: Vec<u32>,
+    /// Members that this round has planned, by node.
+    planned: Vec<(u32, &'a WaitingMember)>,
+    /// Charges that a trial has released, by node.
+    released: Vec<(u32, Charge)>,
 }
 
 impl<'a> SnapshotOverlay<'a> {
     pub(super) fn new(snapshot: &'a Snapshot) -> Self {
         let slots = vec![0; snapshot.states().len()];
-        Self { snapshot, slots, modified: Vec::new(), versions: Vec::new() }
+        Self {
+            snapshot,
+            slots,
+            modified: Vec::new(),
+            versions: Vec::new(),
+            planned: Vec::new(),
+            released: Vec::new(),
+        }
     }
 
     /// A copy for a trial.
@@ -29,6 +41,8 @@ impl<'a> SnapshotOverlay<'a> {
 
     /// Releases what some charged pods hold on a node. Assignments on the overlay stay.
     pub(super) fn release_charges(&mut self, node: usize, charges: &[&Charge]) {
+        let index = u32::try_from(node).expect("fewer than 2^32 nodes");
+        self.released.extend(charges.iter().map(|charge| (index, (*charge).clone())));
         let before = &self.snapshot.states()[node].free_resources;
         let after = self.snapshot.free_resources_without(node, charges);
         let free = self.free_resources_mut(node);
@@ -49,6 +63,21 @@ impl<'a> SnapshotOverlay<'a> {
         for port in before.ports.difference(&after.ports) {
             free.ports.remove(port);
         }
+    }
+
+    /// Records the assignment of a member whose gang is planned.
+    pub(super) fn add_planned(&mut self, node: u32, member: &'a WaitingMember) {
+        self.planned.push((node, member));
+    }
+
+    /// Members that this round has planned, by node.
+    pub(super) fn planned(&self) -> &[(u32, &'a WaitingMember)] {
+        &self.planned
+    }
+
+    /// Charges that a trial has released, by node.
+    pub(super) fn released(&self) -> &[(u32, Charge)] {
+        &self.released
     }
 
     pub(super) fn snapshot(&self) -> &'a Snapshot {

@@ -17,7 +17,7 @@ use crate::snapshot::Snapshot;
 
 /// Node indexes in groups of equal distance to the gang's nodes, nearest first. Nodes without a common domain
 /// are in no group.
-fn nodes_by_distance(snapshot: &Snapshot, gang_nodes: &BTreeSet<NodeName>) -> Vec<Vec<u32>> {
+pub(super) fn nodes_by_distance(snapshot: &Snapshot, gang_nodes: &BTreeSet<NodeName>) -> Vec<Vec<u32>> {
     let mut remaining: Vec<u32> = Vec::new();
     let (mut own, mut nodes) = (Vec::new(), Vec::new());
     for (index, state) in (0_u32..).zip(snapshot.states()) {

@@ -91,6 +91,16 @@ pub enum UnschedulableReason {
     Memory,
     /// Not enough ephemeral storage is free.
     EphemeralStorage,
+    /// The node lacks the topology label of a spread constraint.
+    SpreadLabelMissing,
+    /// A topology spread constraint forbids the node.
+    TopologySpread,
+    /// The required affinity to other pods is not met.
+    PodAffinity,
+    /// The required anti-affinity to other pods forbids the node.
+    PodAntiAffinity,
+    /// The required anti-affinity of another pod forbids the node.
+    ExistingPodAntiAffinity,
 }
 
 impl UnschedulableReason {
@@ -113,6 +123,10 @@ impl UnschedulableReason {
             Self::Cpu => Reason::InsufficientCpu,
             Self::Memory => Reason::InsufficientMemory,
             Self::EphemeralStorage => Reason::InsufficientEphemeralStorage,
+            Self::SpreadLabelMissing | Self::TopologySpread => Reason::TopologySpread,
+            Self::PodAffinity | Self::PodAntiAffinity | Self::ExistingPodAntiAffinity => {
+                Reason::PodAffinityMismatch
+            }
         }
     }
 
@@ -139,6 +153,11 @@ impl UnschedulableReason {
             Self::Cpu => "insufficient cpu".to_owned(),
             Self::Memory => "insufficient memory".to_owned(),
             Self::EphemeralStorage => "insufficient ephemeral-storage".to_owned(),
+            Self::SpreadLabelMissing => "topology label of a spread constraint missing".to_owned(),
+            Self::TopologySpread => "topology spread constraint".to_owned(),
+            Self::PodAffinity => "pod affinity mismatch".to_owned(),
+            Self::PodAntiAffinity => "pod anti-affinity".to_owned(),
+            Self::ExistingPodAntiAffinity => "anti-affinity of an existing pod".to_owned(),
         }
     }
 }
@@ -173,6 +192,15 @@ impl fmt::Display for UnschedulableReason {
             Self::Cpu => f.write_str("Insufficient cpu"),
             Self::Memory => f.write_str("Insufficient memory"),
             Self::EphemeralStorage => f.write_str("Insufficient ephemeral-storage"),
+            Self::SpreadLabelMissing => {
+                f.write_str("node(s) didn't match pod topology spread constraints (missing required label)")
+            }
+            Self::TopologySpread => f.write_str("node(s) didn't match pod topology spread constraints"),
+            Self::PodAffinity => f.write_str("node(s) didn't match pod affinity rules"),
+            Self::PodAntiAffinity => f.write_str("node(s) didn't match pod anti-affinity rules"),
+            Self::ExistingPodAntiAffinity => {
+                f.write_str("node(s) didn't satisfy existing pods anti-affinity rules")
+            }
         }
     }
 }

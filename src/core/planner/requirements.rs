@@ -40,6 +40,16 @@ pub(super) enum InfeasibleReason {
     Cpu,
     Memory,
     EphemeralStorage,
+    /// The node lacks the topology label of a spread constraint.
+    SpreadLabelMissing,
+    /// A spread constraint of the pod forbids the node.
+    TopologySpread,
+    /// The pod's required affinity to other pods is not met.
+    PodAffinity,
+    /// The pod's own required anti-affinity forbids the node.
+    PodAntiAffinity,
+    /// The required anti-affinity of another pod forbids the node.
+    ExistingPodAntiAffinity,
 }
 
 /// The feasibility of a node class for a shape.

@@ -17,7 +17,7 @@ pub(super) const MAX_SEARCH_STEPS: u32 = 60_000;
 
 /// Upper bound of members. The recursion is one level deep per member, and larger gangs exceed the step limit
 /// anyway.
-const MAX_SEARCHED_MEMBERS: usize = 256;
+pub(super) const MAX_SEARCHED_MEMBERS: usize = 256;
 
 /// Upper bound of card choices per node and member. With more choices the search reaches its step limit.
 const MAX_CARD_CHOICES: usize = 4096;
@@ -202,7 +202,7 @@ impl<'a> PlacementSearch<'_, 'a> {
 
 /// The different choices of cards for one share: cards with the same free VRAM are interchangeable. For a
 /// share of one card, cards before `from` were tried for the previous member of the kind.
-fn card_choices(
+pub(super) fn card_choices(
     need: &PodRequirements<'_>,
     state: &NodeState,
     overlay: &SnapshotOverlay<'_>,
@@ -240,7 +240,7 @@ fn add_choices(fitting: &[(u64, u32)], number: usize, chosen: &mut Vec<u32>, cho
 }
 
 /// Whether two nodes are in the same state for every shape that does not select nodes by name.
-fn is_same_state(overlay: &SnapshotOverlay<'_>, a: usize, b: usize) -> bool {
+pub(super) fn is_same_state(overlay: &SnapshotOverlay<'_>, a: usize, b: usize) -> bool {
     let (state_a, state_b) = (overlay.state(a), overlay.state(b));
     let (free_a, free_b) = (overlay.free_resources(a), overlay.free_resources(b));
     let sorted = |cards: &[u64]| {

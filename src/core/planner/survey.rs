@@ -6,11 +6,19 @@
 use std::collections::BTreeMap;
 
 use super::overlay::SnapshotOverlay;
+use super::pod_rules::{GangPodRules, PodCounts};
 use super::report::UnschedulableReason;
 use super::requirements::{InfeasibleReason, PodRequirements};
 use crate::objects::affinity::Taint;
 use crate::objects::names;
 use crate::snapshot::{CardState, NodeCapacity, PackedNode, Snapshot};
+
+/// The rules about other pods for the surveyed pod.
+pub(super) struct SurveyedRules<'r, 'a> {
+    pub(super) rules: &'r GangPodRules<'a>,
+    pub(super) counts: PodCounts,
+    pub(super) profile: usize,
+}
 
 /// Nodes kept per reason for the remedy.
 const MAX_NEAREST_NODES: usize = 4;
@@ -55,6 +63,8 @@ impl InfeasibleReason {
             | Self::Cordoned
             | Self::Taint { .. }
             | Self::NodeAffinity
+            | Self::SpreadLabelMissing
+            | Self::PodAffinity
             | Self::SharedByVram => false,
             Self::CardsUnavailable(state) => {
                 matches!(state, CardState::WholeGpusHeld | CardState::UnknownShare)
@@ -78,7 +88,12 @@ impl InfeasibleReason {
 }
 
 impl NodeSurvey {
-    pub(super) fn new(need: &PodRequirements<'_>, overlay: &SnapshotOverlay<'_>) -> Self {
+    /// `pod_rules` are those of the pod, with the pods that are placed.
+    pub(super) fn new(
+        need: &PodRequirements<'_>,
+        overlay: &SnapshotOverlay<'_>,
+        pod_rules: Option<&SurveyedRules<'_, '_>>,
+    ) -> Self {
         let mut survey = Self::default();
         let snapshot = overlay.snapshot();
         let sharing = snapshot.sharing();
@@ -88,7 +103,7 @@ impl NodeSurvey {
         // There are few reasons: a list is faster to search than a map.
         let mut by_reason: Vec<(InfeasibleReason, ReasonStats)> = Vec::new();
         for (index, packed) in (0_u32..).zip(snapshot.packed_nodes()) {
-            let check = check_node(need, overlay, index as usize, packed);
+            let check = check_node(need, overlay, index as usize, packed, pod_rules);
             let Err(reason) = check.result else {
                 survey.feasible += 1;
                 continue;
@@ -120,13 +135,18 @@ impl NodeSurvey {
             stats.of = total_of(need, *reason, &NodeCapacity::of(node));
             (_, stats.card) = free_on(need, *reason, overlay, stats.node);
         }
-        survey.find_largest(need, overlay);
+        survey.find_largest(need, overlay, pod_rules);
         survey.resolve_taints(overlay.snapshot());
         survey
     }
 
     /// Sets [`ReasonStats::largest`] when no node could hold the pod even if it were empty.
-    fn find_largest(&mut self, need: &PodRequirements<'_>, overlay: &SnapshotOverlay<'_>) {
+    fn find_largest(
+        &mut self,
+        need: &PodRequirements<'_>,
+        overlay: &SnapshotOverlay<'_>,
+        pod_rules: Option<&SurveyedRules<'_, '_>>,
+    ) {
         if self.by_reason.values().any(|stats| stats.usable > 0) {
             return;
         }
@@ -139,7 +159,7 @@ impl NodeSurvey {
             for (index, packed) in (0_u32..).zip(snapshot.packed_nodes()) {
                 let total = totals[packed.capacity as usize];
                 if total > stats.largest.0
-                    && check_node(need, overlay, index as usize, packed).result == Err(*reason)
+                    && check_node(need, overlay, index as usize, packed, pod_rules).result == Err(*reason)
                 {
                     stats.largest = (total, index);
                 }
@@ -218,6 +238,11 @@ impl NodeSurvey {
             InfeasibleReason::Cpu => UnschedulableReason::Cpu,
             InfeasibleReason::Memory => UnschedulableReason::Memory,
             InfeasibleReason::EphemeralStorage => UnschedulableReason::EphemeralStorage,
+            InfeasibleReason::SpreadLabelMissing => UnschedulableReason::SpreadLabelMissing,
+            InfeasibleReason::TopologySpread => UnschedulableReason::TopologySpread,
+            InfeasibleReason::PodAffinity => UnschedulableReason::PodAffinity,
+            InfeasibleReason::PodAntiAffinity => UnschedulableReason::PodAntiAffinity,
+            InfeasibleReason::ExistingPodAntiAffinity => UnschedulableReason::ExistingPodAntiAffinity,
         }
     }
 }
@@ -299,10 +324,11 @@ fn check_node(
     overlay: &SnapshotOverlay<'_>,
     index: usize,
     packed: &PackedNode,
+    pod_rules: Option<&SurveyedRules<'_, '_>>,
 ) -> NodeCheck {
     // Packed numbers are those of the snapshot: they do not apply to a node that the overlay has modified.
     let from_packed = if overlay.is_modified(index) { None } else { need.check_packed(packed) };
-    match from_packed {
+    let check = match from_packed {
         Some(result) => NodeCheck { result, from_packed: true },
         None => {
             let state = overlay.state(index);
@@ -310,5 +336,12 @@ fn check_node(
                 need.check_class(state).and_then(|_| need.fits(&state.node, overlay.free_resources(index)));
             NodeCheck { result, from_packed: false }
         }
+    };
+    match pod_rules {
+        Some(rules) if check.result.is_ok() => {
+            let node = u32::try_from(index).expect("fewer than 2^32 nodes");
+            NodeCheck { result: rules.rules.check(&rules.counts, rules.profile, node), ..check }
+        }
+        _ => check,
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::dialect::Quorum;
 use crate::model::{GangId, NodeName, PodKey, PodUid, Resources, Str};
+use crate::objects::PodLabels;
 use crate::shape::Shape;
 
 /// Number of members by role.
@@ -41,6 +42,8 @@ pub struct WaitingMember {
     pub key: PodKey,
     /// Its role within the gang.
     pub role: Option<Str>,
+    /// Namespace and labels, by which rules of other pods select it.
+    pub labels: PodLabels,
     /// What the pod requests and where it may run.
     pub shape: Arc<Shape>,
 }

@@ -12,7 +12,7 @@ pub use owner::OwnerState;
 use crate::dialect::{self, Membership};
 use crate::model::{NodeName, PodKey, PodUid, ResourceVersion, Str, Time, str};
 use crate::objects::view::PodView;
-use crate::objects::{ObjectRef, ReadError, names};
+use crate::objects::{ObjectRef, PodLabels, ReadError, names};
 use crate::shape::Shape;
 
 /// `status.phase`, as far as capacity depends on it.
@@ -80,6 +80,8 @@ pub struct Pod {
     pub priority_class: Option<Str>,
     /// Indexes of the cards that the engine assigned (`portcullis.dev/gpus`).
     pub gpus: Option<Vec<u32>>,
+    /// Namespace and labels, by which rules of other pods select it.
+    pub labels: PodLabels,
     /// The gang it belongs to.
     pub membership: Option<Membership>,
     /// The pod runs as long as its node: see [`PodView::is_node_bound`].
@@ -154,6 +156,7 @@ impl Pod {
             priority: spec.priority,
             priority_class: some(&spec.priority_class_name),
             gpus,
+            labels: PodLabels::read(meta),
             owner: membership.as_ref().and_then(|_| ObjectRef::controller_of(meta)),
             membership,
             node_bound: view.is_node_bound(),

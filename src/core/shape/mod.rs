@@ -1,11 +1,15 @@
-//! What a pod requires of a node: resources, a share of GPU memory, node affinity, tolerations, host ports.
+//! What a pod requires of a node: resources, a share of GPU memory, node affinity, tolerations, host ports,
+//! rules about other pods.
 //!
 //! The planner places shapes, not pods. The dialects use shapes to describe members that have no pod yet.
 
+mod pod_rules;
 mod requests;
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
+pub use pod_rules::{PodRules, PodTerm, SpreadConstraint};
 pub use requests::effective_requests;
 
 use crate::gpu::GpuShare;
@@ -26,6 +30,8 @@ pub struct Shape {
     pub tolerations: Vec<Toleration>,
     /// Host ports.
     pub host_ports: BTreeSet<HostPort>,
+    /// Rules about other pods; `None` for most pods.
+    pub pod_rules: Option<Arc<PodRules>>,
 }
 
 impl Shape {
@@ -35,7 +41,9 @@ impl Shape {
     /// A sentence that names the field.
     pub fn of(view: &PodView<'_>) -> Result<Self, String> {
         let spec = &view.spec;
-        let containers = spec.containers.iter().chain(&spec.init_containers);
+        // An init container that ends before the pod runs holds no port.
+        let sidecars = spec.init_containers.iter().filter(|c| c.restart_policy.as_str() == "Always");
+        let containers = spec.containers.iter().chain(sidecars);
         let host_ports = containers
             .flat_map(|c| &c.ports)
             .filter_map(|p| {
@@ -51,7 +59,14 @@ impl Shape {
             node_affinity: RequiredNodeAffinity::read(spec),
             tolerations: spec.tolerations.iter().filter_map(Toleration::read).collect(),
             host_ports,
+            pod_rules: PodRules::read(view).map(Arc::new),
         })
+    }
+
+    /// Whether a pod that is pinned to its planned node is bound there wherever the plan is valid. Otherwise
+    /// the node is preferred only. A pod with a share of a card is always pinned.
+    pub fn tolerates_pin(&self) -> bool {
+        self.share.is_some() || self.pod_rules.as_ref().is_none_or(|rules| rules.tolerate_pin())
     }
 }
 

@@ -11,6 +11,7 @@
 mod node_classes;
 mod node_state;
 mod overbooked;
+mod pod_index;
 #[cfg(test)]
 mod tests;
 mod usage;
@@ -19,14 +20,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use crate::model::{NodeName, PodKey, PodUid};
-use crate::objects::Node;
+use crate::model::{NodeName, PodKey, PodUid, Str};
+use crate::objects::{Node, PodLabels, namespace_label};
 use crate::shape::Shape;
 
 use node_classes::NodeClasses;
 pub(crate) use node_classes::{NodeCapacity, NodeClass};
 pub use node_state::{CardState, port_conflict};
 pub(crate) use node_state::{FreeResources, NodeState, PackedCards, PackedNode, holds_whole_gpus};
+pub(crate) use pod_index::{PodCount, PodIndex};
 pub use usage::{CardUsage, NodeUsage};
 
 /// Which nodes share their cards by VRAM.
@@ -69,6 +71,10 @@ pub struct Charge {
     pub key: Option<PodKey>,
     /// The node. The charge persists while the node is deleted, and applies again when the node rejoins.
     pub node: NodeName,
+    /// Namespace and labels, by which rules of other pods select it.
+    pub labels: PodLabels,
+    /// The pod is being deleted. Topology spread does not count it.
+    pub terminating: bool,
     /// What the pod requests.
     pub shape: Arc<Shape>,
     /// The cards that it shares.
@@ -84,6 +90,10 @@ pub struct Snapshot {
     charges: BTreeMap<PodUid, Charge>,
     /// The pods charged to a node, known or not. Follows from `charges`; no empty sets.
     by_node: BTreeMap<NodeName, BTreeSet<PodUid>>,
+    /// The charged pods by labels and by anti-affinity term. Follows from `charges`.
+    pod_index: PodIndex,
+    /// Labels of the namespaces that are known.
+    namespaces: BTreeMap<Str, BTreeMap<Str, Str>>,
     /// Sorted by name. `packed_nodes` and `packed_cards` have the same indexes: a scan over all nodes reads
     /// them.
     #[expect(
@@ -96,12 +106,15 @@ pub struct Snapshot {
     classes: NodeClasses,
     /// Capacity may have grown since [`Snapshot::take_grown`]. Not part of equality and hash.
     grown: bool,
+    /// Pods or namespaces changed since [`Snapshot::take_pods_changed`]. Not part of equality and hash.
+    pods_changed: bool,
 }
 
 impl PartialEq for Snapshot {
     fn eq(&self, other: &Self) -> bool {
         self.sharing == other.sharing
             && self.charges == other.charges
+            && self.namespaces == other.namespaces
             && self.states.len() == other.states.len()
             && self.states.iter().zip(&other.states).all(|(a, b)| a.node == b.node)
     }
@@ -113,6 +126,7 @@ impl Hash for Snapshot {
     fn hash<H: Hasher>(&self, hasher: &mut H) {
         self.sharing.hash(hasher);
         self.charges.hash(hasher);
+        self.namespaces.hash(hasher);
         hasher.write_usize(self.states.len());
         for state in &self.states {
             state.node.hash(hasher);
@@ -130,6 +144,40 @@ impl Snapshot {
     /// still does not fit.
     pub fn take_grown(&mut self) -> bool {
         std::mem::take(&mut self.grown)
+    }
+
+    /// Whether pods were charged or namespaces changed since the last call. A gang with rules about other
+    /// pods may fit then, although no capacity was freed.
+    pub fn take_pods_changed(&mut self) -> bool {
+        std::mem::take(&mut self.pods_changed)
+    }
+
+    /// Sets the labels of a namespace, or forgets them; true when something changed.
+    pub fn set_namespace(&mut self, name: &Str, labels: Option<BTreeMap<Str, Str>>) -> bool {
+        if self.namespaces.get(name) == labels.as_ref() {
+            return false;
+        }
+        match labels {
+            Some(labels) => self.namespaces.insert(name.clone(), labels),
+            None => self.namespaces.remove(name),
+        };
+        self.pods_changed = true;
+        true
+    }
+
+    /// The value of a label of a namespace.
+    pub(crate) fn namespace_label<'s>(&'s self, namespace: &'s str, key: &str) -> Option<&'s str> {
+        namespace_label(namespace, self.namespaces.get(namespace), key)
+    }
+
+    /// Whether any charged pod has required anti-affinity.
+    pub(crate) fn has_anti_affinity(&self) -> bool {
+        self.pod_index.anti_affinity().next().is_some()
+    }
+
+    /// The charged pods by labels and by anti-affinity term.
+    pub(crate) fn pod_index(&self) -> &PodIndex {
+        &self.pod_index
     }
 
     /// Which nodes share their cards.
@@ -191,6 +239,11 @@ impl Snapshot {
             Some(old)
                 if old.node == charge.node && old.shape == charge.shape && old.cards == charge.cards =>
             {
+                if old.labels != charge.labels || old.terminating != charge.terminating {
+                    self.pod_index.remove(old);
+                    self.pod_index.add(&charge);
+                    self.pods_changed = true;
+                }
                 self.charges.insert(pod.clone(), charge);
                 return true;
             }
@@ -199,6 +252,8 @@ impl Snapshot {
             }
             None => {}
         }
+        self.pods_changed = true;
+        self.pod_index.add(&charge);
         self.by_node.entry(charge.node.clone()).or_default().insert(pod.clone());
         if let Ok(index) = self.position(&charge.node) {
             self.states[index].add_charge(&charge);
@@ -228,6 +283,7 @@ impl Snapshot {
     pub fn release(&mut self, pod: &PodUid) -> bool {
         let Some(charge) = self.charges.remove(pod) else { return false };
         self.grown = true;
+        self.pod_index.remove(&charge);
         if let Some(pods) = self.by_node.get_mut(&charge.node) {
             pods.remove(pod);
             if pods.is_empty() {
@@ -255,6 +311,7 @@ impl Snapshot {
             fresh.charge(uid, charge.clone());
         }
         assert_eq!(fresh.by_node, self.by_node, "pods by node");
+        assert_eq!(fresh.pod_index, self.pod_index, "pods by labels");
         assert_eq!(fresh.packed_nodes.len(), self.packed_nodes.len(), "nodes");
         assert_eq!(fresh.packed_cards, self.packed_cards, "scanned cards");
         for ((fresh_state, state), (fresh_hot, packed)) in
@@ -279,7 +336,7 @@ impl Snapshot {
         self.classes.assert_consistent(self.states.iter().map(|s| (&s.node, s.class, s.capacity)));
     }
 
-    fn position(&self, name: &NodeName) -> Result<usize, usize> {
+    pub(crate) fn position(&self, name: &NodeName) -> Result<usize, usize> {
         self.states.binary_search_by(|state| state.node.name.cmp(name))
     }
 

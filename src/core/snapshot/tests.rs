@@ -8,7 +8,7 @@ use super::*;
 use crate::gpu::{GpuShare, ShareSize};
 use crate::model::random::Random;
 use crate::model::{Bytes, MilliCpu, Resources, VramMib, str};
-use crate::objects::{GpuInventory, GpuSharing};
+use crate::objects::{GpuInventory, GpuSharing, PodLabels};
 
 fn shared(name: &str, cards: u32, mib: u64) -> Node {
     Node {
@@ -44,7 +44,15 @@ fn whole(gpus: u64) -> Shape {
 }
 
 fn on(node: &str, shape: Shape, cards: CardAllocation) -> Charge {
-    Charge { key: None, node: node.into(), shape: Arc::new(shape), cards, state: ChargeState::Bound }
+    Charge {
+        key: None,
+        node: node.into(),
+        labels: PodLabels::new("ml", [("app", "a")]),
+        terminating: false,
+        shape: Arc::new(shape),
+        cards,
+        state: ChargeState::Bound,
+    }
 }
 
 fn free(snapshot: &Snapshot, node: &str) -> Vec<u64> {

@@ -1,23 +1,22 @@
 //! Label selectors.
 
+use portcullis_core::model::str;
+use portcullis_core::objects::LabelSelector as CompiledSelector;
+use portcullis_core::objects::affinity::{Operator, Requirement};
 use serde_json::Value as Json;
 
 use crate::api::LabelSelector;
 
+/// A compiled label selector. An empty one matches everything.
 #[derive(Clone, Debug, PartialEq)]
-enum LabelCondition {
-    In(Vec<String>),
-    NotIn(Vec<String>),
-    Exists,
-    Missing,
-    /// An unknown operator.
-    Nothing,
+pub(crate) struct LabelMatcher {
+    selector: CompiledSelector,
 }
 
-/// A compiled label selector. An empty one matches everything.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct LabelMatcher {
-    requirements: Vec<(String, LabelCondition)>,
+impl Default for LabelMatcher {
+    fn default() -> Self {
+        Self { selector: CompiledSelector::All(Vec::new()) }
+    }
 }
 
 impl LabelMatcher {
@@ -26,43 +25,30 @@ impl LabelMatcher {
     pub(crate) fn new(spec: Option<&LabelSelector>) -> Self {
         let mut requirements = Vec::new();
         for (key, value) in spec.iter().flat_map(|spec| spec.match_labels.iter().flatten()) {
-            requirements.push((key.clone(), LabelCondition::In(vec![value.clone()])));
+            requirements.push(Requirement { key: str(key), operator: Operator::In(vec![str(value)]) });
         }
         for requirement in spec.iter().flat_map(|spec| spec.match_expressions.iter().flatten()) {
-            let values = requirement.values.clone().unwrap_or_default();
-            let wanted = match requirement.operator.as_str() {
-                "NotIn" => LabelCondition::NotIn(values),
-                "Exists" => LabelCondition::Exists,
-                "DoesNotExist" => LabelCondition::Missing,
-                "In" => LabelCondition::In(values),
-                _ => LabelCondition::Nothing,
+            let values = || requirement.values.iter().flatten().map(str).collect();
+            let operator = match requirement.operator.as_str() {
+                "NotIn" => Operator::NotIn(values()),
+                "Exists" => Operator::Exists,
+                "DoesNotExist" => Operator::DoesNotExist,
+                "In" => Operator::In(values()),
+                _ => Operator::Unknown,
             };
-            requirements.push((requirement.key.clone(), wanted));
+            requirements.push(Requirement { key: str(&requirement.key), operator });
         }
-        Self { requirements }
+        Self { selector: CompiledSelector::All(requirements) }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.requirements.is_empty()
+        self.selector.is_everything()
     }
 
     /// Whether the `metadata.labels` of an object match.
     pub(crate) fn matches(&self, object: &Json) -> bool {
         let labels = object.pointer("/metadata/labels");
-        self.requirements.iter().all(|(key, wanted)| {
-            let label = labels.and_then(|labels| labels.get(key)).and_then(Json::as_str);
-            match wanted {
-                LabelCondition::In(values) => {
-                    label.is_some_and(|label| values.iter().any(|value| value == label))
-                }
-                LabelCondition::NotIn(values) => {
-                    label.is_none_or(|label| values.iter().all(|value| value != label))
-                }
-                LabelCondition::Exists => label.is_some(),
-                LabelCondition::Missing => label.is_none(),
-                LabelCondition::Nothing => false,
-            }
-        })
+        self.selector.matches(|key| labels.and_then(|labels| labels.get(key)).and_then(Json::as_str))
     }
 }
 

@@ -16,6 +16,7 @@ mod placeholder_check;
 mod quorum_history;
 mod replica;
 mod scheduler;
+mod scheduler_pods;
 mod trace;
 mod watches;
 

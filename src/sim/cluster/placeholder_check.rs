@@ -9,7 +9,7 @@ use super::quorum_history;
 use portcullis_core::dialect::{FutureMembers, Quorum};
 use portcullis_core::engine::{GangRecord, Placeholder};
 use portcullis_core::model::{GangId, NodeName, PodKey, PodUid, Resources, Str, Time, VramMib};
-use portcullis_core::objects::{Node, names};
+use portcullis_core::objects::{Node, PodLabels, names};
 use portcullis_core::planner::WaitingMember;
 use portcullis_core::pod::Pod;
 use portcullis_core::shape::Shape;
@@ -139,8 +139,16 @@ pub(super) fn charge(snapshot: &mut Snapshot, api: &ApiServer) {
                 CardAllocation::Unshared
             };
             let uid = PodUid::from(&*format!("held by {}/{}/{}", key.namespace, key.name, place.number));
-            let (node, shape) = (place.node.clone(), place.shape.clone());
-            snapshot.charge(&uid, Charge { key: None, node, shape, cards, state: ChargeState::Reserved });
+            let charge = Charge {
+                key: None,
+                node: place.node.clone(),
+                labels: PodLabels::new(&key.namespace, []),
+                terminating: false,
+                shape: place.shape.clone(),
+                cards,
+                state: ChargeState::Reserved,
+            };
+            snapshot.charge(&uid, charge);
         }
     }
 }
@@ -154,14 +162,19 @@ pub(super) fn coming<'p>(
     here: &BTreeMap<Option<Str>, u32>,
 ) -> (Quorum, Vec<WaitingMember>) {
     let mut whole = quorum.clone();
-    // Role, where the quorum has roles, and shape.
-    let mut known: Vec<(Option<Option<Str>>, Arc<Shape>)> = Vec::new();
+    // Role, where the quorum has roles, labels and shape.
+    let mut known: Vec<(Option<Option<Str>>, PodLabels, Arc<Shape>)> = Vec::new();
     for pod in speakers {
         let Some(membership) = &pod.membership else { continue };
         match membership.declared.as_ref().and_then(|declared| declared.future_members.as_ref()) {
-            Some(FutureMembers::Copies) => known.push((Some(membership.role.clone()), pod.shape.clone())),
+            Some(FutureMembers::Copies) => {
+                known.push((Some(membership.role.clone()), pod.labels.clone(), pod.shape.clone()));
+            }
             Some(FutureMembers::Roles(roles)) => {
-                known.extend(roles.iter().map(|(role, shape)| (Some(Some(role.clone())), shape.clone())));
+                let described = |(role, shape): (&Str, &Arc<Shape>)| {
+                    (Some(Some(role.clone())), unlabelled(pod), shape.clone())
+                };
+                known.extend(roles.iter().map(described));
             }
             Some(FutureMembers::Replica { set, size }) => {
                 let Some(workers) =
@@ -169,7 +182,7 @@ pub(super) fn coming<'p>(
                 else {
                     continue;
                 };
-                known.push((None, workers.shape.clone()));
+                known.push((None, unlabelled(pod), workers.shape.clone()));
                 if let Quorum::Count(least) = &mut whole {
                     *least = (*least).max(*size);
                 }
@@ -182,18 +195,25 @@ pub(super) fn coming<'p>(
     while !met(&whole, None, &roles) {
         let lacking = lacking(&whole, None, &roles);
         let found = lacking.iter().find_map(|name| {
-            let (role, shape) = known.iter().find(|(role, _)| match (name, role) {
+            let (role, labels, shape) = known.iter().find(|(role, _, _)| match (name, role) {
                 (None, _) | (_, None) => true,
                 (Some(name), Some(role)) => role.as_deref().unwrap_or(names::KAI_DEFAULT_SUBGROUP) == &**name,
             })?;
-            Some((role.clone().unwrap_or_else(|| name.clone()), shape.clone()))
+            Some((role.clone().unwrap_or_else(|| name.clone()), labels.clone(), shape.clone()))
         });
-        let Some((role, shape)) = found.filter(|_| members.len() < 100) else { return (quorum, Vec::new()) };
+        let Some((role, labels, shape)) = found.filter(|_| members.len() < 100) else {
+            return (quorum, Vec::new());
+        };
         *roles.entry(role.clone()).or_default() += 1;
         let uid = PodUid::from(&*format!("coming {}", members.len()));
-        members.push(WaitingMember { uid, key: PodKey::new("", "to come"), role, shape });
+        members.push(WaitingMember { uid, key: PodKey::new("", "to come"), role, labels, shape });
     }
     (whole, members)
+}
+
+/// The labels of a member of which only the shape is known.
+fn unlabelled(pod: &Pod) -> PodLabels {
+    PodLabels::new(&pod.key.namespace, [])
 }
 
 /// The subgroups with too few members; `None` where every role counts.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
+use super::scheduler_pods::{PodOnNode, is_affinity_skipped, refusal_by_pods};
 use super::{Cluster, SimEvent};
 use crate::api::{Actor, ObjectKey, ObjectKind};
 use portcullis_core::model::random::Random;
@@ -101,6 +102,8 @@ impl Cluster {
 
     fn place(&mut self, pod: &Arc<Pod>) -> Result<NodeName, String> {
         let mut used: BTreeMap<NodeName, NodeLoad> = BTreeMap::new();
+        let (mut bound, mut nominated) = (Vec::new(), Vec::new());
+        let all_nodes: Vec<Arc<Node>> = self.api.nodes().cloned().collect();
         for other in self.api.pods().filter(|other| other.uid != pod.uid && !other.finished()) {
             let on = match &other.node {
                 Some(node) => Some(node),
@@ -108,21 +111,35 @@ impl Cluster {
             };
             if let Some(node) = on {
                 used.entry(node.clone()).or_default().add(other);
+                if let Some(node) = all_nodes.iter().find(|known| known.name == *node) {
+                    let list = if other.node.is_some() { &mut bound } else { &mut nominated };
+                    list.push(PodOnNode { pod: other, node });
+                }
             }
         }
         let nothing = NodeLoad::default();
+        let skips_affinity = is_affinity_skipped(pod, &bound);
         let mut refusals: BTreeMap<String, u32> = BTreeMap::new();
         let mut fitting: Vec<Arc<Node>> = Vec::new();
         let mut nodes = 0;
         for node in self.api.nodes() {
             nodes += 1;
-            match refusal(node, pod, used.get(&node.name).unwrap_or(&nothing)) {
+            // The node has to be feasible with the pods that are nominated to it, and without them.
+            let by_pods = || {
+                let here = nominated.iter().filter(|other: &&PodOnNode<'_>| other.node.name == node.name);
+                let with: Vec<PodOnNode<'_>> = bound.iter().chain(here).copied().collect();
+                let by = |others: &[PodOnNode<'_>]| {
+                    refusal_by_pods(node, pod, &all_nodes, others, skips_affinity).map(str::to_owned)
+                };
+                by(&with).or_else(|| by(&bound))
+            };
+            match refusal(node, pod, used.get(&node.name).unwrap_or(&nothing)).or_else(by_pods) {
                 None => fitting.push(node.clone()),
                 Some(reason) => *refusals.entry(reason).or_default() += 1,
             }
         }
-        let nominated = pod.nominated.as_ref().and_then(|name| fitting.iter().find(|n| n.name == *name));
-        if let Some(node) = nominated {
+        let preferred = pod.nominated.as_ref().and_then(|name| fitting.iter().find(|n| n.name == *name));
+        if let Some(node) = preferred {
             return Ok(node.name.clone());
         }
         let wishes = self.wishes(pod);

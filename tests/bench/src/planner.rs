@@ -15,7 +15,7 @@ use portcullis_core::gpu::{GpuShare, ShareSize};
 use portcullis_core::model::random::Random;
 use portcullis_core::model::{Bytes, DialectId, GangId, MilliCpu, PodKey, PodUid, Resources, VramMib, str};
 use portcullis_core::objects::affinity::{Taint, TaintEffect, Toleration};
-use portcullis_core::objects::{GpuInventory, GpuSharing, Node, names};
+use portcullis_core::objects::{GpuInventory, GpuSharing, Node, PodLabels, names};
 use portcullis_core::planner::{PlanningRequest, WaitingMember, plan};
 use portcullis_core::shape::Shape;
 use portcullis_core::snapshot::{CardAllocation, Charge, ChargeState, SharingMode, Snapshot};
@@ -88,6 +88,8 @@ fn events(cluster: &str, snapshot: &mut Snapshot) {
         let charge = Charge {
             key: None,
             node: node.name.clone(),
+            labels: PodLabels::new("default", [("app", "event")]),
+            terminating: false,
             shape: shape.clone(),
             cards: CardAllocation::Known(vec![0]),
             state: ChargeState::Reserved,
@@ -149,6 +151,8 @@ fn filled(mix: &[(usize, u32)], seed: u64) -> Snapshot {
                     let charge = Charge {
                         key,
                         node: name.as_str().into(),
+                        labels: PodLabels::new("default", [("app", "busy")]),
+                        terminating: false,
                         shape: Arc::new(shape),
                         cards,
                         state: ChargeState::Bound,
@@ -225,6 +229,7 @@ fn gang(shapes: &[Shape]) -> PlanningRequest {
             uid: PodUid(str(format!("member-{index}"))),
             key: PodKey::new("default", format!("member-{index}")),
             role: None,
+            labels: PodLabels::new("default", [("app", "gang")]),
             shape: Arc::new(shape.clone()),
         })
         .collect();

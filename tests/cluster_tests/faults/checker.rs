@@ -204,6 +204,7 @@ impl ClusterObjects {
             uid: pod.uid.clone(),
             key: pod.key.clone(),
             role: pod.membership.as_ref().and_then(|membership| membership.role.clone()),
+            labels: pod.labels.clone(),
             shape: pod.shape.clone(),
         });
         let (members, quorum) = (members.collect(), group.quorum.clone());
@@ -245,7 +246,10 @@ impl ClusterObjects {
                 (Some(_), None) => CardAllocation::Unknown,
             };
             let key = Some(pod.key.clone());
-            snapshot.charge(&pod.uid, Charge { key, node, shape: pod.shape.clone(), cards, state: hold });
+            let (labels, shape) = (pod.labels.clone(), pod.shape.clone());
+            let charge =
+                Charge { key, node, labels, terminating: pod.terminating, shape, cards, state: hold };
+            snapshot.charge(&pod.uid, charge);
         }
         snapshot
     }

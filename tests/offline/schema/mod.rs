@@ -6,6 +6,7 @@
 
 mod nodes;
 mod owners;
+mod pod_rules;
 mod pods;
 
 use std::collections::BTreeMap;

@@ -13,10 +13,11 @@ use portcullis_core::model::{
 use portcullis_core::objects::affinity::{
     AffinityTerm, Operator, RequiredNodeAffinity, Requirement, TaintEffect, Toleration,
 };
-use portcullis_core::objects::{ObjectRef, view};
+use portcullis_core::objects::{ObjectRef, PodLabels, view};
 use portcullis_core::pod::{AffinityLayout, Pod, PodPhase, TermLayout};
 use portcullis_core::shape::Shape;
 
+use super::pod_rules::{pod_affinity_view, pod_rules, spread_view, typed_pod_term, typed_spread};
 use super::*;
 
 /// Resources with these requests, limits, and the name of a claim.
@@ -147,7 +148,7 @@ fn typed_requirement(key: &str, operator: &str, value: &str) -> Option<Vec<typed
     }])
 }
 
-fn requirement_view<'a>(
+pub(super) fn requirement_view<'a>(
     key: &'a str,
     operator: &'a str,
     value: &'a str,
@@ -172,7 +173,14 @@ fn typed_affinity() -> typed::Affinity {
                 typed::PreferredSchedulingTerm { weight: 1, preference },
             ]),
         }),
-        ..typed::Affinity::default()
+        pod_affinity: Some(typed::PodAffinity {
+            required_during_scheduling_ignored_during_execution: Some(vec![typed_pod_term("zone")]),
+            preferred_during_scheduling_ignored_during_execution: None,
+        }),
+        pod_anti_affinity: Some(typed::PodAntiAffinity {
+            required_during_scheduling_ignored_during_execution: Some(vec![typed_pod_term("rack")]),
+            preferred_during_scheduling_ignored_during_execution: None,
+        }),
     }
 }
 
@@ -204,6 +212,7 @@ pub(super) fn typed_pod() -> typed::Pod {
                 ..typed::PodResourceClaim::default()
             }]),
             host_network: Some(true),
+            topology_spread_constraints: Some(vec![typed_spread()]),
             scheduling_group: Some(typed::PodSchedulingGroup { pod_group_name: set("another") }),
             ..typed::PodSpec::default()
         }),
@@ -258,6 +267,8 @@ fn every_field_of_the_pod_view_exists_in_kubernetes() {
                     }),
                     preferred: Some(vec![serde::de::IgnoredAny]),
                 }),
+                pod_affinity: pod_affinity_view("zone"),
+                pod_anti_affinity: pod_affinity_view("rack"),
             }),
             tolerations: vec![view::Toleration {
                 key: text("portcullis.dev/gpu-sharing"),
@@ -270,6 +281,7 @@ fn every_field_of_the_pod_view_exists_in_kubernetes() {
             runtime_class_name: text("nvidia"),
             resource_claims: vec![view::Named { name: text("claim") }],
             host_network: true,
+            topology_spread_constraints: vec![spread_view()],
             scheduling_group: Some(view::SchedulingGroup { pod_group_name: text("another") }),
             // Removed in 1.36. The names are those in the tests beside the code.
             workload_ref: None,
@@ -326,6 +338,7 @@ fn every_field_of_a_typed_pod_is_read() {
         priority: 1000,
         priority_class: Some(str("high")),
         gpus: Some(vec![0, 2]),
+        labels: PodLabels::new("training", LABELS.iter().copied()),
         membership: Some(Membership {
             gang: GangId::new(DialectId::Kai, "training", "app"),
             role: Some(str("workers")),
@@ -359,6 +372,7 @@ fn every_field_of_a_typed_pod_is_read() {
                 effect: Some(TaintEffect::NoSchedule),
             }],
             host_ports: BTreeSet::from([8000, 8001].map(|port| (str("10.0.0.1"), str("UDP"), port))),
+            pod_rules: Some(Arc::new(pod_rules())),
         }),
         affinity: AffinityLayout {
             affinity: true,

@@ -7,6 +7,7 @@ use crate::engine::protocol::Placeholder;
 use crate::engine::settings::SafetyRule;
 use crate::engine::state::{Gang, MemberState};
 use crate::model::{GangId, NodeName, PodKey, PodUid};
+use crate::objects::PodLabels;
 use crate::pod::Pod;
 use crate::snapshot::{CardAllocation, Charge, ChargeState};
 
@@ -24,6 +25,8 @@ impl Gang {
         Some(Charge {
             key: Some(pod.key.clone()),
             node,
+            labels: pod.labels.clone(),
+            terminating: pod.terminating,
             shape: pod.shape.clone(),
             cards,
             state: ChargeState::Reserved,
@@ -107,6 +110,8 @@ pub(in crate::engine) fn bound_charge(pod: &Pod, node: &NodeName) -> Charge {
     Charge {
         key: Some(pod.key.clone()),
         node: node.clone(),
+        labels: pod.labels.clone(),
+        terminating: pod.terminating,
         shape: pod.shape.clone(),
         cards,
         state: if pod.node_bound { ChargeState::NodeBound } else { ChargeState::Bound },
@@ -138,6 +143,9 @@ fn placeholder_charge(id: &GangId, placeholder: &Placeholder) -> Charge {
     Charge {
         key: Some(PodKey::new(&*id.namespace, format!("{} (reservation)", id.name))),
         node: placeholder.node.clone(),
+        // The durable plan does not store labels.
+        labels: PodLabels::new(&id.namespace, []),
+        terminating: false,
         shape: placeholder.shape.clone(),
         cards,
         state: ChargeState::Reserved,

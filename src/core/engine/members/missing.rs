@@ -6,7 +6,7 @@ use crate::dialect::{FutureMembers, Group, Quorum};
 use crate::engine::members::{MemberCounts, RoleCounts, role};
 use crate::engine::state::{EngineView, Gang, GroupObjects};
 use crate::model::{Str, str};
-use crate::objects::names;
+use crate::objects::{PodLabels, names};
 use crate::pod::Pod;
 use crate::shape::Shape;
 
@@ -17,6 +17,8 @@ const MAX_PLACEHOLDERS_PER_GANG: usize = 2048;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::engine) struct MissingMember {
     pub role: Option<Str>,
+    /// Without labels where only the shape of the member is known.
+    pub labels: PodLabels,
     pub shape: Arc<Shape>,
 }
 
@@ -135,17 +137,22 @@ impl MemberSources<'_> {
         match future {
             FutureMembers::Copies => {
                 let role = role(pod);
-                name.is_none_or(|name| subgroup_name(role) == name)
-                    .then(|| MissingMember { role: role.cloned(), shape: pod.shape.clone() })
+                name.is_none_or(|name| subgroup_name(role) == name).then(|| MissingMember {
+                    role: role.cloned(),
+                    labels: pod.labels.clone(),
+                    shape: pod.shape.clone(),
+                })
             }
             FutureMembers::Roles(roles) => {
                 let (role, shape) = roles.get_key_value(name?)?;
-                Some(MissingMember { role: Some(role.clone()), shape: shape.clone() })
+                let labels = PodLabels::new(&pod.key.namespace, []);
+                Some(MissingMember { role: Some(role.clone()), labels, shape: shape.clone() })
             }
             FutureMembers::Replica { set, .. } => {
                 let workers = self.group_objects.get(set)?.workers.as_ref()?;
                 let role = name.map(str).filter(|name| &**name != names::KAI_DEFAULT_SUBGROUP);
-                Some(MissingMember { role, shape: workers.shape.clone() })
+                let labels = PodLabels::new(&pod.key.namespace, []);
+                Some(MissingMember { role, labels, shape: workers.shape.clone() })
             }
         }
     }

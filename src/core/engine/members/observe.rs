@@ -34,8 +34,9 @@ impl Gang {
         member.must_read = false;
         member.must_fence &= pod.gated();
         let old = &member.pod;
-        let bears_on_plans = (&pod.gates, &pod.node, pod.phase, pod.terminating, &pod.shape, &pod.gpus)
-            != (&old.gates, &old.node, old.phase, old.terminating, &old.shape, &old.gpus);
+        let bears_on_plans =
+            (&pod.gates, &pod.node, pod.phase, pod.terminating, &pod.shape, &pod.gpus, &pod.labels)
+                != (&old.gates, &old.node, old.phase, old.terminating, &old.shape, &old.gpus, &old.labels);
         let bears_on_declarations = (&pod.membership, pod.gated(), pod.terminating, pod.phase)
             != (&old.membership, old.gated(), old.terminating, old.phase);
         let declares = [&old.membership, &pod.membership]

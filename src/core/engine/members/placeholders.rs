@@ -46,6 +46,7 @@ impl Gang {
             uid: placeholder_uid(id, number),
             key: PodKey::new(&*id.namespace, format!("a missing member of {}", id.name)),
             role: member.role,
+            labels: member.labels,
             shape: member.shape,
         });
         members.collect()

@@ -18,6 +18,7 @@ impl Gang {
             NominationMode::Contended => view.is_contended,
             NominationMode::Never => false,
         };
+        let may_nominate = view.settings.nominate != NominationMode::Never;
         let planned: BTreeMap<&PodUid, &PlannedMember> = match &self.lifecycle.progress {
             Progress::Recorded(plan) if view.leads => plan.members.iter().map(|m| (&m.uid, m)).collect(),
             _ => BTreeMap::new(),
@@ -29,7 +30,10 @@ impl Gang {
             }
             let action = member.settle_request(view.epoch).or_else(|| match planned.get(uid) {
                 Some(planned) if member.pod.gated() => {
-                    let nomination = if nominates { member.nominate(&planned.node) } else { None };
+                    // A member that cannot be pinned keeps its node by a nomination, contended or not.
+                    let unpinned = may_nominate && !member.pod.shape.tolerates_pin();
+                    let nomination =
+                        if nominates || unpinned { member.nominate(&planned.node) } else { None };
                     nomination.or_else(|| member.lift(planned, pin_all, view))
                 }
                 Some(_) => None,
@@ -119,6 +123,8 @@ impl MemberState {
         match self.pod.shape.share {
             _ if self.pod.placed_by_gang_scheduler() => NodePinning::None,
             Some(_) => NodePinning::Required,
+            // The scheduler would refuse the pin, or decides by what is unknown here.
+            None if !self.pod.shape.tolerates_pin() => NodePinning::Preferred,
             // A scheduler honours preferred affinity only on nodes that it scores: the nominated node, and in
             // clusters of more than a hundred nodes only some of the others. A member that lands elsewhere
             // takes the capacity of another plan.

@@ -191,13 +191,19 @@ impl Engine {
         request: &PlanningRequest,
     ) -> (Plan, PlanningReport) {
         let grown = self.snapshot.take_grown();
+        let pods_changed = self.snapshot.take_pods_changed();
         reservation.charge(&mut self.snapshot);
         let planned = planner::plan(&self.snapshot, std::slice::from_ref(request));
         reservation.release(&mut self.snapshot);
         // Removing the temporary charges is no growth of capacity.
         self.snapshot.take_grown();
+        self.snapshot.take_pods_changed();
         if grown {
             self.capacity_grew = true;
+            self.plan_needed = true;
+        }
+        if pods_changed && self.queue.has_pod_rules() {
+            self.other_pods_changed = true;
             self.plan_needed = true;
         }
         planned
@@ -261,13 +267,21 @@ fn choose_assignments(
             None => least = middle + 1,
         }
     }
-    let shape_of = |uid: &PodUid| request.members.iter().find(|m| m.uid == *uid).map(|m| m.shape.clone());
+    let member_of = |uid: &PodUid| request.members.iter().find(|m| m.uid == *uid);
     let places = found.assignments.into_iter().filter_map(|place| {
-        let shape = shape_of(&place.uid)?;
+        let member = member_of(&place.uid)?;
+        let shape = member.shape.clone();
         let cards =
             if shape.share.is_some() { CardAllocation::Known(place.cards) } else { CardAllocation::Unshared };
-        let charge =
-            Charge { key: Some(place.key), node: place.node, shape, cards, state: ChargeState::Reserved };
+        let charge = Charge {
+            key: Some(place.key),
+            node: place.node,
+            labels: member.labels.clone(),
+            terminating: false,
+            shape,
+            cards,
+            state: ChargeState::Reserved,
+        };
         Some((PodUid::from(&*format!("held/{}", place.uid)), charge))
     });
     Some(places.collect())

@@ -73,11 +73,18 @@ impl Engine {
         let grown = self.renew_head_of_line(grown, step.now) || grown;
         step.observe_round(self, |observer, round| observer.round_starts(round));
         let mut agenda = self.round_agenda(changed, grown);
+        if std::mem::take(&mut self.other_pods_changed) || self.snapshot.take_pods_changed() {
+            agenda.ranks.extend(self.queue.with_pod_rules(None));
+        }
         while let Some(rank) = agenda.ranks.pop_first() {
             // A gang that has been planned in this round has left the queue.
             let Some(signature) = self.queue.signature(&rank).cloned() else { continue };
             if !self.may_fit(&rank, &signature, &agenda, step.now) {
-                agenda.infeasible.insert(signature);
+                if self.is_kept_away_by_others(&signature, &rank.gang, step.now) {
+                    agenda.ranks.extend(self.queue.next_with_signature(&signature, &rank));
+                } else {
+                    agenda.infeasible.insert(signature);
+                }
                 continue;
             }
             let had_reservation = self.head_of_line.is_some();
@@ -89,6 +96,10 @@ impl Engine {
                 agenda.ranks.extend(self.queue.next_of_each_signature(&rank));
             }
             match fits {
+                // The labels of its members may be why it does not fit: the next one may have other labels.
+                FitResult::No if self.is_kept_away_by_others(&signature, &rank.gang, step.now) => {
+                    agenda.ranks.extend(self.queue.next_with_signature(&signature, &rank));
+                }
                 FitResult::No => {
                     agenda.infeasible.insert(signature);
                 }
@@ -96,6 +107,10 @@ impl Engine {
                     agenda.ranks.extend(self.queue.next_with_signature(&signature, &rank));
                 }
                 FitResult::Yes | FitResult::Unsure => {}
+            }
+            if fits == FitResult::Yes {
+                // Its members may be the pods that gangs behind it have affinity to.
+                agenda.ranks.extend(self.queue.with_pod_rules(Some(&rank)));
             }
             if fits == FitResult::Unsure {
                 // Plan it again in the next round, which may find an answer.
@@ -132,6 +147,15 @@ impl Engine {
         // In a long queue, a gang that has a wait reason and is still infeasible gets a new one only at its
         // interval: an explanation costs several times as much as the check.
         !self.queue.is_long() || !self.is_still_infeasible(&rank.gang, now)
+    }
+
+    /// Whether the anti-affinity of other pods bears on a gang without rules of its own.
+    fn is_kept_away_by_others(&self, signature: &RequestSignature, id: &GangId, now: Time) -> bool {
+        if signature.has_pod_rules() || !self.snapshot.has_anti_affinity() {
+            return false;
+        }
+        let request = self.expect_gang(id).and_then(|gang| gang.planning_request(&self.view(now)));
+        request.is_some_and(|(_, request)| planner::depends_on_other_pods(&self.snapshot, &request))
     }
 
     fn is_still_infeasible(&self, id: &GangId, now: Time) -> bool {

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use crate::dialect::Quorum;
 use crate::model::{GangId, Resources, Str, Time};
+use crate::objects::PodLabels;
 use crate::planner::PlanningRequest;
 use crate::shape::Shape;
 
@@ -38,6 +39,8 @@ pub(in crate::engine) struct RequestSignature {
     active: BTreeMap<Option<Str>, u32>,
     minimum: Resources,
     together: Option<Str>,
+    /// Namespace and labels of the members, sorted, where a member has rules about other pods.
+    labels: Vec<PodLabels>,
 }
 
 impl RequestSignature {
@@ -46,13 +49,24 @@ impl RequestSignature {
         let mut members: Vec<_> = request.members.iter().map(|m| (m.role.clone(), m.shape.clone())).collect();
         members.sort();
         let (quorum, active) = (request.quorum.clone(), request.active.clone());
+        let mut labels = Vec::new();
+        if request.members.iter().any(|member| member.shape.pod_rules.is_some()) {
+            labels.extend(request.members.iter().map(|member| member.labels.clone()));
+            labels.sort();
+        }
         Self {
             members,
             quorum,
             active,
             minimum: request.min_resources.clone(),
             together: request.topology_key.clone(),
+            labels,
         }
+    }
+
+    /// Whether an added pod can make the gang fit.
+    pub(super) fn has_pod_rules(&self) -> bool {
+        !self.labels.is_empty()
     }
 }
 
@@ -129,6 +143,21 @@ impl Queue {
     /// The next rank of each signature after this one.
     pub(super) fn next_of_each_signature(&self, after: &QueueRank) -> impl Iterator<Item = QueueRank> {
         self.by_signature.keys().filter_map(|signature| self.next_with_signature(signature, after))
+    }
+
+    /// Whether any gang has rules about other pods.
+    pub(in crate::engine) fn has_pod_rules(&self) -> bool {
+        self.by_signature.keys().any(|signature| signature.has_pod_rules())
+    }
+
+    /// The first rank, after this one if given, of every signature with rules about other pods.
+    pub(super) fn with_pod_rules<'q>(
+        &'q self,
+        after: Option<&'q QueueRank>,
+    ) -> impl Iterator<Item = QueueRank> + 'q {
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let signatures = self.by_signature.iter().filter(|(signature, _)| signature.has_pod_rules());
+        signatures.filter_map(move |(_, ranks)| ranks.range((from, Bound::Unbounded)).next().cloned())
     }
 
     /// The next rank from this bound on.

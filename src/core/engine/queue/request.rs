@@ -41,6 +41,7 @@ impl Gang {
             uid: pod.uid.clone(),
             key: pod.key.clone(),
             role: role(pod).cloned(),
+            labels: pod.labels.clone(),
             shape: pod.shape.clone(),
         });
         let request = PlanningRequest {

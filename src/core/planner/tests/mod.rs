@@ -5,7 +5,10 @@ mod explaining;
 mod min_resources;
 mod oracle;
 mod placing;
+mod pod_rules;
+mod pod_rules_oracle;
 mod proximity;
+mod scheduler_tables;
 mod topology;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,7 +20,7 @@ use crate::gpu::{GpuShare, ShareSize};
 use crate::model::random::Random;
 use crate::model::{Bytes, DialectId, GangId, MilliCpu, NodeName, PodKey, PodUid, Resources, VramMib, str};
 use crate::objects::affinity::{Taint, TaintEffect, Toleration};
-use crate::objects::{GpuInventory, GpuSharing, Node, names};
+use crate::objects::{GpuInventory, GpuSharing, Node, PodLabels, names};
 use crate::shape::Shape;
 use crate::snapshot::{CardAllocation, Charge, ChargeState, SharingMode, Snapshot};
 
@@ -111,6 +114,7 @@ pub(super) fn gang(name: &str, shapes: impl IntoIterator<Item = Shape>) -> Plann
             uid: PodUid(str(format!("{name}-{index}"))),
             key: PodKey::new("default", format!("{name}-{index}")),
             role: None,
+            labels: PodLabels::new("default", []),
             shape: Arc::new(shape),
         })
         .collect();
@@ -140,6 +144,8 @@ pub(super) fn charge(snapshot: &mut Snapshot, name: &str, node: &str, shape: Sha
     let charge = Charge {
         key: Some(PodKey::new("default", name)),
         node: node.into(),
+        labels: PodLabels::new("default", []),
+        terminating: false,
         shape: Arc::new(shape),
         cards,
         state: ChargeState::Bound,

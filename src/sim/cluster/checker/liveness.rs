@@ -75,6 +75,7 @@ impl Checker {
                         uid: pod.uid.clone(),
                         key: pod.key.clone(),
                         role: role(pod),
+                        labels: pod.labels.clone(),
                         shape: pod.shape.clone(),
                     })
                     .chain(coming)
@@ -188,7 +189,15 @@ impl Checker {
             };
             snapshot.charge(
                 &pod.uid,
-                Charge { key: Some(pod.key.clone()), node, shape: pod.shape.clone(), cards, state: hold },
+                Charge {
+                    key: Some(pod.key.clone()),
+                    node,
+                    labels: pod.labels.clone(),
+                    terminating: pod.terminating,
+                    shape: pod.shape.clone(),
+                    cards,
+                    state: hold,
+                },
             );
         }
         placeholder_check::charge(&mut snapshot, api);
