@@ -152,11 +152,20 @@ fn named_paths(line: &str) -> impl Iterator<Item = &str> {
     line.split('`').skip(1).step_by(2).filter(is_path)
 }
 
+/// Whether git ignores a path: a program creates it, and a fresh checkout does not have it.
+fn is_ignored(path: &str) -> bool {
+    let inside = |ignored: &str| {
+        path.strip_prefix(ignored).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
+    text(".gitignore").lines().filter_map(|line| line.strip_prefix('/')).any(inside)
+}
+
 /// Whether a path exists from the root, from the directory of the naming file, or as the end of a source
-/// path.
+/// path, or is ignored by git.
 fn is_found(path: &str, directory: &Path, sources: &[String]) -> bool {
     let end = format!("/{path}");
-    root().join(path).exists()
+    is_ignored(path)
+        || root().join(path).exists()
         || directory.join(path).exists()
         || sources.iter().any(|source| source.ends_with(&end))
 }
@@ -186,6 +195,8 @@ fn paths_in_backquotes_are_found() {
         named_paths("`src/a.rs`, `b.rs` and `kube-system`: see `tests/x/NAME.yaml`, `a b.rs`, src/c")
             .collect();
     assert_eq!(found, ["src/a.rs", "b.rs"]);
+    assert!(is_ignored("certs/local") && is_ignored("target/dist/portcullis"));
+    assert!(!is_ignored("certs/README.md") && !is_ignored("certs/locals"));
 }
 
 #[test]
