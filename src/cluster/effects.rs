@@ -77,15 +77,12 @@ impl EffectSender {
         reached(Side::Before, name);
         let reply = self.client.exchange(&request).await;
         reached(Side::After, name);
-        // The 429 of an eviction comes from a PodDisruptionBudget, not from an overloaded API server.
-        if let Ok(reply) = &reply
-            && reply.code == 429
-            && !matches!(effect.action, Action::Evict { .. })
-        {
-            // The slot stays taken, so other requests wait, too.
-            tokio::time::sleep(reply.retry_after.unwrap_or_default().min(MAX_RETRY_AFTER)).await;
-        }
+        let retry_after = reply.as_ref().ok().and_then(|reply| reply.retry_after);
         let response = respond(&request.verb, reply);
+        if matches!(response, ApiResponse::Status { code: 429, .. }) {
+            // The API server is overloaded. The slot stays taken, so other requests wait, too.
+            tokio::time::sleep(retry_after.unwrap_or_default().min(MAX_RETRY_AFTER)).await;
+        }
         log(&effect, &response, begun.elapsed());
         if matches!(effect.action, Action::Lift { .. }) {
             self.metrics.count_lift(matches!(response, ApiResponse::Object(_)));
@@ -154,7 +151,7 @@ fn log(effect: &Effect, response: &ApiResponse, took: Duration) {
     match response {
         ApiResponse::Object(_) => {
             if let Action::Evict { message, .. } = &effect.action {
-                tracing::info!(%epoch, pod = about, cause = message, "pod deleted");
+                tracing::info!(%epoch, pod = about, cause = message, "pod evicted");
             } else {
                 let duration_us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
                 tracing::debug!(%epoch, action, object = about, duration_us, "request completed");
@@ -166,8 +163,11 @@ fn log(effect: &Effect, response: &ApiResponse, took: Duration) {
         ApiResponse::Stale { message } => {
             tracing::debug!(%epoch, action, object = about, problem = message, "object has changed");
         }
-        ApiResponse::Status { code: 429, message } if matches!(effect.action, Action::Evict { .. }) => {
-            tracing::warn!(%epoch, pod = about, problem = message, "a PodDisruptionBudget forbids the eviction; trying again");
+        ApiResponse::DeniedByWebhook { message } => {
+            tracing::warn!(%epoch, action, object = about, problem = message, "an admission webhook denied the request; trying again");
+        }
+        ApiResponse::DisruptionBudget { message } => {
+            tracing::warn!(%epoch, pod = about, problem = message, "a PodDisruptionBudget does not allow the eviction; trying again");
         }
         ApiResponse::Status { code: 403, message } => {
             tracing::error!(%epoch, action, object = about, problem = message, "request forbidden by RBAC or an admission policy; if RBAC rules are missing, apply manifests/ again");
@@ -185,16 +185,10 @@ fn log(effect: &Effect, response: &ApiResponse, took: Duration) {
 /// engine depends on the status of a group.
 fn log_group_status_write(group: &str, response: &ApiResponse) {
     static LOGGED: Once = Once::new();
-    let rejection = match response {
-        ApiResponse::Status { code, message } => Some((*code, message)),
-        ApiResponse::Stale { message } => Some((409, message)),
-        ApiResponse::Object(_) | ApiResponse::Lost => None,
-    };
-    if let Some((code, message)) = rejection {
+    if let Some(message) = response.problem() {
         LOGGED.call_once(|| {
             tracing::info!(
                 group,
-                code,
                 problem = message,
                 "group status write rejected; gangs are not affected, and further rejections are not logged \
                  (metric group_status_refused counts them; --group-status never disables these writes)"

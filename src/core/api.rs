@@ -78,6 +78,16 @@ pub enum ApiResponse {
         /// `message` of the returned `Status`.
         message: String,
     },
+    /// An admission webhook denied the request, with the code that it chose.
+    DeniedByWebhook {
+        /// `message` of the returned `Status`. It names the webhook.
+        message: String,
+    },
+    /// A PodDisruptionBudget does not allow the eviction now.
+    DisruptionBudget {
+        /// `message` of the returned `Status`.
+        message: String,
+    },
     /// Any other status code, with the message of the returned `Status`.
     Status {
         /// HTTP status code.
@@ -90,6 +100,18 @@ pub enum ApiResponse {
 }
 
 impl ApiResponse {
+    /// The message of the API server, if it rejected the request.
+    #[must_use]
+    pub fn problem(&self) -> Option<&str> {
+        match self {
+            Self::Object(_) | Self::Lost => None,
+            Self::Stale { message }
+            | Self::DeniedByWebhook { message }
+            | Self::DisruptionBudget { message }
+            | Self::Status { message, .. } => Some(message),
+        }
+    }
+
     /// The response to a request that the API server rejected.
     #[must_use]
     pub fn rejected(status: ErrorStatus) -> Self {
@@ -97,8 +119,14 @@ impl ApiResponse {
             return Self::Stale { message: status.message };
         }
         // A webhook chooses the code of its denial. Its 404 does not mean that the object is gone.
-        let code = if status.is_webhook_denial() { FORBIDDEN } else { status.code };
-        Self::Status { code, message: status.message }
+        if status.is_webhook_denial() {
+            return Self::DeniedByWebhook { message: status.message };
+        }
+        // The API server also answers 429 when it is overloaded.
+        if status.details.causes.iter().any(|cause| cause.reason == "DisruptionBudget") {
+            return Self::DisruptionBudget { message: status.message };
+        }
+        Self::Status { code: status.code, message: status.message }
     }
 }
 
@@ -186,7 +214,6 @@ impl ErrorStatus {
 
 /// Upper bound for the part of a body without a `Status` that becomes the message.
 const MAX_ERROR_TEXT_CHARS: usize = 500;
-const FORBIDDEN: u16 = 403;
 /// The message of the API server for a JSON patch that cannot be applied.
 const FAILED_PATCH_MESSAGE: &str = "the server rejected our request due to an error in our request";
 
@@ -223,17 +250,27 @@ mod tests {
         }
         let policy = "pods \"a\" is forbidden: ValidatingAdmissionPolicy 'p' denied request: test failed: testing path";
         let webhook = format!("admission webhook \"w\" denied the request: {FAILED_PATCH_MESSAGE}");
-        for (code, message, details, expected) in [
-            (422, policy, json!({"name": "a", "kind": "pods", "causes": [{"message": "test failed"}]}), 422),
-            (422, FAILED_PATCH_MESSAGE, json!({"name": "a", "kind": "pods"}), 422),
-            (422, &*webhook, json!({}), 403),
-            (409, &*webhook, json!({}), 403),
-            (404, &*webhook, json!({}), 403),
-            (422, &*webhook, uid, 403),
+        let invalid = |message: &str| ApiResponse::Status { code: 422, message: message.to_owned() };
+        for (message, details) in [
+            (policy, json!({"name": "a", "kind": "pods", "causes": [{"message": "test failed"}]})),
+            (FAILED_PATCH_MESSAGE, json!({"name": "a", "kind": "pods"})),
         ] {
-            let expected = ApiResponse::Status { code: expected, message: message.to_owned() };
-            assert_eq!(response(code, "Invalid", message, &details), expected);
+            assert_eq!(response(422, "Invalid", message, &details), invalid(message));
         }
+        for (code, details) in [(422, json!({})), (409, json!({})), (404, json!({})), (422, uid)] {
+            let denied = ApiResponse::DeniedByWebhook { message: webhook.clone() };
+            assert_eq!(response(code, "Invalid", &webhook, &details), denied);
+        }
+    }
+
+    #[test]
+    fn a_disruption_budget_differs_from_an_overloaded_api_server() {
+        let message = "Cannot evict pod as it would violate the pod's disruption budget.";
+        let causes = json!({"causes": [{"reason": "DisruptionBudget", "message": "needs 2 healthy pods"}]});
+        let budget = ApiResponse::DisruptionBudget { message: message.to_owned() };
+        assert_eq!(response(429, "TooManyRequests", message, &causes), budget);
+        let overloaded = response(429, "TooManyRequests", "too many requests", &json!({}));
+        assert!(matches!(overloaded, ApiResponse::Status { code: 429, .. }), "{overloaded:?}");
     }
 
     #[test]

@@ -288,6 +288,9 @@ impl CertificateController {
                 object.map(Some).map_err(|e| failed(format!("the response is not valid JSON: {e}")))
             }
             ApiResponse::Stale { .. } | ApiResponse::Status { code: 404, .. } => Ok(None),
+            ApiResponse::DeniedByWebhook { message } | ApiResponse::DisruptionBudget { message } => {
+                Err(failed(message))
+            }
             ApiResponse::Status { code, message } => Err(failed(format!("{code}: {message}"))),
             ApiResponse::Lost => Err(failed("the API server did not answer".to_owned())),
         }

@@ -171,7 +171,7 @@ pub enum OnTornArg {
     /// Keep its pods
     #[default]
     Hold,
-    /// Delete its pods, so that it can start again
+    /// Evict its pods, so that it can start again
     Evict,
 }
 
@@ -181,14 +181,14 @@ pub enum OnTimeoutArg {
     /// Move it behind the other gangs of its priority
     #[default]
     Requeue,
-    /// Delete its pods, which are all still gated
+    /// Evict its pods, which are all still gated
     Delete,
 }
 
 /// `--on-stale`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum OnStaleArg {
-    /// Delete its remaining pods, so that it can start again as a whole
+    /// Evict its remaining pods, so that it can start again as a whole
     #[default]
     Evict,
     /// Keep its remaining pods

@@ -26,12 +26,12 @@ pub(super) struct Permission {
 /// A row of the tables below: verbs, group, resource, name.
 type PermissionRow = (&'static [&'static str], &'static str, &'static str, &'static str);
 
-const LOOK: &[&str] = &["get", "list", "watch"];
+const READ_VERBS: &[&str] = &["get", "list", "watch"];
 
 const EVERYWHERE: &[PermissionRow] = &[
-    (LOOK, "", "nodes", ""),
-    (LOOK, "scheduling.k8s.io", "priorityclasses", ""),
-    (LOOK, "node.k8s.io", "runtimeclasses", ""),
+    (READ_VERBS, "", "nodes", ""),
+    (READ_VERBS, "scheduling.k8s.io", "priorityclasses", ""),
+    (READ_VERBS, "node.k8s.io", "runtimeclasses", ""),
     (&["get", "list", "watch", "patch"], "", "pods", ""),
     (&["create"], "", "pods/eviction", ""),
     (&["patch"], "", "pods/status", ""),
@@ -45,7 +45,7 @@ const EVERYWHERE: &[PermissionRow] = &[
     (&["get"], "batch", "jobs", ""),
 ];
 
-const AT_HOME: &[PermissionRow] = &[
+const IN_OWN_NAMESPACE: &[PermissionRow] = &[
     (&["create"], "coordination.k8s.io", "leases", ""),
     (&["get", "patch"], "coordination.k8s.io", "leases", "portcullis"),
 ];
@@ -67,11 +67,11 @@ const CERTIFICATES: &[PermissionRow] = &[
     ),
 ];
 
-const CERTIFICATES_AT_HOME: &[PermissionRow] =
+const CERTIFICATES_IN_OWN_NAMESPACE: &[PermissionRow] =
     &[(&["create"], "", "secrets", ""), (&["get", "update"], "", "secrets", "portcullis-tls")];
 
 const POLICIES: &[PermissionRow] = &[
-    (LOOK, "", "namespaces", ""),
+    (READ_VERBS, "", "namespaces", ""),
     (&["get"], "admissionregistration.k8s.io", "mutatingwebhookconfigurations", POLICY_WEBHOOK_CONFIGURATION),
     (
         &["get"],
@@ -81,18 +81,18 @@ const POLICIES: &[PermissionRow] = &[
     ),
 ];
 
-const POLICIES_AT_HOME: &[PermissionRow] =
+const POLICIES_IN_OWN_NAMESPACE: &[PermissionRow] =
     &[(&["create"], "", "configmaps", ""), (&["get", "patch"], "", "configmaps", "portcullis-capacity")];
 
 /// Returns all permissions.
 pub(super) fn required_permissions() -> Vec<Permission> {
     let tables = [
         (EVERYWHERE, false, false, false),
-        (AT_HOME, true, false, false),
+        (IN_OWN_NAMESPACE, true, false, false),
         (CERTIFICATES, false, true, false),
-        (CERTIFICATES_AT_HOME, true, true, false),
+        (CERTIFICATES_IN_OWN_NAMESPACE, true, true, false),
         (POLICIES, false, false, true),
-        (POLICIES_AT_HOME, true, false, true),
+        (POLICIES_IN_OWN_NAMESPACE, true, false, true),
     ];
     let mut needs: Vec<Permission> =
         group_resources().flat_map(|(_, resource)| group_permissions(resource)).collect();
@@ -126,7 +126,8 @@ fn group_permissions(resource: &GroupResource) -> Vec<Permission> {
         certificates: false,
         policies: false,
     };
-    let mut needs: Vec<Permission> = LOOK.iter().map(|verb| need(verb, resource.plural.to_owned())).collect();
+    let mut needs: Vec<Permission> =
+        READ_VERBS.iter().map(|verb| need(verb, resource.plural.to_owned())).collect();
     match resource.status {
         StatusWrite::Never => {}
         StatusWrite::Subresource => needs.push(need("patch", format!("{}/status", resource.plural))),

@@ -77,6 +77,6 @@ async fn read_configuration(client: &Client, plural: &'static str) -> Option<Val
     };
     match client.send(&request).await {
         ApiResponse::Object(json) => serde_json::from_str(&json).ok(),
-        ApiResponse::Stale { .. } | ApiResponse::Status { .. } | ApiResponse::Lost => None,
+        _ => None,
     }
 }

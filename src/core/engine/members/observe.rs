@@ -13,6 +13,7 @@ use crate::engine::state::{Gang, GangObject, MemberState, StepContext};
 use crate::model::{GangId, NodeName, PodUid, Str, Time};
 use crate::objects::{Node, PriorityClass};
 use crate::pod::Pod;
+use crate::snapshot::ChargeState;
 
 /// What a new version of a member means for its gang.
 struct MemberChange {
@@ -161,8 +162,15 @@ impl Engine {
                 self.charged_pods.insert(pod.uid.clone());
                 self.snapshot.charge(&pod.uid, bound_charge(pod, node))
             }
-            _ => self.charged_pods.remove(&pod.uid) && self.snapshot.release(&pod.uid),
+            _ => self.release_other_pod(&pod.uid),
         };
+        if changed
+            && pod.node_bound
+            && let Some(node) = &pod.node
+        {
+            // It does not end: a gang may fit beside it only elsewhere.
+            self.invalidate_head_of_line(node);
+        }
         if changed && let Some(node) = &pod.node {
             self.touch_gangs_on(node, step);
         }
@@ -173,9 +181,21 @@ impl Engine {
         self.unplaced_pods.remove(uid);
         if self.gang_by_pod.contains_key(uid) {
             self.remove_member(uid, step);
-        } else if self.charged_pods.remove(uid) {
-            self.snapshot.release(uid);
+        } else {
+            self.release_other_pod(uid);
         }
+    }
+
+    /// Releases a pod without a gang. Returns whether it was charged.
+    fn release_other_pod(&mut self, uid: &PodUid) -> bool {
+        if !self.charged_pods.remove(uid) {
+            return false;
+        }
+        let charge = self.snapshot.charged(uid).filter(|charge| charge.state == ChargeState::NodeBound);
+        if let Some(node) = charge.map(|charge| charge.node.clone()) {
+            self.invalidate_head_of_line(&node);
+        }
+        self.snapshot.release(uid)
     }
 
     fn remove_member(&mut self, uid: &PodUid, step: &mut StepContext) {

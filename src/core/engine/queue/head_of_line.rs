@@ -14,9 +14,9 @@
 //! holds on all nodes of the reservation, and the planner, which is asked whenever a pod ends, finds at least
 //! these assignments. The same is true of each card. The assignments are chosen again when the gang or one of
 //! its nodes changes, and from time to time if strictly fewer pods block them; that happens only a bounded
-//! number of times. A gang that does not fit into a cluster in which only pods of DaemonSets and static pods
-//! run gets no reservation. Only one gang has a
-//! reservation: the next one is older than all that arrive later, so its turn comes.
+//! number of times. A gang that does not fit into a cluster in which only node-bound pods (pods of
+//! DaemonSets and static pods) run gets no reservation. Only one gang has a reservation: the next one is
+//! older than all that arrive later, so its turn comes.
 //!
 //! The reservation is not durable. It promises nothing; it only makes others wait. `minResources` is not
 //! reserved: it is a sum and names no node.
@@ -83,7 +83,8 @@ impl HeadOfLineReservation {
 }
 
 impl Engine {
-    /// Notes that a node has changed: infeasible requests may fit now, and the reservation may not any more.
+    /// Notes that a node or a node-bound pod has changed: infeasible requests may fit now, and the
+    /// reservation may not any more.
     pub(in crate::engine) fn invalidate_head_of_line(&mut self, node: &NodeName) {
         self.infeasible_signatures.clear();
         if let Some(reservation) = &mut self.head_of_line {
@@ -234,9 +235,9 @@ impl Engine {
     }
 }
 
-/// Assignments for a gang that need the fewest nodes to be emptied. Pods of gangs are removed first, because
-/// they are more likely to end. Pods that belong to their nodes stay. `None` if the gang does not fit beside
-/// those.
+/// Assignments for a gang that need few nodes to be emptied. Pods of gangs are removed first, because they
+/// are more likely to end. Node-bound pods stay, and so do pods that a required pod affinity of the gang
+/// selects. `None` if the gang does not fit beside those.
 fn choose_assignments(
     snapshot: &Snapshot,
     request: &PlanningRequest,
@@ -249,7 +250,9 @@ fn choose_assignments(
         let mut emptied_snapshot = snapshot.clone();
         for (_, name) in &nodes[..emptied] {
             let charges = snapshot.charged_to(name);
-            let ending = charges.filter(|(_, charge)| charge.state != ChargeState::NodeBound);
+            let ending = charges.filter(|(_, charge)| {
+                charge.state != ChargeState::NodeBound && !is_selected(snapshot, request, charge)
+            });
             for (uid, _) in ending.filter(|(uid, _)| all || ends(uid)) {
                 emptied_snapshot.release(uid);
             }
@@ -258,7 +261,8 @@ fn choose_assignments(
     };
     let (all, mut found) =
         [false, true].into_iter().find_map(|all| Some((all, attempt(nodes.len(), all)?)))?;
-    // With more nodes emptied the gang fits all the more: binary search finds the smallest number.
+    // With more nodes emptied a gang without pod rules fits all the more: binary search finds the smallest
+    // number. For a gang with pod rules it finds a number with which the gang fits.
     let (mut least, mut most) = (0, nodes.len());
     while least < most {
         let middle = least + (most - least) / 2;
@@ -285,4 +289,14 @@ fn choose_assignments(
         Some((PodUid::from(&*format!("held/{}", place.uid)), charge))
     });
     Some(places.collect())
+}
+
+/// Whether a required pod affinity of the gang selects the pod of this charge.
+fn is_selected(snapshot: &Snapshot, request: &PlanningRequest, charge: &Charge) -> bool {
+    let rules = request.members.iter().filter_map(|member| member.shape.pod_rules.as_ref());
+    let mut terms = rules.flat_map(|rules| &rules.affinity);
+    terms.any(|term| {
+        let namespace = charge.labels.namespace();
+        term.matches_for_owner(&charge.labels, |key| snapshot.namespace_label(namespace, key))
+    })
 }

@@ -74,6 +74,7 @@ impl Engine {
         step.observe_round(self, |observer, round| observer.round_starts(round));
         let mut agenda = self.round_agenda(changed, grown);
         if std::mem::take(&mut self.other_pods_changed) || self.snapshot.take_pods_changed() {
+            self.infeasible_signatures.clear();
             agenda.ranks.extend(self.queue.with_pod_rules(None));
         }
         while let Some(rank) = agenda.ranks.pop_first() {

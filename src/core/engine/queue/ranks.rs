@@ -33,40 +33,37 @@ const REPLAN_INTERVAL_PER_GANG: Duration = Duration::from_millis(50);
 /// Everything about a gang that decides whether it fits. Gangs with equal signatures fit alike.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(in crate::engine) struct RequestSignature {
-    /// Role and resource requests of each waiting member, sorted.
-    members: Vec<(Option<Str>, Arc<Shape>)>,
+    /// Role and resource requests of each waiting member, sorted; with its namespace and labels where any
+    /// member has rules about other pods.
+    members: Vec<(Option<Str>, Arc<Shape>, Option<PodLabels>)>,
     quorum: Quorum,
     active: BTreeMap<Option<Str>, u32>,
-    minimum: Resources,
-    together: Option<Str>,
-    /// Namespace and labels of the members, sorted, where a member has rules about other pods.
-    labels: Vec<PodLabels>,
+    min_resources: Resources,
+    topology_key: Option<Str>,
 }
 
 impl RequestSignature {
     /// The signature of a request to the planner.
     pub(in crate::engine) fn of(request: &PlanningRequest) -> Self {
-        let mut members: Vec<_> = request.members.iter().map(|m| (m.role.clone(), m.shape.clone())).collect();
+        let has_pod_rules = request.members.iter().any(|member| member.shape.pod_rules.is_some());
+        let members = request.members.iter().map(|member| {
+            let labels = has_pod_rules.then(|| member.labels.clone());
+            (member.role.clone(), member.shape.clone(), labels)
+        });
+        let mut members: Vec<_> = members.collect();
         members.sort();
-        let (quorum, active) = (request.quorum.clone(), request.active.clone());
-        let mut labels = Vec::new();
-        if request.members.iter().any(|member| member.shape.pod_rules.is_some()) {
-            labels.extend(request.members.iter().map(|member| member.labels.clone()));
-            labels.sort();
-        }
         Self {
             members,
-            quorum,
-            active,
-            minimum: request.min_resources.clone(),
-            together: request.topology_key.clone(),
-            labels,
+            quorum: request.quorum.clone(),
+            active: request.active.clone(),
+            min_resources: request.min_resources.clone(),
+            topology_key: request.topology_key.clone(),
         }
     }
 
     /// Whether an added pod can make the gang fit.
     pub(super) fn has_pod_rules(&self) -> bool {
-        !self.labels.is_empty()
+        self.members.iter().any(|(_, shape, _)| shape.pod_rules.is_some())
     }
 }
 
@@ -173,5 +170,46 @@ impl Queue {
     ) -> Option<QueueRank> {
         let ranks = self.by_signature.get(signature)?;
         ranks.range((Bound::Excluded(after), Bound::Unbounded)).next().cloned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::model::DialectId;
+    use crate::pod::Pod;
+
+    /// A request of two pods: one with a rule about other pods, and one without.
+    fn request(labels: [&str; 2]) -> PlanningRequest {
+        let member = |app: &str, affinity: &str| {
+            let json = format!(
+                r#"{{"metadata":{{"namespace":"default","name":"{app}","uid":"{app}","labels":{{"app":"{app}"}}}},
+                    "spec":{{"containers":[{{"name":"main"}}]{affinity}}}}}"#
+            );
+            let pod = Pod::read(&json).expect("the pod above can be read");
+            let (labels, shape) = (pod.labels, pod.shape);
+            crate::planner::WaitingMember { uid: pod.uid, key: pod.key, role: None, labels, shape }
+        };
+        let alone = r#","affinity":{"podAntiAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":
+            [{"labelSelector":{"matchLabels":{"app":"a"}},"topologyKey":"kubernetes.io/hostname"}]}}"#;
+        PlanningRequest {
+            gang: GangId::new(DialectId::Kai, "default", "g"),
+            members: vec![member(labels[0], alone), member(labels[1], "")],
+            quorum: Quorum::Count(2),
+            active: BTreeMap::new(),
+            min_resources: Resources::default(),
+            topology_key: None,
+            gang_nodes: BTreeSet::new(),
+        }
+    }
+
+    #[test]
+    fn members_that_swap_their_labels_make_another_signature() {
+        let signature = |labels| RequestSignature::of(&request(labels));
+        assert_eq!(signature(["a", "b"]), signature(["a", "b"]));
+        assert_ne!(signature(["a", "b"]), signature(["b", "a"]));
+        assert!(signature(["a", "b"]).has_pod_rules());
     }
 }
