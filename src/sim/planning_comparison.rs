@@ -4,7 +4,7 @@
 //! about every gang, in queue order. It reads an engine through [`PlanningRound`] and changes nothing. The
 //! unit tests of the engine include this file too.
 
-use portcullis_core::engine::{PlanningObserver, PlanningRound, QueuedGang};
+use portcullis_core::engine::{GangRank, PlanningObserver, PlanningRound, QueuedGang};
 use portcullis_core::model::Reason;
 use portcullis_core::planner::{self, Assignment, Plan, PlannedGang, PlanningOutcome, PlanningReport};
 use portcullis_core::snapshot::{CardAllocation, Charge, ChargeState, Snapshot};
@@ -28,9 +28,10 @@ impl PlanningObserver for PlanningComparison {
             return;
         }
         let queue = round.plannable_gangs();
-        let queued: Vec<_> = round.queued_gangs().collect();
-        if queue.iter().map(|queued| &queued.request.gang).ne(queued.iter().copied()) {
-            self.problems.push(format!("the queue is out of date: {queued:?}"));
+        let queued: Vec<GangRank> = round.queued_ranks().collect();
+        let expected: Vec<&GangRank> = queue.iter().map(|queued| &queued.rank).collect();
+        if queued.iter().ne(expected.iter().copied()) {
+            self.problems.push(format!("the queue is out of date: it has {queued:?}, not {expected:?}"));
             return;
         }
         self.expected = plan_every_gang(round, queue);
@@ -60,7 +61,7 @@ fn plan_one_by_one(round: &PlanningRound<'_>, queue: &[QueuedGang]) -> Option<Pl
     let mut reservation = round.head_of_line();
     let mut snapshot = round.snapshot().clone();
     let mut expected = Plan::default();
-    for QueuedGang { request, behind_reservation } in queue {
+    for QueuedGang { request, behind_reservation, .. } in queue {
         let request_alone = std::slice::from_ref(request);
         let (mut plan, mut report) = planner::plan(&snapshot, request_alone);
         if let Some((_, charges)) = reservation.filter(|_| *behind_reservation && !plan.gangs.is_empty()) {

@@ -8,9 +8,13 @@
 use std::hash::{Hash, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::engine::Engine;
+use crate::model::{GangId, PodUid};
+
 /// Every gang that the engine touches, queues or sets a timer for is in `Engine::gangs`.
 pub(super) const KNOWN_GANG: &str = "the engine knows the gang that it works on";
-/// Every pod in `Engine::gang_by_pod` is a member of its gang.
+/// Every pod in `Engine::gang_by_pod` is a member of its gang. [`Engine::assert_consistent`] checks the other
+/// direction too.
 pub(super) const KNOWN_MEMBER: &str = "the gang of a pod has the pod as a member";
 
 /// The number of broken promises. It takes no part in comparing and hashing engines: it says nothing of the
@@ -30,6 +34,22 @@ impl InvariantViolations {
         if !holds {
             self.0.fetch_add(1, Ordering::Relaxed);
         }
+    }
+}
+
+impl Engine {
+    /// Checks that the snapshot agrees with a recount, and that `gang_by_pod` names exactly the members of
+    /// all gangs. For tests and debug runs.
+    ///
+    /// # Panics
+    /// If one of them does not hold: a bug of the engine.
+    pub fn assert_consistent(&self) {
+        self.snapshot.assert_consistent();
+        let members = self.gangs.iter().flat_map(|(id, gang)| gang.members.keys().map(move |uid| (uid, id)));
+        let mut members: Vec<(&PodUid, &GangId)> = members.collect();
+        members.sort();
+        let indexed: Vec<(&PodUid, &GangId)> = self.gang_by_pod.iter().collect();
+        assert_eq!(indexed, members, "the index of members names the members of all gangs");
     }
 }
 

@@ -48,13 +48,13 @@ pub use protocol::{
     GangStatus, ListedObjects, NodePinning, Phase, Placeholder, PlanRecord, PlannedMember, PodRef,
     RequestOutcome, RequestTarget, wire,
 };
-pub use queue::{PlanningObserver, PlanningRound, QueuedGang};
+pub use queue::{GangRank, PlanningObserver, PlanningRound, QueuedGang};
 pub use settings::{EngineSettings, GroupStatusMode, NominationMode, SafetyRule};
 
 use crate::model::{Epoch, GangId, PodKey, PodUid, ResourceVersion, Str, Time};
 use crate::shape::Shape;
 use crate::snapshot::Snapshot;
-use invariants::{InvariantViolations, KNOWN_GANG};
+use invariants::{InvariantViolations, KNOWN_GANG, KNOWN_MEMBER};
 use protocol::leadership::Leadership;
 use protocol::plan_progress::{PlanInput, Progress};
 use queue::Queue;
@@ -103,7 +103,7 @@ pub struct Engine {
     changed_gangs: BTreeSet<GangId>,
     /// Capacity may have been freed since the last planning round.
     capacity_grew: bool,
-    /// Pods or namespaces changed since the last planning round, and a queued gang has rules about them.
+    /// Pods changed since the last planning round, and a queued gang has rules about them.
     other_pods_changed: bool,
     /// The next tick plans.
     plan_needed: bool,
@@ -264,6 +264,11 @@ impl Engine {
         self.violations.count()
     }
 
+    /// The gang with the head-of-line reservation, if there is one.
+    pub fn head_of_line_holder(&self) -> Option<&GangId> {
+        self.head_of_line.as_ref().map(|reservation| &reservation.gang)
+    }
+
     /// The earliest time at which an [`Event::Tick`] does something without any other event.
     pub fn next_timer(&self) -> Option<Time> {
         let gang = self.timers.first().map(|(at, _)| *at);
@@ -422,7 +427,7 @@ impl Engine {
             group_objects: &self.group_objects,
             priority_classes: self.priority_classes.as_ref(),
             queue: &self.queue,
-            head_of_line: self.head_of_line.as_ref().map(|reservation| &reservation.gang),
+            head_of_line: self.head_of_line_holder(),
             timers: u32::try_from(self.timers.len()).unwrap_or(u32::MAX),
             is_contended: !self.unscheduled_pods.is_empty(),
         }
@@ -436,13 +441,21 @@ impl Engine {
         gang
     }
 
-    /// The member with this UID, of any gang.
+    /// The member with this UID, of any gang. `None` if no gang has such a member.
+    #[track_caller]
     fn member(&self, uid: &PodUid) -> Option<&MemberState> {
-        self.gangs.get(self.gang_by_pod.get(uid)?)?.members.get(uid)
+        let id = self.gang_by_pod.get(uid)?;
+        let member = self.gangs.get(id).and_then(|gang| gang.members.get(uid));
+        self.violations.check(member.is_some(), KNOWN_MEMBER);
+        member
     }
 
-    /// The member with this UID, of any gang.
+    /// The member with this UID, of any gang. `None` if no gang has such a member.
+    #[track_caller]
     fn member_mut(&mut self, uid: &PodUid) -> Option<&mut MemberState> {
-        self.gangs.get_mut(self.gang_by_pod.get(uid)?)?.members.get_mut(uid)
+        let id = self.gang_by_pod.get(uid)?;
+        let member = self.gangs.get_mut(id).and_then(|gang| gang.members.get_mut(uid));
+        self.violations.check(member.is_some(), KNOWN_MEMBER);
+        member
     }
 }

@@ -254,7 +254,7 @@ impl Cluster {
         for problem in comparison.problems {
             self.checker.found(Invariant::PlanningShortcut, problem);
         }
-        engine.snapshot().assert_consistent();
+        engine.assert_consistent();
         if let Some((mut twin, events)) = again {
             let same = twin.steps(events.clone(), now) == effects && twin == *engine;
             if !same {

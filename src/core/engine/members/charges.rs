@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::engine::Engine;
+use crate::engine::invariants::KNOWN_MEMBER;
 use crate::engine::protocol::Placeholder;
 use crate::engine::settings::SafetyRule;
 use crate::engine::state::{Gang, MemberState};
@@ -73,7 +74,9 @@ impl Engine {
     /// code that charges members.
     pub(in crate::engine) fn charge_member(&mut self, id: &GangId, uid: &PodUid) {
         let Some(gang) = self.expect_gang(id) else { return };
-        let Some(member) = gang.members.get(uid) else { return };
+        let member = gang.members.get(uid);
+        self.violations.check(member.is_some(), KNOWN_MEMBER);
+        let Some(member) = member else { return };
         match gang.member_charge(member) {
             Some(charge)
                 if charge.state != ChargeState::Reserved || self.settings.enforces(SafetyRule::Reserve) =>

@@ -42,15 +42,15 @@ const OWNER_REREAD_INTERVAL_PER_TIMER: Duration = Duration::from_millis(50);
 const OWNER_READ_PAUSE: Duration = Duration::from_millis(500);
 
 impl Gang {
-    /// Notes that a member was created: the size of the gang may have changed.
-    pub(in crate::engine) fn note_member_added(&mut self) {
+    /// Records that a member was created: the size of the gang may have changed.
+    pub(in crate::engine) fn mark_member_added(&mut self) {
         if let Some(elastic_state) = &mut self.elastic_state {
             elastic_state.member_added = true;
         }
     }
 
-    /// Notes that a member was deleted, is being deleted or changed its owner.
-    pub(in crate::engine) fn note_member_removed(&mut self) {
+    /// Records that a member was deleted, is being deleted or changed its owner.
+    pub(in crate::engine) fn mark_member_removed(&mut self) {
         if let Some(elastic_state) = &mut self.elastic_state {
             elastic_state.member_removed = true;
         }

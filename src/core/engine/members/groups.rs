@@ -16,7 +16,7 @@ use crate::model::{DialectId, GangId, Str, str};
 impl Gang {
     /// Has the declarations of members evaluated again if this member, which was added, changed or removed,
     /// declares anything.
-    pub(in crate::engine) fn note_declaration(&mut self, membership: &Membership) {
+    pub(in crate::engine) fn mark_declarations_changed(&mut self, membership: &Membership) {
         self.declarations_changed |= membership.declared.is_some();
     }
 

@@ -48,7 +48,7 @@ impl Gang {
         let owner_changed = (stays(&pod), &pod.owner) != (stays(old), &old.owner);
         member.pod = pod;
         if owner_changed {
-            self.note_member_removed();
+            self.mark_member_removed();
         }
         self.declarations_changed |= bears_on_declarations && declares;
         Some(MemberChange { bears_on_plans, bears_on_declarations })
@@ -121,8 +121,8 @@ impl Engine {
         let id = membership.gang.clone();
         let gang = self.gangs.entry(id.clone()).or_insert_with(|| Gang::new(id.clone()));
         gang.members.insert(uid.clone(), MemberState::new(pod));
-        gang.note_member_added();
-        gang.note_declaration(&membership);
+        gang.mark_member_added();
+        gang.mark_declarations_changed(&membership);
         self.gang_by_pod.insert(uid.clone(), id.clone());
         self.mark_for_planning(&id);
         self.charge_member(&id, &uid);
@@ -134,7 +134,10 @@ impl Engine {
     pub(in crate::engine) fn update_member(&mut self, pod: Pod, step: &mut StepContext) {
         let uid = pod.uid.clone();
         let Some(id) = self.gang_by_pod.get(&uid).cloned() else { return };
-        let Some(change) = self.gangs.get_mut(&id).and_then(|gang| gang.update_member(pod)) else { return };
+        let gang = self.gangs.get_mut(&id);
+        let is_member = gang.as_ref().is_some_and(|gang| gang.members.contains_key(&uid));
+        self.violations.check(is_member, KNOWN_MEMBER);
+        let Some(change) = gang.and_then(|gang| gang.update_member(pod)) else { return };
         step.touch(&id);
         // What a pod declares about missing members bears on planning.
         if change.bears_on_plans || change.bears_on_declarations {
@@ -203,10 +206,10 @@ impl Engine {
             let gang = self.gangs.get_mut(&id)?;
             let member = gang.members.remove(uid)?;
             if member.live() {
-                gang.note_member_removed();
+                gang.mark_member_removed();
             }
             if let Some(membership) = &member.pod.membership {
-                gang.note_declaration(membership);
+                gang.mark_declarations_changed(membership);
             }
             Some(id)
         });

@@ -33,8 +33,8 @@ impl Engine {
     /// Every live member of a gang, by UID.
     pub fn member_views(&self) -> impl Iterator<Item = MemberView<'_>> {
         self.gang_by_pod.iter().filter_map(|(uid, id)| {
-            let gang = self.gangs.get(id)?;
-            let member = gang.members.get(uid).filter(|member| member.live())?;
+            let gang = self.expect_gang(id)?;
+            let member = self.member(uid).filter(|member| member.live())?;
             let queue = gang.group_among(&self.group_objects).and_then(|group| group.queue.as_ref());
             Some(MemberView {
                 pod: &member.pod,

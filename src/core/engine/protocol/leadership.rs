@@ -112,15 +112,13 @@ impl Engine {
     /// known.
     fn grant_permits(&mut self, step: &mut StepContext) {
         for (uid, version) in self.pending_permits.take().unwrap_or_default() {
-            let Some(gang) = self.gang_by_pod.get(&uid).and_then(|id| self.gangs.get_mut(id)) else {
-                continue;
-            };
             // No permit for a pod that is gone or has changed since the lease read was sent.
-            if let Some(member) = gang.members.get_mut(&uid)
+            let Some(id) = self.gang_by_pod.get(&uid).cloned() else { continue };
+            if let Some(member) = self.member_mut(&uid)
                 && member.pod.resource_version == version
             {
                 member.permit = Some(version);
-                step.touch(&gang.id);
+                step.touch(&id);
             }
         }
         while let Some(gang) = step.touched.pop_first() {

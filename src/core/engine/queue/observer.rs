@@ -1,8 +1,11 @@
 //! A read-only view of each planning round, for tests that plan the same in another way.
 
+use std::cmp::Reverse;
+
 use crate::engine::Engine;
 use crate::engine::protocol::PlanRecord;
 use crate::engine::protocol::plan_progress::Progress;
+use crate::engine::queue::QueueRank;
 use crate::engine::settings::SafetyRule;
 use crate::model::{GangId, PodUid, Time};
 use crate::planner::PlanningRequest;
@@ -27,10 +30,33 @@ pub struct PlanningRound<'e> {
 /// A gang that waits for a plan.
 #[derive(Clone, Debug)]
 pub struct QueuedGang {
+    /// Why the gang has its place in the queue.
+    pub rank: GangRank,
     /// What the gang asks of the planner.
     pub request: PlanningRequest,
     /// The gang stands behind the holder of the head-of-line reservation, and is planned beside it.
     pub behind_reservation: bool,
+}
+
+/// What decides the place of a gang in the queue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GangRank {
+    /// The gang.
+    pub gang: GangId,
+    /// No member has started.
+    pub not_started: bool,
+    /// The priority. Higher priorities are planned first.
+    pub priority: i32,
+    /// Creation of the oldest waiting member, or the end of the last start timeout.
+    pub since: Time,
+}
+
+impl GangRank {
+    /// The values of a rank. It names every field of `QueueRank`, so that a new field is compared too.
+    fn of(rank: &QueueRank) -> Self {
+        let QueueRank { not_started, priority: Reverse(priority), since, gang } = rank;
+        Self { gang: gang.clone(), not_started: *not_started, priority: *priority, since: *since }
+    }
 }
 
 impl<'e> PlanningRound<'e> {
@@ -46,14 +72,14 @@ impl<'e> PlanningRound<'e> {
         queue.sort_by(|(a, _), (b, _)| a.cmp(b));
         let queued = queue.into_iter().map(|(rank, request)| {
             let behind_reservation = self.engine.head_of_line_before(&rank).is_some();
-            QueuedGang { request, behind_reservation }
+            QueuedGang { rank: GangRank::of(&rank), request, behind_reservation }
         });
         queued.collect()
     }
 
-    /// The gangs in the queue of the engine, in order.
-    pub fn queued_gangs(&self) -> impl Iterator<Item = &'e GangId> {
-        self.engine.queue.ranks().map(|rank| &rank.gang)
+    /// The ranks in the queue of the engine, in order.
+    pub fn queued_ranks(&self) -> impl Iterator<Item = GangRank> + 'e {
+        self.engine.queue.ranks().map(GangRank::of)
     }
 
     /// The number of gangs that the engine knows.

@@ -5,6 +5,7 @@ mod counting;
 mod elastic;
 mod explore;
 mod lab;
+mod member_index;
 #[path = "../../../sim/planning_comparison.rs"]
 mod planning_comparison;
 mod planning_rounds;

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
+use super::lab::{self, Lab};
 use super::planning_comparison::PlanningComparison;
 use crate::dialect::{Group, Quorum};
 use crate::engine::{Change, Engine, EngineSettings, Event, ListedObjects};
 use crate::model::random::Random;
 use crate::model::{DialectId, Epoch, GangId, PodUid, Time};
-use crate::objects::Node;
+use crate::objects::{Node, names};
 use crate::pod::Pod;
 
 fn pod(name: &str, group: Option<usize>, node: Option<u64>, gpus: u64) -> Pod {
@@ -68,6 +69,7 @@ fn the_shortcut_plans_the_same_as_planning_every_gang() {
             let mut comparison = PlanningComparison::default();
             engine.steps_observed([event], now, &mut comparison);
             assert_eq!(comparison.problems, Vec::<String>::new(), "seed {seed}");
+            engine.assert_consistent();
         };
         tell(&mut engine, Event::LeaseAcquired(Epoch(1)));
         tell(&mut engine, Event::Listed(Epoch(1), world));
@@ -93,4 +95,32 @@ fn the_shortcut_plans_the_same_as_planning_every_gang() {
         planned += engine.gangs.values().filter(|gang| gang.lifecycle.progress.plan().is_some()).count();
     }
     assert!(planned > 200, "only {planned} gangs were planned");
+}
+
+/// The only gang in the queue keeps its place whatever its rank is.
+#[test]
+fn the_comparison_finds_an_outdated_rank_that_keeps_the_order() {
+    let large = lab::pod("large", 20_000, &[names::GATE]);
+    let uid = large.uid.clone();
+    let (lab, _) = Lab::leading(
+        &EngineSettings::default(),
+        vec![lab::node("gpu-1", 1, "")],
+        vec![lab::group(1)],
+        vec![large],
+    );
+    let mut engine = lab.engine;
+    assert_eq!(engine.queue.len(), 1);
+    let mut problems = |change: fn(&mut Pod)| {
+        let member = engine.member_mut(&uid).expect("the gang has one member");
+        change(&mut member.pod);
+        engine.plan_needed = true;
+        let mut comparison = PlanningComparison::default();
+        engine.steps_observed([Event::Tick], lab.now, &mut comparison);
+        comparison.problems
+    };
+    assert_eq!(problems(|_| {}), Vec::<String>::new());
+    let outdated = problems(|pod| pod.priority = 7);
+    assert!(outdated.iter().any(|problem| problem.contains("priority: 7")), "{outdated:?}");
+    let outdated = problems(|pod| (pod.priority, pod.created) = (0, Time(pod.created.0 + 1)));
+    assert!(outdated.iter().any(|problem| problem.contains("out of date")), "{outdated:?}");
 }

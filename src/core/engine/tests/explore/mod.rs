@@ -184,7 +184,7 @@ impl State {
         let effects = engine.steps_observed([event.clone()], NOW, &mut comparison);
         assert_eq!(comparison.problems, Vec::<String>::new(), "a round without the shortcut plans the same");
         let effects: Vec<Arc<Effect>> = effects.into_iter().map(Arc::new).collect();
-        engine.snapshot().assert_consistent();
+        engine.assert_consistent();
         replica.engine = Fingerprinted::new(engine);
         steps.borrow_mut().insert(key, (replica.engine.clone(), effects.clone()));
         effects
