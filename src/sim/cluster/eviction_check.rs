@@ -7,11 +7,9 @@ use std::time::Duration;
 use super::checker::met;
 use super::quorum_history::QuorumHistory;
 use portcullis_core::dialect::OnStale;
-use portcullis_core::engine::{ConditionStatus, ConditionType, GangRecord, GangStatus, Phase};
-use portcullis_core::model::{PodUid, Reason, Str, Time};
-use portcullis_core::planner::{self, PlanningRequest};
+use portcullis_core::engine::{ConditionStatus, ConditionType, GangRecord, GangStatus};
+use portcullis_core::model::{PodUid, Str, Time};
 use portcullis_core::pod::Pod;
-use portcullis_core::snapshot::Snapshot;
 
 /// Problems with newly expired pods. They must be all waiting pods of a gang that has not started, or all
 /// remaining pods of a gang that was complete. An expiry is never taken back.
@@ -82,33 +80,4 @@ pub(super) fn overdue(
         problems.push(format!("stale since {}, and not evicted", stale.last_transition_time));
     }
     problems
-}
-
-/// Whether a gang that fits waits for a head-of-line reservation: its status gives that reason, and another
-/// gang may have the reservation. That gang has waited long enough, does not fit, and would fit into an empty
-/// cluster.
-pub(super) fn waits_for_reservation(
-    status: &GangStatus,
-    others: &[(&PlanningRequest, GangStatus)],
-    snapshot: &Snapshot,
-    hold_after: Duration,
-    now: Time,
-) -> bool {
-    // A gang whose start timeout is over has that reason instead, whatever it waits for.
-    let explained = matches!(status.reason, Some(Reason::HeadOfLineReservation | Reason::SchedulingTimeout));
-    let fits = |snapshot: &Snapshot, request: &PlanningRequest| {
-        let (plan, _) = planner::plan(snapshot, std::slice::from_ref(request));
-        !plan.gangs.is_empty()
-    };
-    let mut empty = snapshot.clone();
-    for uid in snapshot.charges().map(|(uid, _)| uid).collect::<Vec<_>>() {
-        empty.release(uid);
-    }
-    let may_hold = |(request, status): &(&PlanningRequest, GangStatus)| {
-        status.phase == Phase::Waiting
-            && now.since(status.since) >= hold_after
-            && !fits(snapshot, request)
-            && fits(&empty, request)
-    };
-    explained && !hold_after.is_zero() && others.iter().any(may_hold)
 }

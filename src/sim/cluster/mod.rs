@@ -3,7 +3,7 @@
 //!
 //! Owns the event queue. Everything happens through the queue, so the same options and the same operations
 //! always have the same result. The cluster never decides anything from the state of an engine. The checker
-//! reads API objects only.
+//! reads API objects, and of the leader only the holder of the head-of-line reservation.
 
 mod checker;
 mod controllers;
@@ -15,6 +15,7 @@ mod options;
 mod placeholder_check;
 mod quorum_history;
 mod replica;
+mod reservation_check;
 mod scheduler;
 mod scheduler_pods;
 mod trace;
@@ -33,7 +34,7 @@ pub use replica::{RecordedEvent, Replica};
 
 use super::api::{Actor, AdmissionWebhook, ApiServer, ObjectKey, ObjectKind, WebhookCall, WriteRecord};
 use election::{ElectionAnswer, LeaseFault};
-use portcullis_core::engine::{Effect, Event};
+use portcullis_core::engine::{Effect, Engine, Event};
 use portcullis_core::model::random::Random;
 use portcullis_core::model::{NodeName, Str, Time};
 use portcullis_edge::ElectionRequest;
@@ -330,7 +331,9 @@ impl Cluster {
 
     /// Checks liveness after the cluster has settled: every gang that fits has started.
     pub fn check_liveness(&mut self) {
-        self.checker.check_liveness(&self.api);
+        let leader = self.leader().and_then(|index| self.replicas[index].engine());
+        let holder = leader.and_then(Engine::head_of_line_holder).cloned();
+        self.checker.check_liveness(&self.api, holder.as_ref());
     }
 
     /// Cordons or uncordons a node.

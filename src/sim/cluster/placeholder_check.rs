@@ -46,10 +46,10 @@ impl PlannedUsage {
         };
     }
 
-    /// Checks a node when a member of this gang is lifted to it: gang pods and reservations of placeholders
-    /// must fit together. All plans with lifted members count, including this one. Pods without a gang do not
-    /// count, because the engine may not have observed them yet.
-    pub(super) fn given_twice(
+    /// What plans reserve too much of a node, when a member of this gang is lifted to it. `None` if gang pods
+    /// and reservations of placeholders fit together. All plans with lifted members count, including this
+    /// one. Pods without a gang do not count, because the engine may not have observed them yet.
+    pub(super) fn overbooked_by_plans(
         &self,
         gang: &GangId,
         name: &NodeName,
@@ -155,16 +155,16 @@ pub(super) fn charge(snapshot: &mut Snapshot, api: &ApiServer) {
 
 /// The placeholders that complete a gang, from the declarations of its pods and of their LeaderWorkerSet, and
 /// the quorum. Empty where the shape of a missing member is unknown.
-pub(super) fn coming<'p>(
+pub(super) fn missing_members<'p>(
     api: &ApiServer,
     quorum: Quorum,
-    speakers: impl Iterator<Item = &'p Arc<Pod>>,
+    pods: impl Iterator<Item = &'p Arc<Pod>>,
     here: &BTreeMap<Option<Str>, u32>,
 ) -> (Quorum, Vec<WaitingMember>) {
     let mut whole = quorum.clone();
     // Role, where the quorum has roles, labels and shape.
     let mut known: Vec<(Option<Option<Str>>, PodLabels, Arc<Shape>)> = Vec::new();
-    for pod in speakers {
+    for pod in pods {
         let Some(membership) = &pod.membership else { continue };
         match membership.declared.as_ref().and_then(|declared| declared.future_members.as_ref()) {
             Some(FutureMembers::Copies) => {
@@ -205,8 +205,8 @@ pub(super) fn coming<'p>(
             return (quorum, Vec::new());
         };
         *roles.entry(role.clone()).or_default() += 1;
-        let uid = PodUid::from(&*format!("coming {}", members.len()));
-        members.push(WaitingMember { uid, key: PodKey::new("", "to come"), role, labels, shape });
+        let uid = PodUid::from(&*format!("missing {}", members.len()));
+        members.push(WaitingMember { uid, key: PodKey::new("", "missing"), role, labels, shape });
     }
     (whole, members)
 }

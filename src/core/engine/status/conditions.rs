@@ -69,13 +69,13 @@ pub(in crate::engine) fn conditions(
         }
     }
     list.add_elastic(inputs.elastic);
-    list.add_doubt(
+    list.add_unless_problem(
         ConditionType::PriorityClassFound,
         inputs.class_missing,
         ["PriorityClassNotFound", "Found"],
         "the PriorityClass that the group names exists",
     );
-    list.add_doubt(
+    list.add_unless_problem(
         ConditionType::SizeAgrees,
         inputs.size_conflict,
         ["SizesDiffer", "SizesAgree"],
@@ -171,11 +171,17 @@ impl<'a> ConditionList<'a> {
     }
 
     /// Adds a condition that holds unless there is a problem. Left out until there was one. The codes are the
-    /// reasons with and without a problem.
-    fn add_doubt(&mut self, kind: ConditionType, problem: Option<String>, codes: [&str; 2], fine: &str) {
+    /// reasons with and without a problem. The message is the one without a problem.
+    fn add_unless_problem(
+        &mut self,
+        kind: ConditionType,
+        problem: Option<String>,
+        codes: [&str; 2],
+        message_without: &str,
+    ) {
         match problem {
             Some(text) => self.add(kind, false, codes[0], text),
-            None if self.stored(kind).is_some() => self.add(kind, true, codes[1], fine.to_owned()),
+            None if self.stored(kind).is_some() => self.add(kind, true, codes[1], message_without.to_owned()),
             None => {}
         }
     }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use super::super::reservation_check::{ReservationHolder, waits_for_reservation};
 use super::super::{eviction_check, placeholder_check, quorum_history};
 use super::{Checker, Invariant, gang_object};
 use crate::api::ApiServer;
@@ -15,8 +16,8 @@ use portcullis_core::snapshot::{CardAllocation, Charge, ChargeState, Snapshot};
 
 impl Checker {
     /// Checks the settled cluster without faults: every gang that fits has started, and no gang is half
-    /// started.
-    pub(in super::super) fn check_liveness(&mut self, api: &ApiServer) {
+    /// started. The holder is the gang with the head-of-line reservation of the leader.
+    pub(in super::super) fn check_liveness(&mut self, api: &ApiServer, holder: Option<&GangId>) {
         self.now = api.now;
         let (snapshot, reversed) = (self.snapshot(api, false), self.snapshot(api, true));
         snapshot.assert_consistent();
@@ -62,9 +63,9 @@ impl Checker {
             for pod in &waiting {
                 *here.entry(role(pod)).or_default() += 1;
             }
-            let speakers = waiting.iter().copied().chain(started.iter().copied());
-            let (quorum, coming) = placeholder_check::coming(api, quorum, speakers, &here);
-            for member in &coming {
+            let declaring = waiting.iter().copied().chain(started.iter().copied());
+            let (quorum, missing) = placeholder_check::missing_members(api, quorum, declaring, &here);
+            for member in &missing {
                 *here.entry(member.role.clone()).or_default() += 1;
             }
             requests.push(PlanningRequest {
@@ -78,7 +79,7 @@ impl Checker {
                         labels: pod.labels.clone(),
                         shape: pod.shape.clone(),
                     })
-                    .chain(coming)
+                    .chain(missing)
                     .collect(),
                 quorum: quorum.without_launcher(&here),
                 active,
@@ -93,19 +94,15 @@ impl Checker {
             if let Err(problems) = planner::check(&snapshot, alone, &plan) {
                 self.found(Invariant::AllOrNone, problems.join("; "));
             }
-            let waits_for_reservation = || {
-                let status =
-                    |request: &PlanningRequest| Some(gang_object(api, &request.gang)?.status.clone());
-                let others: Vec<_> = (requests.iter())
-                    .filter(|other| other.gang != request.gang)
-                    .filter_map(|other| Some((other, status(other)?)))
-                    .collect();
+            let waits_for_holder = || {
+                let status = &gang_object(api, &request.gang)?.status;
+                let other = requests.iter().find(|other| Some(&other.gang) == holder)?;
+                let holder =
+                    ReservationHolder { request: other, status: &gang_object(api, &other.gang)?.status };
                 let hold_after = self.settings.hold_after;
-                status(request).is_some_and(|status| {
-                    eviction_check::waits_for_reservation(&status, &others, &snapshot, hold_after, api.now)
-                })
+                Some(waits_for_reservation(status, holder, &snapshot, hold_after, api.now))
             };
-            if let Some(planned) = plan.gangs.first().filter(|_| !waits_for_reservation()) {
+            if let Some(planned) = plan.gangs.first().filter(|_| waits_for_holder() != Some(true)) {
                 let places: Vec<String> = planned
                     .assignments
                     .iter()
@@ -136,14 +133,14 @@ impl Checker {
         };
         let status = &record.status;
         // A gang with placeholders is in progress as long as it has reservations.
-        let coming = status.plan.as_ref().is_some_and(|plan| !plan.placeholders.is_empty());
-        if coming && !live.iter().any(|pod| !pod.gated()) {
+        let has_placeholders = status.plan.as_ref().is_some_and(|plan| !plan.placeholders.is_empty());
+        if has_placeholders && !live.iter().any(|pod| !pod.gated()) {
             self.found(
                 Invariant::Liveness,
                 format!("gang {gang} has reservations, and none of its pods runs"),
             );
         }
-        if !coming && matches!(status.phase, Phase::Planned | Phase::Lifting) {
+        if !has_placeholders && matches!(status.phase, Phase::Planned | Phase::Lifting) {
             self.found(
                 Invariant::Liveness,
                 format!("gang {gang} stays {:?}: {}", status.phase, status.message),

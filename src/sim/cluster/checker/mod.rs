@@ -1,8 +1,9 @@
 //! Checks the invariants of Portcullis from outside, after every event. `liveness.rs` checks the settled
 //! cluster.
 //!
-//! The checker reads API objects only: no state of an engine, no reservations, no plans that are not durable.
-//! It computes all sums itself, with code that it does not share with the planner.
+//! The checker reads API objects only: no reservations, no plans that are not durable. Of the engine that
+//! leads it knows the holder of the head-of-line reservation, because no object is the source of that. It
+//! computes all sums itself, with code that it does not share with the planner.
 
 mod liveness;
 
@@ -88,7 +89,7 @@ pub struct Checker {
     /// Every pod so far: its last state, and when it was deleted.
     pods: BTreeMap<PodUid, (Arc<Pod>, Option<Time>)>,
     quorums: QuorumHistory,
-    rooms: PlannedUsage,
+    planned_usage: PlannedUsage,
     /// What the pods of each node may use: its allocatable resources, or what they used when those became
     /// fewer.
     limits: BTreeMap<NodeName, Resources>,
@@ -103,7 +104,7 @@ impl Checker {
             violations: Vec::new(),
             pods: BTreeMap::new(),
             quorums: QuorumHistory::default(),
-            rooms: PlannedUsage::default(),
+            planned_usage: PlannedUsage::default(),
             limits: BTreeMap::new(),
             recount: false,
         }
@@ -148,7 +149,7 @@ impl Checker {
             ObjectKind::Node => {
                 self.recount = true;
                 if let Some(node) = write.after.as_ref().and_then(|after| after.node()) {
-                    self.rooms.node(node);
+                    self.planned_usage.node(node);
                 }
             }
             ObjectKind::Group(_) => {
@@ -157,7 +158,7 @@ impl Checker {
                 }
             }
             ObjectKind::Gang => {
-                self.rooms.gang(&write.key, write.after.as_ref().and_then(|after| after.gang()));
+                self.planned_usage.gang(&write.key, write.after.as_ref().and_then(|after| after.gang()));
                 if let Some(gang) = write.after.as_ref().and_then(|after| after.gang()) {
                     let before = before.and_then(|before| before.gang());
                     let expired = eviction_check::expired(before, gang, &self.pods, &self.quorums);
@@ -256,7 +257,7 @@ impl Checker {
                 ),
             );
         };
-        if let Some(problem) = self.rooms.given_twice(gang, &planned.node, &self.pods) {
+        if let Some(problem) = self.planned_usage.overbooked_by_plans(gang, &planned.node, &self.pods) {
             self.found(Invariant::NeverOverbook, format!("{} was lifted: {problem}", pod.key));
         }
         if pod.shape.share.is_some() {
