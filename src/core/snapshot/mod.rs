@@ -92,7 +92,8 @@ pub struct Snapshot {
     by_node: BTreeMap<NodeName, BTreeSet<PodUid>>,
     /// The charged pods by labels and by anti-affinity term. Follows from `charges`.
     pod_index: PodIndex,
-    /// Labels of the namespaces that are known.
+    /// Labels of namespaces. Only tests set them: the engine does not read namespaces. See
+    /// [`Snapshot::namespace_label`].
     namespaces: BTreeMap<Str, BTreeMap<Str, Str>>,
     /// Sorted by name. `packed_nodes` and `packed_cards` have the same indexes: a scan over all nodes reads
     /// them.
@@ -106,7 +107,7 @@ pub struct Snapshot {
     classes: NodeClasses,
     /// Capacity may have grown since [`Snapshot::take_grown`]. Not part of equality and hash.
     grown: bool,
-    /// Pods or namespaces changed since [`Snapshot::take_pods_changed`]. Not part of equality and hash.
+    /// Charged pods changed since [`Snapshot::take_pods_changed`]. Not part of equality and hash.
     pods_changed: bool,
 }
 
@@ -146,14 +147,16 @@ impl Snapshot {
         std::mem::take(&mut self.grown)
     }
 
-    /// Whether pods were charged or namespaces changed since the last call. A gang with rules about other
+    /// Whether pods were charged, or charged pods changed, since the last call. A gang with rules about other
     /// pods may fit then, although no capacity was freed.
     pub fn take_pods_changed(&mut self) -> bool {
         std::mem::take(&mut self.pods_changed)
     }
 
-    /// Sets the labels of a namespace, or forgets them; true when something changed.
-    pub fn set_namespace(&mut self, name: &Str, labels: Option<BTreeMap<Str, Str>>) -> bool {
+    /// Sets the labels of a namespace, or forgets them; true when something changed. No caller in production
+    /// has namespaces.
+    #[cfg(test)]
+    pub(crate) fn set_namespace(&mut self, name: &Str, labels: Option<BTreeMap<Str, Str>>) -> bool {
         if self.namespaces.get(name) == labels.as_ref() {
             return false;
         }
@@ -165,7 +168,8 @@ impl Snapshot {
         true
     }
 
-    /// The value of a label of a namespace.
+    /// The value of a label of a namespace. In production only the label with the name of the namespace is
+    /// known, and all others look absent.
     pub(crate) fn namespace_label<'s>(&'s self, namespace: &'s str, key: &str) -> Option<&'s str> {
         namespace_label(namespace, self.namespaces.get(namespace), key)
     }

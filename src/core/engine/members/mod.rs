@@ -1,10 +1,20 @@
 //! What the engine knows of the pods of each gang and of their group.
 //!
-//! [`observe`] takes in what watches, lists and answers say. [`groups`] decides which description of a gang
-//! applies. [`counts`] counts members, and [`charges`] charges them to the snapshot. [`elastic`] reads the
-//! owners of the pods of an elastic gang, [`elastic_size`] follows them. [`missing`] knows the members whose
-//! pods do not exist yet, and [`placeholders`] reserves capacity for them. [`stale`] looks after gangs that
-//! have lost members.
+//! | file | holds |
+//! |---|---|
+//! | [`observe`] | takes in objects from watches, lists and answers |
+//! | [`declarations`] | what a member declares about its gang |
+//! | [`groups`] | which description of a gang applies |
+//! | [`counts`] | the members by state |
+//! | [`charges`] | what members and placeholders are charged to the snapshot |
+//! | [`missing`] | the members whose pods do not exist yet |
+//! | [`placeholders`] | reserves capacity for them |
+//! | [`node_fitness`] | whether a node can still be used as a plan says |
+//! | [`elastic`] | reads the owners of the pods of an elastic gang |
+//! | [`owner_tally`] | the members of an elastic gang by owner |
+//! | [`elastic_size`] | the size of an elastic gang, and its members that start alone |
+//! | [`stale`] | gangs that have lost members |
+//! | [`pending`] | members and pods that ask for capacity, for reports |
 //!
 //! # Which description of a gang applies
 //!

@@ -1,9 +1,18 @@
 //! How the engine talks to the API server, and how it carries a plan out.
 //!
-//! [`messages`] holds inputs and outputs, [`gang_record`] the content of the `Gang` object, [`wire`] the
-//! requests for them. [`plan_progress`] is the state machine of a plan. [`plan_execution`] nominates and
-//! lifts members. [`gang_object`] writes the `Gang` object. [`leadership`] takes over and keeps a deposed
-//! leader from acting.
+//! | file | holds |
+//! |---|---|
+//! | [`messages`] | inputs and outputs of the engine |
+//! | [`wire`] | the outputs as requests to the API server, and the responses as inputs |
+//! | [`gang_record`] | the content of the `Gang` object: status and durable plan |
+//! | [`condition`] | one condition in that status |
+//! | [`placeholder`] | one placeholder in that plan |
+//! | [`gang_object`] | when the `Gang` object is created, written and deleted |
+//! | [`plan_progress`] | the state machine of a plan |
+//! | [`plan_transition`] | charges, permits and planning that go with each transition |
+//! | [`plan_review`] | whether a plan can still be carried out and is in time |
+//! | [`plan_execution`] | nominates and lifts members |
+//! | [`leadership`] | takeover, lift permits and answers; keeps a deposed leader from acting |
 //!
 //! What the engine does to a member follows from the pod as the engine knows it, never from earlier requests:
 //!

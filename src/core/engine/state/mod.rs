@@ -5,6 +5,18 @@
 //! this gang, read the rest of the engine through an [`EngineView`], and push requests and events to
 //! [`Effects`]. They never see another gang. `Engine` does what concerns several gangs: charges, the queue,
 //! timers, leadership.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `gang` | a gang with everything that the engine remembers of it |
+//! | `member` | a member, and the requests about it |
+//! | `owners` | the owners of an elastic gang's pods |
+//! | `group_objects` | what group objects say about gangs |
+//! | `group_status` | the writes of a group object's status |
+//! | `timeout` | the attempts of a gang to start |
+//! | `retry` | delays after failed requests |
+//! | `view` | what the logic of one gang may read besides the gang |
+//! | `effects` | where the logic puts its output |
 
 mod effects;
 mod gang;

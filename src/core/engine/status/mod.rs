@@ -1,4 +1,14 @@
 //! Status and events of a gang. One sentence serves as condition, event and log message.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `undecided` | the status of a gang without a plan |
+//! | `planned` | the status of a gang with a plan |
+//! | `elastic` | what the status says about the owners of an elastic gang's pods |
+//! | `sentences` | parts of sentences that a status and its events share |
+//! | `conditions` | `status.conditions` |
+//! | `events` | Kubernetes events |
+//! | `group_status_sync` | writes the status of the group object |
 
 pub(in crate::engine) mod conditions;
 mod elastic;
