@@ -172,11 +172,13 @@ fn exceeds_skew(
         let untolerated = candidate.taints.iter().any(|taint| {
             taint.forbids() && !shape.tolerations.iter().any(|toleration| toleration.tolerates(taint))
         });
-        let honored = constraint.honors_node_affinity;
+        let affinity_allows = || {
+            shape.node_affinity.matches(&candidate.name, &candidate.labels)
+                && (!pinned || candidate.name == node.name)
+        };
         keys.iter().all(|key| candidate.labels.contains_key(*key))
-            && !(honored && !shape.node_affinity.matches(&candidate.name, &candidate.labels))
-            && !(honored && pinned && candidate.name != node.name)
-            && !(constraint.honors_node_taints && untolerated)
+            && (!constraint.honors_node_affinity || affinity_allows())
+            && (!constraint.honors_node_taints || !untolerated)
     };
     let mut pods: BTreeMap<&Str, u32> = BTreeMap::new();
     for candidate in snapshot.node_names().filter_map(|name| snapshot.node(name)) {
