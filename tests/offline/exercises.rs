@@ -44,7 +44,7 @@ fn every_exercise_is_in_the_table_and_names_existing_files() {
         if let Some(at) = missing.iter().position(|missing| missing == row) {
             missing.remove(at);
             current = Some(row);
-        } else if *row != "" || current.is_none() {
+        } else if !row.is_empty() || current.is_none() {
             assert!(["", "---"].contains(row), "{row} has two rows, or is not an exercise");
             continue;
         }

@@ -113,7 +113,7 @@ fn judge(snapshot: &Snapshot, labels: &PodLabels, shape: &Arc<Shape>, skipped: b
     let need = PodRequirements::new(&request.members[0].shape, snapshot);
     let overlay = SnapshotOverlay::new(snapshot);
     let rules = GangPodRules::new(&request, &overlay);
-    let judge_node = |(node, state): (u32, &Box<crate::snapshot::NodeState>)| {
+    let judge_node = |node: u32, state: &crate::snapshot::NodeState| {
         let rules = rules.as_ref().map(|rules| rules.check_alone(node));
         let (spread, affinity) = rules.unwrap_or((None, None));
         let affinity = affinity.filter(|_| !skipped);
@@ -121,7 +121,7 @@ fn judge(snapshot: &Snapshot, labels: &PodLabels, shape: &Arc<Shape>, skipped: b
         Verdict { first: own.err().or(spread).or(affinity), spread, affinity }
     };
     let skips = rules.as_ref().is_none_or(GangPodRules::skips_affinity);
-    ((0..).zip(snapshot.states()).map(judge_node).collect(), skips)
+    ((0..).zip(snapshot.states()).map(|(node, state)| judge_node(node, state)).collect(), skips)
 }
 
 /// The reasons of a plugin by node name.
