@@ -73,6 +73,8 @@ pub(in crate::engine) struct Queue {
     ranks: BTreeMap<QueueRank, Arc<RequestSignature>>,
     /// The same ranks by signature. There are no empty sets.
     by_signature: BTreeMap<Arc<RequestSignature>, BTreeSet<QueueRank>>,
+    /// The signatures of queued gangs with rules about other pods.
+    with_pod_rules: BTreeSet<Arc<RequestSignature>>,
 }
 
 impl Queue {
@@ -82,6 +84,9 @@ impl Queue {
             Some((known, _)) => known.clone(),
             None => Arc::new(signature),
         };
+        if signature.has_pod_rules() {
+            self.with_pod_rules.insert(signature.clone());
+        }
         self.by_signature.entry(signature.clone()).or_default().insert(rank.clone());
         self.ranks.insert(rank, signature);
     }
@@ -96,6 +101,9 @@ impl Queue {
             ranks.remove(rank);
             if ranks.is_empty() {
                 self.by_signature.remove(&signature);
+                if signature.has_pod_rules() {
+                    self.with_pod_rules.remove(&signature);
+                }
             }
         }
     }
@@ -144,7 +152,7 @@ impl Queue {
 
     /// Whether any gang has rules about other pods.
     pub(in crate::engine) fn has_pod_rules(&self) -> bool {
-        self.by_signature.keys().any(|signature| signature.has_pod_rules())
+        !self.with_pod_rules.is_empty()
     }
 
     /// The first rank, after this one if given, of every signature with rules about other pods.
@@ -153,8 +161,8 @@ impl Queue {
         after: Option<&'q QueueRank>,
     ) -> impl Iterator<Item = QueueRank> + 'q {
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
-        let signatures = self.by_signature.iter().filter(|(signature, _)| signature.has_pod_rules());
-        signatures.filter_map(move |(_, ranks)| ranks.range((from, Bound::Unbounded)).next().cloned())
+        let ranks = self.with_pod_rules.iter().filter_map(|signature| self.by_signature.get(signature));
+        ranks.filter_map(move |ranks| ranks.range((from, Bound::Unbounded)).next().cloned())
     }
 
     /// The next rank from this bound on.
@@ -211,5 +219,28 @@ mod tests {
         assert_eq!(signature(["a", "b"]), signature(["a", "b"]));
         assert_ne!(signature(["a", "b"]), signature(["b", "a"]));
         assert!(signature(["a", "b"]).has_pod_rules());
+    }
+
+    #[test]
+    fn the_queue_knows_whether_a_gang_with_pod_rules_is_queued() {
+        let rank = |name: &str| QueueRank {
+            not_started: true,
+            priority: Reverse(0),
+            since: Time(0),
+            gang: GangId::new(DialectId::Kai, "default", name),
+        };
+        let with_rules = RequestSignature::of(&request(["a", "b"]));
+        let mut plain = request(["a", "b"]);
+        plain.members.remove(0);
+        let mut queue = Queue::default();
+        queue.insert(rank("plain"), RequestSignature::of(&plain));
+        assert!(!queue.has_pod_rules());
+        queue.insert(rank("one"), with_rules.clone());
+        queue.insert(rank("two"), with_rules);
+        assert_eq!(queue.with_pod_rules(None).collect::<Vec<_>>(), [rank("one")]);
+        queue.remove(&rank("one"));
+        assert!(queue.has_pod_rules());
+        queue.remove(&rank("two"));
+        assert!(!queue.has_pod_rules());
     }
 }
