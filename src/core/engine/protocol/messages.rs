@@ -206,7 +206,7 @@ pub enum Action {
         /// The pod as the engine knows it. The patch depends on its gates and its affinity.
         pod: Box<Pod>,
         /// The version that the pod must have. `None` only if a test has disabled
-        /// [`super::SafetyRule::LiftPermit`].
+        /// [`crate::engine::SafetyRule::LiftPermit`].
         permit: Option<ResourceVersion>,
         /// The planned node.
         node: NodeName,

@@ -12,7 +12,7 @@
 //! A gang with policy `Delete` is deleted once `status.expired` of its `Gang` object names its pods. That
 //! write and the write of a plan are compare-and-swap of one object, so one of them wins. A gang with a
 //! durable plan does not time out. Every later leader reads the expired pods, deletes them and never lifts
-//! one. The rest of a stale gang ([`crate::engine::members::stale`]) is deleted in the same way.
+//! one. The rest of a stale gang (`members/stale.rs`) is evicted in the same way.
 
 use std::time::Duration;
 
