@@ -161,14 +161,7 @@ async fn send_request(client: &Client, namespace: &str, verb: ApiVerb) -> ApiRes
 }
 
 fn describe_failure(response: &ApiResponse) -> String {
-    match response {
-        ApiResponse::Object(_) => "an unexpected object in the response".to_owned(),
-        ApiResponse::Stale { message }
-        | ApiResponse::DeniedByWebhook { message }
-        | ApiResponse::DisruptionBudget { message } => message.clone(),
-        ApiResponse::Status { code, message } => format!("{code}: {message}"),
-        ApiResponse::Lost => "the API server did not answer".to_owned(),
-    }
+    response.problem().unwrap_or_else(|| "an unexpected object in the response".to_owned())
 }
 
 /// Reads the leader's report; `None` if the ConfigMap does not exist.

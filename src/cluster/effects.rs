@@ -185,11 +185,11 @@ fn log(effect: &Effect, response: &ApiResponse, took: Duration) {
 /// engine depends on the status of a group.
 fn log_group_status_write(group: &str, response: &ApiResponse) {
     static LOGGED: Once = Once::new();
-    if let Some(message) = response.problem() {
+    if let Some(problem) = response.problem().filter(|_| *response != ApiResponse::Lost) {
         LOGGED.call_once(|| {
             tracing::info!(
                 group,
-                problem = message,
+                problem,
                 "group status write rejected; gangs are not affected, and further rejections are not logged \
                  (metric group_status_refused counts them; --group-status never disables these writes)"
             );

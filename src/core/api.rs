@@ -100,15 +100,16 @@ pub enum ApiResponse {
 }
 
 impl ApiResponse {
-    /// The message of the API server, if it rejected the request.
+    /// Why the request had no effect, or may have had none. `None` for a request that succeeded.
     #[must_use]
-    pub fn problem(&self) -> Option<&str> {
+    pub fn problem(&self) -> Option<String> {
         match self {
-            Self::Object(_) | Self::Lost => None,
+            Self::Object(_) => None,
             Self::Stale { message }
             | Self::DeniedByWebhook { message }
-            | Self::DisruptionBudget { message }
-            | Self::Status { message, .. } => Some(message),
+            | Self::DisruptionBudget { message } => Some(message.clone()),
+            Self::Status { code, message } => Some(format!("{code}: {message}")),
+            Self::Lost => Some("the API server did not answer".to_owned()),
         }
     }
 

@@ -288,11 +288,7 @@ impl CertificateController {
                 object.map(Some).map_err(|e| failed(format!("the response is not valid JSON: {e}")))
             }
             ApiResponse::Stale { .. } | ApiResponse::Status { code: 404, .. } => Ok(None),
-            ApiResponse::DeniedByWebhook { message } | ApiResponse::DisruptionBudget { message } => {
-                Err(failed(message))
-            }
-            ApiResponse::Status { code, message } => Err(failed(format!("{code}: {message}"))),
-            ApiResponse::Lost => Err(failed("the API server did not answer".to_owned())),
+            rejected => Err(failed(rejected.problem().unwrap_or_default())),
         }
     }
 }

@@ -96,7 +96,8 @@ pub struct Engine {
     placeholder_owners: BTreeMap<PodUid, GangId>,
     /// The reservation for the oldest gang that does not fit.
     head_of_line: Option<HeadOfLineReservation>,
-    /// Requests that do not fit into an empty cluster. Cleared when a node changes.
+    /// Requests that do not fit beside node-bound pods alone. Cleared when a node or a node-bound pod
+    /// changes; those with pod rules also when any pod changes.
     infeasible_signatures: BTreeSet<std::sync::Arc<queue::RequestSignature>>,
     /// Gangs that the next planning round enqueues again, because something that bears on planning has
     /// changed.
@@ -110,6 +111,26 @@ pub struct Engine {
     /// Group objects whose status is to be written.
     group_status_queue: GroupStatusQueue,
     violations: InvariantViolations,
+}
+
+/// What the logic of one gang may read of an engine. A macro, because a function would borrow the whole
+/// engine, and the gang is borrowed mutably at the same time.
+macro_rules! engine_view {
+    ($engine:expr, $now:expr) => {
+        EngineView {
+            now: $now,
+            epoch: $engine.epoch().unwrap_or_default(),
+            leads: $engine.leads(),
+            settings: &$engine.settings,
+            snapshot: &$engine.snapshot,
+            group_objects: &$engine.group_objects,
+            priority_classes: $engine.priority_classes.as_ref(),
+            queue: &$engine.queue,
+            head_of_line: $engine.head_of_line.as_ref().map(|reservation| &reservation.gang),
+            timers: u32::try_from($engine.timers.len()).unwrap_or(u32::MAX),
+            is_contended: !$engine.unscheduled_pods.is_empty(),
+        }
+    };
 }
 
 impl Engine {
@@ -396,41 +417,15 @@ impl Engine {
     /// The gang with this id, and what its logic may read besides it. The caller promises that it exists.
     #[track_caller]
     fn gang_and_view(&mut self, id: &GangId, now: Time) -> Option<(&mut Gang, EngineView<'_>)> {
-        let epoch = self.epoch().unwrap_or_default();
-        let leads = self.leads();
+        let view = engine_view!(self, now);
         let gang = self.gangs.get_mut(id);
         self.violations.check(gang.is_some(), KNOWN_GANG);
-        let view = EngineView {
-            now,
-            epoch,
-            leads,
-            settings: &self.settings,
-            snapshot: &self.snapshot,
-            group_objects: &self.group_objects,
-            priority_classes: self.priority_classes.as_ref(),
-            queue: &self.queue,
-            head_of_line: self.head_of_line.as_ref().map(|reservation| &reservation.gang),
-            timers: u32::try_from(self.timers.len()).unwrap_or(u32::MAX),
-            is_contended: !self.unscheduled_pods.is_empty(),
-        };
         Some((gang?, view))
     }
 
     /// What the logic of any gang may read.
     fn view(&self, now: Time) -> EngineView<'_> {
-        EngineView {
-            now,
-            epoch: self.epoch().unwrap_or_default(),
-            leads: self.leads(),
-            settings: &self.settings,
-            snapshot: &self.snapshot,
-            group_objects: &self.group_objects,
-            priority_classes: self.priority_classes.as_ref(),
-            queue: &self.queue,
-            head_of_line: self.head_of_line_holder(),
-            timers: u32::try_from(self.timers.len()).unwrap_or(u32::MAX),
-            is_contended: !self.unscheduled_pods.is_empty(),
-        }
+        engine_view!(self, now)
     }
 
     /// The gang with this id. The caller promises that it exists.

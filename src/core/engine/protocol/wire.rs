@@ -127,10 +127,7 @@ pub fn event_for(effect: &Effect, response: ApiResponse) -> Option<Event> {
         },
         ApiResponse::Status { code: 404, .. } => RequestOutcome::Gone,
         ApiResponse::Stale { .. } => RequestOutcome::Conflict,
-        ApiResponse::DeniedByWebhook { message } | ApiResponse::DisruptionBudget { message } => {
-            RequestOutcome::Refused(message)
-        }
-        ApiResponse::Status { code, message } => RequestOutcome::Refused(format!("{code}: {message}")),
+        rejected => RequestOutcome::Refused(rejected.problem().unwrap_or_default()),
     };
     Some(Event::Answer { epoch: effect.epoch, subject, outcome })
 }

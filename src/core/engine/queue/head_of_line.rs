@@ -24,6 +24,7 @@
 //! The engine cannot know of pods that never end, and it does not control pods without a gang. A gang whose
 //! start timeout is over goes to the back of its priority, and another one gets the reservation.
 
+use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,6 +33,7 @@ use crate::engine::Engine;
 use crate::engine::queue::{QueueRank, RequestSignature};
 use crate::model::{GangId, NodeName, PodUid, Reason, Time};
 use crate::planner::{self, Explanation, Plan, PlanningReport, PlanningRequest};
+use crate::shape::PodTerm;
 use crate::snapshot::{CardAllocation, Charge, ChargeState, Snapshot};
 
 /// Minimum interval between searches for assignments with fewer blocking pods.
@@ -246,13 +248,21 @@ fn choose_assignments(
     let mut nodes: Vec<(usize, &NodeName)> =
         snapshot.node_names().map(|name| (snapshot.charged_to(name).count(), name)).collect();
     nodes.sort();
+    let rules = request.members.iter().filter_map(|member| member.shape.pod_rules.as_ref());
+    let affinity: BTreeSet<&PodTerm> = rules.flat_map(|rules| &rules.affinity).map(|term| &**term).collect();
+    let is_needed = |charge: &Charge| {
+        let namespace = charge.labels.namespace();
+        let matches = |term: &&PodTerm| {
+            term.matches_for_owner(&charge.labels, |key| snapshot.namespace_label(namespace, key))
+        };
+        affinity.iter().any(matches)
+    };
     let attempt = |emptied: usize, all: bool| {
         let mut emptied_snapshot = snapshot.clone();
         for (_, name) in &nodes[..emptied] {
             let charges = snapshot.charged_to(name);
-            let ending = charges.filter(|(_, charge)| {
-                charge.state != ChargeState::NodeBound && !is_selected(snapshot, request, charge)
-            });
+            let ending =
+                charges.filter(|(_, charge)| charge.state != ChargeState::NodeBound && !is_needed(charge));
             for (uid, _) in ending.filter(|(uid, _)| all || ends(uid)) {
                 emptied_snapshot.release(uid);
             }
@@ -289,14 +299,4 @@ fn choose_assignments(
         Some((PodUid::from(&*format!("held/{}", place.uid)), charge))
     });
     Some(places.collect())
-}
-
-/// Whether a required pod affinity of the gang selects the pod of this charge.
-fn is_selected(snapshot: &Snapshot, request: &PlanningRequest, charge: &Charge) -> bool {
-    let rules = request.members.iter().filter_map(|member| member.shape.pod_rules.as_ref());
-    let mut terms = rules.flat_map(|rules| &rules.affinity);
-    terms.any(|term| {
-        let namespace = charge.labels.namespace();
-        term.matches_for_owner(&charge.labels, |key| snapshot.namespace_label(namespace, key))
-    })
 }

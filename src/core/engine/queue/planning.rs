@@ -70,11 +70,14 @@ impl Engine {
         for id in &changed {
             self.enqueue(id, step.now);
         }
+        let pods_changed = std::mem::take(&mut self.other_pods_changed) || self.snapshot.take_pods_changed();
+        if pods_changed {
+            self.infeasible_signatures.retain(|signature| !signature.has_pod_rules());
+        }
         let grown = self.renew_head_of_line(grown, step.now) || grown;
         step.observe_round(self, |observer, round| observer.round_starts(round));
         let mut agenda = self.round_agenda(changed, grown);
-        if std::mem::take(&mut self.other_pods_changed) || self.snapshot.take_pods_changed() {
-            self.infeasible_signatures.clear();
+        if pods_changed {
             agenda.ranks.extend(self.queue.with_pod_rules(None));
         }
         while let Some(rank) = agenda.ranks.pop_first() {

@@ -9,10 +9,10 @@
 //! of its priority. Each further attempt lasts twice as long as the one before. That is the only back-off:
 //! the gang is planned in every round as before, so no free capacity is missed.
 //!
-//! A gang with policy `Delete` is deleted once `status.expired` of its `Gang` object names its pods. That
-//! write and the write of a plan are compare-and-swap of one object, so one of them wins. A gang with a
-//! durable plan does not time out. Every later leader reads the expired pods, deletes them and never lifts
-//! one. The rest of a stale gang (`members/stale.rs`) is evicted in the same way.
+//! The pods of a gang with policy `Delete` are evicted once `status.expired` of its `Gang` object names
+//! them. That write and the write of a plan are compare-and-swap of one object, so one of them wins. A gang
+//! with a durable plan does not time out. Every later leader reads the expired pods, evicts them and never
+//! lifts one. The rest of a stale gang (`members/stale.rs`) is evicted in the same way.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ use crate::engine::settings::SafetyRule;
 use crate::engine::state::{Effects, EngineView, Gang, GangObject, TimeoutState, format_seconds};
 use crate::model::{PodUid, Time};
 
-/// After this time the engine deletes an expired pod again if it still exists.
+/// After this time the engine evicts an expired pod again if it still exists.
 pub(in crate::engine) const DELETION_RETRY_INTERVAL: Duration = Duration::from_secs(5);
 
 impl Gang {

@@ -44,7 +44,7 @@ pub(in crate::engine) struct Lifecycle {
     pub progress: Progress,
     /// Reservations that the next plan gives up. They stay charged until the plan without them is durable.
     pub released_placeholders: Vec<Placeholder>,
-    /// Pods that the engine deletes, because the gang timed out or went stale. Durable, or in the next status
+    /// Pods that the engine evicts, because the gang timed out or went stale. Durable, or in the next status
     /// write.
     pub expired: BTreeSet<PodUid>,
     /// The number of members when the gang was last complete. `None` before the first evaluation.
@@ -97,13 +97,13 @@ pub(in crate::engine) struct Timers {
     pub next: Option<Time>,
     /// When the planner was last asked about the gang.
     pub last_planned: Option<Time>,
-    /// When the engine last deleted members.
+    /// When the engine last evicted members.
     pub last_eviction: Option<Time>,
     /// When the engine last wrote the status.
     pub last_status_write: Option<Time>,
 }
 
-/// What the engine has told users about a gang, or is about to.
+/// What the engine has reported to users about a gang, or is about to.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(in crate::engine) struct Reported {
     /// A new status that is not written before it has been stable for a while.
