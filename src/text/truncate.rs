@@ -23,6 +23,16 @@ pub fn ellipsize_bytes(text: &str, max: usize) -> Cow<'_, str> {
     Cow::Owned(format!("{}…", first_bytes(text, max.saturating_sub('…'.len_utf8()))))
 }
 
+/// The start of a text for a message of one line, at most `max` bytes: unprintable characters, such as line
+/// breaks and changes of the writing direction, become spaces, and a cut text ends in an ellipsis.
+pub fn one_line(text: &str, max: usize) -> String {
+    // A character has at most four bytes, so the rest of the text cannot be in the result.
+    let start = first_bytes(text, max.saturating_mul(4).saturating_add(4));
+    let unprintable = |c: char| c.is_control() || c.escape_debug().len() > 2;
+    let line: String = start.chars().map(|c| if unprintable(c) { ' ' } else { c }).collect();
+    ellipsize_bytes(line.trim(), max).into_owned()
+}
+
 /// A user's value for a message: in quotes, control characters escaped, cut after 64 characters.
 pub fn quoted(value: &str) -> String {
     let start = first_chars(value, MAX_QUOTED_CHARS);
@@ -52,5 +62,15 @@ mod tests {
         let cut = ellipsize_bytes("éééé", 7);
         assert_eq!((&*cut, cut.len()), ("éé…", 7));
         assert_eq!(ellipsize_bytes("ééé", 0), "…");
+    }
+
+    #[test]
+    fn a_line_has_only_printable_characters() {
+        assert_eq!(
+            one_line("0/2 nodes \"a\" are\navailable\t\u{202e}x\u{1b}[1m \n", 99),
+            "0/2 nodes \"a\" are available  x [1m"
+        );
+        assert_eq!(one_line(&"\u{0}".repeat(1000), 8), "");
+        assert_eq!(one_line(&"é".repeat(1_000_000), 8), "éé…");
     }
 }

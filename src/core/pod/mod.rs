@@ -11,9 +11,12 @@ pub use owner::OwnerState;
 
 use crate::dialect::{self, Membership};
 use crate::model::{NodeName, PodKey, PodUid, ResourceVersion, Str, Time, str};
-use crate::objects::view::PodView;
+use crate::objects::view::{Condition, PodView};
 use crate::objects::{ObjectRef, PodLabels, ReadError, names};
 use crate::shape::Shape;
+
+/// Upper bound of [`Pod::scheduler_message`].
+pub const MAX_SCHEDULER_MESSAGE_BYTES: usize = 320;
 
 /// `status.phase`, as far as capacity depends on it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -68,6 +71,9 @@ pub struct Pod {
     pub node: Option<NodeName>,
     /// `status.nominatedNodeName`, set by a scheduler or by the engine.
     pub nominated: Option<NodeName>,
+    /// The message of the condition `PodScheduled` while a scheduler cannot bind the pod: one line of at most
+    /// [`MAX_SCHEDULER_MESSAGE_BYTES`]. `None` also where the pod belongs to no gang.
+    pub scheduler_message: Option<Str>,
     /// Phase.
     pub phase: PodPhase,
     /// The pod is being deleted. It uses its capacity until it is gone.
@@ -145,6 +151,7 @@ impl Pod {
             gates: spec.scheduling_gates.iter().map(|g| str(g.name.as_str())).collect(),
             node: some(&spec.node_name).map(NodeName),
             nominated: some(&status.nominated_node_name).map(NodeName),
+            scheduler_message: membership.as_ref().and_then(|_| scheduler_message(view)),
             phase: match status.phase.as_str() {
                 "Running" => PodPhase::Running,
                 "Succeeded" => PodPhase::Succeeded,
@@ -183,5 +190,51 @@ impl Pod {
     /// Whether its scheduler places gangs itself. The engine never pins or nominates such a pod.
     pub fn placed_by_gang_scheduler(&self) -> bool {
         names::GANG_SCHEDULERS.contains(&&*self.scheduler)
+    }
+}
+
+/// The message of a scheduler that cannot bind a pod. A gated pod has the reason `SchedulingGated`, which
+/// says nothing about nodes.
+fn scheduler_message(view: &PodView<'_>) -> Option<Str> {
+    let refused = |c: &&Condition<'_>| {
+        c.r#type.as_str() == "PodScheduled"
+            && c.status.as_str() == "False"
+            && matches!(c.reason.as_str(), "Unschedulable" | "SchedulerError")
+    };
+    let waits = view.spec.node_name.is_empty() && view.spec.scheduling_gates.is_empty();
+    let condition = view.status.conditions.iter().find(refused).filter(|_| waits)?;
+    let message = portcullis_text::truncate::one_line(&condition.message, MAX_SCHEDULER_MESSAGE_BYTES);
+    Some(str(if message.is_empty() { condition.reason.to_string() } else { message }))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_message_of_the_scheduler_is_read_from_pods_that_wait_for_it() {
+        let check = |spec: serde_json::Value, reason: &str, message: &str, expected: Option<&str>| {
+            let condition =
+                json!({"type": "PodScheduled", "status": "False", "reason": reason, "message": message});
+            let annotations = json!({"portcullis.dev/gang": "g", "portcullis.dev/gang-size": "2"});
+            let pod = json!({
+                "metadata": {"namespace": "ml", "name": "a", "uid": "u", "annotations": annotations},
+                "spec": spec,
+                "status": {"conditions": [condition]},
+            });
+            let pod = Pod::read(&pod.to_string()).expect("the pod of the test can be read");
+            assert_eq!(pod.scheduler_message.as_deref(), expected);
+        };
+        let none = "0/2 nodes are available: 2 Insufficient cpu.";
+        check(json!({}), "Unschedulable", none, Some(none));
+        check(json!({}), "SchedulerError", "", Some("SchedulerError"));
+        check(json!({}), "SchedulingGated", none, None);
+        check(json!({"nodeName": "n1"}), "Unschedulable", none, None);
+        check(json!({"schedulingGates": [{"name": names::GATE}]}), "Unschedulable", none, None);
+        let long = "0/2 nodes\n".repeat(1000);
+        let cut = format!("{}0/2 nod…", "0/2 nodes ".repeat(31));
+        check(json!({}), "Unschedulable", &long, Some(&cut));
     }
 }

@@ -55,6 +55,8 @@ pub enum InjectedFault {
     Ready(String, bool),
     /// Restarts the scheduler, which forgets nominations.
     RestartScheduler,
+    /// A plugin of the scheduler refuses a node (`true`), or accepts it again. Portcullis does not know why.
+    SchedulerRefuses(String, bool),
     /// Breaks the watches of this kind in every replica for this time.
     BreakWatches(ObjectKind, Duration),
     /// Moves the leader's clock ahead by this time.
@@ -93,6 +95,7 @@ impl Cluster {
                 self.set_ready(node, *ready);
             }
             InjectedFault::RestartScheduler => self.restart_scheduler(),
+            InjectedFault::SchedulerRefuses(node, refused) => self.refuse_node(node, *refused),
             InjectedFault::BreakWatches(kind, time) => {
                 (0..self.replicas.len()).for_each(|index| self.break_watch(index, *kind, *time));
             }

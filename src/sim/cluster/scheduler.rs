@@ -19,11 +19,13 @@ pub(super) struct Scheduler {
     ties: Option<Random>,
     /// Resource version of the last restart. Nominations of gated pods before it are forgotten.
     forgotten: u64,
+    /// Nodes that a plugin of the scheduler refuses for a reason that Portcullis does not know.
+    refused_nodes: BTreeSet<NodeName>,
 }
 
 impl Scheduler {
     pub(super) fn new(ties: Option<Random>) -> Self {
-        Self { ties, forgotten: 0 }
+        Self { ties, forgotten: 0, refused_nodes: BTreeSet::new() }
     }
 }
 
@@ -56,6 +58,17 @@ impl Cluster {
     /// Restarts the scheduler. It forgets nominations of pods that are still gated.
     pub fn restart_scheduler(&mut self) {
         self.scheduler.forgotten = self.api.version();
+        self.wake_scheduler();
+    }
+
+    /// Makes a plugin of the scheduler refuse a node, or accept it again.
+    pub(super) fn refuse_node(&mut self, node: &str, refused: bool) {
+        let node = NodeName::from(node);
+        if refused {
+            self.scheduler.refused_nodes.insert(node);
+        } else {
+            self.scheduler.refused_nodes.remove(&node);
+        }
         self.wake_scheduler();
     }
 
@@ -133,7 +146,12 @@ impl Cluster {
                 };
                 by(&with).or_else(|| by(&bound))
             };
-            match refusal(node, pod, used.get(&node.name).unwrap_or(&nothing)).or_else(by_pods) {
+            let by_plugin = || {
+                let refused = self.scheduler.refused_nodes.contains(&node.name);
+                refused.then(|| "node(s) were refused by the plugin Example".to_owned())
+            };
+            let used = used.get(&node.name).unwrap_or(&nothing);
+            match refusal(node, pod, used).or_else(by_pods).or_else(by_plugin) {
                 None => fitting.push(node.clone()),
                 Some(reason) => *refusals.entry(reason).or_default() += 1,
             }

@@ -312,6 +312,10 @@ pub struct FaultSpec {
     pub node_back: Option<String>,
     /// Restarts the scheduler, which forgets nominations.
     pub restart_scheduler: bool,
+    /// A plugin of the scheduler refuses a node, for a reason that Portcullis does not know.
+    pub scheduler_refuses: Option<String>,
+    /// The plugin accepts the node again.
+    pub scheduler_accepts: Option<String>,
     /// Breaks every watch of this kind for `lasts`.
     pub break_watches: Option<String>,
 }
@@ -340,6 +344,8 @@ impl FaultSpec {
             self.cordon.clone().map(|node| InjectedFault::Cordon(node, true)),
             self.node_lost.clone().map(|node| InjectedFault::Ready(node, false)),
             self.node_back.clone().map(|node| InjectedFault::Ready(node, true)),
+            self.scheduler_refuses.clone().map(|node| InjectedFault::SchedulerRefuses(node, true)),
+            self.scheduler_accepts.clone().map(|node| InjectedFault::SchedulerRefuses(node, false)),
             self.restart_scheduler.then_some(InjectedFault::RestartScheduler),
             kind,
         ]

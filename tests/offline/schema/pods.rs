@@ -332,6 +332,7 @@ fn every_field_of_a_typed_pod_is_read() {
         gates: vec![str("portcullis.dev/gang")],
         node: Some(NodeName(str("node-1"))),
         nominated: Some(NodeName(str("node-2"))),
+        scheduler_message: None,
         phase: PodPhase::Running,
         terminating: true,
         scheduler: str("another-scheduler"),

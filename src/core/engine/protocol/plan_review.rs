@@ -7,7 +7,7 @@ use super::{Action, PlanRecord, PodRef};
 use crate::dialect::OnTorn;
 use crate::engine::members::node_fitness::{node_unfit_reason, reservation_unfit_reason};
 use crate::engine::state::{Effects, EngineView, Gang};
-use crate::model::{PodUid, Str, str};
+use crate::model::{PodUid, str};
 
 /// After this time the engine deletes a torn member again if the pod still exists.
 pub(in crate::engine) const EVICTION_RETRY_INTERVAL: Duration = Duration::from_secs(5);
@@ -101,16 +101,5 @@ impl Gang {
             effects.send(Action::Evict { pod: PodRef::of(&member.pod), message: message.clone() });
         }
         self.timers.last_eviction = Some(view.now);
-    }
-
-    /// For each lifted member that is not bound, a sentence with the reason.
-    pub(in crate::engine) fn unbound_reasons(&self, view: &EngineView<'_>, plan: &PlanRecord) -> Vec<Str> {
-        let unbound = self.present(plan).filter(|(_, member)| member.unbound());
-        let lines = unbound.map(|(planned, member)| {
-            let why = node_unfit_reason(view.snapshot, &member.pod, &planned.node)
-                .unwrap_or_else(|| format!("the scheduler has not bound it to {}", planned.node));
-            str(format!("{} not bound: {why}", planned.pod))
-        });
-        lines.collect()
     }
 }

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `undecided` | the status of a gang without a plan |
 //! | `planned` | the status of a gang with a plan |
+//! | `unbound` | why lifted members are not bound |
 //! | `elastic` | what the status says about the owners of an elastic gang's pods |
 //! | `sentences` | parts of sentences that a status and its events share |
 //! | `conditions` | `status.conditions` |
@@ -16,6 +17,7 @@ mod events;
 pub(in crate::engine) mod group_status_sync;
 mod planned;
 mod sentences;
+mod unbound;
 mod undecided;
 
 use crate::dialect;

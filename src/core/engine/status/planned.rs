@@ -42,7 +42,7 @@ impl Gang {
         counts: &MemberCounts,
         wanted: &mut GangStatus,
     ) {
-        let unbound = self.unbound_reasons(view, plan);
+        let unbound = self.unbound_sentences(view, plan);
         let in_time = view.now <= plan.deadline;
         if !plan.placeholders.is_empty() && (in_time || unbound.is_empty()) && self.has_started(plan) {
             return self.fill_reserved(view, plan, counts, wanted);
@@ -58,11 +58,15 @@ impl Gang {
             let gated = self.present(plan).filter(|(_, member)| member.pod.gated()).count();
             let (lifted, bound) = (of - gated, counts.bound);
             wanted.message = format!("{lifted} of {of} lifted, {bound} bound: {}", places(plan));
+            let refused = self.refused_sentences(plan);
+            if !refused.is_empty() {
+                wanted.message = format!("{lifted} of {of} lifted, {bound} bound; {}", refused.join("; "));
+            }
             return;
         }
         wanted.phase = Phase::Torn;
         wanted.reason = Some(Reason::Torn);
-        let mut lines: Vec<String> = unbound.iter().map(ToString::to_string).collect();
+        let mut lines = unbound;
         lines.extend(self.record.api_error.iter().map(|error| format!("not lifted yet: {error}")));
         if lines.is_empty() {
             lines.push("some members are not lifted yet".to_owned());
