@@ -200,9 +200,8 @@ mod tests {
         let listed = ListedObjects {
             nodes: Some(vec![Node::read(&node.to_string()).expect("a node")]),
             pods: Some(Vec::new()),
-            groups: BTreeMap::new(),
             gangs: Some(Vec::new()),
-            priority_classes: Some(Vec::new()),
+            ..ListedObjects::default()
         };
         let mut engine = Engine::new(EngineSettings::default());
         engine.step(Event::LeaseAcquired(Epoch(1)), Time(1_800_000_000_000));

@@ -8,7 +8,7 @@ use portcullis_core::engine::wire;
 use portcullis_core::engine::{Change, Event, GangRecord, ListedObjects};
 use portcullis_core::model::{DialectId, GangId, NodeName, PodUid, Str, str};
 use portcullis_core::objects::text::Text;
-use portcullis_core::objects::{Node, PriorityClass, ReadError};
+use portcullis_core::objects::{Namespace, Node, PriorityClass, ReadError};
 use portcullis_core::pod::Pod;
 use serde::Deserialize;
 use serde_json::Value;
@@ -27,6 +27,8 @@ pub enum WatchedKind {
     Groups(GroupKind),
     /// PriorityClasses.
     PriorityClasses,
+    /// Namespaces.
+    Namespaces,
     /// RuntimeClasses.
     RuntimeClasses,
     /// A kind whose objects are kept as JSON, for policies.
@@ -49,13 +51,13 @@ pub enum PolicyKind {
 }
 
 impl PolicyKind {
-    fn plain(self) -> Option<WatchedKind> {
+    fn plain(self) -> WatchedKind {
         match self {
-            Self::Namespaces => None,
-            Self::Gangs => Some(WatchedKind::Gangs),
-            Self::Groups(kind) => Some(WatchedKind::Groups(kind)),
-            Self::PriorityClasses => Some(WatchedKind::PriorityClasses),
-            Self::RuntimeClasses => Some(WatchedKind::RuntimeClasses),
+            Self::Namespaces => WatchedKind::Namespaces,
+            Self::Gangs => WatchedKind::Gangs,
+            Self::Groups(kind) => WatchedKind::Groups(kind),
+            Self::PriorityClasses => WatchedKind::PriorityClasses,
+            Self::RuntimeClasses => WatchedKind::RuntimeClasses,
         }
     }
 }
@@ -73,6 +75,8 @@ pub enum WatchedObject {
     Group(GroupObject),
     /// A PriorityClass.
     PriorityClass(PriorityClass),
+    /// A namespace.
+    Namespace(Namespace),
     /// The name of a RuntimeClass.
     RuntimeClass(Str),
     /// An object for policies: namespace (empty for cluster-scoped kinds), name, and its JSON without
@@ -93,6 +97,8 @@ pub enum WatchedKey {
     Group(GroupKey),
     /// The name of a PriorityClass.
     PriorityClass(Str),
+    /// The name of a namespace.
+    Namespace(Str),
     /// The name of a RuntimeClass.
     RuntimeClass(Str),
     /// Namespace and name of an object for policies.
@@ -108,6 +114,7 @@ impl WatchedObject {
             Self::Node(node) => WatchedKey::Node(node.name.clone()),
             Self::Group(group) => WatchedKey::Group(group.key.clone()),
             Self::PriorityClass(class) => WatchedKey::PriorityClass(class.name.clone()),
+            Self::Namespace(namespace) => WatchedKey::Namespace(namespace.name.clone()),
             Self::RuntimeClass(name) => WatchedKey::RuntimeClass(name.clone()),
             Self::ForPolicies(namespace, name, _) => WatchedKey::ForPolicies(namespace.clone(), name.clone()),
         }
@@ -121,6 +128,7 @@ impl WatchedObject {
             Self::Node(node) => world.nodes.get_or_insert_default().push(node),
             Self::Group(group) => world.groups.entry(group.key.kind).or_default().push(group),
             Self::PriorityClass(class) => world.priority_classes.get_or_insert_default().push(class),
+            Self::Namespace(namespace) => world.namespaces.get_or_insert_default().push(namespace),
             Self::RuntimeClass(_) | Self::ForPolicies(..) => {}
         }
     }
@@ -135,11 +143,13 @@ pub fn engine_event(change: Change<WatchedObject, WatchedKey>) -> Option<Event> 
         Change::Set(WatchedObject::Node(node)) => Event::Node(Change::Set(node)),
         Change::Set(WatchedObject::Group(group)) => Event::Group(Change::Set(group)),
         Change::Set(WatchedObject::PriorityClass(class)) => Event::PriorityClass(Change::Set(class)),
+        Change::Set(WatchedObject::Namespace(namespace)) => Event::Namespace(Change::Set(namespace)),
         Change::Gone(WatchedKey::Gang(gang)) => Event::Gang(Change::Gone(gang)),
         Change::Gone(WatchedKey::Pod(uid)) => Event::Pod(Change::Gone(uid)),
         Change::Gone(WatchedKey::Node(name)) => Event::Node(Change::Gone(name)),
         Change::Gone(WatchedKey::Group(key)) => Event::Group(Change::Gone(key)),
         Change::Gone(WatchedKey::PriorityClass(name)) => Event::PriorityClass(Change::Gone(name)),
+        Change::Gone(WatchedKey::Namespace(name)) => Event::Namespace(Change::Gone(name)),
         Change::Set(WatchedObject::RuntimeClass(_) | WatchedObject::ForPolicies(..))
         | Change::Gone(WatchedKey::RuntimeClass(_) | WatchedKey::ForPolicies(..)) => return None,
     })
@@ -153,7 +163,7 @@ impl WatchedKind {
         [Self::Gangs, Self::Pods, Self::Nodes]
             .into_iter()
             .chain(groups)
-            .chain([Self::PriorityClasses])
+            .chain([Self::PriorityClasses, Self::Namespaces])
             .collect()
     }
 
@@ -173,10 +183,8 @@ impl WatchedKind {
             Self::RuntimeClasses => {
                 ApiResource { group: "node.k8s.io", version: "v1", plural: "runtimeclasses" }
             }
-            Self::ForPolicies(whole) => match whole.plain() {
-                Some(kind) => kind.resource(),
-                None => ApiResource { group: "", version: "v1", plural: "namespaces" },
-            },
+            Self::Namespaces => ApiResource { group: "", version: "v1", plural: "namespaces" },
+            Self::ForPolicies(whole) => whole.plain().resource(),
         }
     }
 
@@ -198,8 +206,8 @@ impl WatchedKind {
     pub fn optional(self) -> bool {
         match self {
             Self::Groups(..) | Self::PriorityClasses | Self::RuntimeClasses => true,
-            Self::ForPolicies(whole) => whole.plain().is_some_and(Self::optional),
-            Self::Gangs | Self::Pods | Self::Nodes => false,
+            Self::ForPolicies(whole) => whole.plain().optional(),
+            Self::Gangs | Self::Pods | Self::Nodes | Self::Namespaces => false,
         }
     }
 
@@ -213,6 +221,7 @@ impl WatchedKind {
             Self::Nodes => WatchedObject::Node(Node::read(json)?),
             Self::Groups(kind) => WatchedObject::Group(kind.read(json)?),
             Self::PriorityClasses => WatchedObject::PriorityClass(PriorityClass::read(json)?),
+            Self::Namespaces => WatchedObject::Namespace(Namespace::read(json)?),
             Self::RuntimeClasses => WatchedObject::RuntimeClass(self.identity(json)?.name()),
             Self::ForPolicies(_) => {
                 let mut value: Value = serde_json::from_str(json)
@@ -263,6 +272,7 @@ impl WatchedKind {
                 WatchedKey::Gang(GangId::new(dialect, namespace.as_str(), group.as_str()))
             }
             Self::PriorityClasses => WatchedKey::PriorityClass(identity.name()),
+            Self::Namespaces => WatchedKey::Namespace(identity.name()),
             Self::RuntimeClasses => WatchedKey::RuntimeClass(identity.name()),
             Self::ForPolicies(_) => WatchedKey::ForPolicies(str(namespace.as_str()), str(name.as_str())),
         })
@@ -294,7 +304,8 @@ impl WatchedKind {
             Self::Groups(kind) => kind.resource().kind,
             Self::PriorityClasses => "PriorityClass",
             Self::RuntimeClasses => "RuntimeClass",
-            Self::ForPolicies(whole) => whole.plain().map_or("Namespace", Self::kind),
+            Self::Namespaces => "Namespace",
+            Self::ForPolicies(whole) => whole.plain().kind(),
         }
     }
 
@@ -435,6 +446,6 @@ mod tests {
     fn plans_are_read_before_the_pods_they_are_about() {
         let kinds = WatchedKind::engine_kinds();
         assert_eq!(kinds[..3], [WatchedKind::Gangs, WatchedKind::Pods, WatchedKind::Nodes]);
-        assert_eq!(kinds.last(), Some(&WatchedKind::PriorityClasses));
+        assert_eq!(kinds.last(), Some(&WatchedKind::Namespaces));
     }
 }

@@ -42,8 +42,8 @@ pub struct TakeoverResult {
 
 /// A takeover in progress.
 ///
-/// A group kind that is not installed or forbidden counts as an empty list. Without gangs, pods and nodes the
-/// engine cannot plan, so those are tried until they can be read.
+/// A group kind that is not installed or forbidden counts as an empty list. Without gangs, pods,
+/// nodes and namespaces the engine cannot plan, so those are tried until they can be read.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Takeover {
     result: TakeoverResult,
@@ -68,6 +68,7 @@ impl Takeover {
             groups: std::collections::BTreeMap::new(),
             gangs: Some(Vec::new()),
             priority_classes: Some(Vec::new()),
+            namespaces: Some(Vec::new()),
         };
         Self {
             result: TakeoverResult { listed, gang_uids: Vec::new(), watchers: Vec::new() },

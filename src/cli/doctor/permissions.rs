@@ -30,6 +30,7 @@ const READ_VERBS: &[&str] = &["get", "list", "watch"];
 
 const EVERYWHERE: &[PermissionRow] = &[
     (READ_VERBS, "", "nodes", ""),
+    (READ_VERBS, "", "namespaces", ""),
     (READ_VERBS, "scheduling.k8s.io", "priorityclasses", ""),
     (READ_VERBS, "node.k8s.io", "runtimeclasses", ""),
     (&["get", "list", "watch", "patch"], "", "pods", ""),
@@ -71,7 +72,6 @@ const CERTIFICATES_IN_OWN_NAMESPACE: &[PermissionRow] =
     &[(&["create"], "", "secrets", ""), (&["get", "update"], "", "secrets", "portcullis-tls")];
 
 const POLICIES: &[PermissionRow] = &[
-    (READ_VERBS, "", "namespaces", ""),
     (&["get"], "admissionregistration.k8s.io", "mutatingwebhookconfigurations", POLICY_WEBHOOK_CONFIGURATION),
     (
         &["get"],

@@ -61,9 +61,8 @@ fn engine(nodes: Vec<Node>, pods: Vec<Pod>) -> Engine {
     let listed = ListedObjects {
         nodes: Some(nodes),
         pods: Some(pods),
-        groups: BTreeMap::new(),
         gangs: Some(Vec::new()),
-        priority_classes: Some(Vec::new()),
+        ..ListedObjects::default()
     };
     engine.step(Event::Listed(Epoch(1), listed), NOW);
     engine

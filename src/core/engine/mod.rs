@@ -96,8 +96,8 @@ pub struct Engine {
     placeholder_owners: BTreeMap<PodUid, GangId>,
     /// The reservation for the oldest gang that does not fit.
     head_of_line: Option<HeadOfLineReservation>,
-    /// Requests that do not fit beside node-bound pods alone. Cleared when a node or a node-bound pod
-    /// changes; those with pod rules also when any pod changes.
+    /// Requests that do not fit beside node-bound pods alone. Cleared when a node, a namespace or a
+    /// node-bound pod changes; those with pod rules also when any pod changes.
     infeasible_signatures: BTreeSet<std::sync::Arc<queue::RequestSignature>>,
     /// Gangs that the next planning round enqueues again, because something that bears on planning has
     /// changed.
@@ -225,6 +225,7 @@ impl Engine {
             Event::Pod(Change::Gone(uid)) if knows => self.remove_pod(&uid, step),
             Event::Group(change) if knows => self.observe_group(change, step),
             Event::PriorityClass(change) if knows => self.observe_priority_class(change, step),
+            Event::Namespace(change) if knows => self.observe_namespace(change),
             Event::Gang(Change::Set(record)) if knows => self.observe_gang_object(record, step),
             Event::Gang(Change::Gone(gang)) if knows => self.remove_gang_object(&gang, step),
             Event::Answer { epoch, subject, outcome } if knows && Some(epoch) == self.epoch() => {
@@ -241,6 +242,7 @@ impl Engine {
             | Event::Pod(_)
             | Event::Group(_)
             | Event::PriorityClass(_)
+            | Event::Namespace(_)
             | Event::Gang(_)
             | Event::Answer { .. }
             | Event::Tick => {}

@@ -1,4 +1,4 @@
-//! Kubernetes objects: borrowed JSON views, names, nodes, priority classes, owner references.
+//! Kubernetes objects: borrowed JSON views, names, nodes, namespaces, priority classes, owner references.
 //!
 //! Objects are read as JSON into lean views, not as the typed structs of one release. Fields come and go
 //! between releases, and a small borrowed view decodes several times faster. Unknown fields are skipped. A
@@ -9,6 +9,7 @@
 
 pub mod affinity;
 pub mod names;
+mod namespace;
 mod node;
 mod owner;
 mod priority;
@@ -17,6 +18,7 @@ mod selector;
 pub mod text;
 pub mod view;
 
+pub use namespace::Namespace;
 pub use node::{GpuInventory, GpuSharing, Node};
 pub use owner::{ObjectRef, OwnerKind};
 pub use priority::{PriorityClass, class_not_found};

@@ -48,14 +48,6 @@ impl LabelSelector {
         requirements.iter().map(values).sum::<usize>() > MAX_SELECTOR_PARTS
     }
 
-    /// Whether it selects by the name of a namespace alone, so that labels of namespaces need not be known.
-    pub fn uses_only_namespace_names(&self) -> bool {
-        match self {
-            Self::Nothing => true,
-            Self::All(requirements) => requirements.iter().all(|r| &*r.key == NAMESPACE_NAME_LABEL),
-        }
-    }
-
     /// Adds a requirement. A selector of nothing stays one.
     pub fn add(&mut self, key: &str, operator: Operator) {
         if let Self::All(requirements) = self {
@@ -123,7 +115,7 @@ impl Borrow<str> for PodLabels {
     }
 }
 
-/// The value of a label of a namespace, of which all other labels may be unknown.
+/// The value of a label of a namespace. The label with its name is known without its labels.
 pub(crate) fn namespace_label<'v>(
     name: &'v str,
     labels: Option<&'v BTreeMap<Str, Str>>,

@@ -181,10 +181,7 @@ impl PodRules {
     /// scheduler then takes the emptiest domain as empty, and refuses the node when it has many pods. Rules
     /// that are not known here need the scheduler's own choice.
     pub(super) fn tolerate_pin(&self) -> bool {
-        let known = |term: &Arc<PodTerm>| term.namespace_selector.uses_only_namespace_names();
-        !self.is_truncated
-            && self.affinity.iter().chain(&self.anti_affinity).all(known)
-            && self.spread.iter().all(|c| !(c.honors_node_affinity && c.min_domains > 1))
+        !self.is_truncated && self.spread.iter().all(|c| !(c.honors_node_affinity && c.min_domains > 1))
     }
 }
 

@@ -92,8 +92,7 @@ pub struct Snapshot {
     by_node: BTreeMap<NodeName, BTreeSet<PodUid>>,
     /// The charged pods by labels and by anti-affinity term. Follows from `charges`.
     pod_index: PodIndex,
-    /// Labels of namespaces. Only tests set them: the engine does not read namespaces. See
-    /// [`Snapshot::namespace_label`].
+    /// Labels of namespaces.
     namespaces: BTreeMap<Str, BTreeMap<Str, Str>>,
     /// Sorted by name. `packed_nodes` and `packed_cards` have the same indexes: a scan over all nodes reads
     /// them.
@@ -153,10 +152,9 @@ impl Snapshot {
         std::mem::take(&mut self.pods_changed)
     }
 
-    /// Sets the labels of a namespace, or forgets them; true when something changed. No caller in production
-    /// has namespaces.
-    #[cfg(test)]
-    pub(crate) fn set_namespace(&mut self, name: &Str, labels: Option<BTreeMap<Str, Str>>) -> bool {
+    /// Sets the labels of a namespace, or forgets them; true when something changed. Any gang may fit then:
+    /// the rules of charged pods select namespaces too.
+    pub fn set_namespace(&mut self, name: &Str, labels: Option<BTreeMap<Str, Str>>) -> bool {
         if self.namespaces.get(name) == labels.as_ref() {
             return false;
         }
@@ -165,11 +163,12 @@ impl Snapshot {
             None => self.namespaces.remove(name),
         };
         self.pods_changed = true;
+        self.grown = true;
         true
     }
 
-    /// The value of a label of a namespace. In production only the label with the name of the namespace is
-    /// known, and all others look absent.
+    /// The value of a label of a namespace. The label with the name of the namespace is known even when the
+    /// namespace is not.
     pub(crate) fn namespace_label<'s>(&'s self, namespace: &'s str, key: &str) -> Option<&'s str> {
         namespace_label(namespace, self.namespaces.get(namespace), key)
     }

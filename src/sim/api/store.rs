@@ -10,7 +10,7 @@ use super::stored_object::{Actor, StoredObject, Subresource, TypedObject, WriteO
 use super::watch_cache::{LEASE_NAME, LEASE_NAMESPACE, OpenList};
 use super::{ApiStatus, ObjectKey, ObjectKind, pod_validation};
 use portcullis_core::model::{ResourceVersion, Time, str};
-use portcullis_core::objects::Node;
+use portcullis_core::objects::{Namespace, Node};
 use portcullis_core::pod::Pod;
 
 /// The simulated API server.
@@ -75,6 +75,14 @@ impl ApiServer {
     /// All nodes that can be read.
     pub fn nodes(&self) -> impl Iterator<Item = &Arc<Node>> {
         self.list(ObjectKind::Node).filter_map(|(_, stored)| stored.node())
+    }
+
+    /// All namespaces.
+    pub fn namespaces(&self) -> impl Iterator<Item = &Arc<Namespace>> {
+        self.list(ObjectKind::Namespace).filter_map(|(_, stored)| match &stored.typed {
+            TypedObject::Namespace(namespace) => Some(namespace),
+            _ => None,
+        })
     }
 
     /// The current resource version.

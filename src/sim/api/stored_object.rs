@@ -9,7 +9,7 @@ use portcullis_core::dialect::GroupObject;
 use portcullis_core::engine::GangRecord;
 use portcullis_core::engine::wire;
 use portcullis_core::model::Str;
-use portcullis_core::objects::{Node, PriorityClass};
+use portcullis_core::objects::{Namespace, Node, PriorityClass};
 use portcullis_core::pod::Pod;
 use portcullis_edge::LeaseReading;
 
@@ -56,6 +56,8 @@ pub enum TypedObject {
     Gang(Arc<GangRecord>),
     /// A priority class.
     PriorityClass(Arc<PriorityClass>),
+    /// A namespace.
+    Namespace(Arc<Namespace>),
     /// The lease of the leader.
     Lease(Arc<LeaseReading>),
     /// An object of these kinds that cannot be read, with the error.
@@ -80,13 +82,13 @@ impl TypedObject {
             }
             ObjectKind::PriorityClass => PriorityClass::read(&object.to_string())
                 .map_or_else(|e| problem(e.to_string()), |class| Self::PriorityClass(Arc::new(class))),
+            ObjectKind::Namespace => Namespace::read(&object.to_string())
+                .map_or_else(|e| problem(e.to_string()), |namespace| Self::Namespace(Arc::new(namespace))),
             ObjectKind::Lease => LeaseReading::parse(object.to_string().as_bytes())
                 .map_or_else(|e| problem(e.to_string()), |lease| Self::Lease(Arc::new(lease))),
-            ObjectKind::Namespace
-            | ObjectKind::Deployment
-            | ObjectKind::ReplicaSet
-            | ObjectKind::StatefulSet
-            | ObjectKind::Job => Self::Other,
+            ObjectKind::Deployment | ObjectKind::ReplicaSet | ObjectKind::StatefulSet | ObjectKind::Job => {
+                Self::Other
+            }
         }
     }
 }

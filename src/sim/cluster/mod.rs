@@ -368,14 +368,11 @@ impl Cluster {
                 self.on_node(write);
                 self.wake_scheduler();
             }
+            ObjectKind::Namespace => self.wake_scheduler(),
             ObjectKind::Deployment | ObjectKind::ReplicaSet | ObjectKind::StatefulSet | ObjectKind::Job => {
                 self.wake_controllers();
             }
-            ObjectKind::Group(_)
-            | ObjectKind::Gang
-            | ObjectKind::PriorityClass
-            | ObjectKind::Namespace
-            | ObjectKind::Lease => {}
+            ObjectKind::Group(_) | ObjectKind::Gang | ObjectKind::PriorityClass | ObjectKind::Lease => {}
         }
     }
 

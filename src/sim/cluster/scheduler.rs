@@ -131,7 +131,8 @@ impl Cluster {
             }
         }
         let nothing = NodeLoad::default();
-        let skips_affinity = is_affinity_skipped(pod, &bound);
+        let namespaces = self.api.namespaces().map(|known| (known.name.clone(), known.clone())).collect();
+        let skips_affinity = is_affinity_skipped(pod, &bound, &namespaces);
         let mut refusals: BTreeMap<String, u32> = BTreeMap::new();
         let mut fitting: Vec<Arc<Node>> = Vec::new();
         let mut nodes = 0;
@@ -142,7 +143,8 @@ impl Cluster {
                 let here = nominated.iter().filter(|other: &&PodOnNode<'_>| other.node.name == node.name);
                 let with: Vec<PodOnNode<'_>> = bound.iter().chain(here).copied().collect();
                 let by = |others: &[PodOnNode<'_>]| {
-                    refusal_by_pods(node, pod, &all_nodes, others, skips_affinity).map(str::to_owned)
+                    refusal_by_pods(node, pod, &all_nodes, &namespaces, others, skips_affinity)
+                        .map(str::to_owned)
                 };
                 by(&with).or_else(|| by(&bound))
             };

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use portcullis_core::objects::{LabelSelector, Node};
+use portcullis_core::model::Str;
+use portcullis_core::objects::{LabelSelector, Namespace, Node};
 use portcullis_core::pod::Pod;
 use portcullis_core::shape::{PodRules, PodTerm, SpreadConstraint};
 
@@ -14,24 +15,27 @@ pub(super) struct PodOnNode<'c> {
     pub(super) node: &'c Arc<Node>,
 }
 
+/// The namespaces by name.
+pub(super) type NamespacesByName = BTreeMap<Str, Arc<Namespace>>;
+
 /// Whether the filter InterPodAffinity skips a pod: it has no terms, and no bound pod avoids it. The filter
 /// does not see nominated pods then.
-pub(super) fn is_affinity_skipped(pod: &Pod, bound: &[PodOnNode<'_>]) -> bool {
+pub(super) fn is_affinity_skipped(pod: &Pod, bound: &[PodOnNode<'_>], namespaces: &NamespacesByName) -> bool {
     let has_terms = |rules: &Arc<PodRules>| !(rules.affinity.is_empty() && rules.anti_affinity.is_empty());
     let avoids = |other: &PodOnNode<'_>| {
         let rules = other.pod.shape.pod_rules.iter();
         let mut terms = rules.flat_map(|rules| &rules.anti_affinity);
-        terms.any(|term| other.node.labels.contains_key(&term.topology_key) && selects(term, pod))
+        terms.any(|term| other.node.labels.contains_key(&term.topology_key) && selects(term, pod, namespaces))
     };
     !pod.shape.pod_rules.as_ref().is_some_and(has_terms) && !bound.iter().any(avoids)
 }
 
-/// Why other pods keep a pod from a node, in kube-scheduler's words. The simulated namespaces have no labels
-/// but their names.
+/// Why other pods keep a pod from a node, in kube-scheduler's words.
 pub(super) fn refusal_by_pods(
     node: &Node,
     pod: &Pod,
     nodes: &[Arc<Node>],
+    namespaces: &NamespacesByName,
     others: &[PodOnNode<'_>],
     skips_affinity: bool,
 ) -> Option<&'static str> {
@@ -48,18 +52,18 @@ pub(super) fn refusal_by_pods(
     if skips_affinity {
         return None;
     }
-    if !has_affinity(node, pod, rules, others) {
+    if !has_affinity(node, pod, rules, namespaces, others) {
         return Some("node(s) didn't match pod affinity rules");
     }
     let avoids = |term: &Arc<PodTerm>, other: &PodOnNode<'_>| {
-        in_one_domain(term, node, other.node) && selects_for_owner(term, other.pod)
+        in_one_domain(term, node, other.node) && selects_for_owner(term, other.pod, namespaces)
     };
     if others.iter().any(|other| rules.anti_affinity.iter().any(|term| avoids(term, other))) {
         return Some("node(s) didn't match pod anti-affinity rules");
     }
     let keeps_away = |other: &PodOnNode<'_>| {
         let rules = other.pod.shape.pod_rules.as_deref().unwrap_or(&none);
-        rules.anti_affinity.iter().any(|t| in_one_domain(t, node, other.node) && selects(t, pod))
+        rules.anti_affinity.iter().any(|t| in_one_domain(t, node, other.node) && selects(t, pod, namespaces))
     };
     if others.iter().any(keeps_away) {
         return Some("node(s) didn't satisfy existing pods anti-affinity rules");
@@ -67,15 +71,19 @@ pub(super) fn refusal_by_pods(
     None
 }
 
-fn selects(term: &PodTerm, pod: &Pod) -> bool {
-    let namespace = pod.labels.namespace();
-    term.matches(&pod.labels, |key| (key == "kubernetes.io/metadata.name").then_some(namespace))
+fn selects(term: &PodTerm, pod: &Pod, namespaces: &NamespacesByName) -> bool {
+    let name = pod.labels.namespace();
+    let label = |key: &str| {
+        let label = namespaces.get(name).and_then(|namespace| namespace.labels.get(key));
+        label.map(|value| &**value).or_else(|| (key == "kubernetes.io/metadata.name").then_some(name))
+    };
+    term.matches(&pod.labels, label)
 }
 
 /// The same for a term of the pod that is to be scheduled: the scheduler evaluates its namespace selector
 /// without labels too.
-fn selects_for_owner(term: &PodTerm, pod: &Pod) -> bool {
-    selects(term, pod)
+fn selects_for_owner(term: &PodTerm, pod: &Pod, namespaces: &NamespacesByName) -> bool {
+    selects(term, pod, namespaces)
         || (term.namespace_selector.matches(|_| None) && term.selector.matches(|key| pod.labels.get(key)))
 }
 
@@ -84,20 +92,29 @@ fn in_one_domain(term: &PodTerm, a: &Node, b: &Node) -> bool {
     domain(a).is_some() && domain(a) == domain(b)
 }
 
-fn has_affinity(node: &Node, pod: &Pod, rules: &PodRules, others: &[PodOnNode<'_>]) -> bool {
+fn has_affinity(
+    node: &Node,
+    pod: &Pod,
+    rules: &PodRules,
+    namespaces: &NamespacesByName,
+    others: &[PodOnNode<'_>],
+) -> bool {
     let terms = &rules.affinity;
     if !terms.iter().all(|term| node.labels.contains_key(&term.topology_key)) {
         return false;
     }
     let mut counted = false;
     let mut near = vec![false; terms.len()];
-    for other in others.iter().filter(|other| terms.iter().all(|term| selects_for_owner(term, other.pod))) {
+    for other in
+        others.iter().filter(|other| terms.iter().all(|term| selects_for_owner(term, other.pod, namespaces)))
+    {
         for (term, near) in terms.iter().zip(&mut near) {
             counted |= other.node.labels.contains_key(&term.topology_key);
             *near |= in_one_domain(term, node, other.node);
         }
     }
-    near.iter().all(|near| *near) || (!counted && terms.iter().all(|term| selects_for_owner(term, pod)))
+    near.iter().all(|near| *near)
+        || (!counted && terms.iter().all(|term| selects_for_owner(term, pod, namespaces)))
 }
 
 fn is_skewed(

@@ -81,6 +81,7 @@ fn stored_kind(kind: WatchedKind) -> Option<ObjectKind> {
         WatchedKind::Nodes => Some(ObjectKind::Node),
         WatchedKind::Groups(kind) => Some(ObjectKind::Group(kind)),
         WatchedKind::PriorityClasses => Some(ObjectKind::PriorityClass),
+        WatchedKind::Namespaces => Some(ObjectKind::Namespace),
         WatchedKind::RuntimeClasses | WatchedKind::ForPolicies(_) => None,
     }
 }
@@ -92,6 +93,7 @@ fn watched_kind(kind: ObjectKind) -> Option<WatchedKind> {
         ObjectKind::Node => Some(WatchedKind::Nodes),
         ObjectKind::Group(kind) => Some(WatchedKind::Groups(kind)),
         ObjectKind::PriorityClass => Some(WatchedKind::PriorityClasses),
+        ObjectKind::Namespace => Some(WatchedKind::Namespaces),
         _ => None,
     }
 }

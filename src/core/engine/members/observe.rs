@@ -11,7 +11,7 @@ use crate::engine::protocol::{Change, GangRecord, ListedObjects};
 use crate::engine::settings::SafetyRule;
 use crate::engine::state::{Gang, GangObject, MemberState, StepContext};
 use crate::model::{GangId, NodeName, PodUid, Str, Time};
-use crate::objects::{Node, PriorityClass};
+use crate::objects::{Namespace, Node, PriorityClass};
 use crate::pod::Pod;
 use crate::snapshot::ChargeState;
 
@@ -91,6 +91,16 @@ impl Engine {
         };
         if changed {
             self.requeue_prioritized_gangs(step);
+        }
+    }
+
+    pub(in crate::engine) fn observe_namespace(&mut self, change: Change<Namespace, Str>) {
+        let changed = match change {
+            Change::Set(namespace) => self.snapshot.set_namespace(&namespace.name, Some(namespace.labels)),
+            Change::Gone(name) => self.snapshot.set_namespace(&name, None),
+        };
+        if changed {
+            self.infeasible_signatures.clear();
         }
     }
 
@@ -267,6 +277,9 @@ impl Engine {
 
     /// Takes in a consistent read of all objects. The engine has known none since it was reset.
     pub(in crate::engine) fn observe_all(&mut self, objects: ListedObjects, step: &mut StepContext) {
+        for namespace in objects.namespaces.into_iter().flatten() {
+            self.observe_namespace(Change::Set(namespace));
+        }
         for node in objects.nodes.into_iter().flatten() {
             self.observe_node(Change::Set(node), step);
         }

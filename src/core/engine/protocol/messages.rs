@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::dialect::{GroupEvent, GroupKey, GroupKind, GroupObject, GroupStatus};
 use crate::model::{Epoch, GangId, NodeName, PodKey, PodUid, Reason, ResourceVersion, Str};
-use crate::objects::{Node, ObjectRef, PriorityClass};
+use crate::objects::{Namespace, Node, ObjectRef, PriorityClass};
 use crate::pod::{OwnerState, Pod};
 
 use super::{GangRecord, GangStatus};
@@ -27,6 +27,8 @@ pub enum Event {
     Group(Change<GroupObject, GroupKey>),
     /// A watch event about a PriorityClass.
     PriorityClass(Change<PriorityClass, Str>),
+    /// A watch event about a namespace.
+    Namespace(Change<Namespace, Str>),
     /// A watch event about a `Gang` object.
     Gang(Change<GangRecord, GangId>),
     /// The result of an effect. Every effect whose action asks for an answer (see [`Action`]) gets exactly
@@ -65,6 +67,8 @@ pub struct ListedObjects {
     pub gangs: Option<Vec<GangRecord>>,
     /// All PriorityClasses. `None` in [`Event::Listed`] if RBAC forbids the read: then the engine knows none.
     pub priority_classes: Option<Vec<PriorityClass>>,
+    /// All namespaces.
+    pub namespaces: Option<Vec<Namespace>>,
 }
 
 /// The target of a request.

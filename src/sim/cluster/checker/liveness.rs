@@ -162,6 +162,9 @@ impl Checker {
     /// Capacity from the stored objects: bound pods, and lifted pods that are not bound yet.
     fn snapshot(&self, api: &ApiServer, reversed: bool) -> Snapshot {
         let mut snapshot = Snapshot::new(self.settings.sharing);
+        for namespace in api.namespaces() {
+            snapshot.set_namespace(&namespace.name, Some(namespace.labels.clone()));
+        }
         let mut nodes: Vec<&Arc<Node>> = api.nodes().collect();
         let mut pods: Vec<&Arc<Pod>> = api.pods().filter(|pod| !pod.finished()).collect();
         if reversed {

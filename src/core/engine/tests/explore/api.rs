@@ -119,13 +119,13 @@ impl Api {
             ..Group::new(id.clone(), Quorum::Count(members)).with_object(&id.name)
         });
         ListedObjects {
-            priority_classes: None,
             nodes: Some(vec![Node::read(&node).expect("the node above can be read")]),
             pods: Some(self.pods.values().map(|pod| (**pod).clone()).collect()),
             groups: objects_by_kind(groups),
             gangs: Some(
                 self.gangs.iter().map(|(id, (version, status))| record(id, *version, status)).collect(),
             ),
+            ..ListedObjects::default()
         }
     }
 
