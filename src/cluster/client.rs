@@ -416,7 +416,8 @@ pub(super) fn respond(verb: &ApiVerb, reply: Result<Reply, Lost>) -> ApiResponse
     }
     let status = ErrorStatus::read(reply.code, &reply.body);
     // Admission webhooks run before the API server stores the object.
-    let rejected = reply.code < 500 || status.message.contains("failed calling webhook");
+    let rejected =
+        reply.code < 500 || status.is_webhook_denial() || status.message.contains("failed calling webhook");
     // An eviction that may have happened is sent again: it does no harm.
     if rejected || matches!(verb, ApiVerb::Get | ApiVerb::Evict { .. }) {
         return ApiResponse::rejected(status);

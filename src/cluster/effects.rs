@@ -163,8 +163,8 @@ fn log(effect: &Effect, response: &ApiResponse, took: Duration) {
         ApiResponse::Stale { message } => {
             tracing::debug!(%epoch, action, object = about, problem = message, "object has changed");
         }
-        ApiResponse::DeniedByWebhook { message } => {
-            tracing::warn!(%epoch, action, object = about, problem = message, "an admission webhook denied the request; trying again");
+        ApiResponse::DeniedByWebhook { code, message } => {
+            tracing::warn!(%epoch, action, object = about, code, problem = message, "an admission webhook denied the request; trying again");
         }
         ApiResponse::DisruptionBudget { message } => {
             tracing::warn!(%epoch, pod = about, problem = message, "a PodDisruptionBudget does not allow the eviction; trying again");

@@ -80,6 +80,8 @@ pub enum ApiResponse {
     },
     /// An admission webhook denied the request, with the code that it chose.
     DeniedByWebhook {
+        /// HTTP status code.
+        code: u16,
         /// `message` of the returned `Status`. It names the webhook.
         message: String,
     },
@@ -106,7 +108,7 @@ impl ApiResponse {
         match self {
             Self::Object(_) => None,
             Self::Stale { message }
-            | Self::DeniedByWebhook { message }
+            | Self::DeniedByWebhook { message, .. }
             | Self::DisruptionBudget { message } => Some(message.clone()),
             Self::Status { code, message } => Some(format!("{code}: {message}")),
             Self::Lost => Some("the API server did not answer".to_owned()),
@@ -121,7 +123,7 @@ impl ApiResponse {
         }
         // A webhook chooses the code of its denial. Its 404 does not mean that the object is gone.
         if status.is_webhook_denial() {
-            return Self::DeniedByWebhook { message: status.message };
+            return Self::DeniedByWebhook { code: status.code, message: status.message };
         }
         // The API server also answers 429 when it is overloaded.
         if status.details.causes.iter().any(|cause| cause.reason == "DisruptionBudget") {
@@ -182,7 +184,8 @@ impl ErrorStatus {
 
     /// Whether an admission webhook denied the request. The API server puts these words before the text of
     /// the webhook.
-    fn is_webhook_denial(&self) -> bool {
+    #[must_use]
+    pub fn is_webhook_denial(&self) -> bool {
         self.message.starts_with("admission webhook ")
     }
 
@@ -259,7 +262,7 @@ mod tests {
             assert_eq!(response(422, "Invalid", message, &details), invalid(message));
         }
         for (code, details) in [(422, json!({})), (409, json!({})), (404, json!({})), (422, uid)] {
-            let denied = ApiResponse::DeniedByWebhook { message: webhook.clone() };
+            let denied = ApiResponse::DeniedByWebhook { code, message: webhook.clone() };
             assert_eq!(response(code, "Invalid", &webhook, &details), denied);
         }
     }

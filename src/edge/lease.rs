@@ -73,7 +73,7 @@ impl LeaseReading {
             }
             Ok(None) => RequestOutcome::Lease { ours: false },
             Err(ReadFailure::Failed(_)) => RequestOutcome::Unknown,
-            Err(failure) => RequestOutcome::Refused(failure.to_string()),
+            Err(failure) => RequestOutcome::Failed(failure.to_string()),
         }
     }
 }
@@ -150,6 +150,6 @@ mod tests {
         assert_eq!(verify(lease("b", 3)), RequestOutcome::Lease { ours: false });
         assert_eq!(verify(Ok(None)), RequestOutcome::Lease { ours: false });
         assert_eq!(verify(Err(ReadFailure::Failed("x".into()))), RequestOutcome::Unknown);
-        assert!(matches!(verify(Err(ReadFailure::Forbidden("x".into()))), RequestOutcome::Refused(_)));
+        assert!(matches!(verify(Err(ReadFailure::Forbidden("x".into()))), RequestOutcome::Failed(_)));
     }
 }

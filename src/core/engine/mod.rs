@@ -45,7 +45,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub use members::pending::{MemberView, UnplacedPod};
 pub use protocol::{
     Action, Change, Condition, ConditionStatus, ConditionType, Effect, Event, GangEvent, GangRecord,
-    GangStatus, ListedObjects, NodePinning, Phase, Placeholder, PlanRecord, PlannedMember, PodRef,
+    GangStatus, ListedObjects, NodePinning, Phase, Placeholder, PlanRecord, PlannedMember, PodRef, Refusal,
     RequestOutcome, RequestTarget, wire,
 };
 pub use queue::{GangRank, PlanningObserver, PlanningRound, QueuedGang};
@@ -59,7 +59,7 @@ use protocol::leadership::Leadership;
 use protocol::plan_progress::{PlanInput, Progress};
 use queue::Queue;
 use queue::head_of_line::HeadOfLineReservation;
-use state::{Effects, EngineView, Gang, GroupObjects, MemberState, RetryTimer, StepContext};
+use state::{Effects, EngineView, Gang, GroupObjects, MemberState, RetrySlots, RetryTimer, StepContext};
 use status::group_status_sync::GroupStatusQueue;
 
 /// The engine of one replica. It plans only while its replica holds the lease.
@@ -88,6 +88,8 @@ pub struct Engine {
     pending_permits: Option<BTreeMap<PodUid, ResourceVersion>>,
     /// Delay after failed reads of the lease.
     lease_retry: RetryTimer,
+    /// The times at which refused requests are sent again.
+    retry_slots: RetrySlots,
     /// Gangs with a durable plan and members that are still gated.
     lifting: BTreeSet<GangId>,
     /// Complete gangs that wait for a plan.
@@ -151,6 +153,7 @@ impl Engine {
             timers: BTreeSet::new(),
             pending_permits: None,
             lease_retry: RetryTimer::default(),
+            retry_slots: RetrySlots::default(),
             lifting: BTreeSet::new(),
             queue: Queue::default(),
             placeholder_owners: BTreeMap::new(),
@@ -226,7 +229,10 @@ impl Engine {
             Event::Group(change) if knows => self.observe_group(change, step),
             Event::PriorityClass(change) if knows => self.observe_priority_class(change, step),
             Event::Namespace(change) if knows => self.observe_namespace(change),
-            Event::Gang(Change::Set(record)) if knows => self.observe_gang_object(record, step),
+            Event::Gang(Change::Set(record)) if knows => {
+                self.observe_foreign_gang_write(&record, step.now);
+                self.observe_gang_object(record, step);
+            }
             Event::Gang(Change::Gone(gang)) if knows => self.remove_gang_object(&gang, step),
             Event::Answer { epoch, subject, outcome } if knows && Some(epoch) == self.epoch() => {
                 self.handle_answer(subject, outcome, step);

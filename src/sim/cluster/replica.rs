@@ -353,7 +353,7 @@ impl Cluster {
                 ResponseFate::Rejected(code) => Some(Event::Answer {
                     epoch: effect.epoch,
                     subject: RequestTarget::Lease,
-                    outcome: RequestOutcome::Refused(format!("{code}: fault")),
+                    outcome: RequestOutcome::Failed(format!("{code}: fault")),
                 }),
                 ResponseFate::Lost | ResponseFate::TooLate => lease_answer(effect, None),
             }

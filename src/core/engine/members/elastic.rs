@@ -28,7 +28,7 @@ use crate::engine::members::MemberCounts;
 use crate::engine::protocol::{Action, ConditionStatus, ConditionType, RequestOutcome};
 use crate::engine::settings::SafetyRule;
 use crate::engine::state::{
-    Effects, ElasticState, EngineView, Gang, OwnerLookup, OwnerReadRound, deployment_of,
+    Effects, ElasticState, EngineView, Gang, OwnerLookup, OwnerReadRound, RetrySlots, deployment_of,
 };
 use crate::model::{Time, str};
 use crate::objects::{ObjectRef, OwnerKind};
@@ -196,6 +196,7 @@ impl Gang {
         owner: &ObjectRef,
         outcome: RequestOutcome,
         now: Time,
+        slots: &mut RetrySlots,
         effects: &mut Effects,
     ) -> bool {
         let Some(elastic_state) = self.elastic_state.as_deref_mut() else { return false };
@@ -210,7 +211,11 @@ impl Gang {
             RequestOutcome::Owner(_) | RequestOutcome::Gone => Some(OwnerLookup::Gone),
             other => {
                 let why = match other {
-                    RequestOutcome::Refused(message) => message,
+                    RequestOutcome::Refused(refusal) => {
+                        round.is_refused = true;
+                        refusal.to_string()
+                    }
+                    RequestOutcome::Failed(message) => message,
                     _ => "no answer".to_owned(),
                 };
                 round.read_failure =
@@ -230,7 +235,7 @@ impl Gang {
         }
         if round.under_way.is_empty() {
             let round = elastic_state.round.take().unwrap_or_default();
-            elastic_state.finish_round(round, now);
+            elastic_state.finish_round(round, now, slots);
         }
         true
     }

@@ -118,7 +118,10 @@ impl Engine {
     pub(in crate::engine) fn observe_pod(&mut self, pod: Pod, step: &mut StepContext) {
         let uid = pod.uid.clone();
         match self.member(&uid) {
-            Some(known) if is_same_gang_and_role(&known.pod, &pod) => return self.update_member(pod, step),
+            Some(known) if is_same_gang_and_role(&known.pod, &pod) => {
+                self.observe_foreign_change(&pod, step.now);
+                return self.update_member(pod, step);
+            }
             Some(known) if known.pod.resource_version >= pod.resource_version => return,
             // The pod changed its gang. The webhook forbids that, but it may be down.
             Some(_) => self.remove_member(&uid, step),
@@ -155,6 +158,18 @@ impl Engine {
         }
         if change.bears_on_plans {
             self.charge_member(&id, &uid);
+        }
+    }
+
+    /// Takes in that a member was changed by another client, so that a refused request about it may succeed.
+    /// The result of an own write is known by its answer, or the answer is still to come.
+    fn observe_foreign_change(&mut self, pod: &Pod, now: Time) {
+        let gang = self.gang_by_pod.get(&pod.uid).and_then(|id| self.gangs.get_mut(id));
+        if let Some(member) = gang.and_then(|gang| gang.members.get_mut(&pod.uid))
+            && member.request.is_none()
+            && member.pod.resource_version < pod.resource_version
+        {
+            member.retry.observe_change(now, &mut self.retry_slots);
         }
     }
 
@@ -233,6 +248,16 @@ impl Engine {
         if let Some(id) = removed {
             self.mark_for_planning(&id);
             step.touch(&id);
+        }
+    }
+
+    /// Takes in that the `Gang` object was changed by another client, so that a refused write may succeed.
+    pub(in crate::engine) fn observe_foreign_gang_write(&mut self, record: &GangRecord, now: Time) {
+        if let Some(gang) = self.gangs.get_mut(&record.gang)
+            && gang.record.request.is_none()
+            && !matches!(gang.record.object, GangObject::Known(known, _) if known >= record.resource_version)
+        {
+            gang.record.retry.observe_change(now, &mut self.retry_slots);
         }
     }
 

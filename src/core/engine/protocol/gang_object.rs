@@ -9,8 +9,8 @@ use crate::engine::protocol::plan_review::EVICTION_RETRY_INTERVAL;
 use crate::engine::protocol::{Action, Change, GangRecord, GangStatus, Phase, RequestOutcome};
 use crate::engine::queue::timeout::DELETION_RETRY_INTERVAL;
 use crate::engine::state::{
-    Effects, EngineView, Gang, GangObject, GangObjectRequest, ObjectSync, PendingStatus, StatusDigest,
-    StepContext,
+    Effects, EngineView, Gang, GangObject, GangObjectRequest, ObjectSync, PendingStatus, RetrySlots,
+    StatusDigest, StepContext,
 };
 use crate::model::{GangId, Reason, Time, str};
 
@@ -201,7 +201,12 @@ fn is_decisive(stored: &GangStatus, wanted: &GangStatus) -> bool {
 
 impl ObjectSync {
     /// Takes in the answer to the request. Returns what it says about the object, if anything.
-    fn settle(&mut self, outcome: RequestOutcome, now: Time) -> Option<Change<GangRecord, ()>> {
+    fn settle(
+        &mut self,
+        outcome: RequestOutcome,
+        now: Time,
+        slots: &mut RetrySlots,
+    ) -> Option<Change<GangRecord, ()>> {
         match (self.request.take()?, outcome) {
             (
                 GangObjectRequest::Delete | GangObjectRequest::Write | GangObjectRequest::Read,
@@ -211,8 +216,11 @@ impl ObjectSync {
                 self.must_read = false;
                 return Some(Change::Gone(()));
             }
-            (_, RequestOutcome::Gang(record)) => {
-                self.retry.succeed();
+            (request, RequestOutcome::Gang(record)) => {
+                // A read that succeeds says nothing about a write that was refused.
+                if request != GangObjectRequest::Read {
+                    self.retry.succeed();
+                }
                 self.must_read = false;
                 self.api_error = None;
                 return Some(Change::Set(*record));
@@ -224,8 +232,12 @@ impl ObjectSync {
                 self.must_read = true;
                 self.retry.fail(now);
             }
+            (_, RequestOutcome::Refused(refusal)) => {
+                self.api_error = Some(str(refusal.to_string()));
+                self.retry.refuse(now, slots);
+            }
             (_, outcome) => {
-                if let RequestOutcome::Refused(message) = outcome {
+                if let RequestOutcome::Failed(message) = outcome {
                     self.api_error = Some(str(message));
                 }
                 self.retry.fail(now);
@@ -248,7 +260,7 @@ impl Engine {
         self.violations.check(asked, "each request about a Gang object has one answer");
         let Some(gang) = self.gangs.get_mut(id).filter(|_| asked) else { return };
         step.touch(id);
-        match gang.record.settle(outcome, step.now) {
+        match gang.record.settle(outcome, step.now, &mut self.retry_slots) {
             Some(Change::Set(record)) => self.observe_gang_object(record, step),
             Some(Change::Gone(())) => self.remove_gang_object(id, step),
             None => {}

@@ -5,7 +5,7 @@ use super::plan_progress::PlanInput;
 use super::{Action, ListedObjects, PlanRecord, RequestOutcome, RequestTarget};
 use crate::engine::Engine;
 use crate::engine::settings::SafetyRule;
-use crate::engine::state::{EngineView, Gang, MemberState, PodRequest, StepContext};
+use crate::engine::state::{EngineView, Gang, MemberState, PodRequest, RetrySlots, StepContext};
 use crate::model::{Epoch, GangId, PodUid, Time, str};
 use crate::objects::ObjectRef;
 use crate::pod::Pod;
@@ -162,7 +162,7 @@ impl Engine {
     ) {
         // Ordinary: the gang was forgotten before the answer arrived.
         let Some(gang) = self.gangs.get_mut(id) else { return };
-        if gang.handle_owner_answer(owner, outcome, step.now, &mut step.effects) {
+        if gang.handle_owner_answer(owner, outcome, step.now, &mut self.retry_slots, &mut step.effects) {
             self.mark_for_planning(id);
             step.touch(id);
         }
@@ -171,16 +171,20 @@ impl Engine {
     fn handle_pod_answer(&mut self, uid: &PodUid, outcome: RequestOutcome, step: &mut StepContext) {
         // Ordinary: the pod was deleted, or deleted and created again, before the answer arrived.
         let Some(id) = self.gang_by_pod.get(uid).cloned() else { return };
-        let Some(member) = self.member_mut(uid) else { return };
+        let known = self.member(uid).is_some();
+        let member = self.gangs.get_mut(&id).and_then(|gang| gang.members.get_mut(uid)).filter(|_| known);
+        let Some(member) = member else { return };
         let Some(request) = member.request.take() else { return };
         let api_error = match &outcome {
-            RequestOutcome::Refused(message) => Some(str(format!("{}: {message}", member.pod.key.name))),
+            RequestOutcome::Refused(refusal) => Some(refusal.to_string()),
+            RequestOutcome::Failed(message) => Some(message.clone()),
             _ => None,
         };
+        let api_error = api_error.map(|why| str(format!("{}: {why}", member.pod.key.name)));
         if outcome == RequestOutcome::Gone {
             return self.remove_pod(uid, step);
         }
-        if let Some(pod) = member.settle(request, outcome, step.now) {
+        if let Some(pod) = member.settle(request, outcome, step.now, &mut self.retry_slots) {
             self.update_member(*pod, step);
         }
         // A member that was fenced can be planned now.
@@ -222,16 +226,25 @@ impl Gang {
 
 impl MemberState {
     /// Takes in the answer to a request about the pod. Returns the pod if the answer contains it.
-    fn settle(&mut self, request: PodRequest, outcome: RequestOutcome, now: Time) -> Option<Box<Pod>> {
+    ///
+    /// The backoff starts again only with a success of a lift. A read, a fence or a nomination that succeeds
+    /// says nothing about a lift that fails, and follows each of them.
+    fn settle(
+        &mut self,
+        request: PodRequest,
+        outcome: RequestOutcome,
+        now: Time,
+        slots: &mut RetrySlots,
+    ) -> Option<Box<Pod>> {
         match (request, outcome) {
             (request, RequestOutcome::Pod(pod)) => {
-                self.retry.succeed();
-                if request == PodRequest::Fence {
-                    self.must_fence = false;
-                }
-                // A read settles it also if it returns the known version: then no change caused the conflict.
-                if request == PodRequest::Read {
-                    self.must_read = false;
+                match request {
+                    PodRequest::Lift => self.retry.succeed(),
+                    PodRequest::Fence => self.must_fence = false,
+                    // A read settles it also if it returns the known version: then no change caused the
+                    // conflict.
+                    PodRequest::Read => self.must_read = false,
+                    PodRequest::Nominate => {}
                 }
                 return Some(pod);
             }
@@ -245,14 +258,18 @@ impl MemberState {
             (PodRequest::Lift, RequestOutcome::Unknown) => {
                 self.permit = None;
                 self.must_fence = true;
-            }
-            // No decision depends on a nomination. Read the pod, because the nomination may have been
-            // written.
-            (PodRequest::Nominate, _) => {
-                self.must_read = true;
                 self.retry.fail(now);
             }
-            (PodRequest::Read | PodRequest::Fence | PodRequest::Lift, _) => self.retry.fail(now),
+            (request, outcome) => {
+                // No decision depends on a nomination. Read the pod, because the nomination may have been
+                // written.
+                self.must_read |= request == PodRequest::Nominate;
+                if matches!(outcome, RequestOutcome::Refused(_)) {
+                    self.retry.refuse(now, slots);
+                } else {
+                    self.retry.fail(now);
+                }
+            }
         }
         None
     }

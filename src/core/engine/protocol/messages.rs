@@ -107,10 +107,29 @@ pub enum RequestOutcome {
     /// The object has changed since the version the engine knows: HTTP 409, or 422 for a failed `test` of a
     /// patch.
     Conflict,
-    /// The API server refused the request, with this message. The engine retries later.
-    Refused(String),
+    /// The API server refused the request. It refuses the same request again until a policy, a quota, a
+    /// permission or the object changes.
+    Refused(Refusal),
+    /// The request failed, with this message, and had no effect. The same request may succeed soon: the API
+    /// server is overloaded, or a part of it fails.
+    Failed(String),
     /// The request has no answer: the API server may have carried it out, and may still do so.
     Unknown,
+}
+
+/// The response to a request that the API server refused.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Refusal {
+    /// HTTP status code.
+    pub code: u16,
+    /// `message` of the returned `Status`. It names the policy or the webhook that refused the request.
+    pub message: Str,
+}
+
+impl std::fmt::Display for Refusal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.code, self.message)
+    }
 }
 
 /// An action that the engine wants carried out, with its epoch.

@@ -63,7 +63,7 @@ pub mod wire;
 pub use condition::{Condition, ConditionStatus, ConditionType};
 pub use gang_record::{GangRecord, GangStatus, Phase, PlanRecord, PlannedMember};
 pub use messages::{
-    Action, Change, Effect, Event, GangEvent, ListedObjects, NodePinning, PodRef, RequestOutcome,
+    Action, Change, Effect, Event, GangEvent, ListedObjects, NodePinning, PodRef, Refusal, RequestOutcome,
     RequestTarget,
 };
 pub use placeholder::Placeholder;

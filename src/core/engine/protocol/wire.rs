@@ -7,9 +7,10 @@ use serde_json::{Value, json};
 use crate::api::{ApiRequest, ApiResource, ApiResponse, ApiVerb, PODS};
 use crate::dialect::{self, GroupResource, StatusWrite};
 use crate::engine::protocol::{
-    Action, Effect, Event, GangRecord, GangStatus, NodePinning, PodRef, RequestOutcome, RequestTarget,
+    Action, Effect, Event, GangRecord, GangStatus, NodePinning, PodRef, Refusal, RequestOutcome,
+    RequestTarget,
 };
-use crate::model::{DialectId, GangId, NodeName, ResourceVersion};
+use crate::model::{DialectId, GangId, NodeName, ResourceVersion, str};
 use crate::objects::text::Text;
 use crate::objects::{ObjectRef, OwnerKind, names};
 use crate::pod::{OwnerState, Pod};
@@ -127,9 +128,24 @@ pub fn event_for(effect: &Effect, response: ApiResponse) -> Option<Event> {
         },
         ApiResponse::Status { code: 404, .. } => RequestOutcome::Gone,
         ApiResponse::Stale { .. } => RequestOutcome::Conflict,
-        rejected => RequestOutcome::Refused(rejected.problem().unwrap_or_default()),
+        rejected => refused_or_failed(&rejected),
     };
     Some(Event::Answer { epoch: effect.epoch, subject, outcome })
+}
+
+/// A throttled request and an error of the API server pass. Everything else is a refusal.
+fn refused_or_failed(response: &ApiResponse) -> RequestOutcome {
+    let refused = |code, message: &str| RequestOutcome::Refused(Refusal { code, message: str(message) });
+    match response {
+        ApiResponse::Status { code: 429 | 500.., .. } => {
+            RequestOutcome::Failed(response.problem().unwrap_or_default())
+        }
+        ApiResponse::DeniedByWebhook { code, message } | ApiResponse::Status { code, message } => {
+            refused(*code, message)
+        }
+        ApiResponse::DisruptionBudget { message } => refused(429, message),
+        ApiResponse::Object(_) | ApiResponse::Stale { .. } | ApiResponse::Lost => RequestOutcome::Unknown,
+    }
 }
 
 fn read_owner(owner: &ObjectRef, json: &str) -> RequestOutcome {
@@ -137,7 +153,7 @@ fn read_owner(owner: &ObjectRef, json: &str) -> RequestOutcome {
         Some(Ok(reading)) => RequestOutcome::Owner(Box::new(reading)),
         Some(Err(error)) => unreadable_outcome(json, error.to_string()),
         None => {
-            RequestOutcome::Refused(format!("{} is not a kind of owner that the engine reads", owner.kind))
+            RequestOutcome::Failed(format!("{} is not a kind of owner that the engine reads", owner.kind))
         }
     }
 }
@@ -145,7 +161,7 @@ fn read_owner(owner: &ObjectRef, json: &str) -> RequestOutcome {
 /// A body that is not JSON says nothing of the result. An object that cannot be parsed exists all the same.
 fn unreadable_outcome(json: &str, problem: String) -> RequestOutcome {
     match serde_json::from_str::<serde::de::IgnoredAny>(json) {
-        Ok(_) => RequestOutcome::Refused(problem),
+        Ok(_) => RequestOutcome::Refused(Refusal { code: 200, message: str(problem) }),
         Err(_) => RequestOutcome::Unknown,
     }
 }
@@ -324,7 +340,7 @@ fn prefer_node(patch: &mut Vec<Value>, pod: &Pod, node: &NodeName) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Epoch, str};
+    use crate::model::Epoch;
 
     /// Lifts a pod with this `spec`, as the API server would apply the patch. Returns the `spec` after that.
     fn lift(spec: &Value, pin: NodePinning, cards: &[u32]) -> Value {
@@ -450,7 +466,10 @@ mod tests {
         check(ApiResponse::Stale { message: "conflict".to_owned() }, &|o| *o == RequestOutcome::Conflict);
         check(status(422, "denied request: test failed"), &|o| matches!(o, RequestOutcome::Refused(_)));
         check(status(422, "spec.affinity: Forbidden"), &|o| matches!(o, RequestOutcome::Refused(_)));
-        check(status(429, "too many requests"), &|o| matches!(o, RequestOutcome::Refused(_)));
-        check(status(500, "etcd"), &|o| matches!(o, RequestOutcome::Refused(_)));
+        let denied =
+            ApiResponse::DeniedByWebhook { code: 500, message: "admission webhook \"w\"".to_owned() };
+        check(denied, &|o| matches!(o, RequestOutcome::Refused(Refusal { code: 500, .. })));
+        check(status(429, "too many requests"), &|o| matches!(o, RequestOutcome::Failed(_)));
+        check(status(500, "etcd"), &|o| matches!(o, RequestOutcome::Failed(_)));
     }
 }

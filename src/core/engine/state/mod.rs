@@ -36,6 +36,6 @@ pub(super) use group_objects::GroupObjects;
 pub(super) use group_status::GroupStatusSync;
 pub(super) use member::{MemberState, PodRequest};
 pub(super) use owners::{CountedOwner, ElasticState, OwnerLookup, OwnerReadRound, deployment_of};
-pub(super) use retry::RetryTimer;
+pub(super) use retry::{RetrySlots, RetryTimer};
 pub(super) use timeout::{TimeoutState, format_seconds};
 pub(super) use view::EngineView;

@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::engine::state::RetryTimer;
+use crate::engine::state::{RetrySlots, RetryTimer};
 use crate::model::{GangId, Str, Time};
 use crate::objects::{ObjectRef, OwnerKind};
 use crate::pod::OwnerState;
 
-/// After this many failed reads in a row, the last answer counts.
+/// After this many failed reads in a row, the last answer counts. A refused read counts twice.
 pub(in crate::engine) const MAX_OWNER_READ_FAILURES: u32 = 6;
 
 /// What the engine knows of the owners of the pods of an elastic gang.
@@ -45,6 +45,8 @@ pub(in crate::engine) struct OwnerReadRound {
     pub under_way: BTreeSet<ObjectRef>,
     pub found: BTreeMap<ObjectRef, OwnerLookup>,
     pub read_failure: Option<Str>,
+    /// The API server refused one of the reads.
+    pub is_refused: bool,
 }
 
 /// The owner that determines the number of pods.
@@ -109,7 +111,12 @@ impl ElasticState {
     }
 
     /// Takes in the end of a round: its readings replace all earlier ones.
-    pub(in crate::engine) fn finish_round(&mut self, round: OwnerReadRound, now: Time) {
+    pub(in crate::engine) fn finish_round(
+        &mut self,
+        round: OwnerReadRound,
+        now: Time,
+        slots: &mut RetrySlots,
+    ) {
         self.readings = round.found;
         match round.read_failure {
             None => {
@@ -118,9 +125,15 @@ impl ElasticState {
             }
             Some(read_failure) => {
                 let tries = self.read_failure.as_ref().map_or(0, |(_, tries)| *tries);
+                // A refusal is more likely to be the last answer than a failure, and its delays are longer.
+                let weight = if round.is_refused { 2 } else { 1 };
                 self.read_failure =
-                    Some((read_failure, tries.saturating_add(1).min(MAX_OWNER_READ_FAILURES)));
-                self.retry.fail(now);
+                    Some((read_failure, tries.saturating_add(weight).min(MAX_OWNER_READ_FAILURES)));
+                if round.is_refused {
+                    self.retry.refuse(now, slots);
+                } else {
+                    self.retry.fail(now);
+                }
             }
         }
     }

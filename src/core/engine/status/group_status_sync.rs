@@ -11,7 +11,7 @@ use crate::dialect::{self, Group, GroupPhase, GroupStatus, StoredStatus};
 use crate::engine::Engine;
 use crate::engine::protocol::{Action, GangStatus, Phase, RequestOutcome};
 use crate::engine::settings::GroupStatusMode;
-use crate::engine::state::{EngineView, Gang, GroupStatusSync, StepContext};
+use crate::engine::state::{EngineView, Gang, GroupStatusSync, RetrySlots, StepContext};
 use crate::model::{GangId, Str, Time};
 use crate::pod::PodPhase;
 
@@ -158,7 +158,7 @@ impl GroupStatusSync {
     }
 
     /// Takes in the answer to the write.
-    fn settle(&mut self, outcome: &RequestOutcome, now: Time) {
+    fn settle(&mut self, outcome: &RequestOutcome, now: Time, slots: &mut RetrySlots) {
         let sent = self.sent.take();
         // The same content as before means that another writer changes it back.
         let again = sent == self.last_written;
@@ -167,7 +167,9 @@ impl GroupStatusSync {
             self.backoff.reset();
             self.not_before = Time::default();
         } else {
-            self.not_before = now.after(self.backoff.fail());
+            let retry = now.after(self.backoff.fail());
+            let refused = matches!(outcome, RequestOutcome::Refused(_));
+            self.not_before = if refused { slots.take(retry, now) } else { retry };
         }
     }
 }
@@ -238,8 +240,11 @@ impl Engine {
         step: &mut StepContext<'_>,
     ) {
         self.group_status_queue.under_way.remove(id);
-        let Some((gang, _)) = self.gang_and_view(id, step.now) else { return };
-        gang.reported.group_status.settle(outcome, step.now);
+        if self.expect_gang(id).is_none() {
+            return;
+        }
+        let Some(gang) = self.gangs.get_mut(id) else { return };
+        gang.reported.group_status.settle(outcome, step.now, &mut self.retry_slots);
         step.touch(id);
     }
 }

@@ -151,7 +151,7 @@ fn a_scale_up_waits_until_all_of_its_pods_exist() {
 fn failed_owner_reads_are_retried_and_then_the_last_answer_counts() {
     let mut lab = running();
     let refused = |lab: &mut Lab, actions: Vec<Action>| {
-        unanswered(lab, actions, &RequestOutcome::Refused("403: forbidden".to_owned()));
+        unanswered(lab, actions, &RequestOutcome::Refused(Refusal { code: 403, message: str("forbidden") }));
     };
     goes(&mut lab, 0);
     later(&mut lab, 1000);

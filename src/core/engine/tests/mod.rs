@@ -9,6 +9,7 @@ mod member_index;
 #[path = "../../../sim/planning_comparison.rs"]
 mod planning_comparison;
 mod planning_rounds;
+mod refusals;
 mod status_writes;
 mod timeouts;
 
@@ -217,6 +218,9 @@ fn a_lift_without_an_answer_is_fenced_before_a_retry() {
     lab.run(actions, is_lift);
     let uid = PodUid::from("uid-app-server");
     let actions = lab.answer(RequestTarget::Pod(uid), RequestOutcome::Unknown);
+    assert_eq!(actions, []);
+    lab.now = lab.now.after(Duration::from_millis(50));
+    let actions = lab.tick();
     assert!(matches!(&actions[..], [Action::Fence { .. }]), "{actions:?}");
 }
 

@@ -25,7 +25,7 @@ fn pass(lab: &mut Lab, time: Duration, mut actions: Vec<Action>, refuse: bool) -
             queue.extend(match &action {
                 Action::WriteGroup { gang, .. } if refuse => lab.answer(
                     RequestTarget::Group(gang.clone()),
-                    RequestOutcome::Refused("403: no".to_owned()),
+                    RequestOutcome::Refused(Refusal { code: 403, message: str("no") }),
                 ),
                 action => lab.carry_out(action),
             });

@@ -47,7 +47,7 @@ impl Api {
             // Both `Gang` objects exist all the time. If a new object started with a new version, the search
             // would see a lag that no API server has.
             Action::CreateGang { gang, .. } | Action::DeleteGang { gang, .. } => {
-                (RequestTarget::Gang(gang.clone()), RequestOutcome::Refused("not in this world".to_owned()))
+                (RequestTarget::Gang(gang.clone()), RequestOutcome::Failed("not in this world".to_owned()))
             }
             Action::ReadPod { pod } => (RequestTarget::Pod(pod.uid.clone()), self.pod(&pod.uid)),
             Action::Fence { pod, .. } => {
