@@ -1,7 +1,7 @@
 //! Delays after requests of the engine that failed or were refused.
 //!
 //! A request that failed is sent again soon: the API server was overloaded, or restarts. A request that was
-//! refused is refused again until somebody changes a policy, a quota, a permission or the object. So its
+//! refused is refused again until a policy, a quota, a permission or the object changes. So its
 //! delays are longer, and all refused requests together have the slots of [`RetrySlots`]. The slots also
 //! keep requests that were refused at the same time from being sent again at the same time.
 

@@ -123,7 +123,7 @@ fn lifts_without_an_answer_are_not_repeated_without_a_pause() {
     assert!((5..25).contains(&sent.len()), "{} lifts", sent.len());
 }
 
-/// Somebody mends the pod, and the member does not wait for the rest of its delay.
+/// A user repairs the pod, and the member does not wait for the rest of its delay.
 #[test]
 fn a_change_by_another_client_shortens_the_delay() {
     let (mut lab, actions) = gang_of(1);
