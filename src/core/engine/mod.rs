@@ -301,7 +301,11 @@ impl Engine {
     /// The earliest time at which an [`Event::Tick`] does something without any other event.
     pub fn next_timer(&self) -> Option<Time> {
         let gang = self.timers.first().map(|(at, _)| *at);
-        gang.into_iter().chain(self.lease_retry.until()).chain(self.next_group_status()).min()
+        gang.into_iter()
+            .chain(self.lease_retry.until())
+            .chain(self.next_group_status())
+            .chain(self.snapshot.next_refusal_end())
+            .min()
     }
 
     fn tick(&mut self, step: &mut StepContext<'_>) {
@@ -320,6 +324,9 @@ impl Engine {
                 self.mark_for_planning(&id);
             }
             step.touched.insert(id);
+        }
+        if self.snapshot.forget_old_refusals(step.now) {
+            self.plan_needed = true;
         }
         if self.plan_needed && self.leads() {
             self.plan_needed = false;
@@ -351,6 +358,7 @@ impl Engine {
         self.drive(id, step, |gang, _, _| gang.update_declared_group());
         if self.leads() {
             self.drive(id, step, Gang::update_elastic_size);
+            self.remember_refusals(id, step);
             self.review_plan(id, step);
             self.review_placeholders(id, step);
             self.drive(id, step, |gang, view, _| gang.check_timeout(view));

@@ -37,6 +37,7 @@ impl Reason {
                 | Self::UntoleratedTaint
                 | Self::NodeAffinityMismatch
                 | Self::PodAffinityMismatch
+                | Self::RefusedByScheduler
                 | Self::TopologySpread
                 | Self::NodeUnavailable
                 | Self::NoSharedNode
@@ -92,6 +93,8 @@ reasons! {
     PodAffinityMismatch,
     /// Topology spread constraints allow too few nodes.
     TopologySpread,
+    /// The scheduler refused an equal pod on nodes that look feasible.
+    RefusedByScheduler,
     /// Nodes are cordoned or not ready.
     NodeUnavailable,
     /// Pods request GPU memory and no node is a shared node.

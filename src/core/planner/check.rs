@@ -192,6 +192,9 @@ fn check_pod(snapshot: &Snapshot, member: &WaitingMember, placement: &Assignment
     if !shape.node_affinity.matches(&node.name, &node.labels) {
         fail("node selector or affinity does not match".to_owned());
     }
+    if let Some((_, message)) = snapshot.refusals_of(shape).find(|(refusing, _)| *refusing == name) {
+        fail(format!("the scheduler refused an equal pod: {message}"));
+    }
     match &shape.share {
         None if !placement.cards.is_empty() => fail("it has cards assigned and shares none".to_owned()),
         None => {}

@@ -59,6 +59,8 @@ pub enum UnschedulableReason {
     UntoleratedTaint(String),
     /// The node selector or the required node affinity does not match.
     NodeAffinityMismatch,
+    /// A scheduler refused an equal pod there, with this message.
+    RefusedByScheduler(String),
     /// The node has GPUs, and they are not shared by VRAM.
     NotShared,
     /// The node has no GPU.
@@ -110,6 +112,7 @@ impl UnschedulableReason {
             Self::NotReady | Self::Cordoned => Reason::NodeUnavailable,
             Self::UntoleratedTaint(_) => Reason::UntoleratedTaint,
             Self::NodeAffinityMismatch => Reason::NodeAffinityMismatch,
+            Self::RefusedByScheduler(_) => Reason::RefusedByScheduler,
             Self::NotShared
             | Self::NoGpu
             | Self::SharingLabelWithoutTaint
@@ -137,6 +140,7 @@ impl UnschedulableReason {
             Self::Cordoned => "cordoned".to_owned(),
             Self::UntoleratedTaint(taint) => format!("untolerated taint {taint}"),
             Self::NodeAffinityMismatch => "node affinity/selector mismatch".to_owned(),
+            Self::RefusedByScheduler(_) => "refused by the scheduler".to_owned(),
             Self::NotShared => "not shared".to_owned(),
             Self::NoGpu => "no GPU".to_owned(),
             Self::SharingLabelWithoutTaint => "sharing label without the taint".to_owned(),
@@ -170,6 +174,9 @@ impl fmt::Display for UnschedulableReason {
             Self::Cordoned => f.write_str("node(s) were unschedulable (cordoned)"),
             Self::UntoleratedTaint(taint) => write!(f, "node(s) had untolerated taint {taint}"),
             Self::NodeAffinityMismatch => f.write_str("node(s) didn't match Pod's node affinity/selector"),
+            Self::RefusedByScheduler(message) => {
+                write!(f, "node(s) where the scheduler refused an equal pod: {message}")
+            }
             Self::NotShared => f.write_str("node(s) were not shared"),
             Self::NoGpu => f.write_str("node(s) had no GPU"),
             Self::SharingLabelWithoutTaint => {

@@ -7,7 +7,7 @@
 //! compare both.
 
 use crate::gpu::{GpuShare, ShareSize};
-use crate::model::{Str, VramMib, str};
+use crate::model::{NodeName, Str, VramMib, str};
 use crate::objects::affinity::{RequiredNodeAffinity, Taint, TaintEffect};
 use crate::objects::{GpuSharing, Node, names};
 use crate::shape::Shape;
@@ -27,6 +27,9 @@ pub(super) enum InfeasibleReason {
         index: u32,
     },
     NodeAffinity,
+    /// A scheduler refused an equal pod there, with the message of that index in
+    /// [`PodRequirements::refused`].
+    Refused(u32),
     /// The pod shares cards and the node has none to share.
     CardsUnavailable(CardState),
     /// The pod requests whole GPUs and the node shares its cards.
@@ -94,16 +97,21 @@ pub(super) struct PodRequirements<'a> {
     /// MiB of the one card that the pod shares by size, when packed numbers are exact; zero when it shares
     /// none.
     packed_vram: u32,
-    /// The node selector or affinity uses something that node classes do not have: it is evaluated for each
-    /// node.
+    /// The node selector or affinity uses something that node classes do not have, or a scheduler refused
+    /// the shape on some nodes: nodes are evaluated one by one.
     pub(super) selects_by_node: bool,
+    /// The nodes where a scheduler refused the shape, with its message.
+    refused: Vec<(NodeName, Str)>,
 }
 
 impl<'a> PodRequirements<'a> {
     pub(super) fn new(shape: &'a Shape, snapshot: &Snapshot) -> Self {
         let requests = &shape.requests;
         let classes = snapshot.classes();
-        let selects_by_node = selects_by_node(&shape.node_affinity, |key| classes.is_node_specific(key));
+        let refused: Vec<(NodeName, Str)> =
+            (snapshot.refusals_of(shape)).map(|(node, message)| (node.clone(), message.clone())).collect();
+        let selects_by_node =
+            !refused.is_empty() || selects_by_node(&shape.node_affinity, |key| classes.is_node_specific(key));
         let class_feasibility = (0_u32..).zip(0..classes.len()).map(|(number, _)| {
             let Some(class) = classes.class(number) else {
                 return ClassFeasibility::Infeasible(InfeasibleReason::NotReady);
@@ -141,6 +149,7 @@ impl<'a> PodRequirements<'a> {
             uses_whole_gpus,
             class_feasibility: class_feasibility.collect(),
             selects_by_node,
+            refused,
         }
     }
 
@@ -153,12 +162,27 @@ impl<'a> PodRequirements<'a> {
                 if self.selects_by_node
                     && !self.shape.node_affinity.matches(&state.node.name, &state.node.labels)
                 {
-                    Err(InfeasibleReason::NodeAffinity)
-                } else {
-                    Ok(avoid)
+                    return Err(InfeasibleReason::NodeAffinity);
+                }
+                match self.refusal(&state.node.name) {
+                    Some(index) => Err(InfeasibleReason::Refused(index)),
+                    None => Ok(avoid),
                 }
             }
         }
+    }
+
+    /// The index of the message with which a scheduler refused the shape on a node. Equal messages have one
+    /// index.
+    fn refusal(&self, node: &NodeName) -> Option<u32> {
+        let (_, message) = self.refused.iter().find(|(name, _)| name == node)?;
+        let first = self.refused.iter().position(|(_, other)| other == message)?;
+        u32::try_from(first).ok()
+    }
+
+    /// The message of [`InfeasibleReason::Refused`].
+    pub(super) fn refusal_message(&self, index: u32) -> &Str {
+        &self.refused[index as usize].1
     }
 
     /// Whether the class of a node is feasible. A selector by node is not evaluated.

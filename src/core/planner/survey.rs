@@ -63,6 +63,7 @@ impl InfeasibleReason {
             | Self::Cordoned
             | Self::Taint { .. }
             | Self::NodeAffinity
+            | Self::Refused(_)
             | Self::SpreadLabelMissing
             | Self::PodAffinity
             | Self::SharedByVram => false,
@@ -81,6 +82,7 @@ impl InfeasibleReason {
             Self::CardsUnavailable(CardState::NotShared | CardState::Mig) => 2,
             Self::CardsUnavailable(CardState::LabelOnly | CardState::TaintOnly) => 3,
             Self::CardsUnavailable(_) => 4,
+            Self::Refused(_) => 6,
             reason if reason.is_transient() => 5,
             _ => 1,
         }
@@ -212,6 +214,9 @@ impl NodeSurvey {
                 UnschedulableReason::UntoleratedTaint(self.taints[index as usize].to_string())
             }
             InfeasibleReason::NodeAffinity => UnschedulableReason::NodeAffinityMismatch,
+            InfeasibleReason::Refused(index) => {
+                UnschedulableReason::RefusedByScheduler(need.refusal_message(index).to_string())
+            }
             InfeasibleReason::CardsUnavailable(state) => match state {
                 CardState::NoCards => UnschedulableReason::NoGpu,
                 CardState::Open | CardState::NotShared => UnschedulableReason::NotShared,

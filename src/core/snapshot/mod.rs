@@ -12,6 +12,7 @@ mod node_classes;
 mod node_state;
 mod overbooked;
 mod pod_index;
+mod refusals;
 #[cfg(test)]
 mod tests;
 mod usage;
@@ -20,7 +21,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use crate::model::{NodeName, PodKey, PodUid, Str};
+use crate::model::{NodeName, PodKey, PodUid, Str, Time};
 use crate::objects::{Node, PodLabels, namespace_label};
 use crate::shape::Shape;
 
@@ -29,6 +30,7 @@ pub(crate) use node_classes::{NodeCapacity, NodeClass};
 pub use node_state::{CardState, port_conflict};
 pub(crate) use node_state::{FreeResources, NodeState, PackedCards, PackedNode, holds_whole_gpus};
 pub(crate) use pod_index::{PodCount, PodIndex};
+use refusals::Refusals;
 pub use usage::{CardUsage, NodeUsage};
 
 /// Which nodes share their cards by VRAM.
@@ -104,6 +106,8 @@ pub struct Snapshot {
     packed_nodes: Vec<PackedNode>,
     packed_cards: Vec<PackedCards>,
     classes: NodeClasses,
+    /// The pods that a scheduler refused where they were planned.
+    refusals: Refusals,
     /// Capacity may have grown since [`Snapshot::take_grown`]. Not part of equality and hash.
     grown: bool,
     /// Charged pods changed since [`Snapshot::take_pods_changed`]. Not part of equality and hash.
@@ -114,6 +118,7 @@ impl PartialEq for Snapshot {
     fn eq(&self, other: &Self) -> bool {
         self.sharing == other.sharing
             && self.charges == other.charges
+            && self.refusals == other.refusals
             && self.namespaces == other.namespaces
             && self.states.len() == other.states.len()
             && self.states.iter().zip(&other.states).all(|(a, b)| a.node == b.node)
@@ -126,6 +131,7 @@ impl Hash for Snapshot {
     fn hash<H: Hasher>(&self, hasher: &mut H) {
         self.sharing.hash(hasher);
         self.charges.hash(hasher);
+        self.refusals.hash(hasher);
         self.namespaces.hash(hasher);
         hasher.write_usize(self.states.len());
         for state in &self.states {
@@ -197,6 +203,7 @@ impl Snapshot {
             return false;
         }
         self.grown = true;
+        self.refusals.forget_node(&node.name);
         let (class, capacity) = self.classes.enter(&node);
         let mut state = Box::new(NodeState::new(node, class, capacity));
         for uid in self.by_node.get(&state.node.name).into_iter().flatten() {
@@ -222,6 +229,7 @@ impl Snapshot {
     pub fn remove_node(&mut self, name: &NodeName) -> bool {
         let Ok(index) = self.position(name) else { return false };
         self.grown = true;
+        self.refusals.forget_node(name);
         let old = self.states.remove(index);
         self.packed_nodes.remove(index);
         self.packed_cards.remove(index);
@@ -238,6 +246,10 @@ impl Snapshot {
     pub fn charge(&mut self, pod: &PodUid, charge: Charge) -> bool {
         match self.charges.get(pod) {
             Some(old) if *old == charge => return false,
+            _ if charge.state != ChargeState::Reserved => self.forget_refusals_on(&charge.node),
+            _ => {}
+        }
+        match self.charges.get(pod) {
             // Mostly a reservation that becomes a binding: the sums stay the same.
             Some(old)
                 if old.node == charge.node && old.shape == charge.shape && old.cards == charge.cards =>
@@ -286,6 +298,9 @@ impl Snapshot {
     pub fn release(&mut self, pod: &PodUid) -> bool {
         let Some(charge) = self.charges.remove(pod) else { return false };
         self.grown = true;
+        if charge.state != ChargeState::Reserved {
+            self.refusals.forget_node(&charge.node);
+        }
         self.pod_index.remove(&charge);
         if let Some(pods) = self.by_node.get_mut(&charge.node) {
             pods.remove(pod);
@@ -299,6 +314,40 @@ impl Snapshot {
                 self.states[index].recompute_free(self.sharing);
         }
         true
+    }
+
+    /// Remembers that a scheduler refused a pod of this shape on a node, with its message. The planner does
+    /// not place such a shape there until the node, or a pod that is bound to it, changes.
+    pub fn refuse(&mut self, node: &NodeName, shape: &Arc<Shape>, message: &Str, now: Time) {
+        if self.position(node).is_ok() {
+            self.refusals.add(node, shape, message, now);
+        }
+    }
+
+    /// The nodes that refused a shape, with the message of the scheduler.
+    pub(crate) fn refusals_of(&self, shape: &Shape) -> impl Iterator<Item = (&NodeName, &Str)> {
+        self.refusals.of(shape)
+    }
+
+    /// When the oldest refusal is forgotten without any other event.
+    pub(crate) fn next_refusal_end(&self) -> Option<Time> {
+        self.refusals.next_end()
+    }
+
+    /// Forgets the refusals that have ended. Returns whether there were any.
+    pub(crate) fn forget_old_refusals(&mut self, now: Time) -> bool {
+        let forgotten = self.refusals.forget_old(now);
+        self.grown |= forgotten;
+        forgotten
+    }
+
+    /// Forgets all refusals.
+    pub(crate) fn forget_refusals(&mut self) {
+        self.refusals = Refusals::default();
+    }
+
+    fn forget_refusals_on(&mut self, node: &NodeName) {
+        self.grown |= self.refusals.forget_node(node);
     }
 
     /// Recounts everything from nodes and charges, for tests and debug runs.

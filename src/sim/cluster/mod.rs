@@ -333,7 +333,8 @@ impl Cluster {
     pub fn check_liveness(&mut self) {
         let leader = self.leader().and_then(|index| self.replicas[index].engine());
         let holder = leader.and_then(Engine::head_of_line_holder).cloned();
-        self.checker.check_liveness(&self.api, holder.as_ref());
+        let refused = self.scheduler.refused_nodes();
+        self.checker.check_liveness(&self.api, holder.as_ref(), refused);
     }
 
     /// Cordons or uncordons a node.

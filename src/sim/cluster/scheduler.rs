@@ -24,6 +24,11 @@ pub(super) struct Scheduler {
 }
 
 impl Scheduler {
+    /// The nodes that a plugin refuses.
+    pub(super) fn refused_nodes(&self) -> &BTreeSet<NodeName> {
+        &self.refused_nodes
+    }
+
     pub(super) fn new(ties: Option<Random>) -> Self {
         Self { ties, forgotten: 0, refused_nodes: BTreeSet::new() }
     }

@@ -13,6 +13,7 @@
 //! | [`elastic`] | reads the owners of the pods of an elastic gang |
 //! | [`owner_tally`] | the members of an elastic gang by owner |
 //! | [`elastic_size`] | the size of an elastic gang, and its members that start alone |
+//! | [`refusals`] | remembers where a scheduler did not bind a member |
 //! | [`stale`] | gangs that have lost members |
 //! | [`pending`] | members and pods that ask for capacity, for reports |
 //!
@@ -47,6 +48,7 @@ mod observe;
 pub(in crate::engine) mod owner_tally;
 pub(in crate::engine) mod pending;
 pub(in crate::engine) mod placeholders;
+mod refusals;
 mod stale;
 
 pub(in crate::engine) use counts::{MemberCounts, RoleCounts, role};

@@ -46,6 +46,9 @@ impl Gang {
             .any(|membership| membership.declared.is_some());
         let stays = |pod: &Pod| !pod.terminating && !pod.finished();
         let owner_changed = (stays(&pod), &pod.owner) != (stays(old), &old.owner);
+        if old.gated() && !pod.gated() {
+            member.gated_shape = Some(old.shape.clone());
+        }
         member.pod = pod;
         if owner_changed {
             self.mark_member_removed();

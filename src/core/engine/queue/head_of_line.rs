@@ -259,6 +259,8 @@ fn choose_assignments(
     };
     let attempt = |emptied: usize, all: bool| {
         let mut emptied_snapshot = snapshot.clone();
+        // A refusal does not last.
+        emptied_snapshot.forget_refusals();
         for (_, name) in &nodes[..emptied] {
             let charges = snapshot.charged_to(name);
             let ending =

@@ -1,8 +1,11 @@
 //! A member: a pod of a gang, and the requests about it.
 
+use std::sync::Arc;
+
 use crate::engine::state::RetryTimer;
-use crate::model::{NodeName, ResourceVersion};
+use crate::model::{NodeName, ResourceVersion, Str};
 use crate::pod::{Pod, PodPhase};
+use crate::shape::Shape;
 
 /// A pod that belongs to a gang.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -22,6 +25,11 @@ pub(in crate::engine) struct MemberState {
     pub nominated: Option<NodeName>,
     /// Delay after refused requests.
     pub retry: RetryTimer,
+    /// The shape before the lift, which adds the planned node to the affinity. `None` if this engine has not
+    /// seen the pod gated.
+    pub gated_shape: Option<Arc<Shape>>,
+    /// The message of the scheduler that is in the memory of refusals.
+    pub remembered_refusal: Option<Str>,
 }
 
 impl MemberState {
@@ -34,6 +42,8 @@ impl MemberState {
             must_read: false,
             nominated: None,
             retry: RetryTimer::default(),
+            gated_shape: None,
+            remembered_refusal: None,
         }
     }
 

@@ -1,7 +1,7 @@
 //! Explanations, word for word.
 
 use super::*;
-use crate::model::Reason;
+use crate::model::{Reason, Time};
 use crate::planner::{Explanation, PlanningOutcome, UnschedulableReason, plan};
 
 fn why(snapshot: &Snapshot, request: &PlanningRequest) -> Explanation {
@@ -191,6 +191,37 @@ fn d2_four_nodes_of_which_two_are_tainted() {
     mended.taints.clear();
     snapshot.set_node(mended);
     assert_eq!(lines(&plan(&snapshot, &[request]).0).len(), 4);
+}
+
+#[test]
+fn an_equal_pod_that_the_scheduler_refused_is_not_placed_there_again() {
+    let shape = |cores| Arc::new(cpu(cores));
+    let request = gang("app", vec![cpu(1000); 2]);
+    let mut snapshot = cluster([node("a"), node("b")]);
+    let message = str("0/2 nodes are available: 2 node(s) were refused by the plugin Example.");
+    snapshot.refuse(&"a".into(), &shape(1000), &message, Time(0));
+    snapshot.refuse(&"a".into(), &shape(2000), &message, Time(0));
+    let nodes = |snapshot: &Snapshot| -> Vec<String> {
+        let planned = plan(snapshot, std::slice::from_ref(&request)).0.gangs;
+        planned.iter().flat_map(|gang| &gang.assignments).map(|a| a.node.to_string()).collect()
+    };
+    assert_eq!(nodes(&snapshot), ["b", "b"]);
+    snapshot.refuse(&"b".into(), &shape(1000), &message, Time(0));
+    let waiting = why(&snapshot, &request);
+    assert_eq!(waiting.reason, Reason::RefusedByScheduler);
+    assert_eq!(
+        waiting.message,
+        format!("0/2 nodes are available: 2 node(s) where the scheduler refused an equal pod: {message}")
+    );
+    // A change of one node, or of a pod that is bound to it, ends what is remembered of it.
+    snapshot.take_grown();
+    charge(&mut snapshot, "x", "b", cpu(1000), CardAllocation::Unshared);
+    assert!(snapshot.take_grown());
+    assert_eq!(nodes(&snapshot), ["b", "b"]);
+    let mut changed = node("a");
+    changed.labels.insert(str("changed"), str("true"));
+    snapshot.set_node(changed);
+    assert_eq!(snapshot.next_refusal_end(), None);
 }
 
 #[test]

@@ -46,6 +46,7 @@ fn plugin_of(reason: InfeasibleReason) -> &'static str {
         InfeasibleReason::NotReady
         | InfeasibleReason::CardsUnavailable(_)
         | InfeasibleReason::SharedByVram
+        | InfeasibleReason::Refused(_)
         | InfeasibleReason::Vram => "none",
     }
 }

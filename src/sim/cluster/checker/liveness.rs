@@ -8,7 +8,7 @@ use super::super::{eviction_check, placeholder_check, quorum_history};
 use super::{Checker, Invariant, gang_object};
 use crate::api::ApiServer;
 use portcullis_core::engine::Phase;
-use portcullis_core::model::{GangId, Resources, Str};
+use portcullis_core::model::{GangId, NodeName, Resources, Str};
 use portcullis_core::objects::{Node, names};
 use portcullis_core::planner::{self, PlanningRequest, WaitingMember};
 use portcullis_core::pod::Pod;
@@ -16,10 +16,17 @@ use portcullis_core::snapshot::{CardAllocation, Charge, ChargeState, Snapshot};
 
 impl Checker {
     /// Checks the settled cluster without faults: every gang that fits has started, and no gang is half
-    /// started. The holder is the gang with the head-of-line reservation of the leader.
-    pub(in super::super) fn check_liveness(&mut self, api: &ApiServer, holder: Option<&GangId>) {
+    /// started. The holder has the head-of-line reservation of the leader. The scheduler binds no
+    /// pod to a refused node.
+    pub(in super::super) fn check_liveness(
+        &mut self,
+        api: &ApiServer,
+        holder: Option<&GangId>,
+        refused_nodes: &BTreeSet<NodeName>,
+    ) {
         self.now = api.now;
-        let (snapshot, reversed) = (self.snapshot(api, false), self.snapshot(api, true));
+        let (snapshot, reversed) =
+            (self.snapshot(api, refused_nodes, false), self.snapshot(api, refused_nodes, true));
         snapshot.assert_consistent();
         let mut requests = Vec::new();
         let gangs: BTreeSet<&GangId> =
@@ -160,7 +167,7 @@ impl Checker {
     }
 
     /// Capacity from the stored objects: bound pods, and lifted pods that are not bound yet.
-    fn snapshot(&self, api: &ApiServer, reversed: bool) -> Snapshot {
+    fn snapshot(&self, api: &ApiServer, refused_nodes: &BTreeSet<NodeName>, reversed: bool) -> Snapshot {
         let mut snapshot = Snapshot::new(self.settings.sharing);
         for namespace in api.namespaces() {
             snapshot.set_namespace(&namespace.name, Some(namespace.labels.clone()));
@@ -202,7 +209,8 @@ impl Checker {
         }
         placeholder_check::charge(&mut snapshot, api);
         for node in nodes {
-            snapshot.set_node(Node::clone(node));
+            let ready = node.ready && !refused_nodes.contains(&node.name);
+            snapshot.set_node(Node { ready, ..Node::clone(node) });
         }
         snapshot
     }
