@@ -1,23 +1,61 @@
 //! The independent check of rules about other pods: pod affinity, anti-affinity and topology spread.
 //!
-//! It applies the definitions to a list of pods, without counters. Each gang is checked beside the charged
-//! pods and the gangs planned before it.
+//! It uses no code of the planner. It applies the definitions to sums by topology domain: pods that run come
+//! from the index of the snapshot, which tests recount, and members are added one by one. A member is
+//! checked beside all others by taking it out of the sums. Each gang is checked beside the charged pods and
+//! the gangs planned before it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::types::{Plan, PlanningRequest, WaitingMember};
-use crate::model::Str;
+use crate::model::{NodeName, Str};
 use crate::objects::{LabelSelector, Node, PodLabels};
 use crate::shape::{PodRules, PodTerm, Shape, SpreadConstraint};
 use crate::snapshot::Snapshot;
 
-/// A pod on a node.
+/// A planned member on its node.
 #[derive(Clone, Copy)]
-struct PlacedPod<'a> {
-    labels: &'a PodLabels,
-    rules: Option<&'a PodRules>,
+struct PlacedMember<'a> {
+    member: &'a WaitingMember,
     node: &'a Node,
-    terminating: bool,
+}
+
+/// Pods with equal labels on one node.
+#[derive(Clone, Copy)]
+struct PodsOnNode<'a> {
+    labels: &'a PodLabels,
+    node: &'a Node,
+    pods: u32,
+    terminating: u32,
+}
+
+/// A number of pods by domain.
+type PodsByDomain<'a> = BTreeMap<&'a Str, u32>;
+
+/// The pods that the rules of one shape count.
+#[derive(Clone)]
+struct ShapeTally<'a> {
+    shape: &'a Shape,
+    rules: &'a PodRules,
+    /// For each own anti-affinity term, the pods that it selects.
+    anti_affinity: Vec<PodsByDomain<'a>>,
+    /// For each affinity term, the pods that match all affinity terms.
+    affinity: Vec<PodsByDomain<'a>>,
+    /// Pods that match all affinity terms, on nodes with any of their topology keys.
+    affine_pods: u32,
+    /// For each spread constraint, the pods that it counts. Domains without pods are there too.
+    spread: Vec<PodsByDomain<'a>>,
+    /// For each spread constraint, the nodes that it counts.
+    counted_nodes: Vec<BTreeMap<&'a NodeName, &'a Str>>,
+}
+
+/// The pods beside which a member is checked.
+#[derive(Clone)]
+struct PodTally<'a> {
+    snapshot: &'a Snapshot,
+    shapes: Vec<ShapeTally<'a>>,
+    /// For each anti-affinity term of any pod that selects a member, the pods that have the term.
+    anti_affinity: BTreeMap<&'a PodTerm, PodsByDomain<'a>>,
 }
 
 /// Checks that every planned member is feasible beside all others, pinned or not, and that an order of
@@ -28,119 +66,301 @@ pub(super) fn check_pod_rules(
     plan: &Plan,
     wrong: &mut Vec<String>,
 ) {
-    let charged = snapshot.charges().filter_map(|(_, charge)| {
-        Some(PlacedPod {
-            labels: &charge.labels,
-            rules: charge.shape.pod_rules.as_deref(),
-            node: snapshot.node(&charge.node)?,
-            terminating: charge.terminating,
-        })
-    });
-    let mut pods: Vec<PlacedPod<'_>> = charged.collect();
+    let mut before: Vec<PlacedMember<'_>> = Vec::new();
     for planned in &plan.gangs {
         let Some(request) = gangs.iter().find(|request| request.gang == planned.gang) else { continue };
-        let members: Vec<(&WaitingMember, &Node)> = planned
-            .assignments
-            .iter()
-            .filter_map(|assignment| {
-                let member = request.members.iter().find(|member| member.uid == assignment.uid)?;
-                Some((member, snapshot.node(&assignment.node)?))
+        let by_uid: BTreeMap<_, _> = request.members.iter().map(|member| (&member.uid, member)).collect();
+        let placed = planned.assignments.iter().filter_map(|assignment| {
+            Some(PlacedMember {
+                member: by_uid.get(&assignment.uid)?,
+                node: snapshot.node(&assignment.node)?,
             })
-            .collect();
-        let with_rules =
-            |rules: Option<&PodRules>| rules.is_some_and(|rules| !rules.anti_affinity.is_empty());
-        let concerned = members.iter().any(|(member, _)| member.shape.pod_rules.is_some())
-            || pods.iter().any(|pod| with_rules(pod.rules));
+        });
+        let members: Vec<PlacedMember<'_>> = placed.collect();
+        let has_anti_affinity =
+            |pod: &PlacedMember<'_>| pod.rules().is_some_and(|rules| !rules.anti_affinity.is_empty());
+        let concerned = members.iter().any(|member| member.rules().is_some())
+            || snapshot.has_anti_affinity()
+            || before.iter().any(has_anti_affinity);
         if concerned {
-            check_gang(snapshot, &pods, &members, wrong);
+            check_gang(snapshot, &before, &members, wrong);
         }
-        pods.extend(members.iter().map(|(member, node)| placed(member, node)));
+        before.extend(members);
     }
-}
-
-fn placed<'a>(member: &'a WaitingMember, node: &'a Node) -> PlacedPod<'a> {
-    PlacedPod { labels: &member.labels, rules: member.shape.pod_rules.as_deref(), node, terminating: false }
 }
 
 fn check_gang(
     snapshot: &Snapshot,
-    before: &[PlacedPod<'_>],
-    members: &[(&WaitingMember, &Node)],
+    before: &[PlacedMember<'_>],
+    members: &[PlacedMember<'_>],
     wrong: &mut Vec<String>,
 ) {
-    for (index, (member, node)) in members.iter().enumerate() {
-        let others = members.iter().enumerate().filter(|(other, _)| *other != index);
-        let mut beside = before.to_vec();
-        beside.extend(others.map(|(_, (member, node))| placed(member, node)));
-        let is_pinned = member.shape.tolerates_pin();
-        for pinned in [false, true].into_iter().filter(|pinned| is_pinned || !pinned) {
-            if let Some(why) = refusal(snapshot, &beside, member, node, pinned) {
-                let how = if pinned { " when pinned" } else { "" };
-                wrong.push(format!("pod {} on node {}{how}: {why}", member.key, node.name));
+    let residents = PodTally::new(snapshot, before, members);
+    let mut all = residents.clone();
+    members.iter().for_each(|member| all.add(*member));
+    let mut on_node: BTreeMap<&NodeName, Vec<PlacedMember<'_>>> = BTreeMap::new();
+    for placed in before.iter().chain(members) {
+        on_node.entry(&placed.node.name).or_default().push(*placed);
+    }
+    for placed in members {
+        all.remove(*placed);
+        let PlacedMember { member, node } = *placed;
+        if let Some(why) = all.refusal(*placed) {
+            wrong.push(format!("pod {} on node {}: {why}", member.key, node.name));
+        }
+        if member.shape.tolerates_pin() {
+            let others: Vec<_> = on_node[&node.name].iter().filter(|o| o.member.uid != member.uid).collect();
+            if let Some(why) = all.refusal_of_pin(*placed, &others) {
+                wrong.push(format!("pod {} on node {} when pinned: {why}", member.key, node.name));
             }
         }
+        all.add(*placed);
     }
-    let mut bound = before.to_vec();
-    let mut waiting: Vec<_> = members.to_vec();
-    loop {
-        let ready = waiting
-            .iter()
-            .position(|(member, node)| refusal(snapshot, &bound, member, node, false).is_none());
-        let Some(ready) = ready else { break };
-        let (member, node) = waiting.remove(ready);
-        bound.push(placed(member, node));
+    if !residents.binds_in_any_order() {
+        check_binding_order(residents, members, wrong);
     }
-    if let Some((member, node)) = waiting.first() {
+}
+
+/// Checks that members can bind one after the other: each time the first one that is feasible.
+fn check_binding_order<'a>(mut bound: PodTally<'a>, members: &[PlacedMember<'a>], wrong: &mut Vec<String>) {
+    let mut waiting = members.to_vec();
+    while let Some(ready) = waiting.iter().position(|placed| bound.refusal(*placed).is_none()) {
+        bound.add(waiting.remove(ready));
+    }
+    if let Some(PlacedMember { member, node }) = waiting.first() {
         wrong.push(format!("pod {} on node {}: it can bind in no order", member.key, node.name));
     }
 }
 
-/// Why the rules of a pod or of the others refuse a node. A pinned pod counts domains on its node only where
-/// it honors node affinity.
-fn refusal(
-    snapshot: &Snapshot,
-    others: &[PlacedPod<'_>],
-    member: &WaitingMember,
-    node: &Node,
-    pinned: bool,
-) -> Option<&'static str> {
-    let labels = &member.labels;
-    let hit = |term: &PodTerm, of: &Node| {
-        node.labels
-            .get(&term.topology_key)
-            .is_some_and(|domain| of.labels.get(&term.topology_key) == Some(domain))
-    };
-    for other in others {
-        let terms = other.rules.into_iter().flat_map(|rules| &rules.anti_affinity);
-        if terms.into_iter().any(|term| hit(term, other.node) && selects(snapshot, term, labels)) {
+impl<'a> PlacedMember<'a> {
+    fn rules(self) -> Option<&'a PodRules> {
+        self.member.shape.pod_rules.as_deref()
+    }
+
+    fn pods(self) -> PodsOnNode<'a> {
+        PodsOnNode { labels: &self.member.labels, node: self.node, pods: 1, terminating: 0 }
+    }
+}
+
+impl<'a> PodTally<'a> {
+    /// The pods that run and the members of gangs before, for the rules that bear on `members`.
+    fn new(snapshot: &'a Snapshot, before: &[PlacedMember<'a>], members: &[PlacedMember<'a>]) -> Self {
+        let mut shapes: BTreeMap<&Shape, ShapeTally<'a>> = BTreeMap::new();
+        for member in members {
+            let shape = &*member.member.shape;
+            if let Some(rules) = member.rules()
+                && !shapes.contains_key(shape)
+            {
+                shapes.insert(shape, ShapeTally::new(snapshot, shape, rules));
+            }
+        }
+        let labels: BTreeSet<&PodLabels> = members.iter().map(|member| &member.member.labels).collect();
+        let concerns = |term: &PodTerm| labels.iter().any(|labels| selects(snapshot, term, labels));
+        let mut anti_affinity: BTreeMap<&PodTerm, PodsByDomain<'a>> = BTreeMap::new();
+        let of_members = before.iter().chain(members).filter_map(|placed| placed.rules());
+        for term in of_members.flat_map(|rules| &rules.anti_affinity) {
+            if !anti_affinity.contains_key(&**term) && concerns(term) {
+                anti_affinity.insert(term, PodsByDomain::new());
+            }
+        }
+        for (term, nodes) in snapshot.pod_index().anti_affinity().filter(|(term, _)| concerns(term)) {
+            let by_domain = anti_affinity.entry(term).or_default();
+            for (name, pods) in nodes {
+                let domain = snapshot.node(name).and_then(|node| node.labels.get(&term.topology_key));
+                if let Some(domain) = domain {
+                    *by_domain.entry(domain).or_default() += pods;
+                }
+            }
+        }
+        let mut tally = Self { snapshot, shapes: shapes.into_values().collect(), anti_affinity };
+        for (labels, nodes) in snapshot.pod_index().all() {
+            if !tally.shapes.iter().any(|shape| shape.concerns(snapshot, labels)) {
+                continue;
+            }
+            for (name, count) in nodes {
+                if let Some(node) = snapshot.node(name) {
+                    let (pods, terminating) = (count.pods, count.terminating);
+                    let pods = PodsOnNode { labels, node, pods, terminating };
+                    tally.shapes.iter_mut().for_each(|shape| shape.add(snapshot, pods));
+                }
+            }
+        }
+        before.iter().for_each(|placed| tally.add(*placed));
+        tally
+    }
+
+    fn add(&mut self, placed: PlacedMember<'a>) {
+        self.change(placed, |count, by| *count += by, ShapeTally::add);
+    }
+
+    fn remove(&mut self, placed: PlacedMember<'a>) {
+        self.change(placed, |count, by| *count -= by, ShapeTally::remove);
+    }
+
+    fn change(
+        &mut self,
+        placed: PlacedMember<'a>,
+        change_term: fn(&mut u32, u32),
+        change_shape: fn(&mut ShapeTally<'a>, &'a Snapshot, PodsOnNode<'a>),
+    ) {
+        for shape in &mut self.shapes {
+            change_shape(shape, self.snapshot, placed.pods());
+        }
+        for term in placed.rules().into_iter().flat_map(|rules| &rules.anti_affinity) {
+            if let Some(by_domain) = self.anti_affinity.get_mut(&**term)
+                && let Some(domain) = placed.node.labels.get(&term.topology_key)
+            {
+                change_term(by_domain.entry(domain).or_default(), 1);
+            }
+        }
+    }
+
+    /// Whether members that are feasible beside all others can bind in any order: a pod less never makes
+    /// anti-affinity worse, and of pods that one constraint spreads, one in the emptiest domain is feasible.
+    fn binds_in_any_order(&self) -> bool {
+        let plain = |shape: &ShapeTally<'_>| shape.rules.affinity.is_empty() && shape.rules.spread.is_empty();
+        match &self.shapes[..] {
+            [only] if only.rules.affinity.is_empty() => {
+                let spread = &only.rules.spread;
+                spread.is_empty() || spread.len() == 1
+            }
+            shapes => shapes.iter().all(plain),
+        }
+    }
+
+    fn tally_of(&self, placed: PlacedMember<'_>) -> Option<&ShapeTally<'a>> {
+        self.shapes.iter().find(|tally| *tally.shape == *placed.member.shape)
+    }
+
+    /// Why the rules of a member, or of the pods in this tally, refuse its node.
+    fn refusal(&self, placed: PlacedMember<'a>) -> Option<&'static str> {
+        let (node, labels) = (placed.node, &placed.member.labels);
+        let here = |key: &Str, by_domain: &PodsByDomain<'_>| {
+            node.labels.get(key).and_then(|domain| by_domain.get(domain)).is_some_and(|pods| *pods > 0)
+        };
+        let mut others = self.anti_affinity.iter();
+        if others.any(|(term, pods)| here(&term.topology_key, pods) && selects(self.snapshot, term, labels)) {
             return Some("it does not satisfy the anti-affinity of another pod");
         }
+        let tally = self.tally_of(placed)?;
+        let rules = tally.rules;
+        let mut own = rules.anti_affinity.iter().zip(&tally.anti_affinity);
+        if own.any(|(term, pods)| here(&term.topology_key, pods)) {
+            return Some("its anti-affinity forbids it");
+        }
+        if !rules.affinity.is_empty() {
+            let has_keys = rules.affinity.iter().all(|term| node.labels.contains_key(&term.topology_key));
+            let first = tally.affine_pods == 0 && has_keys && tally.is_affine(self.snapshot, labels);
+            let mut terms = rules.affinity.iter().zip(&tally.affinity);
+            if !first && !terms.all(|(term, pods)| here(&term.topology_key, pods)) {
+                return Some("its affinity is not met");
+            }
+        }
+        let mut spread = rules.spread.iter().zip(&tally.spread);
+        spread
+            .any(|(constraint, pods)| exceeds_skew(constraint, pods, node, labels))
+            .then_some("it violates a topology spread constraint")
     }
-    let rules = member.shape.pod_rules.as_deref()?;
-    let own = |term: &PodTerm| {
-        others.iter().any(|other| hit(term, other.node) && selects_for_owner(snapshot, term, other.labels))
-    };
-    if rules.anti_affinity.iter().any(|term| own(term)) {
-        return Some("its anti-affinity forbids it");
+
+    /// Why a spread constraint that honors node affinity refuses the node of a pinned member: it counts this
+    /// node only. The other rules are the same for a pinned member.
+    fn refusal_of_pin(&self, placed: PlacedMember<'a>, others: &[&PlacedMember<'_>]) -> Option<&'static str> {
+        let (node, labels) = (placed.node, &placed.member.labels);
+        let tally = self.tally_of(placed)?;
+        let spread = tally.rules.spread.iter().zip(&tally.counted_nodes);
+        for (constraint, counted_nodes) in spread.filter(|(constraint, _)| constraint.honors_node_affinity) {
+            let mut pods = PodsByDomain::new();
+            if let Some(domain) = counted_nodes.get(&node.name) {
+                let charges = self.snapshot.charged_to(&node.name).map(|(_, charge)| charge);
+                let charged = charges.filter(|charge| !charge.terminating).map(|charge| &charge.labels);
+                let planned = others.iter().map(|other| &other.member.labels);
+                let counted = charged.chain(planned).filter(|labels| counts(constraint, labels)).count();
+                pods.insert(domain, u32::try_from(counted).unwrap_or(u32::MAX));
+            }
+            if exceeds_skew(constraint, &pods, node, labels) {
+                return Some("it violates a topology spread constraint");
+            }
+        }
+        None
     }
-    let all_of =
-        |labels: &PodLabels| rules.affinity.iter().all(|term| selects_for_owner(snapshot, term, labels));
-    if !rules.affinity.is_empty() {
-        let matching: Vec<_> = others.iter().filter(|other| all_of(other.labels)).collect();
-        let near = |term: &PodTerm| matching.iter().any(|other| hit(term, other.node));
-        let counted = matching
-            .iter()
-            .any(|other| rules.affinity.iter().any(|t| other.node.labels.contains_key(&t.topology_key)));
-        let has_keys = rules.affinity.iter().all(|t| node.labels.contains_key(&t.topology_key));
-        let first = !counted && has_keys && all_of(labels);
-        if !first && !rules.affinity.iter().all(|term| near(term)) {
-            return Some("its affinity is not met");
+}
+
+impl<'a> ShapeTally<'a> {
+    fn new(snapshot: &'a Snapshot, shape: &'a Shape, rules: &'a PodRules) -> Self {
+        let mut counted_nodes = vec![BTreeMap::new(); rules.spread.len()];
+        let mut spread = vec![PodsByDomain::new(); rules.spread.len()];
+        if !rules.spread.is_empty() {
+            for node in snapshot.node_names().filter_map(|name| snapshot.node(name)) {
+                for (index, constraint) in rules.spread.iter().enumerate() {
+                    if let Some(domain) = counted_domain(shape, rules, constraint, node) {
+                        counted_nodes[index].insert(&node.name, domain);
+                        spread[index].insert(domain, 0);
+                    }
+                }
+            }
+        }
+        Self {
+            shape,
+            rules,
+            anti_affinity: vec![PodsByDomain::new(); rules.anti_affinity.len()],
+            affinity: vec![PodsByDomain::new(); rules.affinity.len()],
+            affine_pods: 0,
+            spread,
+            counted_nodes,
         }
     }
-    let spread = rules.spread.iter();
-    let mut violated =
-        spread.filter(|c| exceeds_skew(snapshot, others, (&member.shape, labels), c, node, pinned));
-    violated.next().map(|_| "it violates a topology spread constraint")
+
+    /// Whether any of the rules counts pods with these labels.
+    fn concerns(&self, snapshot: &Snapshot, labels: &PodLabels) -> bool {
+        self.is_affine(snapshot, labels)
+            || self.rules.anti_affinity.iter().any(|term| selects_for_owner(snapshot, term, labels))
+            || self.rules.spread.iter().any(|constraint| counts(constraint, labels))
+    }
+
+    /// Whether pods with these labels match all affinity terms, of which there are some.
+    fn is_affine(&self, snapshot: &Snapshot, labels: &PodLabels) -> bool {
+        let terms = &self.rules.affinity;
+        !terms.is_empty() && terms.iter().all(|term| selects_for_owner(snapshot, term, labels))
+    }
+
+    fn add(&mut self, snapshot: &'a Snapshot, pods: PodsOnNode<'a>) {
+        self.change(snapshot, pods, |count, by| *count += by);
+    }
+
+    fn remove(&mut self, snapshot: &'a Snapshot, pods: PodsOnNode<'a>) {
+        self.change(snapshot, pods, |count, by| *count -= by);
+    }
+
+    fn change(&mut self, snapshot: &'a Snapshot, on_node: PodsOnNode<'a>, change: fn(&mut u32, u32)) {
+        let PodsOnNode { labels, node, pods, terminating } = on_node;
+        for (term, by_domain) in self.rules.anti_affinity.iter().zip(&mut self.anti_affinity) {
+            if let Some(domain) = node.labels.get(&term.topology_key)
+                && selects_for_owner(snapshot, term, labels)
+            {
+                change(by_domain.entry(domain).or_default(), pods);
+            }
+        }
+        if self.is_affine(snapshot, labels) {
+            let mut has_key = false;
+            for (term, by_domain) in self.rules.affinity.iter().zip(&mut self.affinity) {
+                if let Some(domain) = node.labels.get(&term.topology_key) {
+                    change(by_domain.entry(domain).or_default(), pods);
+                    has_key = true;
+                }
+            }
+            if has_key {
+                change(&mut self.affine_pods, pods);
+            }
+        }
+        let spread = self.rules.spread.iter().zip(&self.counted_nodes).zip(&mut self.spread);
+        for ((constraint, counted_nodes), by_domain) in spread {
+            if let Some(domain) = counted_nodes.get(&node.name)
+                && counts(constraint, labels)
+            {
+                change(by_domain.entry(domain).or_default(), pods - terminating);
+            }
+        }
+    }
 }
 
 fn selects(snapshot: &Snapshot, term: &PodTerm, pod: &PodLabels) -> bool {
@@ -157,46 +377,38 @@ fn selects_for_owner(snapshot: &Snapshot, term: &PodTerm, pod: &PodLabels) -> bo
     anywhere || selects(snapshot, term, pod)
 }
 
-fn exceeds_skew(
-    snapshot: &Snapshot,
-    others: &[PlacedPod<'_>],
-    (shape, labels): (&Shape, &PodLabels),
+/// Whether a spread constraint counts pods with these labels. One with an empty selector counts none.
+fn counts(constraint: &SpreadConstraint, labels: &PodLabels) -> bool {
+    constraint.selector != LabelSelector::All(Vec::new()) && constraint.matches(labels)
+}
+
+/// The domain of a node that a spread constraint counts, when the pod is not pinned.
+fn counted_domain<'n>(
+    shape: &Shape,
+    rules: &PodRules,
     constraint: &SpreadConstraint,
+    node: &'n Node,
+) -> Option<&'n Str> {
+    let untolerated = |node: &Node| {
+        node.taints.iter().any(|taint| {
+            taint.forbids() && !shape.tolerations.iter().any(|toleration| toleration.tolerates(taint))
+        })
+    };
+    let counted = rules.spread.iter().all(|other| node.labels.contains_key(&other.topology_key))
+        && (!constraint.honors_node_affinity || shape.node_affinity.matches(&node.name, &node.labels))
+        && (!constraint.honors_node_taints || !untolerated(node));
+    node.labels.get(&constraint.topology_key).filter(|_| counted)
+}
+
+/// Whether a pod with these labels on the node would exceed the skew of a constraint beside the pods that it
+/// counts.
+fn exceeds_skew(
+    constraint: &SpreadConstraint,
+    pods: &PodsByDomain<'_>,
     node: &Node,
-    pinned: bool,
+    labels: &PodLabels,
 ) -> bool {
     let Some(here) = node.labels.get(&constraint.topology_key) else { return true };
-    let all = shape.pod_rules.iter().flat_map(|rules| &rules.spread);
-    let keys: BTreeSet<&Str> = all.map(|other| &other.topology_key).collect();
-    let counted = |candidate: &Node| {
-        let untolerated = candidate.taints.iter().any(|taint| {
-            taint.forbids() && !shape.tolerations.iter().any(|toleration| toleration.tolerates(taint))
-        });
-        let affinity_allows = || {
-            shape.node_affinity.matches(&candidate.name, &candidate.labels)
-                && (!pinned || candidate.name == node.name)
-        };
-        keys.iter().all(|key| candidate.labels.contains_key(*key))
-            && (!constraint.honors_node_affinity || affinity_allows())
-            && (!constraint.honors_node_taints || !untolerated)
-    };
-    let mut pods: BTreeMap<&Str, u32> = BTreeMap::new();
-    for candidate in snapshot.node_names().filter_map(|name| snapshot.node(name)) {
-        if counted(candidate)
-            && let Some(domain) = candidate.labels.get(&constraint.topology_key)
-        {
-            pods.entry(domain).or_default();
-        }
-    }
-    let selects_all = constraint.selector == LabelSelector::All(Vec::new());
-    for other in others.iter().filter(|other| !other.terminating && !selects_all) {
-        if counted(other.node)
-            && constraint.matches(other.labels)
-            && let Some(domain) = other.node.labels.get(&constraint.topology_key)
-        {
-            *pods.entry(domain).or_default() += 1;
-        }
-    }
     let few = pods.len() < constraint.min_domains as usize;
     let smallest = if few { 0 } else { pods.values().min().copied().unwrap_or(0) };
     let with_itself = pods.get(here).copied().unwrap_or(0) + u32::from(constraint.matches(labels));

@@ -17,11 +17,13 @@ use portcullis_core::model::{Bytes, DialectId, GangId, MilliCpu, PodKey, PodUid,
 use portcullis_core::objects::affinity::{Taint, TaintEffect, Toleration};
 use portcullis_core::objects::{GpuInventory, GpuSharing, Node, PodLabels, names};
 use portcullis_core::planner::{PlanningRequest, WaitingMember, plan};
-use portcullis_core::shape::Shape;
+use portcullis_core::shape::{PodRules, Shape};
 use portcullis_core::snapshot::{CardAllocation, Charge, ChargeState, SharingMode, Snapshot};
+use serde_json::{Value, json};
 
 const CARD: u64 = 81_559;
 const ROUNDS: usize = 300;
+const ZONE: &str = "topology.kubernetes.io/zone";
 
 /// Runs everything and prints two tables.
 pub(crate) fn run() {
@@ -47,6 +49,13 @@ pub(crate) fn run() {
             shape.requests.cpu = MilliCpu(2000);
         }
         decision(name, &cluster, "5000 x 1 GPU of two kinds", &crowd);
+        for (rule, spec) in rules_about_pods() {
+            for size in [3, 64] {
+                let mut shape = gpus(1);
+                shape.pod_rules = pod_rules(&spec);
+                decision(name, &cluster, &format!("{size} x 1 GPU, {rule}"), &vec![shape; size]);
+            }
+        }
         events(name, &mut cluster);
     }
     decisions_at_the_step_limit();
@@ -64,6 +73,38 @@ fn decision(cluster: &str, snapshot: &Snapshot, what: &str, shapes: &[Shape]) {
         black_box(made);
     }
     row(cluster, what, if fits { "fits" } else { "waits" }, &mut times);
+}
+
+/// Pod specs with one kind of rule about other pods, for pods with the label `app: gang`.
+fn rules_about_pods() -> [(&'static str, Value); 5] {
+    let gang = json!({"matchLabels": {"app": "gang"}});
+    let term = |key: &str, selector: &Value| json!([{"topologyKey": key, "labelSelector": selector}]);
+    let anti = |key, selector: &Value| {
+        json!({"affinity": {"podAntiAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": term(key, selector)}}})
+    };
+    let near = json!({"affinity": {"podAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": term(ZONE, &gang)}}});
+    let spread = |selector: &Value| {
+        json!({"topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": ZONE,
+            "whenUnsatisfiable": "DoNotSchedule", "labelSelector": selector}]})
+    };
+    let busy = json!({"matchExpressions": [{"key": "app", "operator": "In", "values": ["gang", "busy"]}]});
+    [
+        ("one a node", anti(names::HOSTNAME_LABEL, &gang)),
+        ("not beside busy pods", anti(names::HOSTNAME_LABEL, &busy)),
+        ("in one zone", near),
+        ("spread over zones", spread(&gang)),
+        ("spread with busy pods", spread(&busy)),
+    ]
+}
+
+fn pod_rules(spec: &Value) -> Option<Arc<PodRules>> {
+    let pod =
+        json!({"metadata": {"name": "p", "namespace": "default", "labels": {"app": "gang"}}, "spec": spec});
+    let pod = pod.to_string();
+    let view = serde_json::from_str(&pod).expect("a pod");
+    PodRules::read(&view).map(Arc::new)
 }
 
 /// Forty different sizes on cards that they nearly fill, so that the search reaches its step limit.
@@ -129,7 +170,9 @@ fn filled(mix: &[(usize, u32)], seed: u64) -> Snapshot {
         for _ in 0..*nodes {
             let shared = number.is_multiple_of(2);
             let name = format!("node-{number:05}");
-            snapshot.set_node(node(&name, *cards, shared));
+            let mut made = node(&name, *cards, shared);
+            made.labels.insert(str(ZONE), str(format!("zone-{}", number / 2 % 3)));
+            snapshot.set_node(made);
             for card in 0..*cards {
                 // One GPU in ten stays free; a shared card holds up to four pods that leave a tenth of it on
                 // average.
