@@ -9,6 +9,7 @@ mod doctor;
 mod eval;
 mod exit_status;
 mod manifest;
+mod planning_case;
 mod policy;
 mod policy_set;
 mod replay;

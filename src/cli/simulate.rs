@@ -11,6 +11,7 @@ use portcullis_sim::scenario::{Runner, Scenario, StepResult};
 use serde_json::json;
 
 use super::exit_status::ExitStatus;
+use super::planning_case;
 use super::seeds::{self, SeedRange};
 use super::step_output;
 use super::styles::{self, styled};
@@ -22,13 +23,14 @@ Examples:
   portcullis simulate --seeds 1..1000                      random clusters with random faults, on all cores
   portcullis simulate --seed 7                             one of them, step by step
   portcullis simulate --seed 7 --shrink > shrunk.yaml      a failing seed, reduced to the steps that matter
+  portcullis simulate --case refuted-plan.json             plan the case of a refuted plan again
 
 A scenario is a YAML file: a cluster, steps (apply, delete, taint, advance, fault ...) and expectations after each step.
 Its manifests are ordinary Kubernetes YAML. The same file or seed gives the same run on every machine.
 
 Exit codes:
   0  everything was as expected, and no invariant was violated
-  1  an expectation did not hold (file and line are named), or a rule was broken
+  1  an expectation did not hold (file and line are named), a rule was broken, or a plan is refuted again
   2  the scenario could not be read or played";
 
 /// Play scenarios, or random faults by seed, on a simulated cluster and check all invariants
@@ -36,7 +38,7 @@ Exit codes:
 #[command(after_help = EXAMPLES)]
 pub(super) struct SimulateArgs {
     /// Scenario files (YAML)
-    #[arg(required_unless_present_any = ["seed", "seeds"], value_name = "SCENARIO")]
+    #[arg(required_unless_present_any = ["seed", "seeds", "case"], value_name = "SCENARIO")]
     scenarios: Vec<PathBuf>,
     /// Play the random scenario of this seed, step by step
     #[arg(long, value_name = "NUMBER", conflicts_with = "scenarios")]
@@ -47,6 +49,9 @@ pub(super) struct SimulateArgs {
     /// Play all random scenarios of a range, both ends included, and print the failures
     #[arg(long, value_name = "FIRST..LAST", conflicts_with_all = ["scenarios", "seed"])]
     seeds: Option<SeedRange>,
+    /// Plan again what the leader's path /refuted-plan has returned
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["scenarios", "seed", "seeds"])]
+    case: Option<PathBuf>,
     /// Print one JSON object per step and line
     #[arg(long)]
     json: bool,
@@ -58,6 +63,9 @@ pub(super) fn run(args: &SimulateArgs) -> Result<ExitStatus> {
     }
     if let Some(range) = &args.seeds {
         return seeds::play_range(range, args.json);
+    }
+    if let Some(path) = &args.case {
+        return planning_case::plan_again(path);
     }
     let mut outcome = ExitStatus::Success;
     for path in &args.scenarios {

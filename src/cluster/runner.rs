@@ -10,6 +10,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use portcullis_core::engine::{Action, Change, Effect, Engine, EngineSettings, Event};
 use portcullis_core::model::{Epoch, Time};
+use portcullis_core::planner::PlanningCase;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 
@@ -224,10 +225,31 @@ impl EngineLoop {
     /// Passes the queued events to the engine and starts its effects.
     fn step(&mut self, engine: &mut Engine, term: &mut Option<LeaderTerm>, queued: &mut Vec<Event>) {
         let violations = engine.invariant_violations();
+        let (refuted, _) = engine.refuted_plans();
         for effect in engine.steps(queued.drain(..), now()) {
             self.perform(effect, term);
         }
         self.metrics.count_invariant_violations(engine.invariant_violations().saturating_sub(violations));
+        if let (number, Some(case)) = engine.refuted_plans()
+            && number > refuted
+        {
+            self.report_refuted_plans(number - refuted, case);
+        }
+    }
+
+    /// Logs, counts and keeps a plan that the check of plans has refuted.
+    fn report_refuted_plans(&self, number: u64, case: &PlanningCase) {
+        let gang = case.gangs.first().map(|request| request.gang.to_string()).unwrap_or_default();
+        let problem = case.violations.join("; ");
+        tracing::error!(
+            gang,
+            problem,
+            "a plan was withheld: the check of plans refuted it, see /refuted-plan"
+        );
+        match serde_json::to_string(case) {
+            Ok(case) => self.metrics.count_refuted_plans(number, case.into()),
+            Err(error) => tracing::error!(%error, "the refuted plan cannot be written as JSON"),
+        }
     }
 
     fn perform(&mut self, effect: Effect, term: &mut Option<LeaderTerm>) {

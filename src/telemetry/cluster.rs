@@ -2,6 +2,7 @@
 //! value is high.
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use portcullis_core::engine::Phase;
@@ -101,6 +102,9 @@ pub struct ClusterMetrics {
     engine_seconds: Histogram,
     backlog: Gauge,
     invariant_violations: Counter,
+    refuted_plans: Counter,
+    /// The last refuted plan as a planning case in JSON.
+    refuted_plan: Arc<Mutex<Option<Arc<str>>>>,
 }
 
 impl Default for ClusterMetrics {
@@ -121,6 +125,8 @@ impl Default for ClusterMetrics {
             engine_seconds: Histogram::new(ENGINE_STEP_BUCKETS_SECONDS),
             backlog: Gauge::default(),
             invariant_violations: Counter::default(),
+            refuted_plans: Counter::default(),
+            refuted_plan: Arc::default(),
         }
     }
 }
@@ -193,6 +199,11 @@ impl ClusterMetrics {
             "engine_invariant_violations",
             "Broken internal promises of the engine. Anything but 0 is a defect: report it with the log",
             self.invariant_violations.clone(),
+        );
+        registry.register(
+            "engine_refuted_plans",
+            "Plans that were withheld because their check failed. Anything but 0 is a defect: report it with /refuted-plan",
+            self.refuted_plans.clone(),
         );
     }
 
@@ -278,6 +289,17 @@ impl ClusterMetrics {
     /// Counts broken internal promises of the engine.
     pub fn count_invariant_violations(&self, number: u64) {
         self.invariant_violations.inc_by(number);
+    }
+
+    /// Counts refuted plans, and keeps the last one in place of the one before.
+    pub fn count_refuted_plans(&self, number: u64, last: Arc<str>) {
+        self.refuted_plans.inc_by(number);
+        *self.refuted_plan.lock().unwrap_or_else(PoisonError::into_inner) = Some(last);
+    }
+
+    /// The last refuted plan as a planning case in JSON.
+    pub fn refuted_plan(&self) -> Option<Arc<str>> {
+        self.refuted_plan.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 

@@ -42,11 +42,12 @@ pub(super) fn router(dependencies: &WebhookDependencies, stage: watch::Receiver<
         .route("/readyz", get(handle_readyz))
         .route("/metrics", get(handle_metrics))
         .route("/policies", get(handle_policies))
+        .route("/refuted-plan", get(handle_refuted_plan))
         .fallback(async || {
             (
                 StatusCode::NOT_FOUND,
-                "This port serves /healthz, /livez, /readyz (with ?verbose), /policies and /metrics. Reviews go to the \
-                 TLS port.\n",
+                "This port serves /healthz, /livez, /readyz (with ?verbose), /policies, /metrics and /refuted-plan. \
+                 Reviews go to the TLS port.\n",
             )
         })
         .with_state(state)
@@ -116,6 +117,17 @@ async fn handle_policies(State(state): State<Arc<AdminState>>) -> impl IntoRespo
             StatusCode::NOT_FOUND,
             [(header::CONTENT_TYPE, "text/plain; charset=utf-8")],
             "This replica has no policies: serve was started without --policies.\n".to_owned(),
+        ),
+    }
+}
+
+async fn handle_refuted_plan(State(state): State<Arc<AdminState>>) -> impl IntoResponse {
+    match state.metrics.cluster().refuted_plan() {
+        Some(case) => (StatusCode::OK, [(header::CONTENT_TYPE, "application/json")], case.to_string()),
+        None => (
+            StatusCode::NOT_FOUND,
+            [(header::CONTENT_TYPE, "text/plain; charset=utf-8")],
+            "This replica has withheld no plan.\n".to_owned(),
         ),
     }
 }

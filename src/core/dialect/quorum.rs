@@ -4,13 +4,14 @@
 //! a tree of subgroups, pods without a role belong to the subgroup `default`, as in KAI. Members with a role
 //! that is not a leaf of the tree do not count.
 
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 use crate::model::{Str, str};
 use crate::objects::names;
 
 /// When a gang is complete.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Quorum {
     /// A number of members: of any role at the top, of the subgroup within [`Quorum::Groups`].
     Count(u32),

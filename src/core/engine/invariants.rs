@@ -6,10 +6,13 @@
 //! `portcullis_engine_invariant_violations_total`.
 
 use std::hash::{Hash, Hasher};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::engine::Engine;
 use crate::model::{GangId, PodUid};
+use crate::planner::{PlanningCase, PlanningRequest, RefutedPlan};
+use crate::snapshot::Snapshot;
 
 /// Every gang that the engine touches, queues or sets a timer for is in `Engine::gangs`.
 pub(super) const KNOWN_GANG: &str = "the engine knows the gang that it works on";
@@ -51,6 +54,43 @@ impl Engine {
         let indexed: Vec<(&PodUid, &GangId)> = self.gang_by_pod.iter().collect();
         assert_eq!(indexed, members, "the index of members names the members of all gangs");
     }
+}
+
+/// The plans that `planner::check` refuted: their number, and the last one as a case to plan again. Like
+/// [`InvariantViolations`], it takes no part in comparing and hashing engines.
+#[derive(Clone, Debug, Default)]
+pub(super) struct RefutedPlans {
+    number: u64,
+    last: Option<Arc<PlanningCase>>,
+}
+
+impl RefutedPlans {
+    /// Counts a refuted plan, and keeps it in place of the one before.
+    pub(super) fn add(&mut self, snapshot: &Snapshot, request: &PlanningRequest, refuted: &RefutedPlan) {
+        self.number += 1;
+        let case = PlanningCase::new(snapshot, std::slice::from_ref(request), refuted);
+        self.last = Some(Arc::new(case));
+    }
+}
+
+impl Engine {
+    /// The number of plans that the check of plans has refuted, and the last of them. Anything but zero is a
+    /// defect of the planner.
+    pub fn refuted_plans(&self) -> (u64, Option<&Arc<PlanningCase>>) {
+        (self.refuted_plans.number, self.refuted_plans.last.as_ref())
+    }
+}
+
+impl PartialEq for RefutedPlans {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for RefutedPlans {}
+
+impl Hash for RefutedPlans {
+    fn hash<H: Hasher>(&self, _: &mut H) {}
 }
 
 impl Clone for InvariantViolations {

@@ -54,7 +54,7 @@ pub use settings::{EngineSettings, GroupStatusMode, NominationMode, SafetyRule};
 use crate::model::{Epoch, GangId, PodKey, PodUid, ResourceVersion, Str, Time};
 use crate::shape::Shape;
 use crate::snapshot::Snapshot;
-use invariants::{InvariantViolations, KNOWN_GANG, KNOWN_MEMBER};
+use invariants::{InvariantViolations, KNOWN_GANG, KNOWN_MEMBER, RefutedPlans};
 use protocol::leadership::Leadership;
 use protocol::plan_progress::{PlanInput, Progress};
 use queue::Queue;
@@ -113,6 +113,7 @@ pub struct Engine {
     /// Group objects whose status is to be written.
     group_status_queue: GroupStatusQueue,
     violations: InvariantViolations,
+    refuted_plans: RefutedPlans,
 }
 
 /// What the logic of one gang may read of an engine. A macro, because a function would borrow the whole
@@ -165,6 +166,7 @@ impl Engine {
             plan_needed: false,
             group_status_queue: GroupStatusQueue::default(),
             violations: InvariantViolations::default(),
+            refuted_plans: RefutedPlans::default(),
         }
     }
 

@@ -4,9 +4,10 @@ use super::GpuRules;
 use crate::model::{Quantity, VramMib};
 use crate::objects::names;
 use crate::objects::view::PodView;
+use serde::{Deserialize, Serialize};
 
 /// How much of each card a pod requests.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum ShareSize {
     /// `gpu-memory`.
     Vram(VramMib),
@@ -15,7 +16,7 @@ pub enum ShareSize {
 }
 
 /// A share of one or more cards.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct GpuShare {
     /// The size on each card.
     pub size: ShareSize,

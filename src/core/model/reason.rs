@@ -46,6 +46,7 @@ impl Reason {
                 | Self::Fragmented
                 | Self::HeadOfLineReservation
                 | Self::SearchExhausted
+                | Self::PlanRefuted
                 | Self::PlanDropped
                 | Self::Torn
         )
@@ -117,6 +118,8 @@ reasons! {
     StaleJob,
     /// The planner reached its search limit without a result.
     SearchExhausted,
+    /// The check of plans refuted the plan of the gang: a defect of the planner.
+    PlanRefuted,
     /// A plan for the whole gang is durable.
     Planned,
     /// The engine is removing scheduling gates.

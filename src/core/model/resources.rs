@@ -1,12 +1,13 @@
 //! Amounts of resources that a pod requests or a node has, without GPU memory.
 
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 use super::{Bytes, MilliCpu, Str};
 
 /// Amounts by resource. `extended` has every other countable resource by its full name, such as
 /// `nvidia.com/gpu`, `nvidia.com/mig-1g.5gb`, or `hugepages-2Mi` in bytes. An absent name is zero.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Resources {
     /// `cpu`.
     pub cpu: MilliCpu,

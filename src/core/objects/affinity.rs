@@ -1,6 +1,7 @@
 //! Matching pods to nodes by selectors, required node affinity, taints and tolerations: the stock scheduler's
 //! rules (k8s.io/component-helpers, scheduling/corev1/nodeaffinity and helpers.go).
 
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -8,7 +9,7 @@ use super::view;
 use crate::model::{NodeName, Str, str};
 
 /// What a requirement compares.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Operator {
     /// The value is one of these.
     In(Vec<Str>),
@@ -27,7 +28,7 @@ pub enum Operator {
 }
 
 /// One requirement on a label, or on the field `metadata.name`.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Requirement {
     /// Label key or field path.
     pub key: Str,
@@ -67,7 +68,7 @@ impl Requirement {
 }
 
 /// ANDed requirements; one with none at all matches no node.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct AffinityTerm {
     /// On labels.
     pub expressions: Vec<Requirement>,
@@ -92,7 +93,7 @@ impl AffinityTerm {
 }
 
 /// Node selector and required node affinity of a pod.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct RequiredNodeAffinity {
     /// `spec.nodeSelector`: all of them.
     pub selector: BTreeMap<Str, Str>,
@@ -142,7 +143,7 @@ impl RequiredNodeAffinity {
 }
 
 /// Effect of a taint.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum TaintEffect {
     /// Keeps new pods away.
     NoSchedule,
@@ -153,7 +154,7 @@ pub enum TaintEffect {
 }
 
 /// One taint of a node.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Taint {
     /// Key.
     pub key: Str,
@@ -189,7 +190,7 @@ impl fmt::Display for Taint {
 }
 
 /// One toleration of a pod.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Toleration {
     /// Empty with no value to compare: every key.
     pub key: Str,

@@ -1,5 +1,6 @@
 //! Nodes, and their physical GPUs as labels describe them.
 
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 use super::affinity::Taint;
@@ -9,7 +10,7 @@ use super::{ReadError, names};
 use crate::model::{NodeName, Quantity, Resources, Str, VramMib, str};
 
 /// The fields of a node that the engine uses.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Node {
     /// Name of the node.
     pub name: NodeName,
@@ -30,7 +31,7 @@ pub struct Node {
 }
 
 /// Physical cards of a node. Time-slicing multiplies the resource `nvidia.com/gpu`, but not cards or memory.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct GpuInventory {
     /// Number of physical cards.
     pub cards: u32,
@@ -46,7 +47,7 @@ pub struct GpuInventory {
 /// Whether a node has the label and the taint `portcullis.dev/gpu-sharing=vram`.
 ///
 /// A shared node has both. One of them alone is a mistake, which messages report.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum GpuSharing {
     /// Neither label nor taint.
     #[default]

@@ -1,5 +1,6 @@
 //! Label selectors, and the namespace and labels of a pod that they select (apimachinery, `LabelSelector`).
 
+use serde::{Deserialize, Serialize};
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
 
@@ -13,7 +14,7 @@ const NAMESPACE_NAME_LABEL: &str = "kubernetes.io/metadata.name";
 const MAX_SELECTOR_PARTS: usize = 1024;
 
 /// A label selector.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum LabelSelector {
     /// Selects nothing: the meaning of an absent selector in most fields.
     #[default]
@@ -68,7 +69,7 @@ impl LabelSelector {
 ///
 /// The text is the namespace, then keys and values in the order of the keys, all separated by NUL, which the
 /// API server rejects in each of them.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct PodLabels(Str);
 
 impl PodLabels {

@@ -1,7 +1,8 @@
 //! The independent check of a plan, from nodes and charges alone.
 //!
-//! It uses no code of the planner and no running totals of the snapshot. It adds everything up itself, and
-//! applies the rules in the opposite direction, from the assignments to the nodes.
+//! It uses no code of the planner and no free amounts of the snapshot. It adds everything up itself, and
+//! applies the rules in the opposite direction, from the assignments to the nodes. It looks at the nodes of
+//! the plan only, so that it costs less than the plan.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,11 +26,13 @@ pub fn check(snapshot: &Snapshot, gangs: &[PlanningRequest], plan: &Plan) -> Res
     for (member, placement) in &placed {
         check_pod(snapshot, member, placement, &mut wrong);
     }
-    let touched: BTreeSet<&NodeName> = placed.iter().map(|(_, placement)| &placement.node).collect();
-    for name in touched {
+    let mut by_node: BTreeMap<&NodeName, Vec<(&WaitingMember, &Assignment)>> = BTreeMap::new();
+    for (member, placement) in &placed {
+        by_node.entry(&placement.node).or_default().push((*member, *placement));
+    }
+    for (name, guests) in by_node {
         if let Some(node) = snapshot.node(name) {
-            let guests = placed.iter().filter(|(_, placement)| placement.node == *name);
-            check_node(snapshot, node, &guests.copied().collect::<Vec<_>>(), &mut wrong);
+            check_node(snapshot, node, &guests, &mut wrong);
         }
     }
     check_min_resources(snapshot, gangs, plan, &mut wrong);
@@ -52,8 +55,13 @@ fn check_min_resources(snapshot: &Snapshot, gangs: &[PlanningRequest], plan: &Pl
             ("ephemeral-storage", least.ephemeral_storage.0),
         ];
         for (what, asked) in plain.into_iter().chain(extended).filter(|(_, asked)| starts && *asked > 0) {
-            let nodes = snapshot.node_names().filter_map(|name| snapshot.node(name));
-            let free: u64 = nodes.map(|node| free_on(snapshot, node, &before, what)).sum();
+            let mut free = 0_u64;
+            for node in snapshot.states().iter().map(|state| &state.node) {
+                free = free.saturating_add(free_on(snapshot, node, &before, what));
+                if free >= asked {
+                    break;
+                }
+            }
             if free < asked {
                 wrong.push(format!(
                     "gang {}: minResources needs {asked} of {what}, and {free} are free",
@@ -70,7 +78,7 @@ fn check_min_resources(snapshot: &Snapshot, gangs: &[PlanningRequest], plan: &Pl
 
 /// What is free of a resource on a schedulable node beside its pods and the ones planned `before`; else zero.
 fn free_on(snapshot: &Snapshot, node: &Node, before: &[(&NodeName, &Shape)], what: &str) -> u64 {
-    let held = snapshot.charges().filter(|(_, c)| c.node == node.name).map(|(_, c)| &*c.shape);
+    let held = snapshot.charged_to(&node.name).map(|(_, charge)| &*charge.shape);
     let planned = before.iter().filter(|(name, _)| **name == node.name).map(|(_, shape)| *shape);
     let there: Vec<&Shape> = held.chain(planned).collect();
     let shared = node.gpus.sharing == GpuSharing::Vram || there.iter().any(|shape| shape.share.is_some());
@@ -248,7 +256,7 @@ fn check_node(
 ) {
     let name = &node.name;
     let residents: Vec<(&Shape, &CardAllocation)> =
-        snapshot.charges().filter(|(_, c)| c.node == *name).map(|(_, c)| (&*c.shape, &c.cards)).collect();
+        snapshot.charged_to(name).map(|(_, charge)| (&*charge.shape, &charge.cards)).collect();
     let all = || residents.iter().map(|(shape, _)| *shape).chain(guests.iter().map(|(m, _)| &*m.shape));
 
     let pods = (residents.len() + guests.len()) as u64;

@@ -165,9 +165,8 @@ impl<'a> PodTally<'a> {
         }
         for (term, nodes) in snapshot.pod_index().anti_affinity().filter(|(term, _)| concerns(term)) {
             let by_domain = anti_affinity.entry(term).or_default();
-            for (name, pods) in nodes {
-                let domain = snapshot.node(name).and_then(|node| node.labels.get(&term.topology_key));
-                if let Some(domain) = domain {
+            for (node, pods) in snapshot.positions(nodes) {
+                if let Some(domain) = snapshot.states()[node].node.labels.get(&term.topology_key) {
                     *by_domain.entry(domain).or_default() += pods;
                 }
             }
@@ -177,12 +176,11 @@ impl<'a> PodTally<'a> {
             if !tally.shapes.iter().any(|shape| shape.concerns(snapshot, labels)) {
                 continue;
             }
-            for (name, count) in nodes {
-                if let Some(node) = snapshot.node(name) {
-                    let (pods, terminating) = (count.pods, count.terminating);
-                    let pods = PodsOnNode { labels, node, pods, terminating };
-                    tally.shapes.iter_mut().for_each(|shape| shape.add(snapshot, pods));
-                }
+            for (node, count) in snapshot.positions(nodes) {
+                let (node, pods, terminating) =
+                    (&snapshot.states()[node].node, count.pods, count.terminating);
+                let pods = PodsOnNode { labels, node, pods, terminating };
+                tally.shapes.iter_mut().for_each(|shape| shape.add(snapshot, pods));
             }
         }
         before.iter().for_each(|placed| tally.add(*placed));

@@ -5,8 +5,8 @@
 //! clock, no randomness and no hash order: the same snapshot and requests give the same plan and report byte
 //! for byte, in any order of nodes.
 //!
-//! Invariant: every plan passes [`mod@check`], which shares no code with the planner. Debug builds check each
-//! plan.
+//! Invariant: every plan passes [`mod@check`], which shares no code with the planner. [`plan`] applies it to
+//! its result, and withholds a plan that it refutes.
 //!
 //! A round of one gang: `attempt` groups members by shape and role, scans the nodes for each shape, and
 //! places members greedily, the hardest first, on the best node (`requirements`). `search` improves on the
@@ -18,6 +18,7 @@
 
 mod attempt;
 mod candidates;
+mod case;
 mod check;
 mod check_pod_rules;
 mod explain;
@@ -39,8 +40,9 @@ mod tie_break;
 mod topology;
 mod types;
 
+pub use case::PlanningCase;
 pub use check::check;
-pub use report::{Explanation, PlanningOutcome, PlanningReport, UnschedulableReason};
+pub use report::{Explanation, PlanningOutcome, PlanningReport, RefutedPlan, UnschedulableReason};
 #[cfg(feature = "sabotage")]
 pub use tie_break::sabotage;
 pub use types::{Assignment, Plan, PlannedGang, PlanningRequest, WaitingMember};
@@ -76,8 +78,11 @@ pub fn depends_on_other_pods(snapshot: &Snapshot, gang: &PlanningRequest) -> boo
 /// the active members meet its quorum, else none. When active members alone meet the quorum, each waiting
 /// member is independent.
 ///
+/// A plan that [`mod@check`] refutes is a defect of the planner. It is withheld: the result has no plan, and
+/// the report has the refuted one.
+///
 /// # Panics
-/// In debug builds, when [`mod@check`] refutes the plan: a bug of the planner.
+/// In debug builds, instead of withholding a plan.
 #[must_use = "planning has no effect but its result"]
 pub fn plan(snapshot: &Snapshot, gangs: &[PlanningRequest]) -> (Plan, PlanningReport) {
     let tie_break = TieBreak::current();
@@ -106,9 +111,50 @@ pub fn plan(snapshot: &Snapshot, gangs: &[PlanningRequest]) -> (Plan, PlanningRe
         }
         plan.gangs.push(PlannedGang { gang: request.gang.clone(), assignments: assignments.collect() });
     }
-    #[cfg(debug_assertions)]
+    #[cfg(test)]
+    planted_bug::apply(snapshot, &mut plan);
     if let Err(violations) = check(snapshot, gangs, &plan) {
-        panic!("the planner made an invalid plan: {}", violations.join("; "));
+        #[cfg(debug_assertions)]
+        panics_unless_planted(&violations);
+        report.withhold(std::mem::take(&mut plan), violations, snapshot);
     }
     (plan, report)
+}
+
+/// Debug builds stop at a defect of the planner, except for the one that a test has planted.
+#[cfg(debug_assertions)]
+fn panics_unless_planted(violations: &[String]) {
+    #[cfg(test)]
+    if planted_bug::is_active() {
+        return;
+    }
+    panic!("the planner made an invalid plan: {}", violations.join("; "));
+}
+
+/// A defect of the planner that tests plant: every plan puts all members on the first node.
+#[cfg(test)]
+pub(crate) mod planted_bug {
+    use std::cell::Cell;
+
+    use super::{Plan, Snapshot};
+
+    thread_local! {
+        static ACTIVE: Cell<bool> = const { Cell::new(false) };
+    }
+
+    /// Plants or removes the defect for this thread.
+    pub(crate) fn set(active: bool) {
+        ACTIVE.set(active);
+    }
+
+    pub(super) fn is_active() -> bool {
+        ACTIVE.get()
+    }
+
+    pub(super) fn apply(snapshot: &Snapshot, plan: &mut Plan) {
+        let Some(first) = snapshot.node_names().next().filter(|_| is_active()) else { return };
+        for assignment in plan.gangs.iter_mut().flat_map(|planned| &mut planned.assignments) {
+            assignment.node = first.clone();
+        }
+    }
 }

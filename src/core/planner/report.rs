@@ -4,13 +4,49 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use super::types::Plan;
 use crate::model::{GangId, Reason};
+use crate::snapshot::Snapshot;
 
 /// The outcome of every gang of one planning round.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PlanningReport {
     /// By gang.
     pub outcomes: BTreeMap<GangId, PlanningOutcome>,
+    /// The plan of this round, when [`super::check`] refuted it. Its gangs wait.
+    pub refuted: Option<RefutedPlan>,
+}
+
+/// A plan that breaks a rule: a defect of the planner.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RefutedPlan {
+    /// The plan.
+    pub plan: Plan,
+    /// One sentence per broken rule.
+    pub violations: Vec<String>,
+}
+
+impl PlanningReport {
+    /// Reports the gangs of a refuted plan as waiting.
+    pub(super) fn withhold(&mut self, plan: Plan, violations: Vec<String>, snapshot: &Snapshot) {
+        let first = violations.first().map_or("", String::as_str);
+        let explanation = Explanation {
+            reason: Reason::PlanRefuted,
+            message: format!("the plan was withheld, because the check of plans refuted it: {first}"),
+            waiting_for: "a plan that passes the check of plans".to_owned(),
+            remedy: Some(
+                "report a defect of Portcullis, with the planning case from the leader's path /refuted-plan"
+                    .to_owned(),
+            ),
+            nodes: u32::try_from(snapshot.states().len()).unwrap_or(u32::MAX),
+            infeasible_nodes: BTreeMap::new(),
+        };
+        for planned in &plan.gangs {
+            let outcome = PlanningOutcome::Waiting(explanation.clone());
+            self.outcomes.insert(planned.gang.clone(), outcome);
+        }
+        self.refuted = Some(RefutedPlan { plan, violations });
+    }
 }
 
 /// The outcome of planning one gang.

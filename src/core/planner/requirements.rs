@@ -466,7 +466,10 @@ fn class_feasibility(
 }
 
 /// Whether the node selector or affinity uses a node's name or a node-specific label.
-fn selects_by_node(node_affinity: &RequiredNodeAffinity, is_node_specific: impl Fn(&str) -> bool) -> bool {
+pub(super) fn selects_by_node(
+    node_affinity: &RequiredNodeAffinity,
+    is_node_specific: impl Fn(&str) -> bool,
+) -> bool {
     node_affinity.selector.keys().any(|key| is_node_specific(key))
         || node_affinity
             .terms

@@ -1,5 +1,6 @@
 //! Input and output of the planner: planning requests and the plan.
 
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -11,8 +12,26 @@ use crate::shape::Shape;
 /// Number of members by role.
 pub(super) type MembersByRole = BTreeMap<Option<Str>, u32>;
 
+/// Writes a number of members by role as a list: a key of JSON is a string.
+mod members_by_role {
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    use super::{MembersByRole, Str};
+
+    pub(super) fn serialize<S: Serializer>(
+        members: &MembersByRole,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(members)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<MembersByRole, D::Error> {
+        Ok(Vec::<(Option<Str>, u32)>::deserialize(deserializer)?.into_iter().collect())
+    }
+}
+
 /// A gang that is to be started or scaled up.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlanningRequest {
     /// The gang.
     pub gang: GangId,
@@ -22,6 +41,7 @@ pub struct PlanningRequest {
     pub quorum: Quorum,
     /// Number of started and live members by role. They count for the quorum; when they meet it alone, each
     /// waiting member is planned independently.
+    #[serde(with = "members_by_role")]
     pub active: BTreeMap<Option<Str>, u32>,
     /// What has to be free in total before any member starts (`minResources`): a sum over the nodes that
     /// reserves nothing. Empty when the group sets none, and for a gang with started members.
@@ -34,7 +54,7 @@ pub struct PlanningRequest {
 }
 
 /// A member to place.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WaitingMember {
     /// Identity.
     pub uid: PodUid,
@@ -49,7 +69,7 @@ pub struct WaitingMember {
 }
 
 /// The node and cards of one member.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Assignment {
     /// The pod.
     pub uid: PodUid,
@@ -62,7 +82,7 @@ pub struct Assignment {
 }
 
 /// The assignments of one gang: enough to meet its quorum.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlannedGang {
     /// The gang.
     pub gang: GangId,
@@ -71,7 +91,7 @@ pub struct PlannedGang {
 }
 
 /// The gangs that fit, in the order of the requests.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
     /// The gangs.
     pub gangs: Vec<PlannedGang>,

@@ -6,6 +6,7 @@
 mod pod_rules;
 mod requests;
 
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -18,7 +19,7 @@ use crate::objects::affinity::{RequiredNodeAffinity, Toleration};
 use crate::objects::view::PodView;
 
 /// The scheduling requirements of a pod. Pods of one template have equal shapes.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Shape {
     /// Effective requests, including whole GPUs.
     pub requests: Resources,

@@ -4,6 +4,7 @@
 //! The meaning is that of kube-scheduler 1.36 (plugins InterPodAffinity and PodTopologySpread). Terms and
 //! constraints are resolved as far as the pod alone permits: default namespaces and label keys.
 
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -19,7 +20,7 @@ const MAX_RULES_PER_KIND: usize = 32;
 const MAX_NAMESPACES_PER_TERM: usize = 256;
 
 /// The rules of a pod about other pods.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct PodRules {
     /// Required pod affinity: a domain of each term has a pod that matches all terms.
     pub affinity: Vec<Arc<PodTerm>>,
@@ -32,7 +33,7 @@ pub struct PodRules {
 }
 
 /// A required term of pod affinity or anti-affinity.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct PodTerm {
     /// Selects pods by their labels.
     pub selector: LabelSelector,
@@ -45,7 +46,7 @@ pub struct PodTerm {
 }
 
 /// A topology spread constraint with `DoNotSchedule`.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct SpreadConstraint {
     /// Namespace of the pods that are counted: that of the pod.
     pub namespace: Str,

@@ -17,6 +17,7 @@ mod refusals;
 mod tests;
 mod usage;
 
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -34,7 +35,7 @@ use refusals::Refusals;
 pub use usage::{CardUsage, NodeUsage};
 
 /// Which nodes share their cards by VRAM.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum SharingMode {
     /// Nodes with label and taint `portcullis.dev/gpu-sharing=vram`.
     #[default]
@@ -44,7 +45,7 @@ pub enum SharingMode {
 }
 
 /// The cards of its node that a pod uses.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum CardAllocation {
     /// The pod shares no cards. It may hold whole GPUs, which kubelet assigns.
     Unshared,
@@ -55,7 +56,7 @@ pub enum CardAllocation {
 }
 
 /// Why a pod is charged.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum ChargeState {
     /// Planned or ungated, and not yet seen bound.
     Reserved,
@@ -67,7 +68,7 @@ pub enum ChargeState {
 }
 
 /// What one pod holds on a node.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Charge {
     /// The pod's name, for messages only ("wait for default/large-job to end").
     pub key: Option<PodKey>,
@@ -171,6 +172,11 @@ impl Snapshot {
         self.pods_changed = true;
         self.grown = true;
         true
+    }
+
+    /// The labels of the known namespaces.
+    pub(crate) fn namespaces(&self) -> &BTreeMap<Str, BTreeMap<Str, Str>> {
+        &self.namespaces
     }
 
     /// The value of a label of a namespace. The label with the name of the namespace is known even when the
@@ -390,6 +396,25 @@ impl Snapshot {
 
     pub(crate) fn position(&self, name: &NodeName) -> Result<usize, usize> {
         self.states.binary_search_by(|state| state.node.name.cmp(name))
+    }
+
+    /// The known ones of these nodes by index, with what `by_name` has for each.
+    pub(crate) fn positions<'s, T>(
+        &'s self,
+        by_name: &'s BTreeMap<NodeName, T>,
+    ) -> impl Iterator<Item = (usize, &'s T)> {
+        // Both are sorted: for many names, one walk over the nodes needs fewer comparisons than searches do.
+        let is_long = by_name.len() > self.states.len() / 8;
+        let mut next = 0;
+        by_name.iter().filter_map(move |(name, value)| {
+            if !is_long {
+                return Some((self.position(name).ok()?, value));
+            }
+            while self.states.get(next).is_some_and(|state| state.node.name < *name) {
+                next += 1;
+            }
+            self.states.get(next).filter(|state| state.node.name == *name).map(|_| (next, value))
+        })
     }
 
     pub(crate) fn states(&self) -> &[Box<NodeState>] {

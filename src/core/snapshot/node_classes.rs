@@ -116,16 +116,27 @@ impl<K: Ord> KeyNumbers<K> {
 pub(crate) struct NodeClasses {
     classes: KeyNumbers<NodeClass>,
     capacities: KeyNumbers<NodeCapacity>,
-    /// Keys of the labels left out as node-specific, with their number of nodes.
-    node_specific: BTreeMap<Str, u32>,
+    /// Keys of the labels left out as node-specific.
+    node_specific: BTreeMap<Str, NodeSpecificLabel>,
+}
+
+/// The use of a label that node classes leave out.
+#[derive(Clone, Copy, Debug, Default)]
+struct NodeSpecificLabel {
+    /// Number of nodes of which the class lacks the label.
+    nodes: u32,
+    /// Number of them on which its value is the name of the node.
+    own_name: u32,
 }
 
 fn is_node_specific(node: &Node, key: &str, value: &str) -> bool {
     value == node.name.as_str() || NODE_SPECIFIC_LABELS.contains(&key)
 }
 
-fn node_specific_keys(node: &Node) -> impl Iterator<Item = &Str> {
-    node.labels.iter().filter(|(key, value)| is_node_specific(node, key, value)).map(|(key, _)| key)
+/// The keys of node-specific labels, and 1 for those with the name of the node as value, else 0.
+fn node_specific_keys(node: &Node) -> impl Iterator<Item = (&Str, u32)> {
+    let labels = node.labels.iter().filter(|(key, value)| is_node_specific(node, key, value));
+    labels.map(|(key, value)| (key, u32::from(**value == *node.name.as_str())))
 }
 
 fn class_of(node: &Node) -> NodeClass {
@@ -141,18 +152,21 @@ fn class_of(node: &Node) -> NodeClass {
 impl NodeClasses {
     /// Adds a node; returns the numbers of its class and its capacity.
     pub(super) fn enter(&mut self, node: &Node) -> (u32, u32) {
-        for key in node_specific_keys(node) {
-            *self.node_specific.entry(key.clone()).or_default() += 1;
+        for (key, own_name) in node_specific_keys(node) {
+            let label = self.node_specific.entry(key.clone()).or_default();
+            label.nodes += 1;
+            label.own_name += own_name;
         }
         (self.classes.enter(class_of(node)), self.capacities.enter(NodeCapacity::of(node)))
     }
 
     /// Removes a node with the class and capacity that it had.
     pub(super) fn leave(&mut self, node: &Node, class: u32, capacity: u32) {
-        for key in node_specific_keys(node) {
-            if let Some(nodes) = self.node_specific.get_mut(key) {
-                *nodes -= 1;
-                if *nodes == 0 {
+        for (key, own_name) in node_specific_keys(node) {
+            if let Some(label) = self.node_specific.get_mut(key) {
+                label.nodes -= 1;
+                label.own_name -= own_name;
+                if label.nodes == 0 {
                     self.node_specific.remove(key);
                 }
             }
@@ -181,11 +195,21 @@ impl NodeClasses {
         self.node_specific.contains_key(key)
     }
 
+    /// The number of nodes on which this label has the name of the node as value.
+    pub(crate) fn nodes_with_own_name(&self, key: &str) -> u32 {
+        self.node_specific.get(key).map_or(0, |label| label.own_name)
+    }
+
     pub(super) fn assert_consistent<'a>(&self, nodes: impl Iterator<Item = (&'a Node, u32, u32)> + Clone) {
         for (node, class, capacity) in nodes.clone() {
             assert_eq!(self.class(class), Some(&class_of(node)), "class of node {}", node.name);
             let has = self.capacities.key(capacity);
             assert_eq!(has, Some(&NodeCapacity::of(node)), "capacity of node {}", node.name);
+        }
+        for (key, label) in &self.node_specific {
+            let values = nodes.clone().filter_map(|(node, _, _)| Some((node, node.labels.get(key)?)));
+            let own_name = values.clone().filter(|(node, value)| ***value == *node.name.as_str()).count();
+            assert_eq!(label.own_name as usize, own_name, "nodes with their own name as label {key}");
         }
         self.classes.assert_counts(nodes.clone().map(|(_, class, _)| class));
         self.capacities.assert_counts(nodes.map(|(_, _, capacity)| capacity));

@@ -212,6 +212,9 @@ impl Engine {
                 *why = self.explain_head_of_line_wait(&reservation, fitting, now);
             }
         }
+        if let Some(refuted) = &report.refuted {
+            self.refuted_plans.add(&self.snapshot, request, refuted);
+        }
         let explanation = match report.outcomes.remove(&rank.gang) {
             Some(PlanningOutcome::Waiting(explanation)) => Some(explanation),
             Some(PlanningOutcome::Placed { unplaced, .. }) => unplaced,

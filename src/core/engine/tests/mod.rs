@@ -10,6 +10,7 @@ mod member_index;
 mod planning_comparison;
 mod planning_rounds;
 mod refusals;
+mod refuted_plans;
 mod status_writes;
 mod timeouts;
 

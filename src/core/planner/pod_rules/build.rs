@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use super::domains::{DomainCounts, NO_DOMAIN, PodCounts, TopologyDomains, domains_of};
 use super::{CountedPods, GangPodRules, PodCounter, RuleProfile, SpreadRule};
-use crate::objects::{LabelSelector, Node, PodLabels};
+use crate::objects::{LabelSelector, PodLabels};
 use crate::planner::overlay::SnapshotOverlay;
+use crate::planner::requirements::selects_by_node;
 use crate::planner::types::{PlanningRequest, WaitingMember};
 use crate::shape::{PodRules, PodTerm, Shape, SpreadConstraint};
-use crate::snapshot::{Charge, PodCount, Snapshot};
+use crate::snapshot::{Charge, NodeClass, PodCount, Snapshot};
 
 /// A pod as rules see it.
 struct RulePod<'p> {
@@ -83,10 +84,7 @@ impl<'a> RulesBuilder<'a, '_> {
         let snapshot = self.overlay.snapshot();
         self.topologies.push(match key {
             Some(key) => domains_of(snapshot, key),
-            None => {
-                let nodes = snapshot.states().len();
-                TopologyDomains::new((0..).take(nodes).collect(), nodes)
-            }
+            None => TopologyDomains::of_nodes(snapshot),
         });
         self.topology_numbers.insert(key, self.topologies.len() - 1);
         self.topologies.len() - 1
@@ -136,14 +134,38 @@ impl<'a> RulesBuilder<'a, '_> {
         all: &[SpreadConstraint],
         constraint: &SpreadConstraint,
     ) -> Vec<bool> {
-        let is_eligible = |node: &Node| {
+        let snapshot = self.overlay.snapshot();
+        let classes = snapshot.classes();
+        // What node classes do not have is evaluated for each node, unless every node has it.
+        let is_everywhere = |key: &str| classes.nodes_with_own_name(key) as usize == snapshot.states().len();
+        let (by_node, by_class): (Vec<&str>, Vec<&str>) =
+            all.iter().map(|c| &*c.topology_key).partition(|key| classes.is_node_specific(key));
+        let by_node: Vec<&str> = by_node.into_iter().filter(|key| !is_everywhere(key)).collect();
+        let selects_by_node = constraint.honors_node_affinity
+            && selects_by_node(&shape.node_affinity, |key| classes.is_node_specific(key));
+        let is_eligible_class = |class: &NodeClass| {
             let tolerated = |taint| shape.tolerations.iter().any(|t| t.tolerates(taint));
-            all.iter().all(|other| node.labels.contains_key(&other.topology_key))
-                && (!constraint.honors_node_affinity || shape.node_affinity.matches(&node.name, &node.labels))
+            let affinity_allows =
+                || selects_by_node || shape.node_affinity.matches(&"".into(), &class.labels);
+            by_class.iter().all(|key| class.labels.contains_key(*key))
+                && (!constraint.honors_node_affinity || affinity_allows())
                 && (!constraint.honors_node_taints
-                    || node.taints.iter().all(|taint| !taint.forbids() || tolerated(taint)))
+                    || class.taints.iter().all(|taint| !taint.forbids() || tolerated(taint)))
         };
-        self.overlay.snapshot().states().iter().map(|state| is_eligible(&state.node)).collect()
+        let of_class: Vec<bool> = (0_u32..)
+            .zip(0..classes.len())
+            .map(|(number, _)| classes.class(number).is_some_and(is_eligible_class))
+            .collect();
+        let mut eligible: Vec<bool> =
+            snapshot.packed_nodes().iter().map(|node| of_class[node.class as usize]).collect();
+        if selects_by_node || !by_node.is_empty() {
+            for (eligible, state) in eligible.iter_mut().zip(snapshot.states()).filter(|(e, _)| **e) {
+                let node = &state.node;
+                *eligible = by_node.iter().all(|key| node.labels.contains_key(*key))
+                    && (!selects_by_node || shape.node_affinity.matches(&node.name, &node.labels));
+            }
+        }
+        eligible
     }
 
     /// Adds the anti-affinity terms of other pods and of members that match any of these pods.
@@ -266,21 +288,18 @@ fn count_charged(counted: &CountedPods<'_>, snapshot: &Snapshot, add: &mut impl 
             if !counted.counts(&pod, snapshot) {
                 continue;
             }
-            for (node, count) in on_nodes {
+            for (node, count) in snapshot.positions(on_nodes) {
                 let ignored = if matches!(counted, CountedPods::Spread(_)) { count.terminating } else { 0 };
-                if let Ok(node) = snapshot.position(node) {
-                    add(node, count.pods - ignored);
-                }
+                add(node, count.pods - ignored);
             }
         }
     };
     match counted {
         CountedPods::WithAntiAffinity(term) => {
-            let nodes = index.anti_affinity_nodes(term).into_iter().flatten();
-            for (node, pods) in nodes {
-                if let Ok(node) = snapshot.position(node) {
-                    add(node, *pods);
-                }
+            for (node, pods) in
+                index.anti_affinity_nodes(term).into_iter().flat_map(|n| snapshot.positions(n))
+            {
+                add(node, *pods);
             }
         }
         CountedPods::Spread(constraint) => add_all(&mut index.in_namespace(&constraint.namespace)),

@@ -26,6 +26,12 @@ impl TopologyDomains {
         }
         Self { by_node, nodes }
     }
+
+    /// Each node is a domain.
+    pub(super) fn of_nodes(snapshot: &Snapshot) -> Self {
+        let nodes = snapshot.states().len();
+        Self { by_node: (0..).take(nodes).collect(), nodes: vec![1; nodes] }
+    }
 }
 
 /// The domains of a label.
@@ -49,6 +55,9 @@ pub(super) fn domains_of(snapshot: &Snapshot, key: &str) -> TopologyDomains {
         return TopologyDomains::new(by_node, numbers.len());
     }
     // The value is mostly the node's own name: its domain is then the number of the node.
+    if classes.nodes_with_own_name(key) as usize == states.len() {
+        return TopologyDomains::of_nodes(snapshot);
+    }
     let mut by_node = Vec::with_capacity(states.len());
     let mut len = states.len();
     for (number, state) in (0_u32..).zip(states) {
