@@ -1,20 +1,21 @@
 //! The independent check of a plan, from nodes and charges alone.
 //!
-//! It uses no code of the planner and no free amounts of the snapshot. It adds everything up itself, and
-//! applies the rules in the opposite direction, from the assignments to the nodes. It looks at the nodes of
-//! the plan only, so that it costs less than the plan.
+//! It uses no code of the planner, and none of the packed numbers that the planner reads. It adds the members
+//! to what is used on each node, which [`Snapshot::assert_consistent`] recounts, and applies the rules in the
+//! opposite direction, from the assignments to the nodes. It looks at the nodes of the plan only, so that it
+//! costs less than the plan.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use super::check_pod_rules::check_pod_rules;
 use super::types::{Assignment, Plan, PlanningRequest, WaitingMember};
 use crate::dialect::Quorum;
-use crate::gpu::GpuShare;
 use crate::model::{GangId, NodeName, PodUid, Resources, Str};
+use crate::objects::GpuSharing;
 use crate::objects::affinity::TaintEffect;
-use crate::objects::{GpuSharing, Node};
 use crate::shape::{HostPort, Shape};
-use crate::snapshot::{CardAllocation, SharingMode, Snapshot};
+use crate::snapshot::{NodeState, SharingMode, Snapshot};
 
 /// Checks that a plan is all-or-none, overbooks nothing and follows every placement rule.
 ///
@@ -31,8 +32,8 @@ pub fn check(snapshot: &Snapshot, gangs: &[PlanningRequest], plan: &Plan) -> Res
         by_node.entry(&placement.node).or_default().push((*member, *placement));
     }
     for (name, guests) in by_node {
-        if let Some(node) = snapshot.node(name) {
-            check_node(snapshot, node, &guests, &mut wrong);
+        if let Ok(index) = snapshot.position(name) {
+            check_node(&snapshot.states()[index], &guests, &mut wrong);
         }
     }
     check_min_resources(snapshot, gangs, plan, &mut wrong);
@@ -42,22 +43,17 @@ pub fn check(snapshot: &Snapshot, gangs: &[PlanningRequest], plan: &Plan) -> Res
 
 /// Checks `minResources`: when a gang starts, they are free in total beside the gangs planned before it.
 fn check_min_resources(snapshot: &Snapshot, gangs: &[PlanningRequest], plan: &Plan, wrong: &mut Vec<String>) {
-    let mut before: Vec<(&NodeName, &Shape)> = Vec::new();
+    let mut before: BTreeMap<&NodeName, Vec<&Shape>> = BTreeMap::new();
     for planned in &plan.gangs {
         let Some(request) = gangs.iter().find(|request| request.gang == planned.gang) else { continue };
         let started = request.active.iter().map(|(role, number)| (role.as_ref(), u64::from(*number)));
         let starts = !complete(&request.quorum, None, &started.collect());
         let least = &request.min_resources;
-        let extended = least.extended.keys().map(|name| (&**name, least.extended(name)));
-        let plain = [
-            ("cpu", least.cpu.0),
-            ("memory", least.memory.0),
-            ("ephemeral-storage", least.ephemeral_storage.0),
-        ];
-        for (what, asked) in plain.into_iter().chain(extended).filter(|(_, asked)| starts && *asked > 0) {
-            let mut free = 0_u64;
-            for node in snapshot.states().iter().map(|state| &state.node) {
-                free = free.saturating_add(free_on(snapshot, node, &before, what));
+        for what in ResourceName::all_of([least]).filter(|what| starts && what.of(least) > 0) {
+            let (asked, mut free) = (what.of(least), 0_u64);
+            for state in snapshot.states() {
+                let planned = before.get(&state.node.name).map_or(&[][..], Vec::as_slice);
+                free = free.saturating_add(free_on(state, planned, what));
                 if free >= asked {
                     break;
                 }
@@ -69,30 +65,77 @@ fn check_min_resources(snapshot: &Snapshot, gangs: &[PlanningRequest], plan: &Pl
                 ));
             }
         }
-        before.extend(planned.assignments.iter().filter_map(|placement| {
-            let member = request.members.iter().find(|member| member.uid == placement.uid)?;
-            Some((&placement.node, &*member.shape))
-        }));
+        if plan.gangs.len() > 1 {
+            for placement in &planned.assignments {
+                let member = request.members.iter().find(|member| member.uid == placement.uid);
+                before.entry(&placement.node).or_default().extend(member.map(|member| &*member.shape));
+            }
+        }
     }
 }
 
-/// What is free of a resource on a schedulable node beside its pods and the ones planned `before`; else zero.
-fn free_on(snapshot: &Snapshot, node: &Node, before: &[(&NodeName, &Shape)], what: &str) -> u64 {
-    let held = snapshot.charged_to(&node.name).map(|(_, charge)| &*charge.shape);
-    let planned = before.iter().filter(|(name, _)| **name == node.name).map(|(_, shape)| *shape);
-    let there: Vec<&Shape> = held.chain(planned).collect();
-    let shared = node.gpus.sharing == GpuSharing::Vram || there.iter().any(|shape| shape.share.is_some());
-    if !node.ready || node.unschedulable || (what == "nvidia.com/gpu" && shared) {
+/// A resource that is a sum over pods.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum ResourceName<'a> {
+    Cpu,
+    Memory,
+    EphemeralStorage,
+    Extended(&'a Str),
+}
+
+impl<'a> ResourceName<'a> {
+    /// Every resource of these amounts, once.
+    fn all_of(amounts: impl IntoIterator<Item = &'a Resources>) -> impl Iterator<Item = Self> {
+        let extended: BTreeSet<&Str> =
+            amounts.into_iter().flat_map(|amount| amount.extended.keys()).collect();
+        [Self::Cpu, Self::Memory, Self::EphemeralStorage]
+            .into_iter()
+            .chain(extended.into_iter().map(Self::Extended))
+    }
+
+    fn of(self, resources: &Resources) -> u64 {
+        match self {
+            Self::Cpu => resources.cpu.0,
+            Self::Memory => resources.memory.0,
+            Self::EphemeralStorage => resources.ephemeral_storage.0,
+            Self::Extended(name) => resources.extended(name),
+        }
+    }
+
+    fn used(self, state: &NodeState) -> u128 {
+        match self {
+            Self::Cpu => state.used.cpu,
+            Self::Memory => state.used.memory,
+            Self::EphemeralStorage => state.used.ephemeral_storage,
+            Self::Extended(name) => state.used.extended.get(name).copied().unwrap_or(0),
+        }
+    }
+}
+
+impl fmt::Display for ResourceName<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Cpu => "cpu",
+            Self::Memory => "memory",
+            Self::EphemeralStorage => "ephemeral-storage",
+            Self::Extended(name) => name,
+        })
+    }
+}
+
+/// What is free of a resource on a schedulable node beside its pods and the ones `planned` before; else zero.
+fn free_on(state: &NodeState, planned: &[&Shape], what: ResourceName<'_>) -> u64 {
+    let node = &state.node;
+    let shared = node.gpus.sharing == GpuSharing::Vram
+        || state.used.shares > 0
+        || planned.iter().any(|shape| shape.share.is_some());
+    let is_gpu = matches!(what, ResourceName::Extended(name) if &**name == "nvidia.com/gpu");
+    if !node.ready || node.unschedulable || (is_gpu && shared) {
         return 0;
     }
-    let of = |resources: &Resources| match what {
-        "cpu" => resources.cpu.0,
-        "memory" => resources.memory.0,
-        "ephemeral-storage" => resources.ephemeral_storage.0,
-        name => resources.extended(name),
-    };
-    let used: u128 = there.iter().map(|shape| u128::from(of(&shape.requests))).sum();
-    u64::try_from(u128::from(of(&node.allocatable)).saturating_sub(used)).unwrap_or(0)
+    let used: u128 = planned.iter().map(|shape| u128::from(what.of(&shape.requests))).sum();
+    let used = used + what.used(state);
+    u64::try_from(u128::from(what.of(&node.allocatable)).saturating_sub(used)).unwrap_or(0)
 }
 
 /// Finds the member of each assignment, and checks each gang as a whole.
@@ -248,105 +291,69 @@ fn whole_gpus(requests: &Resources) -> bool {
 }
 
 /// Checks all pods of a node together.
-fn check_node(
-    snapshot: &Snapshot,
-    node: &Node,
-    guests: &[(&WaitingMember, &Assignment)],
-    wrong: &mut Vec<String>,
-) {
+fn check_node(state: &NodeState, guests: &[(&WaitingMember, &Assignment)], wrong: &mut Vec<String>) {
+    let (node, used) = (&state.node, &state.used);
     let name = &node.name;
-    let residents: Vec<(&Shape, &CardAllocation)> =
-        snapshot.charged_to(name).map(|(_, charge)| (&*charge.shape, &charge.cards)).collect();
-    let all = || residents.iter().map(|(shape, _)| *shape).chain(guests.iter().map(|(m, _)| &*m.shape));
-
-    let pods = (residents.len() + guests.len()) as u64;
+    let pods = used.pods + guests.len() as u64;
     if pods > node.max_pods {
         wrong.push(format!("node {name}: {pods} pods, and it allows {}", node.max_pods));
     }
-    type AmountOf = fn(&Resources) -> u64;
-    let plain: [(&str, AmountOf); 3] =
-        [("cpu", |r| r.cpu.0), ("memory", |r| r.memory.0), ("ephemeral-storage", |r| r.ephemeral_storage.0)];
-    let mut sum_up = |what: &str, amount: &dyn Fn(&Resources) -> u64| {
+    for what in ResourceName::all_of(guests.iter().map(|(member, _)| &member.shape.requests)) {
+        let new: u128 = guests.iter().map(|(member, _)| u128::from(what.of(&member.shape.requests))).sum();
         // Pods outside of Portcullis's control may overbook a resource that no new pod requests.
-        if guests.iter().any(|(member, _)| amount(&member.shape.requests) > 0) {
-            let sum: u128 = all().map(|shape| u128::from(amount(&shape.requests))).sum();
-            let has = amount(&node.allocatable);
+        if new > 0 {
+            let sum = what.used(state) + new;
+            let has = what.of(&node.allocatable);
             if sum > u128::from(has) {
                 wrong.push(format!("node {name}: {sum} of {what} in total, and it has {has}"));
             }
         }
-    };
-    for (what, amount) in plain {
-        sum_up(what, &amount);
     }
-    let names: BTreeSet<&Str> = guests.iter().flat_map(|(m, _)| m.shape.requests.extended.keys()).collect();
-    for what in names {
-        sum_up(what, &|r| r.extended.get(what).copied().unwrap_or(0));
-    }
+    check_ports(state, guests, wrong);
+    check_cards(state, guests, wrong);
+}
 
-    let ports: Vec<(usize, &HostPort)> = all()
-        .enumerate()
-        .flat_map(|(pod, shape)| shape.host_ports.iter().map(move |port| (pod, port)))
-        .collect();
-    for (index, (pod, a)) in ports.iter().enumerate() {
-        for (other, b) in &ports[index + 1..] {
-            let new = *pod >= residents.len() || *other >= residents.len();
-            let same_address = a.0.is_empty() || b.0.is_empty() || a.0 == b.0;
-            if new && pod != other && same_address && a.1 == b.1 && a.2 == b.2 {
-                wrong.push(format!("node {name}: two pods use host port {} {}", a.1, a.2));
+/// Checks that no port of a new pod is in use by another pod.
+fn check_ports(state: &NodeState, guests: &[(&WaitingMember, &Assignment)], wrong: &mut Vec<String>) {
+    let conflict = |a: &HostPort, b: &HostPort| {
+        let same_address = a.0.is_empty() || b.0.is_empty() || a.0 == b.0;
+        same_address && a.1 == b.1 && a.2 == b.2
+    };
+    for (index, (member, _)) in guests.iter().enumerate() {
+        let later = guests[index + 1..].iter().flat_map(|(other, _)| &other.shape.host_ports);
+        for port in &member.shape.host_ports {
+            if state.used.ports.keys().chain(later.clone()).any(|other| conflict(port, other)) {
+                wrong.push(format!("node {}: two pods use host port {} {}", state.node.name, port.1, port.2));
             }
         }
     }
-    check_cards(node, &residents, guests, wrong);
 }
 
 /// Checks that no card is overbooked, and that shares and whole GPUs do not mix.
-fn check_cards(
-    node: &Node,
-    residents: &[(&Shape, &CardAllocation)],
-    guests: &[(&WaitingMember, &Assignment)],
-    wrong: &mut Vec<String>,
-) {
+fn check_cards(state: &NodeState, guests: &[(&WaitingMember, &Assignment)], wrong: &mut Vec<String>) {
+    let (node, used) = (&state.node, &state.used);
     let name = &node.name;
     let new_share = guests.iter().any(|(member, _)| member.shape.share.is_some());
     let new_whole = guests.iter().any(|(member, _)| whole_gpus(&member.shape.requests));
-    let old_share = residents.iter().any(|(shape, _)| shape.share.is_some());
-    let old_whole = residents.iter().any(|(shape, _)| whole_gpus(&shape.requests));
-    if (new_share && (old_whole || new_whole)) || (new_whole && old_share) {
+    if (new_share && (used.whole > 0 || new_whole)) || (new_whole && used.shares > 0) {
         wrong.push(format!("node {name}: shares of cards and whole GPUs mix"));
     }
     let Some(each) = node.gpus.vram_each.filter(|_| new_share) else { return };
-    let takes = |share: &GpuShare| u128::from(share.on_card(each).0);
-    let mut used: BTreeMap<u32, u128> = BTreeMap::new();
-    for (shape, cards) in residents {
-        let Some(share) = &shape.share else { continue };
-        let known = match cards {
-            CardAllocation::Known(list) => {
-                let distinct: BTreeSet<&u32> = list.iter().collect();
-                (distinct.len() == share.devices as usize
-                    && list.len() == distinct.len()
-                    && list.iter().all(|card| *card < node.gpus.cards))
-                .then_some(list)
-            }
-            CardAllocation::Unshared | CardAllocation::Unknown => None,
-        };
-        match known {
-            None => wrong.push(format!("node {name}: a pod shares unknown cards")),
-            Some(list) => list.iter().for_each(|card| *used.entry(*card).or_default() += takes(share)),
-        }
+    if used.unknown_shares > 0 {
+        wrong.push(format!("node {name}: a pod shares unknown cards"));
     }
-    let mut new = BTreeSet::new();
+    let mut new: BTreeMap<u32, u128> = BTreeMap::new();
     for (member, placement) in guests {
         if let Some(share) = &member.shape.share {
             for card in &placement.cards {
-                *used.entry(*card).or_default() += takes(share);
-                new.insert(*card);
+                *new.entry(*card).or_default() += u128::from(share.on_card(each).0);
             }
         }
     }
-    for (card, used) in used {
-        // Pods outside of Portcullis's control may overbook a card without new pods.
-        if new.contains(&card) && used > u128::from(each.0) {
+    // Pods outside of Portcullis's control may overbook a card without new pods.
+    for (card, new) in new {
+        let used = new + used.cards.get(card as usize).copied().unwrap_or(0);
+        if used > u128::from(each.0) {
             wrong.push(format!("node {name}: {used} MiB on card {card}, and it has {each}"));
         }
     }

@@ -18,6 +18,8 @@ use crate::snapshot::Snapshot;
 struct PlacedMember<'a> {
     member: &'a WaitingMember,
     node: &'a Node,
+    /// Of the node.
+    index: usize,
 }
 
 /// Pods with equal labels on one node.
@@ -25,12 +27,32 @@ struct PlacedMember<'a> {
 struct PodsOnNode<'a> {
     labels: &'a PodLabels,
     node: &'a Node,
+    /// Of the node.
+    index: usize,
     pods: u32,
     terminating: u32,
 }
 
 /// A number of pods by domain.
 type PodsByDomain<'a> = BTreeMap<&'a Str, u32>;
+
+/// The nodes that a spread constraint counts, when the pod is not pinned.
+///
+/// Labels that are the same on all nodes of a class are compared once for each class.
+#[derive(Clone)]
+struct CountedNodes<'a> {
+    snapshot: &'a Snapshot,
+    constraint: &'a SpreadConstraint,
+    shape: &'a Shape,
+    /// By class number.
+    classes: Vec<bool>,
+    /// Topology keys that only some nodes have, although classes lack them.
+    keys_by_node: Vec<&'a Str>,
+    /// The node affinity counts and uses more than classes have.
+    affinity_by_node: bool,
+    /// Number of domains.
+    domains: usize,
+}
 
 /// The pods that the rules of one shape count.
 #[derive(Clone)]
@@ -43,10 +65,8 @@ struct ShapeTally<'a> {
     affinity: Vec<PodsByDomain<'a>>,
     /// Pods that match all affinity terms, on nodes with any of their topology keys.
     affine_pods: u32,
-    /// For each spread constraint, the pods that it counts. Domains without pods are there too.
-    spread: Vec<PodsByDomain<'a>>,
-    /// For each spread constraint, the nodes that it counts.
-    counted_nodes: Vec<BTreeMap<&'a NodeName, &'a Str>>,
+    /// For each spread constraint, the nodes and the pods that it counts.
+    spread: Vec<(CountedNodes<'a>, PodsByDomain<'a>)>,
 }
 
 /// The pods beside which a member is checked.
@@ -71,10 +91,9 @@ pub(super) fn check_pod_rules(
         let Some(request) = gangs.iter().find(|request| request.gang == planned.gang) else { continue };
         let by_uid: BTreeMap<_, _> = request.members.iter().map(|member| (&member.uid, member)).collect();
         let placed = planned.assignments.iter().filter_map(|assignment| {
-            Some(PlacedMember {
-                member: by_uid.get(&assignment.uid)?,
-                node: snapshot.node(&assignment.node)?,
-            })
+            let index = snapshot.position(&assignment.node).ok()?;
+            let node = &snapshot.states()[index].node;
+            Some(PlacedMember { member: by_uid.get(&assignment.uid)?, node, index })
         });
         let members: Vec<PlacedMember<'_>> = placed.collect();
         let has_anti_affinity =
@@ -104,7 +123,7 @@ fn check_gang(
     }
     for placed in members {
         all.remove(*placed);
-        let PlacedMember { member, node } = *placed;
+        let PlacedMember { member, node, .. } = *placed;
         if let Some(why) = all.refusal(*placed) {
             wrong.push(format!("pod {} on node {}: {why}", member.key, node.name));
         }
@@ -127,7 +146,7 @@ fn check_binding_order<'a>(mut bound: PodTally<'a>, members: &[PlacedMember<'a>]
     while let Some(ready) = waiting.iter().position(|placed| bound.refusal(*placed).is_none()) {
         bound.add(waiting.remove(ready));
     }
-    if let Some(PlacedMember { member, node }) = waiting.first() {
+    if let Some(PlacedMember { member, node, .. }) = waiting.first() {
         wrong.push(format!("pod {} on node {}: it can bind in no order", member.key, node.name));
     }
 }
@@ -138,7 +157,13 @@ impl<'a> PlacedMember<'a> {
     }
 
     fn pods(self) -> PodsOnNode<'a> {
-        PodsOnNode { labels: &self.member.labels, node: self.node, pods: 1, terminating: 0 }
+        PodsOnNode {
+            labels: &self.member.labels,
+            node: self.node,
+            index: self.index,
+            pods: 1,
+            terminating: 0,
+        }
     }
 }
 
@@ -176,10 +201,9 @@ impl<'a> PodTally<'a> {
             if !tally.shapes.iter().any(|shape| shape.concerns(snapshot, labels)) {
                 continue;
             }
-            for (node, count) in snapshot.positions(nodes) {
-                let (node, pods, terminating) =
-                    (&snapshot.states()[node].node, count.pods, count.terminating);
-                let pods = PodsOnNode { labels, node, pods, terminating };
+            for (index, count) in snapshot.positions(nodes) {
+                let (node, pods) = (&snapshot.states()[index].node, count.pods);
+                let pods = PodsOnNode { labels, node, index, pods, terminating: count.terminating };
                 tally.shapes.iter_mut().for_each(|shape| shape.add(snapshot, pods));
             }
         }
@@ -254,9 +278,9 @@ impl<'a> PodTally<'a> {
                 return Some("its affinity is not met");
             }
         }
-        let mut spread = rules.spread.iter().zip(&tally.spread);
+        let mut spread = tally.spread.iter();
         spread
-            .any(|(constraint, pods)| exceeds_skew(constraint, pods, node, labels))
+            .any(|(nodes, pods)| exceeds_skew(nodes.constraint, pods, nodes.domains, node, labels))
             .then_some("it violates a topology spread constraint")
     }
 
@@ -265,17 +289,17 @@ impl<'a> PodTally<'a> {
     fn refusal_of_pin(&self, placed: PlacedMember<'a>, others: &[&PlacedMember<'_>]) -> Option<&'static str> {
         let (node, labels) = (placed.node, &placed.member.labels);
         let tally = self.tally_of(placed)?;
-        let spread = tally.rules.spread.iter().zip(&tally.counted_nodes);
-        for (constraint, counted_nodes) in spread.filter(|(constraint, _)| constraint.honors_node_affinity) {
+        for (nodes, _) in tally.spread.iter().filter(|(nodes, _)| nodes.constraint.honors_node_affinity) {
             let mut pods = PodsByDomain::new();
-            if let Some(domain) = counted_nodes.get(&node.name) {
+            if let Some(domain) = nodes.domain(placed.index) {
                 let charges = self.snapshot.charged_to(&node.name).map(|(_, charge)| charge);
                 let charged = charges.filter(|charge| !charge.terminating).map(|charge| &charge.labels);
                 let planned = others.iter().map(|other| &other.member.labels);
-                let counted = charged.chain(planned).filter(|labels| counts(constraint, labels)).count();
+                let counted =
+                    charged.chain(planned).filter(|labels| counts(nodes.constraint, labels)).count();
                 pods.insert(domain, u32::try_from(counted).unwrap_or(u32::MAX));
             }
-            if exceeds_skew(constraint, &pods, node, labels) {
+            if exceeds_skew(nodes.constraint, &pods, pods.len(), node, labels) {
                 return Some("it violates a topology spread constraint");
             }
         }
@@ -285,26 +309,17 @@ impl<'a> PodTally<'a> {
 
 impl<'a> ShapeTally<'a> {
     fn new(snapshot: &'a Snapshot, shape: &'a Shape, rules: &'a PodRules) -> Self {
-        let mut counted_nodes = vec![BTreeMap::new(); rules.spread.len()];
-        let mut spread = vec![PodsByDomain::new(); rules.spread.len()];
-        if !rules.spread.is_empty() {
-            for node in snapshot.node_names().filter_map(|name| snapshot.node(name)) {
-                for (index, constraint) in rules.spread.iter().enumerate() {
-                    if let Some(domain) = counted_domain(shape, rules, constraint, node) {
-                        counted_nodes[index].insert(&node.name, domain);
-                        spread[index].insert(domain, 0);
-                    }
-                }
-            }
-        }
+        let spread = rules
+            .spread
+            .iter()
+            .map(|constraint| (CountedNodes::new(snapshot, shape, rules, constraint), PodsByDomain::new()));
         Self {
             shape,
             rules,
             anti_affinity: vec![PodsByDomain::new(); rules.anti_affinity.len()],
             affinity: vec![PodsByDomain::new(); rules.affinity.len()],
             affine_pods: 0,
-            spread,
-            counted_nodes,
+            spread: spread.collect(),
         }
     }
 
@@ -330,7 +345,7 @@ impl<'a> ShapeTally<'a> {
     }
 
     fn change(&mut self, snapshot: &'a Snapshot, on_node: PodsOnNode<'a>, change: fn(&mut u32, u32)) {
-        let PodsOnNode { labels, node, pods, terminating } = on_node;
+        let PodsOnNode { labels, node, index, pods, terminating } = on_node;
         for (term, by_domain) in self.rules.anti_affinity.iter().zip(&mut self.anti_affinity) {
             if let Some(domain) = node.labels.get(&term.topology_key)
                 && selects_for_owner(snapshot, term, labels)
@@ -350,15 +365,104 @@ impl<'a> ShapeTally<'a> {
                 change(&mut self.affine_pods, pods);
             }
         }
-        let spread = self.rules.spread.iter().zip(&self.counted_nodes).zip(&mut self.spread);
-        for ((constraint, counted_nodes), by_domain) in spread {
-            if let Some(domain) = counted_nodes.get(&node.name)
-                && counts(constraint, labels)
+        for (nodes, by_domain) in &mut self.spread {
+            if counts(nodes.constraint, labels)
+                && let Some(domain) = nodes.domain(index)
             {
                 change(by_domain.entry(domain).or_default(), pods - terminating);
             }
         }
     }
+}
+
+impl<'a> CountedNodes<'a> {
+    fn new(
+        snapshot: &'a Snapshot,
+        shape: &'a Shape,
+        rules: &'a PodRules,
+        constraint: &'a SpreadConstraint,
+    ) -> Self {
+        let classes = snapshot.classes();
+        let honors_affinity = constraint.honors_node_affinity;
+        let affinity = &shape.node_affinity;
+        let expressions = affinity.terms.iter().flatten().flat_map(|term| &term.expressions);
+        let mut labels = affinity.selector.keys().chain(expressions.map(|expression| &expression.key));
+        let affinity_by_node = honors_affinity
+            && (affinity.terms.iter().flatten().any(|term| !term.fields.is_empty())
+                || labels.any(|key| classes.is_node_specific(key)));
+        let keys = rules.spread.iter().map(|other| &other.topology_key);
+        let (by_node, by_class): (Vec<&Str>, Vec<&Str>) = keys.partition(|key| classes.is_node_specific(key));
+        let counts_class = |number: u32| {
+            let Some(class) = classes.class(number) else { return false };
+            let tolerated = |taint| shape.tolerations.iter().any(|toleration| toleration.tolerates(taint));
+            let affinity_allows = || affinity_by_node || affinity.matches(&"".into(), &class.labels);
+            by_class.iter().all(|key| class.labels.contains_key(*key))
+                && (!honors_affinity || affinity_allows())
+                && (!constraint.honors_node_taints
+                    || class.taints.iter().all(|taint| !taint.forbids() || tolerated(taint)))
+        };
+        let mut nodes = Self {
+            snapshot,
+            constraint,
+            shape,
+            classes: (0_u32..).zip(0..classes.len()).map(|(number, _)| counts_class(number)).collect(),
+            keys_by_node: by_node.into_iter().filter(|key| !is_own_name(snapshot, key)).collect(),
+            affinity_by_node,
+            domains: 0,
+        };
+        nodes.domains = nodes.count_domains();
+        nodes
+    }
+
+    fn count_domains(&self) -> usize {
+        let key = &self.constraint.topology_key;
+        let all = 0..self.snapshot.states().len();
+        if is_own_name(self.snapshot, key) {
+            return all.filter(|index| self.contains(*index)).count();
+        }
+        let domains: BTreeSet<&Str> = if self.is_by_class() {
+            let mut used = vec![false; self.classes.len()];
+            for node in self.snapshot.packed_nodes() {
+                used[node.class as usize] = true;
+            }
+            let classes = (0_u32..).zip(used.iter().zip(&self.classes));
+            let counted = classes.filter(|(_, (used, counted))| **used && **counted);
+            counted.filter_map(|(class, _)| self.snapshot.classes().class(class)?.labels.get(key)).collect()
+        } else {
+            all.filter_map(|index| self.domain(index)).collect()
+        };
+        domains.len()
+    }
+
+    /// Whether the class of a node decides.
+    fn is_by_class(&self) -> bool {
+        self.keys_by_node.is_empty()
+            && !self.affinity_by_node
+            && !self.snapshot.classes().is_node_specific(&self.constraint.topology_key)
+    }
+
+    fn contains(&self, index: usize) -> bool {
+        let of_node = |node: &Node| {
+            self.keys_by_node.iter().all(|key| node.labels.contains_key(*key))
+                && (!self.affinity_by_node || self.shape.node_affinity.matches(&node.name, &node.labels))
+        };
+        let is_plain = self.keys_by_node.is_empty() && !self.affinity_by_node;
+        self.classes[self.snapshot.packed_nodes()[index].class as usize]
+            && (is_plain || of_node(&self.snapshot.states()[index].node))
+    }
+
+    /// The domain of a node, if the constraint counts the node.
+    fn domain(&self, index: usize) -> Option<&'a Str> {
+        if !self.contains(index) {
+            return None;
+        }
+        self.snapshot.states()[index].node.labels.get(&self.constraint.topology_key)
+    }
+}
+
+/// Whether the value of this label is the name of the node on every node.
+fn is_own_name(snapshot: &Snapshot, key: &str) -> bool {
+    snapshot.classes().nodes_with_own_name(key) as usize == snapshot.states().len()
 }
 
 fn selects(snapshot: &Snapshot, term: &PodTerm, pod: &PodLabels) -> bool {
@@ -380,35 +484,19 @@ fn counts(constraint: &SpreadConstraint, labels: &PodLabels) -> bool {
     constraint.selector != LabelSelector::All(Vec::new()) && constraint.matches(labels)
 }
 
-/// The domain of a node that a spread constraint counts, when the pod is not pinned.
-fn counted_domain<'n>(
-    shape: &Shape,
-    rules: &PodRules,
-    constraint: &SpreadConstraint,
-    node: &'n Node,
-) -> Option<&'n Str> {
-    let untolerated = |node: &Node| {
-        node.taints.iter().any(|taint| {
-            taint.forbids() && !shape.tolerations.iter().any(|toleration| toleration.tolerates(taint))
-        })
-    };
-    let counted = rules.spread.iter().all(|other| node.labels.contains_key(&other.topology_key))
-        && (!constraint.honors_node_affinity || shape.node_affinity.matches(&node.name, &node.labels))
-        && (!constraint.honors_node_taints || !untolerated(node));
-    node.labels.get(&constraint.topology_key).filter(|_| counted)
-}
-
 /// Whether a pod with these labels on the node would exceed the skew of a constraint beside the pods that it
-/// counts.
+/// counts, in this number of domains.
 fn exceeds_skew(
     constraint: &SpreadConstraint,
     pods: &PodsByDomain<'_>,
+    domains: usize,
     node: &Node,
     labels: &PodLabels,
 ) -> bool {
     let Some(here) = node.labels.get(&constraint.topology_key) else { return true };
-    let few = pods.len() < constraint.min_domains as usize;
-    let smallest = if few { 0 } else { pods.values().min().copied().unwrap_or(0) };
+    let occupied = || pods.values().copied().filter(|pods| *pods > 0);
+    let is_zero = domains < constraint.min_domains as usize || occupied().count() < domains;
+    let smallest = if is_zero { 0 } else { occupied().min().unwrap_or(0) };
     let with_itself = pods.get(here).copied().unwrap_or(0) + u32::from(constraint.matches(labels));
     with_itself > smallest + constraint.max_skew
 }
