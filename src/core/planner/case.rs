@@ -4,13 +4,15 @@
 //! elsewhere.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
 use super::types::{Plan, PlanningRequest};
 use super::{PlanningReport, RefutedPlan, check, plan};
-use crate::model::{PodUid, Str};
+use crate::model::{NodeName, PodUid, Str, Time};
 use crate::objects::Node;
+use crate::shape::Shape;
 use crate::snapshot::{Charge, SharingMode, Snapshot};
 
 /// The input of a planning round and its plan.
@@ -24,6 +26,8 @@ pub struct PlanningCase {
     pub nodes: Vec<Node>,
     /// What each pod holds.
     pub charges: Vec<(PodUid, Charge)>,
+    /// Pods that a scheduler refused where they were planned: node, shape, message.
+    pub refusals: Vec<(NodeName, Arc<Shape>, Str)>,
     /// The gangs to plan.
     pub gangs: Vec<PlanningRequest>,
     /// The plan that was made.
@@ -40,6 +44,10 @@ impl PlanningCase {
             namespaces: snapshot.namespaces().clone(),
             nodes: snapshot.states().iter().map(|state| state.node.clone()).collect(),
             charges: snapshot.charges().map(|(uid, charge)| (uid.clone(), charge.clone())).collect(),
+            refusals: snapshot
+                .refusals()
+                .map(|(node, shape, message)| (node.clone(), shape.clone(), message.clone()))
+                .collect(),
             gangs: gangs.to_vec(),
             plan: refuted.plan.clone(),
             violations: refuted.violations.clone(),
@@ -57,6 +65,9 @@ impl PlanningCase {
         }
         for (uid, charge) in &self.charges {
             snapshot.charge(uid, charge.clone());
+        }
+        for (node, shape, message) in &self.refusals {
+            snapshot.refuse(node, shape, message, Time(0));
         }
         snapshot
     }

@@ -335,6 +335,11 @@ impl Snapshot {
         self.refusals.of(shape)
     }
 
+    /// Every refusal: node, shape, message.
+    pub(crate) fn refusals(&self) -> impl Iterator<Item = (&NodeName, &Arc<Shape>, &Str)> {
+        self.refusals.all()
+    }
+
     /// When the oldest refusal is forgotten without any other event.
     pub(crate) fn next_refusal_end(&self) -> Option<Time> {
         self.refusals.next_end()

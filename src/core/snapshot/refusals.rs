@@ -44,6 +44,11 @@ impl Refusals {
         equal.map(|((node, _), (message, _))| (node, message))
     }
 
+    /// Every refusal: node, shape, message.
+    pub(super) fn all(&self) -> impl Iterator<Item = (&NodeName, &Arc<Shape>, &Str)> {
+        self.by_node.iter().map(|((node, shape), (message, _))| (node, shape, message))
+    }
+
     /// Forgets the refusals of a node. Returns whether there were any.
     pub(super) fn forget_node(&mut self, node: &NodeName) -> bool {
         let before = self.by_node.len();
