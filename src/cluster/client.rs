@@ -195,6 +195,10 @@ impl Client {
             }
             ApiVerb::Update(object) => self.request(Method::PUT, &managed, JSON, json(object)).await,
             ApiVerb::JsonPatch(patch) => self.request(Method::PATCH, &managed, JSON_PATCH, json(patch)).await,
+            ApiVerb::DryRunJsonPatch(patch) => {
+                let path = format!("{managed}&dryRun=All");
+                self.request(Method::PATCH, &path, JSON_PATCH, json(patch)).await
+            }
             ApiVerb::MergePatch(patch) => {
                 self.request(Method::PATCH, &managed, MERGE_PATCH, json(patch)).await
             }
@@ -418,8 +422,8 @@ pub(super) fn respond(verb: &ApiVerb, reply: Result<Reply, Lost>) -> ApiResponse
     // Admission webhooks run before the API server stores the object.
     let rejected =
         reply.code < 500 || status.is_webhook_denial() || status.message.contains("failed calling webhook");
-    // An eviction that may have happened is sent again: it does no harm.
-    if rejected || matches!(verb, ApiVerb::Get | ApiVerb::Evict { .. }) {
+    // A dry run writes nothing. An eviction that may have happened is sent again: it does no harm.
+    if rejected || matches!(verb, ApiVerb::Get | ApiVerb::DryRunJsonPatch(_) | ApiVerb::Evict { .. }) {
         return ApiResponse::rejected(status);
     }
     tracing::debug!(code = reply.code, problem = status.message, "write failed with an unknown outcome");

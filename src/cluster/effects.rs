@@ -142,7 +142,7 @@ fn log(effect: &Effect, response: &ApiResponse, took: Duration) {
         | Action::Fence { pod, .. }
         | Action::Nominate { pod, .. }
         | Action::Evict { pod, .. } => pod.key.to_string(),
-        Action::Lift { pod, .. } => pod.key.to_string(),
+        Action::Lift { pod, .. } | Action::TryLift { pod, .. } => pod.key.to_string(),
         Action::List | Action::ReadLease | Action::StepDown | Action::RecordEvent(_) => String::new(),
     };
     if matches!(effect.action, Action::WriteGroup { .. }) {
@@ -165,6 +165,9 @@ fn log(effect: &Effect, response: &ApiResponse, took: Duration) {
         }
         ApiResponse::DeniedByWebhook { code, message } => {
             tracing::warn!(%epoch, action, object = about, code, problem = message, "an admission webhook denied the request; trying again");
+        }
+        ApiResponse::DryRunUnsupported { message } => {
+            tracing::info!(%epoch, object = about, problem = message, "a webhook with side effects prevents the dry run of a lift; lifting without it");
         }
         ApiResponse::DisruptionBudget { message } => {
             tracing::warn!(%epoch, pod = about, problem = message, "a PodDisruptionBudget does not allow the eviction; trying again");
@@ -217,6 +220,7 @@ pub(super) fn action_name(action: &Action) -> &'static str {
         Action::ReadPod { .. } => "ReadPod",
         Action::Fence { .. } => "Fence",
         Action::Nominate { .. } => "Nominate",
+        Action::TryLift { .. } => "TryLift",
         Action::Lift { .. } => "Lift",
         Action::Evict { .. } => "Evict",
         Action::RecordEvent(_) => "RecordEvent",

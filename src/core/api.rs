@@ -46,6 +46,9 @@ pub enum ApiVerb {
     Update(Value),
     /// Applies an `application/json-patch+json` patch.
     JsonPatch(Value),
+    /// Applies an `application/json-patch+json` patch with `dryRun=All`: the API server admits and validates
+    /// the result, and does not store it.
+    DryRunJsonPatch(Value),
     /// Applies an `application/merge-patch+json` patch. A `metadata.uid` in the patch must be the UID of the
     /// object: Kubernetes 1.36 answers a wrong one with HTTP 422, other versions with 409.
     MergePatch(Value),
@@ -85,6 +88,11 @@ pub enum ApiResponse {
         /// `message` of the returned `Status`. It names the webhook.
         message: String,
     },
+    /// The request was a dry run, and an admission webhook that would be called may have side effects.
+    DryRunUnsupported {
+        /// `message` of the returned `Status`. It names the webhook.
+        message: String,
+    },
     /// A PodDisruptionBudget does not allow the eviction now.
     DisruptionBudget {
         /// `message` of the returned `Status`.
@@ -109,6 +117,7 @@ impl ApiResponse {
             Self::Object(_) => None,
             Self::Stale { message }
             | Self::DeniedByWebhook { message, .. }
+            | Self::DryRunUnsupported { message }
             | Self::DisruptionBudget { message } => Some(message.clone()),
             Self::Status { code, message } => Some(format!("{code}: {message}")),
             Self::Lost => Some("the API server did not answer".to_owned()),
@@ -120,6 +129,9 @@ impl ApiResponse {
     pub fn rejected(status: ErrorStatus) -> Self {
         if status.is_stale() {
             return Self::Stale { message: status.message };
+        }
+        if status.is_dry_run_unsupported() {
+            return Self::DryRunUnsupported { message: status.message };
         }
         // A webhook chooses the code of its denial. Its 404 does not mean that the object is gone.
         if status.is_webhook_denial() {
@@ -187,6 +199,14 @@ impl ErrorStatus {
     #[must_use]
     pub fn is_webhook_denial(&self) -> bool {
         self.message.starts_with("admission webhook ")
+    }
+
+    /// Whether the API server did not call a webhook in a dry run (`NewDryRunUnsupportedErr` of apiserver).
+    fn is_dry_run_unsupported(&self) -> bool {
+        let name = self.message.strip_prefix("admission webhook \"");
+        let name = name.and_then(|rest| rest.strip_suffix("\" does not support dry run"));
+        // A webhook chooses the end of the message of its denial, which contains spaces.
+        self.code == 400 && name.is_some_and(|name| !name.contains(' '))
     }
 
     /// Whether the request was about a version or an object that is not stored any more.
@@ -265,6 +285,17 @@ mod tests {
             let denied = ApiResponse::DeniedByWebhook { code, message: webhook.clone() };
             assert_eq!(response(code, "Invalid", &webhook, &details), denied);
         }
+    }
+
+    /// A webhook cannot have its denial taken for an unsupported dry run.
+    #[test]
+    fn an_unsupported_dry_run_differs_from_a_denial() {
+        let message = "admission webhook \"w.example.com\" does not support dry run";
+        let unsupported = ApiResponse::DryRunUnsupported { message: message.to_owned() };
+        assert_eq!(response(400, "BadRequest", message, &json!({})), unsupported);
+        let denial = "admission webhook \"w\" denied the request: \"x\" does not support dry run";
+        let denied = ApiResponse::DeniedByWebhook { code: 400, message: denial.to_owned() };
+        assert_eq!(response(400, "BadRequest", denial, &json!({})), denied);
     }
 
     #[test]

@@ -320,6 +320,7 @@ impl Engine {
             gang.timers.next = None;
             let mut plan_again = gang.is_replan_due(&view);
             if view.leads {
+                plan_again |= gang.forget_refused_lift(&view);
                 plan_again |= gang.check_timeout(&view);
             }
             if plan_again {
@@ -363,6 +364,7 @@ impl Engine {
             self.remember_refusals(id, step);
             self.review_plan(id, step);
             self.review_placeholders(id, step);
+            self.drive(id, step, |gang, view, _| gang.forget_refused_lift(view));
             self.drive(id, step, |gang, view, _| gang.check_timeout(view));
             self.drive(id, step, Gang::check_stale);
         }

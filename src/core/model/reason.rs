@@ -48,6 +48,7 @@ impl Reason {
                 | Self::SearchExhausted
                 | Self::PlanRefuted
                 | Self::PlanDropped
+                | Self::LiftRefused
                 | Self::Torn
         )
     }
@@ -132,6 +133,9 @@ reasons! {
     Torn,
     /// The basis of the plan changed before any gate was removed. The engine plans again.
     PlanDropped,
+    /// The API server refuses to remove the gate of a member: a policy, a webhook or a limit. No gate was
+    /// removed.
+    LiftRefused,
 }
 
 impl fmt::Display for Reason {

@@ -98,15 +98,15 @@ impl PodLabels {
         self.0.split('\0').next().unwrap_or_default()
     }
 
+    /// Keys and values, in the order of the keys.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        let mut parts = self.0.split('\0').skip(1);
+        std::iter::from_fn(move || Some((parts.next()?, parts.next()?)))
+    }
+
     /// The value of a label.
     pub fn get(&self, key: &str) -> Option<&str> {
-        let mut parts = self.0.split('\0').skip(1);
-        while let (Some(found), Some(value)) = (parts.next(), parts.next()) {
-            if found == key {
-                return Some(value);
-            }
-        }
-        None
+        self.iter().find(|(found, _)| *found == key).map(|(_, value)| value)
     }
 }
 

@@ -5,6 +5,7 @@
 //! write that changes an object raises; UIDs are unique.
 
 mod admission;
+mod lift_policy;
 mod object_kind;
 mod pod_validation;
 mod requests;
@@ -14,6 +15,7 @@ mod stored_object;
 mod watch_cache;
 
 pub use admission::{AdmissionWebhook, WebhookCall};
+pub use lift_policy::LiftPolicy;
 pub use object_kind::{ObjectKey, ObjectKind};
 pub use status::ApiStatus;
 pub use store::ApiServer;

@@ -1,5 +1,7 @@
 //! Requests of clients: the patches, and the requests of the engine as the client of the cluster sends them.
 
+use std::sync::Arc;
+
 use serde_json::{Value, json};
 
 use super::admission::apply;
@@ -26,6 +28,7 @@ impl ApiServer {
             ApiVerb::JsonPatch(patch) => {
                 self.json_patch(actor, &key, subresource, patch).map(|applied| applied.object)
             }
+            ApiVerb::DryRunJsonPatch(patch) => self.dry_run_json_patch(actor, &key, subresource, patch),
             ApiVerb::MergePatch(patch) => {
                 self.merge_patch(actor, &key, subresource, patch).map(|applied| applied.object)
             }
@@ -54,13 +57,30 @@ impl ApiServer {
         subresource: Subresource,
         patch: &Value,
     ) -> Result<WriteOutcome, ApiStatus> {
+        let new = self.patched(key, patch)?;
+        self.update(actor, key, subresource, new)
+    }
+
+    /// The response to a JSON patch with `dryRun=All`. Nothing is stored.
+    fn dry_run_json_patch(
+        &mut self,
+        actor: &Actor,
+        key: &ObjectKey,
+        subresource: Subresource,
+        patch: &Value,
+    ) -> Result<Arc<Value>, ApiStatus> {
+        let new = self.patched(key, patch)?;
+        self.admit_update(actor, key, subresource, new).map(|(new, _)| Arc::new(new))
+    }
+
+    fn patched(&self, key: &ObjectKey, patch: &Value) -> Result<Value, ApiStatus> {
         let mut new = (*self.found(key)?.object).clone();
         apply(&mut new, patch).map_err(|problem| {
             let message =
                 format!("the server rejected our request due to an error in our request: {problem}");
             ApiStatus { about: None, causes: Vec::new(), ..ApiStatus::new(422, "Invalid", message) }
         })?;
-        self.update(actor, key, subresource, new)
+        Ok(new)
     }
 
     /// Applies a merge patch (RFC 7386).

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::admission::{AdmissionWebhook, ReviewInput};
+use super::lift_policy::LiftPolicy;
 use super::stored_object::{Actor, StoredObject, Subresource, TypedObject, WriteOutcome, WriteRecord};
 use super::watch_cache::{LEASE_NAME, LEASE_NAMESPACE, OpenList};
 use super::{ApiStatus, ObjectKey, ObjectKind, pod_validation};
@@ -25,6 +26,8 @@ pub struct ApiServer {
     pub webhook: AdmissionWebhook,
     /// Whether updates by the engine skip the webhook, as the `matchConditions` of its registration define.
     pub engine_skips_webhook: bool,
+    /// A ValidatingAdmissionPolicy of another team that refuses to lift some pods.
+    pub lift_policy: Option<LiftPolicy>,
     /// Writes that are kept for watches that resume; older ones are compacted.
     pub history_limit: usize,
     pub(super) history: VecDeque<WriteRecord>,
@@ -47,6 +50,7 @@ impl ApiServer {
             now,
             webhook,
             engine_skips_webhook: true,
+            lift_policy: None,
             history_limit: 10_000,
             history: VecDeque::new(),
             compacted: 0,
@@ -200,8 +204,25 @@ impl ApiServer {
         actor: &Actor,
         key: &ObjectKey,
         subresource: Subresource,
-        mut new: Value,
+        new: Value,
     ) -> Result<WriteOutcome, ApiStatus> {
+        let old = self.found(key)?.object.clone();
+        let (new, warnings) = self.admit_update(actor, key, subresource, new)?;
+        if new == *old {
+            return Ok(WriteOutcome { object: old, changed: false, warnings });
+        }
+        let object = self.commit(actor, key.clone(), new);
+        Ok(WriteOutcome { object, changed: true, warnings })
+    }
+
+    /// Admits and validates an update. Returns the object that would be stored, and warnings.
+    pub(super) fn admit_update(
+        &mut self,
+        actor: &Actor,
+        key: &ObjectKey,
+        subresource: Subresource,
+        mut new: Value,
+    ) -> Result<(Value, Vec<String>), ApiStatus> {
         let old = self.found(key)?.clone();
         let meta = |object: &Value, field: &str| object["metadata"].get(field).cloned();
         let version = new["metadata"].get("resourceVersion").and_then(Value::as_str).unwrap_or("");
@@ -258,12 +279,11 @@ impl ApiServer {
                     self.webhook.validate(&ReviewInput { user, name, namespace, object: &new, old })?;
                 warnings.extend(returned);
             }
+            if let Some(policy) = &self.lift_policy {
+                policy.check(&key.name, before, &new)?;
+            }
         }
-        if new == *old.object {
-            return Ok(WriteOutcome { object: old.object, changed: false, warnings });
-        }
-        let object = self.commit(actor, key.clone(), new);
-        Ok(WriteOutcome { object, changed: true, warnings })
+        Ok((new, warnings))
     }
 
     /// Deletes an object. A bound pod that has not ended is only marked, because its kubelet stops it first.

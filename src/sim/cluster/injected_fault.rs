@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::Cluster;
-use crate::api::ObjectKind;
+use crate::api::{LiftPolicy, ObjectKind};
 use portcullis_core::engine::Action;
 
 /// A step of the lift protocol: the leader has just sent an effect of this kind.
@@ -59,6 +59,8 @@ pub enum InjectedFault {
     SchedulerRefuses(String, bool),
     /// Breaks the watches of this kind in every replica for this time.
     BreakWatches(ObjectKind, Duration),
+    /// A policy refuses to lift the pods of this name or `KEY=VALUE` label. `None` removes the policy.
+    RefuseLifts(Option<String>),
     /// Moves the leader's clock ahead by this time.
     JumpClock(Duration),
 }
@@ -98,6 +100,9 @@ impl Cluster {
             InjectedFault::SchedulerRefuses(node, refused) => self.refuse_node(node, *refused),
             InjectedFault::BreakWatches(kind, time) => {
                 (0..self.replicas.len()).for_each(|index| self.break_watch(index, *kind, *time));
+            }
+            InjectedFault::RefuseLifts(pods) => {
+                self.api.lift_policy = pods.clone().map(|pods| LiftPolicy { pods });
             }
             InjectedFault::JumpClock(time) => {
                 leader.into_iter().for_each(|leader| self.jump_clock(leader, *time));

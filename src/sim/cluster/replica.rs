@@ -332,7 +332,8 @@ impl Cluster {
                 return;
             }
             if self.random.percent(faults.refused) {
-                reply = ResponseFate::Rejected(if self.random.percent(50) { 500 } else { 429 });
+                let codes = [500, 429, 403];
+                reply = ResponseFate::Rejected(*self.random.pick(&codes).unwrap_or(&500));
             } else if self.random.percent(faults.conflict) {
                 reply = ResponseFate::Rejected(409);
             } else if self.random.percent(faults.answer_lost) {
@@ -410,7 +411,7 @@ fn subject_of(action: &Action) -> Option<RequestTarget> {
         Action::ReadPod { pod } | Action::Fence { pod, .. } | Action::Nominate { pod, .. } => {
             RequestTarget::Pod(pod.uid.clone())
         }
-        Action::Lift { pod, .. } => RequestTarget::Pod(pod.uid.clone()),
+        Action::Lift { pod, .. } | Action::TryLift { pod, .. } => RequestTarget::Pod(pod.uid.clone()),
         Action::WriteGroup { gang, .. } => RequestTarget::Group(gang.clone()),
         Action::ReadOwner { gang, owner } => RequestTarget::Owner(gang.clone(), owner.clone()),
         Action::List | Action::StepDown | Action::Evict { .. } | Action::RecordEvent(_) => return None,

@@ -110,6 +110,8 @@ fn fault(fault: &FaultSpec) -> Value {
     put("cordon", fault.cordon.clone().map(Value::from));
     put("nodeLost", fault.node_lost.clone().map(Value::from));
     put("nodeBack", fault.node_back.clone().map(Value::from));
+    put("refuseLifts", fault.refuse_lifts.clone().map(Value::from));
+    put("acceptLifts", fault.accept_lifts.then_some(json!(true)));
     put("restartScheduler", fault.restart_scheduler.then_some(json!(true)));
     put("breakWatches", fault.break_watches.clone().map(Value::from));
     Value::Object(value)

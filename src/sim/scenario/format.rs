@@ -310,6 +310,10 @@ pub struct FaultSpec {
     pub node_lost: Option<String>,
     /// A node becomes ready again.
     pub node_back: Option<String>,
+    /// A policy of another team refuses to lift the pods of this name or `KEY=VALUE` label.
+    pub refuse_lifts: Option<String>,
+    /// That policy is removed.
+    pub accept_lifts: bool,
     /// Restarts the scheduler, which forgets nominations.
     pub restart_scheduler: bool,
     /// A plugin of the scheduler refuses a node, for a reason that Portcullis does not know.
@@ -346,6 +350,8 @@ impl FaultSpec {
             self.node_back.clone().map(|node| InjectedFault::Ready(node, true)),
             self.scheduler_refuses.clone().map(|node| InjectedFault::SchedulerRefuses(node, true)),
             self.scheduler_accepts.clone().map(|node| InjectedFault::SchedulerRefuses(node, false)),
+            self.refuse_lifts.clone().map(|pods| InjectedFault::RefuseLifts(Some(pods))),
+            self.accept_lifts.then_some(InjectedFault::RefuseLifts(None)),
             self.restart_scheduler.then_some(InjectedFault::RestartScheduler),
             kind,
         ]

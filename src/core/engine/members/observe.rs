@@ -137,6 +137,7 @@ impl Engine {
         let id = membership.gang.clone();
         let gang = self.gangs.entry(id.clone()).or_insert_with(|| Gang::new(id.clone()));
         gang.members.insert(uid.clone(), MemberState::new(pod));
+        gang.lifecycle.lift_retry.observe_change(step.now, &mut self.retry_slots);
         gang.mark_member_added();
         gang.mark_declarations_changed(&membership);
         self.gang_by_pod.insert(uid.clone(), id.clone());
@@ -167,12 +168,14 @@ impl Engine {
     /// Takes in that a member was changed by another client, so that a refused request about it may succeed.
     /// The result of an own write is known by its answer, or the answer is still to come.
     fn observe_foreign_change(&mut self, pod: &Pod, now: Time) {
-        let gang = self.gang_by_pod.get(&pod.uid).and_then(|id| self.gangs.get_mut(id));
-        if let Some(member) = gang.and_then(|gang| gang.members.get_mut(&pod.uid))
+        let Some(id) = self.gang_by_pod.get(&pod.uid) else { return };
+        let Some(gang) = self.gangs.get_mut(id) else { return };
+        if let Some(member) = gang.members.get_mut(&pod.uid)
             && member.request.is_none()
             && member.pod.resource_version < pod.resource_version
         {
             member.retry.observe_change(now, &mut self.retry_slots);
+            gang.lifecycle.lift_retry.observe_change(now, &mut self.retry_slots);
         }
     }
 

@@ -149,6 +149,7 @@ impl Gang {
             .chain(pending)
             .chain(replan)
             .chain(retry)
+            .chain(self.lifecycle.lift_retry.waits(now))
             .chain(life)
             .chain(self.next_owner_read(view))
             .min()

@@ -184,6 +184,14 @@ impl Engine {
         if outcome == RequestOutcome::Gone {
             return self.remove_pod(uid, step);
         }
+        let trial = match (request, &outcome) {
+            (PodRequest::TryLift, RequestOutcome::Done) => Some(Ok(())),
+            (PodRequest::TryLift | PodRequest::Lift, RequestOutcome::Refused(refusal)) => {
+                Some(Err(refusal.clone()))
+            }
+            _ => None,
+        };
+        let lifted = matches!((request, &outcome), (PodRequest::Lift, RequestOutcome::Pod(_)));
         if let Some(pod) = member.settle(request, outcome, step.now, &mut self.retry_slots) {
             self.update_member(*pod, step);
         }
@@ -193,6 +201,19 @@ impl Engine {
         }
         if let Some(gang) = self.gangs.get_mut(&id) {
             gang.record.api_error = api_error;
+            if request == PodRequest::Lift && matches!(trial, Some(Err(_))) {
+                gang.lifecycle.first_lift = Some(uid.clone());
+            }
+            match trial {
+                Some(Ok(())) => gang.accept_trial(uid),
+                Some(Err(refusal)) => gang.refuse_lift(uid, &refusal, step.now, &mut self.retry_slots),
+                None if lifted => {
+                    gang.lifecycle.refused_lift = None;
+                    gang.lifecycle.first_lift = None;
+                    gang.lifecycle.lift_retry.succeed();
+                }
+                None => {}
+            }
             if let Some(member) = gang.members.get_mut(uid) {
                 member.must_fence &= member.pod.gated();
             }
@@ -244,7 +265,7 @@ impl MemberState {
                     // A read settles it also if it returns the known version: then no change caused the
                     // conflict.
                     PodRequest::Read => self.must_read = false,
-                    PodRequest::Nominate => {}
+                    PodRequest::Nominate | PodRequest::TryLift => {}
                 }
                 return Some(pod);
             }
@@ -260,6 +281,8 @@ impl MemberState {
                 self.must_fence = true;
                 self.retry.fail(now);
             }
+            // The backoff of the gang applies.
+            (PodRequest::TryLift, RequestOutcome::Done | RequestOutcome::Refused(_)) => {}
             (request, outcome) => {
                 // No decision depends on a nomination. Read the pod, because the nomination may have been
                 // written.

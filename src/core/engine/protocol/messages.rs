@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use portcullis_text::truncate;
+
 use crate::dialect::{GroupEvent, GroupKey, GroupKind, GroupObject, GroupStatus};
-use crate::model::{Epoch, GangId, NodeName, PodKey, PodUid, Reason, ResourceVersion, Str};
+use crate::model::{Epoch, GangId, NodeName, PodKey, PodUid, Reason, ResourceVersion, Str, str};
 use crate::objects::{Namespace, Node, ObjectRef, PriorityClass};
 use crate::pod::{OwnerState, Pod};
 
@@ -126,6 +128,16 @@ pub struct Refusal {
     pub message: Str,
 }
 
+impl Refusal {
+    /// Upper bound for the characters of a message that status and events repeat. A webhook chooses its own.
+    const MAX_MESSAGE_CHARS: usize = 500;
+
+    /// A refusal with the start of this message.
+    pub fn new(code: u16, message: &str) -> Self {
+        Self { code, message: str(truncate::first_chars(message.trim(), Self::MAX_MESSAGE_CHARS)) }
+    }
+}
+
 impl std::fmt::Display for Refusal {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}: {}", self.code, self.message)
@@ -222,6 +234,19 @@ pub enum Action {
         pod: PodRef,
         /// The planned node. `None` clears an earlier nomination.
         node: Option<NodeName>,
+    },
+    /// Send the patch of [`Action::Lift`] as a dry run: it is admitted and validated, and not stored. It
+    /// tests the version of the pod. The answer is about [`RequestTarget::Pod`]; [`RequestOutcome::Done`] is
+    /// success.
+    TryLift {
+        /// The pod as the engine knows it.
+        pod: Box<Pod>,
+        /// The planned node.
+        node: NodeName,
+        /// How the pod is tied to the node.
+        pin: NodePinning,
+        /// The planned cards.
+        cards: Vec<u32>,
     },
     /// Remove the gate, pin the pod to its node and write its cards, in one patch that tests the version of
     /// the pod. The answer is about [`RequestTarget::Pod`].

@@ -12,6 +12,7 @@
 //! | [`plan_transition`] | charges, permits and planning that go with each transition |
 //! | [`plan_review`] | whether a plan can still be carried out and is in time |
 //! | [`plan_execution`] | nominates and lifts members |
+//! | [`lift_trial`] | tries the lifts of a gang with a dry run before the first one |
 //! | [`leadership`] | takeover, lift permits and answers; keeps a deposed leader from acting |
 //!
 //! What the engine does to a member follows from the pod as the engine knows it, never from earlier requests:
@@ -20,7 +21,8 @@
 //! |---|---|
 //! | gated and not nominated, and nominations are on | nominates it |
 //! | gated, without a lift permit | reads the lease |
-//! | gated, with a lift permit for its version | lifts it |
+//! | gated, and its lift is not tried | tries its lift, or that of a member that is alike, with a dry run |
+//! | gated, tried, with a lift permit for its version | lifts it |
 //! | changed since the last read | reads it |
 //! | the target of a lift without an answer | fences it |
 //!
@@ -52,6 +54,7 @@ pub(in crate::engine) mod condition;
 mod gang_object;
 pub(in crate::engine) mod gang_record;
 pub(in crate::engine) mod leadership;
+mod lift_trial;
 pub(in crate::engine) mod messages;
 pub(in crate::engine) mod placeholder;
 mod plan_execution;

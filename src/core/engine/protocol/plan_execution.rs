@@ -24,6 +24,7 @@ impl Gang {
             _ => BTreeMap::new(),
         };
         let idle = view.leads && self.lifecycle.progress == Progress::Undecided;
+        let liftable = self.liftable();
         for (uid, member) in &mut self.members {
             if member.request.is_some() || member.retry.waits(view.now).is_some() {
                 continue;
@@ -34,7 +35,9 @@ impl Gang {
                     let unpinned = may_nominate && !member.pod.shape.tolerates_pin();
                     let nomination =
                         if nominates || unpinned { member.nominate(&planned.node) } else { None };
-                    nomination.or_else(|| member.lift(planned, pin_all, view))
+                    nomination.or_else(|| {
+                        if liftable.contains(uid) { member.lift(planned, pin_all, view) } else { None }
+                    })
                 }
                 Some(_) => None,
                 // The plan of the nomination is gone. Clear it, so that the scheduler does not keep the
@@ -46,6 +49,7 @@ impl Gang {
                 effects.send(action);
             }
         }
+        self.try_lifts(pin_all, view, effects);
     }
 
     /// Members that could be lifted if this replica holds the lease, with their known versions. A gang is
@@ -56,7 +60,10 @@ impl Gang {
             return Vec::new();
         }
         let waiting = self.present(plan).map(|(_, member)| member).filter(|member| {
-            let idle = member.request.is_none() && !member.must_read && !member.must_fence;
+            // A dry run does not change the pod.
+            let idle = matches!(member.request, None | Some(PodRequest::TryLift))
+                && !member.must_read
+                && !member.must_fence;
             member.pod.gated() && idle && member.permit != Some(member.pod.resource_version)
         });
         waiting.map(|member| (member.pod.uid.clone(), member.pod.resource_version)).collect()
@@ -119,7 +126,7 @@ impl MemberState {
     }
 
     /// How the pod is tied to its planned node.
-    fn pinning(&self, node: &NodeName, pin_all: bool) -> NodePinning {
+    pub(in crate::engine) fn pinning(&self, node: &NodeName, pin_all: bool) -> NodePinning {
         match self.pod.shape.share {
             _ if self.pod.placed_by_gang_scheduler() => NodePinning::None,
             Some(_) => NodePinning::Required,

@@ -32,7 +32,9 @@ impl Gang {
             return None;
         }
         let overdue = || (view.now > plan.deadline).then(|| "it could not be lifted in time".to_owned());
-        let why = self.reason_to_drop(plan, view).or_else(overdue)?;
+        let refused =
+            || Some(format!("the lift of pod {} is refused", self.lifecycle.refused_lift.as_ref()?.pod));
+        let why = self.reason_to_drop(plan, view).or_else(refused).or_else(overdue)?;
         Some(PlanInput::Infeasible { why: str(why), write_pending: self.record.request.is_some() })
     }
 

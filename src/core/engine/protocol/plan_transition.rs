@@ -3,7 +3,7 @@
 use super::plan_progress::{PlanInput, Progress, Transition};
 use crate::engine::Engine;
 use crate::engine::settings::SafetyRule;
-use crate::engine::state::{EngineView, Gang, StepContext};
+use crate::engine::state::{EngineView, Gang, LiftTrial, StepContext};
 use crate::model::{GangId, PodUid};
 
 /// What the engine does beside a gang after a transition of its plan.
@@ -76,8 +76,10 @@ impl Gang {
         }
     }
 
-    /// Revokes the lift permits of the gang: no member is lifted before the lease is read again.
+    /// Revokes the lift permits of the gang: no member is lifted before the lease is read again, and before
+    /// the lifts of the next plan are tried.
     fn revoke_permits(&mut self) {
+        self.lifecycle.lift_trial = LiftTrial::default();
         for member in self.members.values_mut() {
             member.permit = None;
         }

@@ -10,7 +10,7 @@ use crate::engine::protocol::{
     Action, Effect, Event, GangRecord, GangStatus, NodePinning, PodRef, Refusal, RequestOutcome,
     RequestTarget,
 };
-use crate::model::{DialectId, GangId, NodeName, ResourceVersion, str};
+use crate::model::{DialectId, GangId, NodeName, ResourceVersion};
 use crate::objects::text::Text;
 use crate::objects::{ObjectRef, OwnerKind, names};
 use crate::pod::{OwnerState, Pod};
@@ -82,6 +82,10 @@ pub fn request_for(effect: &Effect) -> Option<ApiRequest> {
             let patch = lift_patch(which, *permit, node, *pin, cards);
             pod(ApiVerb::JsonPatch(patch), &PodRef::of(which), None)
         }
+        Action::TryLift { pod: which, node, pin, cards } => {
+            let patch = lift_patch(which, Some(which.resource_version), node, *pin, cards);
+            pod(ApiVerb::DryRunJsonPatch(patch), &PodRef::of(which), None)
+        }
         Action::Evict { pod: which, .. } => pod(ApiVerb::Evict { uid: which.uid.to_string() }, which, None),
     })
 }
@@ -96,7 +100,9 @@ pub fn event_for(effect: &Effect, response: ApiResponse) -> Option<Event> {
         Action::ReadPod { pod } | Action::Fence { pod, .. } | Action::Nominate { pod, .. } => {
             (RequestTarget::Pod(pod.uid.clone()), Some(&pod.uid))
         }
-        Action::Lift { pod, .. } => (RequestTarget::Pod(pod.uid.clone()), Some(&pod.uid)),
+        Action::Lift { pod, .. } | Action::TryLift { pod, .. } => {
+            (RequestTarget::Pod(pod.uid.clone()), Some(&pod.uid))
+        }
         Action::WriteGroup { gang, .. } => (RequestTarget::Group(gang.clone()), None),
         Action::ReadOwner { gang, owner } => (RequestTarget::Owner(gang.clone(), owner.clone()), None),
         Action::List
@@ -108,8 +114,11 @@ pub fn event_for(effect: &Effect, response: ApiResponse) -> Option<Event> {
         }
     };
     let deleting = matches!(effect.action, Action::DeleteGang { .. });
+    let trying = matches!(effect.action, Action::TryLift { .. });
     let outcome = match response {
         ApiResponse::Lost => RequestOutcome::Unknown,
+        // The object in the response is not stored.
+        ApiResponse::Object(_) | ApiResponse::DryRunUnsupported { .. } if trying => RequestOutcome::Done,
         ApiResponse::Object(_) if deleting => RequestOutcome::Gone,
         ApiResponse::Object(_) if matches!(subject, RequestTarget::Group(_)) => RequestOutcome::Done,
         ApiResponse::Object(json) if let RequestTarget::Owner(_, owner) = &subject => {
@@ -119,11 +128,11 @@ pub fn event_for(effect: &Effect, response: ApiResponse) -> Option<Event> {
             Some(uid) => match Pod::read(&json) {
                 Ok(pod) if pod.uid == *uid => RequestOutcome::Pod(Box::new(pod)),
                 Ok(_) => RequestOutcome::Gone,
-                Err(error) => unreadable_outcome(&json, error.to_string()),
+                Err(error) => unreadable_outcome(&json, &error.to_string()),
             },
             None => match read_gang(&json) {
                 Ok(record) => RequestOutcome::Gang(Box::new(record)),
-                Err(problem) => unreadable_outcome(&json, problem),
+                Err(problem) => unreadable_outcome(&json, &problem),
             },
         },
         ApiResponse::Status { code: 404, .. } => RequestOutcome::Gone,
@@ -135,7 +144,7 @@ pub fn event_for(effect: &Effect, response: ApiResponse) -> Option<Event> {
 
 /// A throttled request and an error of the API server pass. Everything else is a refusal.
 fn refused_or_failed(response: &ApiResponse) -> RequestOutcome {
-    let refused = |code, message: &str| RequestOutcome::Refused(Refusal { code, message: str(message) });
+    let refused = |code, message: &str| RequestOutcome::Refused(Refusal::new(code, message));
     match response {
         ApiResponse::Status { code: 429 | 500.., .. } => {
             RequestOutcome::Failed(response.problem().unwrap_or_default())
@@ -144,6 +153,7 @@ fn refused_or_failed(response: &ApiResponse) -> RequestOutcome {
             refused(*code, message)
         }
         ApiResponse::DisruptionBudget { message } => refused(429, message),
+        ApiResponse::DryRunUnsupported { message } => refused(400, message),
         ApiResponse::Object(_) | ApiResponse::Stale { .. } | ApiResponse::Lost => RequestOutcome::Unknown,
     }
 }
@@ -151,7 +161,7 @@ fn refused_or_failed(response: &ApiResponse) -> RequestOutcome {
 fn read_owner(owner: &ObjectRef, json: &str) -> RequestOutcome {
     match OwnerKind::of(owner).map(|kind| OwnerState::read(kind, json)) {
         Some(Ok(reading)) => RequestOutcome::Owner(Box::new(reading)),
-        Some(Err(error)) => unreadable_outcome(json, error.to_string()),
+        Some(Err(error)) => unreadable_outcome(json, &error.to_string()),
         None => {
             RequestOutcome::Failed(format!("{} is not a kind of owner that the engine reads", owner.kind))
         }
@@ -159,9 +169,9 @@ fn read_owner(owner: &ObjectRef, json: &str) -> RequestOutcome {
 }
 
 /// A body that is not JSON says nothing of the result. An object that cannot be parsed exists all the same.
-fn unreadable_outcome(json: &str, problem: String) -> RequestOutcome {
+fn unreadable_outcome(json: &str, problem: &str) -> RequestOutcome {
     match serde_json::from_str::<serde::de::IgnoredAny>(json) {
-        Ok(_) => RequestOutcome::Refused(Refusal { code: 200, message: str(problem) }),
+        Ok(_) => RequestOutcome::Refused(Refusal::new(200, problem)),
         Err(_) => RequestOutcome::Unknown,
     }
 }
@@ -340,7 +350,7 @@ fn prefer_node(patch: &mut Vec<Value>, pod: &Pod, node: &NodeName) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::Epoch;
+    use crate::model::{Epoch, str};
 
     /// Lifts a pod with this `spec`, as the API server would apply the patch. Returns the `spec` after that.
     fn lift(spec: &Value, pin: NodePinning, cards: &[u32]) -> Value {
@@ -462,6 +472,22 @@ mod tests {
         check(ApiResponse::Object("{\"metadata\": 7}".to_owned()), &|o| {
             matches!(o, RequestOutcome::Refused(_))
         });
+        let trial = Action::TryLift {
+            pod: Box::new(Pod::read(&named("u")).expect("the pod above can be read")),
+            node: NodeName::from("n1"),
+            pin: NodePinning::Required,
+            cards: Vec::new(),
+        };
+        let trial = Effect { epoch: Epoch(1), action: trial };
+        let verb = request_for(&trial).map(|request| request.verb);
+        assert!(matches!(verb, Some(ApiVerb::DryRunJsonPatch(_))), "{verb:?}");
+        let unsupported = ApiResponse::DryRunUnsupported { message: "no".to_owned() };
+        for response in [ApiResponse::Object(named("u")), unsupported] {
+            let Some(Event::Answer { outcome, .. }) = event_for(&trial, response) else {
+                panic!("no answer")
+            };
+            assert_eq!(outcome, RequestOutcome::Done);
+        }
         check(status(404, "not found"), &|o| *o == RequestOutcome::Gone);
         check(ApiResponse::Stale { message: "conflict".to_owned() }, &|o| *o == RequestOutcome::Conflict);
         check(status(422, "denied request: test failed"), &|o| matches!(o, RequestOutcome::Refused(_)));

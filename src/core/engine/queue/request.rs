@@ -73,6 +73,7 @@ impl Gang {
         };
         let settled = |uid: &PodUid| self.members.get(uid).is_none_or(|member| !member.must_fence);
         free && self.lifecycle.expired.is_empty()
+            && self.lifecycle.refused_lift.is_none()
             && !counts.ready.is_empty()
             && counts.ready.iter().all(settled)
             && self.are_owners_known(view, counts)

@@ -11,7 +11,8 @@ use crate::engine::protocol::{
 };
 use crate::engine::queue::QueueRank;
 use crate::engine::state::{
-    ElasticState, EngineView, GroupObjects, GroupStatusSync, MemberState, RetryTimer, TimeoutState,
+    ElasticState, EngineView, GroupObjects, GroupStatusSync, LiftTrial, MemberState, RefusedLift, RetryTimer,
+    TimeoutState,
 };
 use crate::model::{GangId, PodUid, Reason, ResourceVersion, Str, Time};
 
@@ -42,6 +43,15 @@ pub(in crate::engine) struct Gang {
 pub(in crate::engine) struct Lifecycle {
     /// The plan and how far it is carried out. Only `Gang::advance_plan` assigns it.
     pub progress: Progress,
+    /// How far the lifts of the plan are tried.
+    pub lift_trial: LiftTrial,
+    /// The lift that the API server refused last. The gang is not planned while it is set.
+    pub refused_lift: Option<Box<RefusedLift>>,
+    /// The member whose lift was refused although its trial was accepted. It is lifted before the others, so
+    /// that a further refusal is one request.
+    pub first_lift: Option<PodUid>,
+    /// When the gang is planned again after a refused lift.
+    pub lift_retry: RetryTimer,
     /// Reservations that the next plan gives up. They stay charged until the plan without them is durable.
     pub released_placeholders: Vec<Placeholder>,
     /// Pods that the engine evicts, because the gang timed out or went stale. Durable, or in the next status

@@ -79,5 +79,6 @@ pub(in crate::engine) enum PodRequest {
     Read,
     Fence,
     Nominate,
+    TryLift,
     Lift,
 }

@@ -9,6 +9,7 @@
 //! | file | holds |
 //! |---|---|
 //! | `gang` | a gang with everything that the engine remembers of it |
+//! | `lift` | how far the lifts of a plan are tried |
 //! | `member` | a member, and the requests about it |
 //! | `owners` | the owners of an elastic gang's pods |
 //! | `group_objects` | what group objects say about gangs |
@@ -22,6 +23,7 @@ mod effects;
 mod gang;
 mod group_objects;
 mod group_status;
+mod lift;
 mod member;
 mod owners;
 mod retry;
@@ -34,6 +36,7 @@ pub(super) use gang::{
 };
 pub(super) use group_objects::GroupObjects;
 pub(super) use group_status::GroupStatusSync;
+pub(super) use lift::{LiftTrial, Liftable, RefusedLift};
 pub(super) use member::{MemberState, PodRequest};
 pub(super) use owners::{CountedOwner, ElasticState, OwnerLookup, OwnerReadRound, deployment_of};
 pub(super) use retry::{RetrySlots, RetryTimer};

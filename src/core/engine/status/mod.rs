@@ -26,6 +26,7 @@ use crate::engine::protocol::plan_progress::Progress;
 use crate::engine::protocol::{GangStatus, Phase};
 use crate::engine::state::{EngineView, Gang};
 use crate::engine::status::conditions::{ConditionInputs, conditions};
+use crate::engine::status::undecided::fill_refused;
 use crate::model::{Reason, Time};
 use crate::objects::class_not_found;
 use crate::shape::Shape;
@@ -46,6 +47,9 @@ impl Gang {
         match &self.lifecycle.progress {
             Progress::Undecided => self.fill_undecided(view, &counts, stored, &mut wanted),
             Progress::Recording(plan) => self.fill_recording(view, plan, &counts, &mut wanted),
+            Progress::Dropping(..) if let Some(refused) = &self.lifecycle.refused_lift => {
+                fill_refused(refused, &mut wanted);
+            }
             Progress::Dropping(_, why) => {
                 wanted.phase = Phase::Waiting;
                 wanted.reason = Some(Reason::PlanDropped);

@@ -155,7 +155,11 @@ impl Gang {
             self.queueing.wait_reason.as_ref().filter(|_| self.queueing.rank.is_some() || !scales_up);
         let missing = self.group(view).map(|group| group.quorum.missing(&counts.present_by_role()));
         let missing = missing.filter(|missing| scales_up && !missing.is_empty());
+        let refused = self.lifecycle.refused_lift.as_ref();
         let why = match (waiting, &missing) {
+            _ if let Some(refused) = refused => {
+                format!("the API server refuses the lift of pod {} ({})", refused.pod, refused.refusal)
+            }
             (Some(waiting), _) => waiting.message.clone(),
             (None, Some(missing)) => format!("to start together with {missing}"),
             (None, None) => {

@@ -3,7 +3,7 @@
 use crate::dialect;
 use crate::engine::members::MemberCounts;
 use crate::engine::protocol::{GangStatus, Phase};
-use crate::engine::state::{EngineView, Gang};
+use crate::engine::state::{EngineView, Gang, RefusedLift};
 use crate::model::Reason;
 
 impl Gang {
@@ -93,7 +93,9 @@ impl Gang {
         wanted: &mut GangStatus,
     ) {
         wanted.phase = Phase::Waiting;
-        if let Some(waiting) = &self.queueing.wait_reason {
+        if let Some(refused) = &self.lifecycle.refused_lift {
+            fill_refused(refused, wanted);
+        } else if let Some(waiting) = &self.queueing.wait_reason {
             wanted.reason = Some(waiting.reason);
             wanted.message.clone_from(&waiting.message);
             wanted.waiting_for.clone_from(&waiting.waiting_for);
@@ -124,4 +126,18 @@ impl Gang {
             format!("all {least} members are here; {why}")
         };
     }
+}
+
+/// Fills in a gang that was not lifted, because the API server refuses the lift of a member.
+pub(super) fn fill_refused(refused: &RefusedLift, wanted: &mut GangStatus) {
+    let RefusedLift { pod, refusal } = refused;
+    wanted.phase = Phase::Waiting;
+    wanted.reason = Some(Reason::LiftRefused);
+    wanted.message = format!(
+        "no member was lifted: the API server refuses the patch that removes the gate of pod {pod} ({refusal})"
+    );
+    wanted.waiting_for = format!("the lift of {pod} to be allowed");
+    wanted.remedy = Some(format!(
+        "change the policy, webhook or limit that the message names, so that it allows the patch, or replace pod {pod}; the gang is tried again within 5 minutes, or at once after a change of its pods"
+    ));
 }

@@ -159,6 +159,9 @@ impl Lab {
                     p.nominated = Some(node);
                 })
             }
+            Action::TryLift { pod, .. } => {
+                self.answer(RequestTarget::Pod(pod.uid.clone()), RequestOutcome::Done)
+            }
             Action::WriteGroup { gang, .. } => {
                 self.answer(RequestTarget::Group(gang.clone()), RequestOutcome::Done)
             }

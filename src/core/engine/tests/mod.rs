@@ -5,6 +5,7 @@ mod counting;
 mod elastic;
 mod explore;
 mod lab;
+mod lift_trial;
 mod member_index;
 #[path = "../../../sim/planning_comparison.rs"]
 mod planning_comparison;
@@ -19,7 +20,7 @@ use std::time::Duration;
 use super::*;
 use crate::dialect::{GangPolicies, Group, OnTorn, Quorum, objects_by_kind};
 use crate::model::{DialectId, NodeName, PodKey, Reason, ResourceVersion, str};
-use crate::objects::{ObjectRef, names};
+use crate::objects::{ObjectRef, PodLabels, names};
 use crate::pod::{OwnerState, Pod};
 use lab::{Lab, START, gang_id, group, node, pod};
 
@@ -400,7 +401,8 @@ fn the_gang_object_is_deleted_with_the_last_member() {
     assert!(lab.engine.gangs.is_empty());
 }
 
-/// The cost of a gang that fits: two writes of its object, one write per gate, and one event.
+/// The cost of a gang that fits: two writes of its object, one trial of each pod without a controller, one
+/// write per gate, and one event.
 #[test]
 fn a_gang_that_fits_costs_the_minimum_of_requests() {
     let settings = EngineSettings { status_delay: Duration::from_millis(500), ..EngineSettings::default() };
@@ -426,7 +428,19 @@ fn a_gang_that_fits_costs_the_minimum_of_requests() {
     sent.sort();
     assert_eq!(
         sent,
-        ["CreateGang", "Lift", "Lift", "Lift", "ReadLease", "RecordEvent", "WriteGang", "WriteGang"]
+        [
+            "CreateGang",
+            "Lift",
+            "Lift",
+            "Lift",
+            "ReadLease",
+            "RecordEvent",
+            "TryLift",
+            "TryLift",
+            "TryLift",
+            "WriteGang",
+            "WriteGang"
+        ]
     );
     assert_eq!(lab.status().phase, Phase::Admitted);
     assert_eq!((&*lab.status().ready, &*lab.status().waiting_for), ("3/3", ""));

@@ -8,7 +8,7 @@ use super::super::{eviction_check, placeholder_check, quorum_history};
 use super::{Checker, Invariant, gang_object};
 use crate::api::ApiServer;
 use portcullis_core::engine::Phase;
-use portcullis_core::model::{GangId, NodeName, Resources, Str};
+use portcullis_core::model::{GangId, NodeName, Reason, Resources, Str};
 use portcullis_core::objects::{Node, names};
 use portcullis_core::planner::{self, PlanningRequest, WaitingMember};
 use portcullis_core::pod::Pod;
@@ -109,7 +109,13 @@ impl Checker {
                 let hold_after = self.settings.hold_after;
                 Some(waits_for_reservation(status, holder, &snapshot, hold_after, api.now))
             };
-            if let Some(planned) = plan.gangs.first().filter(|_| waits_for_holder() != Some(true)) {
+            // A policy of another team refuses the lift.
+            let is_refused = || {
+                let reason = gang_object(api, &request.gang)?.status.reason;
+                Some(api.lift_policy.is_some() && reason == Some(Reason::LiftRefused))
+            };
+            let is_kept_back = || waits_for_holder() == Some(true) || is_refused() == Some(true);
+            if let Some(planned) = plan.gangs.first().filter(|_| !is_kept_back()) {
                 let places: Vec<String> = planned
                     .assignments
                     .iter()

@@ -431,7 +431,7 @@ impl Checker {
             ApiResponse::Status { code: 422, message } => message,
             // A patch whose `test` found another version. Any other patch that cannot be applied is wrong.
             ApiResponse::Stale { message }
-                if matches!(effect.action, Action::Lift { .. })
+                if matches!(effect.action, Action::Lift { .. } | Action::TryLift { .. })
                     && !message.contains("value did not match") =>
             {
                 message

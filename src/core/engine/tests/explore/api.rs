@@ -54,6 +54,17 @@ impl Api {
                 self.write(&pod.uid, |_| {});
                 (RequestTarget::Pod(pod.uid.clone()), self.pod(&pod.uid))
             }
+            Action::TryLift { pod, .. } => {
+                let stored = self.pods.get(&pod.uid);
+                let outcome = match stored {
+                    None => RequestOutcome::Gone,
+                    Some(stored) if pod.resource_version != stored.resource_version => {
+                        RequestOutcome::Conflict
+                    }
+                    Some(_) => RequestOutcome::Done,
+                };
+                (RequestTarget::Pod(pod.uid.clone()), outcome)
+            }
             Action::Lift { pod, permit, node, cards, .. } => {
                 let stored = self.pods.get(&pod.uid);
                 let outcome = match stored {

@@ -301,6 +301,7 @@ impl std::fmt::Display for SearchStep {
                         write!(f, "{index} under {epoch}: writes {plan} to gang {gang}")
                     }
                     Action::Lift { pod, .. } => write!(f, "{index} under {epoch}: lifts {}", pod.key),
+                    Action::TryLift { pod, .. } => write!(f, "{index} under {epoch}: tries {}", pod.key),
                     Action::Fence { pod, .. } => write!(f, "{index} under {epoch}: fences {}", pod.key),
                     Action::ReadPod { pod } => write!(f, "{index} under {epoch}: reads {}", pod.key),
                     other => write!(f, "{index} under {epoch}: {other:?}"),
@@ -325,7 +326,9 @@ fn request_key(effect: &Effect) -> Option<RequestKey> {
         Action::ReadPod { pod } | Action::Fence { pod, .. } | Action::Nominate { pod, .. } => {
             (3, Some(RequestTarget::Pod(pod.uid.clone())))
         }
-        Action::Lift { pod, .. } => (3, Some(RequestTarget::Pod(pod.uid.clone()))),
+        Action::Lift { pod, .. } | Action::TryLift { pod, .. } => {
+            (3, Some(RequestTarget::Pod(pod.uid.clone())))
+        }
         Action::List
         | Action::StepDown
         | Action::Evict { .. }
