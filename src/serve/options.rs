@@ -116,6 +116,15 @@ pub struct EngineOptions {
     #[arg(long, value_enum, default_value_t)]
     pub on_torn: OnTornArg,
 
+    /// How often the unbound members of a torn gang are replaced before the whole gang is evicted, with
+    /// --on-torn=retry
+    #[arg(long, value_name = "NUMBER", default_value_t = 3)]
+    pub torn_retries: u32,
+
+    /// How long a torn gang may hold its nodes before the whole gang is evicted, with --on-torn=retry
+    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = duration)]
+    pub torn_timeout: Duration,
+
     /// What to do with a gang that has not started within its timeout and whose group has no annotation
     /// portcullis.dev/on-timeout
     #[arg(long, value_enum, default_value_t)]
@@ -168,8 +177,10 @@ pub enum SharingArg {
 /// `--on-torn`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum OnTornArg {
-    /// Keep its pods
+    /// Evict the pods that are not bound, so that their owners create them again, and then all pods
     #[default]
+    Retry,
+    /// Keep its pods
     Hold,
     /// Evict its pods, so that it can start again
     Evict,
@@ -227,9 +238,12 @@ impl EngineOptions {
                 SharingArg::Any => SharingMode::Any,
             },
             on_torn: match self.on_torn {
+                OnTornArg::Retry => OnTorn::Retry,
                 OnTornArg::Hold => OnTorn::Hold,
                 OnTornArg::Evict => OnTorn::Evict,
             },
+            torn_retries: self.torn_retries,
+            torn_timeout: self.torn_timeout,
             on_timeout: match self.on_timeout {
                 OnTimeoutArg::Requeue => OnTimeout::Requeue,
                 OnTimeoutArg::Delete => OnTimeout::Delete,
@@ -276,12 +290,14 @@ mod tests {
     #[test]
     fn defaults_match_those_of_the_engine() {
         assert_eq!(TestCommand::parse_from(["serve"]).engine.settings(), EngineSettings::default());
-        let arguments = "serve --bind-timeout 5s --sharing any --on-torn evict --nominate never --pin-all --group-status never --on-timeout delete --on-stale keep --stale-grace 30s --hold-after 0s --reserve-for 1m";
+        let arguments = "serve --bind-timeout 5s --sharing any --on-torn evict --torn-retries 1 --torn-timeout 2m --nominate never --pin-all --group-status never --on-timeout delete --on-stale keep --stale-grace 30s --hold-after 0s --reserve-for 1m";
         let settings = TestCommand::parse_from(arguments.split(' ')).engine.settings();
         let expected = EngineSettings {
             bind_timeout: Duration::from_secs(5),
             sharing: SharingMode::Any,
             on_torn: OnTorn::Evict,
+            torn_retries: 1,
+            torn_timeout: Duration::from_secs(120),
             nominate: NominationMode::Never,
             pin_all: true,
             group_status: GroupStatusMode::Never,

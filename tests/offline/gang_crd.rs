@@ -6,7 +6,7 @@ use std::path::Path;
 
 use portcullis_core::admission;
 use portcullis_core::engine::{
-    Condition, ConditionStatus, ConditionType, GangStatus, Phase, PlanRecord, PlannedMember,
+    Condition, ConditionStatus, ConditionType, GangStatus, Phase, PlanRecord, PlannedMember, TornRecord,
 };
 use portcullis_core::model::{DialectId, Epoch, NodeName, PodUid, Reason, Time, str};
 use portcullis_sim::api::ObjectKind;
@@ -38,6 +38,7 @@ fn problems(schema: &Value, value: &Value, place: &str, found: &mut Vec<String>)
                     Some("array") => value.is_array(),
                     Some("string") => value.is_string(),
                     Some("integer") => value.is_i64() || value.is_u64(),
+                    Some("boolean") => value.is_boolean(),
                     _ => false,
                 };
                 if !holds {
@@ -171,6 +172,7 @@ fn full(phase: Phase, reason: Reason) -> GangStatus {
             condition(ConditionType::PriorityClassFound, ConditionStatus::True),
         ],
         started_with: 3,
+        torn: Some(TornRecord { since: Time(1_795_266_000_042), retries: 2, had_started: true }),
         expired: vec![PodUid::from("uid-2")],
         plan: Some(PlanRecord {
             epoch: Epoch(7),

@@ -36,8 +36,11 @@ pub enum OnStale {
 /// deadline.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum OnTorn {
-    /// The engine changes nothing. Members that can still be bound keep their reservation.
+    /// The engine evicts the members that are not bound, so that their owners create them again, and after
+    /// some retries the whole gang.
     #[default]
+    Retry,
+    /// The engine changes nothing. Members that can still be bound keep their reservation.
     Hold,
     /// The engine deletes the planned members. Their owners create new ones, and the gang can be tried again.
     Evict,
@@ -75,23 +78,23 @@ impl GangPolicies {
 
     /// Reads the annotations. A value that cannot be read adds a warning.
     pub(super) fn read(meta: &Meta<'_>, warnings: &mut Vec<String>) -> Self {
-        let mut choice = |key: &str, known: [&str; 2]| -> Option<bool> {
+        let mut choice_of = |key: &str, known: &[&str]| -> Option<usize> {
             let text = meta.annotations.text(key)?.trim();
-            let second = text == known[1];
-            if !second && text != known[0] {
-                warnings.push(format!(
-                    "{key} is {}, which is not a known value: write {} or {}",
-                    quoted(text),
-                    known[0],
-                    known[1]
-                ));
-                return None;
+            let found = known.iter().position(|value| *value == text);
+            if found.is_none()
+                && let Some((last, before)) = known.split_last()
+            {
+                let before = before.join(", ");
+                let text = quoted(text);
+                warnings
+                    .push(format!("{key} is {text}, which is not a known value: write {before} or {last}"));
             }
-            Some(second)
+            found
         };
+        let on_torn = choice_of(names::ON_TORN_ANNOTATION, &["retry", "hold", "evict"]);
+        let mut choice = |key: &str, known: [&str; 2]| Some(choice_of(key, &known)? == 1);
         let on_timeout = choice(names::ON_TIMEOUT_ANNOTATION, ["requeue", "delete"]);
         let on_stale = choice(names::ON_STALE_ANNOTATION, ["evict", "keep"]);
-        let on_torn = choice(names::ON_TORN_ANNOTATION, ["hold", "evict"]);
         let pin = choice(names::PIN_ANNOTATION, ["false", "true"]);
         let elastic = choice(names::ELASTIC_ANNOTATION, ["false", "true"]);
         let grace = meta.annotations.text(names::STALE_GRACE_ANNOTATION).and_then(|text| {
@@ -104,7 +107,11 @@ impl GangPolicies {
         let stated = Self {
             on_timeout: on_timeout.map(|delete| if delete { OnTimeout::Delete } else { OnTimeout::Requeue }),
             on_stale: on_stale.map(|keep| if keep { OnStale::Keep } else { OnStale::Evict }),
-            on_torn: on_torn.map(|evict| if evict { OnTorn::Evict } else { OnTorn::Hold }),
+            on_torn: on_torn.map(|choice| match choice {
+                0 => OnTorn::Retry,
+                1 => OnTorn::Hold,
+                _ => OnTorn::Evict,
+            }),
             pin,
             topology: topology(meta, warnings),
             elastic,

@@ -46,7 +46,7 @@ pub use members::pending::{MemberView, UnplacedPod};
 pub use protocol::{
     Action, Change, Condition, ConditionStatus, ConditionType, Effect, Event, GangEvent, GangRecord,
     GangStatus, ListedObjects, NodePinning, Phase, Placeholder, PlanRecord, PlannedMember, PodRef, Refusal,
-    RequestOutcome, RequestTarget, wire,
+    RequestOutcome, RequestTarget, TornRecord, wire,
 };
 pub use queue::{GangRank, PlanningObserver, PlanningRound, QueuedGang};
 pub use settings::{EngineSettings, GroupStatusMode, NominationMode, SafetyRule};
@@ -366,6 +366,7 @@ impl Engine {
             self.review_placeholders(id, step);
             self.drive(id, step, |gang, view, _| gang.forget_refused_lift(view));
             self.drive(id, step, |gang, view, _| gang.check_timeout(view));
+            self.drive(id, step, |gang, view, _| gang.check_torn(view));
             self.drive(id, step, Gang::check_stale);
         }
         self.drive(id, step, |gang, view, effects| {

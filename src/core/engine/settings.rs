@@ -14,6 +14,10 @@ pub struct EngineSettings {
     pub sharing: SharingMode,
     /// Policy for a torn gang whose group sets none.
     pub on_torn: OnTorn,
+    /// How often the unbound members of a torn gang are replaced before the whole gang is evicted.
+    pub torn_retries: u32,
+    /// After this time a torn gang with the policy to retry is evicted as a whole.
+    pub torn_timeout: Duration,
     /// When members are nominated to their node before they are lifted, so that the scheduler keeps the
     /// capacity.
     pub nominate: NominationMode,
@@ -48,6 +52,8 @@ impl Default for EngineSettings {
             bind_timeout: Duration::from_secs(60),
             sharing: SharingMode::default(),
             on_torn: OnTorn::default(),
+            torn_retries: 3,
+            torn_timeout: Duration::from_secs(600),
             nominate: NominationMode::default(),
             pin_all: false,
             status_delay: Duration::from_millis(500),

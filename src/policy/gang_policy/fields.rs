@@ -107,9 +107,9 @@ pub const GANG_POLICY_FIELDS: &[GangPolicyField] = &[
     ),
     setting(
         "defaults.onTorn",
-        FieldFormat::Choice(&["hold", "evict"]),
-        "hold",
-        "What happens to a torn gang (lifted, but not all members reach a node in time): it is kept as it is, or its members are deleted so that it can start again. Command line: --on-torn.",
+        FieldFormat::Choice(&["retry", "hold", "evict"]),
+        "retry",
+        "What happens to a torn gang (lifted, but not all members reach a node in time): its unbound members are evicted and tried again, it is kept as it is, or all its members are evicted so that it can start again. Command line: --on-torn.",
     ),
     setting(
         "defaults.onStale",

@@ -560,7 +560,7 @@ fn documented_defaults_are_the_defaults_of_the_engine() {
         GANG_POLICY_FIELDS.iter().find(|setting| setting.path == path).expect("it is there").default
     };
     assert_eq!((settings.on_timeout, shown("defaults.onTimeout")), (OnTimeout::Requeue, "requeue"));
-    assert_eq!((settings.on_torn, shown("defaults.onTorn")), (OnTorn::Hold, "hold"));
+    assert_eq!((settings.on_torn, shown("defaults.onTorn")), (OnTorn::Retry, "retry"));
     assert_eq!((settings.pin_all.to_string().as_str(), shown("defaults.pin")), ("false", "false"));
     assert_eq!((settings.on_stale, shown("defaults.onStale")), (OnStale::Evict, "evict"));
     assert_eq!(super::fields::time(shown("defaults.staleGrace")), Some(settings.stale_grace));

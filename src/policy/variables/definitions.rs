@@ -221,7 +221,11 @@ pub(super) const STRUCTURES: &[TypeDefinition] = &[
                 FieldType::Text,
                 "`requeue` or `delete`, from the group or the pod; empty if neither sets it.",
             ),
-            field("onTorn", FieldType::Text, "`hold` or `evict`, for a torn gang, from the same places."),
+            field(
+                "onTorn",
+                FieldType::Text,
+                "`retry`, `hold` or `evict`, for a torn gang, from the same places.",
+            ),
             field("onStale", FieldType::Text, "`evict` or `keep`, for a stale gang, from the same places."),
             field(
                 "staleGraceSeconds",

@@ -203,6 +203,7 @@ fn on_timeout(choice: OnTimeout) -> &'static str {
 /// Returns the value as in [`names::ON_TORN_ANNOTATION`].
 fn on_torn(choice: OnTorn) -> &'static str {
     match choice {
+        OnTorn::Retry => "retry",
         OnTorn::Hold => "hold",
         OnTorn::Evict => "evict",
     }

@@ -50,6 +50,15 @@ pub(super) fn expired(
         }
         return problems;
     }
+    if let Some(torn) = &after.status.torn {
+        let before = before.and_then(|before| before.status.torn.as_ref()).map_or(0, |torn| torn.retries);
+        let planned = |uid: &PodUid| {
+            after.status.plan.iter().flat_map(|plan| &plan.members).any(|member| member.uid == *uid)
+        };
+        let unplanned = new.iter().filter(|uid| torn.retries > before && !planned(uid));
+        problems.extend(unplanned.map(|uid| format!("{uid} is not of the torn plan, and is replaced")));
+        return problems;
+    }
     let mut roles: BTreeMap<Option<Str>, u32> = BTreeMap::new();
     for pod in &running {
         *roles.entry(pod.membership.as_ref().and_then(|m| m.role.clone())).or_default() += 1;

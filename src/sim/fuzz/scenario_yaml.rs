@@ -20,7 +20,16 @@ pub fn to_yaml(scenario: &Scenario) -> String {
     put("nominate", settings.nominate.and_then(|n| serde_json::to_value(n).ok()));
     put("pinAll", settings.pin_all.map(Value::from));
     put("sharing", settings.sharing.map(|s| json!(if s == SharingSpec::Any { "any" } else { "labelled" })));
-    put("onTorn", settings.on_torn.map(|t| json!(if t == TornSpec::Evict { "evict" } else { "hold" })));
+    put(
+        "onTorn",
+        settings.on_torn.map(|t| {
+            json!(match t {
+                TornSpec::Retry => "retry",
+                TornSpec::Hold => "hold",
+                TornSpec::Evict => "evict",
+            })
+        }),
+    );
     put("onTimeout", settings.on_timeout.and_then(|t| serde_json::to_value(t).ok()));
     put("onStale", settings.on_stale.and_then(|s| serde_json::to_value(s).ok()));
     put("staleGrace", settings.stale_grace.map(span));

@@ -71,8 +71,12 @@ pub struct SettingsSpec {
     pub bind_timeout: Option<TimeSpan>,
     /// Nodes that share their cards: `labelled` or `any`.
     pub sharing: Option<SharingSpec>,
-    /// Policy for torn gangs: `hold` or `evict`.
+    /// Policy for torn gangs: `retry`, `hold` or `evict`.
     pub on_torn: Option<TornSpec>,
+    /// Retries of a torn gang before it is evicted as a whole.
+    pub torn_retries: Option<u32>,
+    /// How long a torn gang is retried.
+    pub torn_timeout: Option<TimeSpan>,
     /// Policy for gangs that do not start in time: `requeue` or `delete`.
     pub on_timeout: Option<TimeoutSpec>,
     /// Policy for stale gangs: `evict` or `keep`.
@@ -137,6 +141,8 @@ impl NominateSpec {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum TornSpec {
+    /// Replace the unbound members, and later all of them.
+    Retry,
     /// Leave the gang as it is.
     Hold,
     /// Delete its members.
@@ -174,9 +180,12 @@ impl SettingsSpec {
                 Some(SharingSpec::Any) => SharingMode::Any,
             },
             on_torn: match self.on_torn {
-                None | Some(TornSpec::Hold) => OnTorn::Hold,
+                None | Some(TornSpec::Retry) => OnTorn::Retry,
+                Some(TornSpec::Hold) => OnTorn::Hold,
                 Some(TornSpec::Evict) => OnTorn::Evict,
             },
+            torn_retries: self.torn_retries.unwrap_or(defaults.torn_retries),
+            torn_timeout: self.torn_timeout.map_or(defaults.torn_timeout, |span| span.0),
             nominate: self.nominate.map_or(defaults.nominate, NominateSpec::setting),
             pin_all: self.pin_all.unwrap_or(defaults.pin_all),
             on_timeout: match self.on_timeout {

@@ -14,6 +14,7 @@
 //! | [`owner_tally`] | the members of an elastic gang by owner |
 //! | [`elastic_size`] | the size of an elastic gang, and its members that start alone |
 //! | [`refusals`] | remembers where a scheduler did not bind a member |
+//! | [`torn`] | retries of gangs that are not bound in time |
 //! | [`stale`] | gangs that have lost members |
 //! | [`pending`] | members and pods that ask for capacity, for reports |
 //!
@@ -50,6 +51,7 @@ pub(in crate::engine) mod pending;
 pub(in crate::engine) mod placeholders;
 mod refusals;
 mod stale;
+mod torn;
 
 pub(in crate::engine) use counts::{MemberCounts, RoleCounts, role};
 pub(in crate::engine) use declarations::MemberDeclaration;

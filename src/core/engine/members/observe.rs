@@ -284,6 +284,9 @@ impl Engine {
         let status = Arc::new(record.status);
         gang.record.must_read = false;
         gang.record.generation = record.generation;
+        if gang.record.object == GangObject::Absent {
+            gang.lifecycle.torn = gang.lifecycle.torn.or(status.torn);
+        }
         gang.record.object = GangObject::Known(record.resource_version, Arc::clone(&status));
         gang.lifecycle.started_with = gang.lifecycle.started_with.or(Some(status.started_with));
         self.advance_plan(&id, PlanInput::Stored(status.plan.as_ref()), step);

@@ -27,6 +27,11 @@ impl Gang {
         if self.are_owners_being_read() {
             return false;
         }
+        // The retries of a torn gang have limits of their own.
+        if self.is_being_retried(view) {
+            self.lifecycle.stale = None;
+            return false;
+        }
         let counts = self.count_members();
         let whole = self.last_complete_size(view, &counts);
         let lacks = whole > 0 && self.lacks_members(view, &counts, whole);

@@ -146,6 +146,7 @@ impl Gang {
         let life = self.lifecycle_timers(view).into_iter().flatten().filter(|at| *at > now);
         retries
             .chain(self.torn_timer(now))
+            .chain(self.next_torn_retry(view).filter(|at| *at > now))
             .chain(pending)
             .chain(replan)
             .chain(retry)
@@ -195,6 +196,7 @@ fn is_decisive(stored: &GangStatus, wanted: &GangStatus) -> bool {
     let ending = wanted.started_with < stored.started_with;
     wanted.plan != stored.plan
         || wanted.expired != stored.expired
+        || wanted.torn != stored.torn
         || ends
         || (reserving && stored.reason != wanted.reason)
         || ending

@@ -96,8 +96,11 @@ pub struct GangStatus {
     /// succeeded: then the gang is on its way to its end.
     #[serde(skip_serializing_if = "is_zero")]
     pub started_with: u32,
-    /// Pods that the engine deletes, because the gang timed out or went stale. The engine never lifts one of
-    /// them.
+    /// The retries of a torn gang. Absent unless the policy is to retry.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub torn: Option<TornRecord>,
+    /// Pods that the engine deletes, because the gang timed out, went stale or is torn. The engine never
+    /// lifts one of them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub expired: Vec<PodUid>,
     /// The durable plan. The engine lifts only members of it.
@@ -108,6 +111,21 @@ pub struct GangStatus {
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes it so")]
 fn is_zero(number: &u32) -> bool {
     *number == 0
+}
+
+/// The retries of a torn gang, from its first missed deadline until all members are bound or none is left.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct TornRecord {
+    /// The first missed deadline.
+    pub since: Time,
+    /// How often unbound members were evicted.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub retries: u32,
+    /// Other members ran already at the first missed deadline: the unbound members are replacements or a
+    /// scale-up.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub had_started: bool,
 }
 
 /// A durable plan: pods and their nodes, with the epoch of the leader that decided.

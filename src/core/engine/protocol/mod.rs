@@ -64,7 +64,7 @@ mod plan_transition;
 pub mod wire;
 
 pub use condition::{Condition, ConditionStatus, ConditionType};
-pub use gang_record::{GangRecord, GangStatus, Phase, PlanRecord, PlannedMember};
+pub use gang_record::{GangRecord, GangStatus, Phase, PlanRecord, PlannedMember, TornRecord};
 pub use messages::{
     Action, Change, Effect, Event, GangEvent, ListedObjects, NodePinning, PodRef, Refusal, RequestOutcome,
     RequestTarget,

@@ -19,8 +19,12 @@ impl Gang {
             NominationMode::Never => false,
         };
         let may_nominate = view.settings.nominate != NominationMode::Never;
+        // The rest of a gang that is being evicted stays gated.
+        let may_lift = self.lifecycle.expired.is_empty();
         let planned: BTreeMap<&PodUid, &PlannedMember> = match &self.lifecycle.progress {
-            Progress::Recorded(plan) if view.leads => plan.members.iter().map(|m| (&m.uid, m)).collect(),
+            Progress::Recorded(plan) if view.leads && may_lift => {
+                plan.members.iter().map(|m| (&m.uid, m)).collect()
+            }
             _ => BTreeMap::new(),
         };
         let idle = view.leads && self.lifecycle.progress == Progress::Undecided;

@@ -134,7 +134,9 @@ impl Gang {
         if going.is_empty() {
             return;
         }
-        let why = if self.lifecycle.timeout.is_some() {
+        let why = if self.lifecycle.torn.is_some() {
+            "was not bound in time"
+        } else if self.lifecycle.timeout.is_some() {
             "has not started within its timeout"
         } else {
             "is not whole any more"

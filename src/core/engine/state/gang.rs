@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::dialect::Group;
 use crate::engine::protocol::plan_progress::Progress;
 use crate::engine::protocol::{
-    ConditionStatus, ConditionType, GangStatus, Phase, Placeholder, PlanRecord, PlannedMember,
+    ConditionStatus, ConditionType, GangStatus, Phase, Placeholder, PlanRecord, PlannedMember, TornRecord,
 };
 use crate::engine::queue::QueueRank;
 use crate::engine::state::{
@@ -61,6 +61,8 @@ pub(in crate::engine) struct Lifecycle {
     pub started_with: Option<u32>,
     /// Set while a gang that was complete lacks members.
     pub stale: Option<StaleState>,
+    /// The retries of a torn gang. `None` unless the policy is to retry.
+    pub torn: Option<TornRecord>,
     /// The start timeout. `None` for a gang without one.
     pub timeout: Option<TimeoutState>,
 }

@@ -41,11 +41,17 @@ impl Gang {
             bound: counts.bound,
             needs: self.needs(),
             started_with: self.lifecycle.started_with.unwrap_or(stored.started_with),
+            torn: self.lifecycle.torn,
             expired: self.lifecycle.expired.iter().cloned().collect(),
             ..GangStatus::default()
         };
         match &self.lifecycle.progress {
-            Progress::Undecided => self.fill_undecided(view, &counts, stored, &mut wanted),
+            Progress::Undecided => {
+                self.fill_undecided(view, &counts, stored, &mut wanted);
+                if let Some(outlook) = self.torn_outlook(view) {
+                    wanted.message = format!("{}; {outlook}", wanted.message);
+                }
+            }
             Progress::Recording(plan) => self.fill_recording(view, plan, &counts, &mut wanted),
             Progress::Dropping(..) if let Some(refused) = &self.lifecycle.refused_lift => {
                 fill_refused(refused, &mut wanted);
@@ -53,7 +59,10 @@ impl Gang {
             Progress::Dropping(_, why) => {
                 wanted.phase = Phase::Waiting;
                 wanted.reason = Some(Reason::PlanDropped);
-                wanted.message = format!("planning again, no member was lifted: {why}");
+                wanted.message = match self.lifecycle.torn {
+                    None => format!("planning again, no member was lifted: {why}"),
+                    Some(_) => format!("planning replacements: {why}"),
+                };
                 "another plan".clone_into(&mut wanted.waiting_for);
             }
             // The plan belongs to an earlier run. It stays until there is another.

@@ -72,6 +72,7 @@ impl Gang {
             lines.push("some members are not lifted yet".to_owned());
         }
         wanted.waiting_for = self.members_to_bind(plan);
+        lines.extend(self.torn_outlook(view));
         wanted.message = format!("past its deadline of {}: {}", plan.deadline, shorten(&lines, "; "));
     }
 
@@ -114,10 +115,15 @@ impl Gang {
         wanted: &mut GangStatus,
     ) {
         let met = self.group(view).is_none_or(|group| counts.started_satisfy(&group.quorum));
-        let torn = !met && (!counts.ready.is_empty() || plan.released > 0) && !self.is_scaling_up();
+        let retried = self.lifecycle.torn.is_some();
+        let torn =
+            retried || (!met && (!counts.ready.is_empty() || plan.released > 0) && !self.is_scaling_up());
         wanted.phase = if torn { Phase::Torn } else { Phase::Admitted };
         wanted.reason = Some(if torn { Reason::Torn } else { Reason::Admitted });
         wanted.message = format!("{} of {} members are bound", counts.bound, counts.live);
+        if let Some(outlook) = self.torn_outlook(view) {
+            wanted.message = format!("{}; {outlook}", wanted.message);
+        }
         let missing = match plan.released {
             0 => 0,
             _ => self.missing_members(view, counts.present_by_role()).len(),

@@ -42,6 +42,8 @@ fn scenario(name: String, mut random: Random, mut swarm: Random) -> Scenario {
         replicas: Some(if random.percent(30) { 3 } else { 2 }),
         bind_timeout: Some(seconds(15)),
         on_torn: random.percent(40).then_some(super::super::scenario::TornSpec::Evict),
+        torn_retries: None,
+        torn_timeout: None,
         sharing: random.percent(15).then_some(super::super::scenario::SharingSpec::Any),
         nominate: random.percent(15).then_some({
             // The middle value is the default and the most frequent.
