@@ -187,6 +187,18 @@ impl Pod {
         self.shape.node_affinity.pinned_to()
     }
 
+    /// The node that will have the pod although it is not bound yet: the one that a scheduler frees for it by
+    /// preemption, or the one for which the DaemonSet controller has made it.
+    pub fn awaited_node(&self) -> Option<NodeName> {
+        if self.node.is_some() || !self.gates.is_empty() || self.finished() || self.terminating {
+            None
+        } else if self.node_bound {
+            self.pinned_to()
+        } else {
+            self.nominated.clone()
+        }
+    }
+
     /// Whether its scheduler places gangs itself. The engine never pins or nominates such a pod.
     pub fn placed_by_gang_scheduler(&self) -> bool {
         names::GANG_SCHEDULERS.contains(&&*self.scheduler)

@@ -87,6 +87,10 @@ impl Cluster {
     fn owned(&self) -> Vec<OwnedPod> {
         let pods = self.api.list(ObjectKind::Pod).filter_map(|(key, stored)| {
             let metadata = &stored.object["metadata"];
+            // There are no objects of DaemonSets here.
+            if metadata["ownerReferences"][0]["kind"] == "DaemonSet" {
+                return None;
+            }
             Some(OwnedPod {
                 key: key.clone(),
                 uid: stored.uid.clone(),

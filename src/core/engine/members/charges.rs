@@ -107,8 +107,24 @@ impl Engine {
     }
 }
 
+/// The charge of a pod without a gang: to the node that it is bound to, or that will have it. `None` if it
+/// uses no node.
+pub(in crate::engine) fn other_charge(pod: &Pod) -> Option<Charge> {
+    if pod.finished() {
+        return None;
+    }
+    if let Some(node) = &pod.node {
+        return Some(bound_charge(pod, node));
+    }
+    let mut charge = bound_charge(pod, &pod.awaited_node()?);
+    if charge.state == ChargeState::Bound {
+        charge.state = ChargeState::Reserved;
+    }
+    Some(charge)
+}
+
 /// The charge of a bound pod.
-pub(in crate::engine) fn bound_charge(pod: &Pod, node: &NodeName) -> Charge {
+fn bound_charge(pod: &Pod, node: &NodeName) -> Charge {
     let cards = card_allocation(pod, pod.gpus.as_ref());
     Charge {
         key: Some(pod.key.clone()),

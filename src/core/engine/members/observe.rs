@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::engine::Engine;
 use crate::engine::invariants::KNOWN_MEMBER;
-use crate::engine::members::charges::bound_charge;
+use crate::engine::members::charges::other_charge;
 use crate::engine::protocol::plan_progress::PlanInput;
 use crate::engine::protocol::{Change, GangRecord, ListedObjects};
 use crate::engine::settings::SafetyRule;
@@ -191,22 +191,18 @@ impl Engine {
         } else {
             self.unscheduled_pods.remove(&pod.uid);
         }
-        let changed = match &pod.node {
-            Some(node) if !pod.finished() => {
-                self.charged_pods.insert(pod.uid.clone());
-                self.snapshot.charge(&pod.uid, bound_charge(pod, node))
-            }
-            _ => self.release_other_pod(&pod.uid),
+        let Some(charge) = other_charge(pod) else {
+            self.release_other_pod(&pod.uid);
+            return;
         };
-        if changed
-            && pod.node_bound
-            && let Some(node) = &pod.node
-        {
-            // It does not end: a gang may fit beside it only elsewhere.
-            self.invalidate_head_of_line(node);
-        }
-        if changed && let Some(node) = &pod.node {
-            self.touch_gangs_on(node, step);
+        let node = charge.node.clone();
+        self.charged_pods.insert(pod.uid.clone());
+        if self.snapshot.charge(&pod.uid, charge) {
+            if pod.node_bound {
+                // It does not end: a gang may fit beside it only elsewhere.
+                self.invalidate_head_of_line(&node);
+            }
+            self.touch_gangs_on(&node, step);
         }
     }
 

@@ -190,7 +190,9 @@ impl Checker {
                 plan.members.iter().find(|member| member.uid == pod.uid).map(|member| member.node.clone())
             });
             let pinned = if pod.gated() { None } else { pod.pinned_to() };
-            let (node, hold) = match (&pod.node, pinned.or(planned)) {
+            // Room that the scheduler frees for a pod without a gang.
+            let freed = pod.nominated.clone().filter(|_| pod.membership.is_none() && pod.gates.is_empty());
+            let (node, hold) = match (&pod.node, pinned.or(planned).or(freed)) {
                 (Some(node), _) => (node.clone(), ChargeState::Bound),
                 (None, Some(node)) => (node, ChargeState::Reserved),
                 (None, None) => continue,
