@@ -78,6 +78,9 @@ pub struct Pod {
     pub phase: PodPhase,
     /// The pod is being deleted. It uses its capacity until it is gone.
     pub terminating: bool,
+    /// `metadata.deletionTimestamp`: when the grace period of a pod that is being deleted ends. Its owner may
+    /// create no replacement before. `None` also where the pod belongs to no gang.
+    pub grace_end: Option<Time>,
     /// `spec.schedulerName`.
     pub scheduler: Str,
     /// Resolved priority.
@@ -159,6 +162,9 @@ impl Pod {
                 _ => PodPhase::Pending,
             },
             terminating: meta.deletion_timestamp.is_some(),
+            grace_end: membership
+                .as_ref()
+                .and_then(|_| meta.deletion_timestamp.as_ref().and_then(|text| Time::parse_rfc3339(text))),
             scheduler: some(&spec.scheduler_name).unwrap_or_else(|| str(names::DEFAULT_SCHEDULER)),
             priority: spec.priority,
             priority_class: some(&spec.priority_class_name),

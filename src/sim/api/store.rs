@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -316,7 +317,11 @@ impl ApiServer {
                 return Ok(WriteOutcome { object: old.object, changed: false, warnings: Vec::new() });
             }
             let mut new = (*old.object).clone();
-            new["metadata"]["deletionTimestamp"] = json!(self.now.to_string());
+            // Pods end at once unless they have more than the default grace period.
+            let seconds =
+                new["spec"]["terminationGracePeriodSeconds"].as_u64().unwrap_or(DEFAULT_GRACE_SECONDS);
+            let grace = Duration::from_secs(seconds.saturating_sub(DEFAULT_GRACE_SECONDS));
+            new["metadata"]["deletionTimestamp"] = json!(self.now.after(grace).to_string());
             let object = self.commit(actor, key.clone(), new);
             return Ok(WriteOutcome { object, changed: true, warnings: Vec::new() });
         }
@@ -465,6 +470,9 @@ impl ApiServer {
         object
     }
 }
+
+/// `spec.terminationGracePeriodSeconds` of a pod that sets none.
+const DEFAULT_GRACE_SECONDS: u64 = 30;
 
 fn precondition(key: &ObjectKey, wanted: &str, found: &str) -> ApiStatus {
     ApiStatus::conflict(format!(

@@ -32,7 +32,11 @@ impl Cluster {
             self.push(self.options.timing.start, SimEvent::Start(write.key.clone(), after.uid.clone()));
         }
         if newly_ending {
-            self.push(self.options.timing.grace, SimEvent::Stop(write.key.clone(), after.uid.clone()));
+            let stop = SimEvent::Stop(write.key.clone(), after.uid.clone());
+            match pod.grace_end.filter(|end| *end > self.now()) {
+                Some(end) => self.push_at(end, stop),
+                None => self.push(self.options.timing.grace, stop),
+            }
         }
     }
 

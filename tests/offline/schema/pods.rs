@@ -335,6 +335,7 @@ fn every_field_of_a_typed_pod_is_read() {
         scheduler_message: None,
         phase: PodPhase::Running,
         terminating: true,
+        grace_end: Time::parse_rfc3339("2026-11-21T10:00:00Z"),
         scheduler: str("another-scheduler"),
         priority: 1000,
         priority_class: Some(str("high")),

@@ -1,6 +1,8 @@
 //! Stale gangs: gangs that were complete, have lost members, and still have running pods.
 //!
-//! Members are lost when they are deleted, evicted or fail. A gang is not stale if its group asks for more
+//! Members are lost when they are deleted, evicted or fail. A pod that terminates is no lost member before
+//! its grace period ends: a StatefulSet, and a Job with `podReplacementPolicy: Failed`, create the
+//! replacement only after the pod has ended. A gang is not stale if its group asks for more
 //! members than it started with, if a container restarts, or once a member has succeeded: then the gang is on
 //! its way to its end. Its controller may create a replacement. The engine plans that one first, alone and at
 //! once, and the gang is complete again. Otherwise, after the grace period, the policy says whether the rest
@@ -36,7 +38,7 @@ impl Gang {
         let whole = self.last_complete_size(view, &counts);
         let lacks = whole > 0 && self.lacks_members(view, &counts, whole);
         self.lifecycle.started_with = Some(whole);
-        if !lacks {
+        if !lacks || self.grace_end(view).is_some() {
             self.lifecycle.stale = None;
             return false;
         }
@@ -47,6 +49,13 @@ impl Gang {
         self.lifecycle.stale = Some(stale);
         let over = view.now >= stale.since.after(self.stale_grace(view));
         over && !self.is_being_completed() && self.apply_stale_policy(view, &counts, effects)
+    }
+
+    /// When the last grace period of a started member that terminates ends. `None` if none is under way.
+    pub(in crate::engine) fn grace_end(&self, view: &EngineView<'_>) -> Option<Time> {
+        let members = self.members.values();
+        let terminating = members.filter(|m| !m.pod.gated() && !m.pod.finished() && m.pod.node.is_some());
+        terminating.filter_map(|member| member.pod.grace_end).filter(|end| *end > view.now).max()
     }
 
     /// Since when the gang is stale by the stored condition.

@@ -169,9 +169,9 @@ impl Gang {
         }
     }
 
-    /// The ends of the start timeout, of the reservations, of the grace period, and of the pause between
-    /// deletions.
-    fn lifecycle_timers(&self, view: &EngineView<'_>) -> [Option<Time>; 4] {
+    /// The ends of the start timeout, of the reservations, of the grace periods of a stale gang and of its
+    /// pods, and of the pause between deletions.
+    fn lifecycle_timers(&self, view: &EngineView<'_>) -> [Option<Time>; 5] {
         let lifecycle = &self.lifecycle;
         let timeout = lifecycle.timeout.map(|timeout| timeout.next_expiry);
         let reserved_until = self.plan().and_then(|plan| plan.reserved_until);
@@ -182,7 +182,7 @@ impl Gang {
             !lifecycle.expired.is_empty() || lifecycle.stale.is_some_and(|stale| stale.event_recorded);
         let last_eviction = self.timers.last_eviction.filter(|_| deletes);
         let deletion = last_eviction.map(|at| at.after(DELETION_RETRY_INTERVAL));
-        [timeout, reservation, grace, deletion]
+        [timeout, reservation, grace, self.grace_end(view), deletion]
     }
 }
 
