@@ -1,6 +1,6 @@
 //! A planning case: everything that one call of [`plan`] depends on, and its plan, as JSON.
 //!
-//! The engine keeps the case of the last plan that [`check`] refuted, so that the defect can be repeated
+//! The engine keeps the case of the last plan that [`check()`] refuted, so that the defect can be repeated
 //! elsewhere.
 
 use std::collections::BTreeMap;

@@ -13,7 +13,7 @@ use crate::snapshot::Snapshot;
 pub struct PlanningReport {
     /// By gang.
     pub outcomes: BTreeMap<GangId, PlanningOutcome>,
-    /// The plan of this round, when [`super::check`] refuted it. Its gangs wait.
+    /// The plan of this round, when [`super::check()`] refuted it. Its gangs wait.
     pub refuted: Option<RefutedPlan>,
 }
 
