@@ -1,5 +1,5 @@
 // The control plane of a Kubernetes cluster in one binary: the first argument says which part to be.
-// What it is for, and who calls it: ../../src/ARCHITECTURE.md, "The test cluster".
+// What it is for, and who calls it: the section "Tests" of ../../src/ARCHITECTURE.md.
 package main
 
 import (
