@@ -41,7 +41,7 @@ ok    validating webhook  registered: pods.portcullis.dev, changes.portcullis.de
 ok    certificate         caBundle matches the leaf certificate, valid until …
 ok    gate guard          only Portcullis can remove its gate
 ok    trial pod           a gang member got its gate (dry run in default)
-ok    permissions         the service account has all 67 permissions that it needs
+ok    permissions         the service account has all 70 permissions that it needs
 ok    replicas            2 of 2 are available
 ok    leader              portcullis-… renewed its lease … ago
 ok    GPU labels          GPU memory is known on 2 nodes

@@ -67,7 +67,7 @@ lease.coordination.k8s.io/portcullis patched
 $ kubectl patch clusterrole portcullis --type=json -p '[{"op":"add","path":"/rules/-","value":{"apiGroups":["scheduling.k8s.io"],"resources":["priorityclasses"],"verbs":["get","list","watch"]}}]'
 clusterrole.rbac.authorization.k8s.io/portcullis patched
 $~ portcullis doctor | grep permissions
-ok    permissions         the service account has all 67 permissions that it needs
+ok    permissions         the service account has all 70 permissions that it needs
 "#,
     );
     wait_logged(&portcullis, next, &["priorityclasses", "reading this kind succeeds again"]);
