@@ -71,6 +71,8 @@ pub struct Rule {
     name: String,
     methods: Vec<Method>,
     path: String,
+    /// Text that the path does not have; empty for any path.
+    except: String,
     first: u64,
     last: u64,
     percent: u64,
@@ -84,6 +86,7 @@ impl Rule {
             name: name.into(),
             methods: Vec::new(),
             path: String::new(),
+            except: String::new(),
             first: 1,
             last: u64::MAX,
             percent: 100,
@@ -108,6 +111,11 @@ impl Rule {
         Self { path: part.to_owned(), ..self }
     }
 
+    /// Restricts the rule to paths without this text, query included.
+    pub fn except(self, part: &str) -> Self {
+        Self { except: part.to_owned(), ..self }
+    }
+
     /// Restricts the rule to the requests from `first` to `last`, counted from 1 since the rule was set.
     #[must_use]
     pub fn from_to(self, first: u64, last: u64) -> Self {
@@ -121,7 +129,9 @@ impl Rule {
     }
 
     fn is_about(&self, method: &Method, path: &str) -> bool {
-        (self.methods.is_empty() || self.methods.contains(method)) && path.contains(&self.path)
+        (self.methods.is_empty() || self.methods.contains(method))
+            && path.contains(&self.path)
+            && (self.except.is_empty() || !path.contains(&self.except))
     }
 }
 

@@ -171,6 +171,7 @@ fn node_deleted_in_the_middle(stage: &Stage<'_>, proxy: &Proxy) {
     proxy.set([Rule::new("hold", FaultAction::Hold)
         .methods(&[Method::PATCH])
         .path("/pods/")
+        .except("dryRun")
         .from_to(2, u64::MAX)]);
     let gang = Gang::new(&namespace, "gang", 3, ask);
     stage.create_gang(&gang);
