@@ -67,6 +67,10 @@ impl Gang {
 
     /// The retries of the gang. `None` if it is not torn, or its policy is another one.
     fn torn_record(&self, view: &EngineView<'_>) -> Option<TornRecord> {
+        // One write makes the record and the evictions durable that were decided under it.
+        if !self.lifecycle.expired.is_empty() && self.lifecycle.torn.is_some() {
+            return self.lifecycle.torn;
+        }
         let policy = self.group(view).and_then(|group| group.policies.on_torn);
         if policy.unwrap_or(view.settings.on_torn) != OnTorn::Retry {
             return None;
